@@ -262,9 +262,7 @@ def is_complete(folder: Path, model: EmbeddedModel, heads: Path = HEADS) -> bool
 
 
 def build(
-    destination: Path,
-    models: Iterable[EmbeddedModel] = EMBEDDED.values(),
-    heads: Path = HEADS,
+    destination: Path, models: Iterable[EmbeddedModel] = EMBEDDED.values(), heads: Path = HEADS
 ) -> list[Path]:
     """Builds embedded models under `destination`, and returns the folders.
 

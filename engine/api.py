@@ -18,11 +18,7 @@ from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.planning import admission
 from engine.runs import schema
-from engine.scoring.reward_passes import (
-    RewardScorer,
-    default_dtype,
-    dtype_named,
-)
+from engine.scoring.reward_passes import RewardScorer, default_dtype, dtype_named
 from engine.scoring.rows import RewardRows
 from engine.search import certificate
 from engine.search.loop import run_problem
@@ -100,7 +96,7 @@ class RewardModel:
             is `ids`, or `text` where the template cannot be cut around a reply.
           pooling: `last` reads the reward at the last id; `last_non_pad` at the last one that is no
             pad token, as transformers does from 4.50 on; `first_pad` before the first pad token,
-            as the library did that the paper used; `auto` is what the conversion found.
+            as the library did that the paper used; `auto` is what the conversion chose.
 
         Returns:
           token_id u32, token str, reward f32; best first, equal rewards by id.
@@ -137,7 +133,7 @@ class RewardModel:
           prompt: the user's turn.
           responses: the replies.
           mode: `text` tokenises the rendered conversation as one text, as a chat would;
-            `ids` puts the reply's own ids between the template's.
+            `ids` puts the ids of the reply alone between the template's.
           pooling: as for `sweep`.
         """
         return self._replies(prompt, _listed(responses), mode, pooling)[0]
@@ -179,8 +175,8 @@ class RewardModel:
           direction: `max` for the highest reward, `min` for the lowest.
           **settings: fields of `engine.settings.SearchSettings`, such as `method`, `length`
             (tokens of the reply), `steps`, `candidates`, `restarts`, `initial`, `ascii_only`,
-            `round_trip` and `seed`; the others have their method's defaults, and the default
-            method is `gcg`.
+            `round_trip` and `seed`; what is left out has its method's default, and the
+            default method is `gcg`.
 
         Returns:
           The best sequence after each step, from the first that was found: step u32, reward f32,

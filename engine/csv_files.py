@@ -68,18 +68,18 @@ def _check_rows(data: bytes, cell: bytes, end: bytes) -> None:
     for number in itertools.count(1):
         if position == len(data):
             return
-        found = wanted.match(data, position)
-        if found is None:
+        match = wanted.match(data, position)
+        if match is None:
             other = row.match(data, position)
             if other is None:
                 raise _malformed(f"row {number}", data, position)
             count = len(_cells(other[0], cell))
             raise AssayError(f"row {number}: number of cells {count}; the header has {len(names)}")
-        position = found.end()
+        position = match.end()
 
 
 def _cells(row: bytes, cell: bytes) -> list[str]:
-    cells = [found.decode() for found in re.findall(rb"(?:^|,)(%s)" % cell, row)]
+    cells = [each.decode() for each in re.findall(rb"(?:^|,)(%s)" % cell, row)]
     return [c[1:-1].replace('""', '"') if c.startswith('"') else c for c in cells]
 
 

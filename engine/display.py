@@ -60,14 +60,10 @@ def signs(texts: Iterable[str]) -> dict[str, Any]:  # Any: JSON
 
 
 def segments(token: str, limit: int = LIMIT) -> list[Segment]:
-    """`token` as segments that a reader can tell apart.
+    """`token` as segments that a reader can tell apart; an ellipsis marks what exceeds the limit.
 
     Spaces are marked at either end and wherever two meet. So is every other character that draws
     nothing, and a first character that would join what stands before the token.
-
-    Args:
-      token: the decoded token.
-      limit: characters shown before the rest is cut and marked with an ellipsis.
     """
     if not token:
         return [Segment("(empty)", True)]

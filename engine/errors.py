@@ -14,14 +14,7 @@ class OutOfMemory(AssayError):
 
 @contextlib.contextmanager
 def prefixed(place: object) -> Iterator[None]:
-    """Puts a place, such as a folder or a hub id, in front of the message of any AssayError.
-
-    Args:
-      place: where the input came from; the code inside need not know it.
-
-    Raises:
-      AssayError: the one that was raised inside, as `place: message`.
-    """
+    """Puts a place, such as a folder or a hub id, in front of the message of an AssayError."""
     try:
         yield
     except AssayError as error:

@@ -21,9 +21,6 @@ MESH_AXES = {"C": "data", "N": "model", "K": "model", "F": "model"}
 def build_mesh(model: int = 1) -> Mesh:
     """A `data` × `model` mesh over all devices of all hosts.
 
-    Args:
-      model: size of the axis `model`; `data` takes the remaining devices.
-
     Raises:
       AssayError: `model` does not divide the number of devices.
     """
@@ -36,11 +33,7 @@ def build_mesh(model: int = 1) -> Mesh:
 
 
 def check_mesh(mesh: Mesh, config: DecoderConfig) -> None:
-    """Checks that the axis `model` splits query heads and the feed-forward evenly.
-
-    Raises:
-      AssayError: it does not.
-    """
+    """Raises AssayError if the axis `model` splits query heads or the feed-forward unevenly."""
     model = mesh.shape["model"]
     for name in ("num_heads", "ffn_width"):
         if getattr(config, name) % model:
@@ -132,18 +125,11 @@ def over_data(
 
 # Any: trees of arrays.
 def in_blocks(function: Callable[[Any, Any], Any], mesh: Mesh, shared: Any, blocks: Any) -> Any:
-    """Results of a function for blocks of work, which the devices along `data` share out.
+    """Results of (shared, one block) for blocks of work, which the devices along `data` share out.
 
     A device computes one block after the other, so that the number of devices changes no shape.
-
-    Args:
-      function: (shared, one block) -> its result.
-      mesh: the devices.
-      shared: what every block needs.
-      blocks: arrays with one leading entry per block.
-
-    Returns:
-      The results with a leading axis for the blocks, the same on every device.
+    `blocks` are arrays with one leading entry per block; so are the results, the same on every
+    device.
     """
     count = len(jax.tree.leaves(blocks)[0])
     spare = -count % mesh.shape["data"]  # copies of the last block: as many on every device
@@ -181,10 +167,7 @@ def in_blocks(function: Callable[[Any, Any], Any], mesh: Mesh, shared: Any, bloc
 def put(mesh: Mesh, tree: Any, axes: str) -> Any:
     """Places host arrays on the mesh; every process must hold all of them.
 
-    Args:
-      mesh: where the arrays go.
-      tree: numpy arrays or numbers.
-      axes: axis letters of their leading dimensions; further dimensions are replicated.
+    `axes` are the letters of the arrays' leading dimensions; further dimensions are replicated.
     """
 
     def place(array: np.ndarray) -> jax.Array:

@@ -96,11 +96,9 @@ def place(index: int | None = None) -> str:
 
 
 def from_first(what: str, make: Callable[[], T]) -> T:
-    """Returns the value of process 0 on every process.
+    """Returns on every process what `make` computes on process 0 alone.
 
-    Args:
-      what: name of the value.
-      make: computes it, on process 0 alone; a JSON value if there are several processes.
+    It is a JSON value if there are several processes; `what` names it.
 
     Raises:
       AssayError: process 0 sends a value of another name.
@@ -132,13 +130,10 @@ def bytes_from_first(what: str, read: Callable[[], bytes | None]) -> bytes | Non
 
 # Any: a JSON value.
 def agree(what: str, value: Any) -> None:
-    """Checks that a value is the same on every process; returns once every process has called it.
+    """Returns once every process has called it with the same JSON value.
 
     If one differs, all end with a line that names the first process that differs from process 0.
-
-    Args:
-      what: name of the value, in the plural.
-      value: a JSON value.
+    `what` names the value, in the plural.
     """
     if _client is None:
         return
@@ -157,10 +152,8 @@ def agree(what: str, value: Any) -> None:
 def first_failure(what: str, reason: str, *, alike: bool = False) -> str:
     """Tells every process what went wrong on any of them; returns once every process has called it.
 
-    Args:
-      what: name of what was tried on every process.
-      reason: what went wrong on this one; "" where nothing did.
-      alike: end all processes if their reasons differ.
+    `what` names what was tried, and `reason` is what went wrong on this process, "" where nothing
+    did. With `alike` all processes end if their reasons differ.
 
     Returns:
       "" where nothing went wrong anywhere. Else the reason of the first process that has one; the

@@ -37,11 +37,7 @@ def progress(
 ) -> tqdm:
     """A progress bar on standard error; silent without work, and on all processes but the first.
 
-    Args:
-      total: units of work.
-      unit: their name.
-      what: description in front of the bar.
-      delay_s: seconds after which the bar appears; a bar with a delay is removed when it is done.
+    It appears after `delay_s` seconds; one with a delay is removed when it is done.
     """
     quiet = not processes.writes() or total == 0
     interval = 0.5 if sys.stderr.isatty() else 15.0

@@ -522,8 +522,7 @@ class Options:
         command="auto",
     )
     afinn: str = setting(
-        'Path of an AFINN file (word, tab, value); "": the package afinn, if installed.',
-        command="",
+        'Path of an AFINN file (word, tab, value); "": the package afinn, if installed.', command=""
     )
     frequency: str = setting(
         'Path of a BNC word list; "": the package wordfreq, if installed.', command=""

@@ -10,7 +10,7 @@ Axis letters, used in every einsum, shape annotation and parameter's `axes`; eac
     F feed-forward width                            T positions
     G = N / K                                       U positions of a row of several replies
     H head size                                     V vocabulary
-    J prompts that are judged together              W columns: rewards, objectives of all models
+    J prompts of one search                         W columns: rewards, objectives of all models
     K key/value heads                               Y replies of a row of several
     L layers                                        Z mean and log-variance of an objective
     M models

@@ -59,7 +59,7 @@ def _run(module: str, arguments: Sequence[str]) -> int:
                 command = importlib.import_module(f"launch.{module}")
             status: int = command.main(arguments)
             return status
-    except KeyboardInterrupt:  # outside of the command's own, which says the same
+    except KeyboardInterrupt:  # outside of `command.run`, which says the same
         print(f"{module}: {stopping.INTERRUPTION}", file=sys.stderr)
         return stopping.INTERRUPTED
 

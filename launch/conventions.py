@@ -60,7 +60,7 @@ def conventions(given: command.Given) -> str:
     """Flags -> settings -> runs of each model, and comparisons with what is published."""
     if not given.run and not given.published:
         raise AssayError("--run is missing; allowed: a run folder, or --published")
-    config, verify = given.config, scoring.verify(given.config)
+    config, verify = given.config, scoring.verify_setting(given.config)
     models = [Checkpoint.open(path, verify=verify) for path in command.paths(given, "checkpoint")]
     for model in models:
         model.expect(REWARD)
@@ -105,8 +105,7 @@ def _computed(
 ) -> tuple[int, int]:
     """Scores the models; returns the number of new rewards, and that of all conventions.
 
-    Raises:
-      Failed: some conventions, or some of several models, could not be computed.
+    Raises Failed if some conventions, or some of several models, could not be computed.
     """
     combined = given.config.all_combinations
     named = [conventions_of(values, all_combinations=combined) for values in every]

@@ -70,9 +70,9 @@ def convert(given: command.Given) -> str:
     )
 
 
-def _slug(own: str, spec: known_models.ModelSpec | None, source: str) -> str:
+def _slug(named: str, spec: known_models.ModelSpec | None, source: str) -> str:
     """The model's name in runs: the user's, the listed one, or the last part of the source."""
-    slug = own or (spec.slug if spec else Path(source).name.lower())
+    slug = named or (spec.slug if spec else Path(source).name.lower())
     try:
         check_names([slug])
     except AssayError as error:

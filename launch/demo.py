@@ -31,7 +31,7 @@ from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
 from engine.text.chat_template import TemplatePolicy
 from launch import pipeline
-from launch.common import command, findings, inputs, locking, reporting, scoring, searching
+from launch.common import command, inputs, locking, reporting, scoring, searching, summaries
 from launch.common.text import pieces
 from launch.pipeline import Say
 
@@ -123,7 +123,7 @@ def _settings(given: command.Given) -> Demo:
     # Every embedded model is stored in bfloat16.
     settings, mesh = scoring.settings(config, [])
     common, _ = scoring.shared_settings(config, [])
-    scoring.verify(config)
+    scoring.verify_setting(config)
     path = _CATEGORIES if config.words == "categories" else Path(config.words)
     replies = inputs.read_items(path, "word") if config.words else []
     return Demo(
@@ -169,7 +169,7 @@ def convert(work: Demo, say: Say) -> None:
     """Converts the folders."""
     say(f"converting them to {work.root}/checkpoints")
     language = [LANGUAGE_MODEL.slug] if work.config.language_model else []
-    verify = scoring.verify(work.config)
+    verify = scoring.verify_setting(work.config)
     work.models, work.language = (
         [dataclasses.replace(_converted(work.root, slug), verify=verify) for slug in slugs]
         for slugs in (work.slugs, language)
@@ -183,7 +183,7 @@ def sweep(work: Demo, say: Say) -> None:
     say(f"scoring every token under {len(work.prompts)} prompts into {work.run}")
     if work.prompts:
         where = (work.prompts, work.run, work.settings, work.mesh)
-        work.new += sweep_vocabulary(work.models, *where, finished=findings.show)
+        work.new += sweep_vocabulary(work.models, *where, finished=summaries.show_extremes)
 
 
 def score(work: Demo, say: Say) -> None:
@@ -192,7 +192,7 @@ def score(work: Demo, say: Say) -> None:
     if work.words:
         where = (work.word_prompts, work.words, work.replies, work.run)
         settings = dataclasses.replace(work.settings, lens=False)
-        work.new += sweep_replies(work.models, *where, settings, work.mesh, findings.show_models)
+        work.new += sweep_replies(work.models, *where, settings, work.mesh, summaries.show_models)
 
 
 def logprobs(work: Demo, say: Say) -> None:

@@ -26,7 +26,7 @@ class Dispensable(AssayError):
 
 
 @dataclasses.dataclass
-class State:
+class ModelState:
     """What became of one model.
 
     Attributes:
@@ -46,20 +46,17 @@ def run(steps: Sequence[Step[Work]], work: Work) -> None:
         step(work, functools.partial(_say_after, f"{number}/{len(steps)} "))
 
 
-def run_each(steps: Sequence[Step[Work]], works: Mapping[str, Callable[[], Work]]) -> list[State]:
-    """Runs the steps for each model; one that fails does not stop the others.
+def run_each(
+    steps: Sequence[Step[Work]], works: Mapping[str, Callable[[], Work]]
+) -> list[ModelState]:
+    """Runs the steps for each model by name; one that fails does not stop the next.
 
-    Args:
-      steps: of one model.
-      works: the model's name for readers -> makes what its steps take, when they begin.
-
-    Raises:
-      LockError: another command writes a run.
+    What the steps take is made when they begin. Raises LockError if another command writes a run.
     """
     states = []
     for number, (name, make) in enumerate(works.items(), 1):
         text.say(f"[{number}/{len(works)}] {name}")
-        state = State(name)
+        state = ModelState(name)
         states.append(state)
         began, work = time.monotonic(), make()
         try:
@@ -73,14 +70,14 @@ def run_each(steps: Sequence[Step[Work]], works: Mapping[str, Callable[[], Work]
     return states
 
 
-def _run_dispensable(step: Step[Work], work: Work, state: State) -> None:
+def _run_dispensable(step: Step[Work], work: Work, state: ModelState) -> None:
     try:
         step(work, functools.partial(_say_after, f"{state.name}: "))
     except Dispensable as error:
         _note(state, error, "the next step")
 
 
-def _note(state: State, error: Exception, following: str) -> None:
+def _note(state: ModelState, error: Exception, following: str) -> None:
     state.failure = "; ".join(filter(None, [state.failure, one_line(error)]))
     text.say(f"{state.name}: {state.failure}; going on with {following}")
 

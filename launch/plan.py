@@ -22,7 +22,7 @@ from engine.planning.work import SearchWork, SweepWork
 from engine.scoring.reward_passes import dtype_named
 from engine.settings import check_choice, check_integer
 from launch.common import command, scoring
-from launch.common.subjects import subject_of_source
+from launch.common.planned_models import model_of_source
 from launch.common.text import aligned, in_hours
 
 _SLOWER = (
@@ -57,12 +57,12 @@ def report(given: command.Given) -> str:
     """Flags -> settings -> one plan for each of the devices, as a table or as JSON."""
     source, named = (command.paths(given, name)[0] for name in ("source", "devices"))
     devices, config = machines.parse(named), given.config
-    model, prefix, own = subject_of_source(source)
+    model, prefix, positions = model_of_source(source)
     _check(config, given.prompts, model.config.max_positions)
     sweep = SweepWork(
         prompts=given.prompts,
         prefix=config.prefix or prefix,
-        own=config.own or own,
+        own=config.own or positions,
         step_size=scoring.step_size(config.step_size),
         self_check=config.self_check,
         part_size=config.part_size,
@@ -77,12 +77,12 @@ def report(given: command.Given) -> str:
         packed=config.length > 1,
     )
     dtype = None if config.dtype == "auto" else str(dtype_named(config.dtype))
-    found = [plan(model, one, sweep, search, dtype, config.mesh.model) for one in devices]
+    plans = [plan(model, one, sweep, search, dtype, config.mesh.model) for one in devices]
     if not given.json:
-        return _text(model, sweep, search, found)
+        return _text(model, sweep, search, plans)
     searched = None if model.language else dataclasses.asdict(search)
     works = {"sweep": dataclasses.asdict(sweep), "search": searched}
-    return json.dumps({"model": model.name, **works, "plans": [_fields(one) for one in found]})
+    return json.dumps({"model": model.name, **works, "plans": [_fields(one) for one in plans]})
 
 
 def _check(config: ConfigDict, prompts: int, most: int) -> None:
@@ -117,10 +117,10 @@ def _fields(one: Plan) -> dict[str, object]:
     }
 
 
-def _text(model: Model, sweep: SweepWork, search: SearchWork, found: Sequence[Plan]) -> str:
+def _text(model: Model, sweep: SweepWork, search: SearchWork, plans: Sequence[Plan]) -> str:
     weights, config = in_words(memory.checkpoint_bytes(model)), model.config
     header = ["devices", "fits", "mesh", "step", "dtype", "a device needs", "sweep", "a search"]
-    rows = [header, *map(_row, found)]
+    rows = [header, *map(_row, plans)]
     merged = f" and {search.merged} that merge the best" if search.merged else ""
     planned = (
         f"a sweep of {sweep.prompts} prompts ({sweep.prefix} positions, then {sweep.own} of each "
@@ -140,7 +140,7 @@ def _text(model: Model, sweep: SweepWork, search: SearchWork, found: Sequence[Pl
         *aligned(rows),
         "",
     ]
-    for one in found:
+    for one in plans:
         name, count = one.devices.name, one.model.data * one.step_size
         if not one.fits:
             lines.append(f"{name}: too small; {one.would_fit} would fit")
@@ -149,7 +149,7 @@ def _text(model: Model, sweep: SweepWork, search: SearchWork, found: Sequence[Pl
                 f"{name}: a step has {count:,} candidates and a part {sweep.part_size:,} rows, so "
                 f"devices idle; --config.part_size={count} of a new run fills them"
             )
-    return "\n".join([*lines, *dict.fromkeys(map(_assumed, found))])
+    return "\n".join([*lines, *dict.fromkeys(map(_assumed, plans))])
 
 
 def _row(one: Plan) -> list[str]:

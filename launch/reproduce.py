@@ -30,7 +30,7 @@ from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
 from launch import pipeline
 from launch.common import command, locking, searching
 from launch.common.text import aligned, in_hours, say
-from launch.pipeline import Say, State
+from launch.pipeline import ModelState, Say
 from launch.reproduction import page, plan, runs, singles, sources
 from launch.reproduction.call import DIFFERING, KEEP, NOISE, PAPER, TRIED, Call, Stage, read_call
 from launch.reproduction.conventions import (
@@ -43,7 +43,7 @@ from launch.reproduction.elo import write_people
 
 
 class ModelsFailed(AssayError):
-    """Some models failed; the page is about the others."""
+    """Some models failed; the page is about the rest."""
 
     exit_status = 1
 
@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def define_flags(given: FlagValues) -> None:
-    """Defines --root, --models, --only, --source-dir, --elo, --column, --keep and the others."""
+    """Defines --root, --models, --only, --source-dir, --elo, --column, --keep and more."""
     texts = {
         "root": (None, "Folder of everything that is written, new or of an earlier call."),
         "source-dir": (
@@ -96,7 +96,7 @@ def define_flags(given: FlagValues) -> None:
 
 
 @dataclasses.dataclass
-class Work:
+class ModelWork:
     """What the steps of one model take.
 
     Attributes:
@@ -118,7 +118,7 @@ class Work:
         return sources.converted(self.call, self.spec)
 
     def lacking(self, stage: Stage, say: Say, *, noise: bool = False) -> list[str]:
-        """The runs that lack results of a stage of the call: that of the noise, or the others."""
+        """The runs that lack results of a stage of the call: that of the noise, or all but it."""
         if stage not in self.call.stages_of(self.spec):
             return []
         every = runs.lacking(self.call, self.spec, stage)
@@ -145,7 +145,7 @@ def reproduce(given: command.Given) -> str:
     with contextlib.ExitStack() as locks:
         for name in call.runs:
             locks.enter_context(locking.held(given, call.run(name), "reproduce"))
-        make = functools.partial(Work, call, published)
+        make = functools.partial(ModelWork, call, published)
         works = {spec.nickname: functools.partial(make, spec) for spec in call.models}
         states = pipeline.run_each(STEPS, works)
         say(_table(call, states))
@@ -163,19 +163,19 @@ def reproduce(given: command.Given) -> str:
     return f"page: {path.resolve()} ({kinds}; {uncounted(compared)} not counted)"
 
 
-def convert(work: Work, say: Say) -> None:
+def convert(work: ModelWork, say: Say) -> None:
     """Fetches and converts the model, if --only=convert asks for nothing else of it."""
     if Stage.CONVERT in work.call.stages and not work.call.stages_of(work.spec):
         say(f"{Stage.CONVERT} {work.checkpoint.path}")
 
 
-def sweep(work: Work, say: Say) -> None:
+def sweep(work: ModelWork, say: Say) -> None:
     """Scores every token in the paper's conventions and in ours."""
     for name in work.lacking(Stage.SWEEP, say):
         _sweep(work, name)
 
 
-def score(work: Work, say: Say) -> None:
+def score(work: ModelWork, say: Say) -> None:
     """Scores the items, and writes what people think of them."""
     for name in work.lacking(Stage.ITEMS, say):
         _score(work, name)
@@ -186,7 +186,7 @@ def score(work: Work, say: Say) -> None:
             write_people(call.run(name), call.elo)
 
 
-def search(work: Work, say: Say) -> None:
+def search(work: ModelWork, say: Say) -> None:
     """Searches replies in the paper's conventions."""
     for name in work.lacking(Stage.SEARCH, say):
         checkpoint, config = checkpoint_of(name, work.checkpoint), work.call.config.search
@@ -195,7 +195,7 @@ def search(work: Work, say: Say) -> None:
         searching.search([checkpoint], *where)
 
 
-def logprobs(work: Work, say: Say) -> None:
+def logprobs(work: ModelWork, say: Say) -> None:
     """Log-probabilities of a language model."""
     for name in work.lacking(Stage.LOGPROBS, say):
         common, mesh = shared_settings(work.call, name, work.checkpoint)
@@ -204,7 +204,7 @@ def logprobs(work: Work, say: Say) -> None:
         sweep_logprobs([work.checkpoint], *where)
 
 
-def measure_noise(work: Work, say: Say) -> None:
+def measure_noise(work: ModelWork, say: Say) -> None:
     """Sweeps and scores in the second dtype; a model that is too large in it has all else."""
     try:
         for stage, compute in ((Stage.SWEEP, _sweep), (Stage.ITEMS, _score)):
@@ -216,7 +216,7 @@ def measure_noise(work: Work, say: Say) -> None:
         raise pipeline.Dispensable(str(error)) from error
 
 
-def try_readings(work: Work, say: Say) -> None:
+def try_readings(work: ModelWork, say: Say) -> None:
     """Changes one of the paper's conventions at a time, where a published value differs."""
     call, spec = work.call, work.spec
     if Stage.READINGS not in call.stages_of(spec):
@@ -242,7 +242,7 @@ def try_readings(work: Work, say: Say) -> None:
     work.computed = True
 
 
-def finish(work: Work, say: Say) -> None:
+def finish(work: ModelWork, say: Say) -> None:
     """Removes a model's files with --keep=none, once no stage needs them, whatever --only says."""
     call, spec = work.call, work.spec
     if not work.computed and call.stages_of(spec):
@@ -256,7 +256,7 @@ def finish(work: Work, say: Say) -> None:
         say(f"{freed / 2**30:,.1f} GiB removed (--keep=none)")
 
 
-STEPS: Sequence[pipeline.Step[Work]] = (
+STEPS: Sequence[pipeline.Step[ModelWork]] = (
     convert,
     sweep,
     score,
@@ -268,13 +268,13 @@ STEPS: Sequence[pipeline.Step[Work]] = (
 )
 
 
-def _sweep(work: Work, name: str) -> None:
+def _sweep(work: ModelWork, name: str) -> None:
     call, checkpoint = work.call, checkpoint_of(name, work.checkpoint)
     settings, mesh = settings_of(call, name, checkpoint, listed=False)
     sweep_vocabulary([checkpoint], call.prompts, call.run(name), settings, mesh)
 
 
-def _score(work: Work, name: str) -> None:
+def _score(work: ModelWork, name: str) -> None:
     call, checkpoint = work.call, checkpoint_of(name, work.checkpoint)
     assert call.elo is not None
     items = (dict([call.item_prompt]), call.elo.name, call.elo.replies)
@@ -283,7 +283,7 @@ def _score(work: Work, name: str) -> None:
     write_people(call.run(name), call.elo)
 
 
-def _table(call: Call, states: Sequence[State]) -> str:
+def _table(call: Call, states: Sequence[ModelState]) -> str:
     """One line per model: results of each stage, seconds, and why it failed."""
     there = runs.complete(call)
     stages = [s for s in Stage if any(s in call.stages_of(spec) for spec in call.models)]

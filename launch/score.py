@@ -16,7 +16,7 @@ def main(argv: Sequence[str]) -> int:
 def score(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
-    name, replies = inputs.listed(given)
+    name, replies = inputs.list_given(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
     with locking.held(given, run, "score"):

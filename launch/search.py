@@ -32,22 +32,22 @@ def main(argv: Sequence[str]) -> int:
 def search(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
-    own, mesh = searching.settings(given.config, models)
+    settings, mesh = searching.settings(given.config, models)
     with locking.held(given, run, "search"):
-        every = searching.search(models, prompts, run, own, mesh, given.config)
-    found = [one for one in every if one.new]
-    what = ", ".join(_said(found[:_NAMED], storage.path_of(run))) if found else "complete already"
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"{run}/sequences: {len(found)} new; {what}{more}"
+        every = searching.search(models, prompts, run, settings, mesh, given.config)
+    new = [one for one in every if one.new]
+    what = ", ".join(_said(new[:_NAMED], storage.path_of(run))) if new else "complete already"
+    more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
+    return f"{run}/sequences: {len(new)} new; {what}{more}"
 
 
-def _said(found: Sequence[SearchResult], run: epath.Path) -> list[str]:
+def _said(results: Sequence[SearchResult], run: epath.Path) -> list[str]:
     try:
         swept = read_contents(run).results
     except RunError:  # another command is writing it: no percentile then
         swept = {}
     lines = []
-    for one in found:
+    for one in results:
         line, notes = f"{one.direction} {one.reward:.4g} {one.text!r}", []
         if one.certificate is not None:
             notes.append(_certified(one.certificate))

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.reward_jobs import sweep_vocabulary
-from launch.common import command, findings, locking, scoring, sharding
+from launch.common import command, locking, scoring, sharding, summaries
 
 
 def main(argv: Sequence[str]) -> int:
@@ -18,10 +18,9 @@ def sweep(given: command.Given) -> str:
     run, models, prompts = scoring.inputs(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=True)
     settings, mesh = scoring.settings(given.config, models)
+    show = summaries.show_extremes, sharding.show_models(given)
     with locking.held(given, run, "sweep"):
-        rewards = sweep_vocabulary(
-            models, prompts, run, settings, mesh, findings.show, sharding.show_models(given)
-        )
+        rewards = sweep_vocabulary(models, prompts, run, settings, mesh, *show)
     what = scoring.outcome(rewards, "rewards")
     return f"{run}/scores: {len(models)} models × {len(prompts)} prompts, {what}"
 

@@ -21,7 +21,7 @@ from engine.runs import convention_index, lock, schema, shards, storage
 from engine.runs.manifest import Manifest
 from engine.runs.verify import AGAIN, Findings, rebuild, unchecked, verify
 from engine.sweep.outcomes import memory_errors
-from engine.sweep.rescore import rescore, whole
+from engine.sweep.rescore import rescore, whole_results
 from launch.common import command, locking
 from launch.common.text import show
 
@@ -59,10 +59,10 @@ def check(problems: list[str], given: command.Given) -> str:
     if not storage.is_folder(run):
         raise AssayError(f"run {run}: no such folder")
     folders = shards.expanded([run], allow_incomplete=False)
-    others = convention_index.folders_of(run)
-    if others and not storage.exists(run / schema.MANIFEST):
+    readings = convention_index.folders_of(run)
+    if readings and not storage.exists(run / schema.MANIFEST):
         folders = []  # it holds readings only
-    folders += others
+    folders += readings
     return "\n".join(_checked(folder, models, given, problems) for folder in folders)
 
 
@@ -70,54 +70,55 @@ def _checked(
     run: epath.Path, models: Sequence[Checkpoint], given: command.Given, problems: list[str]
 ) -> str:
     """Checks one run folder; prints its problems and adds them to `problems`."""
-    own: list[str] = []
+    lines: list[str] = []
     writes = given.rebuild or given.rescore
     held = locking.held(given, str(run), "verify") if writes else contextlib.nullcontext()
     with held:
         if not writes and (holder := lock.holder_of(run)):
             print(f"run {run} is being written by {holder}", file=sys.stderr, flush=True)
         if given.rebuild:
-            own += rebuild(run)
+            lines += rebuild(run)
         with progress(len(storage.tree(run)), "files", what="checking", delay_s=5) as bar:
-            found = verify(run, bar.update)
-        own += [line for line in found.problems if line not in own]
-        rescored = _rescored(run, found, models, given, own) if models else ""
-    own += [unchecked(run, path) for path in found.unchecked]
-    for line in own:
+            findings = verify(run, bar.update)
+        lines += [line for line in findings.problems if line not in lines]
+        rescored = _rescored(run, findings, models, given, lines) if models else ""
+    lines += [unchecked(run, path) for path in findings.unchecked]
+    for line in lines:
         show(line)
-    problems += own
-    verdict = f"problems: {len(own)}" if own else "all is well"
+    problems += lines
+    verdict = f"problems: {len(lines)}" if lines else "all is well"
     return (
-        f"{run}: {len(found.content['results'])} results, {found.files:,} files, "
-        f"{found.rows:,} rows{rescored}: {verdict}"
+        f"{run}: {len(findings.content['results'])} results, {findings.files:,} files, "
+        f"{findings.rows:,} rows{rescored}: {verdict}"
     )
 
 
 def _rescored(
     run: epath.Path,
-    found: Findings,
+    findings: Findings,
     models: Sequence[Checkpoint],
     given: command.Given,
     problems: list[str],
 ) -> str:
     """Re-scores the results of some models; enters the check of those that had none."""
     mesh = build_mesh(given.config.mesh.model)
-    paths = [path for path in whole(found.content, models) if path not in found.broken]
-    manifest = Manifest(run, found.content)
+    content = findings.content
+    paths = [path for path in whole_results(content, models) if path not in findings.broken]
+    manifest = Manifest(run, content)
     with (
         memory_errors([model.card.slug for model in models], mesh, "rescore", given.rescore),
         progress(len(paths), "results", what="re-scoring", delay_s=5) as bar,
     ):
         for path, outcome in rescore(
-            run, found.content, models, mesh, paths, rows=given.rescore, seed=given.config.seed
+            run, content, models, mesh, paths, rows=given.rescore, seed=given.config.seed
         ):
             bar.update()
             if isinstance(outcome, str):
                 problems.append(f"{run / path}: {outcome}; remove it and {AGAIN}")
-            elif path in found.unchecked:
-                coefficients = found.content["results"][path]["coefficients"]
+            elif path in findings.unchecked:
+                coefficients = content["results"][path]["coefficients"]
                 manifest.finish(path, outcome, coefficients)
-                found.unchecked.remove(path)
+                findings.unchecked.remove(path)
     if paths:
         manifest.save_if_changed()
     return f", {len(paths)} results re-scored"

@@ -61,13 +61,10 @@ class BlockReader:
         dtypes: Mapping[str, str],
         wanted: str | None,
     ) -> dict[str, jax.Array]:
-        """The parameters of a block with the shapes, dtypes and shardings of `targets`.
+        """The parameters of a block, by name, with the shapes, dtypes and shardings of `targets`.
 
-        Args:
-          folder: of the block.
-          targets: name of each of its parameters -> what it becomes.
-          dtypes: name -> dtypes that it may have on disk, comma-separated, as in the card.
-          wanted: hash of the block, which `check` compares; None: it is not hashed.
+        On disk they have one of `dtypes`, comma-separated as in the card. `check` compares the hash
+        of the block with `wanted`; None: it is not hashed.
 
         Raises:
           AssayError: the checkpoint is damaged, or its store fails.
@@ -82,11 +79,7 @@ class BlockReader:
         )
 
     def check(self, left: int = 0) -> None:
-        """Waits for the hashes of all blocks but the last `left`.
-
-        Raises:
-          AssayError: a block differs from its hash; the message names it.
-        """
+        """Waits for all blocks but the last `left`, and compares each with its hash."""
         while len(self._pending) > left:
             folder, wanted, arrays, hashes = self._pending.pop(0)
             if block_hash(arrays, {name: each.result() for name, each in hashes.items()}) != wanted:

@@ -51,7 +51,7 @@ REWARD, LANGUAGE = "reward model", "language model"
 _TAKEN_BY = {REWARD: "launch.sweep and launch.score take", LANGUAGE: "launch.logprobs takes"}
 
 
-# Fields that cannot change a reward, or repeat what others say.
+# Fields that cannot change a reward, or repeat what other fields say.
 _DESCRIBING = ("slug", "source", "revision", "files", "tokenizer_files")
 
 
@@ -83,11 +83,7 @@ class Card:
 
     @property
     def reward_head(self) -> HeadConfig:
-        """The head of a reward model.
-
-        Raises:
-          AssayError: a language model.
-        """
+        """The head of a reward model; raises AssayError for a language model."""
         if isinstance(self.head, OutputConfig):
             raise AssayError(f"model {self.slug!r}: a {LANGUAGE}; allowed: a {REWARD}")
         return self.head
@@ -135,12 +131,7 @@ class Card:
 
     @classmethod
     def from_json(cls, text: str) -> "Card":
-        """The inverse of `to_json`.
-
-        Raises:
-          KeyError or TypeError: missing or unknown fields.
-          AssayError: the fields are not those that were written.
-        """
+        """The inverse of `to_json`; raises AssayError for other fields than were written."""
         fields = dict(json.loads(text))
         if (version := fields.get("version")) != VERSION:
             raise AssayError(f"version={version!r}; allowed: {VERSION}; {OTHER_READING}")
@@ -197,10 +188,9 @@ class Checkpoint:
 
     def expect(self, kind: str) -> None:
         """Raises AssayError for a model of another kind; it names the commands that take it."""
-        if (found := self.card.kind) != kind:
+        if (mine := self.card.kind) != kind:
             raise AssayError(
-                f"checkpoint {self.path}: a {found}; allowed: a {kind} "
-                f"({_TAKEN_BY[found]} {found}s)"
+                f"checkpoint {self.path}: a {mine}; allowed: a {kind} ({_TAKEN_BY[mine]} {mine}s)"
             )
 
     @functools.cached_property
@@ -222,8 +212,7 @@ class Checkpoint:
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The model's tokenizer; that of a base language model may have no chat template.
 
-        Raises:
-          AssayError: its files are not those that were converted.
+        Raises AssayError for files that are not those that were converted.
         """
         folder = self.path / "tokenizer"
         with storage.local(folder) as files:

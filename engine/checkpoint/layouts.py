@@ -1,7 +1,7 @@
 """Tables of Hugging Face tensors: the parameter that each fills, and its layout in the file.
 
 A layout is the axis letters of a tensor in file order: `(NH)D` is one dimension of N·H rows and one
-of D; `1` is a dimension of size one. A parameter carries its own axis letters (`axes`), so that the
+of D; `1` is a dimension of size one. A parameter carries its axis letters (`axes`), so that the
 transposition follows from the two. Decoder tensors are stored in a checkpoint in the layout of the
 file and transposed on the device when they are restored, which is faster there.
 """
@@ -61,7 +61,7 @@ _QK_NORM = (
     Rule(_LAYER + "self_attn.k_norm.weight", "H", "decoder.layers.k_norm"),
 )
 
-# InternLM2 has its own names, and q, k and v in one tensor.
+# InternLM2 has other names, and q, k and v in one tensor.
 _WQKV = _LAYER + "attention.wqkv.weight"
 _INTERNLM2 = (
     Rule("model.tok_embeddings.weight", "VD", "decoder.embedding"),
@@ -161,11 +161,7 @@ def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:
 
 
 def check_head(rules: Collection[Rule], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Checks that a head has one reward, and no bias that its rules (`plain_head`) do not know.
-
-    Raises:
-      AssayError: the message names every tensor that is not supported.
-    """
+    """Raises AssayError for a head with several rewards or a bias that its rules do not know."""
     keys = {rule.key for rule in rules}
     problems = {
         rule.key: "several rows is not supported yet; allowed: one row, the reward"
@@ -186,11 +182,7 @@ def check_head(rules: Collection[Rule], shapes: Mapping[str, tuple[int, ...]]) -
 
 
 def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], layers: int) -> None:
-    """Checks that of the tensors `keys` each is used, by a rule or as an `extra`, and none missing.
-
-    Raises:
-      AssayError: a tensor is unused or missing; the message names it.
-    """
+    """Raises AssayError unless each of the tensors `keys` is used, by a rule or as an `extra`."""
     wanted = {key for rule in rules for key in layer_keys(rule, layers)} | set(extra)
     if missing := sorted(wanted - keys):
         raise AssayError(f"missing tensor {listed(missing)}")

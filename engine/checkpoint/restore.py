@@ -1,4 +1,4 @@
-"""Restores checkpoints onto a device mesh; models that share a decoder are restored together.
+"""Restores checkpoints onto a device mesh; models that share a decoder, as one group.
 
 Only one layer's parameters are in host memory at a time. Decoder tensors have the layout of their
 source (`layouts`) and are transposed on the device; those of a readout have the model's layout.
@@ -81,11 +81,8 @@ def restore(
 ) -> tuple[Graph, Params]:
     """Restores a group straight onto the mesh: one decoder, and one readout per model.
 
-    Args:
-      group: one of `sharing_groups`.
-      mesh: where the parameters go.
-      dtype: of the decoder's parameters; readouts are float32.
-      objectives: one of `settings.OBJECTIVES`: the columns of a result beside the reward.
+    `dtype` is that of the decoder's parameters; readouts are float32. `objectives` (one of
+    `settings.OBJECTIVES`) are the columns of a result beside the reward.
 
     Returns:
       Graph and parameters of `RewardModels` or `LanguageModel`, as `nnx.split` gives them.
@@ -122,13 +119,6 @@ def abstract(
 
     Nothing is allocated, so the mesh may be of devices that are not there.
 
-    Args:
-      config: of the decoder, as its checkpoint has it.
-      heads: one per model, or the output head of a language model.
-      mesh: where the parameters would go.
-      dtype: of the decoder's parameters.
-      objectives: see `restore`.
-
     Raises:
       AssayError: the mesh does not fit the model.
     """
@@ -145,7 +135,7 @@ def abstract(
 
 
 def is_verified(checkpoint: Checkpoint) -> bool:
-    """Whether the checkpoint's blocks are hashed: as asked when it was opened, else by size."""
+    """Whether the checkpoint's blocks are hashed: as said when it was opened, else by size."""
     if checkpoint.verify is not None:
         return checkpoint.verify
     card = checkpoint.card
@@ -203,8 +193,8 @@ class _Stack:
 
     def __init__(self, parameter: Variable, layout: str, config: DecoderConfig, mesh: Mesh):
         axes, dtype = _axes(parameter), parameter.dtype
-        split, own = layouts.letters(layout), layouts.letters(axes).removeprefix("L")
-        order = layouts.permutation(layout, own)
+        split, in_model = layouts.letters(layout), layouts.letters(axes).removeprefix("L")
+        order = layouts.permutation(layout, in_model)
         whole_heads = meshes.with_whole_kv_heads(mesh, config).num_kv_heads
         copies = whole_heads // config.num_kv_heads if "K" in axes else 1
         self.target = jax.ShapeDtypeStruct(
@@ -214,8 +204,8 @@ class _Stack:
             sharding=meshes.sharding(mesh, split if copies == 1 else ""),
         )
         whole = meshes.sharding(mesh, axes)
-        self.value = _zeros(parameter.shape, dtype, whole)()
-        self._place = _place(order, own.find("K"), copies, whole)
+        self.value = _zeros_on_mesh(parameter.shape, dtype, whole)()
+        self._place = _place(order, in_model.find("K"), copies, whole)
 
     def fill(self, layer: int, value: jax.Array) -> None:
         self.value = self._place(self.value, layer, value)
@@ -223,7 +213,7 @@ class _Stack:
 
 # Both are kept, so that parameters of one shape, and models loaded later, share what is compiled.
 @functools.lru_cache(maxsize=128)
-def _zeros(
+def _zeros_on_mesh(
     shape: tuple[int, ...], dtype: jnp.dtype, sharding: NamedSharding
 ) -> Callable[..., jax.Array]:
     return jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=sharding)

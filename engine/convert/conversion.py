@@ -144,9 +144,6 @@ def _dated(hf: Json, template: ChatTemplate) -> TemplatePolicy:
     """The policy with a date, if the template asks for today's: other rewards tomorrow.
 
     The date is the one that is usual for the family, else the day of conversion in UTC.
-
-    Raises:
-      AssayError: the template does not render.
     """
     policy = template.policy
     if policy.date is not None or not template.asks_date():
@@ -218,8 +215,7 @@ def _language(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> HeadReadi
 def _tied_copy(head: HeadConfig | OutputConfig, files: TensorFiles) -> set[str]:
     """Name of a tensor that repeats the embedding as a tied output head; empty if there is none.
 
-    Raises:
-      AssayError: the tensor differs from the embedding, so files and config.json disagree.
+    Raises AssayError for one that differs from the embedding, to which config.json ties it.
     """
     key, embedding = layouts.LM_HEAD.key, "model.embed_tokens.weight"
     if not isinstance(head, OutputConfig) or not head.tied or key not in files.tensors:

@@ -29,13 +29,10 @@ _SHA256 = re.compile("[0-9a-f]{64}")  # name of a large file among the blobs of 
 def snapshot(
     source: str, revision: str | None, patterns: Sequence[str], cache: Path | None = None
 ) -> Path:
-    """Downloads the small files of a hub id that match the patterns, or finds them in the cache.
+    """Downloads the files of a hub id that match the patterns, or finds them in the cache.
 
-    Args:
-      source: hub id.
-      revision: commit, tag or branch; None: the main branch.
-      patterns: of file names.
-      cache: folder to use instead of the hub's cache.
+    `revision` is a commit, tag or branch; None: the main branch. `cache` is used in place of the
+    hub's.
 
     Returns:
       The folder of the revision in the cache, which may hold other files too.
@@ -63,13 +60,7 @@ def download(
     """Downloads large files into the folder that `snapshot` returned, one after another.
 
     The client compares sizes only, so a file is compared with the sha256 that the hub states.
-
-    Args:
-      source: hub id.
-      commit: of the folder.
-      names: of the files.
-      sizes: file name -> bytes, for the progress bar.
-      cache: folder to use instead of the hub's cache.
+    `sizes` are bytes by file name, for the progress bar.
 
     Raises:
       AssayError: as for `snapshot`; or a file differs, and was removed.
@@ -104,10 +95,9 @@ def sizes(source: str, commit: str, cache: Path | None = None) -> Mapping[str, i
 
 
 def check_hash(source: str, file: Path) -> None:
-    """Compares a large file of the cache with its sha256, which is the name that it links to.
+    """Removes a large file of the cache that differs from its sha256, and raises AssayError.
 
-    Raises:
-      AssayError: it differs. It is removed from the cache.
+    The hash is the name that the file links to.
     """
     blob = file.parent / file.readlink() if file.is_symlink() else file
     if not _SHA256.fullmatch(blob.name):

@@ -20,10 +20,7 @@ LOGIT_SCALE = "gating.logit_scale"
 
 # Token ids behind which the gate reads the prompt: closing of the user's turn and opening of
 # the assistant's turn, in the tokenizer of each decoder family.
-PATTERNS = {
-    "llama": (128009, 128006, 78191, 128007, 271),
-    "gemma2": (107, 108, 106, 2516, 108),
-}
+PATTERNS = {"llama": (128009, 128006, 78191, 128007, 271), "gemma2": (107, 108, 106, 2516, 108)}
 
 HELPSTEER = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 _ARMORM = (
@@ -93,11 +90,7 @@ def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
 
 
 def check_sizes(hf: Json, gate: Gate, quantiles: int) -> None:
-    """Checks the sizes that config.json states, if any, against those of the tensors.
-
-    Raises:
-      AssayError: they differ.
-    """
+    """Raises AssayError where sizes that config.json states differ from those of the tensors."""
     sizes = {
         "num_objectives": gate.objectives,
         "num_quantiles": quantiles,
@@ -113,9 +106,6 @@ def temperature(hf: Json, gate: Gate, transform: bool) -> float:
     """The gate's softmax temperature, from config.json or the default of the published class.
 
     `transform` says whether the head has a `reward_transform_matrix`.
-
-    Raises:
-      AssayError: config.json holds no number above 0.
     """
     given = hf.get("gating_temperature")
     if given is not None:

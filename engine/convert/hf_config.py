@@ -74,7 +74,8 @@ def decoder_config(hf: Json) -> DecoderConfig:
         this decoder does not implement, or is missing. The message names it.
     """
     family = _family(hf)
-    _check_attributes(hf, family)
+    if problems := list(_problems(hf, family)):
+        raise AssayError("config.json: " + "; also ".join(problems))
     for name in family.named:
         if name not in hf:
             raise AssayError(f"config.json: no {name}; allowed: a number, or null for none")
@@ -103,12 +104,7 @@ def is_language_model(hf: Json) -> bool:
 
 
 def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
-    """Reads a language model's output head from a parsed config.json.
-
-    Raises:
-      AssayError: `tie_word_embeddings` is no boolean, or a Gemma 2 does not state whether its
-        logits are capped.
-    """
+    """Reads a language model's output head from a parsed config.json."""
     tied = hf.get("tie_word_embeddings", _family(hf).tied)
     if not isinstance(tied, bool):
         raise AssayError(f"config.json: tie_word_embeddings={tied!r}; allowed: true, false")
@@ -148,13 +144,8 @@ def _family(hf: Json) -> Family:
     return FAMILIES[model_type]
 
 
-def _check_attributes(hf: Json, family: Family) -> None:
-    """Raises AssayError for all attributes that may change the rewards in a way not implemented."""
-    if problems := list(_problems(hf, family)):
-        raise AssayError("config.json: " + "; also ".join(problems))
-
-
 def _problems(hf: Json, family: Family) -> Iterator[str]:
+    """What is wrong with attributes that may change the rewards in a way not implemented."""
     fixed = {**_FIXED, **family.fixed}
     known = _READ | _HARMLESS | _GENERATION | family.read | set(fixed)
     if "normalize_reward" in hf:  # which is false: nothing reads them

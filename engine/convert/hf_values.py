@@ -13,11 +13,7 @@ _LARGEST = 2**40  # no number in a config.json of a real model is larger
 
 
 def number(hf: Json, name: str) -> int | float:
-    """A number.
-
-    Raises:
-      AssayError: missing, null, or another value.
-    """
+    """A number; raises AssayError where it is missing, null, or another value."""
     value = hf.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
         raise AssayError(f"config.json: {name}={short(value)}; allowed: a number")
@@ -25,11 +21,7 @@ def number(hf: Json, name: str) -> int | float:
 
 
 def positive(hf: Json, name: str) -> float:
-    """A finite number above 0.
-
-    Raises:
-      AssayError: missing, null, or another value.
-    """
+    """A finite number above 0; raises AssayError where it is missing, null, or another value."""
     value = float(number(hf, name))
     if not 0 < value < math.inf:
         raise AssayError(f"config.json: {name}={value}; allowed: numbers above 0")
@@ -37,11 +29,7 @@ def positive(hf: Json, name: str) -> float:
 
 
 def integer(hf: Json, name: str, default: int | None = None) -> int:
-    """An integer, or `default` if the attribute is missing or null.
-
-    Raises:
-      AssayError: another value.
-    """
+    """An integer, or `default` if it is missing or null; raises AssayError for another value."""
     value = hf.get(name) if hf.get(name) is not None else default
     if isinstance(value, bool) or not isinstance(value, int) or not abs(value) < _LARGEST:
         raise AssayError(f"config.json: {name}={short(value)}; allowed: an integer")
@@ -49,11 +37,7 @@ def integer(hf: Json, name: str, default: int | None = None) -> int:
 
 
 def optional(hf: Json, name: str) -> float | None:
-    """A number, or None if the attribute is missing or null.
-
-    Raises:
-      AssayError: another value.
-    """
+    """A number, or None if it is missing or null; raises AssayError for another value."""
     return None if hf.get(name) is None else float(number(hf, name))
 
 

@@ -1,7 +1,7 @@
 """A Hugging Face repository as a local folder: weights, configs and tokenizer, never code."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from engine.convert import downloads, safetensors
@@ -76,8 +76,12 @@ def fetch(
     weights = safetensors.weight_names(folder)
     if sizes:
         with prefixed(place):
-            safetensors.check_present(weights, names)
-            _check_sizes(weights, sizes, tensor_bytes)
+            safetensors.check_shards(weights, names)
+        total = sum(sizes[name] for name in weights)
+        if tensor_bytes and not 0 < total - tensor_bytes <= _HEADER_BYTES * len(weights):
+            raise AssayError(
+                f"{place}: files of {total:,} bytes; published: {tensor_bytes:,} bytes of tensors"
+            )
     cached = [folder / name for name in weights if (folder / name).is_file()]
     before_weights(hf, sum(file.stat().st_size for file in cached))
     wanted = [name for name in weights if folder / name not in cached]
@@ -87,24 +91,7 @@ def fetch(
 
 
 def fetch_config(source: str) -> Json:
-    """The config.json of a hub id, which alone is downloaded.
-
-    Raises:
-      AssayError: no repository that the hub serves, or one without a readable config.json.
-    """
+    """The config.json of a hub id, which alone is downloaded."""
     folder = downloads.snapshot(source, None, ["config.json"])
     with prefixed(source):
         return read_json(folder / "config.json")
-
-
-def _check_sizes(
-    weights: Sequence[str], sizes: Mapping[str, int], tensor_bytes: int | None
-) -> None:
-    """Checks what a repository lists of its weights.
-
-    Raises:
-      AssayError: the files have other bytes in all than their tensors can have.
-    """
-    total = sum(sizes[name] for name in weights)
-    if tensor_bytes and not 0 < total - tensor_bytes <= _HEADER_BYTES * len(weights):
-        raise AssayError(f"files of {total:,} bytes; published: {tensor_bytes:,} bytes of tensors")

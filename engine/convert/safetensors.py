@@ -119,14 +119,10 @@ class TensorFiles:
 
 
 def shard_names(folder: Path) -> list[str]:
-    """Names of the files that hold a folder's tensors.
-
-    Raises:
-      AssayError: no safetensors, or an index whose shards are missing or lie outside the folder.
-    """
+    """Names of the files that hold a folder's tensors; raises AssayError if one is missing."""
     with prefixed(folder):
         weights = weight_names(folder)
-        check_present(weights, file_names(folder))
+        check_shards(weights, file_names(folder))
         return weights
 
 
@@ -143,10 +139,8 @@ def weight_names(folder: Path) -> list[str]:
 def check_whole(folder: Path, names: Collection[str]) -> None:
     """Checks that a folder's weights are the model: no adapter, no head in another file.
 
-    `names` are its files, or those of the repository from which it is being filled.
-
-    Raises:
-      AssayError: files that are not read may change the rewards. The caller adds the place.
+    `names` are its files, or those of the repository from which it is being filled. Raises
+    AssayError, to which the caller adds the place.
     """
     read = weight_names(folder)
     if adapter := sorted(filter(_ADAPTER.fullmatch, names)):
@@ -168,11 +162,10 @@ def check_whole(folder: Path, names: Collection[str]) -> None:
         )
 
 
-def check_present(weights: Sequence[str], names: Collection[str]) -> None:
-    """Checks that of all files `names` those with the tensors (`weight_names`) are there.
+def check_shards(weights: Sequence[str], names: Collection[str]) -> None:
+    """Raises AssayError if a file with tensors (`weight_names`) is not among all files `names`.
 
-    Raises:
-      AssayError: one is missing. The caller adds the place.
+    The caller adds the place.
     """
     missing = [name for name in weights if name not in names]
     if not missing:
@@ -194,9 +187,7 @@ def check_present(weights: Sequence[str], names: Collection[str]) -> None:
 def indexed_names(folder: Path) -> list[str]:
     """File names that a folder's index lists, whether or not they are there.
 
-    Raises:
-      AssayError: the index has another form, or holds a name that is no plain file name. The
-        caller adds the folder's name.
+    Raises AssayError for a name that is no plain file name; the caller adds the folder's.
     """
     index = read_json(folder / INDEX).get("weight_map")
     if not isinstance(index, dict) or not index:
@@ -208,11 +199,7 @@ def indexed_names(folder: Path) -> list[str]:
 
 
 def read_json(path: Path) -> Json:
-    """Reads a JSON file that holds an object.
-
-    Raises:
-      AssayError: no such file, or it holds something else. The caller adds the folder's name.
-    """
+    """The object in a JSON file; the caller adds the folder's name to an AssayError."""
     if not path.is_file():
         raise AssayError(f"no {path.name}; allowed: a Hugging Face model folder")
     try:

@@ -57,7 +57,7 @@ class Writer:
         self.destination, self.config, self.head = storage.path_of(destination), config, head
         self._dtypes: dict[str, set[str]] = {}
         self._hashes: dict[str, str] = {}  # of blocks
-        self._remote, self._begun = storage.is_remote(self.destination), False
+        self._remote, self._uploading = storage.is_remote(self.destination), False
 
     def __enter__(self) -> "Writer":
         parent, prefix = None, "assay-"
@@ -83,21 +83,14 @@ class Writer:
             self._orbax.close()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)  # does nothing after the rename
-            if self._begun:  # and not finished
+            if self._uploading:  # and not finished
                 with contextlib.suppress(AssayError):  # of the store, which may be why it ended
                     self._remove()
         if isinstance(error, OSError):
             raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
 
     def save(self, block: str, arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
-        """Writes one block; each block is saved once.
-
-        Args:
-          block: its name.
-          arrays: parameter name -> array.
-
-        Returns:
-          Parameter name -> sha256 of the array.
+        """Writes one block, once; returns the sha256 of each array.
 
         Raises:
           AssayError: the file system refuses it, because it is full for instance.
@@ -120,11 +113,8 @@ class Writer:
     def finish(self, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> Checkpoint:
         """Adds tokenizer and card, and renames the folder to its destination.
 
-        In an object store the card comes last: without one there is no checkpoint.
-
-        Args:
-          tokenizer: the model's.
-          **fields: of `Card`, those that follow neither from the blocks nor from the tokenizer.
+        `fields` are those of `Card` that follow neither from the blocks nor from the tokenizer. In
+        an object store the card comes last: without one there is no checkpoint.
 
         Raises:
           AssayError: a parameter was not saved, or the disk is full.
@@ -151,7 +141,7 @@ class Writer:
         if self._remote:
             self._upload("tokenizer")
             storage.write_atomic(self.destination / CARD, card.to_json().encode())
-            self._begun = False
+            self._uploading = False
         else:
             (self._folder / CARD).write_text(card.to_json())
             self._folder.chmod(0o755)
@@ -160,9 +150,9 @@ class Writer:
 
     def _upload(self, folder: str) -> None:
         """Moves a local folder to the store; the first one replaces an interrupted conversion."""
-        if not self._begun:
+        if not self._uploading:
             self._remove()
-            self._begun = True
+            self._uploading = True
         storage.upload(self._folder / folder, self.destination / folder)
         shutil.rmtree(self._folder / folder)
 

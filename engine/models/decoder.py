@@ -166,23 +166,16 @@ class Decoder(nnx.Module):
     def plain(
         self, ids: Int[Array, "C T"], depths: Sequence[int], keep: Keep | None = None
     ) -> tuple[tuple[Residual, ...], Any]:
-        """The plain pass over whole sequences.
+        """The plain pass over whole sequences, up to each of the ascending `depths`.
 
         It shares no prefix and leaves out no position. The self-check compares `respond` with it.
 
-        Args:
-          ids: of the sequences.
-          depths: ascending.
-          keep: what is kept of each layer up to the last of `depths`.
-
         Returns:
-          Residual stream at every position after each of `depths` layers; what was kept, with a
-          leading axis for the layers.
+          Residual stream at every position after each of `depths` layers; what was kept of each
+          layer, with a leading axis for the layers.
         """
-        x, angles = (
-            self.embed(ids),
-            self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)),
-        )
+        x = self.embed(ids)
+        angles = self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape))
         residuals, kept = [], []
         for start, stop in _segments(depths):
             x, seen = _through(lambda i, x: self._plain_layer(i, x, angles), start, stop, x, keep)
@@ -250,12 +243,9 @@ class Decoder(nnx.Module):
         return tuple(residuals), _joined(kept)
 
     def extend(self, prefix: KeyValues, x: Residual, length: Int[Array, ""]) -> KeyValues:
-        """The prefix with further positions written behind its first `length` ones.
+        """The prefix with embedded positions x [1, T, D] written behind its first `length` ones.
 
-        Args:
-          prefix: keys and values, with room for at least length + T positions.
-          x: embedded positions to append [1, T, D].
-          length: positions of the prefix that are in use.
+        It has room for at least length + T positions.
         """
         _, new = self.respond(
             prefix,
@@ -295,18 +285,10 @@ class Decoder(nnx.Module):
         angles: Angles,
         read: Int[Array, "C Y"] | None = None,
     ) -> tuple[Float[Array, "C U D"], KeyValues]:
-        """One layer behind a prefix.
+        """One layer behind a prefix: of the positions `read` of x, or of all of them.
 
-        Args:
-          index: of the layer.
-          x: residual stream before it.
-          prefix: keys and values of all layers.
-          places: places of the positions of x.
-          angles: rotary angles of the same.
-          read: positions that are computed; None: all. Their keys and values are always computed.
-
-        Returns:
-          Residual stream after the layer, and keys and values of all positions, each [C, T, K, H].
+        Returns the residual stream after it, and keys and values of all positions, each [C, T, K,
+        H].
         """
         layer = self._layer(index)
         past = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), prefix)
@@ -365,12 +347,8 @@ def rms_norm(
 ) -> Float[Array, "*B D"]:
     """RMSNorm over the last axis, normalised in float32; the result has the weight's dtype.
 
-    Args:
-      x: of any dtype.
-      weight: factor of each component.
-      eps: added to the mean square.
-      offset: False casts and then multiplies (Llama); True multiplies by 1 + weight in float32 and
-        then casts (Gemma).
+    Without `offset` it is cast and then multiplied (Llama); with it, multiplied by 1 + weight in
+    float32 and then cast (Gemma).
     """
     x = x.astype(jnp.float32)
     normed = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)

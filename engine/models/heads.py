@@ -62,14 +62,7 @@ class HeadConfig:
         return self.kind == "gated"
 
     def columns(self, objectives: str) -> tuple[str, ...]:
-        """Columns of a result.
-
-        Args:
-          objectives: one of `engine.settings.OBJECTIVES`.
-
-        Returns:
-          `reward`, then the objectives and their quantiles that the head has.
-        """
+        """`reward`, then what the head has of the columns `objectives` (`settings.OBJECTIVES`)."""
         if objectives == "none":
             return ("reward",)
         names = ("reward", *self.objectives)

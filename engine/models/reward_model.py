@@ -38,12 +38,7 @@ class RewardModels(nnx.Module):
         self.depths = tuple(sorted({head.depth for head in heads}))
 
     def prefill(self, ids: Int[Array, "P"], gate_at: Int[Array, "M"]) -> Prefix:
-        """The prefix pass, once per prompt.
-
-        Args:
-          ids: of the prefix.
-          gate_at: position at which each model's gate reads the prompt.
-        """
+        """The prefix pass, once per prompt; model m's gate reads the prompt at `gate_at[m]`."""
         key_values, residuals = self.decoder.prefill(ids, gate_at)
         gates = tuple(
             readout.gate(residuals[readout.config.depth - 1, m])
@@ -54,17 +49,11 @@ class RewardModels(nnx.Module):
     def respond(
         self, prefix: Prefix, candidates: Candidates, lens: bool = False
     ) -> Float[Array, "W C"]:
-        """Rewards of candidates behind a prefix.
+        """Rewards of candidates behind a prefix: one row per column of `columns`, in float32.
 
-        Args:
-          prefix: from `prefill`.
-          candidates: each a reply with what follows it.
-          lens: whether each model's rewards after every layer follow its columns: the final norm
-            and the head read the residual stream at the reward position after each layer. A gate
-            keeps what it read in the prompt after the last one.
-
-        Returns:
-          One row per column of `columns`, in float32.
+        With `lens` each model's rewards after every layer follow its columns: the final norm and
+        the head read the residual stream at the reward position after each layer. A gate keeps what
+        it read in the prompt after the last one.
         """
         places = behind(candidates.shared, candidates.ids.shape[1])
         x, read = self.decoder.embed(candidates.ids), candidates.last[:, None]
@@ -87,15 +76,11 @@ class RewardModels(nnx.Module):
         read: Int[Array, "C Y"],
         depth: int | None = None,
     ) -> Float[Array, "W C Y"]:
-        """Rewards of embedded rows; differentiable with respect to them.
+        """Rewards of embedded rows x, at the positions `read`; differentiable with respect to them.
 
-        Args:
-          prefix: from `prefill` or `extend`.
-          x: embedded rows. A row may hold several replies; each continues the prefix by itself.
-          places: places of their positions.
-          read: reward positions of the E replies of each row.
-          depth: every head reads after so many layers, and gives its reward alone; by default
-            after its number of layers.
+        The prefix is from `prefill` or `extend`. A row may hold Y replies, each of which continues
+        the prefix by itself. With a `depth` every head reads after so many layers, and gives its
+        reward alone; by default it reads after its number of layers.
         """
         depths = self.depths if depth is None else (depth,)
         residuals, _ = self.decoder.respond(prefix.key_values, x, places, read, depths)
@@ -105,11 +90,7 @@ class RewardModels(nnx.Module):
         return self._read(flat, prefix.gates).reshape(-1, *read.shape)
 
     def respond_and_keep(
-        self,
-        prefix: Prefix,
-        x: Float[Array, "C T D"],
-        places: Places,
-        read: Int[Array, "C Y"],
+        self, prefix: Prefix, x: Float[Array, "C T D"], places: Places, read: Int[Array, "C Y"]
     ) -> tuple[Float[Array, "W C Y"], KeyValues]:
         """`respond_embedded` of a single model, and keys and values of all positions of x."""
         depths = (self.decoder.config.num_layers,)
@@ -131,13 +112,9 @@ class RewardModels(nnx.Module):
         gate_at: Int[Array, "C M"],
         lens: bool = False,
     ) -> Float[Array, "W C"]:
-        """The plain pass: rewards of whole sequences, without a shared prefix.
+        """The plain pass, without a shared prefix: rewards at the positions `last` of sequences.
 
-        Args:
-          ids: whole conversations.
-          last: reward positions.
-          gate_at: position at which each model's gate reads the prompt.
-          lens: as for `respond`.
+        Each model's gate reads the prompt at `gate_at`; `lens` is as for `respond`.
         """
         with jax.named_scope("plain"):
             rows = jnp.arange(ids.shape[0])

@@ -39,8 +39,7 @@ class Place:
         """This machine; of several processes, that of process 0."""
         platform, local = mesh.devices.flat[0].platform, mesh.local_devices
         free = processes.from_first(
-            "free memory",
-            lambda: free_memory() if platform == memory.CPU else device_memory(local),
+            "free memory", lambda: free_memory() if platform == memory.CPU else device_memory(local)
         )
         return cls(platform, mesh.shape["data"], mesh.shape["model"], free)
 
@@ -63,7 +62,7 @@ class Place:
         return True
 
 
-def subject_of(group: Sequence[Checkpoint]) -> Model:
+def model_of_checkpoints(group: Sequence[Checkpoint]) -> Model:
     """Models that share a decoder, before they have a mesh; the deepest is the first."""
     cards = [checkpoint.card for checkpoint in group]
     return Model(
@@ -75,45 +74,40 @@ def subject_of(group: Sequence[Checkpoint]) -> Model:
 
 
 def step_for(
-    subject: Model,
+    model: Model,
     place: Place,
     dtype: str,
     prefix: int,
-    own: int | None,
+    positions: int | None,
     self_check: int = SELF_CHECK,
 ) -> int:
     """The candidates of a step on each device that `step_size=auto` takes.
 
-    Args:
-      subject: the models.
-      place: where they are loaded.
-      dtype: of the decoder.
-      prefix: positions of the longest prompt.
-      own: positions of a candidate; None for replies of any length.
-      self_check: conversations that the plain pass computes at once.
+    `prefix` are positions of the longest prompt, `positions` those of a candidate (None: replies of
+    any length). The plain pass computes `self_check` conversations at once.
     """
-    if not place.splits(subject):  # no step is computed
+    if not place.splits(model):  # no step is computed
         place = dataclasses.replace(place, model=1)
-    work = SweepWork(prefix=prefix, own=own or SHORT, self_check=self_check)
-    return fitting_step(place.holding(subject, dtype), place.usable, work)[0]
+    work = SweepWork(prefix=prefix, own=positions or SHORT, self_check=self_check)
+    return fitting_step(place.holding(model, dtype), place.usable, work)[0]
 
 
 def refusal(
-    subject: Model,
+    model: Model,
     place: Place,
     dtype: str,
     prefix: int,
-    own: int,
+    positions: int,
     step_size: int,
     self_check: int = SELF_CHECK,
 ) -> str:
     """Why models cannot be scored here; "" if they can.
 
-    The arguments are those of `step_for`; `own` are the positions of the shortest candidate, and
+    The arguments are those of `step_for`; `positions` are those of the shortest candidate, and
     `step_size` the candidates per step on each device.
     """
-    work = SweepWork(prefix=prefix, own=own, step_size=step_size, self_check=self_check)
-    return _refusal(subject, place, dtype, work)
+    work = SweepWork(prefix=prefix, own=positions, step_size=step_size, self_check=self_check)
+    return _refusal(model, place, dtype, work)
 
 
 def admit(
@@ -121,16 +115,13 @@ def admit(
 ) -> int:
     """The step of a model that is about to be loaded, for prompts that are not known yet.
 
-    A `step_size` of None is chosen; `check` says whether a model that is too large is refused.
-
-    Raises:
-      AssayError: it is.
+    A `step_size` of None is chosen. Raises AssayError for a model that is too large, if `check`.
     """
-    subject, place = subject_of([checkpoint]), Place.of(mesh)
+    model, place = model_of_checkpoints([checkpoint]), Place.of(mesh)
     step = step_size
     if step is None:
-        step = step_for(subject, place, dtype, _PROMPT, None, self_check=1)
-    if check and (reason := refusal(subject, place, dtype, _PROMPT, 1, step, self_check=1)):
+        step = step_for(model, place, dtype, _PROMPT, None, self_check=1)
+    if check and (reason := refusal(model, place, dtype, _PROMPT, 1, step, self_check=1)):
         raise AssayError(reason)
     return step
 
@@ -138,23 +129,20 @@ def admit(
 def check_search(
     checkpoint: Checkpoint, mesh: Mesh, dtype: str, work: SearchWork, beside: float = 0.0
 ) -> float:
-    """Checks that a model can be searched here, and returns the bytes of its weights on a device.
+    """Bytes of a model's weights on a device; raises AssayError if it cannot be searched here.
 
     Other models are going to take `beside` bytes on each device.
-
-    Raises:
-      AssayError: it is too large.
     """
-    subject, place = subject_of([checkpoint]), Place.of(mesh)
+    model, place = model_of_checkpoints([checkpoint]), Place.of(mesh)
     if place.free is not None:
         place = dataclasses.replace(place, free=int(place.free - beside))
-    if reason := _refusal(subject, place, dtype, work):
+    if reason := _refusal(model, place, dtype, work):
         raise AssayError(reason)
-    return memory.weight_bytes(place.holding(subject, dtype)) if place.splits(subject) else 0.0
+    return memory.weight_bytes(place.holding(model, dtype)) if place.splits(model) else 0.0
 
 
 def check_conversion(
-    subject: Model,
+    model: Model,
     destination: str | os.PathLike[str] | None,
     *,
     download: bool,
@@ -163,23 +151,19 @@ def check_conversion(
 ) -> None:
     """Checks host memory and disk before anything is downloaded, read or written.
 
-    Args:
-      subject: the model.
-      destination: the checkpoint, if it is on a local disk.
-      download: whether the weights are fetched into the cache of the hub.
-      cached: bytes of weights that the cache holds already.
-      cache: the folder they are fetched into; None: the cache of the hub.
+    The checkpoint goes to `destination`, if it is on a local disk. With `download` the weights are
+    fetched into `cache`, None for the hub's, which holds `cached` bytes of them already.
 
     Raises:
       AssayError: too little of either.
     """
-    needed, free = memory.host_bytes(subject), free_memory()
+    needed, free = memory.host_bytes(model), free_memory()
     if free is not None and needed > free:
         raise AssayError(
-            f"{subject.name}: converting needs {in_words(needed)} of memory, {in_words(free)} are "
+            f"{model.name}: converting needs {in_words(needed)} of memory, {in_words(free)} are "
             f"free; a machine with {in_words(needed)} free would do; {_WAY_OUT}"
         )
-    size = memory.checkpoint_bytes(subject)
+    size = memory.checkpoint_bytes(model)
     wanted = [] if destination is None else [("the checkpoint", destination, size)]
     if download:
         from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
@@ -192,24 +176,24 @@ def check_conversion(
         needed = per_disk[disk.number] = per_disk.get(disk.number, 0) + bytes_
         if needed > disk.free:
             raise AssayError(
-                f"{subject.name}: {what} needs {in_words(needed)} of disk, {in_words(disk.free)} "
+                f"{model.name}: {what} needs {in_words(needed)} of disk, {in_words(disk.free)} "
                 f"are free at {folder}; name another disk, or make room; {_WAY_OUT}"
             )
 
 
-def _refusal(subject: Model, place: Place, dtype: str, work: SweepWork | SearchWork) -> str:
+def _refusal(model: Model, place: Place, dtype: str, work: SweepWork | SearchWork) -> str:
     """Why models do not fit; "" if they do."""
-    if not place.splits(subject):
+    if not place.splits(model):
         return ""
-    placed, usable = place.holding(subject, dtype), place.usable
-    found = account(placed, work)
-    if found.total <= usable:
+    placed, usable = place.holding(model, dtype), place.usable
+    needed = account(placed, work)
+    if needed.total <= usable:
         return ""
-    rest = found.total - found.weights - found.step
-    would = ways_to_fit(placed, usable, work) or [f"{in_words(found.total)} of free memory"]
+    rest = needed.total - needed.weights - needed.step
+    would = ways_to_fit(placed, usable, work) or [f"{in_words(needed.total)} of free memory"]
     return (
-        f"{subject.name}: needs {in_words(found.total)} of memory on a device in {dtype} "
-        f"(weights {in_words(found.weights)}, a step {in_words(found.step)}, the rest "
+        f"{model.name}: needs {in_words(needed.total)} of memory on a device in {dtype} "
+        f"(weights {in_words(needed.weights)}, a step {in_words(needed.step)}, the rest "
         f"{in_words(rest)}), {in_words(usable)} are free; {' or '.join(would)} would fit; "
         f"{_WAY_OUT}"
     )

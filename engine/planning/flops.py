@@ -65,7 +65,7 @@ def extension(config: DecoderConfig, positions: int, before: int) -> float:
     return config.num_layers * positions * (keys_values + rest + key * seen)
 
 
-def compiled_step(
+def step_operations(
     config: DecoderConfig,
     first: Iterable[int],
     length: int,

@@ -104,10 +104,10 @@ def parse(text: str) -> list[Devices]:
     Raises:
       AssayError: an unknown name, no devices, or another form.
     """
-    found = [_parse_one(name.strip()) for name in text.split(",") if name.strip()]
-    if not found:
+    devices = [_parse_one(name.strip()) for name in text.split(",") if name.strip()]
+    if not devices:
         raise AssayError(f"devices={text!r}; {_ALLOWED}")
-    return found
+    return devices
 
 
 def _parse_one(name: str) -> Devices:

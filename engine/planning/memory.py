@@ -116,32 +116,32 @@ def fitting_step(model: Model, usable: float, work: SweepWork) -> tuple[int, Acc
     """
     step = work.step_size or STEPS[model.platform]
     while True:
-        found = account(model, dataclasses.replace(work, step_size=step))
-        if found.total <= usable or work.step_size or step <= LEAST_STEP:
-            return step, found
+        needed = account(model, dataclasses.replace(work, step_size=step))
+        if needed.total <= usable or work.step_size or step <= LEAST_STEP:
+            return step, needed
         step //= 2
 
 
 def ways_to_fit(model: Model, usable: float, work: SweepWork | SearchWork) -> list[str]:
     """Settings each of which makes a model fit that does not, on the same devices."""
-    found, count = [], model.data * model.model
+    ways, count = [], model.data * model.model
     if isinstance(work, SweepWork):
         step, least = fitting_step(model, usable, dataclasses.replace(work, step_size=None))
         if step < (work.step_size or 0) and least.total <= usable:
-            found.append(f"step_size={step}")
+            ways.append(f"step_size={step}")
         unchecked = dataclasses.replace(work, self_check=1)
         if work.self_check > 1 and account(model, unchecked).total <= usable:
-            found.append("self_check=1")
+            ways.append("self_check=1")
     for split in splits(model.config, count):
         other = dataclasses.replace(model, data=count // split, model=split)
         if split > model.model and account(other, work).total <= usable:
-            found.append(f"mesh.model={split}")
+            ways.append(f"mesh.model={split}")
             break
     for dtype in ("bfloat16", "float16"):
         if account(dataclasses.replace(model, dtype=dtype), work).total <= usable:
-            found.append(f"dtype={dtype}")
+            ways.append(f"dtype={dtype}")
             break
-    return found
+    return ways
 
 
 def splits(config: DecoderConfig, count: int) -> Iterator[int]:
@@ -200,15 +200,17 @@ def _block_bytes(model: Model) -> tuple[int, int, int]:
     return sizes[0], sizes[1], sizes[2]
 
 
-def _of_scoring(model: Model, prefix: int, own: int, candidates: int, self_check: int) -> Account:
+def _of_scoring(
+    model: Model, prefix: int, positions: int, candidates: int, self_check: int
+) -> Account:
     """Bytes where rewards or log-probabilities of candidates are computed.
 
     The prompt's pass and the plain pass of the self-check count where they need more than a step.
     """
     if model.language:
         candidates = largest_step(candidates, model.config.vocab_size)
-    step = _pass_bytes(model, candidates, prefix, own)
-    return _account(model, prefix, max(step, _whole_bytes(model, prefix, own, self_check)))
+    step = _pass_bytes(model, candidates, prefix, positions)
+    return _account(model, prefix, max(step, _whole_bytes(model, prefix, positions, self_check)))
 
 
 def _of_search(model: Model, work: SearchWork) -> Account:
@@ -223,11 +225,11 @@ def _of_search(model: Model, work: SearchWork) -> Account:
     if work.gradient:
         step = max(step, _gradient_bytes(model, work))
     step = max(step, _whole_bytes(model, work.prefix, work.own, 2 * work.together))
-    found = _account(model, prefix * work.together, step)
-    found = dataclasses.replace(found, step=found.step + _table_bytes(model, work))
+    needed = _account(model, prefix * work.together, step)
+    needed = dataclasses.replace(needed, step=needed.step + _table_bytes(model, work))
     if model.platform == CPU:
-        return dataclasses.replace(found, process=found.process + _SEARCH_BYTES)
-    return dataclasses.replace(found, code=_CODE_BYTES)
+        return dataclasses.replace(needed, process=needed.process + _SEARCH_BYTES)
+    return dataclasses.replace(needed, code=_CODE_BYTES)
 
 
 def _gradient_bytes(model: Model, work: SearchWork) -> int:
@@ -276,21 +278,21 @@ def _account(model: Model, prefix: int, step: int) -> Account:
     )
 
 
-def _whole_bytes(model: Model, prefix: int, own: int, self_check: int) -> int:
+def _whole_bytes(model: Model, prefix: int, positions: int, self_check: int) -> int:
     """Bytes of activations of the larger pass over whole sequences: the prompt, the self-check."""
-    whole = -(-(prefix + own) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+    whole = -(-(prefix + positions) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
     return max(_pass_bytes(model, 1, 0, prefix), _pass_bytes(model, self_check, 0, whole))
 
 
-def _pass_bytes(model: Model, rows: int, prefix: int, own: int) -> int:
-    """Bytes of activations of a pass over rows of `own` positions behind a prefix."""
-    step = rows * own * _position_bytes(model, prefix, own)
+def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
+    """Bytes of activations of a pass over rows of so many positions behind a prefix."""
+    step = rows * positions * _position_bytes(model, prefix, positions)
     if model.language:
         step += 2 * 4 * rows * model.config.vocab_size  # logits, and their softmax
     return step
 
 
-def _position_bytes(model: Model, prefix: int, own: int) -> int:
+def _position_bytes(model: Model, prefix: int, positions: int) -> int:
     """Bytes of activations of one position of a row at the largest moment of a layer.
 
     In the feed-forward: the residual stream in float32, the normed one, gate, up, and on a CPU
@@ -302,6 +304,6 @@ def _position_bytes(model: Model, prefix: int, own: int) -> int:
     b = 4 if on_cpu else model.item_bytes  # a CPU computes in float32
     heads, shared = c.num_heads // split * c.head_size, c.num_kv_heads // split * c.head_size
     ffn = 4 * c.width + b * c.width + (3 if on_cpu else 2) * b * (c.ffn_width // split)
-    logits = (4 + b) * (c.num_heads // split) * (prefix + own)
+    logits = (4 + b) * (c.num_heads // split) * (prefix + positions)
     attention = 4 * c.width + b * (heads + 2 * shared) + logits + 4 * heads
     return max(ffn, attention)

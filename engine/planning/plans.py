@@ -44,13 +44,7 @@ def plan(
 ) -> Plan:
     """The smallest axis `model` on which a model fits, and the largest step up to `auto`'s.
 
-    Args:
-      model: the model.
-      devices: it is planned for.
-      sweep: the sweeps, or the log-probabilities of a language model.
-      search: the search.
-      dtype: that the user named; None: as `--config.dtype=auto`.
-      axis: devices along `model` that the user named; 0: chosen.
+    A `dtype` of None is what `--config.dtype=auto` takes; an `axis` of 0 is chosen.
 
     Raises:
       AssayError: these devices and this model cannot be divided by `axis`.
@@ -65,14 +59,14 @@ def plan(
     least = min(_ENOUGH, sweep.step_size or _ENOUGH)
     fitting = [each for each in tried if each[2].total <= usable]
     good = [each for each in fitting if each[1] >= least] or fitting
-    chosen, step, found = good[0] if good else min(tried, key=lambda each: each[2].total)
+    chosen, step, needed = good[0] if good else min(tried, key=lambda each: each[2].total)
     searched = None if model.language else _search_mesh(meshes, usable, search)
     return Plan(
         devices=devices,
         fits=bool(fitting),
         model=chosen,
         step_size=step,
-        account=found,
+        account=needed,
         sweep_s=sweep_seconds(chosen, kind, sweep, step),
         searched=searched,
         search_bytes=0 if searched is None else account(searched, search).total,

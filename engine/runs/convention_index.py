@@ -1,7 +1,7 @@
 """Which conventions a run's models were scored under beside the default; each has a run.
 
     run/readings/index.json           which readings there are, of which models
-    run/readings/<reading>/           a run folder of its own, with its manifest
+    run/readings/<reading>/           a run folder with a manifest
 
 `index.json` (version `VERSION`) is one object:
 
@@ -10,8 +10,8 @@
               noise: bool, failure: str}
 
 `settings` are what the reading is, in words; what computed its rewards stands in the fingerprints
-of its own run. `same_as` names an earlier reading that gives the same token ids under the same
-settings: it has no results of its own. `noise` marks a reading that is the default one computed in
+of its run. `same_as` names an earlier reading that gives the same token ids under the same
+settings: it has no results. `noise` marks a reading that is the default one computed in
 steps of another size, or on another mesh. `failure` says why it could not be computed, else "".
 """
 
@@ -50,11 +50,7 @@ def folder_of(run: epath.Path, reading: str) -> epath.Path:
 
 
 def read_index(run: epath.Path) -> Index:
-    """The readings of a run; empty where it has none.
-
-    Raises:
-      RunError: the index is damaged, or of another version.
-    """
+    """The readings of a run, empty where it has none; raises RunError for a damaged index."""
     path = run / schema.READINGS_DIR / _INDEX
     data = storage.read_if_there(path)
     if data is None:
@@ -64,8 +60,8 @@ def read_index(run: epath.Path) -> Index:
         if content["version"] != VERSION:
             raise RunError(f"{path}: version={content['version']!r}; allowed: {VERSION}")
         return {
-            slug: {reading: Entry(**fields) for reading, fields in own.items()}
-            for slug, own in content["models"].items()
+            slug: {reading: Entry(**fields) for reading, fields in readings.items()}
+            for slug, readings in content["models"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
@@ -74,28 +70,23 @@ def read_index(run: epath.Path) -> Index:
 
 
 def write_index(run: epath.Path, index: Index) -> None:
-    """Writes the index, atomically.
-
-    Raises:
-      AssayError: it cannot be written.
-    """
+    """Writes the index, atomically."""
     models = {
-        slug: {reading: dataclasses.asdict(entry) for reading, entry in own.items()}
-        for slug, own in index.items()
+        slug: {reading: dataclasses.asdict(entry) for reading, entry in entries.items()}
+        for slug, entries in index.items()
     }
     data = json.dumps({"version": VERSION, "models": models}, indent=1) + "\n"
     storage.write_atomic(run / schema.READINGS_DIR / _INDEX, data.encode())
 
 
-def merged(run: epath.Path, slug: str, own: Mapping[str, Entry]) -> Index:
-    """The index of a run with the readings of a model added.
+def merged(run: epath.Path, slug: str, entries: Mapping[str, Entry]) -> Index:
+    """The index of a run with the entries of a model added.
 
-    Raises:
-      AssayError: a reading of the same name stands for something else there.
+    Raises AssayError if a reading of the same name stands for something else there.
     """
     index = read_index(run)
     before = index.setdefault(slug, {})
-    for name, entry in own.items():
+    for name, entry in entries.items():
         known = before.get(name, entry)
         if why := provenance.changes(dict(known.settings), dict(entry.settings)):
             raise AssayError(

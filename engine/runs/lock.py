@@ -100,15 +100,10 @@ class Holder:
 
 @contextlib.contextmanager
 def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
-    """Holds the lock of a run folder, which is made if need be.
-
-    Args:
-      run: the folder.
-      command: name of the command, for the message to a second one.
-      wait: wait for a command that holds the lock, instead of refusing.
+    """Holds the lock of a run folder, which is made if need be, for a `command` that messages name.
 
     Raises:
-      LockError: another command holds the lock.
+      LockError: another command holds the lock, and `wait` is not set.
       AssayError: the folder cannot be written.
     """
     folder = storage.path_of(run)
@@ -136,12 +131,7 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
 
 
 def confirm(run: epath.Path) -> None:
-    """Makes sure that no other command writes the run.
-
-    Raises:
-      LockError: the lock that this process holds was taken over or removed, or this process holds
-        none and another one does.
-    """
+    """Raises LockError if this process has lost its lock of the run, or another one holds one."""
     mine = token_of(run)
     holder = Holder.read(storage.read_if_there(run / NAME))
     if mine and (holder is None or holder.token not in _tokens):

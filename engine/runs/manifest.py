@@ -41,9 +41,7 @@ class Manifest:
     def open(cls, run: str) -> "Manifest":
         """Reads the manifest of a run, or starts that of a new one without writing it yet.
 
-        Raises:
-          AssayError: the folder holds something other than a run, or a manifest of another
-            version.
+        Raises AssayError for a folder that holds something else.
         """
         folder = storage.path_of(run)
         path = folder / schema.MANIFEST
@@ -155,11 +153,7 @@ class Manifest:
             self.save()
 
     def save(self) -> None:
-        """Writes manifest.json.
-
-        Raises:
-          AssayError: it cannot be written, or another command has taken the run over.
-        """
+        """Writes manifest.json; raises LockError if another command has taken the run over."""
         lock.confirm(self.run)
         began = time.monotonic()
         for result in self.content["results"].values():

@@ -21,13 +21,7 @@ def ranges(rows: int, part_size: int) -> list[Span]:
 
 
 def missing(names: Iterable[str], rows: int, part_size: int) -> list[Span]:
-    """The row ranges of the parts that do not exist yet.
-
-    Args:
-      names: of the files in the result's folder.
-      rows: of the result.
-      part_size: rows per part.
-    """
+    """Row ranges of the parts that are not among the files `names` of a result's folder."""
     present = set(names)
     return [r for r in ranges(rows, part_size) if schema.part_name(*r) not in present]
 
@@ -64,11 +58,8 @@ def read_frame(
 ) -> Table:
     """Reads a file of a run, and checks that it is whole and what it should be.
 
-    Args:
-      path: the file.
-      recorded: its sha256 in the manifest, if the manifest knows it.
-      wanted: what it must say about itself (`provenance.difference`).
-      data: its bytes, if they were read already.
+    `recorded` is its sha256, if the manifest knows it; `wanted`, what it must say about itself
+    (`provenance.difference`); `data`, its bytes, if they were read already.
 
     Raises:
       AssayError: the file is damaged, says nothing about itself, or belongs to something else; the
@@ -99,11 +90,7 @@ def read_part(
     wanted: Json,
     data: bytes | None = None,
 ) -> Table:
-    """Reads a part that exists; see `read_frame`.
-
-    Raises:
-      AssayError: as `read_frame`, or the part has another number of rows than its name says.
-    """
+    """Reads a part as `read_frame` does, and compares its number of rows with its name."""
     path = folder / schema.part_name(start, stop)
     table = read_frame(path, recorded, wanted, data)
     if len(table.frame) != stop - start:

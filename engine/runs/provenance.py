@@ -82,10 +82,7 @@ def read(data: bytes) -> Json:
 def of_result(content: Json, path: str, prompts: Sequence[str] = ()) -> Json:
     """What all files of a result say, from the content of a manifest.
 
-    Args:
-      content: of the manifest.
-      path: of the result.
-      prompts: ids of the prompts of a search that judges several; by default the one in the path.
+    `prompts` are those of a search that judges several; by default the one in the path.
     """
     names = dict(piece.split("=", 1) for piece in path.split("/") if "=" in piece)
     of_list = _PATH.match(path)
@@ -104,9 +101,7 @@ def of_result(content: Json, path: str, prompts: Sequence[str] = ()) -> Json:
 def difference(about: Json, wanted: Json) -> str:
     """Where a file disagrees with the result it lies in; "" where it agrees.
 
-    Args:
-      about: what the file says.
-      wanted: from `of_result`, with `rows` for a part.
+    `wanted` is from `of_result`, with `rows` for a part.
     """
     if about.get("version") != VERSION:
         return f"version={about.get('version')!r}, not {VERSION}"

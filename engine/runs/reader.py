@@ -207,13 +207,9 @@ def merge(manifests: list[RunContents]) -> RunContents:
 
 # Any: JSON of the manifest.
 def check_conversions(models: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuses models that releases of Assay have converted which read models differently.
+    """Raises RunError for models that two releases of Assay converted, which read them differently.
 
-    Args:
-      models: name -> its record in a manifest; imported ones were not converted.
-
-    Raises:
-      RunError: there are two such models.
+    `models` are records of manifests by name; imported ones were not converted.
     """
     kinds = {r.get("conversion"): name for name, r in models.items() if r.get("decoder_hash")}
     if len(kinds) > 1:
@@ -309,11 +305,7 @@ def _searches(run: epath.Path, results: Json) -> dict[epath.Path, Search]:
 
 
 def check_name(run: epath.Path, name: str) -> None:
-    """Refuses a name of a model, prompt or list that no path or table of the run could have.
-
-    Raises:
-      RunError: it cannot be part of a path, or tables have a column of that name.
-    """
+    """Raises RunError for a name that no path or table of the run could have."""
     try:
         schema.check_names([name])
     except AssayError as error:

@@ -89,8 +89,7 @@ SEQUENCE_COLUMNS: Columns = {
 def objective_columns(names: Sequence[str]) -> Columns:
     """The columns that a part has after the reward: f32, one per name.
 
-    Raises:
-      AssayError: a name is not plain, occurs twice, or is that of another column.
+    Raises AssayError for a name that is not plain, occurs twice, or is that of another column.
     """
     tables = (VOCAB_COLUMNS, ITEM_COLUMNS, HUMAN_COLUMNS, LOGPROB_COLUMNS, SEQUENCE_COLUMNS)
     taken = {"model", "prompt", "response", "rank", *(name for table in tables for name in table)}

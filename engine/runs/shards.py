@@ -25,11 +25,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """The shard that `--shard=2/8` names.
-
-        Raises:
-          AssayError: not `k/n` with 1 <= k <= n.
-        """
+        """The shard that `--shard=2/8` names."""
         named = re.fullmatch(r"(\d+)/(\d+)", text)
         if named is None or not 1 <= int(named[1]) <= int(named[2]):
             raise AssayError(f"shard={text!r}; allowed: k/n with 1 <= k <= n, as 2/8")
@@ -38,8 +34,7 @@ class Shard:
     def folder(self, run: str) -> str:
         """The shard's run folder inside the folder of all shards.
 
-        Raises:
-          AssayError: the folder holds a run that is not sharded, or shards of another number.
+        Raises AssayError for a run that is not sharded, or shards of another number.
         """
         parent = storage.path_of(run)
         if storage.exists(parent / schema.MANIFEST):
@@ -56,12 +51,7 @@ class Shard:
 def expanded(runs: Iterable[epath.Path], *, allow_incomplete: bool) -> list[epath.Path]:
     """Run folders, with the folder of all shards replaced by its shards.
 
-    Args:
-      runs: run folders and folders of shards.
-      allow_incomplete: whether shards may be missing.
-
-    Raises:
-      RunError: a shard is missing.
+    Raises RunError for a missing shard, unless `allow_incomplete`.
     """
     folders: list[epath.Path] = []
     for run in runs:

@@ -48,11 +48,7 @@ _REFUSALS = (*_EXPIRED, "400", "401", "Bad Request")
 
 
 def path_of(name: PathLike) -> epath.Path:
-    """The path that a user names.
-
-    Raises:
-      AssayError: a URL of a store that Assay does not know, or whose package is not installed.
-    """
+    """The path that a user names; raises AssayError for a store that Assay does not read."""
     text = os.fspath(name)
     scheme, separator, rest = text.partition("://")
     if not separator:
@@ -74,32 +70,20 @@ def is_remote(path: PathLike) -> bool:
 
 
 def read(path: epath.Path) -> bytes:
-    """The bytes of a file.
-
-    Raises:
-      AssayError: no such file, or it cannot be read.
-    """
+    """The bytes of a file."""
     with reported(path):
         return _read(path)
 
 
 def read_if_there(path: epath.Path) -> bytes | None:
-    """The bytes of a file; None where there is none, also if it is removed meanwhile.
-
-    Raises:
-      AssayError: it cannot be read.
-    """
+    """The bytes of a file; None where there is none, also if it is removed meanwhile."""
     with reported(path), contextlib.suppress(FileNotFoundError):
         return _read(path)
     return None
 
 
 def read_ahead(paths: Sequence[epath.Path]) -> Iterator[bytes]:
-    """The bytes of many files in order, of which a store sends the next ones side by side.
-
-    Raises:
-      AssayError: as `read`.
-    """
+    """The bytes of many files in order, of which a store sends the next ones side by side."""
     if not paths or not is_remote(paths[0]):
         yield from map(read, paths)
         return
@@ -116,11 +100,7 @@ def read_ahead(paths: Sequence[epath.Path]) -> Iterator[bytes]:
 
 
 def exists(path: epath.Path) -> bool:
-    """Whether there is such a file or folder.
-
-    Raises:
-      AssayError: the store does not say.
-    """
+    """Whether there is such a file or folder."""
     return _kind(path) is not None
 
 
@@ -149,8 +129,7 @@ def names(folder: epath.Path) -> list[str]:
 def write_atomic(path: epath.Path, data: bytes) -> None:
     """Writes a file that is seen whole or not at all, in place of an older one.
 
-    Raises:
-      AssayError: it cannot be written, or the disk is full; nothing is left behind.
+    If it cannot be written, or the disk is full, nothing is left behind.
     """
     with reported(path):
         if is_remote(path):
@@ -257,11 +236,7 @@ def is_temporary(path: epath.Path) -> bool:
 
 @contextlib.contextmanager
 def reported(path: PathLike) -> Iterator[None]:
-    """Turns the errors of a disk or a store into one line that begins with the path.
-
-    Raises:
-      AssayError: the error inside, in one line.
-    """
+    """Turns the errors of a disk or a store into an AssayError that begins with the path."""
     try:
         yield
     except AssayError:

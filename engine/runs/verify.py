@@ -55,12 +55,8 @@ class Findings:
 def verify(run: epath.Path, advance: Callable[[int], object] = lambda files: None) -> Findings:
     """Reads and checks every file of a run; changes nothing.
 
-    Args:
-      run: the folder.
-      advance: called with the number of files that were read.
-
-    Raises:
-      AssayError: no run folder.
+    `advance` is called with the number of files that were read. Raises AssayError for no run
+    folder.
     """
     path = run / schema.MANIFEST
     if not storage.exists(path) and _results(run):
@@ -209,10 +205,8 @@ def rebuild(run: epath.Path) -> list[str]:
     """Writes manifest.json anew; returns a line for each file that has no place in it.
 
     A manifest that can be read keeps its entry of a result that has the same files. A new entry has
-    no self-check: the next sweep, or `verify --rescore`, fills it.
-
-    Raises:
-      AssayError: no file of the folder says what computed it.
+    no self-check: the next sweep, or `verify --rescore`, fills it. Raises AssayError if no file
+    says what computed it.
     """
     path = run / schema.MANIFEST
     try:

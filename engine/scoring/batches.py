@@ -145,10 +145,8 @@ def padded_length(length: int) -> int:
 def padded(sequences: Sequence[Sequence[int]], multiple: int, room: int = 0) -> np.ndarray:
     """Sequences as int32 [rows, positions], padded with zeros to one of few shapes.
 
-    Args:
-      sequences: token ids.
-      multiple: the number of rows is padded to a multiple of it.
-      room: least number of padding positions behind the longest sequence.
+    The number of rows is a multiple of `multiple`. There are at least `room` padding positions
+    behind the longest sequence.
     """
     longest = -(-(max(map(len, sequences)) + room) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
     ids = np.zeros((-(-len(sequences) // multiple) * multiple, longest), np.int32)

@@ -12,19 +12,13 @@ from jax.sharding import Mesh
 from engine import mesh as meshes
 from engine.models.language_model import LanguageModel
 from engine.scoring.batches import largest_step, padded
-from engine.scoring.reward_passes import (
-    check_step,
-    compiled,
-    compiled_over_data,
-    fetch,
-    in_steps,
-)
+from engine.scoring.reward_passes import check_step, compiled, compiled_over_data, fetch, in_steps
 from engine.scoring.rows import ContinuationRows, NextTokenRows
 from engine.types import Graph, KeyValues, Params, PromptIds
 
 
 @dataclasses.dataclass(frozen=True)
-class Opened:
+class ReadPrompt:
     """A prompt after the model has read it."""
 
     key_values: KeyValues
@@ -55,21 +49,21 @@ class LanguageScorer:
             params=params,
             mesh=mesh,
             step_size=largest_step(step_size, config.vocab_size),
-            prefill_step=compiled(LanguageModel.prefill, graph, mesh, prefix),
+            prefill_step=compiled(LanguageModel.prefill, graph, prefix),
             score_step=compiled_over_data(LanguageModel.respond, graph, mesh, ("", "C"), "C"),
             plain_step=compiled_over_data(LanguageModel.plain, graph, mesh, ("C",) * 3, "C"),
         )
 
-    def prefill(self, prompt: PromptIds) -> Opened:
+    def prefill(self, prompt: PromptIds) -> ReadPrompt:
         """Reads a prompt: keys and values for its continuations, and next-token probabilities."""
         last = np.array([len(prompt.prefix) - 1], np.int32)
         on_mesh = meshes.put(self.mesh, (padded([prompt.prefix], 1)[0], last), "P")
         key_values, logprobs = self.prefill_step(self.params, *on_mesh)
-        return Opened(key_values, fetch(logprobs))
+        return ReadPrompt(key_values, fetch(logprobs))
 
     def score(
         self,
-        opened: Opened,
+        prompt: ReadPrompt,
         rows: NextTokenRows | ContinuationRows,
         start: int,
         stop: int,
@@ -80,8 +74,8 @@ class LanguageScorer:
         `advance` is called after each step with its number of candidates.
         """
         if isinstance(rows, NextTokenRows):  # the pass over the prompt has given them all
-            return [opened.logprobs[None, np.array(rows.token_ids[start:stop])]]
-        step = functools.partial(self.score_step, self.params, opened.key_values)
+            return [prompt.logprobs[None, np.array(rows.token_ids[start:stop])]]
+        step = functools.partial(self.score_step, self.params, prompt.key_values)
         numbers = np.empty((1, stop - start), np.float32)
         for bucket in rows.buckets(start, stop):
             scored = in_steps(step, bucket.candidates, self.mesh, self.step_size, advance)
@@ -96,7 +90,7 @@ class LanguageScorer:
         sequences = [[*prefix, *ids] for ids in rows.continuations(sample)]
         return [self.plain(sequences, len(prefix))[None]]
 
-    def coefficients(self, opened: Opened) -> list[None]:
+    def coefficients(self, prompt: ReadPrompt) -> list[None]:
         """None: a language model has no objectives."""
         return [None]
 

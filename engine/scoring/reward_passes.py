@@ -38,7 +38,7 @@ class RewardScorer:
     step_size: int  # largest number of candidates per step on each device
     gate_patterns: tuple[tuple[int, ...], ...]  # per model: ids at which its gate reads, if any
     gated: tuple[tuple[str, ...], ...]  # per model: objectives that its gate weighs
-    columns: tuple[tuple[str, ...], ...]  # column names per model; W of all models together
+    columns: tuple[tuple[str, ...], ...]  # column names per model; W in all
     # Compiled methods of `RewardModels`, which describes their shapes.
     prefill_step: Callable[..., Prefix]
     score_step: Callable[..., jax.Array]
@@ -50,12 +50,7 @@ class RewardScorer:
     ) -> "RewardScorer":
         """Compiles nothing yet; each pass is compiled when it is first called.
 
-        Args:
-          graph: structure of the models.
-          params: their parameters.
-          mesh: where these are.
-          step_size: see the attribute.
-          lens: whether each model's columns end with the reward after every layer.
+        With `lens` each model's columns end with the reward after every layer.
 
         Raises:
           AssayError: a mesh that does not fit the model, or an empty step.
@@ -80,7 +75,7 @@ class RewardScorer:
             gate_patterns=tuple(head.gate_pattern for head in heads),
             gated=tuple(head.objectives if head.gated else () for head in heads),
             columns=tuple((*a, *b) for a, b in zip(model.columns, layers, strict=True)),
-            prefill_step=compiled(RewardModels.prefill, graph, mesh, prefix),
+            prefill_step=compiled(RewardModels.prefill, graph, prefix),
             score_step=compiled_over_data(respond, graph, mesh, ("", "C"), "WC", lens),
             plain_step=compiled_over_data(plain, graph, mesh, ("C",) * 3, "WC", lens),
         )
@@ -88,9 +83,7 @@ class RewardScorer:
     def prefill(self, prompt: PromptIds, room: int = 0) -> Prefix:
         """Keys, values and gates of a prompt's prefix, padded to one of few lengths.
 
-        Args:
-          prompt: the conversation.
-          room: least number of padding positions behind the prefix.
+        There are at least `room` padding positions behind it.
         """
         ids = padded([prompt.prefix], 1, room)[0]
         gate_at = np.array([gate_position(prompt.prefix, p) for p in self.gate_patterns], np.int32)
@@ -135,17 +128,11 @@ class RewardScorer:
     def plain_rewards(
         self, sequences: list[list[int]], read_at: Sequence[int] | None = None
     ) -> np.ndarray:
-        """Rewards and objectives by the plain forward pass, which shares no prefix.
+        """Rewards and objectives by the plain pass, which shares no prefix: float32 [W, sequences].
 
-        Every device computes as many rows as one device would alone: the number of rows changes
-        last bits, and the files of searches hold what they are checked with.
-
-        Args:
-          sequences: token ids of whole conversations.
-          read_at: reward position of each; by default its last.
-
-        Returns:
-          float32 [W, sequences].
+        They are read at the positions `read_at`, by default the last ones. Every device computes as
+        many rows as one device would alone: the number of rows changes last bits, and the files of
+        searches hold what they are checked with.
         """
         ids = padded(sequences, self.mesh.shape["data"] * len(sequences))
         last = np.zeros(len(ids), np.int32)
@@ -191,14 +178,8 @@ def in_steps(
 ) -> np.ndarray:
     """Results of a compiled pass over candidates in order: [..., C].
 
-    The next step is dispatched before the last one is read, so that the device never waits.
-
-    Args:
-      step: the compiled pass.
-      candidates: to be cut into steps.
-      mesh: the devices.
-      limit: largest number of candidates in a step on each device.
-      advance: called after each step with its number of candidates.
+    A step has up to `limit` candidates on each device. The next one is dispatched before the last
+    one is read, so that the device never waits. `advance` is called after each with its candidates.
     """
     size = mesh.shape["data"] * rows_of_step(len(candidates), candidates.ids.shape[1], limit)
     results: list[np.ndarray] = []
@@ -219,11 +200,7 @@ def in_steps(
 
 
 def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:
-    """Start of the last occurrence of a gate's pattern; 0 for a head without a gate.
-
-    Raises:
-      AssayError: the conversation holds no such pattern.
-    """
+    """Start of the last occurrence of a gate's pattern; 0 for a head without a gate."""
     if not pattern:
         return 0
     ids, pattern = list(ids), list(pattern)
@@ -243,11 +220,7 @@ def check_step(step_size: int) -> None:
 
 
 def dtype_named(name: str) -> jnp.dtype:
-    """The compute dtype of a setting's name.
-
-    Raises:
-      AssayError: any other name.
-    """
+    """The compute dtype of a setting's name; raises AssayError for any other name."""
     check_dtype(name)
     return jnp.dtype(name)
 
@@ -256,10 +229,8 @@ def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
     """The default compute dtype of models: one that does not round their weights further.
 
     On a CPU it is float32, which holds all stored dtypes. On an accelerator, where matmuls take 16
-    bits, it is the stored dtype; bfloat16 for models stored in float32 or in several dtypes.
-
-    Raises:
-      AssayError: on an accelerator, some models are stored in float16 and others are not.
+    bits, it is the stored dtype; bfloat16 for models stored in float32 or in several dtypes. Raises
+    AssayError there if only some models are stored in float16.
     """
     if platform == "cpu":
         return "float32"
@@ -275,21 +246,11 @@ def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
 
 # Any: the method's arguments and result, and a sharding for each array of the result.
 @functools.lru_cache(maxsize=64)
-def compiled(
-    method: Callable[..., Any], graph: Graph, mesh: Mesh, shardings: Any
-) -> Callable[..., Any]:
-    """A model's method as one compiled pass.
+def compiled(method: Callable[..., Any], graph: Graph, shardings: Any) -> Callable[..., Any]:
+    """A model's method (`RewardModels.respond`) as one compiled pass with float32 accumulation.
 
-    Passes are kept, so that models of one structure that are loaded later compile nothing.
-
-    Args:
-      method: of the model's class, such as `RewardModels.respond`.
-      graph: structure of the model.
-      mesh: the devices.
-      shardings: of the result.
-
-    Returns:
-      (params, *arguments of the method) -> its result, with float32 accumulation.
+    It takes the parameters, then the method's arguments. Passes are kept, so that models of one
+    structure that are loaded later compile nothing.
     """
     return run_together(jax.jit(_call(method, graph), out_shardings=shardings))
 
@@ -303,15 +264,10 @@ def compiled_over_data(
     result: str,
     *static: bool,
 ) -> Callable[..., Any]:
-    """A model's method as a compiled pass that each device runs on its own candidates; see above.
+    """A model's method as a compiled pass that each device runs on its share of the candidates.
 
-    Args:
-      method: of the model's class, such as `RewardModels.respond`.
-      graph: structure of the model.
-      mesh: the devices.
-      arguments: axis letters of the method's arguments; `C` is split.
-      result: axis letters of its result, which every process reads.
-      *static: further arguments of the method, which are part of the program.
+    `arguments` and `result` are axis letters, of which `C` is split; every process reads the
+    result. Further arguments of the method, `static`, are part of the program.
     """
     split = meshes.over_data(_call(method, graph, *static), mesh, ("", *arguments), result)
     return run_together(jax.jit(split, out_shardings=meshes.sharding(mesh, "")))

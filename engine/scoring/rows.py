@@ -24,7 +24,7 @@ from engine.types import PromptIds
 if TYPE_CHECKING:
     from engine.text.cue import Cue  # of language models, which a sweep does not load
 
-_AT_ONCE = 4096  # replies that are tokenised together
+_AT_ONCE = 4096  # replies that are tokenised in one call
 
 KeyColumns = Mapping[str, Sequence[int] | Sequence[str]]
 
@@ -77,9 +77,7 @@ class Rows(abc.ABC):
     """A list of rows under one prompt; a number (a reward, a log-probability) belongs to each."""
 
     part_columns: ClassVar[schema.Columns]  # of a part: the key columns, then the number's
-    any_length: ClassVar[bool] = (
-        False  # whether replies have any number of tokens; else each is one
-    )
+    any_length: ClassVar[bool] = False  # whether replies have any number of tokens; else one
     prompt: PromptIds  # the conversation around the rows' replies
     token_ids: Sequence[int]  # where rows are tokens: their ids, ascending; they may have gaps
     texts: Sequence[str]  # where rows are replies: what they say
@@ -291,13 +289,7 @@ class ContinuationRows(Rows):
 
 
 def check_fits(positions: int, highest: int, decoder: DecoderConfig) -> None:
-    """Raises AssayError for a conversation that a model cannot read.
-
-    Args:
-      positions: of the conversation, at most those that the model was made for.
-      highest: token id in it, at most the last that the embedding has.
-      decoder: of the model.
-    """
+    """Raises AssayError for a conversation with too many positions, or too high a token id."""
     if positions > decoder.max_positions:
         raise AssayError(
             f"a conversation has {positions} tokens; allowed by the model: {decoder.max_positions}"

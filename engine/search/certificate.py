@@ -35,7 +35,7 @@ _SHAPES = 8  # lengths of rows at most, as each is compiled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sweep:
+class PositionSweep:
     """What the swaps at one position gave; rewards are signed, so that higher is better.
 
     Attributes:
@@ -65,7 +65,7 @@ class Sweep:
         return [None if value == -np.inf else value for value in values]
 
     @classmethod
-    def from_json(cls, values: Sequence[Any]) -> "Sweep":
+    def from_json(cls, values: Sequence[Any]) -> "PositionSweep":
         """The inverse of `to_json`."""
         names = [field.name for field in dataclasses.fields(cls)]
         known: list[Any] = [-np.inf if value is None else value for value in values]
@@ -85,12 +85,12 @@ class Ascent:
 
     def __init__(self, ids: np.ndarray, reward: float, free: Sequence[int], tolerance: float):
         self.ids, self.reward = np.array(ids, np.int32), float(reward)
-        self.sweeps: list[Sweep] = []
+        self.sweeps: list[PositionSweep] = []
         self.steps, self.noise = 0, 0.0
         self.history: list[tuple[np.ndarray, float]] = []
         self._free, self._tolerance = tuple(free), tolerance
-        self._last: dict[int, Sweep] = {}  # position -> its latest sweep
-        self._here: list[Sweep] = []  # of `ids`
+        self._last: dict[int, PositionSweep] = {}  # position -> its latest sweep
+        self._here: list[PositionSweep] = []  # of `ids`
         self._known: dict[int, float] = {}  # position -> gain of the best swap of `ids` there
         self._rejected: dict[int, int] = {}  # the same, of `rejected`
 
@@ -126,13 +126,11 @@ class Ascent:
             return missing[0]
         return max(missing, key=lambda i: self._last[i].gain)
 
-    def take(self, sweep: Sweep) -> None:
+    def take(self, sweep: PositionSweep) -> None:
         """Notes a sweep of `next_position`; moves to the best swap where one improves.
 
-        It first moves when all positions were swept once.
-
-        Raises:
-          AssayError: the sweep gives the sequence another reward.
+        It first moves when all positions were swept once. Raises AssayError for a sweep that gives
+        the sequence another reward.
         """
         difference = abs(sweep.unchanged - self.reward)
         if not difference <= self.margin:
@@ -153,7 +151,7 @@ class Ascent:
                 self._move(best)
         self.history.append((self.ids.copy(), self.reward))
 
-    def _move(self, best: Sweep) -> None:
+    def _move(self, best: PositionSweep) -> None:
         self.ids[best.position] = best.token
         self.reward, self.steps = best.reward, self.steps + 1
         # The sweep has scored the swaps of the new sequence at this position too.
@@ -167,9 +165,9 @@ def run_certificate(
     scorer: RewardScorer,
     ids: np.ndarray,
     reward: float,
-    known: Iterable[Sweep] = (),
+    known: Iterable[PositionSweep] = (),
     *,
-    save: Callable[[list[Sweep]], object] = lambda sweeps: None,
+    save: Callable[[list[PositionSweep]], object] = lambda sweeps: None,
     advance: Callable[[int], object] = lambda swaps: None,
 ) -> Ascent:
     """Sweeps until no swap improves, or `settings.certify` sweeps are done.
@@ -201,10 +199,9 @@ def run_certificate(
 def _swaps_at(
     objective: SearchObjective, ids: np.ndarray, position: int, start: int
 ) -> tuple[tuple[int, ...], np.ndarray]:
-    """Every allowed token at one position of a sequence, the one that is there among them.
+    """The tokens before `start`, and rows of those from there on: int32 [allowed, T - start].
 
-    Returns:
-      The tokens before `start`, and rows of those from there on: int32 [allowed, T - start].
+    The rows have every allowed token at one position, the one that is there included.
     """
     tokens = np.flatnonzero(objective.allowed)
     rows = np.tile(ids[start:], (len(tokens), 1))
@@ -214,12 +211,8 @@ def _swaps_at(
 
 def judged(
     objective: SearchObjective, ids: np.ndarray, position: int, rewards: np.ndarray
-) -> Sweep:
-    """The sweep of a position of a sequence, from the signed rewards of `_swaps_at`.
-
-    Raises:
-      AssayError: a reward is not finite.
-    """
+) -> PositionSweep:
+    """The sweep of a position of a sequence, from the signed rewards of `_swaps_at`."""
     tokens = np.flatnonzero(objective.allowed)
 
     def swapped(place: int) -> np.ndarray:
@@ -237,7 +230,7 @@ def judged(
     admitted = (int(p) for p in order if p != here and objective.passes(swapped(p)))
     best, second = next(admitted, None), next(admitted, None)
     gain = -np.inf if best is None else float(gains[best])
-    return Sweep(
+    return PositionSweep(
         position=position,
         unchanged=unchanged,
         token=-1 if best is None else int(tokens[best]),
@@ -250,7 +243,7 @@ def judged(
 
 
 def _sweep_flops(
-    objective: SearchObjective, scorer: RewardScorer, sweeps: list[Sweep]
+    objective: SearchObjective, scorer: RewardScorer, sweeps: list[PositionSweep]
 ) -> np.ndarray:
     """Operations of sweeps, cumulative: float64 [sweeps]."""
     suffixes, starts = SuffixScorer(objective, scorer), starts_of(objective.settings.free, _SHAPES)
@@ -361,11 +354,7 @@ def of_reply(
     fixed: tuple[int, ...] | None = None,
     round_trip: bool | None = None,
 ) -> Certificate:
-    """The certificate of a reply of any origin.
-
-    Raises:
-      AssayError: the reply is not admitted; fewer sweeps than free positions.
-    """
+    """The certificate of any reply; raises AssayError for one that is not admitted."""
     default = SearchSettings.round_trip if round_trip is None else round_trip
     settings = dataclasses.replace(
         objective.settings,
@@ -395,11 +384,10 @@ class SavedSweeps:
         self._file = state_file(file)
         self._identity, self._saved_at = identity, time.monotonic()
 
-    def load(self) -> tuple[Sweep, ...]:
+    def load(self) -> tuple[PositionSweep, ...]:
         """The saved sweeps, on every process; none where there is no file.
 
-        Raises:
-          AssayError: the file is damaged, or belongs to another certificate.
+        Raises AssayError for a file that is damaged, or belongs to another certificate.
         """
         data = processes.bytes_from_first(
             f"state {self._file.name}", lambda: storage.read_if_there(self._file)
@@ -409,7 +397,7 @@ class SavedSweeps:
         try:
             saved = json.loads(data)
             same = saved["certificate"] == json.loads(json.dumps(self._identity))
-            sweeps = tuple(map(Sweep.from_json, saved["sweeps"]))
+            sweeps = tuple(map(PositionSweep.from_json, saved["sweeps"]))
         except (ValueError, KeyError, TypeError) as error:
             raise AssayError(f"{self._file}: damaged; remove it and run again") from error
         if not same:
@@ -418,7 +406,7 @@ class SavedSweeps:
             )
         return sweeps
 
-    def save(self, sweeps: Sequence[Sweep], *, now: bool = False) -> None:
+    def save(self, sweeps: Sequence[PositionSweep], *, now: bool = False) -> None:
         """Writes the sweeps if some time has passed, or `now`; only on the first process."""
         if processes.writes() and (now or time.monotonic() - self._saved_at > _SAVE_S):
             saved = {"certificate": self._identity, "sweeps": [one.to_json() for one in sweeps]}

@@ -57,14 +57,14 @@ class Ranked:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class CompiledStep:
     """The compiled functions of one search.
 
     Attributes:
       many: (params, inputs, state, count) -> state, best rewards [every, A], best ids
         [every, A, T]; rows from `count` on are not set.
       expand: (params, inputs, state) -> Ranked.
-      admit: (state, ranked, passes [A, C]) -> state.
+      admit: (state, ranked, accepted [A, C]) -> state.
     """
 
     many: Callable[..., tuple[State, jax.Array, jax.Array]]
@@ -72,28 +72,22 @@ class Step:
     admit: Callable[..., State]
 
 
-def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
-    """Builds the compiled step of a method of `STEP_METHODS`.
-
-    Searches that differ in seed or direction share one.
-
-    Raises:
-      AssayError: more candidates than pairs of position and token.
-    """
+def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> CompiledStep:
+    """Builds the compiled step of a method of `STEP_METHODS`; those of several seeds share one."""
     first_changes(settings)
     return compiled_step(graph, mesh, settings.of_compiled_step())
 
 
 @functools.lru_cache(maxsize=16)
-def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
+def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> CompiledStep:
     """The step of settings that are checked, kept for further searches of the same shape."""
 
     def step(params: Params, inputs: StepInputs, state: State) -> Ranked:
         with jax.default_matmul_precision("highest"):
             return _expand_one(nnx.merge(graph, params), inputs, state, settings, mesh)
 
-    def keep(state: State, ranked: Ranked, passes: Array) -> State:
-        return admit(state, ranked, passes, settings)
+    def keep(state: State, ranked: Ranked, accepted: Array) -> State:
+        return admit(state, ranked, accepted, settings)
 
     def many(
         params: Params, inputs: StepInputs, state: State, count: Array
@@ -109,7 +103,7 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
         traced = jnp.zeros(shape[:2]), jnp.zeros(shape, jnp.int32)
         return jax.lax.fori_loop(0, count, one, (state, *traced))
 
-    return Step(*(compiled(mesh, each) for each in (many, step, keep)))
+    return CompiledStep(*(compiled(mesh, each) for each in (many, step, keep)))
 
 
 # Any: functions of several types.
@@ -154,7 +148,7 @@ def expand(
             merged = made(merge, settings=settings)(parents, ids, scored)
             with jax.named_scope("merged"):
                 more = score(parents, merged, whole_replies(settings), written)
-            ids, scored = made(join)(ids, scored, merged, more)
+            ids, scored = made(with_merged)(ids, scored, merged, more)
     ranked: Ranked = made(rank, settings=settings)(ids, scored, rewards)
     return ranked
 
@@ -208,7 +202,7 @@ def build_step_inputs(
 def step_flops(objective: SearchObjective) -> float:
     """FLOPs of one step of one attempt; of an enumeration, a step that scores whole replies."""
     settings = objective.settings
-    return flops.compiled_step(
+    return flops.step_operations(
         objective.config,
         (*first_changes(settings), *whole_replies(settings)),
         settings.length,
@@ -316,17 +310,9 @@ def propose(
 ) -> Int[Array, "A C T"]:
     """The candidates of step `step` of `planned` ones: by gradient, near the parent, or all new.
 
-    Args:
-      step: number of the step.
-      parents: one per attempt.
-      slopes: from the gradient; None: random.
-      keys: of each attempt.
-      noise_keys: of each attempt, for what stands in place of a gradient.
-      allowed: tokens that may be used.
-      planned: steps of the search.
-      embedding: [V, D], read if `settings.distance`.
-      settings: of the search.
-      shards: devices that the vocabulary is divided over.
+    Without `slopes` they are random; each attempt has a key for them, and a noise key for what
+    stands in place of a gradient. The embedding is read if `settings.distance`. The vocabulary is
+    divided over `shards` devices.
     """
     replace = replacements(step, planned, settings)
 
@@ -353,13 +339,8 @@ def first_order_gain(
 ) -> Float[Array, "T V"]:
     """First-order change of the objective if position t becomes token v; -inf if it may not.
 
-    Args:
-      slopes: gradient of the objective with respect to the one-hot rows.
-      ids: the parent.
-      allowed: tokens that may be used.
-      embedding: [V, D].
-      distance: weight of the penalty |e_v - e_t|, since the first order errs for distant tokens
-        (Faster-GCG); 0: none.
+    `slopes` are with respect to the one-hot rows. `distance` weighs the penalty |e_v - e_t|, since
+    the first order errs for distant tokens (Faster-GCG).
     """
     here = jnp.arange(ids.shape[0])
     gain = slopes - slopes[here, ids][:, None]
@@ -488,7 +469,7 @@ def merged(parent: Int[Array, "T"], best: Int[Array, "B T"]) -> Int[Array, "_ T"
     return jax.lax.scan(add, best[0], best[1:])[1]
 
 
-def join(
+def with_merged(
     ids: Int[Array, "A C T"],
     rewards: Float[Array, "A C"],
     more: Int[Array, "A M T"],
@@ -519,15 +500,15 @@ def rank(
 
 
 def admit(
-    state: State, ranked: Ranked, passes: Bool[Array, "A C"], settings: SearchSettings
+    state: State, ranked: Ranked, accepted: Bool[Array, "A C"], settings: SearchSettings
 ) -> State:
-    """The next state: candidates that pass and are good enough join the buffer."""
+    """The next state: accepted candidates that are good enough join the buffer."""
     # In the first step, the gradient's pass gives the reward of the initial sequence.
     first = state.step == 0
     known = jnp.where(first, ranked.parent_rewards, state.buffer_rewards[:, 0])
     best_rewards = jnp.where(first, ranked.parent_rewards, state.best_rewards)
     rewards = state.buffer_rewards.at[:, 0].set(known)
-    admitted = jnp.where(passes, ranked.rewards, UNKNOWN)
+    admitted = jnp.where(accepted, ranked.rewards, UNKNOWN)
     keep = keep_latest if settings.takes_gradient else keep_elite
     of_attempt = jax.vmap(functools.partial(keep, target=settings.target))
     buffer, rewards = of_attempt(state.buffer, rewards, ranked.ids, admitted)

@@ -27,7 +27,7 @@ from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.batches import padded_length, rows_of_step
 from engine.search import gcg
-from engine.search.certificate import Sweep, state_file
+from engine.search.certificate import PositionSweep, state_file
 from engine.search.loop import Trace
 from engine.search.objective import SearchObjective
 from engine.search.universal import SAMPLE, Reader, SearchProblem
@@ -66,7 +66,7 @@ class SearchJob:
     missing: Sequence[str]
     searched: str = ""
     step_size: int = 0
-    known: Sequence[Sweep] = ()
+    known: Sequence[PositionSweep] = ()
 
     @property
     def settings(self) -> SearchSettings:
@@ -115,9 +115,6 @@ def searches_of(
     """One search per model and prompt; nothing is written.
 
     With `joint` one search per model, for all prompts; with a rule one for all models and prompts.
-
-    Raises:
-      AssayError: bad input; a result that the run holds with another fingerprint; a damaged file.
     """
     gcg.first_changes(settings)
     models = [list(checkpoints)] if rule else [[checkpoint] for checkpoint in checkpoints]
@@ -127,11 +124,11 @@ def searches_of(
         for judged in [dict(prompts)] if joint or rule else texts:
             problem = SearchProblem.build(group, judged, frames, settings, rule)
             of = [_joint_id(list(judged))] if joint else list(problem.prompts)
-            jobs.append(_search(manifest, problem, of, mesh))
+            jobs.append(_search_job(manifest, problem, of, mesh))
     return jobs
 
 
-def _search(
+def _search_job(
     manifest: Manifest, problem: SearchProblem, prompt_ids: Sequence[str], mesh: Mesh
 ) -> SearchJob:
     """A search whose files are of `prompt_ids`, entered in the manifest."""
@@ -166,7 +163,7 @@ def _search(
                 "suffix_ids": list(splits[name][0].suffix),
                 **said,
                 **meshes.identity(mesh),
-                **setup.numerics(manifest, path, whole=_is_whole(manifest, path)),
+                **setup.numerics_entry(manifest, path, whole=_is_whole(manifest, path)),
             }
             setup.admit_fingerprint(manifest, path, fingerprints[path])
     complete = processes.from_first(
@@ -186,13 +183,10 @@ def _search(
 
 
 def _complete(manifest: Manifest, files: Mapping[str, Files], prompts: Sequence[str]) -> list[str]:
-    """The directions that need not be searched again.
+    """The directions that need not be searched again; raises AssayError for a damaged file.
 
     Files that the manifest lacks are adopted only if every direction is on disk. If a command was
     stopped between two directions, both are searched again.
-
-    Raises:
-      AssayError: a file is damaged, or is another search.
     """
     on_disk = {
         direction: list(of.values())
@@ -212,19 +206,15 @@ def _complete(manifest: Manifest, files: Mapping[str, Files], prompts: Sequence[
 def certificates_of(
     manifest: Manifest, searches: Sequence[SearchJob], settings: SearchSettings, mesh: Mesh
 ) -> list[SearchJob]:
-    """One certificate per search and direction; none without a budget. Nothing is written.
-
-    Raises:
-      AssayError: a certificate with another fingerprint; a damaged file.
-    """
+    """One certificate per search and direction; none without a budget. Nothing is written."""
     return [
-        _certificate(manifest, search, direction, settings, Place.of(mesh))
+        _certificate_job(manifest, search, direction, settings, Place.of(mesh))
         for search in (searches if settings.certify else ())
         for direction in sorted(search.files, key=lambda d: d in search.missing)
     ]
 
 
-def _certificate(
+def _certificate_job(
     manifest: Manifest, search: SearchJob, direction: str, settings: SearchSettings, place: Place
 ) -> SearchJob:
     """The certificate of one search in one direction, entered in the manifest."""
@@ -233,14 +223,14 @@ def _certificate(
     path = schema.sequences_path(*of, direction, method, settings.seed)
     step = settings.certify_step or recorded_step(manifest, path)
     if not step:
-        subject = admission.subject_of(list(search.problem.models))
+        one = admission.model_of_checkpoints(list(search.problem.models))
         longest, whole = _positions(search.problem.whole)
-        step = admission.step_for(subject, place, settings.dtype, longest, whole, self_check=1)
+        step = admission.step_for(one, place, settings.dtype, longest, whole, self_check=1)
     said = manifest.content["results"].get(path, {}).get("certificate", {})
     whole_file = _is_whole(manifest, path) and _suffices(said, settings.certify)
     # The search may be complete, and keep its numerics: the certificate has others.
     fingerprint = {k: v for k, v in search.fingerprints[searched].items() if k != "numerics"}
-    fingerprint |= setup.numerics(manifest, path, whole=whole_file)
+    fingerprint |= setup.numerics_entry(manifest, path, whole=whole_file)
     fingerprint |= {"ascent": 1, "step_size": step}
     setup.admit_fingerprint(manifest, path, fingerprint)
     known, complete = processes.from_first(
@@ -255,7 +245,7 @@ def _certificate(
         missing=() if complete else (direction,),
         searched=searched,
         step_size=step,
-        known=tuple(map(Sweep.from_json, known)),
+        known=tuple(map(PositionSweep.from_json, known)),
     )
 
 
@@ -269,8 +259,7 @@ def _present(
 ) -> tuple[list[list[Any]], bool]:
     """Sweeps of a certificate that the run holds, and whether a budget allows no more.
 
-    Raises:
-      AssayError: it is damaged, or certifies another sequence than the search's file holds.
+    Raises AssayError if it certifies another sequence than the search's file holds.
     """
     file = manifest.run / path
     if not storage.exists(file):
@@ -296,10 +285,10 @@ def check_memory(job: SearchJob, mesh: Mesh) -> None:
     """Raises AssayError for a search or certificate that this machine cannot hold."""
     dtype, models = job.settings.dtype, job.problem.models
     if job.searched:
-        subject = admission.subject_of(list(models))
+        one = admission.model_of_checkpoints(list(models))
         longest, whole = _positions(job.problem.whole)
         place, step = Place.of(mesh), job.step_size
-        reason = admission.refusal(subject, place, dtype, longest, whole, step, self_check=1)
+        reason = admission.refusal(one, place, dtype, longest, whole, step, self_check=1)
         if reason:
             raise AssayError(reason.replace("--config.step_size", "--config.certify_step"))
         return
@@ -361,11 +350,7 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
 
 
 def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.Table:
-    """A search's file, checked; `prompts` are those that it names beside the one in its path.
-
-    Raises:
-      AssayError: it is damaged, or another search's.
-    """
+    """A search's file, checked; `prompts` are those that it names beside the one in its path."""
     file = manifest.run / path
     recorded = manifest.recorded(path, file.name)
     return parts.read_frame(file, recorded, manifest.about(path, prompts))

@@ -22,7 +22,7 @@ from engine.runs import provenance, storage
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import gcg, universal
 from engine.search.baselines import EnumerationDriver
-from engine.search.gcg import State, Step
+from engine.search.gcg import CompiledStep, State
 from engine.search.objective import SearchObjective, not_finite
 from engine.search.passes import BROKEN, StepInputs, fitness
 from engine.search.universal import Judge, SearchProblem, judges_of
@@ -192,7 +192,7 @@ class StepDriver:
         self.objective = objective
         self.rejected = np.zeros(len(objective.signs), np.int64)
         self._scorer = scorer
-        self._step: Step
+        self._step: CompiledStep
         self._inputs: StepInputs | None = None  # of a universal search, each judge has some
         if rule:
             self._step, self.step_flops = universal.build_step(objective, judges, rule)
@@ -253,11 +253,8 @@ class StepDriver:
     ) -> np.ndarray:
         """Candidates that are admitted, bool [A, C]; only those that could be kept are checked.
 
-        Args:
-          every: int32 [A, C, T], candidates, best first.
-          signed: float32 [A, C], their rewards.
-          buffer: int32 [A, B, T], what the attempts keep.
-          known: float32 [A, B], its rewards.
+        They are [A, C, T], best first, with their signed rewards; `buffer` [A, B, T] is what the
+        attempts keep, with the rewards `known`.
         """
         settings = self.objective.settings
         latest = settings.takes_gradient  # keeps one candidate, even if it is worse
@@ -310,10 +307,8 @@ def load(
 ) -> tuple[Trace, Arrays] | None:
     """Reads what `save` wrote, on process 0, for all processes; None where there is no file.
 
-    The size of the mesh's axis `model` changes the last bits of rewards.
-
-    Raises:
-      AssayError: the file is damaged, or belongs to a search with other settings or inputs.
+    The size of the mesh's axis `model` changes the last bits of rewards. Raises AssayError for the
+    file of a search with other settings or inputs.
     """
     data = processes.bytes_from_first(f"state {file.name}", lambda: storage.read_if_there(file))
     if data is None:

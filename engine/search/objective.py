@@ -71,13 +71,9 @@ class SearchObjective:
         vocabulary: pl.DataFrame,
         settings: SearchSettings,
     ) -> "SearchObjective":
-        """Builds the objective of one search.
+        """The objective of one search: the mean of a model's rewards under the prompts.
 
-        Args:
-          checkpoint: the reward model.
-          prompts: judged together, by the mean of their rewards.
-          vocabulary: `schema.VOCAB_COLUMNS`.
-          settings: of the search.
+        `vocabulary` has `schema.VOCAB_COLUMNS`.
 
         Raises:
           AssayError: reply, prompts and filters do not fit each other or the model.
@@ -136,12 +132,7 @@ class SearchObjective:
         return not self.settings.round_trip or self.round_trip.passes(ids)
 
     def initial(self) -> np.ndarray:
-        """The first sequence of each attempt: int32 [A, T].
-
-        Raises:
-          AssayError: the initial string has another length, or is not admitted (`check`); or there
-            is none and no random sequence round-trips.
-        """
+        """The first sequence of each attempt: int32 [A, T]."""
         if self.settings.initial:
             return np.tile(self._given(), (len(self.signs), 1))
         return np.stack([self.draw(np.random.default_rng(s)) for s in self.streams()])
@@ -166,11 +157,7 @@ class SearchObjective:
             )
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """A random sequence of allowed tokens that is admitted: int32 [T].
-
-        Raises:
-          AssayError: no random sequence round-trips.
-        """
+        """A random sequence of allowed tokens that is admitted: int32 [T]."""
         settings, tokens = self.settings, np.flatnonzero(self.allowed)
         given = self._given() if settings.initial else np.zeros(settings.length, np.int32)
         free = np.array(settings.free)
@@ -211,8 +198,7 @@ def _allowed_tokens(
 ) -> np.ndarray:
     """Mask of the tokens that the filters allow, except those in `never`: bool [rows].
 
-    Raises:
-      AssayError: `allow` or `deny` holds the text of no token; fewer than `topk` tokens are left.
+    Raises AssayError for an `allow` or `deny` that is no token, or if fewer than `topk` are left.
     """
     tokens = frame["token"].to_list()
     texts, allow, deny = set(tokens), set(settings.allow), set(settings.deny)
@@ -245,12 +231,7 @@ def not_finite(ids: Ids) -> AssayError:
 
 
 def _check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderConfig) -> None:
-    """Checks that prompts can be judged together.
-
-    Raises:
-      AssayError: the conversation exceeds the model's context; the template closes the replies to
-        two prompts differently.
-    """
+    """Raises AssayError for prompts that are too long or whose replies are closed differently."""
     for prompt in prompts:
         positions = len(prompt.prefix) + length + len(prompt.suffix)
         check_fits(positions, max((*prompt.prefix, *prompt.suffix)), config)

@@ -214,7 +214,7 @@ def _search(
             judged, frame = objective, steps
             if rule:
                 judged, frame = by_name[name].objective, rewards_of_judge(steps, by_name[name])
-            check = self_check(judged, scorers[name[0]], frame, path)
+            check = check_last_step(judged, scorers[name[0]], frame, path)
             _write(manifest, path, job.prompts, frame, check, said, seconds)
     if processes.writes():
         manifest.save()  # once for all directions: `state` cannot resume one of them alone
@@ -278,7 +278,7 @@ def _certify(
         advance=bar.update,
     )
     frame = certificate.ascent_frame(objective, scorer, ascent, found["flops"])
-    check = self_check(objective, scorer, frame, path)
+    check = check_last_step(objective, scorer, frame, path)
     if processes.writes():
         state.save(ascent.sweeps, now=True)
         # A file of a smaller budget is replaced: until then the manifest does not vouch for it.
@@ -296,11 +296,8 @@ def _certify(
     bar.update(done + job.swaps - bar.n)  # the sweeps that were not needed
 
 
-def self_check(
-    objective: SearchObjective,
-    scorer: RewardScorer,
-    steps: pl.DataFrame,
-    path: str,
+def check_last_step(
+    objective: SearchObjective, scorer: RewardScorer, steps: pl.DataFrame, path: str
 ) -> dict[str, int | float]:
     """Scores the last sequence of a trace again by the plain pass, for the manifest.
 

@@ -35,7 +35,7 @@ from engine.scoring.batches import reply_buckets, token_candidates
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.scoring.rows import check_fits
 from engine.search import gcg, passes
-from engine.search.gcg import Ranked, State, Step, compiled
+from engine.search.gcg import CompiledStep, Ranked, State, compiled
 from engine.search.objective import RoundTrip, SearchObjective
 from engine.search.passes import BROKEN, StepInputs
 from engine.settings import AUTO, STEP_METHODS, SearchSettings
@@ -142,9 +142,9 @@ class SearchProblem:
         if rule:
             _check_universal(settings, rule, len(models) * len(prompts))
             prompts = dict(sorted(prompts.items(), key=lambda one: one[::-1]))
-        first = models[0]
+        first = models[0].tokens
         models = sorted(models, key=lambda one: (one.card.checkpoint_hash, one.card.slug))
-        differs = ["" if m is first else difference(first.tokens, m.tokens) for m in models]
+        differs = [vocabulary_difference(first, model.tokens) for model in models]
         objectives = {}
         for i, model in enumerate(models):
             if not differs[i]:
@@ -213,7 +213,7 @@ def _check_universal(settings: SearchSettings, rule: str, judges: int) -> None:
             raise AssayError(f"{name}={value!r}; allowed in a universal search: {type(value)()!r}")
 
 
-def difference(known: Mapping[int, str], tokens: Mapping[int, str]) -> str:
+def vocabulary_difference(known: Mapping[int, str], tokens: Mapping[int, str]) -> str:
     """The first token in which a vocabulary differs from a known one; "" if by few added tokens."""
     for i, text in known.items():
         if tokens.get(i, text) != text:
@@ -224,11 +224,7 @@ def difference(known: Mapping[int, str], tokens: Mapping[int, str]) -> str:
 
 
 def _joined(objectives: Sequence[SearchObjective]) -> SearchObjective:
-    """The tokens and texts that all models of one vocabulary admit, as one objective.
-
-    Raises:
-      AssayError: too few tokens; no sequence that all admit.
-    """
+    """The tokens and texts that all models of one vocabulary admit, as one objective."""
     first = objectives[0]
     rows = min(len(objective.allowed) for objective in objectives)
     allowed = np.logical_and.reduce([objective.allowed[:rows] for objective in objectives])
@@ -259,11 +255,7 @@ class Judge:
     sd: float = 1.0
 
     def standardised_by(self, prompt: PromptIds, rewards: np.ndarray) -> "Judge":
-        """The judge with the moments of its rewards of the sample's tokens.
-
-        Raises:
-          AssayError: they are all equal, or not finite.
-        """
+        """The judge with the moments of its rewards of the sample's tokens."""
         rewards = rewards.astype(np.float64)
         if not (np.isfinite(rewards).all() and rewards.std() > 0):
             raise AssayError(
@@ -297,12 +289,7 @@ class TextJudge(Judge):
         )
 
     def rewards(self, texts: Sequence[str]) -> np.ndarray:
-        """Rewards of texts as replies: float32 [texts].
-
-        Raises:
-          AssayError: a conversation is longer than the model was made for, or holds an id that
-            its embedding lacks.
-        """
+        """Rewards of texts as replies: float32 [texts]."""
         checkpoint = self.reader.checkpoint
         pooling = pooling_of(checkpoint, AUTO)
         whole = checkpoint.template.sequences(self.prompt.prompt, texts)
@@ -313,11 +300,7 @@ class TextJudge(Judge):
 
 
 def judges_of(problem: SearchProblem, scorers: Iterable[RewardScorer]) -> list[Judge]:
-    """The judges of a universal search: those that take token ids, then those that read texts.
-
-    Raises:
-      AssayError: rewards that cannot be standardised.
-    """
+    """The judges of a universal search: those that take token ids, then those that read texts."""
     by_ids: list[Judge] = []
     by_text: list[Judge] = []
     for model, one, scorer in zip(problem.models, problem.each, scorers, strict=True):
@@ -349,7 +332,7 @@ def _sample(objective: SearchObjective) -> np.ndarray:
 
 def build_step(
     objective: SearchObjective, judges: Sequence[Judge], rule: str
-) -> tuple[Step, float]:
+) -> tuple[CompiledStep, float]:
     """The step of a universal search, with every judge scored in turn, and its operations."""
     settings, mesh = objective.settings.of_compiled_step(), judges[0].scorer.mesh
     tokens, made = len(objective.allowed), functools.partial(compiled, mesh)
@@ -409,7 +392,7 @@ def build_step(
             ids.append(state.best)
         return state, jnp.stack(rewards), jnp.stack(ids)
 
-    return Step(many, expand, keep), cost
+    return CompiledStep(many, expand, keep), cost
 
 
 def _inputs_of(judge: IdsJudge, judges: Sequence[Judge]) -> StepInputs:

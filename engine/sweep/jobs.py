@@ -74,7 +74,7 @@ class Job:
         return self.rows.part_columns | schema.objective_columns(self.columns[1:])
 
 
-JobGroup = tuple[Job, ...]  # jobs with the same rows, one per model: computed together
+JobGroup = tuple[Job, ...]  # jobs with the same rows, one per model: computed in one pass
 
 
 def grouped(jobs: Iterable[Job]) -> list[JobGroup]:
@@ -93,13 +93,9 @@ def missing_spans(group: JobGroup) -> list[Span]:
 
 
 def step_of(group: JobGroup) -> int:
-    """Candidates per step with which what is missing is computed.
-
-    Raises:
-      AssayError: unfinished jobs of the group have different step sizes.
-    """
-    first, *others = [job for job in group if job.missing] or group[:1]
-    for other in others:
+    """Candidates per step with which what is missing is computed; raises AssayError for several."""
+    first, *rest = [job for job in group if job.missing] or group[:1]
+    for other in rest:
         if other.step_size != first.step_size:
             raise AssayError(
                 f"models {first.model} and {other.model} share a pass, but their results were "
@@ -115,7 +111,7 @@ def is_checked(manifest: Manifest, job: Job) -> bool:
     return entry["complete"] and entry["self_check"] is not None
 
 
-def check_present(manifest: Manifest, jobs: Sequence[Job], part_size: int) -> None:
+def check_parts(manifest: Manifest, jobs: Sequence[Job], part_size: int) -> None:
     """Reads and checks every part on disk, and records those that the manifest lacks.
 
     Raises:
@@ -144,29 +140,16 @@ def check_present(manifest: Manifest, jobs: Sequence[Job], part_size: int) -> No
 
 
 def read_numbers(manifest: Manifest, job: Job, spans: Iterable[Span]) -> np.ndarray:
-    """Numbers of parts on disk, checked: float32 [columns, rows]; adopts unknown parts.
-
-    Raises:
-      AssayError: as `parts.read_part`, or a part has other columns.
-    """
+    """Numbers of parts on disk, checked: float32 [columns, rows]; adopts unknown parts."""
     frames = [_read(manifest, job, span).frame.select(job.columns) for span in spans]
     return np.concatenate([frame.to_numpy().T for frame in frames], axis=1)
 
 
 def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by: Json) -> None:
-    """Refuses to go on with a job where last bits may differ from those of its parts.
+    """Raises AssayError for a job whose last bits may differ from those of its part `about`.
 
-    Another pass over the same decoder may round differently (1e-6), so the parts of one job are all
-    computed by one.
-
-    Args:
-      folder: of the job.
-      about: what one of its parts says.
-      models: of the pass that would go on.
-      computed_by: what would compute it.
-
-    Raises:
-      AssayError: other models share the pass, or it is another kind of device or compiler.
+    Another pass over the same decoder may round differently (1e-6), so one job's parts all come
+    from one pass, of the same models, on one kind of device and with one compiler.
     """
     before = about["together"]
     if before != models:
@@ -217,7 +200,7 @@ def choose_step(
     positions = 1 + max(len(each.prompt.suffix) for each in rows)
     any_length = any(each.any_length for each in rows)
     return admission.step_for(
-        admission.subject_of([job.checkpoint for job in same_models[0]]),
+        admission.model_of_checkpoints([job.checkpoint for job in same_models[0]]),
         place,
         settings.dtype,
         longest,
@@ -255,7 +238,7 @@ def refusals(
             continue
         rows = [group[0].rows for group in same_models]
         reason = admission.refusal(
-            admission.subject_of([job.checkpoint for job in same_models[0]]),
+            admission.model_of_checkpoints([job.checkpoint for job in same_models[0]]),
             place,
             settings.dtype,
             max(len(each.prompt.prefix) for each in rows),
@@ -271,12 +254,9 @@ def refusals(
 
 
 def advise(jobs: Sequence[Job], part_size: int, devices: int) -> None:
-    """Says on standard error where parts are too small to fill many devices.
+    """Says on standard error where parts are too small to fill many devices along `data`.
 
-    Args:
-      jobs: only those with missing parts and more rows than a part are considered.
-      part_size: rows per part.
-      devices: along the mesh axis `data`.
+    Only jobs with missing parts and more rows than a part are considered.
     """
     sizes = [job.step_size for job in jobs if job.missing and len(job.rows) > part_size]
     step = max(sizes, default=0) * devices

@@ -33,20 +33,11 @@ def sweep_logprobs(
     items: tuple[str, Sequence[str]] | None = None,
     ended: Ended = lambda outcomes: None,
 ) -> int:
-    """Log-probability of every token, or of each reply of a list, after every prompt.
+    """Log-probability of every token, or of each reply of the list `items`, after every prompt.
 
     Those of tokens go into `run/logprobs`. The softmax is over all rows of the embedding; rows that
     no token has are not written. Those of a list go into `run/item_logprobs/<name>`: the sum over
     the reply's tokens, each given the prompt and the tokens before it.
-
-    Args:
-      checkpoints: language models.
-      prompts: prompt id -> text.
-      run: run folder, new or to be continued.
-      settings: form, precision, parts.
-      mesh: from `engine.mesh.build_mesh`.
-      items: name of a list and its replies; None for every token.
-      ended: called at the end with what became of each model.
 
     Returns:
       The number of log-probabilities that were computed; 0 if the run was complete.
@@ -54,7 +45,7 @@ def sweep_logprobs(
     Raises:
       AssayError: bad input, the chat form of a model without a chat template, a result that the run
         holds with another fingerprint, a number that is not finite, a failed self-check.
-      SomeFailed: some models failed; the others are complete.
+      SomeFailed: some models failed; the other models are complete.
     """
     by_form = {schema.prompt_in_form(name, settings.form): text for name, text in prompts.items()}
     manifest = setup.open_run(run, checkpoints, by_form, settings, mesh, LANGUAGE)
@@ -65,14 +56,14 @@ def sweep_logprobs(
     jobs = []
     for checkpoint in checkpoints:
         for prompt, text in by_form.items():
-            opened = cue_of(checkpoint, text, settings.form)
+            cue = cue_of(checkpoint, text, settings.form)
             jobs.append(
                 Job(
                     checkpoint=checkpoint,
                     path=path_of(checkpoint.card.slug, prompt),
-                    rows=NextTokenRows(opened.prompt, checkpoint.token_ids)
+                    rows=NextTokenRows(cue.prompt, checkpoint.token_ids)
                     if items is None
-                    else ContinuationRows(opened, items[1]),
+                    else ContinuationRows(cue, items[1]),
                     fingerprint={"form": settings.form},
                 )
             )
@@ -85,11 +76,7 @@ def sweep_logprobs(
 
 
 def cue_of(checkpoint: Checkpoint, prompt: str, form: str) -> Cue:
-    """A prompt as the checkpoint's tokenizer renders it in one of `engine.settings.FORMS`.
-
-    Raises:
-      AssayError: the chat form of a model without a chat template.
-    """
+    """A prompt as the checkpoint's tokenizer renders it in one of `engine.settings.FORMS`."""
     if form == "pretrained":
         return Cue.pretrained(checkpoint.tokenizer, prompt)
     if not checkpoint.tokenizer.chat_template:

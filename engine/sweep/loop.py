@@ -49,7 +49,7 @@ from engine.types import PromptIds
 class Scorer(Protocol):
     """Models on devices that share a pass, as the host loop sees them."""
 
-    # What a prefix is, and which rows fit, is the scorer's own: hence Any.
+    # What a prefix is, and which rows fit, differs by scorer: hence Any.
     def prefill(self, prompt: PromptIds) -> Any:
         """What all rows under a prompt share."""
 
@@ -87,17 +87,13 @@ def run(
 ) -> int:
     """Records jobs in the run's manifest and computes their missing parts.
 
-    A model that fails does not stop the others. With several processes this holds for failures of
-    loading, of the prefix pass and of the numbers; any other failure ends all processes.
+    Jobs of one pass are adjacent, and so are passes of the same models. `load` is called once for
+    models with a missing part, after the models before them were released; `finished`, on process
+    0, for each job that this call completes; `ended`, there too, with what became of each model.
 
-    Args:
-      manifest: from `setup.open_run`.
-      jobs: all of them; jobs of one pass are adjacent, and so are passes of the same models.
-      load: called once for models with a missing part, after the models before them were released.
-      settings: of the run.
-      mesh: of the scorers.
-      finished: called for each job that this call completes; on process 0 only.
-      ended: called at the end with what became of each model; on process 0 only.
+    A model that fails does not stop the other models. With several processes this holds for
+    failures of loading, of the prefix pass and of the numbers; any other failure ends all
+    processes.
 
     Returns:
       The number of rows that were computed, over all jobs.
@@ -105,7 +101,7 @@ def run(
     Raises:
       AssayError: as `setup.enter`; a damaged part; a number that is not finite, with its rows; a
         self-check beyond tolerance; damaged weights; no memory.
-      SomeFailed: any of these, for some models of several; the others are complete.
+      SomeFailed: any of these, for some models of several; the other models are complete.
     """
     jobs, refused = setup.enter(manifest, jobs, settings, mesh)
     advise(jobs, settings.part_size, mesh.shape["data"])
@@ -185,7 +181,7 @@ def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
 
 @dataclasses.dataclass(frozen=True)
 class _Loop:
-    """The passes of models that are loaded together, and where their numbers and failures go."""
+    """The passes of models that share a decoder, and where their numbers and failures go."""
 
     manifest: Manifest
     settings: Settings
@@ -211,7 +207,7 @@ class _Loop:
         prefill = functools.partial(scorer.prefill, first.rows.prompt)
         prefix = self.outcomes.everywhere(models, f"prompt {first.prompt!r}", prefill)
         coefficients = scorer.coefficients(prefix)
-        # Process 0 alone reads and writes parts; the others compute with it.
+        # Process 0 alone reads and writes parts; the rest compute with it.
         known = [self._known(job) for job in jobs] if processes.writes() else []
         for span in missing_spans(jobs):
             began, before = time.perf_counter(), self.bar.n

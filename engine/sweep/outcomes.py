@@ -44,7 +44,7 @@ Ended = Callable[[Sequence[Outcome]], object]  # called when every model was com
 
 
 class SomeFailed(AssayError):
-    """Some models of a command failed; the others are complete."""
+    """Some models of a command failed; the rest are complete."""
 
     exit_status = 1
 
@@ -69,7 +69,7 @@ def free_models() -> None:
 
 
 class Outcomes:
-    """What becomes of the models of a command; where some fail, the others go on.
+    """What becomes of the models of a command; where some fail, the rest go on.
 
     Args:
       models: the slug of each job.
@@ -91,11 +91,7 @@ class Outcomes:
 
     @contextlib.contextmanager
     def group(self, models: Sequence[str]) -> Iterator[None]:
-        """Times the work on models of one pass; an AssayError fails those that had not failed.
-
-        Raises:
-          AssayError: as `fail`.
-        """
+        """Times the work on models of one pass; an AssayError fails those that had not failed."""
         if any(outcome.failure or outcome.seconds for outcome in self._of.values()):
             free_models()
         began = time.perf_counter()
@@ -107,12 +103,9 @@ class Outcomes:
             self._of[model].seconds += (time.perf_counter() - began) / len(models)
 
     def fail(self, models: Sequence[str], error: AssayError, *, known: bool = False) -> None:
-        """Records why some models failed, and says so; the others go on.
+        """Records why some models failed, and says so; the other models go on.
 
-        Args:
-          models: slugs.
-          error: the reason.
-          known: whether the other processes know of it, or will call `all_failed`.
+        `known` says whether the other processes know of it, or will call `all_failed`.
 
         Raises:
           AssayError: `error`, where nothing can go on: there are no other models, another command
@@ -164,16 +157,9 @@ class Outcomes:
 
 @contextlib.contextmanager
 def memory_errors(models: Sequence[str], mesh: Mesh, setting: str, value: int) -> Iterator[None]:
-    """Turns "out of memory", of a device or of the host, into one line.
+    """Turns "out of memory", of a device or of the host, into an `OutOfMemory` of one line.
 
-    Args:
-      models: slugs that are loaded together.
-      mesh: the devices.
-      setting: name of the setting that says how much is computed in a step.
-      value: its value.
-
-    Raises:
-      OutOfMemory: memory ran out inside.
+    `setting` is the name of the one that says how much is computed in a step, `value` its value.
     """
     try:
         yield

@@ -36,16 +36,9 @@ def rescore(
     rows: int,
     seed: int,
 ) -> Iterator[tuple[str, Json | str]]:
-    """Compares random rows of results with the plain pass.
+    """Compares `rows` random rows of each result with the plain pass.
 
-    Args:
-      run: the folder.
-      content: of its manifest.
-      checkpoints: the models; a result's is found by its `checkpoint_hash`.
-      mesh: devices.
-      paths: of results that are `whole`.
-      rows: rows of a result that are computed again.
-      seed: of the choice of rows.
+    `paths` are of `whole_results`; a result's model is found by its `checkpoint_hash`.
 
     Yields:
       The path of each result, and its entry `self_check` of the manifest, or how it differs.
@@ -65,7 +58,7 @@ def rescore(
         free_models()
 
 
-def whole(content: Json, checkpoints: Iterable[Checkpoint]) -> list[str]:
+def whole_results(content: Json, checkpoints: Iterable[Checkpoint]) -> list[str]:
     """Paths of the results of some models that have all their rows."""
     hashes = {c.card.checkpoint_hash for c in checkpoints}
     return [
@@ -108,11 +101,7 @@ def _compare(
     rows: int,
     rng: np.random.Generator,
 ) -> Json:
-    """The self-check of a result's random rows.
-
-    Raises:
-      AssayError: a row differs, a file is damaged, or the prompt has other token ids now.
-    """
+    """The self-check of a result's random rows; raises AssayError where it fails."""
     fingerprint = content["results"][path]["fingerprint"]
     frame = _read(run, path, content)
     chosen = np.sort(rng.choice(len(frame), min(rows, len(frame)), replace=False))

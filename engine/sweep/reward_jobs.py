@@ -17,17 +17,10 @@ from engine.runs import schema
 from engine.runs.provenance import ids_hash
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.scoring.rows import (
-    LAST,
-    Pooling,
-    ReplyRows,
-    RewardRows,
-    TokenRows,
-    TokenTextRows,
-)
+from engine.scoring.rows import LAST, Pooling, ReplyRows, RewardRows, TokenRows, TokenTextRows
 from engine.settings import AUTO, MODES, POOLINGS, SweepSettings, check_choice
 from engine.sweep import loop, setup
-from engine.sweep.jobs import Job, check_present
+from engine.sweep.jobs import Job, check_parts
 from engine.sweep.outcomes import Ended
 
 
@@ -43,18 +36,10 @@ def sweep_vocabulary(
 ) -> int:
     """Scores every token under every prompt and model into `run/scores`.
 
-    Args:
-      checkpoints: models; those on one decoder share a pass.
-      prompts: prompt id -> text.
-      run: run folder, new or to be continued.
-      settings: mode `ids` puts each token id between the template's ids; `text` decodes it,
-        renders the conversation and tokenises the whole text, as the paper did; `auto` is `ids`,
-        or `text` for a model whose template cannot be cut around a reply.
-      mesh: from `engine.mesh.build_mesh`.
-      finished: called as soon as a model has all rewards under a prompt, with its slug, the
-        prompt's id and a frame of token_id, token and reward.
-      ended: called at the end with what became of each model.
-      load: puts models on the devices; by default each call of this function restores them.
+    `prompts` are texts by id. Models that share a decoder share a pass; `load` puts them on the
+    devices, by default by restoring them. `finished` is called as soon as a model has all rewards
+    under a prompt, with its slug, the prompt's id and a frame of token_id, token and reward;
+    `ended`, at the end, with what became of each model.
 
     Returns:
       The number of rewards that were computed; 0 if the run was complete.
@@ -62,7 +47,7 @@ def sweep_vocabulary(
     Raises:
       AssayError: bad input, a result that the run holds with another fingerprint, a reward that is
         not finite (with its token ids), a self-check beyond tolerance.
-      SomeFailed: some models failed; the others are complete.
+      SomeFailed: some models failed; the other models are complete.
     """
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     jobs = _jobs(checkpoints, prompts, settings)
@@ -110,7 +95,7 @@ def check_vocabulary(
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     listed = _jobs(checkpoints, prompts, settings)
     jobs, _ = setup.enter(manifest, listed, settings, mesh)
-    check_present(manifest, jobs, settings.part_size)
+    check_parts(manifest, jobs, settings.part_size)
     return {(job.model, job.prompt): manifest.result(job.path)["fingerprint"] for job in jobs}
 
 
@@ -136,13 +121,7 @@ def sweep_replies(
 
 
 def chosen_tokens(ids: Sequence[int], count: int | None, seed: int) -> Sequence[int] | None:
-    """A fixed random subset of a vocabulary's ids, ascending; None if it would hold all.
-
-    Args:
-      ids: of the vocabulary, ascending.
-      count: of the subset; None for all.
-      seed: of the draw.
-    """
+    """A fixed random subset of ids, ascending; None if it would hold all of them."""
     if count is None or count >= len(ids):
         return None
     drawn = np.random.default_rng([seed, len(ids)]).choice(len(ids), count, replace=False)
@@ -158,19 +137,13 @@ def mode_of(checkpoint: Checkpoint, prompts: Iterable[str], mode: str) -> str:
 
 
 def pooling_of(checkpoint: Checkpoint, pooling: str) -> Pooling:
-    """Where rewards are read; `auto` is what the conversion found for the model.
-
-    Raises:
-      AssayError: an unknown pooling, or one by pad tokens of a model whose config has none.
-    """
+    """Where rewards are read; `auto` is what the conversion chose for the model."""
     check_choice("pooling", pooling, (AUTO, *POOLINGS))
-    kind, pad = (
-        checkpoint.card.pooling if pooling == AUTO else pooling,
-        checkpoint.card.pad_token_id,
-    )
+    card = checkpoint.card
+    kind, pad = card.pooling if pooling == AUTO else pooling, card.pad_token_id
     if kind != "last" and pad is None:
         raise AssayError(
-            f"pooling={kind!r}: model {checkpoint.card.slug!r} has no pad_token_id "
+            f"pooling={kind!r}: model {card.slug!r} has no pad_token_id "
             "(model.json); allowed: 'last'"
         )
     return LAST if kind == "last" else Pooling(kind, pad)
@@ -183,11 +156,7 @@ def token_rows(
     pooling: Pooling,
     chosen: Sequence[int] | None = None,
 ) -> RewardRows:
-    """Every candidate of the vocabulary as the reply to a prompt, or the `chosen` ones.
-
-    Raises:
-      AssayError: mode `ids` of a template that cannot be cut around a reply.
-    """
+    """Every candidate of the vocabulary as the reply to a prompt, or the `chosen` ones."""
     check_choice("mode", mode, MODES)
     template, ids = checkpoint.template, checkpoint.token_ids if chosen is None else chosen
     if mode == "ids":
@@ -199,11 +168,7 @@ def token_rows(
 def reply_rows(
     checkpoint: Checkpoint, prompt: str, replies: Sequence[str], mode: str, pooling: Pooling
 ) -> ReplyRows:
-    """A list of replies to a prompt.
-
-    Raises:
-      AssayError: mode `ids` of a template that cannot be cut around a reply.
-    """
+    """A list of replies to a prompt."""
     template = checkpoint.template
     around = template.split(prompt) if mode == "ids" else template.around(prompt)
     return ReplyRows(around, template, replies, mode, pooling=pooling)
@@ -217,11 +182,7 @@ def _jobs(
 ) -> list[Job]:
     """A job for each model under each prompt; models that share a decoder have the same rows.
 
-    Args:
-      checkpoints: the models.
-      prompts: prompt id -> text.
-      settings: of the run.
-      items: name of a list and its replies; None for the tokens of the vocabulary.
+    `items` are the name of a list and its replies; None for the tokens of the vocabulary.
     """
     jobs = []
     for group in _groups(checkpoints, settings):

@@ -19,15 +19,9 @@ def check_finite(
     values: np.ndarray,
     ids: Sequence[int] | Sequence[str] | None = None,
 ) -> None:
-    """Raises AssayError for numbers that are not finite; it names their column and rows.
+    """Raises AssayError for numbers [columns, rows] that are not finite; it names column and rows.
 
-    Args:
-      model: slug.
-      key: name of the rows' ids: `token_id` or `item_id`.
-      start: number of the first row.
-      names: column names.
-      values: float32 [columns, rows].
-      ids: of the rows; their numbers by default.
+    `key` is the name of the rows' `ids`, which are their numbers from `start` on by default.
     """
     for name, numbers in zip(names, values, strict=True):
         bad = np.flatnonzero(~np.isfinite(numbers))
@@ -48,15 +42,9 @@ def self_check(
     plain: np.ndarray,
     dtype: str,
 ) -> dict[str, float]:
-    """Compares written numbers with those of the plain pass.
+    """Compares written numbers [columns, sampled] with those of the plain pass.
 
-    Args:
-      where: name of the check in the error message.
-      names: column names.
-      sample: ids of the rows, int [sampled].
-      written: float32 [columns, sampled].
-      plain: float32 [columns, sampled].
-      dtype: the decoder's dtype, which decides the tolerance.
+    `where` and `sample`, the ids of the rows, are for the message; `dtype` decides the tolerance.
 
     Returns:
       candidates, max_abs_difference and tolerance, for the manifest.

@@ -28,7 +28,7 @@ from engine.runs.reader import Json
 from engine.settings import Settings
 from engine.sweep.jobs import (
     Job,
-    check_present,
+    check_parts,
     choose_step,
     grouped,
     models_of,
@@ -51,13 +51,7 @@ def open_run(
 ) -> Manifest:
     """Enters models and prompts in the manifest of a run; nothing is written yet.
 
-    Args:
-      run: run folder, new or to be continued.
-      checkpoints: models.
-      prompts: prompt id -> text.
-      settings: a dataclass, which all processes must agree on.
-      mesh: from `engine.mesh.build_mesh`.
-      kind: `card.REWARD` or `card.LANGUAGE`.
+    All processes must agree on `settings`, a dataclass. `kind` is `card.REWARD` or `card.LANGUAGE`.
 
     Raises:
       AssayError: nothing to score, a model of the other kind, a slug or prompt id that cannot be
@@ -93,11 +87,7 @@ def admit(manifest: Manifest, kind: str, name: str, entry: Any) -> None:
 
 
 def admit_list(manifest: Manifest, name: str, texts: Sequence[str]) -> None:
-    """Enters a list of replies in the manifest.
-
-    Raises:
-      AssayError: an empty one, a bad name, or one that stands for another list.
-    """
+    """Enters a list of replies in the manifest; raises AssayError for an empty one."""
     if not texts:
         raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
     schema.check_names([name])
@@ -111,14 +101,10 @@ def admit_fingerprint(manifest: Manifest, path: str, fingerprint: Json) -> None:
         manifest.admit_result(path, fingerprint)
 
 
-def numerics(manifest: Manifest, path: str, *, whole: bool) -> dict[str, int]:
-    """The version of the numerical code, which decides last bits, for a fingerprint.
+def numerics_entry(manifest: Manifest, path: str, *, whole: bool) -> dict[str, int]:
+    """The version of the numerical code, which decides last bits, for the fingerprint of a result.
 
-    Args:
-      manifest: of the run; all processes hold the same.
-      path: of the result, relative to the run.
-      whole: whether the result has all its parts; it then keeps the version in its fingerprint,
-        if there is one.
+    A result with all its parts (`whole`) keeps the version in its fingerprint, if there is one.
     """
     present = manifest.content["results"].get(path)
     if whole and present is not None:
@@ -132,14 +118,10 @@ def enter(
 ) -> tuple[list[Job], Mapping[tuple[str, ...], str]]:
     """Enters listed jobs in the manifest, and finds their missing parts; nothing is written yet.
 
-    Args:
-      manifest: from `open_run`.
-      jobs: jobs of one pass are adjacent, and so are passes of the same models.
-      settings: of the run.
-      mesh: the devices.
+    Jobs of one pass are adjacent, and so are passes of the same models.
 
     Returns:
-      The jobs with whole fingerprints and missing parts, and `step_size.refusals`.
+      The jobs with whole fingerprints and missing parts, and their `refusals`.
 
     Raises:
       AssayError: a mesh that fits no model, a job that the run holds with another
@@ -173,7 +155,7 @@ def _enter(manifest: Manifest, job: Job, settings: Settings, mesh: Mesh, step: i
         "part_size": settings.part_size,
         "step_size": step,
         **meshes.identity(mesh),
-        **numerics(manifest, path, whole=not missing),
+        **numerics_entry(manifest, path, whole=not missing),
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
     }
@@ -188,7 +170,7 @@ def _enter(manifest: Manifest, job: Job, settings: Settings, mesh: Mesh, step: i
 
 
 def _check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
-    """Raises AssayError for a mesh that fits no model; others fail when they are loaded."""
+    """Raises AssayError for a mesh that fits no model; a model that it does not fit fails later."""
     errors = []
     for checkpoint in checkpoints:
         try:
@@ -206,20 +188,16 @@ def begin(
     jobs: Sequence[Job] = (),
     part_size: int = 1,
 ) -> None:
-    """Writes the manifest, which marks the folder as a run, and then vocabulary tables.
+    """Writes the manifest, which marks the folder as a run, and then vocabulary tables, by path.
 
-    Args:
-      manifest: with all jobs entered.
-      vocabularies: tables to write, by path.
-      jobs: whose parts on disk are read and checked before anything is written.
-      part_size: rows per part.
+    Parts of `jobs` on disk are read and checked before anything is written.
 
     Raises:
       AssayError: a part is damaged or belongs to something else, the run cannot be written,
         or processes do not share its folder.
     """
     if processes.writes():
-        check_present(manifest, jobs, part_size)
+        check_parts(manifest, jobs, part_size)
     manifest.content = processes.from_first("plan", lambda: manifest.content)
     _check_shared(manifest.run)
     if not processes.writes():

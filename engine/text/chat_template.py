@@ -102,11 +102,7 @@ class ChatTemplate:
         return self._render(conversations, add_generation_prompt=False)
 
     def cue(self, prompt: str) -> str:
-        """The conversation up to the point where the assistant begins to speak, as text.
-
-        Raises:
-          AssayError: as for `render`.
-        """
+        """The conversation up to the point where the assistant begins to speak, as text."""
         [text] = self._render([_conversation(prompt, "")[:1]], add_generation_prompt=True)
         return text
 
@@ -140,15 +136,7 @@ class ChatTemplate:
         """Token ids of the rendered conversation, tokenised as one text, for each reply.
 
         Of many replies, the text with which all conversations begin is tokenised once, if that
-        provably gives the same ids (`_Opening`).
-
-        Args:
-          prompt: the user's turn.
-          replies: the assistant's turns.
-          advance: called after each chunk with the number of replies in it.
-
-        Raises:
-          AssayError: as for `render`.
+        provably gives the same ids (`_Opening`). `advance` is called with numbers of replies.
         """
         opening = None if len(replies) <= _FEW else self._opening(prompt)
         rows: list[list[int]] = []
@@ -160,19 +148,13 @@ class ChatTemplate:
         return rows
 
     def around(self, prompt: str) -> PromptIds:
-        """The ids before and after the reply that conversations of any reply have in common.
-
-        Raises:
-          AssayError: the prompt is empty, or the template does not render.
-        """
+        """The ids before and after the reply that conversations of any reply have in common."""
         return self._around(prompt)[0]
 
     def split(self, prompt: str) -> PromptIds:
         """Cuts the conversation into the ids before the reply and the ids after it.
 
-        Raises:
-          AssayError: as for `around`; or the template's text merges with the reply's in tokens, so
-            that no cut exists.
+        Raises AssayError if the template's text merges with the reply's in tokens: no cut exists.
         """
         around, merged = self._around(prompt)
         if merged is not None:
@@ -184,19 +166,11 @@ class ChatTemplate:
         return around
 
     def cuttable(self, prompt: str) -> bool:
-        """Whether `split` can cut the conversation: whether mode `ids` exists.
-
-        Raises:
-          AssayError: as for `around`.
-        """
+        """Whether `split` can cut the conversation: whether mode `ids` exists."""
         return self._around(prompt)[1] is None
 
     def asks_date(self) -> bool:
-        """Whether the template asks for today's date.
-
-        Raises:
-          AssayError: as for `render`.
-        """
+        """Whether the template asks for today's date."""
         conversation = _conversation("What?", "Hm.")
         if self._asks_date(conversation, cue=False):
             return True

@@ -36,9 +36,6 @@ class Cue:
         r"""`User: <prompt>\nAssistant:` as plain text (Christian et al. 2025, Tables A1-A5).
 
         The tokenizer adds the special tokens that it adds to any text. A space precedes a reply.
-
-        Raises:
-          AssayError: the prompt is empty, or the tokenizer closes texts with an end token.
         """
 
         def tokenise(texts: list[str]) -> list[list[int]]:
@@ -49,12 +46,7 @@ class Cue:
 
     @classmethod
     def chat(cls, template: ChatTemplate, prompt: str) -> "Cue":
-        """The chat template with its generation prompt, directly followed by a reply.
-
-        Raises:
-          AssayError: the prompt is empty, the template does not render, or the tokenizer closes
-            texts with an end token.
-        """
+        """The chat template with its generation prompt, directly followed by a reply."""
         text = template.cue(prompt)
         return cls._make(template.tokenizer, prompt, text, "", template.tokenise)
 
@@ -80,11 +72,8 @@ class Cue:
     def replies(self, replies: Sequence[str]) -> list[list[int]]:
         """Token ids of each reply behind the cue.
 
-        If a reply's text would merge with the cue's text in tokens, the reply is tokenised on its
-        own, since the model is given the cue's ids in any case.
-
-        Raises:
-          AssayError: a reply without tokens.
+        If a reply's text would merge with the cue's text in tokens, the reply is tokenised alone,
+        since the model is given the cue's ids in any case.
         """
         texts = [self.lead + reply for reply in replies]
         start, rows = list(self.prompt.prefix), []

@@ -37,13 +37,9 @@ Variables = Mapping[str, object]  # what a template reads beside the messages: J
 def render(
     template: str, conversations: Sequence[Conversation], variables: Variables, date: str | None
 ) -> list[str]:
-    """Renders conversations as text.
+    """Renders conversations by hostile Jinja source, which reads `variables` beside the messages.
 
-    Args:
-      template: Jinja source; hostile input.
-      conversations: the conversations.
-      variables: what the template reads beside the messages.
-      date: what a template that asks for today's date prints; None: such a template is refused.
+    A template that asks for today's date prints `date`, and is refused where that is None.
 
     Raises:
       AssayError: the template raised an exception or exceeded a limit.

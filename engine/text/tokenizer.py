@@ -1,8 +1,8 @@
 """Loads a folder's tokenizer.json as it is, without running any code of that folder.
 
-`AutoTokenizer` is never asked. It picks a class by `tokenizer_class` and `model_type`, and some
-classes of transformers 5 keep only vocabulary and merges of tokenizer.json: normalizer,
-pre-tokenizer and decoder are their own.
+`AutoTokenizer` is not used. It picks a class by `tokenizer_class` and `model_type`, and some
+classes of transformers 5 keep only vocabulary and merges of tokenizer.json: they replace
+normalizer, pre-tokenizer and decoder.
 """
 
 import os

@@ -11,12 +11,7 @@ from engine.types import PromptIds
 
 
 def candidate_ids(tokenizer: PreTrainedTokenizerBase, rows: int) -> list[int]:
-    """The ids that the tokenizer has and the embedding holds, ascending; they may have gaps.
-
-    Args:
-      tokenizer: the tokenizer.
-      rows: of the embedding.
-    """
+    """The ids of the tokenizer that the embedding's `rows` hold, ascending; there may be gaps."""
     return [i for i in sorted({*tokenizer.get_vocab().values()}) if i < rows]
 
 
@@ -35,13 +30,10 @@ def left_out(tokenizer: PreTrainedTokenizerBase, rows: int) -> str:
 def vocabulary(
     tokenizer: PreTrainedTokenizerBase, tokens: Mapping[int, str], template: ChatTemplate | None
 ) -> pl.DataFrame:
-    """One row per candidate, by id, with columns `schema.VOCAB_COLUMNS`.
+    """One row per candidate, ascending by id, with columns `schema.VOCAB_COLUMNS`.
 
-    Args:
-      tokenizer: the tokenizer.
-      tokens: id -> decoded text of every candidate, ascending.
-      template: chat template for the column `round_trip`, which tells how the token's text is
-        tokenised as a reply; None leaves the column null.
+    The column `round_trip` tells how the token's text is tokenised as a reply in the template; it
+    is null without one.
     """
     special = set(tokenizer.all_special_ids)
     special |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
@@ -65,17 +57,10 @@ def _round_trips(template: ChatTemplate, tokens: Mapping[int, str]) -> list[str]
 
 
 def _round_trip(prompt: PromptIds, token_id: int, token: str, whole: tuple[int, ...]) -> str:
-    """How a token survives as text.
+    """How a token survives as text; `whole` are ids of the conversation with its text as the reply.
 
-    Args:
-      prompt: the conversation without the reply.
-      token_id: the token.
-      token: its decoded text.
-      whole: ids of the conversation with that text as the reply.
-
-    Returns:
-      `same` id, `empty` (nothing left of the text), `replacement` (no whole character),
-      `other_id` (one other token), or `split` (several tokens, or merged with the template's text).
+    `same` id, `empty` (nothing left of the text), `replacement` (no whole character), `other_id`
+    (one other token), or `split` (several tokens, or merged with the template's text).
     """
     if whole == (*prompt.prefix, token_id, *prompt.suffix):
         return "same"

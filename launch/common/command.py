@@ -23,7 +23,7 @@ from launch.common import config as config_files
 from launch.common import joining, stopping
 from launch.common.text import escape_unencodable, nearest, show
 
-Given = Any  # parsed FlagValues: every flag is an attribute with a type of its own
+Given = Any  # parsed FlagValues: flags are attributes of several types
 
 _CONFIG_HELP = "File that declares the settings below; --config.<key>=<value> sets one."
 
@@ -111,18 +111,14 @@ def _described(error: Exception) -> str:
     if sys.flags.dev_mode:
         traceback.print_exception(error)
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename]
-    last = (own or frames)[-1]
+    ours = [frame for frame in frames if "site-packages" not in frame.filename]
+    last = (ours or frames)[-1]
     where = f"{Path(last.filename).name}:{last.lineno}"
     return f"{type(error).__name__} ({where}): {error}"
 
 
 def paths(given: Given, flag: str) -> list[str]:
-    """The paths of a flag that must name at least one.
-
-    Raises:
-      AssayError: the flag is missing, or one of its paths is empty.
-    """
+    """The paths of a flag; raises AssayError if it is missing, or one of its paths is empty."""
     value = given[flag].value
     named = value if isinstance(value, list) else [value]
     if not named or not all(named):

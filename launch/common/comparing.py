@@ -32,7 +32,7 @@ from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings
 from engine.sweep.reward_jobs import check_vocabulary, sweep_vocabulary
-from launch.common import command, findings, locking, scoring
+from launch.common import command, locking, scoring, summaries
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
@@ -41,7 +41,7 @@ _NO_NUMBERS = ("part_size", "numerics", "lens", "objectives")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sweep:
+class NeededSweep:
     """A sweep of one checkpoint that a comparison needs: the arguments of `sweep_vocabulary`."""
 
     model: Checkpoint
@@ -51,17 +51,12 @@ class Sweep:
     mesh: Mesh
 
     def side(self, name: str) -> Side:
-        """What the sweep is going to write, as a side of a comparison.
-
-        Raises:
-          AssayError: what the sweep would refuse.
-        """
+        """What the sweep is going to write, as a side of a comparison."""
         slug, ids = self.model.card.slug, np.array(self.model.token_ids, np.uint32)
-        found = check_vocabulary(
-            [self.model], self.prompts, str(self.run), self.settings, self.mesh
-        )
+        where = (self.prompts, str(self.run), self.settings, self.mesh)
+        results = check_vocabulary([self.model], *where)
         prompts = {
-            prompt: Asked(text=text, kind=SCORES_DIR, fingerprint=found[slug, prompt], ids=ids)
+            prompt: Asked(text=text, kind=SCORES_DIR, fingerprint=results[slug, prompt], ids=ids)
             for prompt, text in self.prompts.items()
         }
         return Side(name=name, slug=slug, tokens=self.model.tokens, prompts=prompts)
@@ -71,11 +66,11 @@ class Sweep:
         run = str(self.run)
         where = (self.prompts, run, self.settings, self.mesh)
         with locking.held(given, run, "diff"):
-            sweep_vocabulary([self.model], *where, findings.show)
+            sweep_vocabulary([self.model], *where, summaries.show_extremes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
+class Origin:
     """Where the numbers of one model come from.
 
     Attributes:
@@ -90,7 +85,7 @@ class Source:
     of: str
     folder: epath.Path
     run: Run | None = None
-    sweep: Sweep | None = None
+    sweep: NeededSweep | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,54 +99,50 @@ class Comparison:
       partial: whether runs may be incomplete.
     """
 
-    sides: Mapping[str, Source]
+    sides: Mapping[str, Origin]
     prompts: Sequence[str]
-    noise: Sequence[tuple[Source, Sequence[str]]]
+    noise: Sequence[tuple[Origin, Sequence[str]]]
     partial: bool
 
     @property
-    def sweeps(self) -> list[Sweep]:
+    def sweeps(self) -> list[NeededSweep]:
         """Those that must run before the comparison."""
-        every = [*self.sides.values(), *(source for source, _ in self.noise)]
-        return [source.sweep for source in every if source.sweep is not None]
+        every = [*self.sides.values(), *(origin for origin, _ in self.noise)]
+        return [origin.sweep for origin in every if origin.sweep is not None]
 
     def tokens_under(self, prompt: str) -> int:
         """How many tokens both sides have under a prompt."""
-        sides = [source.side for source in self.sides.values()]
+        sides = [origin.side for origin in self.sides.values()]
         first, second = (side.tokens for side in sides)
         return sum(i in first and i in second for i in sides[0].prompts[prompt].ids.tolist())
 
     def compared(self) -> tuple[Run, list[tuple[str, Run]]]:
         """The two models as one run; each pair of sweeps that measures noise, with its name."""
-        before, after = (self._paired(self.sides[of]) for of in (BEFORE, AFTER))
-        pairs = []
-        for source, prompts in self.noise:
-            pair = _pair(self._paired(self.sides[source.of]), self._paired(source), prompts)
+        both, pairs = self._pair(self.sides[BEFORE], self.sides[AFTER], self.prompts), []
+        for origin, prompts in self.noise:
+            pair = self._pair(self.sides[origin.of], origin, prompts)
             prompt = next(iter(pair.prompts))
             dtypes = [
                 str(pair.results[of, prompt].fingerprint.get("dtype", "an unknown dtype"))
                 for of in (BEFORE, AFTER)
             ]
-            name = f"noise: {source.of} in {' and '.join(dtypes)} ({source.folder.name})"
+            name = f"noise: {origin.of} in {' and '.join(dtypes)} ({origin.folder.name})"
             pairs.append((name, pair))
-        return _pair(before, after, self.prompts), pairs
+        return both, pairs
 
-    def _paired(self, source: Source) -> tuple[Run, str]:
-        run = source.run or analysis.load(source.folder, allow_incomplete=self.partial)
-        return run, source.side.slug
-
-
-def _pair(first: tuple[Run, str], second: tuple[Run, str], prompts: Sequence[str]) -> Run:
-    return two_models(first[0], second[0], prompts, (first[1], second[1]))
+    def _pair(self, first: Origin, second: Origin, prompts: Sequence[str]) -> Run:
+        """The models of two origins as one run."""
+        runs = [
+            origin.run or analysis.load(origin.folder, allow_incomplete=self.partial)
+            for origin in (first, second)
+        ]
+        return two_models(runs[0], runs[1], prompts, (first.side.slug, second.side.slug))
 
 
 def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool) -> Comparison:
-    """Opens and checks everything that a comparison needs.
+    """Opens and checks everything that `assay diff` needs of "before" and "after".
 
-    Args:
-      given: flags of `assay diff`.
-      paths: of "before" and "after": runs, or checkpoints.
-      partial: whether runs may be incomplete.
+    Each is a run, which may be incomplete if `partial`, or a checkpoint.
 
     Raises:
       AssayError: what cannot be compared or swept, or a setting that would be ignored.
@@ -169,7 +160,7 @@ def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool
         else:
             run = analysis.load(path, allow_incomplete=partial)
             side = side_of(run, given[f"{of}_model"].value, f"--{of}")
-            sides[of] = Source(side=side, of=of, folder=path, run=run)
+            sides[of] = Origin(side=side, of=of, folder=path, run=run)
     prompts = matching(sides[BEFORE].side, sides[AFTER].side, named)
     noise = [_given_noise(path, sides, prompts, partial) for path in given.noise]
     if swept and given.config.measure_noise:
@@ -185,8 +176,8 @@ def is_checkpoint(path: epath.Path) -> bool:
 
 def _from_checkpoint(
     given: command.Given, of: str, path: epath.Path, named: Sequence[str]
-) -> Source:
-    model = Checkpoint.open(path, verify=scoring.verify(given.config))
+) -> Origin:
+    model = Checkpoint.open(path, verify=scoring.verify_setting(given.config))
     model.expect(REWARD)
     chosen, slug = given[f"{of}_model"].value, model.card.slug
     if chosen not in ("", slug):
@@ -196,26 +187,26 @@ def _from_checkpoint(
         prompts = {name: prompts[name] for name in named}
     settings, mesh = scoring.settings(given.config, [model])
     folder = storage.path_of(given.run) / of
-    sweep = Sweep(model=model, prompts=prompts, run=folder, settings=settings, mesh=mesh)
-    return Source(side=sweep.side(f"--{of}"), of=of, folder=folder, sweep=sweep)
+    sweep = NeededSweep(model=model, prompts=prompts, run=folder, settings=settings, mesh=mesh)
+    return Origin(side=sweep.side(f"--{of}"), of=of, folder=folder, sweep=sweep)
 
 
-def _swept_again(given: command.Given, source: Source, prompts: Sequence[str]) -> Source:
+def _swept_again(given: command.Given, origin: Origin, prompts: Sequence[str]) -> Origin:
     """Another sweep of a side that is swept: another dtype, and steps of another size."""
-    assert source.sweep is not None
-    settings = source.sweep.settings
+    assert origin.sweep is not None
+    settings = origin.sweep.settings
     dtype = _OTHER_DTYPE[settings.dtype]
     step = next(step for step in _OTHER_STEPS if step != settings.step_size)
     settings = dataclasses.replace(settings, dtype=dtype, step_size=step, lens=False)
     folder = storage.path_of(given.run) / "noise"
-    texts = {prompt: source.sweep.prompts[prompt] for prompt in prompts}
-    sweep = dataclasses.replace(source.sweep, run=folder, prompts=texts, settings=settings)
-    return Source(side=sweep.side("the noise"), of=source.of, folder=folder, sweep=sweep)
+    texts = {prompt: origin.sweep.prompts[prompt] for prompt in prompts}
+    sweep = dataclasses.replace(origin.sweep, run=folder, prompts=texts, settings=settings)
+    return Origin(side=sweep.side("the noise"), of=origin.of, folder=folder, sweep=sweep)
 
 
 def _given_noise(
-    path: str, sides: Mapping[str, Source], prompts: Sequence[str], partial: bool
-) -> tuple[Source, list[str]]:
+    path: str, sides: Mapping[str, Origin], prompts: Sequence[str], partial: bool
+) -> tuple[Origin, list[str]]:
     """A run of `--noise`, and the prompts under which no side has the same numbers."""
     folder, name = storage.path_of(path), f"--noise={path}"
     run = analysis.load(folder, allow_incomplete=partial)
@@ -226,7 +217,7 @@ def _given_noise(
         raise AssayError(f"{name}: none of the prompts; allowed: {', '.join(prompts)}")
     # One checkpoint on both sides: the noise is of the one that was swept more like it.
     of = min(owners, key=lambda of: sum(_differing(sides[of].side, side, p) for p in common))
-    noise = Source(side=side, of=of, folder=folder, run=run)
+    noise = Origin(side=side, of=of, folder=folder, run=run)
     matching(sides[of].side, side, common)
     equal = {prompt: [of for of in owners if _same(sides[of], noise, prompt)] for prompt in common}
     if all(equal.values()):
@@ -245,20 +236,21 @@ def _differing(one: Side, other: Side, prompt: str) -> int:
     return sum(first.get(name) != second.get(name) for name in settings)
 
 
-def _same(source: Source, noise: Source, prompt: str) -> bool:
+def _same(origin: Origin, noise: Origin, prompt: str) -> bool:
     """Whether a run has, or is bound to have, the numbers of a side under a prompt."""
-    if source.run is None or noise.run is None:  # it is still to be swept
-        return _differing(source.side, noise.side, prompt) == 0
-    pair = _pair((source.run, source.side.slug), (noise.run, noise.side.slug), [prompt])
+    if origin.run is None or noise.run is None:  # it is still to be swept
+        return _differing(origin.side, noise.side, prompt) == 0
+    slugs = origin.side.slug, noise.side.slug
+    pair = two_models(origin.run, noise.run, [prompt], slugs)
     first, second = (pair.rewards(of, prompt)[1] for of in (BEFORE, AFTER))
     return np.array_equal(first, second)
 
 
-def _owners_of(noise: Run, name: str, sides: Mapping[str, Source]) -> tuple[list[str], str]:
+def _owners_of(noise: Run, name: str, sides: Mapping[str, Origin]) -> tuple[list[str], str]:
     """The sides whose checkpoint another run has scored too, and the model's slug there."""
     hashes = {
-        of: _hashes(known.fingerprint for known in source.side.prompts.values())
-        for of, source in sides.items()
+        of: _hashes(known.fingerprint for known in origin.side.prompts.values())
+        for of, origin in sides.items()
     }
     for slug in dict.fromkeys(model for model, _ in (*noise.results, *noise.logprobs)):
         theirs = _hashes(result.fingerprint for result in scored(noise, slug).values())

@@ -25,10 +25,8 @@ _OVERRIDE = re.compile(r"--?(?:no)?config\.(?P<key>[^=]*)")
 def define(given: FlagValues, chosen: str, arguments: Sequence[str]) -> None:
     """Replaces the text flag `--config` by the config that it names, overrides applied on parsing.
 
-    Args:
-      given: flags, in which `config` is a text flag so far.
-      chosen: `<file>` or `<file>:<selection>`.
-      arguments: the command line that `given` will parse next; it names no config file.
+    `chosen` is `<file>` or `<file>:<selection>`. `arguments` are the command line that `given` will
+    parse next; it names no config file.
 
     Raises:
       AssayError: the file cannot be read, or an override names a key that the config lacks.

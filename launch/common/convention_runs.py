@@ -1,4 +1,4 @@
-"""Scores a model under many conventions, each into a run folder of its own; resumable.
+"""Scores a model under many conventions, each into a run folder; resumable.
 
 Weights are restored once for all conventions that need the same ones. A convention that renders the
 same token ids as an earlier one, under the same settings, is not computed again. Results that a
@@ -48,12 +48,12 @@ class Interrupted(AssayError):
 
 
 class Failed(AssayError):
-    """Some conventions could not be computed; the others are complete."""
+    """Some conventions could not be computed; the rest are complete."""
 
     exit_status = 1
 
 
-class Pass(NamedTuple):
+class ConventionJob(NamedTuple):
     """One convention to compute, in steps of a size on a mesh."""
 
     name: str
@@ -75,8 +75,8 @@ class Weights:
         """Whether the model is on the devices."""
         return self._scorer is not None
 
-    def fits(self, one: Pass) -> bool:
-        """Whether a pass needs these weights on this mesh."""
+    def fits(self, one: ConventionJob) -> bool:
+        """Whether a job needs these weights on this mesh."""
         return self._key == one.convention.weights and self._mesh is one.mesh
 
     def __call__(self, group: Sequence[Checkpoint], step_size: int) -> RewardScorer:
@@ -117,7 +117,7 @@ class ConventionRuns:
         self._short: dict[str, str] = {}  # not computed, for lack of the host's memory
         self._weights: Weights | None = None
         self._step = settings.step_size  # of the default convention
-        self._begun = 0
+        self._started = 0
 
     def compute(self, conventions: Mapping[str, Convention]) -> int:
         """Scores the model under its conventions, of which the first is the default one.
@@ -136,14 +136,14 @@ class ConventionRuns:
             for name, convention in conventions.items()
         }
         merged(self._run, self._slug, entries)  # raises where a name stands for something else
-        first, *others = [
-            Pass(name, convention, None, self._mesh)
+        first, *rest = [
+            ConventionJob(name, convention, None, self._mesh)
             for name, convention in conventions.items()
             if name not in same and name not in self._failures
         ]
         taken = self._take_over(first.convention)
         self._step = taken if self._step is None else self._step
-        new = self._compute_all([first], 1 + len(others))
+        new = self._compute_all([first], 1 + len(rest))
         assert self._step is not None
         noise = self.noise_floor(first.convention, self._step)
         for one in noise:
@@ -153,7 +153,7 @@ class ConventionRuns:
             entries[one.name] = Entry(settings=settings, noise=True)
         self._write_index(entries)
         # Those of equal weights and mesh follow one another; those of the default one lead.
-        every = [first, *others, *noise]
+        every = [first, *rest, *noise]
         keys = list(dict.fromkeys((one.convention.weights, id(one.mesh)) for one in every))
         every.sort(key=lambda one: keys.index((one.convention.weights, id(one.mesh))))
         new += self._compute_all([one for one in every if one is not first], len(every))
@@ -165,7 +165,7 @@ class ConventionRuns:
             raise Failed(f"{self._slug}: {said}")
         return new
 
-    def noise_floor(self, default: Convention, step: int) -> list[Pass]:
+    def noise_floor(self, default: Convention, step: int) -> list[ConventionJob]:
         """The default convention in other steps and, on several devices, on another mesh.
 
         Steps are smaller; they are of 2 where the default convention takes 1.
@@ -175,26 +175,23 @@ class ConventionRuns:
         taken = rows_of_step(min(self._settings.tokens or size, size), 1, step)
         # A step of 1 has no smaller one; the same step would be the same computation, no noise.
         again = max(1, taken // _NOISE_STEP) if taken > 1 else 2
-        passes = [Pass(f"{NOISE_STEP}{again}", default, again, self._mesh)]
+        jobs = [ConventionJob(f"{NOISE_STEP}{again}", default, again, self._mesh)]
         axis, devices = self._mesh.shape["model"], self._mesh.devices.size
         other = 2 * axis if devices % (2 * axis) == 0 else axis // 2
         if devices == 1:
-            return passes
+            return jobs
         mesh = meshes.build_mesh(other)
         try:
             meshes.check_mesh(mesh, self._checkpoint.card.decoder)
         except AssayError:  # the model cannot be split so
-            return passes
+            return jobs
         name = f"{NOISE_MESH}{mesh.shape['data']}x{other}"
-        return [*passes, Pass(name, default, None, mesh)]
+        return [*jobs, ConventionJob(name, default, None, mesh)]
 
     def _same_ids(self, conventions: Mapping[str, Convention]) -> dict[str, str]:
         """Name -> the earlier convention that gives the same token ids under the same settings.
 
-        Conventions whose template cannot be used are noted as failed.
-
-        Raises:
-          AssayError: the default convention's template cannot be used.
+        Conventions whose template cannot be used are noted as failed; the default one raises.
         """
         first: dict[tuple[object, ...], str] = {}
         same = {}
@@ -216,8 +213,7 @@ class ConventionRuns:
     def _take_over(self, default: Convention) -> int | None:
         """Copies what a sweep has computed in the run itself, where it is the default convention.
 
-        Returns:
-          The step of the default convention; None where it has no result yet.
+        Returns the step of the default convention; None where it has no result yet.
         """
         target = folder_of(self._run, DEFAULT)
         recorded = _recorded_step(target, self._slug)
@@ -256,14 +252,14 @@ class ConventionRuns:
             step_size=step or self._settings.step_size,
         )
 
-    def _compute_all(self, passes: Sequence[Pass], of: int) -> int:
-        """Computes passes; `of` is their total in progress lines. Returns new rewards."""
+    def _compute_all(self, jobs: Sequence[ConventionJob], of: int) -> int:
+        """Computes jobs; `of` is their total in progress lines. Returns new rewards."""
         new = 0
-        for one in passes:
-            self._begun += 1
-            say(f"{self._slug}: reading {self._begun}/{of}: {one.name}")
+        for one in jobs:
+            self._started += 1
+            say(f"{self._slug}: reading {self._started}/{of}: {one.name}")
             if self._weights is None or not self._weights.fits(one):
-                self._weights = None  # released before others are loaded
+                self._weights = None  # released before the next are loaded
                 self._weights = Weights(one.convention, one.mesh)
             try:
                 new += self._compute(one, self._weights)
@@ -276,7 +272,7 @@ class ConventionRuns:
                 (self._short if short else self._failures)[one.name] = str(error)
         return new
 
-    def _compute(self, one: Pass, weights: Weights) -> int:
+    def _compute(self, one: ConventionJob, weights: Weights) -> int:
         run, model = folder_of(self._run, one.name), one.convention.applied(self._checkpoint)
         settings = self._settings_of(one.convention, one.step or self._step)
         if weights.loaded:  # their memory is not free

@@ -18,7 +18,7 @@ from engine.sweep.reward_jobs import mode_of, pooling_of
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from launch.common.text import nearest, pieces
 
-# Dates that are no date: the template's own, and an empty one.
+# Dates that are no date: what the template prints by itself, and an empty one.
 OWN_DATE, NO_DATE = "template", "empty"
 _DATES = {OWN_DATE: None, NO_DATE: ""}
 _URM = ("urm", "urm-helpfulness")
@@ -75,11 +75,7 @@ Values = Mapping[str, Sequence[str]]  # dimension -> its values, the default one
 
 
 def dimensions_of(setting: str) -> Sequence[str]:
-    """The dimensions that a setting names, comma-separated; `all` of them.
-
-    Raises:
-      AssayError: a name that is no dimension.
-    """
+    """The dimensions that a setting names, comma-separated; `all` of them."""
     chosen = DIMENSIONS if setting == "all" else pieces(setting)
     for name in chosen:
         if name not in DIMENSIONS:
@@ -97,14 +93,9 @@ def values_of(
 ) -> Values:
     """The values of every dimension that the model allows, the default one first.
 
-    A model without a soft-cap, or a template that prints no date, has one value there.
-
-    Args:
-      checkpoint: the model.
-      settings: mode, pooling and dtype of the default convention.
-      dimensions: those that vary; the others keep their default value.
-      dates: tried beside the checkpoint's and the template's own.
-      dtypes: tried beside that of the settings.
+    A model without a soft-cap, or a template that prints no date, has one value there. Of the
+    settings mode, pooling and dtype count. `dimensions` vary; the rest keep their default value.
+    `dates` and `dtypes` are tried beside those of checkpoint, template and settings.
     """
     for dtype in dtypes:
         dtype_named(dtype)
@@ -151,11 +142,7 @@ def check_dimensions(dimensions: Sequence[str], every: Sequence[Values]) -> None
 
 
 def conventions_of(values: Values, *, all_combinations: bool) -> dict[str, Convention]:
-    """Name -> convention: the default one, then each other value alone, or all combinations.
-
-    Raises:
-      AssayError: two of them have one name.
-    """
+    """Name -> convention: the default one, then each other value alone, or all combinations."""
     default = {name: allowed[0] for name, allowed in values.items()}
     if all_combinations:
         cells = itertools.product(*values.values())

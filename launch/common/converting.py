@@ -1,4 +1,4 @@
-"""The conversion of launch.convert."""
+"""The conversion of launch.convert, which refuses what only bears a listed model's name."""
 
 import sys
 from collections.abc import Iterator
@@ -7,10 +7,11 @@ from pathlib import Path
 from etils import epath
 from tqdm import tqdm
 
+from configs import known_shapes
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import REWARD, Checkpoint, refuse_existing
 from engine.convert.conversion import convert_model
-from engine.convert.hf_config import decoder_config
+from engine.convert.hf_config import decoder_config, is_language_model
 from engine.convert.hf_values import Json
 from engine.convert.hub import fetch
 from engine.convert.safetensors import read_json
@@ -19,8 +20,19 @@ from engine.planning import admission
 from engine.runs import storage
 from engine.text.chat_template import TemplatePolicy
 from engine.text.vocabulary import left_out
-from launch.common import known_model_check
-from launch.common.subjects import subject_of
+from launch.common.planned_models import model_of_config
+
+# Field of the decoder -> its name in config.json.
+_NAMES = {
+    "width": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "num_kv_heads": "num_key_value_heads",
+    "head_size": "head_dim",
+    "ffn_width": "intermediate_size",
+    "vocab_size": "vocab_size",
+}
+_ALLOWED = "allowed: that model's own files, or a folder of another name"
 
 
 def convert(
@@ -34,23 +46,14 @@ def convert(
     head: str = "",
     softcap: bool = True,
     check_memory: bool = True,
-    check_listed: bool = True,
     cache: Path | None = None,
 ) -> Checkpoint:
-    """Fetches a source and converts it, with a progress bar.
+    """Fetches a folder or hub id and converts it, with a progress bar.
 
-    Args:
-      name: a folder, or a hub id.
-      destination: checkpoint folder to make. If it exists, nothing is fetched.
-      spec: the model's entry in configs/known_models.py, for its revision, tensor bytes and head.
-      slug: the model's name in runs.
-      policy: policy of BOS, date and newlines.
-      revision: of a hub id, instead of the pinned one.
-      head: another published reading of the head.
-      softcap: whether Gemma 2's attention soft-cap applies.
-      check_memory: whether host memory and disk must suffice.
-      check_listed: whether shapes and bytes must be those that are published of `spec`.
-      cache: folder to download into instead of the hub's cache.
+    If the destination exists, nothing is fetched. Of a listed model, `spec` gives the revision,
+    shapes, tensor bytes and head that the source must have. `revision` is one in place of the
+    pinned one, `head` another published reading, and `softcap` whether Gemma 2's applies. With
+    `check_memory` host memory and disk must suffice. `cache` is used in place of the hub's.
 
     Raises:
       AssayError: the download fails, or the source is not what it should be; nothing is written.
@@ -60,16 +63,16 @@ def convert(
     is_folder = Path(name).is_dir()
 
     def check(hf: Json, cached: int = 0) -> None:
-        if spec and check_listed:
-            known_model_check.check_config(name, hf, spec)
+        if spec:
+            check_config(name, hf, spec)
         if check_memory:
             local = None if storage.is_remote(destination) else str(destination)
-            subject = subject_of(name, hf, spec)
+            model = model_of_config(name, hf, spec)
             admission.check_conversion(
-                subject, local, download=not is_folder, cached=cached, cache=cache
+                model, local, download=not is_folder, cached=cached, cache=cache
             )
 
-    tensor_bytes = spec.tensor_bytes if spec and check_listed else None
+    tensor_bytes = spec.tensor_bytes if spec else None
     source = fetch(name, revision or pinned, check, tensor_bytes=tensor_bytes, cache=cache)
     if is_folder and (hf := _readable(source.folder)) is not None:
         check(hf)
@@ -92,6 +95,33 @@ def convert(
     for note in _notes(checkpoint, policy):
         tqdm.write(f"note: {slug}: {note}", file=sys.stderr)
     return checkpoint
+
+
+def check_config(place: str, hf: Json, spec: ModelSpec) -> None:
+    """Raises AssayError where config.json is not of the kind and shapes of a listed model.
+
+    `place` is the folder or hub id that bears the model's name.
+    """
+    if is_language_model(hf) == bool(spec.head):
+        kinds = ("a reward model", "a language model")
+        mine, theirs = kinds if is_language_model(hf) else kinds[::-1]
+        raise AssayError(
+            f"{place}: config.json is that of {theirs}; {spec.hub_id} is {mine}; {_ALLOWED}"
+        )
+    published = known_shapes.config_json(spec)
+    has_decoder, listed = decoder_config(hf), decoder_config(published)
+    expected = {name: getattr(listed, field) for field, name in _NAMES.items()}
+    expected["vocab_size"] = known_shapes.rows(spec)
+    has = {name: getattr(has_decoder, field) for field, name in _NAMES.items()}
+    if hf["model_type"] != published["model_type"]:
+        has = {"model_type": hf["model_type"]}
+        expected = {"model_type": published["model_type"]}
+    other = [name for name in has if expected[name] not in (None, has[name])]
+    if other:
+        raise AssayError(
+            f"{place}: config.json has {_listed(other, has)}; "
+            f"{spec.hub_id} has {_listed(other, expected)}; {_ALLOWED}"
+        )
 
 
 def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
@@ -124,3 +154,7 @@ def _readable(folder: Path) -> Json | None:
     except AssayError:
         return None
     return hf
+
+
+def _listed(names: list[str], values: Json) -> str:
+    return ", ".join(f"{name}={values[name]}" for name in names)

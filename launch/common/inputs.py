@@ -21,12 +21,7 @@ from launch.common.text import nearest, pieces
 
 
 def chosen_prompts(ids: str, own: Sequence[str]) -> Mapping[str, str]:
-    """Prompt id -> text: the user's own texts, or those of configs/prompts.py where there are none.
-
-    Args:
-      ids: ids of configs/prompts.py, comma-separated.
-      own: texts of `--prompt`.
-    """
+    """Prompt id -> text: the texts of --prompt, or those that `ids` name in configs/prompts.py."""
     if own:
         return {prompt_id(text): text for text in own}
     for name in pieces(ids):
@@ -60,7 +55,7 @@ def define_flags(given: FlagValues) -> None:
     )
 
 
-def listed(given: Given) -> tuple[str, list[str]]:
+def list_given(given: Given) -> tuple[str, list[str]]:
     """Name of the list on the command line, and its replies."""
     path = Path(paths(given, "items")[0])
     name = list_name(path) if given.name is None else given.name
@@ -151,9 +146,7 @@ class RankedList(NamedTuple):
 def ranked_lists(run: epath.Path, names: str) -> list[RankedList]:
     """The lists of a run, with people's ranks and the prompts under which they were scored.
 
-    Args:
-      run: the folder, with or without a run in it.
-      names: comma-separated; `auto` for all whose ranks by people the run holds.
+    `names` are comma-separated; `auto` stands for all whose ranks by people the run holds.
 
     Raises:
       AssayError: a list that the run does not hold, or of which it holds no ranks by people.

@@ -38,11 +38,7 @@ def define_flags(given: FlagValues) -> None:
 
 
 def join(name: str, given: Any) -> None:  # parsed FlagValues
-    """Joins the processes if a flag asks for it.
-
-    Raises:
-      AssayError: a value is missing or wrong, or the coordinator's port is taken.
-    """
+    """Joins the processes if a flag or the environment says that there are several."""
     named = (given.coordinator, given.processes, given.process)
     if not given.multihost and named == (None, None, None):
         return
@@ -53,7 +49,7 @@ def join(name: str, given: Any) -> None:  # parsed FlagValues
         _check_free(int(coordinator.rpartition(":")[2]))
     try:
         processes.join(name, coordinator, count, index, given.join_timeout)
-    except Exception as error:  # each kind of cluster has its own
+    except Exception as error:  # each kind of cluster has another type
         reason = " ".join(str(error).split()).rstrip(".")
         raise AssayError(f"--multihost: {type(error).__name__}: {reason}; {_ALLOWED}") from error
     _keep_libraries_off_standard_output()
@@ -63,11 +59,7 @@ def join(name: str, given: Any) -> None:  # parsed FlagValues
 def _from_environment(
     coordinator: str | None, count: int | None, index: int | None
 ) -> tuple[str | None, int | None, int | None]:
-    """Completes the flags by the environment; jax asks the cluster for what is still None.
-
-    Raises:
-      AssayError: a value is wrong.
-    """
+    """The flags, completed by the environment; what is still None, jax takes from the cluster."""
     coordinator = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS") or None
     count = _number("JAX_NUM_PROCESSES") if count is None else count
     index = _number("JAX_PROCESS_ID") if index is None else index

@@ -1,4 +1,7 @@
-"""The lock of a run folder, and the flag that waits for it."""
+"""The lock of a run folder, and the flag that waits for it.
+
+`--help` prints a flag under the module that defines it, so this one is not part of another.
+"""
 
 import contextlib
 from collections.abc import Iterator

@@ -70,7 +70,7 @@ def reward_sets(given: Given, model: Checkpoint) -> list[RewardSet]:
 
 
 def of_card(slug: str, tolerance: float | None) -> list[RewardSet]:
-    """The examples of a model's card, which have a tolerance of their own."""
+    """The examples of a model's card, each with its tolerance."""
     if slug not in GOLDENS:
         raise AssayError(
             f"published='card': nothing is known of the card of {slug!r}; allowed: a file, or one "
@@ -87,18 +87,7 @@ def of_card(slug: str, tolerance: float | None) -> list[RewardSet]:
 def released(
     path: Path, choices: Choices, model: Checkpoint, rows: int, tolerance: float
 ) -> list[RewardSet]:
-    """Evenly spaced rows of a released file, a set for each prompt.
-
-    Args:
-      path: .csv or .parquet.
-      choices: its layout, and the prompt and model where the file does not say them.
-      model: whose rewards are taken.
-      rows: number of rows at most.
-      tolerance: of every set.
-
-    Raises:
-      AssayError: as `reward_sets`.
-    """
+    """Up to `rows` evenly spaced rows of a released file, a set for each prompt."""
     slug = model.card.slug
     if type(rows) is not int or rows < 1:
         raise AssayError(f"published_rows={rows!r}; allowed: integers >= 1")
@@ -119,11 +108,7 @@ def released(
 def compare_and_show(
     model: Checkpoint, sets: Sequence[RewardSet], values: Values, mesh: Mesh, *, check_memory: bool
 ) -> list[str]:
-    """Prints a table for each set; returns a line for each, which names what reproduces it.
-
-    Raises:
-      AssayError: as `compare`.
-    """
+    """Prints a table for each set; returns a line for each, which names what reproduces it."""
     outcomes, reasons = compare(model, sets, values, mesh, check_memory=check_memory)
     count = f"{len(reasons)} reading{'s' * (len(reasons) > 1)}"
     unusable = f"; {count} could not be used ({reasons[0]})" if reasons else ""
@@ -140,12 +125,7 @@ def compare(
 ) -> tuple[dict[Cells, list[np.ndarray]], list[str]]:
     """Scores every set under every combination of conventions.
 
-    Args:
-      model: the model.
-      sets: what is scored.
-      values: of every dimension.
-      mesh: the devices.
-      check_memory: whether conventions that do not fit the memory are left out.
+    Conventions that do not fit the memory are left out if `check_memory`.
 
     Returns:
       Rewards of every set (float32 [replies]) by convention; for each convention that cannot be
@@ -308,7 +288,7 @@ def _refusal(model: Checkpoint, dtype: str, rows: Sequence[RewardRows], mesh: Me
     """Why a model does not fit the memory; "" if it does."""
     prefix = max(len(each.prompt.prefix) for each in rows)
     positions = 1 + min(len(each.prompt.suffix) for each in rows)
-    where = admission.subject_of([model]), admission.Place.of(mesh), dtype
+    where = admission.model_of_checkpoints([model]), admission.Place.of(mesh), dtype
     return admission.refusal(*where, prefix, positions, STEP_SIZE, self_check=1)
 
 

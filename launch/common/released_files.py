@@ -37,11 +37,7 @@ class Released:
     sha256: str
 
     def numbers(self, column: str) -> pl.Series:
-        """A column as float64, every value finite as a float32 too.
-
-        Raises:
-          AssayError: a value is missing or no finite number; the line names the first such row.
-        """
+        """A column as float64; raises AssayError for a value that is not finite as a float32."""
         cells = self.frame[column]
         if isinstance(cells.dtype, _TEXT):
             cells = cells.cast(pl.String).str.strip_chars()
@@ -53,22 +49,14 @@ class Released:
         return values
 
     def whole(self, column: str) -> pl.Series:
-        """A column as uint32.
-
-        Raises:
-          AssayError: as `numbers`, or a value is no whole number of 32 bits.
-        """
+        """A column as uint32; raises AssayError for a value that is no whole number of 32 bits."""
         values = self.numbers(column)
         outside = (values < 0) | (values >= 2**32)
         self._refuse(column, outside | (values != values.floor()), "whole number")
         return values.cast(pl.UInt32)
 
     def text(self, column: str, *, empty: bool = False) -> pl.Series:
-        """A column as text; `empty` says whether cells may be "".
-
-        Raises:
-          AssayError: the column is not text, or a cell is empty.
-        """
+        """A column as text; raises AssayError for an empty cell, unless `empty`."""
         cells = self.frame[column]
         if not isinstance(cells.dtype, _TEXT):
             raise self.error(f"column {column!r} is {cells.dtype}; allowed: text")
@@ -102,11 +90,9 @@ class Released:
 
 
 def read(path: Path, ignore: Sequence[str] = ()) -> Released:
-    """Reads a .csv or .parquet file; a first column without a name, a row number, is left out.
+    """Reads a .csv or .parquet file without the columns of `ignore`, some of which it may lack.
 
-    Args:
-      path: the file.
-      ignore: columns to leave out; names that the file lacks are passed over.
+    A first column without a name, a row number, is left out too.
 
     Raises:
       AssayError: no such file, another file type, not a table, or no rows.

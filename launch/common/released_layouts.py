@@ -123,12 +123,7 @@ class Content:
 
 
 def content_of(path: Path, choices: Choices, ignore: Sequence[str] = ()) -> Content:
-    """Reads a file.
-
-    Args:
-      path: the file.
-      choices: what the flags say of it.
-      ignore: columns to leave out.
+    """Reads a file, without the columns that are ignored.
 
     Raises:
       AssayError: it is not in the layout, a cell is not what its column holds, or nothing says
@@ -156,11 +151,7 @@ def content_of(path: Path, choices: Choices, ignore: Sequence[str] = ()) -> Cont
 
 
 def people(released: Released) -> pl.DataFrame:
-    """What people think of the items of a file in the layout `elo`: `schema.HUMAN_COLUMNS`.
-
-    Raises:
-      AssayError: an item is empty or stands there twice, or a number is none.
-    """
+    """What people think of the items of a file in the layout `elo`: `schema.HUMAN_COLUMNS`."""
     names = released.text("name")
     released.once(names.to_frame("name"))
     return pl.DataFrame(
@@ -185,8 +176,7 @@ def _vocabulary(released: Released) -> pl.DataFrame:
     released.once(ids.to_frame("token_id"))
     tokens = released.text("token_decoded", empty=True)
     return pl.DataFrame({"token_id": ids, "token": tokens}).with_columns(
-        is_special=pl.col("token").str.contains(_SPECIAL),
-        round_trip=pl.lit(None, dtype=pl.String),
+        is_special=pl.col("token").str.contains(_SPECIAL), round_trip=pl.lit(None, dtype=pl.String)
     )
 
 
@@ -258,11 +248,7 @@ def _of_rows(
 def _prompts(
     released: Released, names: Sequence[str] | pl.Series, choices: Choices
 ) -> dict[str, Prompt]:
-    """Name of a column, or text of a cell -> its prompt; a single name may leave it to the file.
-
-    Raises:
-      AssayError: a name says no prompt, or --prompt contradicts.
-    """
+    """Name of a column, or text of a cell -> its prompt; a single name may leave it to the file."""
     named = {name: prompt_named(name) for name in names}
     if len(named) == 1 and None in named.values() and LAYOUTS[choices.layout].each:
         return dict.fromkeys(named, _prompt_of_file(released, choices))
@@ -277,11 +263,7 @@ def _prompts(
 
 
 def _prompt_of_file(released: Released, choices: Choices) -> Prompt:
-    """The prompt that the file's name says, or that of --prompt.
-
-    Raises:
-      AssayError: neither says one, or they say different ones.
-    """
+    """The prompt of the file's name, or that of --prompt; raises AssayError if they differ."""
     given, said = prompt_named(choices.prompt), prompt_named(released.path.stem)
     if choices.prompt and given is None:
         raise AssayError(f"--prompt={choices.prompt!r}; allowed: {PROMPT_ALLOWED}")
@@ -297,11 +279,9 @@ def _prompt_of_file(released: Released, choices: Choices) -> Prompt:
 
 
 def _checked(released: Released, column: str, choices: Choices) -> pl.Series:
-    """A column of rewards or log-probabilities, float32.
+    """A column of rewards or log-probabilities, float32; raises AssayError if they cannot be that.
 
-    Raises:
-      AssayError: the numbers cannot be what --values says. Rewards of a vocabulary are refused
-        where they are the log-probabilities of a whole vocabulary.
+    Rewards are refused where they are the log-probabilities of a whole vocabulary.
     """
     values, whole = released.numbers(column), choices.layout == "tokens"
     if choices.values == "logits":

@@ -82,11 +82,8 @@ class _Import:
 
     def _add_result(self, column: Column, vocab: str | None, fingerprint: Json) -> None:
         """Adds the numbers of one model under one prompt."""
-        rewards, slug, prompt = (
-            self.choices.number == "reward",
-            slugged(column.model),
-            column.prompt.id,
-        )
+        rewards = self.choices.number == "reward"
+        slug, prompt = slugged(column.model), column.prompt.id
         if not rewards:
             prompt = schema.prompt_in_form(prompt, self.choices.form)
         if self.items:
@@ -114,11 +111,7 @@ class _Import:
         self.results[path] = frame, fingerprint
 
     def _in_order(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The rows in the order of the list, with item_id.
-
-        Raises:
-          AssayError: the file has other items, or repeated ones in another order.
-        """
+        """The rows in the order of the list, with item_id; raises AssayError for other items."""
         items = frame["item"]
         listed = self.lists.setdefault(self.items, items)
         if items.equals(listed):
@@ -175,11 +168,7 @@ class _Import:
 def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str] = ()) -> str:
     """Writes the numbers of released files into a run; returns what was written.
 
-    Args:
-      source: files and folders, comma-separated.
-      run: run folder, new or one to add to.
-      choices: what the flags say of the files.
-      ignore: columns to leave out.
+    `source` are files and folders, comma-separated, of which `ignore` names columns to leave out.
 
     Raises:
       AssayError: a file that is not in the layout, a number that is missing or not finite, a prompt
@@ -208,11 +197,7 @@ def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str]
 
 
 def _list_name(source: str, paths: Sequence[Path], choices: Choices) -> str:
-    """Name of the list: --items, or that of the folder, or that of the file; "" for tokens.
-
-    Raises:
-      AssayError: the files are named after models, or are several, and nothing names the list.
-    """
+    """Name of the list: --items, or that of the folder, or that of the file; "" for tokens."""
     if choices.layout == "tokens":
         return ""
     name = choices.items

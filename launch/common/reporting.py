@@ -24,15 +24,10 @@ from engine.settings import AnalyzeSettings, Options
 def write_report(
     runs: Sequence[epath.Path], target: epath.Path, settings: AnalyzeSettings | None = None
 ) -> epath.Path:
-    """Writes the report of some runs, with progress lines on standard error.
+    """Writes the report of some runs, with progress lines on standard error; returns its page.
 
-    Args:
-      runs: run folders, reported together.
-      target: folder of the report; an older report in it is replaced.
-      settings: those of configs/analyze.py by default.
-
-    Returns:
-      Path of the report's page.
+    An older report in the folder `target` is replaced. `settings` are those of configs/analyze.py
+    by default.
     """
     settings = settings or settings_of(defaults.get_config())
     check_target(target, runs)
@@ -46,11 +41,7 @@ def write_report(
 
 
 def settings_of(config: ConfigDict) -> AnalyzeSettings:
-    """The settings that a config declares.
-
-    Raises:
-      AssayError: a value that is not allowed, or a word list that does not exist.
-    """
+    """The settings that a config declares; raises AssayError for a word list that is absent."""
     values = config.to_dict()
     for key in ("afinn", "frequency", "bing", "identity", "categories", "questions"):
         path = values["options"][key]

@@ -48,17 +48,13 @@ def define_prompt(given: FlagValues) -> None:
 def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
     """The run folder, the checkpoints and the prompts (id -> text) of the command line."""
     run = paths(given, "run")[0]
-    chosen = verify(given.config)
+    chosen = verify_setting(given.config)
     models = [Checkpoint.open(path, verify=chosen) for path in paths(given, "checkpoint")]
     return run, models, prompts(given)
 
 
-def verify(config: ConfigDict) -> bool | None:
-    """What `Checkpoint.open` takes as `verify`.
-
-    Raises:
-      AssayError: a value that is not allowed.
-    """
+def verify_setting(config: ConfigDict) -> bool | None:
+    """What `Checkpoint.open` takes as `verify`."""
     choices = {"auto": None, "true": True, "false": False}
     chosen = str(config.verify).lower()
     if chosen not in choices:
@@ -97,11 +93,7 @@ def given_fields(settings: type, config: ConfigDict) -> dict[str, Any]:
 
 
 def step_size(value: object) -> int | None:
-    """The candidates of a step that a setting names; None for `auto`.
-
-    Raises:
-      AssayError: another value.
-    """
+    """The candidates of a step that a setting names; None for `auto`."""
     if value == "auto":
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -22,44 +22,37 @@ def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSe
 
 
 def in_dtype(config: ConfigDict, dtype: str) -> SearchSettings:
-    """The settings of a search's config, with the dtype that is meant by its own."""
-    own = given_fields(SearchSettings, config) | {
+    """The settings of a search's config, computed in this dtype."""
+    chosen = given_fields(SearchSettings, config) | {
         "dtype": dtype,
         "allow": _texts("allow", config.allow),
         "deny": _texts("deny", config.deny),
         "fixed": _positions(config.fixed),
     }
-    return SearchSettings.of(**own)
+    return SearchSettings.of(**chosen)
 
 
 def search(
     models: Sequence[Checkpoint],
     prompts: Mapping[str, str],
     run: str,
-    own: SearchSettings,
+    chosen: SearchSettings,
     mesh: Mesh,
     config: ConfigDict,
     judges: Sequence[Checkpoint] = (),
 ) -> list[SearchResult]:
     """Searches, then scores the found sequences under other models.
 
-    Args:
-      models: models to search.
-      prompts: prompt id -> text.
-      run: run folder.
-      own: settings of the search.
-      mesh: devices.
-      config: of which `joint` and `universal` (one search for all prompts, or all models and
-        prompts), `judges`, `check_memory` and `transfer` are read.
-      judges: models that score what was found, if `transfer` is set; by default those searched.
-        Those of `config.judges` do so too.
+    Of `config`, `joint` and `universal` (one search for all prompts, or all models and prompts),
+    `judges`, `check_memory` and `transfer` are read. If `transfer` is set, what was found is scored
+    by `judges`, by default the models that were searched, and by those of `config.judges`.
 
     Returns:
       Each sequence that was found, new or of an earlier run.
     """
     others = _others([*models, *judges], config)
     if others:  # before the search: slugs that are given twice, or stand for others in the run
-        setup.open_run(run, [*models, *others], prompts, own, mesh)
+        setup.open_run(run, [*models, *others], prompts, chosen, mesh)
     check = config.check_memory
     if config.universal and config.joint:
         raise AssayError(f"joint=True with universal={config.universal!r}; allowed: one of both")
@@ -67,7 +60,7 @@ def search(
         models,
         prompts,
         run,
-        own,
+        chosen,
         mesh,
         joint=config.joint,
         rule=config.universal,
@@ -76,15 +69,14 @@ def search(
     judges = [*(judges or models), *others]
     if config.transfer and len(judges) * len(prompts) > 1 and not config.joint:
         texts = [f.text for f in found]
-        score_elsewhere(judges, prompts, run, texts, own, mesh, check_memory=check)
+        score_elsewhere(judges, prompts, run, texts, chosen, mesh, check_memory=check)
     return found
 
 
 def _others(known: Sequence[Checkpoint], config: ConfigDict) -> list[Checkpoint]:
-    """The checkpoints of `judges` that are not among those that score anyway.
+    """The checkpoints of `judges` that do not score anyway.
 
-    Raises:
-      AssayError: no checkpoint, or one that is no reward model; settings with which none scores.
+    Raises AssayError for a model that is no reward model, or settings with which none would score.
     """
     paths = pieces(config.judges)
     for name, needed in (("transfer", True), ("joint", False)):

@@ -10,10 +10,8 @@ from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.planning import flops
 from engine.sweep.outcomes import Ended
-from launch.common import findings
+from launch.common import summaries
 from launch.common.command import Given
-
-Group = Sequence[Checkpoint]  # models that share a pass
 
 
 def define_flags(given: FlagValues) -> None:
@@ -29,7 +27,7 @@ def define_flags(given: FlagValues) -> None:
 
 def show_models(given: Given) -> Ended:
     """What prints the models at the end: a table, also of a shard's single model."""
-    return findings.show_models if given.shard is None else findings.show_table
+    return summaries.show_models if given.shard is None else summaries.show_table
 
 
 def share(
@@ -37,12 +35,7 @@ def share(
 ) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
     """The run folder, models and prompts of this command's shard; all of them without `--shard`.
 
-    Args:
-      given: parsed flags.
-      run: the folder of all shards.
-      models: of all shards.
-      prompts: of all shards.
-      vocab: whether every token is scored; else all models score the same number of rows.
+    With `vocab` every token is scored; else all models score the same number of rows.
 
     Raises:
       AssayError: no such shard, more shards than there is work for, or a folder of other shards.
@@ -59,7 +52,9 @@ def share(
             f"shard={given.shard!r}; allowed: at most {most} shards ({len(groups)} groups of "
             f"models that share a decoder × {len(prompts)} prompts)"
         )
-    costs = [_cost(group, vocab) for group in groups]
+    decoders = [group[0].card.decoder for group in groups]  # the deepest of each
+    # Operations of a prompt, up to a factor that all groups share.
+    costs = [flops.extension(one, 1, 0) * (one.vocab_size if vocab else 1) for one in decoders]
     if shard.count <= len(groups):
         chosen = [groups[i] for i in whole_groups(costs, shard.count)[shard.index - 1]]
         kept = prompts
@@ -93,9 +88,3 @@ def split_groups(costs: Sequence[float], prompts: int, count: int) -> list[tuple
         open_groups = [g for g in range(len(costs)) if pieces[g] < prompts]
         pieces[max(open_groups, key=lambda g: (costs[g] / pieces[g], -g))] += 1
     return [(g, piece, pieces[g]) for g in range(len(costs)) for piece in range(pieces[g])]
-
-
-def _cost(group: Group, vocab: bool) -> float:
-    """Operations of a prompt, up to a factor that all groups share."""
-    decoder = group[0].card.decoder  # the deepest
-    return flops.extension(decoder, 1, 0) * (decoder.vocab_size if vocab else 1)

@@ -105,11 +105,7 @@ class Call:
 
 
 def read_call(given: Given) -> Call:
-    """Flags and settings -> what is to be done.
-
-    Raises:
-      AssayError: an unknown model, stage or prompt, or a folder or file that is not there.
-    """
+    """What is to be done by the flags and settings; raises AssayError for what is not known."""
     config, prompt = given.config, given.config.item_prompt
     for flag, allowed in (("keep", KEEP), ("readings", TRIED)):
         if given[flag].value not in allowed:
@@ -117,7 +113,7 @@ def read_call(given: Given) -> Call:
     stages = _stages(given.only, given.readings)
     if Stage.ITEMS in given.only and not given.elo:
         raise AssayError(f"--only={Stage.ITEMS} without --elo; allowed: --elo=<csv or txt>")
-    scoring.verify(config)  # which refuses what is not allowed
+    scoring.verify_setting(config)  # which refuses what is not allowed
     folder = given["source-dir"].value
     if folder is not None and not Path(folder).is_dir():
         raise AssayError(f"--source-dir={folder!r}: no such folder")

@@ -26,9 +26,7 @@ class EloList(NamedTuple):
 def read_elo(path: Path, column: str) -> EloList:
     """The items of a file: one of the authors' release, or any list that `assay score` takes.
 
-    Args:
-      path: the file; in the layout `elo` of `assay import_scores` it has human ranks.
-      column: of a .csv or .parquet that holds the items.
+    A file in the layout `elo` of `assay import_scores` has human ranks. `column` holds the items.
 
     Raises:
       AssayError: no such file or column, an empty item, or a rank that is no number.
@@ -45,11 +43,7 @@ def read_elo(path: Path, column: str) -> EloList:
 
 
 def write_people(run: str, elo: EloList) -> None:
-    """Writes what people think of the items into a run; nothing where that is not known.
-
-    Raises:
-      AssayError: the run has other human scores of the list.
-    """
+    """Writes what people think of the items into a run; nothing where that is not known."""
     if elo.humans is None or check_people(run, elo):
         return
     name = schema.humans_path(elo.name)
@@ -57,11 +51,7 @@ def write_people(run: str, elo: EloList) -> None:
 
 
 def check_people(run: str, elo: EloList) -> bool:
-    """Whether a run holds what people think of the items.
-
-    Raises:
-      AssayError: it has other human scores of the list, or some where the file has none.
-    """
+    """Whether a run holds what people think of the items; raises AssayError for other scores."""
     name = schema.humans_path(elo.name)
     path, about = storage.path_of(run) / name, provenance.of_table(name)
     if not storage.exists(path):

@@ -11,7 +11,7 @@ from analysis.published.records import Compared, Readings
 from engine.runs import storage
 from engine.runs.reader import Result
 from launch.common.text import say
-from launch.pipeline import State
+from launch.pipeline import ModelState
 from launch.reproduction import runs, singles, studies
 from launch.reproduction.call import NOISE, OURS, PAPER, Call
 from launch.reproduction.conventions import CONVENTIONS
@@ -20,18 +20,12 @@ NAME = "paper.html"
 
 
 def write(
-    call: Call, states: Sequence[State], published: Published, compared_with: str
+    call: Call, states: Sequence[ModelState], published: Published, compared_with: str
 ) -> tuple[Path, list[Compared]]:
     """Compares what the runs hold with the published values, and writes the page.
 
-    Args:
-      call: the call.
-      states: what became of each model.
-      published: the values to compare with.
-      compared_with: what they are, for the reader.
-
-    Returns:
-      Path of the page, and the comparison.
+    `states` says what became of each model, and `compared_with` what the values are, for the
+    reader.
     """
     infos, items = studies.infos(), studies.list_name(call)
     failures = {slug: "not among --models" for slug in infos}
@@ -70,11 +64,7 @@ def write(
 
 
 def read_published(folder: str) -> tuple[Published, str]:
-    """What to compare with: the paper, or the folder `own` of another reproduction.
-
-    Raises:
-      AssayError: the folder does not hold such values.
-    """
+    """What to compare with: the paper, or the folder `own` of another reproduction."""
     if not folder:
         return data.read(), "the paper and the files of its authors’ release"
     published = data.read(Path(folder))
@@ -93,22 +83,14 @@ def untried(call: Call, compared: Sequence[Compared]) -> list[str]:
     without = [name for name, scope in scopes.items() if not scope or not scope.prompts]
     kinds = (
         (True, "Nothing had to be tried, because their own values are the published ones"),
-        (
-            False,
-            "Not tried against these values (assay reproduce --readings=differing does it)",
-        ),
+        (False, "Not tried against these values (assay reproduce --readings=differing does it)"),
     )
     named = [(why, [n for n in without if (n in same) == met]) for met, why in kinds]
     return [f"{why}: {', '.join(names)}." for why, names in named if names]
 
 
 def noise_facts(call: Call, made: Mapping[str, Study]) -> list[str]:
-    """Of how many models and results the noise between two dtypes is known, or how to measure it.
-
-    Args:
-      call: the call.
-      made: run -> its tables.
-    """
+    """Of how many models and results the noise between dtypes is known, or how to measure it."""
     if PAPER not in made:
         return []
     second, results = call.config.second_dtype, _results(made[PAPER])
@@ -135,7 +117,7 @@ def _absent(call: Call) -> dict[tuple[str, ...], str]:
     return {(name,): reason for name in ("humans_correlation", "humans_gap", "humans_kendall")}
 
 
-def _said(call: Call, index: int, state: State) -> str:
+def _said(call: Call, index: int, state: ModelState) -> str:
     """A model's state for a reader: results that are complete, and why others are not."""
     spec, there = call.models[index], runs.complete(call)
     parts = []

@@ -15,7 +15,7 @@ from engine.planning.machines import Devices
 from engine.planning.memory import Model, in_words
 from engine.planning.plans import Plan, plan
 from engine.planning.work import SearchWork, SweepWork
-from launch.common.subjects import subject_of
+from launch.common.planned_models import model_of_config
 from launch.common.text import aligned, in_hours
 from launch.reproduction import runs, singles, sources
 from launch.reproduction.call import NOISE, Call, Stage
@@ -63,12 +63,12 @@ def needs(call: Call, devices: Sequence[Devices]) -> list[Needs]:
 
 
 def _needs(
-    call: Call, spec: ModelSpec, devices: Sequence[Devices], there: set[runs.Place]
+    call: Call, spec: ModelSpec, devices: Sequence[Devices], there: set[runs.RunPath]
 ) -> Needs:
-    subject = subject_of(spec.slug, known_shapes.config_json(spec), spec)
+    model = model_of_config(spec.slug, known_shapes.config_json(spec), spec)
     folder = sources.folder_of(call, spec)
     weights = [path.stat().st_size for path in folder.glob("*.safetensors")] if folder else []
-    size = sum(weights) or spec.tensor_bytes or memory.checkpoint_bytes(subject)
+    size = sum(weights) or spec.tensor_bytes or memory.checkpoint_bytes(model)
     places = {stage: runs.wanted(call, spec, stage) for stage in call.stages_of(spec)}
     missing = {stage: {*places[stage]} - there for stage in places}
     todo = {stage: (len(missing[stage]), len(places[stage])) for stage in places}
@@ -79,35 +79,35 @@ def _needs(
     needed &= not call.checkpoint(spec).exists()
     swept = sum(todo[stage][0] for stage in _SWEPT if stage in todo)
     second = sum(run == NOISE for stage in _SWEPT for run, _ in missing.get(stage, ()))
-    plans = [_plan(subject, one, call.config.dtype) for one in devices]
+    plans = [_plan(model, one, call.config.dtype) for one in devices]
     return Needs(
         spec=spec,
         fetch=size if needed and not sources.is_fetched(call, spec) else 0,
         known=bool(weights) or spec.tensor_bytes is not None,
         checkpoint=int(size * _PART) if needed else 0,
-        written=swept * subject.config.vocab_size * _ROW_BYTES,
-        host=memory.host_bytes(subject),
+        written=swept * model.config.vocab_size * _ROW_BYTES,
+        host=memory.host_bytes(model),
         absent=needed and call.source_dir is not None and folder is None,
         todo=[(stage, *counts) for stage, counts in todo.items()],
         plans=plans,
-        seconds=[_seconds(call, subject, one, swept - second, second) for one in plans],
+        seconds=[_seconds(call, model, one, swept - second, second) for one in plans],
     )
 
 
-def _plan(subject: Model, devices: Devices, dtype: str) -> Plan:
+def _plan(model: Model, devices: Devices, dtype: str) -> Plan:
     """The sweeps on some devices; searches are left out, so theirs are of no consequence."""
     sweep = SweepWork(prefix=_PREFIX, own=_CANDIDATE)
     search = SearchWork(prefix=_PREFIX, suffix=_CANDIDATE, length=1, candidates=1, attempts=1)
-    return plan(subject, devices, sweep, search, None if dtype == "auto" else dtype)
+    return plan(model, devices, sweep, search, None if dtype == "auto" else dtype)
 
 
-def _seconds(call: Call, subject: Model, one: Plan, swept: int, second: int) -> float | None:
+def _seconds(call: Call, model: Model, one: Plan, swept: int, second: int) -> float | None:
     """Seconds of sweeps in the run's dtype and in the second one, if the model fits in it too."""
     if not one.fits:
         return None
     seconds = swept * _each(one) if swept else 0.0
     if second:
-        noise = _plan(subject, one.devices, call.config.second_dtype)
+        noise = _plan(model, one.devices, call.config.second_dtype)
         seconds += second * _each(noise) if noise.fits else 0.0
     return seconds
 

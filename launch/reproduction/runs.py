@@ -20,11 +20,11 @@ from launch.reproduction.call import NOISE, OURS, PAPER, Call, Stage
 from launch.reproduction.conventions import card_of, mode_of
 from launch.reproduction.elo import check_people
 
-Place = tuple[str, str]  # a run below <root>/runs, and the path of a result in it
+RunPath = tuple[str, str]  # a run below <root>/runs, and the path of a result in it
 _SEARCHED = "greatest"  # the prompt of the search, as in the paper
 
 
-def wanted(call: Call, spec: ModelSpec, stage: str) -> list[Place]:
+def wanted(call: Call, spec: ModelSpec, stage: str) -> list[RunPath]:
     """The results of a stage for a model, over all runs.
 
     Of the stage `readings` none are known before it is complete.
@@ -66,7 +66,7 @@ def lacking(call: Call, spec: ModelSpec, stage: str) -> list[str]:
     return list(dict.fromkeys(p[0] for p in wanted(call, spec, stage) if p not in there))
 
 
-def complete(call: Call) -> set[Place]:
+def complete(call: Call) -> set[RunPath]:
     """The results that are complete in the runs of the root, whatever their settings."""
     return {
         (one, path)
@@ -77,11 +77,7 @@ def complete(call: Call) -> set[Place]:
 
 
 def manifests(call: Call) -> dict[str, Json]:
-    """Run -> its manifest, of all runs and single changes that have one.
-
-    Raises:
-      RunError: a manifest that cannot be read.
-    """
+    """Run -> its manifest, of all runs and single changes that have one."""
     inside = storage.names(storage.path_of(call.run(singles.run_of("."))))
     names = (PAPER, OURS, NOISE, *map(singles.run_of, inside))
     paths = {one: storage.path_of(call.run(one)) / schema.MANIFEST for one in names}
@@ -102,9 +98,7 @@ def form_of(spec: ModelSpec) -> str:
 def check_settings(call: Call, *, weights: bool) -> None:
     """Refuses a call whose settings are not those of the complete results that it takes.
 
-    Args:
-      call: the call.
-      weights: whether the folders of --source-dir are compared too, which may read all their bytes.
+    With `weights` the folders of --source-dir are compared too, which may read all their bytes.
 
     Raises:
       AssayError: a result was computed with other settings, other items or other weights.

@@ -17,13 +17,7 @@ from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.convention_index import DEFAULT, read_index
 from launch.common.convention_runs import ConventionRuns, Failed
-from launch.common.conventions import (
-    DIMENSIONS,
-    based_on,
-    conventions_of,
-    dimensions_of,
-    values_of,
-)
+from launch.common.conventions import DIMENSIONS, based_on, conventions_of, dimensions_of, values_of
 from launch.common.inputs import ranked_lists
 from launch.common.text import pieces, say
 from launch.reproduction import studies
@@ -91,7 +85,7 @@ def compute(call: Call, converted: Checkpoint, scope: Scope) -> None:
     One that cannot be computed, such as one that overflows in float16, is named in the index.
 
     Raises:
-      AssayError: the paper's own convention cannot be computed.
+      AssayError: the paper's convention cannot be computed.
     """
     settings, mesh = settings_of(call, PAPER, checkpoint_of(PAPER, converted), listed=False)
     values = values_of(converted, settings, DIMENSIONS, scope.dates, scope.dtypes)

@@ -81,7 +81,7 @@ def converted(call: Call, spec: ModelSpec) -> Checkpoint:
         _check(call, spec, Checkpoint.open(destination))
     else:
         _convert(call, spec, destination)
-    checkpoint = Checkpoint.open(destination, verify=scoring.verify(config))
+    checkpoint = Checkpoint.open(destination, verify=scoring.verify_setting(config))
     if kept_card(call, spec) != checkpoint.card:
         place = storage.path_of(_kept(call, spec)) / CARD
         storage.write_atomic(place, checkpoint.card.to_json().encode())
@@ -144,21 +144,13 @@ def differences(card: Card, spec: ModelSpec, identity: bool) -> list[tuple[str, 
 
 
 def kept_card(call: Call, spec: ModelSpec) -> Card | None:
-    """The card of the checkpoint that a model's results were computed with; None: not computed.
-
-    Raises:
-      AssayError: it is damaged.
-    """
+    """The card of the checkpoint that a model's results were computed with; None: not computed."""
     folder = _kept(call, spec)
     return Checkpoint.open(folder).card if (folder / CARD).is_file() else None
 
 
 def check_folder(call: Call, spec: ModelSpec) -> None:
-    """Refuses other weights in --source-dir than those that a model's results were computed with.
-
-    Raises:
-      AssayError: the folder has other weights, or weights that cannot be read.
-    """
+    """Raises AssayError for other weights in --source-dir than those of a model's results."""
     folder, card = folder_of(call, spec), kept_card(call, spec)
     if folder is None or card is None:
         return
@@ -186,7 +178,7 @@ def _unlike_weights(call: Call, card: Card, folder: Path, written: Path) -> str:
     places = [folder, *(folder / name for name in files.files)]
     changed = max(t for one in places for t in (one.stat().st_ctime, one.lstat().st_ctime))
     as_it_was = card.source == str(folder) and changed < written.stat().st_mtime
-    if as_it_was and not scoring.verify(call.config):
+    if as_it_was and not scoring.verify_setting(call.config):
         return ""
     say(f"comparing the weights of {folder}")
     hashes = files.hashes()

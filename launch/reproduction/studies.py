@@ -58,10 +58,7 @@ def study_of(call: Call, name: str, published: Published) -> Study | None:
 def single_changes(call: Call, published: Published, items: str = "") -> list[RunValues]:
     """The tables of the paper's run with one convention changed, for each that was computed.
 
-    Args:
-      call: the call.
-      published: the values to compare with.
-      items: name of the list of items that is compared; "": the only one that was scored.
+    `items` is the name of the list of items that is compared; "": the only one that was scored.
     """
     run = tables.complete(call.run(PAPER))
     changes = []
@@ -76,13 +73,7 @@ def differing(call: Call, spec: ModelSpec, published: Published, *, noise: bool)
     """Prompts under which a published value of a model differs from that of the paper's run.
 
     Values over the vocabulary that all models share are left out, because they depend on which
-    models have been scored so far.
-
-    Args:
-      call: the call.
-      spec: the model.
-      published: the values to compare with.
-      noise: whether the run in a second dtype measures the noise.
+    models have been scored so far. With `noise` the run in a second dtype measures the noise.
     """
     values = {}
     for name in (PAPER, NOISE) if noise else (PAPER,):

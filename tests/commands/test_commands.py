@@ -219,7 +219,7 @@ def test_a_model_is_named_after_the_folder_one_stands_in(command, tmp_path, monk
 def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_differs(
     command, tmp_path, monkeypatch
 ):
-    check = "launch.common.known_model_check.check_config"
+    check = "launch.common.converting.check_config"
     monkeypatch.setattr(check, lambda place, hf, spec: None)
     flags = f"--checkpoint={tmp_path / 'ck'}"
     other = tiny.write_model(tmp_path / "ArmoRM-Llama3-8B-v0.1")

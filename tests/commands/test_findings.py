@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from launch.common.findings import extremes
+from launch.common.summaries import extremes
 
 
 def test_the_five_highest_and_lowest_tokens_are_named_readably():

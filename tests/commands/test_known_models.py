@@ -17,7 +17,7 @@ from engine.errors import AssayError
 from engine.models.heads import HEADS, HeadConfig
 from engine.runs.schema import check_names
 from launch import models
-from launch.common import known_model_check
+from launch.common import converting
 from tests.support import hub_server, tiny
 
 # RewardBench rank, nickname, hub id, revision where the paper pins one.
@@ -227,13 +227,13 @@ def config_of(spec, **changes):
 @pytest.mark.parametrize("slug", ["skywork-reward-v2-qwen3-0.6b", GEMMA, "gemma-2-9b"])
 def test_the_published_shapes_are_accepted_and_every_other_is_named(slug):
     spec = known_models.KNOWN[slug]
-    known_model_check.check_config("folder", config_of(spec), spec)
+    converting.check_config("folder", config_of(spec), spec)
     for field in ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"):
         right = config_of(spec)[field]
         both = f"{field}={right + 4}; {spec.hub_id} has {field}={right}"
         message = f"folder: config.json has {both}{ALLOWED}"
         with pytest.raises(AssayError) as caught:
-            known_model_check.check_config("folder", config_of(spec, **{field: right + 4}), spec)
+            converting.check_config("folder", config_of(spec, **{field: right + 4}), spec)
         assert str(caught.value) == message
 
 
@@ -241,26 +241,26 @@ def test_rows_are_compared_where_they_are_known():
     unknown = known_models.KNOWN["grm-llama3-8b-rewardmodel-ft"]
     known = known_models.KNOWN["grm-llama3.2-3b-rewardmodel-ft"]
     for rows in (128256, 128257, 128264):
-        known_model_check.check_config("folder", config_of(unknown, vocab_size=rows), unknown)
+        converting.check_config("folder", config_of(unknown, vocab_size=rows), unknown)
     with pytest.raises(AssayError, match=r"vocab_size=128256; .* has vocab_size=128257; allowed"):
-        known_model_check.check_config("folder", config_of(known, vocab_size=128256), known)
+        converting.check_config("folder", config_of(known, vocab_size=128256), known)
 
 
 def test_the_kind_of_a_model_must_be_the_listed_one():
     language, reward = known_models.KNOWN["gemma-2-2b"], known_models.KNOWN[GEMMA]
     with pytest.raises(AssayError, match="is that of a reward model; google/gemma-2-2b is a lang"):
-        known_model_check.check_config("folder", config_of(reward), language)
+        converting.check_config("folder", config_of(reward), language)
     with pytest.raises(AssayError, match=r"is that of a language model; Ray2333/.* is a reward mo"):
-        known_model_check.check_config("folder", config_of(language), reward)
+        converting.check_config("folder", config_of(language), reward)
     llama = known_models.KNOWN["grm-llama3-8b-rewardmodel-ft"]
     with pytest.raises(AssayError, match=r"has model_type=llama; Ray2333/.* has model_type=gemma2"):
-        known_model_check.check_config("folder", config_of(llama), reward)
+        converting.check_config("folder", config_of(llama), reward)
 
 
 @pytest.mark.parametrize("slug", known_models.KNOWN)
 def test_every_listed_model_has_its_own_shapes(slug):
     spec = known_models.KNOWN[slug]
-    known_model_check.check_config("folder", config_of(spec), spec)
+    converting.check_config("folder", config_of(spec), spec)
 
 
 def test_a_command_refuses_a_tiny_model_under_a_listed_name(command, tmp_path):

@@ -43,7 +43,7 @@ def test_the_example_of_the_documentation_is_what_the_command_prints(command):
 
 @pytest.mark.parametrize("slug", ["grm-gemma2-2b-rewardmodel-ft", "gemma-2-9b", "qrm-llama3.1-8b"])
 def test_a_listed_model_needs_no_network(plans, monkeypatch, slug):
-    monkeypatch.setattr("launch.common.subjects.fetch_config", None)
+    monkeypatch.setattr("launch.common.planned_models.fetch_config", None)
     for source in (slug, known_models.KNOWN[slug].hub_id):
         found = plans(f"--source={source}", "--devices=H200")
         assert found["plans"][0]["fits"] is True

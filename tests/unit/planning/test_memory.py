@@ -20,7 +20,7 @@ from engine.planning.work import SearchWork, SweepWork
 from engine.scoring import batches
 from engine.scoring.reward_passes import RewardScorer
 from engine.types import Candidates, KeyValues, Prefix
-from launch.common.subjects import subject_of
+from launch.common.planned_models import model_of_config
 from tests.support.parity import make_mesh
 
 SWEEP = SweepWork(prefix=64, own=2, step_size=1024)
@@ -31,7 +31,7 @@ SHAPES = {"width": 256, "ffn_width": 768, "num_layers": 6, "num_heads": 4, "num_
 
 def model_of(slug="skywork-reward-llama-3.1-8b", platform="tpu", dtype=None, **mesh) -> Model:
     spec = known_models.KNOWN[slug]
-    subject = subject_of(slug, known_shapes.config_json(spec), spec)
+    subject = model_of_config(slug, known_shapes.config_json(spec), spec)
     return subject.on(platform, dtype, **mesh)
 
 

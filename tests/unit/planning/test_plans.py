@@ -9,7 +9,7 @@ from engine.planning import machines, plans
 from engine.planning.memory import account
 from engine.planning.work import SearchWork, SweepWork
 from engine.runs import parts
-from launch.common.subjects import subject_of
+from launch.common.planned_models import model_of_config
 
 SEARCH = SearchWork(prefix=64, suffix=2, length=8, candidates=64, attempts=2)
 LLAMA, GEMMA = "skywork-reward-llama-3.1-8b", "skywork-reward-gemma-2-27b"
@@ -17,7 +17,7 @@ LLAMA, GEMMA = "skywork-reward-llama-3.1-8b", "skywork-reward-gemma-2-27b"
 
 def planned(slug, devices, dtype=None, axis=0, search=SEARCH, **changes):
     spec, (one,) = known_models.KNOWN[slug], machines.parse(devices)
-    model = subject_of(slug, known_shapes.config_json(spec), spec)
+    model = model_of_config(slug, known_shapes.config_json(spec), spec)
     sweep = SweepWork(**{"prefix": 64, "own": 3} | changes)
     return plans.plan(model, one, sweep, search, dtype, axis)
 

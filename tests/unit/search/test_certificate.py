@@ -18,7 +18,7 @@ from engine.runs.manifest import Manifest
 from engine.runs.verify import rebuild, verify
 from engine.search import certificate
 from engine.search.baselines import starts_of
-from engine.search.certificate import Ascent, Sweep, run_certificate
+from engine.search.certificate import Ascent, PositionSweep, run_certificate
 from engine.search.run_folder import search_sequences
 from tests.support.killed import Killed, killed_after
 from tests.support.searches import make_mesh, problem, scorer, settings
@@ -132,7 +132,7 @@ def test_an_ascent_that_goes_on_ends_as_one_that_never_stopped(checkpoint):
     asked = problem(checkpoint(), certify=BUDGET, direction="min")
     whole = certified(asked, checkpoint())
     for stopped in (1, 3, 4):
-        known = [Sweep.from_json(sweep.to_json()) for sweep in whole.sweeps[:stopped]]
+        known = [PositionSweep.from_json(sweep.to_json()) for sweep in whole.sweeps[:stopped]]
         resumed = certified(asked, checkpoint(), known=known)
         assert resumed.sweeps == whole.sweeps
         np.testing.assert_array_equal(resumed.ids, whole.ids)
@@ -174,7 +174,7 @@ def test_an_ascent_on_a_known_landscape_ends_at_a_local_maximum(seed):
 
 
 def sweep(position, own, token, reward, second):
-    return Sweep.from_json([position, own, int(token), reward, reward - own, second, 0, 0])
+    return PositionSweep.from_json([position, own, int(token), reward, reward - own, second, 0, 0])
 
 
 def test_a_gain_within_the_noise_of_batches_is_none():

@@ -184,7 +184,7 @@ def test_each_judge_has_a_file_with_its_rewards(models, tmp_path):
     assert again == [dataclasses.replace(one, new=False) for one in found]
     assert not verify(epath.Path(run)).problems
     content = json.loads((run / "manifest.json").read_text())
-    paths = rescore.whole(content, models)
+    paths = rescore.whole_results(content, models)
     outcomes = rescore.rescore(epath.Path(run), content, models, make_mesh(), paths, rows=2, seed=0)
     assert len(paths) == 8
     assert all(isinstance(outcome, dict) for _, outcome in outcomes)
@@ -295,7 +295,7 @@ def test_models_that_fit_alone_but_not_beside_others_are_refused(models, tmp_pat
 
 def test_every_program_is_compiled_on_all_processes_before_one_runs_it(monkeypatch):
     monkeypatch.setattr(gcg, "run_together", lambda program: (program, "waits"))
-    assert gcg.compiled.__wrapped__(make_mesh(), gcg.join)[1] == "waits"
+    assert gcg.compiled.__wrapped__(make_mesh(), gcg.with_merged)[1] == "waits"
 
 
 @pytest.mark.parametrize(
@@ -403,4 +403,4 @@ def test_a_reader_that_cannot_be_standardised_is_named(checkpoint, tmp_path, tmp
     ],
 )
 def test_the_first_token_that_differs_is_quoted(known, other, said):
-    assert universal.difference(known, other) == said
+    assert universal.vocabulary_difference(known, other) == said

@@ -13,7 +13,7 @@ from engine.runs import storage
 from engine.runs.provenance import ids_hash
 from engine.runs.verify import verify
 from engine.sweep import reward_jobs
-from engine.sweep.rescore import rescore, whole
+from engine.sweep.rescore import rescore, whole_results
 from tests.support.sweeps import ONE, result
 
 
@@ -63,7 +63,7 @@ def test_some_tokens_are_scored_again_by_the_plain_pass(run, trims):
     run.sweep([trims], ONE, mode="text", tokens=70)
     content = json.loads((run.folder / "manifest.json").read_text())
     folder, models = storage.path_of(run.folder), [Checkpoint.open(trims.path)]
-    paths = whole(content, models)
+    paths = whole_results(content, models)
     [(_, outcome)] = rescore(folder, content, models, build_mesh(), paths, rows=20, seed=1)
     assert outcome["candidates"] == 20
 

@@ -7,7 +7,7 @@ import pytest
 
 from engine.errors import AssayError
 from engine.planning import admission, memory
-from engine.planning.admission import Place, subject_of
+from engine.planning.admission import Place, model_of_checkpoints
 from engine.planning.free import Disk
 from engine.planning.memory import LEAST_STEP
 from engine.planning.work import SweepWork
@@ -37,7 +37,7 @@ def steps(run) -> dict[str, int]:
 
 def needed(checkpoint, step: int, own: int = 3) -> int:
     """Bytes that a sweep needs on one CPU device."""
-    model = subject_of([checkpoint]).on("cpu", "float32")
+    model = model_of_checkpoints([checkpoint]).on("cpu", "float32")
     prefix = len(checkpoint.template.split(ONE["greatest"]).prefix)
     return memory.account(model, SweepWork(prefix=prefix, own=own, step_size=step)).total
 
@@ -109,7 +109,7 @@ def test_devices_along_data_do_not_change_the_step(tiny, free):
     chosen = []
     for data in (1, 4):
         place = dataclasses.replace(Place.of(make_mesh(data)), free=needed(tiny, 256))
-        chosen.append(admission.step_for(subject_of([tiny]), place, "float32", 22, 3))
+        chosen.append(admission.step_for(model_of_checkpoints([tiny]), place, "float32", 22, 3))
     assert chosen[0] == chosen[1]
 
 
@@ -178,7 +178,7 @@ def test_a_search_for_the_mean_of_several_prompts_is_checked_for_all_of_them(tin
 
 
 def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, monkeypatch):
-    subject = subject_of([tiny])
+    subject = model_of_checkpoints([tiny])
     size = memory.checkpoint_bytes(subject)
     disk = Disk(1, size * 3 // 2)
     monkeypatch.setattr(admission, "free_disk", lambda folder: disk)

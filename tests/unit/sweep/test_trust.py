@@ -183,7 +183,7 @@ CURRENT = provenance.numerics(jax.default_backend())
 def earlier(request, run, tiny, monkeypatch):
     """What an earlier version computed; the first had no number."""
     with monkeypatch.context() as patch:
-        patch.setattr(setup, "numerics", lambda *_, **__: request.param)
+        patch.setattr(setup, "numerics_entry", lambda *_, **__: request.param)
         run.sweep([tiny], ONE)
     return run
 
@@ -219,4 +219,4 @@ def test_a_change_of_accelerators_numbers_alone_does_not_stop_a_run_on_cpus(
 ):
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     manifest = types.SimpleNamespace(content={"results": {}})
-    assert setup.numerics(manifest, RESULT, whole=False) == {"numerics": number}
+    assert setup.numerics_entry(manifest, RESULT, whole=False) == {"numerics": number}

@@ -14,21 +14,17 @@ from engine.convert.safetensors import read_json
 from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
-from engine.planning.admission import subject_of as subject_of_checkpoints
+from engine.planning.admission import model_of_checkpoints
 from engine.planning.memory import Model
 from engine.runs import storage
 from engine.scoring.batches import PREFIX_MULTIPLE
 
-_PREFIX, _OWN = 64, 3  # positions, where no template is at hand and the model is not listed
+_PREFIX, _POSITIONS = 64, 3  # positions, where no template is at hand and the model is not listed
 _GATE_WIDTH = 1024  # of the published gates
 
 
-def subject_of_source(source: str) -> tuple[Model, int, int]:
-    """The model of a source, and the positions of its prompts and of a candidate.
-
-    Raises:
-      AssayError: no such source, or its config.json is not understood.
-    """
+def model_of_source(source: str) -> tuple[Model, int, int]:
+    """The model of a source, and the positions of its prompts and of a candidate."""
     if storage.exists(storage.path_of(source) / CARD):
         return _of_checkpoint(Checkpoint.open(source))
     spec, path = known_models.find(source), Path(source)
@@ -46,15 +42,15 @@ def subject_of_source(source: str) -> tuple[Model, int, int]:
             f"source={source!r}; allowed: a checkpoint, a model folder, a config.json, a model of "
             "`assay models`, or a hub id owner/name"
         )
-    own = _OWN if spec is None else known_shapes.own_positions(spec)
+    positions = _POSITIONS if spec is None else known_shapes.own_positions(spec)
     with prefixed(source):
-        return subject_of(path.name, hf, spec), _PREFIX, own
+        return model_of_config(path.name, hf, spec), _PREFIX, positions
 
 
 def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Model, int, int]:
-    model = subject_of_checkpoints([checkpoint])
+    model = model_of_checkpoints([checkpoint])
     if not checkpoint.tokenizer.chat_template:
-        return model, _PREFIX, _OWN
+        return model, _PREFIX, _POSITIONS
     prompts = [checkpoint.template.around(text) for text in PROMPTS.values()]
     longest = max(len(prompt.prefix) for prompt in prompts)
     padded = -(-longest // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
@@ -72,18 +68,10 @@ def _check_adapter(folder: Path, config: Path) -> None:
         )
 
 
-def subject_of(name: str, hf: Json, spec: ModelSpec | None) -> Model:
+def model_of_config(name: str, hf: Json, spec: ModelSpec | None) -> Model:
     """The model that a config.json describes.
 
-    The file does not give the head: it is that of `spec`, or a linear one.
-
-    Args:
-      name: of the model, for messages.
-      hf: config.json.
-      spec: its entry in configs/known_models.py.
-
-    Raises:
-      AssayError: config.json is not understood.
+    The file does not give the head: it is that of a listed model's `spec`, or a linear one.
     """
     decoder = decoder_config(hf)
     stored = hf.get("torch_dtype") or hf.get("dtype")

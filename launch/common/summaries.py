@@ -1,4 +1,4 @@
-"""What a command prints beside its last line: extreme tokens of a prompt, and a table of models."""
+"""What a command prints above its last line: extreme tokens of a prompt, and a table of models."""
 
 import sys
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from engine.sweep.outcomes import Outcome
 _SHOWN = 5  # tokens per end
 
 
-def show(model: str, prompt: str, scores: pl.DataFrame) -> None:
+def show_extremes(model: str, prompt: str, scores: pl.DataFrame) -> None:
     """Prints `extremes` on standard error, above the progress bar."""
     tqdm.write(extremes(model, prompt, scores), file=sys.stderr)
 
@@ -20,11 +20,8 @@ def show(model: str, prompt: str, scores: pl.DataFrame) -> None:
 def extremes(model: str, prompt: str, scores: pl.DataFrame) -> str:
     """The five highest and five lowest tokens of a model under a prompt, as three lines.
 
-    Args:
-      model: slug.
-      prompt: prompt id.
-      scores: columns token_id, token and reward, one row per token. Spaces, line ends and other
-        invisible characters are shown as marks. Equal rewards are ordered by token id.
+    `scores` has token_id, token and reward, one row per token. Spaces, line ends and other
+    invisible characters are shown as marks. Equal rewards are ordered by token id.
     """
     title = f"{model}, prompt {prompt!r}:"
     highest = scores.sort("reward", "token_id", descending=[True, False]).head(_SHOWN)
@@ -56,11 +53,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
         )
         for outcome in outcomes
     ]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
+    widths = [max(map(len, cells)) for cells in list(zip(*lines, strict=True))[:-1]]
     return "\n".join(
-        f"{line[0]:<{widths[0]}}"
-        + "".join(f"  {cell:>{width}}" for cell, width in zip(line[1:-1], widths[1:], strict=True))
-        + f"  {line[-1]}"
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:-1], widths[1:]), line[-1]])
         for line in lines
     )
 
