@@ -14,7 +14,7 @@ from configs import known_models, prompts
 from engine.runs import storage
 from engine.runs.verify import verify
 from launch.__main__ import main
-from launch.common.released_files import model_id, prompt_named, read, slugged
+from launch.common.released_files import model_id, read, slugged
 from tests.support.released import (
     ELO,
     LONG,
@@ -24,7 +24,6 @@ from tests.support.released import (
     import_elo,
     import_one,
     logprobs,
-    wide,
 )
 
 
@@ -60,19 +59,6 @@ def test_tokens_come_back_with_their_strings_and_prompts(source, tmp_path):
     assert frame["round_trip"].null_count() == 4
 
 
-def test_both_layouts_of_one_model_meet_in_one_run(source, tmp_path):
-    for order in (["elo", "tokens"], ["tokens", "elo"]):
-        run = str(tmp_path / order[0])
-        for layout in order:
-            if layout == "elo":
-                import_elo(source(ELO), run)
-            else:
-                import_one(source(TOKENS), run, "tokens", model="Org/Model-A")
-        loaded = analysis.load(run)
-        assert loaded.vocabulary_models == ["model-a"]
-        assert list(loaded.models) == ["model-a", "model.b_v2"]
-
-
 # Lists without people
 
 
@@ -99,15 +85,6 @@ def test_a_long_table_comes_back_and_its_rows_may_be_in_any_order(source, tmp_pa
     table = loaded.item_scores("words", "greatest", [gemma, "other"])
     assert table.rows() == [(0, "love", 1.0, 5.0), (1, "war", 2.0, 6.0)]
     assert loaded.models["other"]["source"] == "Org/Other"
-
-
-def test_a_long_table_without_model_or_prompt_takes_them_from_the_flags(source, tmp_path):
-    path = source("text,reward\nlove,1\nwar,2\n", "scores.csv")
-    said = {"column": "text", "model": "Org/Judge", "prompt": "GE", "items": "words"}
-    import_one(path, tmp_path / "run", "long", **said)
-    loaded = analysis.load(tmp_path / "run")
-    assert loaded.lists() == [("words", "elo_greatest")]
-    assert loaded.item_scores("words", "elo_greatest")["judge"].to_list() == [1.0, 2.0]
 
 
 def test_a_folder_of_csv_and_parquet_files_is_one_list(source, tmp_path):
@@ -275,30 +252,7 @@ def test_a_published_model_is_found_by_every_spelling_of_its_name(spec):
 
 def test_other_models_keep_their_names():
     assert model_id("org--my--model") == "org/my--model"
-    assert model_id("meta-llama--Llama-3.2-3B") == "meta-llama/Llama-3.2-3B"
-    assert model_id("Other/GRM-gemma2-2B-rewardmodel-ft") == "Other/GRM-gemma2-2B-rewardmodel-ft"
     assert model_id("my_GRM-gemma2-2B-rewardmodel-ft") == "my_GRM-gemma2-2B-rewardmodel-ft"
-
-
-def test_the_prompts_of_the_release_have_the_texts_that_their_names_say():
-    assert len(prompts.RELEASED) == 3 + 54
-    assert len(set(prompts.RELEASED.values())) == 3 + 54
-    words = {"world": "in the world", "time": "of all time", "ever": "ever"}
-    forms = {"one": "in one word,", "single": "in a single word,", "please": "Please answer"}
-    for name, key in prompts.RELEASED.items():
-        if "_" in name:
-            quality, scope, form = name.split("_")
-            text = prompts.PROMPTS[key]
-            assert f"{quality} thing {words[scope]}?" in text
-            assert forms[form] in text
-            assert prompt_named(name) == (key, text)
-    assert prompt_named("What, in one word, is the best thing ever").id == "best"
-
-
-def test_columns_can_be_left_out(source, tmp_path):
-    path = source(wide("word,Category,best"), "m.csv")
-    import_one(path, tmp_path / "run", "items", ["Category"], items="w")
-    assert analysis.load(tmp_path / "run").lists() == [("w", "best")]
 
 
 # Where numbers came from
