@@ -5,8 +5,9 @@ import polars as pl
 import pytest
 
 from launch.common import config, inputs
+from launch.common.findings import extremes
 from launch.common.inputs import chosen_prompts
-from tests.support import tiny
+from tests.support import runs, tiny
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
@@ -65,9 +66,8 @@ def test_prompts_of_the_users_own(command, model, run):
     assert [name.rsplit("-", 1)[0] for name in prompts] == ["who-are-you", "wer-bist-du-sag-es"]
 
 
-@pytest.mark.parametrize("name", ["sweep", "score", "logprobs"])
-def test_the_config_file_selects_a_set_of_prompts(name):
-    ids = config.load(f"{CONFIGS / name}.py:elo").prompts
+def test_the_config_file_selects_a_set_of_prompts():
+    ids = config.load(f"{CONFIGS}/sweep.py:elo").prompts
     assert list(chosen_prompts(ids, own=[])) == ["elo_greatest", "elo_prefer"]
 
 
@@ -96,6 +96,17 @@ def test_a_name_that_no_list_can_have_is_refused(command, model, run, tmp_path, 
     assert (done.code, len(done.err)) == (2, 1)
     assert repr(name) in done.err[0] and f"; allowed: {allowed}" in done.err[0]
     assert not run.exists()
+
+
+def test_the_five_highest_and_lowest_tokens_are_named_readably():
+    tokens = [" love", "a", "b", "\n", "<|im_end|>", "\u200b", "", "war"]
+    rewards = [3.0, 0.5, 0.5, 1.0, 2.0, -1.0, -2.0, -3.456]
+    frame = pl.DataFrame({"token_id": range(8), "token": tokens, "reward": rewards})
+    assert extremes("tiny", "greatest", frame.sort("token")).splitlines() == [
+        "tiny, prompt 'greatest':",
+        "  highest  ␣love 3.00   <|im_end|> 2.00   ↵ 1.00   a 0.50   b 0.50",
+        "  lowest   war -3.46   (empty) -2.00   \\u200b -1.00   a 0.50   b 0.50",
+    ]
 
 
 # Flags and config keys
@@ -222,3 +233,42 @@ def test_a_bad_list_is_one_line_and_nothing_is_written(
     assert done.out == []
     assert done.code == 2
     assert not run.exists()
+
+
+# analyze
+
+
+@pytest.fixture
+def small_run(tmp_path):
+    return runs.small_run(tmp_path / "run")
+
+
+def test_analyze_writes_a_report_and_says_where(command, small_run, tmp_path):
+    report = tmp_path / "report"
+    options = [f"--config.options.{key}=99" for key in ("permutations", "bootstraps")]
+    done = command("analyze", f"--run={small_run}", f"--report={report}", *options)
+    assert done.code == 0, done.err
+    assert done.out == [f"report: {report / 'index.html'}"]
+    assert (report / "index.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--run={tmp}/nowhere"], "analyze: {tmp}/nowhere: not a run folder (no such folder)"),
+        ([], "analyze: --run is missing; allowed: run folders, comma-separated"),
+        (
+            ["--run={run}", "--config.options.bing=nowhere.csv"],
+            "analyze: analyze.options.bing='nowhere.csv': no such file",
+        ),
+    ],
+)
+def test_bad_input_of_analyze_is_one_line_and_writes_nothing(
+    command, small_run, tmp_path, flags, message
+):
+    values = {"tmp": tmp_path, "run": small_run}
+    report = tmp_path / "report"
+    done = command("analyze", *(flag.format(**values) for flag in flags), f"--report={report}")
+    assert done.code == 2
+    assert done.err == [message.format(**values)]  # before any line of progress
+    assert not report.exists()

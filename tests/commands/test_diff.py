@@ -50,13 +50,10 @@ def test_the_exit_status_is_the_verdict(command, both, tmp_path, light, after, c
     assert pl.read_csv(report / "tables" / "changes.csv")["of"].to_list() == ["change"]
 
 
-@pytest.mark.parametrize(("flags", "step"), [([], 48), (["--config.step_size=48"], 40)])
-def test_two_checkpoints_are_swept_and_the_noise_is_measured(
-    command, checkpoint, tmp_path, light, flags, step
-):
+def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint, tmp_path, light):
     """The noise is of another dtype, and of steps of another size than the sides'."""
     model = checkpoint("diffed", seed=3)
-    flags = [*flags, f"--before={model.path}", f"--after={model.path}"]
+    flags = [f"--before={model.path}", f"--after={model.path}"]
     flags += [f"--report={tmp_path / 'report'}", f"--run={tmp_path / 'runs'}"]
     flags += ["--config.prompts=greatest", *FAST]
     done = command("diff", *flags)
@@ -70,7 +67,7 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(
     manifest = json.loads((tmp_path / "runs" / "noise" / "manifest.json").read_text())
     (result,) = manifest["results"].values()
     assert result["fingerprint"]["dtype"] == "bfloat16"
-    assert result["fingerprint"]["step_size"] == step
+    assert result["fingerprint"]["step_size"] == 48
 
 
 def test_the_figures_are_drawn(command, both, tmp_path):
@@ -83,13 +80,8 @@ def test_the_figures_are_drawn(command, both, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--after={same}"], "diff: --before is missing; allowed: a run of one model"),
         (["--before={before}", "--after={tmp}/no"], "diff: {tmp}/no: not a run folder"),
         (["--before={before}", "--after={short}"], "have two vocabularies (300 and 2 tokens;"),
-        (
-            ["--before={before}", "--after={same}", "--config.limits.kendall=7.0"],
-            "diff: diff.limits.kendall=7.0; allowed: -1 to 1",
-        ),
         (
             ["--before={before}", "--after={same}", "--noise={other}"],
             "of neither model; allowed: another sweep of the checkpoint",
@@ -137,17 +129,11 @@ SIDES = ["--before={model}", "--after={model}"]
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--before={model}", "--after={tmp}/typo"], "{tmp}/typo: not a run folder"),
         ([*SIDES, "--noise={fits}"], "--noise={fits}: of neither model"),
         ([*SIDES, "--config.compared=worst"], "--before has no prompt 'worst'; allowed: --config."),
-        ([*SIDES, "--after_model=x"], "--after_model='x'; allowed: diffed"),
         (["--before={model}", "--after={fits}", "--config.prompts=best"], "--before has 'best'"),
         (["--before={model}", "--after={reversed}"], "--after (reversed) have two vocabularies ("),
         (["--before={model}", "--after={language}"], "a language model; allowed: a reward model"),
-        ([*SIDES, "--config.limits.ends=300"], "diff.limits.ends=300 of "),
-        ([*SIDES, "--config.objectives=values"], "but none of the models has any: diffed"),
-        ([*SIDES, "--config.mesh.model=3"], "mesh"),
-        ([*SIDES, "--run={model}/model.json"], "/model.json: a file; allowed: a folder"),
     ],
 )
 def test_nothing_is_swept_before_every_input_is_checked(command, swept, flags, message):
@@ -235,28 +221,6 @@ def test_noise_is_neither_side_of_one_checkpoint_and_is_measured_prompt_by_promp
     assert found["of"].str.starts_with("noise: before in bfloat16").all()  # as `half` is
 
 
-def test_noise_is_of_the_side_that_is_more_like_it_under_all_prompts(command, tmp_path, light):
-    """Under the first prompt alone, both sides are as much like it."""
-    rng = np.random.default_rng(0)
-    tokens = [f"w{i}" for i in range(N)]
-    for name, dtype in (("before", "bfloat16"), ("after", "float16"), ("noise", "bfloat16")):
-        scores = {("m", prompt): rng.normal(size=N) for prompt in ("greatest", "worst")}
-        runs.write_run(tmp_path / name, {"v": tokens}, {"m": "v"}, scores, size=N)
-        _of_checkpoint(tmp_path / name, "one", "float32")
-
-        def change(content, dtype=dtype):
-            [worst] = [key for key in content["results"] if "worst" in key]
-            content["results"][worst]["fingerprint"]["dtype"] = dtype
-
-        runs.edit_manifest(tmp_path / name, change)
-    flags = [f"--{of}={tmp_path / of}" for of in ("before", "after", "noise")]
-    done = command("diff", *flags, f"--report={tmp_path / 'report'}", *FAST)
-    assert done.code in (0, 1), done.err
-    found = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")["of"]
-    noise = found.filter(found.str.starts_with("noise"))
-    assert len(noise) == 2 and noise.str.starts_with("noise: before").all()
-
-
 def test_a_language_model_is_called_one_and_its_second_run_is_noise(
     command, checkpoint, tmp_path, light
 ):
@@ -283,14 +247,3 @@ def test_a_language_model_is_called_one_and_its_second_run_is_noise(
     assert "reward model" not in text
     sections = re.findall(r"<section id=\"(.*?)\"", page)  # none that is about rewards
     assert sections == ["headlines", "explorer", "verdict", "caveats", "tables"]
-
-
-@pytest.mark.slow
-def test_the_lens_of_swept_checkpoints_is_in_the_report(command, checkpoint, tmp_path, light):
-    model = checkpoint("diffed", seed=3)
-    sides = [f"--before={model.path}", f"--after={model.path}", "--config.lens=true"]
-    flags = [f"--run={tmp_path / 'runs'}", f"--report={tmp_path / 'report'}", *sides]
-    flags += ["--config.prompts=greatest", "--config.measure_noise=False", *FAST]
-    done = command("diff", *flags)
-    assert done.code == 0, done.err
-    assert (tmp_path / "report" / "tables" / "lens.csv").exists()

@@ -187,10 +187,6 @@ def test_links_of_a_page_outside_the_site_exist(page):
         assert re.match("https?://", target) or (ROOT / target).exists(), target
 
 
-def test_the_notes_are_an_index_of_at_most_120_lines():
-    assert len((ROOT / "BUILD_NOTES.md").read_text().splitlines()) <= 120
-
-
 def test_the_run_format_lists_every_column_and_its_type():
     text = (ROOT / "docs/run-format.md").read_text()
     contract = {

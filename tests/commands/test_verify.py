@@ -124,7 +124,6 @@ def of_result(change):
 # What is wrong -> how it comes about, and the line that says so, behind the run's folder.
 DAMAGES = {
     "a lost part": (remove(PART), f"{SCORES}: {NAME}: missing; run the command again"),
-    "a lost vocabulary": (remove("vocab/*"), "vocab/"),
     "a lost search": (remove("sequences/*/*/direction=max/*"), "sequences/"),
     "a part that the manifest does not name": (
         of_result(lambda entry: entry["parts"].pop(NAME)),
@@ -149,10 +148,6 @@ DAMAGES = {
     "another number of rows": (
         of_result(lambda entry: entry["parts"][NAME].update(rows=99)),
         f"{SCORES}: {NAME} has 100 rows, the manifest says 99",
-    ),
-    "another prompt": (
-        lambda run: edit(run, lambda content: content["prompts"].update(greatest="What?")),
-        "items",
     ),
     "a file that is half written": (
         lambda run: (run / SCORES / f".{NAME}.0123abcd.tmp").write_bytes(b"half"),
@@ -265,10 +260,3 @@ def test_rows_are_scored_again_by_models_that_are_named(run, verify, models, fla
     done = verify(*(flag.format(tiny=models[0].path) for flag in flags))
     assert (done.code, done.out) == (2, [])
     assert done.err == ["verify: --rescore and --checkpoint; allowed: both or neither"]
-
-
-def test_a_folder_that_is_no_run_is_refused(command, tmp_path):
-    done = command("verify", f"--run={tmp_path / 'nothing'}")
-    assert (done.code, done.out) == (2, [])
-    assert done.err == [f"verify: run {tmp_path / 'nothing'}: no such folder"]
-    assert list(tmp_path.iterdir()) == []
