@@ -77,20 +77,6 @@ def test_device_prints_every_section_at_toy_shapes(capsys, monkeypatch):
     assert "vocabulary  512 tokens" in printed and "search      16 of 4 tokens" in printed
 
 
-def test_a_section_that_fails_is_a_line_and_the_others_go_on(capsys, monkeypatch):
-    def failing(self):
-        raise ArithmeticError("no products")
-
-    failing.__name__ = "products"
-    monkeypatch.setattr(device.Bench, "products", failing)
-    monkeypatch.setattr(device.Bench, "torch", failing)
-    bench = device.Bench("llama-3.1-8b", [16], True)
-    bench.ceiling = {16: 1e9}
-    assert device.run(bench) == ["products", "products"]
-    printed = capsys.readouterr().out
-    assert "ArithmeticError  no products" in printed and "vocabulary  512 tokens" in printed
-
-
 @pytest.mark.skipif(not tpu.has_compiler(), reason="needs libtpu, which is not there")
 def test_tpu_prints_what_a_program_donates():
     flags = ["--models=skywork-reward-v2-qwen3-0.6b", "--layers=2", "--passes=place"]

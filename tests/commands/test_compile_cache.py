@@ -86,12 +86,9 @@ def filled(tmp_path_factory):
 
 def test_the_folder_is_in_the_users_cache_by_default(enabled, tmp_path):
     assert enabled() == f"{tmp_path}/.cache/assay/compiled"
+    assert Path(folder()).stat().st_mode & 0o077 == 0  # nobody else can write what is run
     assert enabled(XDG_CACHE_HOME=tmp_path / "xdg") == f"{tmp_path}/xdg/assay/compiled"
     assert enabled(ASSAY_CACHE=tmp_path / "own") == f"{tmp_path}/own/compiled"
-
-
-def test_others_cannot_write_what_is_run(enabled):
-    assert Path(enabled()).stat().st_mode & 0o077 == 0
 
 
 def test_an_empty_name_or_a_folder_that_cannot_be_made_turns_it_off(enabled, tmp_path):

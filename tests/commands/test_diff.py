@@ -9,8 +9,6 @@ import polars as pl
 import pytest
 
 from analysis.report import drawing
-from engine.planning import admission
-from launch.common import comparing
 from tests.support import folders, runs, tiny
 
 N = 300
@@ -77,45 +75,18 @@ def test_the_figures_are_drawn(command, both, tmp_path):
     assert (report / "figures" / "changes_greatest.png").is_file()
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--before={before}", "--after={tmp}/no"], "diff: {tmp}/no: not a run folder"),
-        (["--before={before}", "--after={short}"], "have two vocabularies (300 and 2 tokens;"),
-        (
-            ["--before={before}", "--after={same}", "--noise={other}"],
-            "of neither model; allowed: another sweep of the checkpoint",
-        ),
-        (["--before={model}", "--after={same}"], "diff: --run is missing; allowed: a folder"),
-        (
-            ["--before={before}", "--after={same}", "--config.prompts=greatest"],
-            "diff: --config.prompts: both sides are runs, so nothing is swept; allowed: --config.c",
-        ),
-    ],
-)
-def test_bad_input_ends_with_one_line_and_writes_nothing(
-    command, both, checkpoint, tmp_path, flags, message
-):
-    short = _write(tmp_path / "short", [1.0, 2.0], ["a", "b"])
-    known = {**both, "short": short, "model": checkpoint("diffed", seed=3).path, "tmp": tmp_path}
-    report = tmp_path / "report"
-    done = command("diff", *(flag.format(**known) for flag in flags), f"--report={report}")
-    assert done.code == 2
-    assert len(done.err) == 1
-    assert message.format(**known) in done.err[0]
-    assert not report.exists()
-
-
 @pytest.fixture
-def swept(checkpoint, tmp_path):
-    """A checkpoint, runs that fit it, and what does not fit."""
+def inputs(both, checkpoint, tmp_path):
+    """Runs and checkpoints that fit one another, and what does not fit."""
     model, language = checkpoint("diffed", seed=3), checkpoint("lm", head="lm")
     source = tiny.write_model(tmp_path / "hf")
     tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
     tokens = list(model.tokens.values())
     rewards = np.random.default_rng(2).normal(size=len(tokens))
     return {
+        **both,
         "tmp": tmp_path,
+        "short": _write(tmp_path / "short", [1.0, 2.0], ["a", "b"]),
         "model": model.path,
         "language": language.path,
         "reversed": folders.convert(source, tmp_path / "reversed", "reversed").path,
@@ -123,42 +94,47 @@ def swept(checkpoint, tmp_path):
     }
 
 
-SIDES = ["--before={model}", "--after={model}"]
+RUNS, SIDES = ["--before={before}", "--after={same}"], ["--before={model}", "--after={model}"]
+SWEPT = ["--run={tmp}/runs", "--config.prompts=greatest"]
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([*SIDES, "--noise={fits}"], "--noise={fits}: of neither model"),
-        ([*SIDES, "--config.compared=worst"], "--before has no prompt 'worst'; allowed: --config."),
-        (["--before={model}", "--after={fits}", "--config.prompts=best"], "--before has 'best'"),
-        (["--before={model}", "--after={reversed}"], "--after (reversed) have two vocabularies ("),
-        (["--before={model}", "--after={language}"], "a language model; allowed: a reward model"),
+        (["--before={before}", "--after={tmp}/no"], "diff: {tmp}/no: not a run folder"),
+        (["--before={before}", "--after={short}"], "have two vocabularies (300 and 2 tokens;"),
+        ([*RUNS, "--noise={other}"], "of neither model; allowed: another sweep of the checkpoint"),
+        (["--before={model}", "--after={same}"], "diff: --run is missing; allowed: a folder"),
+        (
+            [*RUNS, "--config.prompts=greatest"],
+            "diff: --config.prompts: both sides are runs, so nothing is swept; allowed: --config.c",
+        ),
+        ([*SIDES, *SWEPT, "--noise={fits}"], "--noise={fits}: of neither model"),
+        (
+            [*SIDES, *SWEPT, "--config.compared=worst"],
+            "--before has no prompt 'worst'; allowed: --config.",
+        ),
+        (
+            ["--before={model}", "--after={fits}", *SWEPT, "--config.prompts=best"],
+            "--before has 'best'",
+        ),
+        (
+            ["--before={model}", "--after={reversed}", *SWEPT],
+            "--after (reversed) have two vocabularies (",
+        ),
+        (
+            ["--before={model}", "--after={language}", *SWEPT],
+            "a language model; allowed: a reward model",
+        ),
     ],
 )
-def test_nothing_is_swept_before_every_input_is_checked(command, swept, flags, message):
-    run, report = swept["tmp"] / "runs", swept["tmp"] / "report"
-    named = ["--run={tmp}/runs", "--report={tmp}/report", "--config.prompts=greatest", *flags]
-    done = command("diff", *(flag.format(**swept) for flag in named), *FAST)
-    assert done.code == 2
-    assert len(done.err) == 1
-    assert message.format(**swept) in done.err[0]
-    assert not run.exists()
-    assert not report.exists()
-
-
-def test_a_noise_sweep_that_does_not_fit_is_refused_before_any_sweep(
-    command, checkpoint, tmp_path, monkeypatch
-):
-    model = checkpoint("diffed", seed=3)
-    monkeypatch.setattr(admission, "free_memory", lambda: 2 << 30)
-    monkeypatch.setattr(comparing, "_OTHER_STEPS", (1 << 20,))  # the tiny model fits with any other
-    sides = [f"--before={model.path}", f"--after={model.path}"]
-    flags = [f"--run={tmp_path / 'runs'}", f"--report={tmp_path / 'report'}", *sides]
-    done = command("diff", *flags, "--config.prompts=greatest", *FAST)
-    assert done.code == 2
-    assert re.search("diffed: needs .* of memory on a device in bfloat16 ", done.err[0])
-    assert not (tmp_path / "runs").exists()
+def test_nothing_is_swept_or_written_before_every_input_is_checked(command, inputs, flags, message):
+    named = ["--report={tmp}/report", *flags]
+    done = command("diff", *(flag.format(**inputs) for flag in named), *FAST)
+    assert (done.code, len(done.err)) == (2, 1)
+    assert message.format(**inputs) in done.err[0]
+    assert not (inputs["tmp"] / "runs").exists()
+    assert not (inputs["tmp"] / "report").exists()
 
 
 def test_an_older_comparison_in_the_run_folder_is_found_before_any_sweep(

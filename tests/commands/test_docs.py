@@ -133,8 +133,17 @@ def test_every_page_is_in_a_table_of_contents():
     assert [page for page in docs.rglob("*.md") if page.with_suffix("") not in listed] == []
 
 
+@pytest.fixture(scope="module")
+def sources():
+    """Every source and configuration file as one text."""
+    files = [path for folder in OWN for path in (ROOT / folder).rglob("*.py")]
+    files += (ROOT / "launch/cluster").iterdir()
+    files += [ROOT / "pyproject.toml", ROOT / "Makefile", *ROOT.glob("requirements*.txt")]
+    return "\n".join(path.read_text() for path in files)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_files_modules_and_settings_of_a_page_exist(page):
+def test_files_modules_settings_and_identifiers_of_a_page_exist(page, sources):
     settings = {
         key
         for command in COMMANDS
@@ -156,27 +165,8 @@ def test_files_modules_and_settings_of_a_page_exist(page):
             rest = parts[module.count(".") + 1 :]
             source = importlib.util.find_spec(module).origin
             assert not rest or re.search(rf"\b{rest[0]}\b", Path(source).read_text()), span
-
-
-@pytest.fixture(scope="module")
-def sources():
-    """Every source and configuration file as one text."""
-    files = [path for folder in OWN for path in (ROOT / folder).rglob("*.py")]
-    files += (ROOT / "launch/cluster").iterdir()
-    files += [ROOT / "pyproject.toml", ROOT / "Makefile", *ROOT.glob("requirements*.txt")]
-    return "\n".join(path.read_text() for path in files)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_identifiers_of_a_page_occur_in_the_code(page, sources):
-    for span in _spans(page):
         if re.fullmatch(r"[A-Za-z_][\w.]*\w", span) and re.search(r"_|[a-z][A-Z]", span):
-            name = span.rsplit(".", 1)[-1]
-            assert name in sources, span
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_python_blocks_of_a_page_parse(page):
+            assert span.rsplit(".", 1)[-1] in sources, span
     for block in _blocks(page, "python"):
         ast.parse(block)
 

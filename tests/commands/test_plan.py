@@ -91,28 +91,6 @@ def test_a_language_model_is_planned_for_log_probabilities(command, plans):
     assert one["sweep_s"] == pytest.approx(2 * 64 * 2 * 2.02e9 / (0.5 * 989e12), rel=0.02)
 
 
-def test_a_part_that_leaves_devices_idle_is_named(command):
-    done = command("plan", f"--source={LLAMA}", "--devices=v5e-16,v5e-64")
-    (idle,) = [line for line in done.out if "idle" in line]
-    assert idle.startswith("v5e-64: a step has 65,536 candidates and a part 16,384 rows, ")
-    flag = re.search(r"--config.part_size=65536", idle)[0]
-    done = command("plan", f"--source={LLAMA}", "--devices=v5e-64", flag)
-    assert not any("idle" in line for line in done.out)
-
-
-def test_a_model_of_float16_on_a_tpu_is_told_of_bfloat16(plans):
-    slug, said = "grm-llama3.2-3b-rewardmodel-ft", "--config.dtype=bfloat16 is faster, but rounds"
-    assert known_models.KNOWN[slug].dtype == "float16"
-    for devices, more, slow in [
-        ("v6e-8", [], True),
-        ("v6e-8", ["--config.dtype=bfloat16"], False),
-        ("H100", [], False),
-    ]:
-        (one,) = plans(f"--source={slug}", f"--devices={devices}", *more)["plans"]
-        assert one["dtype"] == ("bfloat16" if more else "float16")
-        assert (said in one["assumed"]) is slow
-
-
 GEMMA = "--source=gemma-2-2b"
 
 

@@ -5,13 +5,11 @@ It takes no finished result that was begun as the call does not ask for it.
 
 import re
 import shutil
-from types import SimpleNamespace
 
 import pytest
 
 from analysis.published import data, tables
 from launch import reproduce
-from launch.reproduction import plan
 from tests.support import tiny
 from tests.support.killed import Killed, killed_writing
 from tests.support.reproduction import (
@@ -154,21 +152,6 @@ def test_keep_none_removes_checkpoints_and_never_a_users_folder(command, files, 
     assert "R-Gem-2B: complete already" in again.err
     assert not (root / "checkpoints" / GEMMA).exists()
     assert sorted(models.rglob("*")) == before
-
-
-def test_a_folder_with_one_model_of_several_is_no_refusal(command, files, tmp_path, monkeypatch):
-    """The model that it lacks takes no disk, and fails alone."""
-    small = SimpleNamespace(free=2**30, number=1)
-    monkeypatch.setattr(plan, "free_disk", lambda folder: small)
-    one = tmp_path / "models"
-    one.mkdir()
-    (one / SKYWORK).symlink_to(files / "models" / SKYWORK)
-    both = flags(tmp_path / "root", one, "--only=convert", models=(GEMMA, SKYWORK))
-    assert "no folder in --source-dir" in rows(command("reproduce", *both, *PLAN).out)["R-Gem-2B"]
-    found = command("reproduce", *both)
-    assert found.code == 1
-    assert rows(found.err)["S-Gem-27B"].endswith("converted")
-    assert "failed: --source-dir=" in rows(found.err)["R-Gem-2B"]
 
 
 def refused(command, root, arguments, message):

@@ -1,6 +1,5 @@
 """What `assay reproduce` says before it computes anything: its plan, and one line of bad input."""
 
-import json
 import re
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -9,7 +8,7 @@ import polars as pl
 import pytest
 
 from analysis.published import data
-from configs import known_shapes, reproduce
+from configs import reproduce
 from engine.errors import AssayError
 from launch.reproduction import plan
 from launch.reproduction.conventions import check_second_dtype
@@ -111,37 +110,14 @@ def test_a_second_dtype_that_is_the_first_measures_nothing(dtype, second, refuse
         check_second_dtype(config)
 
 
-PUBLISHED = known_shapes.config_json(SPEC) | {
-    "vocab_size": known_shapes.rows(SPEC),
-    "architectures": ["Gemma2ForSequenceClassification"],
-    "hidden_act": "gelu_pytorch_tanh",
-}
-
-
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        (
-            {},
-            f"config.json has model_type=llama; {SPEC.hub_id} has model_type=gemma2; "
-            "allowed: that model's own files, or a folder of another name",
-        ),
-        (
-            PUBLISHED,
-            "missing tensor 'model.layers.0.post_feedforward_layernorm.weight' and 258 more",
-        ),
-    ],
-    ids=["another kind", "other tensors"],
-)
-def test_a_folder_of_other_weights_is_the_models_one_line(command, tmp_path, config, said):
-    """The registry knows the kind and the shapes of R-Gem-2B; a tiny model has neither."""
+def test_a_folder_of_another_model_is_the_models_one_line(command, tmp_path):
+    """The registry knows the kind of R-Gem-2B, which a tiny model is not."""
     folder = tiny.write_model(tmp_path / "models" / GEMMA, seed=1)
-    own = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(own | config))
     given = flags(tmp_path / "root", tmp_path / "models")
     named = [f for f in given if "check_identity" not in f]
     found = command("reproduce", *named, "--only=sweep", "--config.check_memory=false")
     assert found.code == 1
     (row,) = [line for line in found.err if line.startswith("R-Gem-2B  ")]
-    assert row.endswith(f"  failed: {folder}: {said}")
+    said = f"config.json has model_type=llama; {SPEC.hub_id} has model_type=gemma2; allowed: that"
+    assert f"  failed: {folder}: {said}" in row
     assert not (tmp_path / "root" / "checkpoints" / GEMMA).exists()

@@ -5,6 +5,7 @@ import re
 import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -17,6 +18,7 @@ from engine.runs.convention_index import read_index
 from launch.common import convention_runs, converting
 from launch.common.convention_runs import ConventionRuns
 from launch.reproduction import studies
+from tests.support import runs
 from tests.support.killed import Killed, killed_after
 from tests.support.reproduction import GEMMA, SKYWORK, parts, write_items, write_models
 
@@ -231,3 +233,18 @@ def test_readings_in_another_dtype_than_that_of_the_run_are_refused(command, fil
     found = command("reproduce", *given)
     assert (found.code, len(found.err)) == (2, 1)
     assert "was begun with dtype='float32', not 'bfloat16'" in found.err[0]
+
+
+def test_rewards_are_rounded_in_the_papers_conventions_alone(tmp_path):
+    rounded, kept = GEMMA, "qrm-gemma-2-27b"
+    rewards = [1.0001, -2.0003, 1.5, -1.503]
+    for reading in ("paper", "ours"):
+        scores = {(slug, "greatest"): rewards for slug in (rounded, kept)}
+        vocabulary = {"v": ["love", "hate", "good", "bad"]}
+        models = {rounded: "v", kept: "v"}
+        runs.write_run(tmp_path / "runs" / reading, vocabulary, models, scores)
+    paper, ours = (studies.run_of(call_on(tmp_path), name) for name in ("paper", "ours"))
+    exact = np.float32(rewards).tolist()
+    assert paper.rewards(rounded, "greatest")[1].tolist() == [1.0, -2.0, 1.5, -1.5]
+    assert paper.rewards(kept, "greatest")[1].tolist() == exact
+    assert ours.rewards(rounded, "greatest")[1].tolist() == exact

@@ -55,10 +55,7 @@ def test_a_found_sequence_is_placed_among_the_single_tokens_of_a_sweep(command, 
 def test_the_last_line_says_whether_what_was_found_is_certified(command, model, tmp_path):
     own = ("--config.method=repeat", "--config.steps=9", "--config.candidates=320")
     where = (f"--checkpoint={model}", f"--run={tmp_path / 'run'}", *FLAGS, *own)
-    found = command("search", *where).out[-1]
-    assert "certified" not in found and "percentile" not in found  # there is no sweep
     few = command("search", *where, "--config.certify=3").out[-1]
-    assert ": 1 new; max " in few
     assert "(not certified: its budget of 3 sweeps ended; 1 swap taken from " in few
     done = command("search", *where, "--config.certify=40").out[-1]
     assert "(certified: none of its swaps improves it; " in done

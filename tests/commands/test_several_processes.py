@@ -198,16 +198,13 @@ def test_run_folders_that_are_not_shared_are_refused(checkpoints, tmp_path):
     assert list(tmp_path.rglob("run")) == []
 
 
-def test_values_that_are_wrong_are_one_line(command, checkpoints, tmp_path, monkeypatch):
+def test_values_that_are_wrong_are_one_line(command, checkpoints, tmp_path):
     flags = [checkpoints["reward"], f"--run={tmp_path}/run"]
     done = command("sweep", *flags, "--coordinator=here", "--processes=2", "--process=0")
     assert (done.code, done.out) == (2, [])
     assert done.err == ["sweep: coordinator 'here'; allowed: host:port"]
     done = command("sweep", *flags, "--coordinator=here:1234", "--processes=2", "--process=2")
     assert done.err == ["sweep: process 2 of 2; allowed: 0 to the number of processes - 1"]
-    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
-    done = command("sweep", *flags, "--multihost")
-    assert done.err == ["sweep: JAX_NUM_PROCESSES='two'; allowed: an integer >= 0"]
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         place, _ = processes.by_flags(port, 2, 0)

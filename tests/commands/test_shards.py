@@ -69,20 +69,6 @@ def test_a_model_that_fails_does_not_stop_the_others(command, checkpoint, models
     assert {path.split("/")[1] for path in run.parts()} == {"model=wide"}
 
 
-def test_a_mesh_that_does_not_fit_one_model_does_not_stop_the_others(command, checkpoint, tmp_path):
-    odd = checkpoint("odd", seed=4, intermediate_size=33)
-    models = [odd, checkpoint()]
-    flags = (f"--run={tmp_path}/run", *SMALL, "--config.prompts=greatest", "--config.mesh.model=2")
-    done = command("sweep", flag(models), *flags)
-    assert done.code == 1
-    assert rows(done)["odd"][2] == (
-        "failed: mesh.model=2; allowed: divisors of the decoder's ffn_width=33"
-    )
-    done = command("sweep", flag(models[:1]), f"--run={tmp_path}/none", *flags[1:])
-    assert (done.code, len(done.err)) == (2, 1)
-    assert not (tmp_path / "none").exists()
-
-
 def test_no_memory_on_a_device_is_one_line(command, models, tmp_path, monkeypatch):
     def too_much(*arguments, **options):
         return jnp.zeros((1 << 20, 1 << 20, 1 << 10))  # the device refuses this
