@@ -1,10 +1,12 @@
 """Commands called inside the test process: what `python -m launch.<name>` does, less its start."""
 
+import collections
 import dataclasses
 import importlib
 
 import pytest
 
+from analysis.report import drawing
 from tests.support.store_fixtures import proxy, server, store
 
 __all__ = ["proxy", "server", "store"]  # fixtures
@@ -41,3 +43,9 @@ def source(tmp_path):
         return path
 
     return make
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """Leaves the figures of reports undrawn."""
+    monkeypatch.setattr(drawing, "draw", lambda *_: collections.defaultdict(str))

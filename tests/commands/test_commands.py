@@ -124,7 +124,7 @@ def test_the_five_highest_and_lowest_tokens_are_named_readably():
         ("--prompt=\udcff", "argument '--prompt=\\udcff': not UTF-8; allowed: UTF-8 text"),
         ("--config.dtype=fp8", "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
         ("--config.mesh.model=3", "mesh.model=3; allowed: divisors of the "),
-        ("--config.step_size=0", "step_size='0'; allowed: 'auto', or integers >= 1"),
+        ("--config.step_size=0", "step_size=0; allowed: 'auto', or integers >= 1"),
     ],
 )
 def test_a_bad_flag_is_one_line_and_nothing_is_written(command, model, run, flag, message):

@@ -58,7 +58,9 @@ def times(run):
 
 
 @pytest.mark.slow
-def test_every_dimension_that_the_model_allows_is_a_reading(command, dated, folder, tmp_path):
+def test_every_dimension_that_the_model_allows_is_a_reading(
+    command, dated, folder, tmp_path, light
+):
     done = command("conventions", f"--checkpoint={dated.path}", f"--run={folder}", *FEW)
     assert done.code == 0, done.err
     assert done.out[-1].endswith("12 readings of 1 models × 1 prompts, 480 new rewards")
@@ -184,7 +186,7 @@ def large(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_reading_that_overflows_does_not_stop_the_others(command, large, folder, tmp_path):
+def test_a_reading_that_overflows_does_not_stop_the_others(command, large, folder, tmp_path, light):
     arguments = [f"--checkpoint={large.path}", f"--run={folder}", *FEW]
     released = tmp_path / "released.csv"
     released.write_text("item,reward\nlove,0.5\nwar,-0.5\n")

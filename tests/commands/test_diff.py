@@ -1,6 +1,5 @@
 """`assay diff`: of two runs, of two checkpoints with their noise, and bad input."""
 
-import collections
 import json
 import re
 
@@ -8,7 +7,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.report import drawing
 from tests.support import folders, runs, tiny
 
 N = 300
@@ -27,12 +25,6 @@ def both(tmp_path):
     rewards = rng.normal(size=N)
     made = {"before": rewards, "same": rewards + 1e-4, "other": rng.normal(size=N)}
     return {name: _write(tmp_path / name, values) for name, values in made.items()}
-
-
-@pytest.fixture
-def light(monkeypatch):
-    """Leaves the figures undrawn."""
-    monkeypatch.setattr(drawing, "draw", lambda *_: collections.defaultdict(str))
 
 
 @pytest.mark.parametrize(("after", "code"), [("same", 0), ("other", 1)])
@@ -66,13 +58,6 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint
     (result,) = manifest["results"].values()
     assert result["fingerprint"]["dtype"] == "bfloat16"
     assert result["fingerprint"]["step_size"] == 48
-
-
-def test_the_figures_are_drawn(command, both, tmp_path):
-    report = tmp_path / "report"
-    flags = [f"--before={both['before']}", f"--after={both['other']}", f"--report={report}"]
-    assert command("diff", *flags, *FAST).code == 1
-    assert (report / "figures" / "changes_greatest.png").is_file()
 
 
 @pytest.fixture

@@ -90,7 +90,8 @@ def test_every_command_writes_with_2_and_4_processes_what_it_writes_with_one(
     flags += [f"--items={items}"] if name == "score" else []
     assert command(name, *flags, f"--run={tmp_path}/1").code == 0
     assert len(bytes_of(tmp_path / "1")) > 0
-    for count in (2, 4):
+    # Two processes sweep in the test above.
+    for count in (4,) if name == "sweep" else (2, 4):
         ended = run_to_the_end(name, count, *flags, f"--run={tmp_path}/{count}")
         assert_quiet_but_for_the_first(ended)
         assert bytes_of(tmp_path / str(count)) == bytes_of(tmp_path / "1")
