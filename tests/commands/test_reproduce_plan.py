@@ -31,15 +31,6 @@ def test_a_plan_prints_a_table_and_writes_nothing(command, tmp_path, monkeypatch
     assert not root.exists()
 
 
-def test_a_time_that_is_not_known_is_no_model_that_is_too_large(command, tmp_path):
-    given = (f"--root={tmp_path / 'root'}", "--plan", "--readings=none", "--devices=cpu-64GB")
-    models = "--models=skywork-reward-llama-3.1-8b-v0.2,skywork-reward-gemma-2-27b-v0.2"
-    lines = command("reproduce", *given, models, "--config.dtype=bfloat16").out
-    assert rows(lines)["S-Lla-8B-v0.2"].endswith("not predicted")
-    assert "too large; dtype=float16 would do" in rows(lines)["S-Gem-27B-v0.2"]
-    assert rows(lines)["in"].endswith("not predicted (1 of 2 models; the others do not fit)")
-
-
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
