@@ -35,6 +35,7 @@ READINGS = {
     "dtype-float16",
 }
 FEW = ["--config.tokens=40", "--config.prompts=best", "--config.self_check=2"]
+DRAWS = [f"--config.options.{key}=99" for key in ("permutations", "bootstraps")]
 CHEAP = [*FEW, "--config.dimensions=bos,newlines"]
 
 
@@ -78,7 +79,7 @@ def test_every_dimension_that_the_model_allows_is_a_reading(
     # The whole is read as a run, and the page compares the readings.
     assert analysis.load(folder).rewards("dated", "best")[0].shape == (40,)
     report = tmp_path / "report"
-    done = command("analyze", f"--run={folder}", f"--report={report}")
+    done = command("analyze", f"--run={folder}", f"--report={report}", *DRAWS)
     assert done.code == 0, done.err
     table = pl.read_csv(report / "tables/conventions_summary.csv")
     assert set(table["reading"]) == {*READINGS, *noise}
@@ -202,7 +203,7 @@ def test_a_reading_that_overflows_does_not_stop_the_others(command, large, folde
     assert [name for name, entry in own.items() if entry.failure] == ["dtype-float16"]
     assert len(rewards(folder, "dtype-bfloat16", "large")) == 40
     report = tmp_path / "report"
-    assert command("analyze", f"--run={folder}", f"--report={report}").code == 0
+    assert command("analyze", f"--run={folder}", f"--report={report}", *DRAWS).code == 0
     assert "dtype float16 could not be compared" in (report / "index.html").read_text()
 
 

@@ -28,15 +28,19 @@ LONG = ("--config.part_size=4", "--config.step_size=4", "--config.prompts=greate
 
 
 @pytest.fixture
-def sweeping(checkpoint, tmp_path):
-    """Starts a long sweep, and waits until it has written a part."""
+def flags(checkpoint):
+    """Those of a long sweep."""
     models = checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)
-    flags = ["--checkpoint=" + ",".join(str(one.path) for one in models), *LONG]
+    return ["--checkpoint=" + ",".join(str(one.path) for one in models), *LONG]
+
+
+@pytest.fixture
+def sweeping(flags, tmp_path):
+    """Number of processes -> that sweep, started."""
 
     def start(count, **how):
         return processes.running("launch.sweep", count, *flags, f"--run={tmp_path}/run", **how)
 
-    start.flags = flags
     return start
 
 
@@ -59,7 +63,7 @@ def named_parts(run):
 @pytest.mark.slow
 @pytest.mark.parametrize(("victim", "restarted"), [(0, 1), (1, 2)])
 def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing(
-    command, sweeping, tmp_path, victim, restarted
+    command, flags, sweeping, tmp_path, victim, restarted
 ):
     run, whole = Run(tmp_path / "run"), Run(tmp_path / "whole")
     with sweeping(2, heartbeat_s=10) as started:
@@ -76,7 +80,7 @@ def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing
     assert_quiet_but_for_the_first(again)
     after = run.parts()
     assert {path: after[path] for path in kept} == kept
-    assert command("sweep", *sweeping.flags, f"--run={whole.folder}").code == 0
+    assert command("sweep", *flags, f"--run={whole.folder}").code == 0
     assert run.hashes() == whole.hashes()
     assert run.leftovers() == []
 
