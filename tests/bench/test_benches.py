@@ -1,15 +1,13 @@
 """Every bench runs at toy sizes from its first to its last line."""
 
 import dataclasses
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from bench import device, peers, report, search, sweep, tpu
+from bench import device, peers, report, search, sweep
 from bench.random_model import published
 from demo.embedded_models import EMBEDDED
 from tests.support import large_runs
@@ -75,34 +73,6 @@ def test_device_prints_every_section_at_toy_shapes(capsys, monkeypatch):
     for section in ("torch       cached, 32", "products    copy", "sweep       16 a step"):
         assert section in printed
     assert "vocabulary  512 tokens" in printed and "search      16 of 4 tokens" in printed
-
-
-def test_a_section_that_fails_is_a_line_and_the_others_go_on(capsys, monkeypatch):
-    def failing(self):
-        raise ArithmeticError("no products")
-
-    failing.__name__ = "products"
-    monkeypatch.setattr(device.Bench, "products", failing)
-    monkeypatch.setattr(device.Bench, "torch", failing)
-    bench = device.Bench("llama-3.1-8b", [16], True)
-    bench.ceiling = {16: 1e9}
-    assert device.run(bench) == ["products", "products"]
-    printed = capsys.readouterr().out
-    assert "ArithmeticError  no products" in printed and "vocabulary  512 tokens" in printed
-
-
-def test_rewards_that_do_not_vary_have_no_speed():
-    for rewards in (np.zeros(4), np.array([1.0, np.nan])):
-        with pytest.raises(ValueError, match="not finite, or all are equal"):
-            device.check(rewards)
-
-
-@pytest.mark.skipif(not tpu.has_compiler(), reason="needs libtpu, which is not there")
-def test_tpu_prints_what_a_program_donates():
-    flags = ["--models=skywork-reward-v2-qwen3-0.6b", "--layers=2", "--passes=place"]
-    command = [sys.executable, "-m", "bench.tpu", *flags]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-2].split() == ["place", "0.01", "0"]
 
 
 def test_torch_is_the_peer_of_what_assay_measures():

@@ -1,14 +1,18 @@
-"""`assay`: its list of commands, its version, and what it says of a misspelt command."""
+"""`assay` as a shell sees it: its commands, its version, locks, closed pipes, and folders."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import threading
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
+from engine.runs import lock
 from launch.__main__ import COMMANDS, main
+from tests.support import runs
 
 LAUNCH = Path(__file__).resolve().parents[2] / "launch"
 
@@ -50,19 +54,11 @@ def test_the_version_is_that_of_the_installed_package(capsys):
     assert (main(["--version"]), *capsys.readouterr()) == expected
 
 
-LOCALES = {
-    "ascii": {"PYTHONIOENCODING": "ascii"},
-    "posix": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-}
-
-
-@pytest.mark.parametrize("locale", LOCALES.values(), ids=LOCALES)
 @pytest.mark.parametrize(
     ("arguments", "code", "out", "err"),
     [
         ([], 0, rb"[--flag=value \u2026]", b""),
         (["zz\xeb"], 2, b"", rb"' is no command; `assay` lists them"),
-        (["import_scores", "--help"], 0, b"--layout", b""),
         (
             ["import_scores", "--source=n\xe9e.csv", "--layout=elo", "--run=r"],
             2,
@@ -71,11 +67,12 @@ LOCALES = {
         ),
     ],
 )
-def test_a_terminal_without_unicode_gets_escapes(tmp_path, locale, arguments, code, out, err):
+def test_a_terminal_without_unicode_gets_escapes(tmp_path, arguments, code, out, err):
+    posix = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     path = os.pathsep.join([str(LAUNCH.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-m", "launch", *(argument.encode() for argument in arguments)],
-        env={**os.environ, **locale, "PYTHONPATH": path},
+        env={**os.environ, **posix, "PYTHONPATH": path},
         cwd=tmp_path,
         capture_output=True,
     )
@@ -86,9 +83,56 @@ def test_a_terminal_without_unicode_gets_escapes(tmp_path, locale, arguments, co
     assert (done.stdout + done.stderr).isascii()
 
 
-def test_a_reader_that_closes_the_pipe_is_no_error():
-    command = [sys.executable, "-m", "launch"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+def test_of_two_commands_on_one_run_the_second_is_refused_or_waits(command, checkpoint, tmp_path):
+    run = tmp_path / "run"
+    flags = (f"--checkpoint={checkpoint().path}", f"--run={run}", "--config.prompts=greatest")
+    with contextlib.ExitStack() as first:
+        first.enter_context(lock.hold(str(run), "score"))
+        refused = command("sweep", *flags)
+        assert (refused.code, refused.out, len(refused.err)) == (2, [], 1)
+        assert refused.err[0].startswith(f"sweep: run {run}: in use by `assay score` on ")
+        assert f", process {os.getpid()}, since " in refused.err[0]
+        threading.Timer(0.5, first.close).start()
+        waited = command("sweep", *flags, "--wait")
+    assert waited.code == 0 and waited.out[-1].endswith("288 new rewards")
+    assert waited.err[0].startswith(f"run {run} is locked; waiting for `assay score` on ")
+    assert not (run / ".lock").exists()
+
+
+IN_A_FOLDER = """
+import sys
+from launch import analyze, convert, sweep
+folder, checkpoint, source, run = sys.argv[1:]
+assert sweep.main([f"--checkpoint={checkpoint}", f"--run={folder}/run"]) == 2
+assert convert.main([f"--source={source}", f"--checkpoint={folder}/checkpoint"]) == 2
+assert analyze.main([f"--run={run}", f"--report={folder}/report"]) == 2
+"""
+
+
+@pytest.mark.slow
+def test_folders_that_cannot_be_written_are_one_line_each(checkpoint, tmp_path):
+    """On a file system that is mounted read-only: root may write into any other folder."""
+    folder, model = tmp_path / "disk", checkpoint().path
+    folder.mkdir()
+    inputs = [model, model.parent / "hf", runs.small_run(tmp_path / "run")]
+    mounted = f'mount -t tmpfs -o ro none {folder} && exec "$@"'
+    command = ["unshare", "-rm", "sh", "-c", mounted, "sh", sys.executable, "-c", IN_A_FOLDER]
+    done = subprocess.run(
+        [*command, folder, *inputs], cwd=LAUNCH.parent, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert [line for line in done.stderr.splitlines() if "Read-only" in line] == [
+        f"sweep: run {folder}/run: Read-only file system",
+        f"convert: checkpoint {folder}/checkpoint: Read-only file system",
+        f"analyze: {folder}/report: Read-only file system; choose another folder",
+    ]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    """As `python -m launch.models | head -1` is one."""
+    command = [sys.executable, "-m", "launch.models"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=LAUNCH.parent, text=True, **pipes) as process:
         process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 0
+        assert (process.stderr.read(), process.wait()) == ("", 0)

@@ -1,15 +1,13 @@
-import io
 import json
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
+from launch.common.findings import extremes
 
-from launch import sweep
-from launch.common import config, inputs, text
+from launch.common import config, inputs
 from launch.common.inputs import chosen_prompts
-from tests.support import tiny
+from tests.support import runs, tiny
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
@@ -57,20 +55,6 @@ def test_convert_then_sweep_then_sweep_again(command, tmp_path, run):
     assert done.out[-1] == f"{run}/scores: 1 models × 1 prompts, complete already"
 
 
-def test_a_terminal_without_unicode_gets_escapes(model, run, monkeypatch):
-    """So do lone surrogates, which no encoding has."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2))
-    monkeypatch.setattr(sys, "stdout", out)
-    monkeypatch.setattr(sys, "stderr", err)
-    own = "--prompt=Wer ist größer?"
-    assert sweep.main([f"--checkpoint={model}", f"--run={run}", own, *SMALL[:2]]) == 0
-    err.flush()
-    assert out.buffer.getvalue().endswith(rb"1 models \xd7 1 prompts, 288 new rewards" + b"\n")
-    assert rb"prompt 'wer-ist-gr" in err.buffer.getvalue()
-    text.show("\udcff")
-    assert out.buffer.getvalue().endswith(b"\\udcff\n")
-
-
 def test_prompts_of_the_users_own(command, model, run):
     own = ["Who are you?", "Wer bist du?\nSag es."]
     flags = [f"--prompt={text}" for text in own]
@@ -82,20 +66,9 @@ def test_prompts_of_the_users_own(command, model, run):
     assert [name.rsplit("-", 1)[0] for name in prompts] == ["who-are-you", "wer-bist-du-sag-es"]
 
 
-def test_a_prompt_that_has_a_name_keeps_it():
-    text = "What, in one word, is the best thing ever?"
-    assert chosen_prompts("greatest", own=[text]) == {"best": text}
-
-
-@pytest.mark.parametrize("name", ["sweep", "score", "logprobs"])
-def test_the_config_file_selects_a_set_of_prompts(name):
-    ids = config.load(f"{CONFIGS / name}.py:elo").prompts
+def test_the_config_file_selects_a_set_of_prompts():
+    ids = config.load(f"{CONFIGS}/sweep.py:elo").prompts
     assert list(chosen_prompts(ids, own=[])) == ["elo_greatest", "elo_prefer"]
-
-
-def test_a_config_without_sets_is_told_so(command):
-    done = command("convert", f"--config={CONFIGS / 'convert.py'}:elo")
-    refused(done, "convert: --config: this file has no selections; remove ':…'")
 
 
 def test_score_reads_a_list_and_says_where_its_rewards_are(command, model, run, tmp_path):
@@ -109,95 +82,56 @@ def test_score_reads_a_list_and_says_where_its_rewards_are(command, model, run, 
     assert pl.read_parquet(part)["item"].to_list() == ["love", "007", "love"]
 
 
-def test_a_name_of_lists_of_what_searches_found_is_refused(command, model, run, tmp_path):
-    (tmp_path / "found-words.txt").write_text("love\n")
-    done = command(
-        "score", f"--checkpoint={model}", f"--run={run}", f"--items={tmp_path}/found-words.txt"
-    )
-    assert done.code == 2
-    assert done.err == [
-        "score: name='found-words'; allowed: names that do not begin with 'found-', "
-        "which is reserved for what searches find"
-    ]
-    assert not run.exists()
-
-
-@pytest.mark.parametrize("name", ["", "../words"])
-def test_a_name_that_no_list_can_have_is_refused(command, model, run, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("../words", "lower-case letters, digits"),
+        ("found-words", "names that do not begin with 'found-'"),
+    ],
+)
+def test_a_name_that_no_list_can_have_is_refused(command, model, run, tmp_path, name, allowed):
     (tmp_path / "words.txt").write_text("love\n")
     flags = (f"--checkpoint={model}", f"--run={run}", f"--items={tmp_path}/words.txt", *SMALL)
     done = command("score", *flags, f"--name={name}")
-    assert done.code == 2
-    assert done.err == [
-        f"score: name {name!r}; allowed: lower-case letters, digits, '.', '_', "
-        "'-', starting with a letter or digit"
-    ]
+    assert (done.code, len(done.err)) == (2, 1)
+    assert repr(name) in done.err[0] and f"; allowed: {allowed}" in done.err[0]
     assert not run.exists()
+
+
+def test_the_five_highest_and_lowest_tokens_are_named_readably():
+    tokens = [" love", "a", "b", "\n", "<|im_end|>", "\u200b", "", "war"]
+    rewards = [3.0, 0.5, 0.5, 1.0, 2.0, -1.0, -2.0, -3.456]
+    frame = pl.DataFrame({"token_id": range(8), "token": tokens, "reward": rewards})
+    assert extremes("tiny", "greatest", frame.sort("token")).splitlines() == [
+        "tiny, prompt 'greatest':",
+        "  highest  ␣love 3.00   <|im_end|> 2.00   ↵ 1.00   a 0.50   b 0.50",
+        "  lowest   war -3.46   (empty) -2.00   \\u200b -1.00   a 0.50   b 0.50",
+    ]
 
 
 # Flags and config keys
 
 
 @pytest.mark.parametrize(
-    ("name", "flag", "message"),
-    [
-        ("sweep", "--chekpoint=x", "--chekpoint is no flag (did you mean 'checkpoint'?); see --h"),
-        ("score", "--item=x", "--item is no flag (did you mean 'items'?); see --help"),
-        ("sweep", "--config.stepsize=8", "--config has no key 'stepsize' (did you mean 'step_si"),
-        ("sweep", "--config.mesh.modle=2", "--config has no key 'modle' (did you mean 'model'?)"),
-        ("sweep", "--config.=3", "--config has no key ''"),
-        ("sweep", "--config.part_size=many", "flag --config.part_size=many: invalid literal for"),
-        ("sweep", "--config=nowhere.py", "--config: No such file or directory: 'nowhere.py'"),
-        ("sweep", "run", "argument 'run'; allowed: flags only, as --name=value"),
-    ],
-)
-def test_a_bad_flag_is_one_line_and_nothing_is_written(
-    command, model, run, tmp_path, name, flag, message
-):
-    given = {
-        "sweep": [f"--checkpoint={model}", f"--run={run}"],
-        "score": [f"--checkpoint={model}", f"--run={run}", "--items=words.txt"],
-        "convert": [f"--source={model}", f"--checkpoint={run}"],
-    }
-    done = command(name, *given[name], flag)
-    assert len(done.err) == 1
-    assert done.err[0].startswith(f"{name}: {message}")
-    assert done.out == []
-    assert done.code == 2
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_unknown_set_of_prompts_is_refused_with_those_there_are(command):
-    done = command("sweep", f"--config={CONFIGS / 'sweep.py'}:papers")
-    refused(
-        done, "sweep: --config: no set of prompts 'papers'; allowed: 'paper', 'elo', 'follow_up'"
-    )
-
-
-@pytest.mark.parametrize(
     ("flag", "message"),
     [
+        ("--chekpoint=x", "--chekpoint is no flag (did you mean 'checkpoint'?); see --h"),
+        ("--config.stepsize=8", "--config has no key 'stepsize' (did you mean 'step_si"),
+        ("--config.part_size=many", "flag --config.part_size=many: invalid literal for"),
+        ("run", "argument 'run'; allowed: flags only, as --name=value"),
         ("--config.prompts=greatst", "prompts='greatst' (did you mean 'greatest'?); allowed: grea"),
         ("--config.prompts=", "nothing to score; give at least one checkpoint and one prompt"),
-        ("--prompt=", "prompt=''; allowed: text that is not empty"),
-        ("--config.mode=txt", "mode='txt'; allowed: 'auto', 'ids', 'text'"),
+        ("--prompt=\udcff", "argument '--prompt=\\udcff': not UTF-8; allowed: UTF-8 text"),
         ("--config.dtype=fp8", "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
-        ("--config.part_size=0", "part_size=0; allowed: integers >= 1"),
         ("--config.mesh.model=3", "mesh.model=3; allowed: divisors of the "),
+        ("--config.step_size=0", "step_size=0; allowed: 'auto', or integers >= 1"),
     ],
 )
-def test_a_bad_setting_is_one_line_and_nothing_is_written(command, model, run, flag, message):
+def test_a_bad_flag_is_one_line_and_nothing_is_written(command, model, run, flag, message):
     done = command("sweep", f"--checkpoint={model}", f"--run={run}", flag)
     assert [line[: len("sweep: ") + len(message)] for line in done.err] == [f"sweep: {message}"]
-    assert done.out == []
-    assert done.code == 2
+    assert (done.code, done.out) == (2, [])
     assert not run.exists()
-
-
-@pytest.mark.parametrize("name", ["sweep", "score", "search", "logprobs", "import_scores"])
-def test_a_prompt_that_is_not_utf8_is_one_line(command, run, name):
-    done = command(name, f"--run={run}", "--prompt=\udcff")  # as Python hands on the byte ff
-    refused(done, f"{name}: argument '--prompt=\\udcff': not UTF-8; allowed: UTF-8 text")
 
 
 def test_a_sweep_needs_a_checkpoint_and_a_run(command, model, run):
@@ -280,13 +214,10 @@ def test_items_of_a_parquet_column(tmp_path, dtype):
     ("name", "content", "message"),
     [
         ("a.csv", "word,n\nlove,1\n", "items={path}: no column 'name'; it has word, n"),
-        ("a.csv", "name,n\nlove,1\n,2\n", "items={path}: column 'name', row 2 is empty; allowed: "),
         ("a.csv", b"name\nl\xf6ve\n", "items={path}: line 2 is not UTF-8; allowed: UTF-8"),
         ("a.csv", 'name\n"say \\"no\\""\n', "items={path}: row 1 is not CSV: "),
         ("a.txt", "love\r\n\r\nwar", "items={path}: line 2 is empty; allowed: a reply in each"),
-        ("a.txt", b"love\nl\xf6ve\n", "items={path}: byte 6 is not UTF-8; allowed: UTF-8"),
         ("a.json", "[]", "items={path}; allowed: a .txt, .csv or .parquet file"),
-        ("a.parquet", "love", "items={path}: "),
         (None, "", "items={path}: No such file or directory"),
     ],
 )
@@ -304,7 +235,40 @@ def test_a_bad_list_is_one_line_and_nothing_is_written(
     assert not run.exists()
 
 
-def test_a_column_of_numbers_is_refused(tmp_path):
-    pl.DataFrame({"name": [1.5]}).write_parquet(tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"column 'name' is Float64; allowed: text"):
-        inputs.read_items(tmp_path / "a.parquet", "name")
+# analyze
+
+
+@pytest.fixture
+def small_run(tmp_path):
+    return runs.small_run(tmp_path / "run")
+
+
+def test_analyze_writes_a_report_and_says_where(command, small_run, tmp_path):
+    report = tmp_path / "report"
+    options = [f"--config.options.{key}=99" for key in ("permutations", "bootstraps")]
+    done = command("analyze", f"--run={small_run}", f"--report={report}", *options)
+    assert done.code == 0, done.err
+    assert done.out == [f"report: {report / 'index.html'}"]
+    assert (report / "index.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--run={tmp}/nowhere"], "analyze: {tmp}/nowhere: not a run folder (no such folder)"),
+        ([], "analyze: --run is missing; allowed: run folders, comma-separated"),
+        (
+            ["--run={run}", "--config.options.bing=nowhere.csv"],
+            "analyze: analyze.options.bing='nowhere.csv': no such file",
+        ),
+    ],
+)
+def test_bad_input_of_analyze_is_one_line_and_writes_nothing(
+    command, small_run, tmp_path, flags, message
+):
+    values = {"tmp": tmp_path, "run": small_run}
+    report = tmp_path / "report"
+    done = command("analyze", *(flag.format(**values) for flag in flags), f"--report={report}")
+    assert done.code == 2
+    assert done.err == [message.format(**values)]  # before any line of progress
+    assert not report.exists()

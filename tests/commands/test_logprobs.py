@@ -55,15 +55,6 @@ def test_a_list_of_replies(command, language, run, tmp_path):
     assert table["logprob"][0] == table["logprob"][2]
 
 
-def test_an_empty_line_of_a_list_is_no_reply(command, language, run, tmp_path):
-    (items := tmp_path / "words.txt").write_text("love\n\nwar\n")
-    flags = (f"--checkpoint={language.path}", f"--run={run}", *SMALL)
-    done = command("logprobs", *flags, f"--items={items}")
-    assert done.err == [f"logprobs: items={items}: line 2 is empty; allowed: a reply in each"]
-    assert done.code == 2
-    assert not run.exists()
-
-
 @pytest.mark.parametrize(
     ("name", "model", "flag", "message"),
     [
@@ -84,12 +75,6 @@ def test_an_empty_line_of_a_list_is_no_reply(command, language, run, tmp_path):
             {"slug": "base", "head": "lm", "template": None},
             "--config.form=chat",
             "form='chat': base has no chat template; allowed: 'pretrained'",
-        ),
-        (
-            "logprobs",
-            {"slug": "lm", "head": "lm"},
-            "--config.form=text",
-            "form='text'; allowed: 'pretrained', 'chat'",
         ),
     ],
 )

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -128,36 +127,29 @@ def test_a_model_converted_into_a_store_is_the_one_converted_onto_a_disk(
     timed = ("_CHECKPOINT_METADATA", "commit_success.txt")  # of orbax, with times
     for path in (path for path in local if not path.endswith(timed)):
         assert remote[path] == local[path], path
-    again = command("convert", f"--source={source}", f"--checkpoint={CHECKPOINT}")
-    assert again.err[-1:] == [
-        f"convert: checkpoint {CHECKPOINT}: exists; remove it or name another folder"
-    ]
 
 
 @pytest.mark.slow
 def test_a_report_of_a_run_in_a_store_is_written_into_the_store(
-    command, store, proxy, some_fail, tmp_path
+    command, store, some_fail, tmp_path
 ):
+    """In place of an older one, and though some requests fail."""
     local = runs.small_run(tmp_path / "run")
     store.upload(local, "out/run")
     report = f"s3://{BUCKET}/out/report"
+    with folder.staged(storage.path_of(report), {}) as older:
+        (older / "tables").mkdir()
+        (older / "tables/old.csv").write_text("of an older report")
+        (older / "index.html").write_text("an older report")
+    some_fail()
     done = command("analyze", f"--run={RUN}", f"--report={report}", *FAST)
     assert done.code == 0, done.err
     assert done.out == [f"report: {report}/index.html"]
-    read = [r.path for r in proxy.requests if r.method == "GET" and "part-" in r.path]
-    assert sorted(read) == sorted(set(read))  # each part once
     assert command("analyze", f"--run={local}", f"--report={tmp_path / 'report'}", *FAST).code == 0
     remote = store.objects("out/report")
     assert set(remote) == set(files(tmp_path / "report"))
     tables = {path: data for path, data in files(tmp_path / "report").items() if "tables" in path}
     assert {path: remote[path] for path in tables} == tables
-
-    store.write("out/report/tables/old.csv", b"of an older report")
-    some_fail()
-    assert command("analyze", f"--run={RUN}", f"--report={report}", *FAST).code == 0
-    written = store.objects("out/report")
-    assert set(written) == set(remote)
-    assert {path: written[path] for path in tables} == tables
 
 
 # What fails in a store
@@ -180,7 +172,6 @@ PASSING = {
 
 @pytest.mark.parametrize("fault", PASSING)
 def test_requests_that_fail_in_passing_are_sent_again(command, swept, store, proxy, fault):
-    """Of a sweep, and of a check that makes the manifest anew."""
     flags, expected = swept
     proxy.faults = PASSING[fault]
     done = command("sweep", *flags, f"--run={RUN}")
@@ -188,16 +179,6 @@ def test_requests_that_fail_in_passing_are_sent_again(command, swept, store, pro
     assert done.out == [f"{RUN}/scores: 1 models × 1 prompts, 288 new rewards"]
     assert len(proxy.requests) > 30  # of which each third failed
     same(store.objects("out/run"), expected)
-    store.delete("out/run/manifest.json")
-    rescore = ("--rescore=5", flags[0])
-    done = command("verify", f"--run={RUN}", "--rebuild", *rescore)
-    assert (done.code, done.out[-1].endswith("1 results re-scored: all is well")) == (0, True), done
-    rebuilt, before = store.objects("out/run"), json.loads(expected["manifest.json"])
-    assert rebuilt.keys() == expected.keys()
-    (result,) = json.loads(rebuilt.pop("manifest.json"))["results"].values()
-    (swept_result,) = before["results"].values()
-    assert (result["parts"], result["complete"]) == (swept_result["parts"], True)
-    assert rebuilt == {p: data for p, data in expected.items() if p != "manifest.json"}
 
 
 def after_parts(count, fault):
@@ -253,20 +234,6 @@ def test_a_fault_that_lasts_is_one_line_and_the_next_sweep_goes_on(
     same(store.objects("out/run"), expected)
 
 
-def test_parts_of_a_store_are_read_side_by_side_and_come_in_order(store, monkeypatch):
-    paths = [storage.path_of(f"s3://{BUCKET}/{number:03}") for number in range(100)]
-    for path in paths:
-        store.write(path.name, path.name.encode())
-    meeting, read = threading.Barrier(4), storage.read
-
-    def meet(path):
-        meeting.wait(timeout=60)  # four readers at a time, or none goes on
-        return read(path)
-
-    monkeypatch.setattr(storage, "read", meet)
-    assert list(storage.read_ahead(paths)) == [path.name.encode() for path in paths]
-
-
 REFUSED: dict[str, tuple[str, dict[str, str | None], str]] = {
     "no bucket": (
         "s3://no-such-bucket/run",
@@ -282,6 +249,11 @@ REFUSED: dict[str, tuple[str, dict[str, str | None], str]] = {
         RUN,
         {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
         f"{RUN}: the store failed (Could not connect to the endpoint URL: ",
+    ),
+    "no package": (
+        "gs://bucket/run",  # the tests do not install gcsfs
+        {},
+        "gs://bucket/run: gs:// needs the package gcsfs; install it with `pip install 'assay[gcs]'",
     ),
     "another store": (
         "ftp://host/run",
@@ -307,15 +279,6 @@ def test_a_store_that_cannot_be_used_is_one_line(
     assert not store.keys()
 
 
-def test_a_store_whose_package_is_not_installed_is_one_line(command, model, monkeypatch):
-    """Of gcsfs, which the tests do not install."""
-    done = command("sweep", f"--checkpoint={model}", "--run=gs://bucket/run", *SMALL)
-    assert done.err == [
-        "sweep: gs://bucket/run: gs:// needs the package gcsfs; install it with "
-        "`pip install 'assay[gcs]'`"
-    ]
-
-
 def test_an_interrupted_conversion_is_no_checkpoint_and_is_replaced(
     command, store, proxy, tmp_path
 ):
@@ -338,13 +301,6 @@ def test_an_interrupted_conversion_is_no_checkpoint_and_is_replaced(
     assert "no checkpoint (model.json is missing)" in refused.err[0]
     assert command(*convert).code == 0
     assert not [key for key in store.keys("models") if "stale" in key]
-
-    store.write("other/notes.txt", b"of somebody")
-    done = command("convert", f"--source={source}", f"--checkpoint=s3://{BUCKET}/other")
-    assert done.err == [
-        f"convert: checkpoint s3://{BUCKET}/other: holds 'notes.txt', which no checkpoint does; "
-        "name another folder"
-    ]
 
 
 def test_of_a_report_whose_upload_fails_the_older_page_is_seen(store, proxy, tmp_path):
@@ -371,8 +327,6 @@ def test_of_a_report_whose_upload_fails_the_older_page_is_seen(store, proxy, tmp
     with pytest.raises(AssayError, match="the store refuses"):
         write("fourth")
     assert page() == b"third"
-    with pytest.raises(folder.ReportError, match="holds a run of its own"):
-        folder.check_target(report, [report / "run"])
     store.write("other/notes.txt", b"of somebody")
     with pytest.raises(folder.ReportError, match="not a report of ours"):
         folder.check_target(storage.path_of(f"s3://{BUCKET}/other"), [])
@@ -380,17 +334,15 @@ def test_of_a_report_whose_upload_fails_the_older_page_is_seen(store, proxy, tmp
 
 @pytest.mark.slow
 def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
-    model, store, tmp_path
+    command, model, store, tmp_path
 ):
     flags = (
         f"--checkpoint={model}",
         "--config.prompts=greatest,worst",
-        "--config.part_size=4",
-        "--config.step_size=4",
+        "--config.part_size=12",
+        "--config.step_size=12",
     )
-    process = start(tmp_path, "sweep", *flags, f"--run={tmp_path / 'whole'}")
-    _, err = process.communicate()
-    assert process.returncode == 0, err
+    assert command("sweep", *flags, f"--run={tmp_path / 'whole'}").code == 0
 
     def parts():
         return [key for key in store.keys("out/run") if "part-" in key]
@@ -402,10 +354,8 @@ def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     finished = len(parts())
-    assert 0 < finished < 144
+    assert 0 < finished < 48
 
-    process = start(tmp_path, "sweep", *flags, f"--run={RUN}")
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    assert out == f"{RUN}/scores: 1 models × 2 prompts, {576 - 4 * finished} new rewards\n"
+    done = command("sweep", *flags, f"--run={RUN}")
+    assert done.out == [f"{RUN}/scores: 1 models × 2 prompts, {576 - 12 * finished} new rewards"]
     same(store.objects("out/run"), files(tmp_path / "whole"))

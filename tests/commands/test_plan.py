@@ -41,7 +41,7 @@ def test_the_example_of_the_documentation_is_what_the_command_prints(command):
     ]
 
 
-@pytest.mark.parametrize("slug", ["grm-gemma2-2b-rewardmodel-ft", "gemma-2-9b", "qrm-llama3.1-8b"])
+@pytest.mark.parametrize("slug", ["grm-gemma2-2b-rewardmodel-ft", "qrm-llama3.1-8b"])
 def test_a_listed_model_needs_no_network(plans, monkeypatch, slug):
     monkeypatch.setattr("launch.common.planned_models.fetch_config", None)
     for source in (slug, known_models.KNOWN[slug].hub_id):
@@ -70,17 +70,6 @@ def test_folder_config_and_checkpoint_of_a_model_agree(plans, checkpoint, tmp_pa
     assert len(weights) == len({one["sweep_s"] for one in found}) == 1
 
 
-def test_a_checkpoint_gives_the_positions_of_its_template_and_this_machine_its_memory(
-    plans, checkpoint
-):
-    found = plans(f"--source={checkpoint().path}", "--devices=cpu")
-    assert (found["sweep"]["own"], found["sweep"]["prefix"] % 16) == (3, 0)
-    assert found["search"]["suffix"] == 2
-    (one,) = found["plans"]
-    assert one["fits"] is True and one["sweep_s"] > 0
-    assert "free memory of this machine; assumed: " in one["assumed"]
-
-
 @pytest.mark.parametrize(
     ("slug", "own"),
     [("skywork-reward-llama-3.1-8b", 2), ("gemma-2-2b", 3), ("internlm2-7b-reward", 4)],
@@ -102,41 +91,6 @@ def test_a_language_model_is_planned_for_log_probabilities(command, plans):
     assert one["sweep_s"] == pytest.approx(2 * 64 * 2 * 2.02e9 / (0.5 * 989e12), rel=0.02)
 
 
-def test_the_mesh_that_is_named_is_that_of_sweep_and_search(plans):
-    (one,) = plans(f"--source={LLAMA}", "--devices=v6e-8", "--config.mesh.model=2")["plans"]
-    assert one["mesh"] == one["search_mesh"] == {"data": 4, "model": 2}
-
-
-def test_a_part_that_leaves_devices_idle_is_named(command):
-    done = command("plan", f"--source={LLAMA}", "--devices=v5e-16,v5e-64")
-    (idle,) = [line for line in done.out if "idle" in line]
-    assert idle.startswith("v5e-64: a step has 65,536 candidates and a part 16,384 rows, ")
-    flag = re.search(r"--config.part_size=65536", idle)[0]
-    done = command("plan", f"--source={LLAMA}", "--devices=v5e-64", flag)
-    assert not any("idle" in line for line in done.out)
-
-
-def test_times_in_bfloat16_on_a_cpu_are_not_predicted(command):
-    flags = ["--source=grm-gemma2-2b-rewardmodel-ft", "--devices=cpu-64GB"]
-    done = command("plan", *flags, "--config.dtype=bfloat16")
-    (row,) = [line for line in done.out if line.startswith("cpu-64GB ")]
-    assert "  not predicted  " in row
-    assert any("they depend on the CPU's instructions" in line for line in done.out)
-
-
-def test_a_model_of_float16_on_a_tpu_is_told_of_bfloat16(plans):
-    slug, said = "grm-llama3.2-3b-rewardmodel-ft", "--config.dtype=bfloat16 is faster, but rounds"
-    assert known_models.KNOWN[slug].dtype == "float16"
-    for devices, more, slow in [
-        ("v6e-8", [], True),
-        ("v6e-8", ["--config.dtype=bfloat16"], False),
-        ("H100", [], False),
-    ]:
-        (one,) = plans(f"--source={slug}", f"--devices={devices}", *more)["plans"]
-        assert one["dtype"] == ("bfloat16" if more else "float16")
-        assert (said in one["assumed"]) is slow
-
-
 GEMMA = "--source=gemma-2-2b"
 
 
@@ -145,19 +99,9 @@ GEMMA = "--source=gemma-2-2b"
     [
         ([], "--source is missing; allowed: a checkpoint, a folder in Hugging Face format"),
         ([GEMMA, "--devices=H300"], "devices='H300'; allowed: [<count>x]<kind> or <TPU>-<chips>"),
-        ([GEMMA, "--devices=H100", "--prompts=0"], "prompts=0; allowed: integers"),
         (
             [GEMMA, "--devices=H100", "--config.prefix=99999999999"],
             "prefix=99999999999; allowed: 0 to 8192, the model's longest",
-        ),
-        (["--source=nowhere", "--devices=H100"], "source='nowhere'; allowed: a checkpoint, a mod"),
-        (
-            [GEMMA, "--devices=8xH100", "--config.mesh.model=3"],
-            "mesh.model=3 of 8xH100; allowed: 1, 2, 4, 8",
-        ),
-        (
-            [GEMMA, "--devices=H100", "--config.dtype=fp8"],
-            "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'",
         ),
     ],
 )
@@ -171,7 +115,6 @@ def test_bad_input_is_one_line(command, flags, message):
     ("text", "message"),
     [
         (tiny.config(hidden_size=None), "config.json: hidden_size=None; allowed: an integer"),
-        (tiny.config(architectures=["BertModel"]), "config.json: unknown architecture 'BertModel'"),
         ("{", "config.json"),
     ],
 )
@@ -180,26 +123,6 @@ def test_a_config_that_is_not_understood_is_one_line(command, source, text, mess
     done = command("plan", f"--source={file}", "--devices=H100")
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
     assert message in done.err[0]
-
-
-def test_an_adapter_without_a_config_is_named_with_its_base(command, tmp_path):
-    adapter = {"base_model_name_or_path": "someone/base"}
-    (tmp_path / "adapter_config.json").write_text(json.dumps(adapter))
-    done = command("plan", f"--source={tmp_path}", "--devices=H100")
-    assert (done.code, done.out, len(done.err)) == (2, [], 1)
-    assert done.err[0].startswith(
-        f"plan: {tmp_path}: an adapter (adapter_config.json) and no config.json: its base "
-        "someone/base has that file; name the base as --source"
-    )
-
-
-@pytest.mark.parametrize("value", ["many", "2.5", "0", "true"])
-def test_a_bad_step_is_one_line_and_nothing_is_written(command, checkpoint, tmp_path, value):
-    flags = [f"--checkpoint={checkpoint().path}", f"--run={tmp_path / 'run'}"]
-    done = command("sweep", *flags, f"--config.step_size={value}")
-    assert (done.code, done.out, len(done.err)) == (2, [], 1)
-    assert "; allowed: 'auto', or integers >= 1" in done.err[0]
-    assert list(tmp_path.iterdir()) == []
 
 
 LARGE = {

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -97,58 +96,14 @@ def test_the_reading_that_made_the_rewards_alone_reproduces_them(released, model
     assert any("template = single" in cells for cells in outcomes)
 
 
-@pytest.fixture
-def bos_readings(checkpoint, monkeypatch):
-    """Compares one reply under two readings of BOS of a tiny model that is never loaded."""
+def test_published_rewards_ask_for_memory_before_a_model_is_loaded(checkpoint, monkeypatch):
     model = checkpoint()
     one = RewardSet(name="x", prompt="?", replies=("a",), rewards=(0.0,), tolerance=1.0)
-    values = values_of(model, TEXT, ("bos",), **CHOICES)
-    values = {**values, "bos": ["template", "none"]}
-    monkeypatch.setattr(published, "Weights", lambda reading, mesh: lambda group, step: None)
-    monkeypatch.setattr(published, "_rewards", lambda scorer, rows: np.zeros(1, np.float32))
-
-    def compared():
-        return published.compare_and_show(model, [one], values, build_mesh(), check_memory=True)
-
-    return compared
-
-
-def test_readings_that_cannot_be_used_are_counted_and_one_must_be_usable(bos_readings, monkeypatch):
-    assert "could not be used" not in bos_readings()[0]
-    original = published._rows
-
-    def refusing(*refused):
-        """Conversations that cannot be rendered under some BOS policies."""
-
-        def rows(model, one, reading):
-            if reading.bos in refused:
-                raise AssayError("the template raised an exception")
-            return original(model, one, reading)
-
-        monkeypatch.setattr(published, "_rows", rows)
-
-    refusing("none")
-    [line] = bos_readings()
-    assert line.endswith("; 1 reading could not be used (the template raised an exception)")
-    refusing("template", "none")
-    with pytest.raises(AssayError, match="none of 2 readings can be used: the template raised"):
-        bos_readings()
-
-
-def test_published_rewards_ask_for_memory_before_a_model_is_loaded(bos_readings, monkeypatch):
     tiny_place = admission.Place("cpu", 1, 1, free=1)
     monkeypatch.setattr(admission.Place, "of", lambda mesh: tiny_place)
+    values = values_of(model, TEXT, ("bos",), **CHOICES)
     with pytest.raises(AssayError, match=r"can be used: tiny: needs .* are free"):
-        bos_readings()
-
-
-def test_published_rewards_that_run_out_of_memory_are_one_line(bos_readings, monkeypatch):
-    def rewards(scorer, rows):
-        raise MemoryError
-
-    monkeypatch.setattr(published, "_rewards", rewards)
-    with pytest.raises(AssayError, match=r"tiny: the host is out of memory .*lower published_rows"):
-        bos_readings()
+        published.compare_and_show(model, [one], values, build_mesh(), check_memory=True)
 
 
 FLAGS = ["--config.dimensions=bos,date", "--config.dates=26 Jul 2024", "--config.mode=text"]
@@ -175,47 +130,13 @@ def test_the_command_ends_with_the_verdict(command, released, file, layout, rows
     )
 
 
-def test_rewards_of_nothing_are_reproduced_by_nothing():
-    one = RewardSet(name="x", prompt="?", replies=("a",), rewards=(float(1),), tolerance=1.0)
-    cells = {("on",): np.array([np.nan]), ("off",): np.array([2.5])}
-    assert published.verdict(one, cells, ["softcap"]) == (
-        "x: reproduced by none of 2 readings; nearest (off by 1.5): softcap off"
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"token_id": [3, 4, 5, 6]}, "are others than those of 'tiny-gemma', first token_id 3"),
-        ({"token_id": [3, 4, 5, 9000]}, "token_id 9000; allowed: ids of the tokenizer of 'tiny-"),
-    ],
-)
-def test_a_file_with_other_tokens_is_one_line(command, released, tmp_path, change, message):
-    frame = pl.read_csv(released / "tokens.csv")
-    path = tmp_path / "tokens.csv"
-    frame.with_columns(**{name: pl.Series(values) for name, values in change.items()}).write_csv(
-        path
-    )
+def test_a_file_with_other_tokens_is_one_line(command, released, tmp_path):
+    path, ids = tmp_path / "tokens.csv", pl.Series("token_id", [3, 4, 5, 6])
+    pl.read_csv(released / "tokens.csv").with_columns(ids).write_csv(path)
     checkpoint = f"--checkpoint={released / 'checkpoint'}"
     done = command("conventions", checkpoint, f"--published={path}", "--layout=tokens")
     assert done.code == 2 and len(done.err) == 1
-    assert message in done.err[0]
-
-
-def test_a_file_without_the_model_is_one_line(command, released, tmp_path):
-    frame = pl.read_csv(released / "elo.csv").rename({MODEL: "someone/other"})
-    frame.write_csv(tmp_path / "elo.csv")
-    done = command(
-        "conventions",
-        f"--checkpoint={released / 'checkpoint'}",
-        f"--published={tmp_path / 'elo.csv'}",
-        "--layout=elo",
-        "--published_prompt=elo_greatest",
-    )
-    assert done.code == 2
-    assert done.err == [
-        f"conventions: published={tmp_path / 'elo.csv'}: no rewards of 'tiny-gemma'; it has other"
-    ]
+    assert "are others than those of 'tiny-gemma', first token_id 3" in done.err[0]
 
 
 def test_goldens_are_of_known_models_and_name_their_source():

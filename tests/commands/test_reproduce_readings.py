@@ -1,11 +1,11 @@
 """`assay reproduce --readings`: which of the paper's conventions explains a difference."""
 
-import errno
 import json
 import re
 import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -14,11 +14,11 @@ from analysis.published.explanations import explanations
 from analysis.published.records import Readings
 from configs import known_models, reproduce
 from engine.planning import admission
-from engine.runs import storage
 from engine.runs.convention_index import read_index
 from launch.common import convention_runs, converting
 from launch.common.convention_runs import ConventionRuns
 from launch.reproduction import studies
+from tests.support import runs
 from tests.support.killed import Killed, killed_after
 from tests.support.reproduction import GEMMA, SKYWORK, parts, write_items, write_models
 
@@ -196,60 +196,23 @@ def test_only_models_and_prompts_whose_values_differ_are_tried(
     assert not any("reading 1/" in line for line in again.err)
 
 
-def test_keep_none_waits_for_the_readings(command, files, root):
-    one = [f"--models={GEMMA}", "--keep=none"]
-    given = [f for f in flags(root, files) if not f.startswith("--models")] + one
-    found = command("reproduce", *given, "--only=sweep")
-    assert "R-Gem-2B: checkpoint kept, readings not complete" in found.err
-    found = command("reproduce", *given, "--only=readings", "--config.dimensions=mode")
-    assert any("removed (--keep=none)" in line for line in found.err)
-    assert not (root / "checkpoints" / GEMMA).exists()
+def short_memory(subject, place, dtype, *given):
+    return "bfloat16 is too large" if dtype == "bfloat16" else ""
 
 
-def full_disk(monkeypatch):
-    """Only the parts of one reading do not fit."""
-    write = storage._write_synced
-
-    def full(path, data, mode):
-        if "/dtype-bfloat16/scores/" in str(path):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(path, data, mode)
-
-    monkeypatch.setattr(storage, "_write_synced", full)
-
-
-def short_memory(monkeypatch):
-    def refusal(subject, place, dtype, *given):
-        return "bfloat16 is too large" if dtype == "bfloat16" else ""
-
-    monkeypatch.setattr(admission, "refusal", refusal)
-
-
-@pytest.mark.parametrize(
-    ("fail", "said"), [(full_disk, "No space left"), (short_memory, "memory was short for dtype-")]
-)
-def test_what_the_machine_lacked_is_tried_again(command, files, root, monkeypatch, fail, said):
+def test_what_the_machine_lacked_is_tried_again(command, files, root, monkeypatch):
     """The model's files stay until then; no reading is named as one that cannot be computed."""
     given = flags(root, files, "--only=readings", "--readings=all", "--keep=none")
     given += [f"--models={GEMMA}", "--config.dimensions=dtype", "--config.prompts=greatest"]
     given = [flag for flag in given if not flag.endswith(SKYWORK)]
     with monkeypatch.context() as patch:
-        fail(patch)
+        patch.setattr(admission, "refusal", short_memory)
         found = command("reproduce", *given, "--config.dtypes=bfloat16")
-    assert found.code == 1 and any(said in line for line in found.err)
+    assert found.code == 1 and any("memory was short for dtype-" in line for line in found.err)
     assert not any(entry.failure for entry in read_index(root / "runs/paper")[GEMMA].values())
     assert (root / "checkpoints" / GEMMA).exists()
     again = command("reproduce", *given, "--config.dtypes=bfloat16")
     assert any("removed (--keep=none)" in line for line in again.err)
-
-
-def test_a_damaged_note_is_one_line(command, files, root):
-    note = root / f"readings/{GEMMA}.json"
-    note.parent.mkdir()
-    note.write_text("[1]")
-    found = command("reproduce", *flags(root, files, "--only=readings"))
-    assert found.code == 2 and len(found.err) == 1
-    assert f"{GEMMA}.json: not a note of readings (" in found.err[0]
 
 
 def test_the_page_names_the_reading(command, files, tried, readings, tmp_path, monkeypatch):
@@ -272,14 +235,16 @@ def test_readings_in_another_dtype_than_that_of_the_run_are_refused(command, fil
     assert "was begun with dtype='float32', not 'bfloat16'" in found.err[0]
 
 
-def test_readings_without_the_papers_rewards_are_one_line(command, files, tmp_path):
-    found = command("reproduce", *flags(tmp_path / "root", files, "--only=readings"))
-    assert found.code == 1
-    said = "the stage readings needs the results of sweep and items, which are not complete"
-    assert sum(said in line for line in found.err) == 4  # while it runs, and in the table
-
-
-def test_a_plan_counts_readings_at_the_most(command, files, swept):
-    planned = command("reproduce", *flags(swept, files, "--plan", "--devices=cpu-8GB"))
-    assert any("readings up to about " in line for line in planned.out)
-    assert any("--readings=none leaves them out" in line for line in planned.out)
+def test_rewards_are_rounded_in_the_papers_conventions_alone(tmp_path):
+    rounded, kept = GEMMA, "qrm-gemma-2-27b"
+    rewards = [1.0001, -2.0003, 1.5, -1.503]
+    for reading in ("paper", "ours"):
+        scores = {(slug, "greatest"): rewards for slug in (rounded, kept)}
+        vocabulary = {"v": ["love", "hate", "good", "bad"]}
+        models = {rounded: "v", kept: "v"}
+        runs.write_run(tmp_path / "runs" / reading, vocabulary, models, scores)
+    paper, ours = (studies.run_of(call_on(tmp_path), name) for name in ("paper", "ours"))
+    exact = np.float32(rewards).tolist()
+    assert paper.rewards(rounded, "greatest")[1].tolist() == [1.0, -2.0, 1.5, -1.5]
+    assert paper.rewards(kept, "greatest")[1].tolist() == exact
+    assert ours.rewards(rounded, "greatest")[1].tolist() == exact

@@ -123,23 +123,3 @@ def test_compared_with_its_own_values_everything_is_the_same(ten, command, monke
     assert said["same"] > 400
     assert (said["differs"], said["within noise"]) == (0, 0)
     assert said["not run"] == 0
-
-
-def test_a_changed_value_and_a_changed_token_are_found(ten, command, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "draw", lambda *given: {})
-    root, flags = ten
-    own = data.read(root / "own")
-    first = own.numbers["exhibit"] == "figure_2a"
-    at = first.arg_true()[0]
-    values = own.numbers["value"].to_list()
-    values[at] = str(float(values[at]) + 1e-6)
-    tokens = own.tokens["token"].to_list()
-    there = (own.tokens["exhibit"] == "table_a6").arg_true()[0]
-    tokens[there] = "no such token"
-    data.Published(
-        models=own.models,
-        numbers=own.numbers.with_columns(value=pl.Series(values)),
-        tokens=own.tokens.with_columns(token=pl.Series(tokens)),
-    ).write(tmp_path)
-    found = command("reproduce", *flags, "--only=page", f"--published={tmp_path}")
-    assert counts(found.out[-1])["differs"] == 2

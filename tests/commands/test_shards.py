@@ -5,15 +5,12 @@ import re
 import shutil
 
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import analysis
-from engine.errors import AssayError
-from engine.mesh import build_mesh
-from engine.sweep.outcomes import memory_errors
+from launch import sweep
 from launch.common import sharding
 from tests.support.sweeps import Run
 
@@ -23,7 +20,7 @@ SMALL = ("--config.step_size=64", "--config.part_size=100")
 PROMPTS = "--config.prompts=greatest,best,worst"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def models(checkpoint):
     """Two models on one decoder, and two others."""
     return [
@@ -72,20 +69,6 @@ def test_a_model_that_fails_does_not_stop_the_others(command, checkpoint, models
     assert {path.split("/")[1] for path in run.parts()} == {"model=wide"}
 
 
-def test_a_mesh_that_does_not_fit_one_model_does_not_stop_the_others(command, checkpoint, tmp_path):
-    odd = checkpoint("odd", seed=4, intermediate_size=33)
-    models = [odd, checkpoint()]
-    flags = (f"--run={tmp_path}/run", *SMALL, "--config.prompts=greatest", "--config.mesh.model=2")
-    done = command("sweep", flag(models), *flags)
-    assert done.code == 1
-    assert rows(done)["odd"][2] == (
-        "failed: mesh.model=2; allowed: divisors of the decoder's ffn_width=33"
-    )
-    done = command("sweep", flag(models[:1]), f"--run={tmp_path}/none", *flags[1:])
-    assert (done.code, len(done.err)) == (2, 1)
-    assert not (tmp_path / "none").exists()
-
-
 def test_no_memory_on_a_device_is_one_line(command, models, tmp_path, monkeypatch):
     def too_much(*arguments, **options):
         return jnp.zeros((1 << 20, 1 << 20, 1 << 10))  # the device refuses this
@@ -100,34 +83,25 @@ def test_no_memory_on_a_device_is_one_line(command, models, tmp_path, monkeypatc
     )
 
 
-def test_no_memory_on_the_host_is_one_line_too():
-    with (
-        pytest.raises(AssayError, match=r"tiny: the host is out of memory \(mesh data=4 × model=1"),
-        memory_errors(["tiny"], build_mesh(), "step_size", 64),
-    ):
-        np.empty(1 << 58)
-
-
 # Shards
 
 
-def swept(command, models, run, count):
-    """Sweeps all shards, in reverse; what each printed last."""
-    said = []
-    for index in range(count, 0, -1):
-        done = command(
-            "sweep", flag(models), f"--run={run}", *SMALL, PROMPTS, f"--shard={index}/{count}"
-        )
-        assert done.code == 0, done.err
-        said += done.out[-1:]
-    return said
+@pytest.fixture(scope="module")
+def whole(models, tmp_path_factory):
+    """The run without shards."""
+    run = Run(tmp_path_factory.mktemp("whole") / "run")
+    assert sweep.main([flag(models), f"--run={run.folder}", *SMALL, PROMPTS]) == 0
+    return run
 
 
 @pytest.mark.parametrize("count", [2, 5])
-def test_shards_together_are_the_unsharded_run(command, models, tmp_path, count):
-    whole, run = Run(tmp_path / "whole"), tmp_path / "run"
-    assert command("sweep", flag(models), f"--run={whole.folder}", *SMALL, PROMPTS).code == 0
-    said = swept(command, models, run, count)
+def test_shards_together_are_the_unsharded_run(command, models, whole, tmp_path, count):
+    run, said = tmp_path / "run", []
+    for index in range(count, 0, -1):
+        flags = (flag(models), f"--run={run}", *SMALL, PROMPTS, f"--shard={index}/{count}")
+        done = command("sweep", *flags)
+        assert done.code == 0, done.err
+        said += done.out[-1:]
     assert said[0].startswith(f"{run}/shard-{count}-of-{count}/scores: ")
     shards = [Run(run / f"shard-{k}-of-{count}") for k in range(1, count + 1)]
     hashes = [shard.hashes() for shard in shards]
@@ -161,26 +135,27 @@ def test_verify_checks_every_shard(command, models, tmp_path):
 
 def test_a_report_names_a_missing_shard(command, models, tmp_path):
     run = tmp_path / "run"
-    swept(command, models, run, 2)
-    shutil.rmtree(run / "shard-1-of-2")
+    assert command("sweep", flag(models[2:]), f"--run={run}", *SMALL, "--shard=2/2").code == 0
     done = command("analyze", f"--run={run}", f"--report={tmp_path}/report")
     assert done.err == [f"analyze: {run}: shard 1 of 2 is missing; compute it first"]
     assert not (tmp_path / "report").exists()
 
 
-@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3"])
-def test_a_shard_that_does_not_exist_is_one_line(command, models, tmp_path, text):
-    done = command("sweep", flag(models), f"--run={tmp_path}/run", f"--shard={text}")
-    assert done.code == 2
-    assert done.err == [f"sweep: shard={text!r}; allowed: k/n with 1 <= k <= n, as 2/8"]
-
-
-def test_more_shards_than_work_are_refused(command, models, tmp_path):
-    done = command("sweep", flag(models), f"--run={tmp_path}/run", PROMPTS, "--shard=1/10")
-    assert done.err == [
-        "sweep: shard='1/10'; allowed: at most 9 shards (3 groups of models that share a decoder "
-        "× 3 prompts)"
-    ]
+@pytest.mark.parametrize(
+    ("shard", "allowed"),
+    [
+        ("0/2", "k/n with 1 <= k <= n, as 2/8"),
+        ("1/2/3", "k/n with 1 <= k <= n, as 2/8"),
+        (
+            "1/10",
+            "at most 9 shards (3 groups of models that share a decoder × 3 prompts)",
+        ),
+    ],
+)
+def test_a_shard_that_does_not_exist_is_one_line(command, models, tmp_path, shard, allowed):
+    flags = (flag(models), f"--run={tmp_path}/run", PROMPTS, f"--shard={shard}")
+    done = command("sweep", *flags)
+    assert (done.code, done.err) == (2, [f"sweep: shard={shard!r}; allowed: {allowed}"])
 
 
 def test_a_folder_keeps_its_number_of_shards(command, models, tmp_path):

@@ -43,7 +43,7 @@ def results(root):
     return json.loads((root / "run" / "manifest.json").read_text("utf-8"))["results"]
 
 
-def test_the_words_are_scored_and_have_log_probabilities(first):
+def test_the_words_are_scored_have_log_probabilities_and_are_in_the_report(first):
     found = {path: entry["parts"] for path, entry in results(first).items()}
     assert set(found) == {
         *(f"items/words/model={SLUG}/prompt={prompt}" for prompt in PROMPTS),
@@ -53,9 +53,6 @@ def test_the_words_are_scored_and_have_log_probabilities(first):
         ),
     }
     assert {part["rows"] for parts in found.values() for part in parts.values()} == {3}
-
-
-def test_the_report_shows_the_words_and_the_language_model(first):
     page = (first / "report" / "index.html").read_text("utf-8")
     for section in ("items", "item_logprobs"):
         assert f'<article id="{section}"' in page

@@ -85,12 +85,6 @@ def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(folder, mo
     assert np.abs(ours).max() <= np.abs(theirs).max()
 
 
-def test_a_word_scores_the_same_as_text_and_by_id(model):
-    by_text = model.score(PROMPT, ["love", "War"])
-    by_ids = model.score(PROMPT, ["love", "War"], mode="ids")
-    np.testing.assert_allclose(by_text, by_ids, rtol=1e-5)
-
-
 def test_a_folder_that_is_whole_is_not_built_again(folder):
     before = (folder / "model.safetensors").stat().st_mtime_ns
     build.build(folder.parent, [EMBEDDED[SLUG]])
