@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from jax._src import distributed
 
 from engine import processes
 from tests.support.processes import LOST_LINE, ROOT, free_port
@@ -66,10 +65,6 @@ def test_one_process_decides_everything_itself():
     processes.finish()
 
 
-def test_what_is_used_of_jax_without_a_public_name_is_there():
-    assert {"client", "num_processes", "process_id"} <= set(dir(distributed.global_state))
-
-
 TOLD = """
 import socket
 value = processes.from_first("value", lambda: print("computes", index) or {"index": index})
@@ -120,17 +115,9 @@ FAULTS = {
         "processes.agree('shapes', 1)\nprocesses.agree('colours', {'red': index > 0})",
         (2, "process 1 of 2 (HOST): its colours differ from those of process 0 (HOST)"),
     ),
-    "another comparison": (
-        "processes.agree('that' if index else 'this', 1)",
-        (2, "process 1 of 2 (HOST): compares 'that', but process 0 compares 'this'"),
-    ),
     "a value where another compares": (
         "processes.from_first('that', lambda: 1) if index else processes.agree('this', 1)",
         (2, "process 1 of 2 (HOST): compares 'that', but process 0 compares 'this'"),
-    ),
-    "reasons that are not alike": (
-        "processes.first_failure('trial', 'full' if index else '', alike=True)",
-        (2, "process 1 of 2 (HOST): full"),
     ),
 }
 
@@ -162,22 +149,6 @@ time.sleep(100)
 
 
 @pytest.mark.slow
-def test_an_abort_does_not_overtake_the_line(start):
-    """Libraries may abort process 0 when another one is gone, and it still undoes something."""
-    body = """
-def abort_soon():
-    import threading
-    threading.Timer(0.1, os.abort).start()
-    time.sleep(1)
-if index == 0: processes.at_exit(abort_soon)
-processes.agree("beginnings", 1)
-if index: raise ValueError("ill")
-time.sleep(100)
-"""
-    assert ends(start(body)) == [(2, "", f"test: process 1 of 2 ({HOST}): ill\n")] * 2
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("index", "number"), [(0, 9), (1, 9), (1, 19)])
 def test_a_process_that_is_killed_or_hangs_ends_the_other_with_a_trace(start, index, number):
     body = f"""
@@ -195,27 +166,3 @@ time.sleep(100)
 def test_a_process_that_does_not_start_ends_the_others(start, indices):
     for code, out, err in ends(start("pass", 3, indices=indices, timeout=6)):
         assert (code, out, err.splitlines()[-1]) == (3, "", f"test: {LOST_LINE}"), err
-
-
-@pytest.mark.slow
-def test_a_process_that_was_started_as_one_of_another_number_is_refused(start):
-    reason = f"its numbers of processes differ from those of process 0 ({HOST})"
-    line = f"test: process 1 of 2 ({HOST}): {reason}\n"
-    assert ends(start("pass", counts={1: 5})) == [(2, "", line)] * 2
-
-
-def test_the_line_of_a_failure_stands_alone_while_bars_are_drawn():
-    lines = """
-import threading, time
-from engine import processes
-from engine.progress import progress
-threading.Timer(0.05, processes.end, ("test: it failed", 2)).start()
-while True:
-    with progress(10) as bar:
-        bar.update(1)
-"""
-    for _ in range(5):
-        command = [sys.executable, "-c", lines]
-        ended = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=60)
-        assert ended.returncode == 2
-        assert ended.stderr.replace("\r", "\n").splitlines()[-1] == "test: it failed"

@@ -54,17 +54,3 @@ def test_a_form_is_one_softmax_over_the_prefix_and_the_own_positions(positions, 
     given = drawn(positions)
     mixed = computed(attention.form(for_cpu), *given)
     np.testing.assert_allclose(mixed, plain(*given), rtol=2e-5, atol=2e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("positions", [2, 6])
-def test_the_gradients_of_the_forms_agree(positions):
-    queries, *rest = drawn(positions)
-
-    def gradient(for_cpu):
-        form = attention.form(for_cpu)
-        return jax.grad(lambda q: jnp.square(computed(form, q, *rest)).sum())(
-            jnp.asarray(queries, jnp.float32)
-        )
-
-    np.testing.assert_allclose(gradient(True), gradient(False), rtol=2e-4, atol=2e-5)

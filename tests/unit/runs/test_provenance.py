@@ -63,11 +63,6 @@ def test_a_difference_is_named(change, why):
     assert provenance.difference(about, ABOUT | change).startswith(why)
 
 
-def test_a_model_converted_from_elsewhere_is_the_same_model():
-    elsewhere = {"models": {"m": {"checkpoint_hash": "aa", "source": "elsewhere"}}}
-    assert provenance.difference(provenance.read(DATA), ABOUT | elsewhere) == ""
-
-
 def test_a_file_that_says_nothing_is_told_from_one_that_is_damaged(tmp_path):
     FRAME.drop("item").write_parquet(tmp_path / "old.parquet")
     data = (tmp_path / "old.parquet").read_bytes()

@@ -14,18 +14,16 @@ import engine
 from configs import search as search_config
 from engine import api
 from engine.errors import AssayError
-from engine.planning import admission, flops
 from engine.runs import schema
 from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
-from engine.search import gcg, jobs, loop, universal
+from engine.search import gcg, loop, universal
 from engine.search.run_folder import score_elsewhere, search_sequences
-from engine.search.universal import Reader
 from engine.sweep import rescore
 from launch.common import searching
 from tests.support import folders, slow, tiny
 from tests.support.killed import Killed, killed_after
-from tests.support.searches import job_of, make_mesh, problem, scorer, settings
+from tests.support.searches import make_mesh, problem, scorer, settings
 
 PROMPTS = {"who": "Who?", "what": "What is the greatest thing?"}
 ALLOW = tuple("abcdefghijklmnop")
@@ -139,19 +137,6 @@ def test_the_gradient_is_that_of_the_objective(rule, weights):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("merge", [0, 4])
-def test_a_gradient_climbs(models, tmp_path, merge):
-    kind = {"method": "gcg", "merge": merge, "steps": 6, "round_trip": True}
-    found = search(tmp_path / "run", models, direction="both", **kind)
-    high, low = found[0].universal["objective"], found[-1].universal["objective"]
-    assert high > low
-    rows = [pl.read_parquet(f)["token_ids"].to_list() for f in (tmp_path / "run").rglob("*max/*")]
-    climb = np.concatenate([judged(model, found[0], rows[0]) for model in models]).mean(0)
-    assert (np.diff(climb) >= -1e-5).all()
-    assert climb[-1] == pytest.approx(high, abs=1e-4)
-
-
-@pytest.mark.slow
 def test_with_a_gradient_a_reader_counts_too(checkpoint, stranger, tmp_path):
     kind = {"method": "gcg", "merge": 3, "rule": "minimum", "steps": 4}
     found = search(tmp_path / "run", [checkpoint(), stranger], **kind)
@@ -260,7 +245,6 @@ def test_more_devices_change_nothing(models, tmp_path, method):
     [
         ({"judges": "{same}"}, "model 'tiny' was given twice; slugs must differ"),
         ({"judges": "{other}", "joint": True}, "judges='.*' with joint=True, .*: joint=False$"),
-        ({"joint": True, "universal": "mean"}, "joint=True with universal='mean'; allowed: one of"),
     ],
 )
 def test_what_excludes_each_other_is_refused_before_the_search(
@@ -276,34 +260,11 @@ def test_what_excludes_each_other_is_refused_before_the_search(
     assert not (tmp_path / "run").exists()
 
 
-def test_models_that_fit_alone_but_not_beside_others_are_refused(models, tmp_path, monkeypatch):
-    few, enough, alone = 0, 1 << 32, job_of(models[0], method="mutate")
-    while enough - few > 1:
-        free = (few + enough) // 2
-        monkeypatch.setattr(admission, "free_memory", lambda free=free: free)
-        try:
-            jobs.check_memory(alone, make_mesh())
-            enough = free
-        except AssayError:
-            few = free
-    monkeypatch.setattr(admission, "free_memory", lambda: enough + 1024)
-    jobs.check_memory(alone, make_mesh())
-    with pytest.raises(AssayError, match=r"^beside the other models of the universal search: tiny"):
-        search(tmp_path / "run", models, {"who": "Who?"})
-    assert not (tmp_path / "run").exists()
-
-
-def test_every_program_is_compiled_on_all_processes_before_one_runs_it(monkeypatch):
-    monkeypatch.setattr(gcg, "run_together", lambda program: (program, "waits"))
-    assert gcg.compiled.__wrapped__(make_mesh(), gcg.join)[1] == "waits"
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"rule": "most"}, "universal='most'; allowed: 'mean', 'minimum'"),
         ({"method": "beam"}, "method='beam'; allowed in a universal search: 'gcg', 'mutate'"),
-        ({"certify": 9}, "certify=9; allowed in a universal search: 0"),
         ({"models": 1}, "universal='mean' with one model and one prompt; allowed: several"),
     ],
 )
@@ -368,23 +329,6 @@ def test_a_reply_that_a_reader_cuts_finer_is_too_long_before_anything_is_loaded(
     assert not (tmp_path / "run").exists()
 
 
-def test_memory_and_operations_of_a_reader_are_those_of_its_tokens(checkpoint, fine):
-    model, reader, prompts = checkpoint(), fine(), {"who": "Who?"}
-    whole = problem(model, length=4, allow=("<script>", "a", "b", "c"), topk=4, method="mutate")
-    reading = Reader.build(reader, "", prompts, whole)
-    assert (reading.most, reading.usual) == (36, 11)  # 4 * (8 + 1), 4 * (8 + 1 + 1 + 1) / 4
-    # The longest reply has 4 * 9 tokens, which take 48 positions with what closes them.
-    assert jobs._work(reading, whole).own == 48
-    both = universal.SearchProblem(
-        rule="mean", models=[model, reader], prompts=prompts, whole=whole, each=[whole, reading]
-    )
-    judge = universal.judges_of(both, [scorer(model), scorer(reader)])[-1]
-    assert isinstance(judge, universal.TextJudge)
-    split = reader.template.split("Who?")
-    positions = 11 + len(split.suffix)
-    assert judge.flops == flops.response(reader.card.decoder, positions, len(split.prefix))
-
-
 def test_a_reader_that_cannot_be_standardised_is_named(checkpoint, tmp_path, tmp_path_factory):
     folder = tmp_path_factory.mktemp("broken")
     source = tiny.write_model(folder / "hf", nan_head=True)
@@ -392,15 +336,3 @@ def test_a_reader_that_cannot_be_standardised_is_named(checkpoint, tmp_path, tmp
     broken = folders.convert(source, folder / "checkpoint", "broken")
     with pytest.raises(AssayError, match=r"^model 'broken', prompt 'What .*\?': the rewards of"):
         search(tmp_path / "run", [checkpoint(), broken])
-
-
-@pytest.mark.parametrize(
-    ("known", "other", "said"),
-    [
-        ({0: "a", 1: "b"}, {0: "a", 1: "\x1b\n", 2: "d"}, r"token 1 is '\x1b\n', not 'b'"),
-        ({0: "a", 7: "b"}, {0: "a", 5: "c", 7: "b"}, ""),
-        (dict.fromkeys(range(514), "a"), {0: "a"}, "it has 1 tokens, not 514"),
-    ],
-)
-def test_the_first_token_that_differs_is_quoted(known, other, said):
-    assert universal.difference(known, other) == said

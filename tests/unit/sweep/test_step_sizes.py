@@ -1,18 +1,14 @@
 """`step_size=auto`, and models that are too large for this machine."""
 
-import dataclasses
 import re
 
 import pytest
 
 from engine.errors import AssayError
 from engine.planning import admission, memory
-from engine.planning.admission import Place, subject_of
-from engine.planning.free import Disk
+from engine.planning.admission import subject_of
 from engine.planning.memory import LEAST_STEP
 from engine.planning.work import SweepWork
-from engine.search.run_folder import score_elsewhere, search_sequences
-from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
 from tests.support.sweeps import ONE, PROMPTS
 
@@ -71,30 +67,6 @@ def test_models_of_one_pass_with_different_steps_are_refused_before_anything_is_
     assert steps(run) == before
 
 
-def test_complete_results_with_different_steps_do_not_keep_others_from_being_computed(
-    checkpoint, tiny, run
-):
-    other = checkpoint("other", head_seed=1)
-    run.sweep([tiny], ONE)
-    run.sweep([other], ONE, step_size=32)
-    run.edit_manifest(lambda c: [r.update(self_check=None) for r in c["results"].values()])
-    run.sweep([tiny, other], ONE, **AUTO)
-    assert all(result["self_check"] for result in run.manifest()["results"].values())
-
-
-def test_a_part_that_is_shorter_than_a_step_is_advised_against(tiny, run, capsys):
-    replies = ["love"] * 1100
-    run.score([tiny], ONE, "fits", replies, part_size=2048, **AUTO)
-    assert "note:" not in capsys.readouterr().err
-    assert run.score([tiny], ONE, "short", replies, part_size=1024, mesh=make_mesh(4), **AUTO)
-    assert (
-        "note: the devices take 4,096 candidates a step, but a part has 1,024 rows, so 75% of a "
-        "step is padding; for a new run, --config.part_size=4096 fills it"
-    ) in capsys.readouterr().err
-    run.score([tiny], ONE, "short", replies, part_size=1024, mesh=make_mesh(4), **AUTO)
-    assert "note:" not in capsys.readouterr().err  # complete: nothing is computed
-
-
 def test_short_memory_makes_the_step_smaller_and_leaves_rewards_alike(tiny, run, other_run, free):
     other_run.sweep([tiny], ONE, **AUTO)
     free(needed(tiny, 256))
@@ -103,14 +75,6 @@ def test_short_memory_makes_the_step_smaller_and_leaves_rewards_alike(tiny, run,
     assert run.rewards("tiny", "greatest") == pytest.approx(
         other_run.rewards("tiny", "greatest"), rel=1e-5
     )
-
-
-def test_devices_along_data_do_not_change_the_step(tiny, free):
-    chosen = []
-    for data in (1, 4):
-        place = dataclasses.replace(Place.of(make_mesh(data)), free=needed(tiny, 256))
-        chosen.append(admission.step_for(subject_of([tiny]), place, "float32", 22, 3))
-    assert chosen[0] == chosen[1]
 
 
 def test_a_model_that_is_too_large_is_refused_before_anything_is_written(tiny, run, free):
@@ -132,56 +96,3 @@ def test_a_step_that_is_too_large_is_refused_with_one_that_fits(tiny, run, free)
     with pytest.raises(AssayError, match=re.escape("step_size=512 would fit; --config.check")):
         run.sweep([tiny], ONE, mesh=ALONE, step_size=4096)
     assert run.sweep([tiny], ONE, mesh=ALONE, step_size=512)
-
-
-def test_a_self_check_that_is_too_large_is_refused_unless_the_list_is_short(tiny, run, free):
-    free(needed(tiny, 512))
-    many = dict(mesh=ALONE, step_size=16, self_check=100_000)
-    with pytest.raises(AssayError, match=re.escape("self_check=1 would fit; --config.check")):
-        run.sweep([tiny], ONE, **many)
-    assert not run.folder.exists()
-    assert run.score([tiny], ONE, "short", ["love", "hate"], **many) == 2
-
-
-@pytest.mark.slow
-def test_a_model_that_is_too_large_does_not_keep_others_from_being_computed(
-    checkpoint, tiny, run, free
-):
-    large = checkpoint("large", hidden_size=256, intermediate_size=8192, seed=1)
-    free((needed(tiny, 16) + needed(large, 16)) // 2)
-    with pytest.raises(AssayError, match="1 of 2 models failed: large; the others are complete"):
-        run.sweep([large, tiny], ONE, mesh=ALONE, **AUTO)
-    complete = {path: result["complete"] for path, result in run.manifest()["results"].items()}
-    assert complete == {
-        "scores/model=large/prompt=greatest": False,
-        "scores/model=tiny/prompt=greatest": True,
-    }
-
-
-def test_a_search_for_the_mean_of_several_prompts_is_checked_for_all_of_them(tiny, run, free):
-    settings = SearchSettings.of(merge=0, topk=16, direction="max", dtype="float32")
-
-    def refuse(prompts, joint=True, **changes):
-        own = dataclasses.replace(settings, **changes)
-        with pytest.raises(AssayError, match=r"^tiny: needs (\d+) MiB") as refused:
-            search_sequences([tiny], prompts, str(run.folder), own, ALONE, joint=joint)
-        return int(str(refused.value).split()[2])
-
-    free(0)
-    many = {f"{n}": f"{n}?" for n in range(400)}
-    assert refuse(many) > refuse(ONE)
-    assert refuse(ONE, restarts=1000) > refuse(ONE, restarts=1000, method="mutate")
-    assert refuse(ONE, method="beam", candidates=8192) > refuse(ONE, method="beam")
-    with pytest.raises(AssayError, match=r"^tiny: needs "):  # as a judge, which may be larger
-        score_elsewhere([tiny], ONE, str(run.folder), ["love"], settings, ALONE)
-    assert not run.folder.exists()
-
-
-def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, monkeypatch):
-    subject = subject_of([tiny])
-    size = memory.checkpoint_bytes(subject)
-    disk = Disk(1, size * 3 // 2)
-    monkeypatch.setattr(admission, "free_disk", lambda folder: disk)
-    with pytest.raises(AssayError, match="the download needs "):
-        admission.check_conversion(subject, tmp_path, download=True)
-    admission.check_conversion(subject, tmp_path, download=True, cached=size)

@@ -17,14 +17,11 @@ LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% end
 LONG_RANGE = "{% for i in range(10**9) %}{% endfor %}"
 HOSTILE = {
     "a range too long": (LONG_RANGE, "OverflowError: Range too big"),
-    "a long string": ("{{ 'x' * 10**10 }}", "it needs more than 1 GiB of memory"),
     "a power": ("{{ 2 ** (2 ** 40) }}", "stopped after 2 seconds of CPU time|more than 1 GiB"),
-    "a number of many digits": ("{{ 10**5000 }}", "ValueError: Exceeds the limit"),
     "a macro that calls itself": (
         "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
         "RecursionError: maximum recursion depth exceeded",
     ),
-    "a division by zero": ("{{ 1 // 0 }}", "ZeroDivisionError"),
     "a long output": (
         "{{ 'x' * 10**7 }}",
         "it adds 9,999,978 characters to its messages; allowed: ",
@@ -89,11 +86,6 @@ def test_conversion_refuses_a_hostile_template(tmp_path):
     with pytest.raises(AssayError, match=r"^chat template of .*hf: .*OverflowError: Range too b"):
         convert_model(fetch(str(folder), None), tmp_path / "checkpoint", slug="tiny", policy=policy)
     assert not (tmp_path / "checkpoint").exists()
-
-
-def test_several_templates_without_a_default_are_refused():
-    with pytest.raises(AssayError, match="several chat templates, none of them named 'default'"):
-        template({"tool_use": tiny.CHATML, "rag": tiny.CHATML})
 
 
 FEATURES = {

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from engine.errors import AssayError
-from engine.text.chat_template import BOS_POLICIES, ChatTemplate, TemplatePolicy
+from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from tests.support import tiny
 
 PROMPT = "What is the truth?"
@@ -18,7 +18,6 @@ BEGINS = {
     "bos, line end": "{{ bos_token }}{{ '\n' }}" + tiny.CHATML,
     "two bos": "{{ bos_token }}{{ bos_token }}" + tiny.CHATML,
 }
-MANY = [f"reply {i}" for i in range(40)]  # so many take the shortcuts
 
 
 def template(begin, bos="template", newlines="keep", **tokenizer):
@@ -56,15 +55,6 @@ def test_line_ends_in_front_are_kept_or_trimmed(begin, kept, trimmed):
         chat = template(begin, newlines=newlines)
         text = chat.tokenizer.decode([i for i in first_ids(chat) if i != 0])
         assert text == "\n" * count
-
-
-@pytest.mark.parametrize("newlines", ["keep", "trim"])
-@pytest.mark.parametrize("bos", BOS_POLICIES)
-@pytest.mark.parametrize("begin", BEGINS)
-def test_many_replies_have_the_ids_that_each_has_alone(begin, bos, newlines):
-    chat = template(begin, bos, newlines, adds_bos=True)
-    alone = [chat.tokenise([text])[0] for text in chat.render(PROMPT, MANY)]
-    assert chat.sequences(PROMPT, MANY) == alone
 
 
 def test_a_tokenizer_without_bos_has_no_reading_without_it():
