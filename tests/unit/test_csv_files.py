@@ -72,7 +72,3 @@ def test_other_encodings_are_refused_with_the_line(end):
         read_csv(end.join([b"name", b"a", b"l\xf6ve", b"b"]))
     with pytest.raises(AssayError, match=r"^line 1 is not UTF-8"):
         read_csv("name\na".encode("utf-16"))
-
-
-def test_columns_without_a_name_may_be_several():
-    assert read_csv(b"name,,\na,b,c\n").columns[0] == "name"

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
@@ -65,22 +64,3 @@ def test_kv_heads_are_repeated_where_the_model_axis_does_not_divide_them(
         rewards_on(opened, parity.make_mesh(4 // model, model)), expected, strict=True
     ):
         parity.assert_close(actual, right, scale=right.std(), tolerance=1e-5)
-
-
-@pytest.mark.parametrize("data", [1, 2, 4])
-def test_devices_share_out_blocks_and_all_of_them_have_every_result(data):
-    mesh, blocks = parity.make_mesh(data), np.arange(7.0)
-
-    @jax.jit
-    def shared_out(factor, blocks):
-        def compute(factor, block):
-            return factor * block, jax.lax.axis_index("data")
-
-        return meshes.in_blocks(compute, mesh, factor, blocks)
-
-    results, devices = shared_out(3.0, blocks)
-    each = -(-len(blocks) // data)
-    assert devices.tolist() == [block // each for block in range(len(blocks))]
-    for array in (results, devices):
-        assert array.sharding.is_fully_replicated
-    np.testing.assert_array_equal(results, 3 * blocks)

@@ -1,11 +1,8 @@
 """What is fetched from a hub, from which revision, and what a download can fail for."""
 
-import os
 import re
 import resource
 import shutil
-import signal
-import threading
 
 import huggingface_hub.constants
 import numpy as np
@@ -115,20 +112,6 @@ def test_other_bytes_of_the_same_size_are_noticed_and_not_kept(hub, large):
     assert str(caught.value) == f"{NAME}: {what}"
     hub.served.clear()
     same_files(fetch(NAME, None).folder, large)
-
-
-def test_an_interrupted_download_ends_at_once_and_keeps_whole_files(hub, large, hub_cache):
-    hub.fails(A_FILE, pause=0.1)  # twenty seconds for the whole
-    timer = threading.Timer(0.7, os.kill, [os.getpid(), signal.SIGINT])
-    # Ctrl-C raises, also where this process was started in the background of a shell.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            fetch(NAME, None, lambda hf, cached: timer.start())
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert not list(hub_cache.rglob("model.safetensors"))
-    assert list(hub_cache.rglob("tokenizer.json"))
 
 
 def unreachable(hub, monkeypatch):

@@ -49,7 +49,7 @@ def computed(form, queries, own, past, masks, cap=1.5):
 
 
 @pytest.mark.parametrize("for_cpu", [True, False])
-@pytest.mark.parametrize("positions", [1, 2, 4, 5, 9])
+@pytest.mark.parametrize("positions", [1, 4, 9])
 def test_a_form_is_one_softmax_over_the_prefix_and_the_own_positions(positions, for_cpu):
     given = drawn(positions)
     mixed = computed(attention.form(for_cpu), *given)

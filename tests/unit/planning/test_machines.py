@@ -16,7 +16,6 @@ from engine.planning.machines import GIB, KINDS
         ("8xH100-80GB", 8, "H100-80GB", 80),
         ("v5e-16", 16, "v5e", 15.75),
         ("4xv6e", 4, "v6e", 31.25),
-        ("1xcpu-1.5GB", 1, "cpu", 1.5),
     ],
 )
 def test_devices_are_read_in_the_order_of_a_list(text, count, kind, gib):

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from configs import known_models, known_shapes
-from engine.planning import machines, plans
+from engine.convert.hf_config import decoder_config
+from engine.planning import flops, machines, plans
 from engine.planning.memory import account
 from engine.planning.work import SearchWork, SweepWork
 from launch.common.subjects import subject_of
@@ -82,3 +83,18 @@ def test_a_search_takes_the_smallest_axis_that_fits_and_leaves_no_device_idle(ch
     assert (plan.searched.data, plan.searched.model) == mesh
     usable = plan.devices.kind.usable_bytes
     assert plan.search_bytes == account(plan.searched, search).total <= usable
+
+
+SLUGS = ("skywork-reward-llama-3.1-8b", "grm-gemma2-2b-rewardmodel-ft", "gemma-2b")
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_a_response_is_its_matrix_products_and_its_attention(slug):
+    config = decoder_config(known_shapes.config_json(known_models.KNOWN[slug]))
+    own, before = 3, 64
+    products = sum(
+        2 * m * k * n * count for (m, k, n), count in flops.projections(config, own, 1).items()
+    )
+    keys = (config.num_layers - 1) * own * (before + (own + 1) / 2) + before + own
+    attention = 4 * config.num_heads * config.head_size * keys
+    assert flops.response(config, own, before) == pytest.approx(products + attention, rel=1e-12)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.scoring.batches import (
-    padded_length,
     reply_buckets,
     take_rows,
 )
@@ -97,11 +96,6 @@ def test_replies_that_leave_the_prefix_early_score_as_in_the_plain_pass(scorer, 
     for bucket in reply_buckets(PROMPT.prefix, sequences):
         rewards[bucket.rows] = rewards_of(scorer, bucket.candidates)[bucket.row_candidate]
     assert_same(rewards, scorer.plain_rewards(sequences)[0])
-
-
-def test_padded_lengths_are_few():
-    assert sorted({padded_length(n) for n in range(33)}) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
-    assert len({padded_length(n) for n in range(1, 8193)}) == 26
 
 
 def test_many_steps_and_prompts_of_similar_length_compile_each_pass_once(pair):

@@ -17,7 +17,7 @@ from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
-from engine.search import gcg, loop, universal
+from engine.search import loop, universal
 from engine.search.run_folder import score_elsewhere, search_sequences
 from engine.sweep import rescore
 from launch.common import searching
@@ -275,15 +275,6 @@ def test_bad_input_is_one_line_and_nothing_is_written(models, tmp_path, changes,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_search_ends_with_its_budget_without_round_trips(models, tmp_path):
-    chosen = {"method": "mutate", "round_trip": False, "steps": 100, "every": 50}
-    each = [problem(model, text, **chosen) for model in models for text in PROMPTS.values()]
-    budget = 3.5 * sum(map(gcg.step_flops, each)) * each[0].settings.attempts
-    search(tmp_path / "run", models, flops=budget, **chosen)
-    files = (tmp_path / "run").rglob("*seed0.parquet")
-    assert {pl.read_parquet(file)["step"].max() for file in files} == {3}
-
-
 def test_a_reward_that_a_reader_cannot_give_ends_the_search(
     checkpoint, stranger, tmp_path, monkeypatch
 ):
@@ -327,12 +318,3 @@ def test_a_reply_that_a_reader_cuts_finer_is_too_long_before_anything_is_loaded(
     with pytest.raises(AssayError, match=message):
         search(tmp_path / "run", [checkpoint(), few], length=3)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_reader_that_cannot_be_standardised_is_named(checkpoint, tmp_path, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("broken")
-    source = tiny.write_model(folder / "hf", nan_head=True)
-    tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
-    broken = folders.convert(source, folder / "checkpoint", "broken")
-    with pytest.raises(AssayError, match=r"^model 'broken', prompt 'What .*\?': the rewards of"):
-        search(tmp_path / "run", [checkpoint(), broken])

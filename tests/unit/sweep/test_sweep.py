@@ -243,16 +243,3 @@ def test_a_run_of_an_earlier_release_is_not_added_to(run, tiny, checkpoint):
         with pytest.raises(AssayError, match=r"of model 'tiny' another release of Assay converted"):
             run.sweep([model], {"worst": "What is worst?"})
     assert run.hashes() == before
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"mode": "tokens"}, "mode='tokens'; allowed: 'auto', 'ids', 'text'"),
-        ({"dtype": "fp8"}, "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
-        ({"tokens": 0}, "tokens=0; allowed: integers >= 1"),
-    ],
-)
-def test_settings_name_the_value_and_what_is_allowed(changes, message):
-    with pytest.raises(AssayError, match=message):
-        dataclasses.replace(SETTINGS, **changes)

@@ -69,17 +69,6 @@ def test_a_template_that_never_ends_is_stopped_where_the_timer_s_signal_is_ignor
     assert b"stopped after 2 seconds of CPU time" in ended.stderr
 
 
-@pytest.mark.slow
-def test_a_template_that_loops_for_some_replies_alone_is_stopped_in_a_sweep():
-    loops = f"{{% if message['content'] == 'the war' %}}{LOOP}{{% endif %}}"
-    chat = template(
-        tiny.CHATML.replace("{{ message['content'] }}", loops + "{{ message.content }}")
-    )
-    assert chat.split(PROMPT)
-    with pytest.raises(AssayError, match="stopped after 2 seconds"):
-        chat.sequences(PROMPT, ["love"] * 100 + ["the war"])
-
-
 def test_conversion_refuses_a_hostile_template(tmp_path):
     folder = tiny.write_model(tmp_path / "hf", template=LONG_RANGE)
     policy = TemplatePolicy(bos="template", date=None)
