@@ -21,9 +21,6 @@ _RESULT = re.compile(
     rf"(?P<kind>{'|'.join(KINDS)})(?:/(?P<items>(?!model=)[^/]+))?"
     r"/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
 )
-# Slugs are columns of the square tables, of the shared vocabulary and of the ranks of items.
-_COLUMNS = ("model", "token", "token_id", "item", "item_id", "human", "human_rank")
-
 
 Json = dict[str, Any]  # Any: what JSON holds
 REBUILD = "`assay verify --run=<dir> --rebuild` makes it from the parts"
@@ -319,10 +316,8 @@ def check_name(run: epath.Path, name: str) -> None:
     """
     try:
         schema.check_names([name])
-    except ValueError as error:
+    except AssayError as error:
         raise RunError(f"{run}: {error}") from error
-    if name in _COLUMNS:
-        raise RunError(f"{run}: name {name!r}; tables have a column of that name already")
 
 
 def _check_same(what: str, known: Mapping[str, Any], new: Mapping[str, Any], key: str) -> None:

@@ -161,9 +161,15 @@ def part_name(start: int, stop: int) -> str:
     return f"part-{start:07d}-{stop:07d}.parquet"
 
 
+# Slugs are columns of the square tables, of the shared vocabulary and of the ranks of items, too.
+_COLUMNS = ("model", "token", "token_id", "item", "item_id", "human", "human_rank")
+
+
 def check_names(names: Iterable[str]) -> None:
-    """Raises AssayError for a slug, prompt id or list name that cannot be part of a path."""
+    """Raises AssayError for a slug, prompt id or list name that no path or table could have."""
     for name in names:
+        if name in _COLUMNS:
+            raise AssayError(f"name {name!r}; tables have a column of that name already")
         if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
             raise AssayError(
                 f"name {name!r}; allowed: lower-case letters, digits, '.', '_', '-', "

@@ -234,15 +234,19 @@ def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_diff
     )
 
 
-def test_a_folder_whose_name_no_model_can_have_is_told_of_the_slug(command, tmp_path):
-    source = tiny.write_model(tmp_path / "My RM")
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [
+        ("My RM", "allowed: lower-case letters, digits, '.', '_', '-', starting with a letter or"),
+        ("model", "tables have a column of that name already"),
+    ],
+)
+def test_a_folder_whose_name_no_model_can_have_is_told_of_the_slug(command, tmp_path, folder, why):
+    source = tiny.write_model(tmp_path / folder)
     flags = (f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
-    done = command("convert", *flags)
-    assert done.err == [
-        f"convert: source='{source}': name 'my rm'; allowed: lower-case letters, "
-        "digits, '.', '_', '-', starting with a letter or digit; give one as "
-        "--config.slug"
-    ]
+    (line,) = command("convert", *flags).err
+    assert line.startswith(f"convert: source='{source}': name '{folder.lower()}'; {why}")
+    assert line.endswith("; give one as --config.slug")
     assert command("convert", *flags, "--config.slug=my-rm").code == 0
 
 

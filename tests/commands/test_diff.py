@@ -46,7 +46,7 @@ def test_the_exit_status_is_the_verdict(command, both, tmp_path, light, after, c
     said = "all 4 limits hold" if code == 0 else "3 of 4 limits do not hold"
     assert done.out == [f"{report}/index.html: {said}"]
     page = (report / "index.html").read_text(encoding="utf-8")
-    assert '<section id="changes">' in page
+    assert '<section id="verdict"' in page
     assert pl.read_csv(report / "tables" / "changes.csv")["of"].to_list() == ["change"]
 
 

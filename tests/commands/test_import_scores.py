@@ -11,10 +11,11 @@ import pytest
 import analysis
 from analysis.chapters import language_models
 from configs import known_models, prompts
+from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.verify import verify
 from launch.__main__ import main
-from launch.common.released_files import model_id, prompt_named, read, slugged
+from launch.common.released_files import files, model_id, prompt_named, read, slugged
 from tests.support.released import (
     ELO,
     LONG,
@@ -134,6 +135,18 @@ def test_a_folder_of_csv_and_parquet_files_is_one_list(source, tmp_path):
     place = names.index("worst_world_single")
     for index, model in enumerate(models):
         assert table[slugged(model)].to_list() == [10 * place + i + index for i in range(5)]
+
+
+def test_of_a_table_in_both_formats_one_is_taken(source, tmp_path):
+    path = source(LONG)
+    frame = pl.read_csv(path, schema_overrides={"item": pl.String})
+    frame.write_parquet(path.with_suffix(".parquet"))
+    assert files(str(path.parent)) == [path.with_suffix(".parquet")]
+    frame.with_columns(pl.col("reward") + 1).write_parquet(path.with_suffix(".parquet"))
+    with pytest.raises(
+        AssayError, match=r"other values than in .*parquet; allowed: one of the two"
+    ):
+        files(str(path.parent))
 
 
 def test_files_are_named_one_by_one_even_with_commas_in_their_names(source, tmp_path):

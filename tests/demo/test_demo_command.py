@@ -58,7 +58,7 @@ def test_the_words_are_scored_and_have_log_probabilities(first):
 def test_the_report_shows_the_words_and_the_language_model(first):
     page = (first / "report" / "index.html").read_text("utf-8")
     for section in ("items", "item_logprobs"):
-        assert f'<section id="{section}">' in page
+        assert f'<article id="{section}"' in page
 
 
 def test_a_part_that_is_missing_is_computed_again_and_nothing_else(first, arguments, capfd):

@@ -68,7 +68,7 @@ class Folder:
         )
         self.network = torch_models.enlarged(config, auto)
         self.network.save_pretrained(source)
-        self.checkpoint = folders.convert(source, place / "checkpoint", "own")
+        self.checkpoint = folders.convert(source, place / "checkpoint", "tiny")
 
     def ids(self, text: str) -> list[int]:
         return self.raw.encode(text, add_special_tokens=False).ids
@@ -246,7 +246,7 @@ def test_a_template_that_cannot_be_cut_is_swept_as_text_and_says_so(folder, tmp_
     assert "allowed: --config.mode=text" in said
     assert not (tmp_path / "manifest.json").exists()
     assert sweep.main(flags) == 0
-    assert "note: own: tokens are scored as texts (--config.mode=text)" in capsys.readouterr().err
+    assert "note: tiny: tokens are scored as texts (--config.mode=text)" in capsys.readouterr().err
     [result] = json.loads((tmp_path / "manifest.json").read_text())["results"].values()
     assert result["fingerprint"]["mode"] == "text"
     with pytest.raises(AssayError, match=r"^chat template of .*allowed: --config\.mode=text"):

@@ -14,7 +14,7 @@ from engine.text.chat_template import TemplatePolicy
 def convert(
     folder: Path,
     destination: Path,
-    slug: str = "model",
+    slug: str = "tiny",
     *,
     bos: str = "template",
     date: str | None = None,

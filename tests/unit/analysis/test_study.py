@@ -79,7 +79,7 @@ def test_an_added_chapter_has_its_table_its_figure_and_its_section(small_run, tm
     for kind in ("png", "svg"):
         assert (report / "figures" / f"token_lengths.{kind}").stat().st_size > 0
     page = (report / "index.html").read_text(encoding="utf-8")
-    section = page.split('<section id="lengths">')[1].split("</section>")[0]
+    section = page.split('<article id="lengths"')[1].split("</article>")[0]
     for part in ("Lengths of tokens", "tokens that models like?", "Longer is longer.", ">5<"):
         assert part in section
     assert "Characters are not bytes." in section
@@ -105,7 +105,7 @@ def test_the_example_of_the_guide_is_a_chapter(make_run, tmp_path, settings):
     assert table.select("model", "prompt", "n").rows() == [("m", "greatest", 3)]
     assert table["difference"].item() == pytest.approx(1 / 6)
     assert (report / "figures" / "capitals.svg").exists()
-    assert '<section id="capitals">' in (report / "index.html").read_text(encoding="utf-8")
+    assert '<article id="capitals"' in (report / "index.html").read_text(encoding="utf-8")
 
 
 def test_a_table_that_cannot_be_made_is_a_sentence_and_no_file(
@@ -116,8 +116,8 @@ def test_a_table_that_cannot_be_made_is_a_sentence_and_no_file(
     assert not (report / "tables" / "token_lengths.csv").exists()
     page = (report / "index.html").read_text(encoding="utf-8")
     assert '<a href="#lengths">' not in page
-    last = page.split('<section id="absent">')[1].split("</section>")[0]
-    assert '<span id="lengths">Lengths</span>: Tokens have &lt;no&gt; length here.' in last
+    group = page.split('<section id="method"')[1].split("</section>")[0]
+    assert '<b id="lengths">Lengths</b>: Tokens have &lt;no&gt; length here.' in group
     assert "Characters are not bytes." not in page
 
 

@@ -178,7 +178,7 @@ REFUSED = {
 
 def convert(folder: Path, destination: Path, **more):
     policy = TemplatePolicy(bos="template", date=None)
-    return convert_model(fetch(str(folder), None), destination, slug="model", policy=policy, **more)
+    return convert_model(fetch(str(folder), None), destination, slug="tiny", policy=policy, **more)
 
 
 def refusal(source: Path, destination: Path) -> str:
@@ -244,7 +244,7 @@ def test_other_bytes_than_published_are_refused_and_the_published_ones_are_not(f
     with pytest.raises(AssayError, match=message):
         convert(folder, tmp_path / "checkpoint", tensor_bytes=size + 1)
     assert not (tmp_path / "checkpoint").exists()
-    assert convert(folder, tmp_path / "checkpoint", tensor_bytes=size).card.slug == "model"
+    assert convert(folder, tmp_path / "checkpoint", tensor_bytes=size).card.slug == "tiny"
 
 
 @pytest.mark.parametrize("source", ["no-such-folder", "a/b/c"])

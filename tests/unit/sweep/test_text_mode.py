@@ -65,13 +65,13 @@ def test_tokens_that_survive_their_text_have_one_reward_in_both_modes(run, other
 def test_identical_conversations_are_scored_once_and_have_one_reward(
     run, trims, monkeypatch, part_size
 ):
-    original, scored = RewardScorer.rewards, []
+    original, scored = RewardScorer.of_buckets, []
 
-    def counted(self, prefix, candidates):
-        scored.append(len(candidates))
-        return original(self, prefix, candidates)
+    def counted(self, prefix, buckets, *rest):
+        scored.extend(len(bucket.candidates) for bucket in buckets)
+        return original(self, prefix, buckets, *rest)
 
-    monkeypatch.setattr(RewardScorer, "rewards", counted)
+    monkeypatch.setattr(RewardScorer, "of_buckets", counted)
     run.sweep([trims], ONE, mode="text", part_size=part_size)
     known = {}
     for conversation, reward in zip(conversations(trims), rewards(run, "trims"), strict=True):

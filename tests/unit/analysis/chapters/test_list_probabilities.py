@@ -109,7 +109,7 @@ def test_the_section_shows_the_list_and_says_what_it_lacks(light, folder, tmp_pa
     runs.add_item_logprobs(folder, "unread", "base", "worst", READ)
     page = write_report(analysis.load(folder), tmp_path / "report", {}, settings)
     source = page.read_text(encoding="utf-8")
-    section = source.split('<section id="item_logprobs">')[1].split("</section>")[0]
+    section = source.split('<article id="item_logprobs"')[1].split("</article>")[0]
     assert "Log-probability against reward" in section
     assert "unread" not in section
     assert "No language model’s next tokens are in the run." in source

@@ -111,8 +111,8 @@ def test_the_section_shows_objectives_beside_their_tokens(light, small_run, tmp_
     values = {"safe": [0.0, 9.0, 0.0, -3.0, 0.0, 0.0], "odd": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
     runs.add_objectives(small_run, "m-two", "greatest", values, {"safe": 0.25, "odd": 0.75})
     page = write_report(analysis.load(small_run), tmp_path / "report", {}, settings)
-    section = page.read_text(encoding="utf-8").split('<section id="objectives">')[1]
-    section = section.split("</section>")[0]
+    section = page.read_text(encoding="utf-8").split('<article id="objectives"')[1]
+    section = section.split("</article>")[0]
     assert "m-two" in section
     assert ">0.25<" in section
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in section
