@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from engine.convert.hub import fetch, fetch_config
+from engine.convert.hub import fetch
 from engine.errors import AssayError
 from tests.support import hub_server, tiny
 
@@ -78,13 +78,6 @@ def test_a_branch_and_a_commit_are_fetched_as_they_are_named(hub, tiny_folder, t
         source = fetch(NAME, revision)
         assert source.revision == commit
         same_files(source.folder, folder)
-
-
-def test_a_config_is_fetched_alone(hub, tiny_folder):
-    hub.add(NAME, tiny_folder)
-    assert fetch_config(NAME)["model_type"] == "llama"
-    files = [path for path in hub.requests if "/resolve" in path]
-    assert [path for path in files if not path.endswith("/config.json")] == []
 
 
 def test_what_is_in_the_cache_is_not_fetched_again_and_needs_no_hub(hub, tiny_folder, monkeypatch):

@@ -1,3 +1,5 @@
+"""Parts on a disk, and what a file says about itself."""
+
 import os
 
 import polars as pl

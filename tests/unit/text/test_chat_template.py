@@ -105,8 +105,8 @@ def first_ids(chat) -> list[int]:
         ("", "none", 0),
         ("two bos", "none", 0),
         ("two bos", "template", 2),
+        ("two bos", "single", 1),
         ("bos", "double", 2),
-        ("", "double", 1),
     ],
 )
 def test_each_policy_leaves_so_many_bos(begin, bos, count):
@@ -183,6 +183,12 @@ CHATS = {
 @given(replies=MANY_REPLIES)
 def test_many_replies_have_the_ids_that_each_has_alone(name, replies):
     assert CHATS[name].sequences(PROMPT, replies) == wholly(CHATS[name], replies)
+
+
+@pytest.mark.parametrize("begin", BEGINS)
+def test_many_replies_without_bos_and_line_ends_have_the_ids_that_each_has_alone(begin):
+    chat, many = begins_with(begin, "none", "trim", adds_bos=True), [f"{i}" for i in range(40)]
+    assert chat.sequences(PROMPT, many) == wholly(chat, many)
 
 
 @pytest.mark.parametrize("name", CHATS)
