@@ -3,10 +3,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from launch.common.findings import extremes
 
 from launch.common import config, inputs
 from launch.common.inputs import chosen_prompts
+from launch.common.summaries import extremes
 from tests.support import runs, tiny
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

@@ -4,13 +4,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from engine.checkpoint import layouts
-from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.models import decoder
 from engine.models.config import DecoderConfig, Rope
-from tests.support import folders, parity, slow, torch_models
+from tests.support import folders, internlm2, parity, slow, tiny, torch_models
 from tests.support.tolerances import TOLERANCES
 
 CHECKS = {
@@ -19,9 +20,9 @@ CHECKS = {
     "response pass": parity.check_response,
 }
 DEFAULTS = [name + torch_models.DEFAULT for name in torch_models.LLAMAS]
-NAMES = [*torch_models.LLAMAS, *DEFAULTS, *torch_models.FAMILIES]
+NAMES = [*torch_models.LLAMAS, *DEFAULTS, *torch_models.FAMILIES, "internlm2"]
 QUICK_FAMILIES = ("gemma2", "qwen2, window", "qwen3")
-QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES)
+QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES, "internlm2")
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -77,27 +78,8 @@ def test_rewards_of_the_reference_vary_with_every_token_where_weights_are_enlarg
     assert change > (0.001 if name.endswith(torch_models.DEFAULT) else 0.05)
 
 
-def test_several_heads_at_several_depths_reward_as_torch_does_in_one_pass(pair, tmp_path):
-    models = [pair.model, *(torch_models.truncated(pair.model, layers) for layers in (2, 1))]
-    group = [pair.checkpoint]
-    for model in models[1:]:
-        folder = tmp_path / str(model.config.num_hidden_layers)
-        torch_models.save(model, folder / "hf")
-        group.append(folders.convert(folder / "hf", folder / "checkpoint"))
-    assert sharing_groups(group) == [group]
-    together = parity.restore(*group)
-    prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
-    sequences = parity.sequences_of(prompt, candidates)
-    rewards = parity.respond(together.scorer, prompt, candidates)
-    plain = together.scorer.plain_rewards(sequences)
-    for row, model in enumerate(models):
-        expected = torch_models.rewards(model, sequences)
-        parity.assert_close(rewards[row], expected, scale=expected.std())
-        parity.assert_close(plain[row], expected, scale=expected.std())
-
-
 @pytest.mark.parametrize("dtype", slow.all_but(["bfloat16"], ["float16"]))
-def test_16_bit_decoders_differ_from_float32_by_their_rounding(pair_of, dtype):
+def test_16_bit_decoders_give_float32_rewards_that_differ_by_rounding(pair_of, dtype):
     pair = pair_of("gqa-llama3-default")
     prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
     expected = parity.respond(pair.restored.scorer, prompt, candidates)
@@ -105,15 +87,8 @@ def test_16_bit_decoders_differ_from_float32_by_their_rounding(pair_of, dtype):
     actual = parity.respond(rounded.scorer, prompt, candidates)
     error = np.abs(actual - expected).max() / expected.std()
     assert 0 < error <= TOLERANCES[dtype]
-
-
-@pytest.mark.parametrize("dtype", slow.all_but(["bfloat16"], ["float16"]))
-def test_16_bit_decoders_give_float32_rewards_without_ties(pair, dtype):
-    rounded = parity.restore(pair.checkpoint, dtype=dtype)
-    candidates = parity.ragged_candidates()
-    rewards = parity.respond(rounded.scorer, parity.prompt_ids(), candidates)
-    assert rewards.dtype == np.float32
-    assert len(np.unique(rewards)) == rewards.size
+    assert actual.dtype == np.float32
+    assert len(np.unique(actual)) == actual.size
 
 
 def embedding_of(width: int, dtype: str) -> decoder.Decoder:
@@ -134,23 +109,6 @@ def embedding_of(width: int, dtype: str) -> decoder.Decoder:
     return decoder.Decoder(config, jnp.dtype(dtype))
 
 
-# sqrt(width) as published models multiply by it: rounded to the dtype of the parameters.
-@pytest.mark.parametrize(
-    ("width", "dtype", "scale"),
-    [
-        (2304, "bfloat16", 48.0),
-        (4608, "bfloat16", 68.0),
-        (4608, "float16", 67.875),
-        (4608, "float32", 67.88225),
-    ],
-)
-def test_the_embedding_scale_is_rounded_to_the_parameters_dtype(width, dtype, scale):
-    module = embedding_of(width, dtype)
-    module.embedding[...] = jnp.ones_like(module.embedding[...])
-    embedded = module.embed(jnp.zeros((1, 1), jnp.int32))
-    np.testing.assert_allclose(embedded, scale, rtol=1e-7)
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale(dtype):
     width, rng = 4608, np.random.default_rng(0)
@@ -166,37 +124,54 @@ def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_llamas_norm_casts_before_it_multiplies_as_in_torch(dtype):
-    from transformers.models.llama.modeling_llama import LlamaRMSNorm
-
-    rng = np.random.default_rng(0)
-    norm = LlamaRMSNorm(64, eps=1e-6).to(getattr(torch, dtype))
-    norm.weight.data = torch.tensor(rng.normal(1, 0.3, 64)).to(norm.weight.dtype)
+@pytest.mark.parametrize("kind", [LlamaRMSNorm, Gemma2RMSNorm])
+def test_norms_round_where_those_of_torch_do(kind, dtype):
+    """Llama's casts before it multiplies; Gemma's adds one in float32."""
+    gemma, rng = kind is Gemma2RMSNorm, np.random.default_rng(0)
+    norm = kind(64, eps=1e-6).to(getattr(torch, dtype))
+    # Gemma's weights are not representable once one is added in 16 bits.
+    drawn = rng.normal(0, 0.01, 64) if gemma else rng.normal(1, 0.3, 64)
+    norm.weight.data = torch.tensor(drawn).to(norm.weight.dtype)
     x = torch.tensor(rng.normal(size=(50, 64))).to(norm.weight.dtype)
     expected = norm(x).detach().float().numpy()
     given, weight = (
         jnp.asarray(values.detach().float().numpy(), dtype) for values in (x, norm.weight)
     )
-    actual = np.asarray(decoder.rms_norm(given, weight, 1e-6), np.float32)
-    late = decoder.rms_norm(given, weight.astype(jnp.float32), 1e-6).astype(dtype)
-    assert np.mean(actual != expected) < 0.01  # the last bit, where float32 sums in another order
-    assert np.mean(np.asarray(late, np.float32) != expected) > 0.1
+    actual = decoder.rms_norm(given, weight, 1e-6, offset=gemma)
+    wrong = decoder.rms_norm(given, weight + 1 if gemma else weight.astype(jnp.float32), 1e-6)
+    # The last bit differs where float32 sums in another order.
+    assert np.mean(np.asarray(actual, np.float32) != expected) < 0.01
+    assert np.mean(np.asarray(wrong.astype(dtype), np.float32) != expected) > 0.1
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_gemmas_norm_adds_one_in_float32_as_in_torch(dtype):
-    from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+def check_rendered(pair, change=lambda ids: ids) -> None:
+    """Rewards of rendered conversations, as `change` makes the engine see them."""
+    replies = ["love", "war", "a", "the best thing of all", "?", "0"]
+    sequences = pair.checkpoint.template.sequences("What?", replies)
+    assert {ids[-1] for ids in sequences} == {internlm2.REWARD_ID}
+    expected = torch_models.rewards(pair.model, sequences)
+    actual = pair.restored.scorer.plain_rewards([change(ids) for ids in sequences])[0]
+    parity.assert_close(actual, expected, scale=expected.std())
 
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(50, 64)).astype(np.float32)
-    norm = Gemma2RMSNorm(64).to(getattr(torch, dtype))
-    # Not representable once one is added in 16 bits.
-    norm.weight.data = torch.tensor(rng.normal(0, 0.01, 64)).to(norm.weight.dtype)
-    weight = jnp.asarray(norm.weight.detach().float().numpy(), dtype)
-    expected = norm(torch.tensor(x).to(norm.weight.dtype)).detach().float().numpy()
-    given = jnp.asarray(x, dtype)
-    actual = decoder.rms_norm(given, weight, 1e-6, offset=True)
-    folded = decoder.rms_norm(given, weight + 1, 1e-6)
-    different = float(np.mean(np.asarray(actual, np.float32) != expected))
-    assert different < 0.01  # the last bit, where float32 sums in another order
-    assert np.mean(np.asarray(folded, np.float32) != expected) > 0.2
+
+def test_the_reward_is_read_at_the_reward_token_that_the_template_puts_last(pair_of):
+    assert pair_of("internlm2").checkpoint.template.split("What?").suffix[-1] == internlm2.REWARD_ID
+    check_rendered(pair_of("internlm2"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda ids: ids[:-1], lambda ids: ids[:-2], lambda ids: [*ids, internlm2.REWARD_ID]],
+    ids=["at the line end before it", "at the end of the turn", "at a second one"],
+)
+def test_a_reward_read_at_another_position_fails_parity(pair_of, change):
+    with pytest.raises(AssertionError, match="relative error"):
+        check_rendered(pair_of("internlm2"), change)
+
+
+def test_a_template_that_does_not_end_with_the_reward_token_is_refused(tmp_path):
+    folder = internlm2.save(tmp_path / "hf", template=tiny.CHATML)
+    message = rf"token \(\d+,\); .* reward_token_id={internlm2.REWARD_ID}, which must"
+    with pytest.raises(AssayError, match=message):
+        folders.convert(folder, tmp_path / "out" / "checkpoint")
+    assert not (tmp_path / "out").exists()

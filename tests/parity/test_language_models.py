@@ -276,18 +276,6 @@ def test_mesh_and_step_size_leave_log_probabilities_unchanged(language, data, mo
         np.testing.assert_allclose(actual, right, rtol=1e-5)
 
 
-def test_the_output_head_and_the_embedding_are_split_over_the_model_axis(language):
-    _, checkpoint, _ = language("qwen2, untied")
-    scorer = restore(checkpoint, parity.make_mesh(2, 2))
-    rows, width = torch_models.VOCAB_SIZE // 2, 32
-    for parameter in (
-        scorer.params["decoder"]["embedding"],
-        scorer.params["readouts"][0]["weight"],
-    ):
-        shapes = {shard.data.shape for shard in parameter[...].addressable_shards}
-        assert shapes == {(rows, width)}
-
-
 @pytest.mark.slow
 def test_an_odd_vocabulary_is_split_by_its_width(tmp_path):
     config = torch_models.CONFIGS["mha"]()
@@ -331,10 +319,6 @@ def with_head(change: float):
     return edit
 
 
-def without_head(tensors):
-    return {name: value for name, value in tensors.items() if name != "lm_head.weight"}
-
-
 def test_a_tied_head_that_the_file_repeats_is_read_once(tmp_path):
     folder = saved(tmp_path / "hf", "llama, tied", tensors=with_head(0.0))
     checkpoint = folders.convert(folder, tmp_path / "checkpoint")
@@ -352,14 +336,6 @@ REFUSED = {
     "tied to another matrix": (
         {"name": "llama, tied", "tensors": with_head(1.0)},
         r"tensor 'lm_head\.weight' differs from the embedding, to which config\.json ties it$",
-    ),
-    "untied without a matrix": (
-        {"name": "llama, untied", "tensors": without_head},
-        r"missing tensor 'lm_head\.weight'$",
-    ),
-    "a matrix that config.json does not know of": (
-        {"name": "llama, tied", "tie_word_embeddings": "yes"},
-        r"config\.json: tie_word_embeddings='yes'; allowed: true, false$",
     ),
     "no word about the soft-cap": (
         {"name": "gemma2", "remove": ["final_logit_softcapping"]},

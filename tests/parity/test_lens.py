@@ -99,33 +99,36 @@ def test_a_planted_bug_fails_the_check(pair_of, monkeypatch, name, bug):
         check(lens_of(pair.restored), *of_family(pair))
 
 
-def test_models_of_several_depths_in_one_pass_each_have_their_layers(pair_of, tmp_path):
-    """The shallow model is the first two layers of the deep one, with its own norm and head."""
-    deep = pair_of("gqa-llama3").model
-    shallow = torch_models.truncated(deep, 2)
-    models, checkpoints = [deep, shallow], []
-    for number, model in enumerate(models):
-        torch_models.save(model, tmp_path / f"hf{number}")
-        source = tmp_path / f"hf{number}"
-        checkpoints.append(folders.convert(source, tmp_path / f"checkpoint{number}"))
-    assert len(sharing_groups(checkpoints)) == 1
-    prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
-    scorer = lens_of(parity.restore(*checkpoints))
-    assert [len(names) for names in scorer.columns] == [1 + 3, 1 + 2]
-    actual = parity.respond(scorer, prompt, candidates)
-    sequences, start = parity.sequences_of(prompt, candidates), 0
-    for model in models:
-        wanted = expected(model.model, lambda own, last, m=model: m.score(own[-1])[0], sequences)
-        own = actual[start : start + 1 + len(wanted)]
-        start += len(own)
-        for row, reward in zip(own[1:], wanted, strict=True):
-            parity.assert_close(row, reward, scale=reward.std())
-        np.testing.assert_array_equal(own[0], own[-1])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 1), (2, 2)])
 def test_layers_are_torchs_on_a_mesh_of_several_devices(pair_of, shape):
     pair = pair_of("gqa-llama3")
     restored = parity.restore(pair.checkpoint, mesh=parity.make_mesh(*shape))
     check(lens_of(restored), *of_family(pair))
+
+
+def test_models_of_several_depths_in_one_pass_reward_as_torch_does_after_each_layer(pair, tmp_path):
+    """The shallow models are the first layers of the deep one, with norms and heads of theirs."""
+    models = [pair.model, *(torch_models.truncated(pair.model, layers) for layers in (2, 1))]
+    group = [pair.checkpoint]
+    for number, model in enumerate(models[1:]):
+        source = torch_models.save(model, tmp_path / f"hf{number}")
+        group.append(folders.convert(source, tmp_path / f"checkpoint{number}"))
+    assert sharing_groups(group) == [group]
+    together = parity.restore(*group)
+    lens = lens_of(together)
+    assert [len(names) for names in lens.columns] == [1 + 3, 1 + 2, 1 + 1]
+    prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
+    sequences = parity.sequences_of(prompt, candidates)
+    rewards = parity.respond(together.scorer, prompt, candidates)
+    plain, layers = (s.plain_rewards(sequences) for s in (together.scorer, lens))
+    columns = iter(layers)
+    for row, model in enumerate(models):
+        after = expected(model.model, lambda own, last, m=model: m.score(own[-1])[0], sequences)
+        for actual, right in [
+            (rewards[row], after[-1]),
+            (plain[row], after[-1]),
+            (next(columns), after[-1]),
+            *((layer, right) for right, layer in zip(after, columns, strict=False)),
+        ]:
+            parity.assert_close(actual, right, scale=right.std())

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import functools
 
 import jax
@@ -20,6 +21,8 @@ from tests.support.searches import settings
 HEADS = ("linear", "INF-ORM", "GRM sftreg, Gemma 2", "URM", "ArmoRM", "QRM-Llama", "QRM-Gemma")
 LENGTH, WAYS = 4, 6
 SIGNS = (1.0, -1.0)
+# Two prompts of other lengths that are padded to one; the gate reads in both.
+PROMPTS = (prompt(), dataclasses.replace(prompt(), prefix=prompt().prefix[10:]))
 
 
 @pytest.fixture(scope="module")
@@ -65,19 +68,20 @@ def doubled():
 
 @torch.no_grad()
 def differences(trunk, head, step=1e-4):
-    """Central differences of the reward along each way: float64 [W]."""
+    """Central differences of the prompts' mean reward along each way: float64 [W]."""
     ids, ways = ids_and_ways()
-    prefix = list(prompt().prefix)
     embedding = trunk.get_input_embeddings()(torch.arange(torch_models.VOCAB_SIZE))
-    rows = np.eye(torch_models.VOCAB_SIZE)[[*prefix, *ids]]
-    gate_at = last_occurrence(prefix)
+    one_hot = np.eye(torch_models.VOCAB_SIZE)
 
     def reward(reply_rows):
-        whole = torch.tensor(np.concatenate([rows[: len(prefix)], reply_rows]))
-        hidden = trunk(inputs_embeds=(whole @ embedding)[None]).last_hidden_state[0]
-        return float(head(hidden[-1], hidden[gate_at]))
+        rewards = []
+        for one in PROMPTS:
+            whole = torch.tensor(np.concatenate([one_hot[list(one.prefix)], reply_rows]))
+            hidden = trunk(inputs_embeds=(whole @ embedding)[None]).last_hidden_state[0]
+            rewards.append(float(head(hidden[-1], hidden[last_occurrence(one.prefix)])))
+        return np.mean(rewards)
 
-    reply = rows[len(prefix) :]
+    reply = one_hot[ids]
     with doubled():
         return np.array(
             [(reward(reply + step * w) - reward(reply - step * w)) / (2 * step) for w in ways]
@@ -86,10 +90,10 @@ def differences(trunk, head, step=1e-4):
 
 def slopes(scorer, **changes):
     """The engine's gradients of the signed rewards, along each way: [A, W]."""
-    prefix = scorer.prefill(prompt(), LENGTH)
+    prefixes = [scorer.prefill(one, LENGTH) for one in PROMPTS]
     what = StepInputs(
-        prefix=jax.tree.map(lambda leaf: leaf[None], prefix),
-        lengths=jnp.array([len(prompt().prefix)]),
+        prefix=jax.tree.map(lambda *leaves: jnp.stack(leaves), *prefixes),
+        lengths=jnp.array([len(one.prefix) for one in PROMPTS]),
         suffix=jnp.zeros(0, jnp.int32),
         allowed=jnp.ones(torch_models.VOCAB_SIZE, bool),
         signs=jnp.array(SIGNS),

@@ -135,17 +135,51 @@ def swapped(first: str, second: str):
     return plant
 
 
+def converted_again(pair: Pair) -> parity.Restored:
+    with tempfile.TemporaryDirectory() as folder:
+        source = pair.checkpoint.path.parent / "hf"
+        return parity.restore(folders.convert(source, Path(folder) / "checkpoint"))
+
+
 def converted_by(change):
     """A checkpoint converted by a changed rule table."""
 
     def plant(patch, pair: Pair) -> parity.Restored:
         right = layouts.decoder_rules
         patch.setattr(layouts, "decoder_rules", lambda *about: change(right(*about)))
-        with tempfile.TemporaryDirectory() as folder:
-            source = pair.checkpoint.path.parent / "hf"
-            return parity.restore(folders.convert(source, Path(folder) / "checkpoint"))
+        return converted_again(pair)
 
     return plant
+
+
+def split_by(change):
+    """A checkpoint whose q, k and v were cut otherwise out of one tensor."""
+
+    def plant(patch, pair: Pair) -> parity.Restored:
+        right = layouts.part_of
+        patch.setattr(layouts, "part_of", lambda *about: change(right, *about))
+        return converted_again(pair)
+
+    return plant
+
+
+def in_blocks(right, rule, tensor, sizes):
+    """All queries, then all keys, then all values, as most fused projections have them."""
+    N, K, H = (sizes[letter] for letter in "NKH")
+    starts = {"q": (0, N), "k": (N, N + K), "v": (N + K, N + 2 * K)}
+    start, stop = starts.get(rule.part, (0, 0))
+    return tensor[start * H : stop * H] if rule.part else right(rule, tensor, sizes)
+
+
+def other_part(right, rule, tensor, sizes):
+    other = {"k": "v", "v": "k"}.get(rule.part, rule.part)
+    return right(dataclasses.replace(rule, part=other), tensor, sizes)
+
+
+def groups_first(right, rule, tensor, sizes):
+    """Query heads ordered by their place in a group, not by the key/value head they read."""
+    rows = right(rule, tensor, sizes)
+    return rows.swapaxes(0, 1) if rule.part == "q" else rows
 
 
 def read_as(parameter: str, **changes):
@@ -359,6 +393,14 @@ BUGS = {
     "gate and up swapped": (converted_by(keys_swapped("gate", "up")), "mha", PLAIN),
     "k and v swapped": (converted_by(keys_swapped("k", "v")), "mha", PLAIN),
     "norms swapped": (converted_by(keys_swapped("attention_norm", "ffn_norm")), "mha", PLAIN),
+    "q, k and v in blocks": (split_by(in_blocks), "internlm2", PLAIN),
+    "k and v of one tensor swapped": (split_by(other_part), "internlm2", PLAIN),
+    "queries of a group first": (split_by(groups_first), "internlm2", PLAIN),
+    "InternLM2's gate and up swapped": (
+        converted_by(keys_swapped("gate", "up")),
+        "internlm2",
+        PLAIN,
+    ),
     "the first Gemma without embedding scale": (configured(embedding_scale=False), "gemma", BOTH),
     "the first Gemma's norms without 1 +": (no_offset(decoder), "gemma", BOTH),
     "the first Gemma with the exact GELU of its config.json": (coded(exact_gelu), "gemma", BOTH),
@@ -403,7 +445,7 @@ BUGS = {
     "q and k norms after RoPE": (coded(norm_after_rope), "qwen3", BOTH),
     "q and k norms swapped": (swapped("q_norm", "k_norm"), "qwen3", BOTH),
 }
-# One of every way to plant, in Llama, Gemma 2 and Qwen 3.
+# One of every way to plant, in Llama, InternLM2, Gemma 2 and Qwen 3.
 QUICK = (
     "no RoPE",
     "wrong head order, candidates",
@@ -411,6 +453,7 @@ QUICK = (
     "wrong eps",
     "q transposed",
     "k and v swapped",
+    "q, k and v in blocks",
     "no soft-cap",
     "attention's norms swapped",
     "q and k norms swapped",

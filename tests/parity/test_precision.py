@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from engine import mesh as meshes
+from engine.scoring.language_passes import LanguageScorer
 from engine.search import gcg
 from engine.search.gcg import build_step_inputs, start
 from tests.parity import test_language_models as language
@@ -36,29 +37,27 @@ def check(*lowered) -> None:
         assert [line for line in found if FULL not in line] == []
 
 
-def reward_programs(scorer):
-    """Prefill, step and plain pass of rewards."""
-    ids, gate_at = np.ones((2, 16), np.int32), np.zeros(len(scorer.gate_patterns), np.int32)
-    last = np.full(2, 15, np.int32)
-    prompt = meshes.put(scorer.mesh, (ids[0], gate_at), "P")
+def scoring_programs(scorer, prompt, whole):
+    """Prefill, step and plain pass, of one prompt and of two whole sequences."""
+    prompt, whole = meshes.put(scorer.mesh, prompt, "P"), meshes.put(scorer.mesh, whole, "CT")
     prefix = jax.eval_shape(scorer.prefill_step, scorer.params, *prompt)
+    prefix = prefix[0] if isinstance(scorer, LanguageScorer) else prefix
     candidates = meshes.put(scorer.mesh, parity.whole_candidates(2), "CT")
-    whole = meshes.put(scorer.mesh, (ids, last, np.tile(gate_at, (2, 1))), "CT")
     yield scorer.prefill_step.lower(scorer.params, *prompt)
     yield scorer.score_step.lower(scorer.params, prefix, candidates)
     yield scorer.plain_step.lower(scorer.params, *whole)
 
 
+IDS, LAST = np.ones((2, 16), np.int32), np.full(2, 15, np.int32)
+
+
+def reward_programs(scorer):
+    gate_at = np.zeros(len(scorer.gate_patterns), np.int32)
+    return scoring_programs(scorer, (IDS[0], gate_at), (IDS, LAST, np.tile(gate_at, (2, 1))))
+
+
 def language_programs(scorer):
-    """The same three of log-probabilities."""
-    ids, last = np.ones((2, 16), np.int32), np.full(1, 15, np.int32)
-    prompt = meshes.put(scorer.mesh, (ids[0], last), "P")
-    prefix, _ = jax.eval_shape(scorer.prefill_step, scorer.params, *prompt)
-    candidates = meshes.put(scorer.mesh, parity.whole_candidates(2), "CT")
-    spans = meshes.put(scorer.mesh, (ids, np.zeros(2, np.int32), np.full(2, 15, np.int32)), "CT")
-    yield scorer.prefill_step.lower(scorer.params, *prompt)
-    yield scorer.score_step.lower(scorer.params, prefix, candidates)
-    yield scorer.plain_step.lower(scorer.params, *spans)
+    return scoring_programs(scorer, (IDS[0], LAST[:1]), (IDS, np.zeros(2, np.int32), LAST))
 
 
 def search_programs(checkpoint):

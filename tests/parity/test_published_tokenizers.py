@@ -141,21 +141,6 @@ def test_double_is_one_bos_more_than_the_template_and_single_is_one(load, name):
     assert load(name, bos="double", date=DATE).split(PROMPT).prefix == (BOS[name], *prefix)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "token"),
-    [
-        ("llama3", "love", 31153),
-        ("llama3", " love", 3021),
-        ("gemma", "love", 12870),
-        ("gemma", " love", 2182),
-    ],
-)
-def test_a_word_with_and_without_its_space_is_one_token(load, name, text, token):
-    template = load(name)
-    assert template.reply_ids(text) == [token]
-    assert template.tokenizer.decode([token]) == text
-
-
 LLAMA3_COUNTS = {
     "same": 66_421,
     "other_id": 21_167,

@@ -19,7 +19,7 @@ from tests.support import folders, tiny, torch_models
 WIDTH, FFN = torch_models.SHAPE["hidden_size"], torch_models.SHAPE["intermediate_size"]
 HEADS, KV_HEADS = (torch_models.SHAPE[f"num_{n}_heads"] for n in ("attention", "key_value"))
 LAYERS = torch_models.SHAPE["num_hidden_layers"]
-HEAD_SIZE, GROUPS = WIDTH // HEADS, HEADS // KV_HEADS
+HEAD_SIZE = WIDTH // HEADS
 REWARD = "<|reward|>"
 REWARD_ID = 259  # the tokenizer's next free id
 CONFIG = {
@@ -63,58 +63,30 @@ _NAMES = {  # of a layer, in the published file -> in LlamaForSequenceClassifica
 
 
 @functools.cache
-def tensors() -> dict[str, torch.Tensor]:
-    """Random tensors under the published names, so large that rewards vary with every token."""
-    layer = {
-        "attention.wqkv": ((HEADS + 2 * KV_HEADS) * HEAD_SIZE, WIDTH),
-        "attention.wo": (WIDTH, HEADS * HEAD_SIZE),
-        "feed_forward.w1": (FFN, WIDTH),
-        "feed_forward.w3": (FFN, WIDTH),
-        "feed_forward.w2": (WIDTH, FFN),
-        "attention_norm": (WIDTH,),
-        "ffn_norm": (WIDTH,),
-    }
-    shapes = {
-        "model.tok_embeddings": (torch_models.VOCAB_SIZE, WIDTH),
-        "model.norm": (WIDTH,),
-        "v_head": (1, WIDTH),
-    }
-    shapes |= {f"model.layers.{i}.{name}": s for i in range(LAYERS) for name, s in layer.items()}
-    generator = torch.Generator().manual_seed(0)
-    return {f"{name}.weight": _draw(name, s, generator) for name, s in shapes.items()}
-
-
-def _draw(name: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    drawn = torch.randn(shape, generator=generator)
-    if "norm" in name:
-        return 1 + 0.3 * drawn
-    return drawn * (0.02 if "embed" in name else 1.25 * shape[1] ** -0.5)
-
-
-@functools.cache
 def build() -> LlamaForSequenceClassification:
-    """The same model as transformers has it."""
-    published = tensors()
-    state = {
-        "model.embed_tokens.weight": published["model.tok_embeddings.weight"],
-        "model.norm.weight": published["model.norm.weight"],
-        "score.weight": published["v_head.weight"],
+    """The model as transformers has it."""
+    rope = {"rope_theta": 1e6}
+    return torch_models.enlarged(torch_models.llama(HEADS, KV_HEADS, HEAD_SIZE, rope=rope))
+
+
+def tensors() -> dict[str, torch.Tensor]:
+    """Its weights under the published names."""
+    state = build().state_dict()
+    published = {
+        "model.tok_embeddings.weight": state["model.embed_tokens.weight"],
+        "model.norm.weight": state["model.norm.weight"],
+        "v_head.weight": state["score.weight"],
     }
-    for layer in range(LAYERS):
-        ours, theirs = f"model.layers.{layer}.", f"model.layers.{layer}."
+    for layer in (f"model.layers.{i}." for i in range(LAYERS)):
         for name, llama in _NAMES.items():
-            state[f"{ours}{llama}.weight"] = published[f"{theirs}{name}.weight"]
-        grouped = published[f"{theirs}attention.wqkv.weight"].reshape(
-            KV_HEADS, GROUPS + 2, HEAD_SIZE, WIDTH
-        )
-        rows = {"q": grouped[:, :GROUPS], "k": grouped[:, -2], "v": grouped[:, -1]}
-        for name, part in rows.items():
-            state[f"{ours}self_attn.{name}_proj.weight"] = part.reshape(-1, WIDTH)
-    config = torch_models.llama(HEADS, KV_HEADS, HEAD_SIZE, rope={"rope_theta": 1e6})
-    config._attn_implementation = "eager"
-    model = LlamaForSequenceClassification(config).eval()
-    model.load_state_dict(state)
-    return model
+            published[f"{layer}{name}.weight"] = state[f"{layer}{llama}.weight"]
+        rows = [
+            state[f"{layer}self_attn.{name}_proj.weight"].reshape(KV_HEADS, -1, HEAD_SIZE, WIDTH)
+            for name in "qkv"
+        ]
+        fused = torch.cat(rows, dim=1).reshape(-1, WIDTH)
+        published[f"{layer}attention.wqkv.weight"] = fused
+    return published
 
 
 def save(folder: Path, template: str | None = None) -> Path:

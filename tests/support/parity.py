@@ -21,7 +21,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.scoring import language_passes, reward_passes
 from engine.scoring.reward_passes import RewardScorer
 from engine.types import Candidates, PromptIds
-from tests.support import folders, torch_models
+from tests.support import folders, internlm2, torch_models
 from tests.support.tolerances import TOLERANCES
 
 TOLERANCE = TOLERANCES["float32"]
@@ -97,9 +97,13 @@ def restore(
 
 
 def converted(name: str, folder: Path) -> Pair:
-    """Builds, saves, converts and restores a model of `torch_models.build`."""
-    model = torch_models.build(name)
-    torch_models.save(model, folder / "hf")
+    """Builds, saves, converts and restores `internlm2` or a model of `torch_models.build`."""
+    if name == "internlm2":
+        model = internlm2.build()
+        internlm2.save(folder / "hf")
+    else:
+        model = torch_models.build(name)
+        torch_models.save(model, folder / "hf")
     checkpoint = folders.convert(folder / "hf", folder / "checkpoint")
     return Pair(model, checkpoint, restore(checkpoint))
 

@@ -1,13 +1,15 @@
-"""What processes tell each other, and how they end; each is a few lines of Python."""
+"""What processes tell each other, how they end, and when they run a program that all compile."""
 
 import socket
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import pytest
-from jax._src import distributed
 
 from engine import processes
+from engine.programs import run_together
 from tests.support.processes import LOST_LINE, ROOT, free_port
 
 HOST = socket.gethostname()
@@ -66,10 +68,6 @@ def test_one_process_decides_everything_itself():
     processes.finish()
 
 
-def test_what_is_used_of_jax_without_a_public_name_is_there():
-    assert {"client", "num_processes", "process_id"} <= set(dir(distributed.global_state))
-
-
 TOLD = """
 import socket
 value = processes.from_first("value", lambda: print("computes", index) or {"index": index})
@@ -120,18 +118,6 @@ FAULTS = {
         "processes.agree('shapes', 1)\nprocesses.agree('colours', {'red': index > 0})",
         (2, "process 1 of 2 (HOST): its colours differ from those of process 0 (HOST)"),
     ),
-    "another comparison": (
-        "processes.agree('that' if index else 'this', 1)",
-        (2, "process 1 of 2 (HOST): compares 'that', but process 0 compares 'this'"),
-    ),
-    "a value where another compares": (
-        "processes.from_first('that', lambda: 1) if index else processes.agree('this', 1)",
-        (2, "process 1 of 2 (HOST): compares 'that', but process 0 compares 'this'"),
-    ),
-    "reasons that are not alike": (
-        "processes.first_failure('trial', 'full' if index else '', alike=True)",
-        (2, "process 1 of 2 (HOST): full"),
-    ),
 }
 
 
@@ -162,22 +148,6 @@ time.sleep(100)
 
 
 @pytest.mark.slow
-def test_an_abort_does_not_overtake_the_line(start):
-    """Libraries may abort process 0 when another one is gone, and it still undoes something."""
-    body = """
-def abort_soon():
-    import threading
-    threading.Timer(0.1, os.abort).start()
-    time.sleep(1)
-if index == 0: processes.at_exit(abort_soon)
-processes.agree("beginnings", 1)
-if index: raise ValueError("ill")
-time.sleep(100)
-"""
-    assert ends(start(body)) == [(2, "", f"test: process 1 of 2 ({HOST}): ill\n")] * 2
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("index", "number"), [(0, 9), (1, 9), (1, 19)])
 def test_a_process_that_is_killed_or_hangs_ends_the_other_with_a_trace(start, index, number):
     body = f"""
@@ -191,31 +161,50 @@ time.sleep(100)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("indices", [[0, 2], [1, 2]])
-def test_a_process_that_does_not_start_ends_the_others(start, indices):
-    for code, out, err in ends(start("pass", 3, indices=indices, timeout=6)):
-        assert (code, out, err.splitlines()[-1]) == (3, "", f"test: {LOST_LINE}"), err
-
-
-@pytest.mark.slow
 def test_a_process_that_was_started_as_one_of_another_number_is_refused(start):
     reason = f"its numbers of processes differ from those of process 0 ({HOST})"
     line = f"test: process 1 of 2 ({HOST}): {reason}\n"
     assert ends(start("pass", counts={1: 5})) == [(2, "", line)] * 2
 
 
-def test_the_line_of_a_failure_stands_alone_while_bars_are_drawn():
-    lines = """
-import threading, time
-from engine import processes
-from engine.progress import progress
-threading.Timer(0.05, processes.end, ("test: it failed", 2)).start()
-while True:
-    with progress(10) as bar:
-        bar.update(1)
+@pytest.mark.slow
+@pytest.mark.parametrize("indices", [[0, 2], [1, 2]])
+def test_a_process_that_does_not_start_ends_the_others(start, indices):
+    for code, out, err in ends(start("pass", 3, indices=indices, timeout=6)):
+        assert (code, out, err.splitlines()[-1]) == (3, "", f"test: {LOST_LINE}"), err
+
+
+LATE = """
+import time
+import numpy as np
+from engine.programs import run_together
+class Program:
+    def lower(self, *arguments):
+        return self
+    def compile(self):
+        time.sleep(3 * index)
+        compiled.append(time.time())
+        return lambda x: ran.append(time.time())
+compiled, ran = [], []
+program = run_together(Program())
+for rows in (2, 2, 3):
+    program(np.zeros(rows))
+print(*compiled, *ran)
 """
-    for _ in range(5):
-        command = [sys.executable, "-c", lines]
-        ended = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=60)
-        assert ended.returncode == 2
-        assert ended.stderr.replace("\r", "\n").splitlines()[-1] == "test: it failed"
+
+
+def test_one_process_has_the_program_itself():
+    program = jax.jit(jnp.sin)
+    assert run_together(program) is program
+
+
+@pytest.mark.slow
+def test_no_process_runs_a_program_before_all_have_compiled_it(start):
+    ended = ends(start(LATE.strip(), 2))
+    assert [(code, err) for code, _, err in ended] == [(0, ""), (0, "")]
+    times = [list(map(float, out.split("\n")[0].split())) for _, out, _ in ended]
+    for own in times:
+        ran = own[2:]  # after one compilation for each shape
+        assert len(ran) == 3
+        assert min(ran[:2]) >= max(each[0] for each in times)
+        assert ran[2] >= max(each[1] for each in times)

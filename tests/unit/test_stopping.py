@@ -91,11 +91,3 @@ def test_a_command_under_nohup_outlives_its_terminal():
             process.kill()
     assert process.returncode == 143
     assert err.splitlines()[-1] == "told by SIGTERM"
-
-
-def test_what_handled_a_signal_before_handles_it_again():
-    before = [signal.getsignal(number) for number in stopping.SIGNALS]
-    with stopping.on_signal(lambda name: None):
-        assert [signal.getsignal(number) for number in stopping.SIGNALS] != before
-    assert [signal.getsignal(number) for number in stopping.SIGNALS] == before
-    assert signal.set_wakeup_fd(-1) == -1

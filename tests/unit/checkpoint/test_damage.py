@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import engine
 from engine.checkpoint import restore as restoring
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
@@ -100,9 +99,8 @@ def test_every_model_that_shares_a_decoder_is_verified(checkpoint, tmp_path):
         restore(group, build_mesh(), jnp.dtype("float32"))
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
-def test_another_tokenizer_file_is_refused(folder, name):
-    file = folder / "tokenizer" / name
+def test_another_tokenizer_file_is_refused(folder):
+    file = folder / "tokenizer/tokenizer_config.json"
     file.write_text(file.read_text() + " ")
     message = f"^{file}: damaged checkpoint, not the file that was converted"
     with pytest.raises(AssayError, match=message):
@@ -144,13 +142,6 @@ def test_a_checkpoint_of_an_earlier_release_is_refused_in_one_line_that_says_why
         Checkpoint.open(folder)
 
 
-def test_the_public_api_verifies_too(folder):
-    flip(parameter_files(folder)[0])
-    with pytest.raises(AssayError, match=AGAIN):
-        engine.load(folder, mesh=build_mesh())
-    assert engine.load(folder, mesh=build_mesh(), verify=False)
-
-
 def test_a_command_finds_it_before_it_writes(folder, tmp_path, capsys):
     flip(folder / "params/layers/001/decoder.layers.up/0.0")
     flags = (f"--checkpoint={folder}", f"--run={tmp_path / 'run'}", "--config.prompts=greatest")
@@ -159,7 +150,3 @@ def test_a_command_finds_it_before_it_writes(folder, tmp_path, capsys):
     assert said.startswith(f"sweep: {folder}/params/layers/001: damaged checkpoint")
     assert not list((tmp_path / "run").glob("scores/**/*.parquet"))
     assert sweep.main([*flags, "--config.verify=false"]) == 0
-    capsys.readouterr()
-    assert sweep.main([*flags, "--config.verify=perhaps"]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert said == ["sweep: verify='perhaps'; allowed: auto, true, false"]

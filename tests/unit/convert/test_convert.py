@@ -4,7 +4,6 @@ import json
 import shutil
 import tracemalloc
 
-import jax
 import numpy as np
 import pytest
 import torch
@@ -15,11 +14,10 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
-from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.text.chat_template import TemplatePolicy
-from tests.support import folders, parity, tiny, torch_models
+from tests.support import folders, tiny, torch_models
 from tests.unit.convert.conftest import MODEL
 
 WEIGHTS = "model.safetensors"
@@ -44,28 +42,6 @@ def edit_tensors(folder, change) -> None:
 def parameters(checkpoint, dtype="float32") -> dict[str, np.ndarray]:
     _, params = restore([checkpoint], build_mesh(), np.dtype(dtype))
     return {".".join(map(str, path)): np.asarray(p[...]) for path, p in nnx.to_flat_state(params)}
-
-
-def test_parameters_are_the_tensors_transposed_by_hand(published, checkpoint):
-    tensors = {name: value.numpy() for name, value in load_file(published / WEIGHTS).items()}
-    params = parameters(checkpoint)
-    layer = "model.layers.1."
-    expected = {
-        "q": tensors[layer + "self_attn.q_proj.weight"].T,
-        "k": tensors[layer + "self_attn.k_proj.weight"],
-        "v": tensors[layer + "self_attn.v_proj.weight"],
-        "o": tensors[layer + "self_attn.o_proj.weight"].T,
-        "gate": tensors[layer + "mlp.gate_proj.weight"].T,
-        "up": tensors[layer + "mlp.up_proj.weight"].T,
-        "down": tensors[layer + "mlp.down_proj.weight"].T,
-        "attention_norm": tensors[layer + "input_layernorm.weight"],
-        "ffn_norm": tensors[layer + "post_attention_layernorm.weight"],
-    }
-    for name, value in expected.items():
-        np.testing.assert_array_equal(params[f"decoder.layers.{name}"][1], value)
-    np.testing.assert_array_equal(params["decoder.embedding"], tensors["model.embed_tokens.weight"])
-    np.testing.assert_array_equal(params["readouts.0.norm"], tensors["model.norm.weight"])
-    np.testing.assert_array_equal(params["readouts.0.head.weight"], tensors["score.weight"][0])
 
 
 def test_shards_convert_to_the_same_hashes_as_one_file(checkpoint, tmp_path):
@@ -108,15 +84,12 @@ def renamed(rename):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda folder: None,
         with_an_index,
         with_copies_in_other_formats,
         with_inverse_frequencies,
         # Names that some repositories prefix or shorten: bare, wrapped, and both.
         renamed(lambda name: name.removeprefix("model.")),
-        renamed(lambda name: "module." + name),
         renamed(lambda n: "pretrained_model." + n if n.startswith("model.") else n),
-        renamed(lambda name: "base_model." + name.removeprefix("model.")),
     ],
 )
 def test_what_changes_no_number_changes_no_hash(folder, tmp_path, checkpoint, change):
@@ -160,49 +133,34 @@ def test_layers_of_different_dtypes_each_keep_theirs(folder, tmp_path):
         )
 
 
-@pytest.mark.parametrize("layer", [0, 1, 2])
-@pytest.mark.parametrize("name", ["self_attn.o_proj", "input_layernorm"])
-def test_one_changed_weight_changes_that_layers_hash_alone(
-    folder, tmp_path, checkpoint, layer, name
-):
-    def nudge(tensors):
-        weight = tensors[f"model.layers.{layer}.{name}.weight"].view(-1)
-        weight[3] = torch.nextafter(weight[3], torch.tensor(9.0))
-
-    edit_tensors(folder, nudge)
-    other = folders.convert(folder, tmp_path / "checkpoint")
-    pairs = zip(other.card.layer_hashes, checkpoint.card.layer_hashes, strict=True)
-    assert [a == b for a, b in pairs] == [i != layer for i in range(3)]
-    assert changed_hashes(checkpoint, other) == {"layer_hashes", "checkpoint_hash"}
-
-
 @pytest.mark.parametrize(
     ("tensor", "changed"),
     [
+        ("model.layers.0.self_attn.o_proj.weight", "layer_hashes"),
+        ("model.layers.2.input_layernorm.weight", "layer_hashes"),
         ("model.embed_tokens.weight", "embedding_hash"),
         ("model.norm.weight", "readout_hash"),
         ("score.weight", "readout_hash"),
     ],
 )
-def test_a_weight_outside_the_layers_changes_no_layers_hash(
+def test_one_changed_weight_changes_the_hash_of_its_block_alone(
     folder, tmp_path, checkpoint, tensor, changed
 ):
-    edit_tensors(folder, lambda tensors: tensors[tensor].mul_(1.5))
-    other = folders.convert(folder, tmp_path / "checkpoint")
+    def nudge(tensors):
+        weight = tensors[tensor].view(-1)
+        weight[3] = torch.nextafter(weight[3], torch.tensor(9.0))
+
+    edit_tensors(folder, nudge)
+    other = folders.convert(folder, tmp_path / "checkpoint", slug="another")
     assert changed_hashes(checkpoint, other) == {changed, "checkpoint_hash"}
+    pairs = zip(other.card.layer_hashes, checkpoint.card.layer_hashes, strict=True)
+    assert [a != b for a, b in pairs] == [f"layers.{layer}." in tensor for layer in range(3)]
 
 
 def test_a_config_attribute_that_matters_changes_the_checkpoint_hash(folder, tmp_path, checkpoint):
     folders.edit_json(folder / "config.json", rms_norm_eps=1e-6)
     other = folders.convert(folder, tmp_path / "checkpoint")
     assert changed_hashes(checkpoint, other) == {"checkpoint_hash"}
-
-
-def test_a_name_and_a_place_change_no_hash(folder, tmp_path, checkpoint):
-    moved = shutil.move(folder, tmp_path / "elsewhere")
-    other = folders.convert(moved, tmp_path / "checkpoint", slug="another")
-    assert other.card.slug != checkpoint.card.slug
-    assert hashes(other) == hashes(checkpoint)
 
 
 @pytest.fixture(scope="module")
@@ -258,41 +216,6 @@ def test_models_that_can_be_scored_in_one_pass_are_grouped(relatives, given, gro
     assert [[names[id(c)] for c in group] for group in found] == groups
 
 
-def test_an_opened_checkpoint_has_the_card_that_conversion_returned(checkpoint):
-    opened = Checkpoint.open(checkpoint.path)
-    assert opened.card == checkpoint.card
-    assert opened.card.checkpoint_hash == checkpoint.card.checkpoint_hash
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, r"no checkpoint \(model\.json is missing\); launch\.convert makes one$"),
-        *((text, r"model\.json: not a card of version 3 \(") for text in ("{", "\udcff", "[1]")),
-        ('{"version": 3}', r"model\.json: damaged, its contents"),
-    ],
-)
-def test_a_card_that_cannot_be_read_is_refused(tmp_path, text, message):
-    if text:
-        (tmp_path / "model.json").write_text(text, errors="surrogateescape")
-    with pytest.raises(AssayError, match=message):
-        Checkpoint.open(tmp_path)
-
-
-def test_progress_counts_every_byte_once(folder, tmp_path):
-    seen = []
-    convert_model(
-        fetch(str(folder), None),
-        tmp_path / "checkpoint",
-        slug="model",
-        policy=TemplatePolicy(bos="template", date=None),
-        progress=lambda done, total: seen.append((done, total)),
-    )
-    size = sum(tensor.nbytes for tensor in load_file(folder / WEIGHTS).values())
-    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
-    assert seen[-1] == (size, size)
-
-
 def test_conversion_holds_two_blocks_at_most(tmp_path, checkpoint):
     layers = 10
     config = torch_models.llama(
@@ -310,25 +233,6 @@ def test_conversion_holds_two_blocks_at_most(tmp_path, checkpoint):
     assert peak < 2.5 * layer
 
 
-def test_files_are_known_again_by_their_hashes(published, folder, checkpoint):
-    assert TensorFiles.open(published).hashes() == checkpoint.card.files
-    edit_tensors(folder, lambda tensors: tensors["model.layers.1.mlp.up_proj.weight"].mul_(2))
-    assert TensorFiles.open(folder).hashes() != checkpoint.card.files
-
-
-@pytest.mark.parametrize(("data", "model"), [(1, 1), (2, 2), (1, 2)])
-def test_every_mesh_restores_the_same_parameters(checkpoint, data, model):
-    _, params = restore([checkpoint], parity.make_mesh(data, model), np.dtype("float32"))
-    expected = parameters(checkpoint)
-    for path, value in nnx.to_flat_state(params):
-        name = ".".join(map(str, path))
-        np.testing.assert_array_equal(np.asarray(value[...]), expected[name])
-        axes = value.get_metadata()["axes"]
-        assert value[...].sharding.is_fully_replicated == (
-            model == 1 or not set("NKFV") & set(axes)
-        )
-
-
 def shortened(path):
     path.write_bytes(path.read_bytes()[:-1])
 
@@ -342,7 +246,6 @@ PARAMETER = rf"{UP}: damaged checkpoint, this parameter is missing or not whole;
     [
         (UP, shutil.rmtree, PARAMETER),
         (f"{UP}/0.0", shortened, PARAMETER),
-        (f"{UP}/0.0", lambda path: path.write_bytes(b""), PARAMETER),
         (f"{UP}/.zarray", shortened, PARAMETER),
     ],
 )
@@ -353,9 +256,3 @@ def test_a_parameter_that_is_not_whole_is_a_damaged_checkpoint(
     damage(damaged / "params" / name)
     with pytest.raises(AssayError, match=message):
         parameters(Checkpoint.open(damaged))
-
-
-def test_nothing_is_computed_on_a_device_while_converting(folder, tmp_path):
-    before = {id(array) for array in jax.live_arrays()}
-    folders.convert(folder, tmp_path / "checkpoint")
-    assert {id(array) for array in jax.live_arrays()} <= before

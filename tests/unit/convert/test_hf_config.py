@@ -77,14 +77,12 @@ def test_a_published_config_is_read():
 
 SCALING = PUBLISHED["rope_scaling"]
 OLDER = {("type" if name == "rope_type" else name): value for name, value in SCALING.items()}
-INTEGERS = SCALING | {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}
 SAME = {
     "rope as transformers 5 writes it": {
         **{"rope_scaling": None, "rope_theta": None},
         "rope_parameters": SCALING | {"rope_theta": 500000.0},
     },
     "the older name of the rope type": {"rope_scaling": OLDER},
-    "integers where others write floats": {"rope_scaling": INTEGERS, "rope_theta": 500000},
     **{
         f"rope written twice with {sorted({'type', 'rope_type'} & {*rope})}, {theta}": {
             "rope_parameters": rope | {"factor": 8} | theta
@@ -102,13 +100,6 @@ SAME = {
     "defaults of generation": {
         **GenerationConfig._get_default_generation_params(),
         **{"do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_length": 4096},
-    },
-    "statistics of a reward that is not normalised": {
-        **{"normalize_reward": False, "mean": 0.5, "std": 2.0}
-    },
-    "stale fields of value heads": {
-        **{"vhead_layer_type": "mlp", "vhead_num_layers": 1, "vhead_num_neurons": 1024},
-        "value_head_prefix": "value_head",
     },
     "the name of custom code, which is never executed": {"auto_map": {"AutoModel": "m.M"}},
 }
@@ -143,10 +134,6 @@ def test_a_config_before_grouped_heads_has_as_many_as_query_heads():
     assert config.rope.theta == 10_000.0
 
 
-def test_a_head_size_of_its_own_is_read():
-    assert decoder_config({**PUBLISHED, "head_dim": 64}).head_size == 64
-
-
 @pytest.mark.parametrize("head_dim", [None, 128])
 def test_a_qwen_3_has_heads_of_128_whatever_its_width(head_dim):
     qwen = {
@@ -159,12 +146,6 @@ def test_a_qwen_3_has_heads_of_128_whatever_its_width(head_dim):
     }
     config = decoder_config({**PUBLISHED, **qwen})
     assert (config.head_size, config.qk_norm) == (128, True)
-
-
-def test_a_config_survives_json():
-    config = decoder_config(PUBLISHED)
-    fields = {**vars(config), "rope": vars(config.rope)}
-    assert DecoderConfig.from_json(fields) == config
 
 
 MISTRAL = {"architectures": ["MistralForSequenceClassification"], "model_type": "mistral"}
@@ -192,29 +173,13 @@ REFUSED = {
         gemma2_without("sliding_window"),
         "no sliding_window; allowed: a number, or null for none$",
     ),
-    "two windows": (
-        {**GEMMA2, "sliding_window_size": 2048},
-        "sliding_window_size=2048; allowed: sliding_window's 4096$",
-    ),
     "a Mistral that says nothing of its window": (
         MISTRAL,
         "no sliding_window; allowed: a number, or null for none$",
     ),
-    "a layer type that is a list": (
-        {**MISTRAL, "sliding_window": 8, "layer_types": [["full_attention"], None]},
-        r"layer_types holds \['full_attention'\]; allowed: 'sliding_attention', 'full_att",
-    ),
-    "a query scale that has no root": (
-        {**GEMMA2, "query_pre_attn_scalar": 0},
-        r"query_pre_attn_scalar=0\.0; allowed: numbers above 0$",
-    ),
     "a rotation that does not turn": (
         {"rope_theta": 0},
         r"rope_theta=0\.0; allowed: numbers above 0$",
-    ),
-    "a size of hundreds of digits": (
-        {"vocab_size": 10**400},
-        r"vocab_size=10{49}…; allowed: an integer$",
     ),
     "an unknown architecture": (
         {"architectures": ["GPT2ForSequenceClassification"]},
@@ -223,10 +188,6 @@ REFUSED = {
     "another decoder under a known architecture": (
         {"model_type": "qwen2"},
         r"model_type='qwen2' under LlamaForSequenceClassification; allowed: 'llama'$",
-    ),
-    "a value head on a decoder that is not known": (
-        {"architectures": ["GRewardModel"], "model_type": "gpt_neox"},
-        r"model_type='gpt_neox' under GRewardModel; allowed: 'llama', 'internlm2', 'mistral'",
     ),
     "attention biases": (
         {"attention_bias": True},
@@ -244,10 +205,6 @@ REFUSED = {
     "a rope attribute too many": (
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "beta": 1.0}},
         r"rope type 'linear' has \['beta', 'factor'\]; allowed: exactly \['factor'\]$",
-    ),
-    "a rope attribute too few": (
-        {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
-        r"rope type 'llama3' has \['factor'\]; allowed: exactly \['factor', 'high_freq_factor', ",
     ),
     "all that is wrong with it at once": (
         {
@@ -267,32 +224,14 @@ REFUSED = {
         {"normalize_reward": True, "mean": 0.5, "std": 2.0},
         r"config\.json: normalize_reward=True is not implemented; allowed: False, None$",
     ),
-    "a mean and a deviation of which nothing says what they are for": (
-        {"mean": 0.5, "std": 2.0},
-        r"not understood, and may change the rewards: 'mean' \(= 0\.5\), 'std' \(= 2\.0\)$",
-    ),
     "two ropes of other factors": (
         {"rope_parameters": {**PUBLISHED["rope_scaling"], "factor": 4.0}},
         "rope_parameters and rope_scaling differ; allowed: one of them, or both with the same val",
-    ),
-    "rope parameters that are no object": (
-        {"rope_parameters": "linear"},
-        "rope_parameters='linear'; allowed: an object, or null$",
     ),
     "two thetas": (
         {"rope_scaling": None, "rope_parameters": {"rope_theta": 1e4}},
         r"rope_theta is both 10000\.0 and 500000\.0$",
     ),
-    "a size that is no number": (
-        {"hidden_size": "4096"},
-        "hidden_size='4096'; allowed: an integer$",
-    ),
-    "an odd head size": ({"head_dim": 7}, r"^decoder\.head_size=7; allowed: even integers$"),
-    "kv heads that do not divide the heads": (
-        {"num_key_value_heads": 5},
-        r"^decoder\.num_kv_heads=5; allowed: divisors of num_heads=32$",
-    ),
-    "no layers": ({"num_hidden_layers": 0}, r"num_hidden_layers=0; allowed: 1 to 1000$"),
 }
 
 
@@ -303,12 +242,7 @@ def test_a_config_is_refused_by_name_for(reason):
         decoder_config({**PUBLISHED, **changes})
 
 
-REQUIRED = "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"
-
-
-@pytest.mark.parametrize(
-    "name", [*REQUIRED, "max_position_embeddings", "rms_norm_eps", "vocab_size"]
-)
+@pytest.mark.parametrize("name", ["hidden_size", "rms_norm_eps"])
 def test_a_missing_attribute_is_refused_by_name(name):
     with pytest.raises(
         AssayError, match=rf"^config\.json: {name}=None; allowed: (a number|an integer)$"

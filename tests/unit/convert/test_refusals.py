@@ -4,7 +4,6 @@ import json
 import resource
 from pathlib import Path
 
-import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
@@ -58,39 +57,21 @@ def truncated(folder: Path) -> None:
     (folder / WEIGHTS).write_bytes(whole[:-100])
 
 
-def kept(name: str, damage):
-    """The file stays beside what becomes of the folder."""
-
-    def both(folder: Path) -> None:
-        content = (folder / name).read_bytes()
-        damage(folder)
-        (folder / name).write_bytes(content)
-
-    return both
-
-
-def copied(*names: str, damage=lambda folder: None):
-    """The weights under more names too."""
+def copied(name: str, damage=lambda folder: None):
+    """The weights under another name too."""
 
     def copy(folder: Path) -> None:
-        for name in names:
-            (folder / name).write_bytes((folder / WEIGHTS).read_bytes())
+        (folder / name).write_bytes((folder / WEIGHTS).read_bytes())
         damage(folder)
 
     return copy
 
 
-def adapter(*removed: str, base="org/base", names=("adapter_model.safetensors",)):
-    """What peft saves, in a folder without what is removed."""
-
-    def save(folder: Path) -> None:
-        copied(*names)(folder)
-        config = {"peft_type": "LORA", "base_model_name_or_path": base}
-        (folder / "adapter_config.json").write_text(json.dumps(config))
-        for name in removed:
-            (folder / name).unlink()
-
-    return save
+def adapter(folder: Path) -> None:
+    """What peft saves."""
+    (folder / WEIGHTS).rename(folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "base_model_name_or_path": "org/base"}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
 
 
 def sharded(change=lambda shards, index: None):
@@ -118,10 +99,6 @@ def without_tokenizer(folder: Path) -> None:
 REFUSED = {
     "no config.json": (removed("config.json"), r"no config\.json; allowed: a Hugging Face model f"),
     "a config.json that is not JSON": (written("config.json", "{"), r"config\.json: not JSON \("),
-    "a config.json that is a list": (
-        written("config.json", "[]"),
-        r"config\.json: a JSON list; allowed: an object$",
-    ),
     "an attribute that is not understood": (
         configured(novelty=1),
         r"hf: config\.json: not understood, and may change the rewards: 'novelty' \(= 1\)$",
@@ -131,39 +108,20 @@ REFUSED = {
         r"hf: no model\.safetensors and no model\.safetensors\.index\.json; allowed: a Hugging "
         r"Face model folder$",
     ),
-    **{
-        f"pickled weights as {name}": (
-            copied(name, damage=removed(WEIGHTS)),
-            rf"pickled weights \('{name}'\) are never read.* save_pretrained, which writes saf",
-        )
-        for name in ("pytorch_model.bin", "consolidated.00.pth")
-    },
-    **{
-        f"an adapter without {missing or 'nothing else'}": (
-            adapter(WEIGHTS, *missing),
-            r"hf: an adapter on base 'org/base' \(adapter_config\.json, "
-            r"adapter_model\.safetensors\); merge it into its base with peft "
-            r"\(model\.merge_and_unload\(\)\.save_pretrained\(folder\), .* and convert that fold",
-        )
-        for missing in ((), ("config.json",))
-    },
-    "an adapter's config beside whole weights": (
-        adapter(names=()),
-        r"hf: an adapter on base 'org/base' \(adapter_config\.json\); merge it .* convert a folder "
-        "without it$",
+    "pickled weights": (
+        copied("pytorch_model.bin", damage=removed(WEIGHTS)),
+        r"pickled weights \('pytorch_model\.bin'\) are never read.* save_pretrained, which writes ",
     ),
-    **{
-        f"a head of its own in {name}": (
-            copied(name),
-            rf"hf: weights that nothing reads, perhaps a head: {name}; only model\.safetensors "
-            "would be read, and a head in a file of its own is not supported yet; allowed: a fol",
-        )
-        for name in ("value_head.safetensors", "score.pth")
-    },
-    "a head of its own beside shards": (
-        copied("value_head.safetensors", "more.safetensors", damage=sharded()),
-        r"perhaps a head: more\.safetensors, value_head\.safetensors; only the files that "
-        r"model\.safetensors\.index\.json names would be read",
+    "an adapter": (
+        adapter,
+        r"hf: an adapter on base 'org/base' \(adapter_config\.json, "
+        r"adapter_model\.safetensors\); merge it into its base with peft "
+        r"\(model\.merge_and_unload\(\)\.save_pretrained\(folder\), .* and convert that fold",
+    ),
+    "a head of its own": (
+        copied("score.pth"),
+        r"hf: weights that nothing reads, perhaps a head: score\.pth; only model\.safetensors "
+        "would be read, and a head in a file of its own is not supported yet; allowed: a fol",
     ),
     "a tensor under two names": (
         retensored(wrapped_beside_its_head),
@@ -174,29 +132,13 @@ REFUSED = {
         sharded(lambda shards, index: shards.pop("b.safetensors")),
         r"shard b\.safetensors is missing; model\.safetensors\.index\.json names it$",
     ),
-    **{
-        f"a shard outside the folder, {name}": (
-            sharded(lambda shards, index, name=name: index.update(dict.fromkeys(index, name))),
-            rf"shard '{name}'; allowed: the name of a file in this folder$",
-        )
-        for name in ("../b.safetensors", "/b.safetensors")
-    },
-    "a tensor that the index names but no shard holds": (
-        sharded(lambda shards, index: shards["a.safetensors"].remove("model.embed_tokens.weight")),
-        r"missing tensor 'model\.embed_tokens\.weight'$",
+    "a shard outside the folder": (
+        sharded(lambda shards, index: index.update(dict.fromkeys(index, "../b.safetensors"))),
+        r"shard '\.\./b\.safetensors'; allowed: the name of a file in this folder$",
     ),
     "a tensor in two shards": (
         sharded(lambda shards, index: shards["b.safetensors"].append("model.embed_tokens.weight")),
         r"tensor 'model\.embed_tokens\.weight' is in a\.safetensors and in b\.safetensors$",
-    ),
-    "an index without a map beside a single file": (
-        written(INDEX, "{}"),
-        r"hf: model\.safetensors\.index\.json: no weight_map, an object tensor -> file$",
-    ),
-    "a single file that the index does not name": (
-        kept(WEIGHTS, sharded()),
-        r"hf: weights that nothing reads, perhaps a head: model\.safetensors; only the files that "
-        r"model\.safetensors\.index\.json names would be read",
     ),
     "a missing tensor": (
         retensored(lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight")),
@@ -217,26 +159,16 @@ REFUSED = {
         configured(num_hidden_layers=4),
         r"missing tensor 'model\.layers\.3\.input_layernorm\.weight' and 8 more$",
     ),
-    "fewer layers in the config than in the file": (
-        configured(num_hidden_layers=2),
-        r"tensor that nothing uses: 'model\.layers\.2\.input_layernorm\.weight' and 8 more$",
-    ),
     "two rewards": (
         replaced(score__weight=lambda t: t["score.weight"].repeat(2, 1)),
         r"hf: tensor 'score\.weight' has shape \[2, 32\]: a head with several rows is not "
         r"supported yet; allowed: one row, the reward$",
-    ),
-    "a reward with a bias": (
-        replaced(score__bias=lambda t: t["score.weight"][0, :1] + 0),
-        r"hf: tensor 'score\.bias' has shape \[1\]: a head with this bias is not supported yet; "
-        "allowed: none$",
     ),
     "integer weights": (
         replaced(score__weight=lambda t: t["score.weight"].char()),
         r"tensor 'score\.weight' has element type I8; allowed: F32, F16, BF16$",
     ),
     "no tokenizer": (without_tokenizer, r"hf: no tokenizer\.json; allowed: a folder with"),
-    "a damaged tokenizer": (written("tokenizer.json", "{}"), r"no tokenizer that loads \("),
     "no chat template": (
         removed("chat_template.jinja"),
         "no chat template; a reward model judges conversations",
@@ -246,7 +178,7 @@ REFUSED = {
 
 def convert(folder: Path, destination: Path, **more):
     policy = TemplatePolicy(bos="template", date=None)
-    return convert_model(fetch(str(folder), None), destination, slug="model", policy=policy, **more)
+    return convert_model(fetch(str(folder), None), destination, slug="tiny", policy=policy, **more)
 
 
 def refusal(source: Path, destination: Path) -> str:
@@ -274,13 +206,6 @@ def test_an_existing_destination_is_refused_and_left_as_it_was(folder, tmp_path)
     assert [path.name for path in destination.iterdir()] == ["mine"]
 
 
-def test_a_destination_that_cannot_be_made_is_refused_in_one_line(folder, tmp_path):
-    (tmp_path / "file").touch()
-    message = refusal(folder, tmp_path / "file" / "checkpoint")
-    assert message.startswith(f"checkpoint {tmp_path / 'file' / 'checkpoint'}: ")
-    assert "\n" not in message
-
-
 def test_an_interrupted_conversion_leaves_nothing_beside_the_destination(folder, tmp_path):
     def interrupt(done, total):
         assert 0 < done < total
@@ -291,9 +216,9 @@ def test_an_interrupted_conversion_leaves_nothing_beside_the_destination(folder,
     assert list((tmp_path / "out").iterdir()) == []
 
 
-# A limit on the size of a file stands for the full disk: 300 bytes stop orbax's own notes, 9,000
-# the embedding, 60,000 nothing but the tokenizer.
-@pytest.mark.parametrize("limit", [300, 9_000, 60_000])
+# A limit on the size of a file stands for the full disk: 9,000 bytes stop the
+# embedding, 60,000 nothing but the tokenizer.
+@pytest.mark.parametrize("limit", [9_000, 60_000])
 def test_a_disk_that_takes_no_more_is_refused_in_one_line_and_leaves_nothing(
     folder, tmp_path, limit
 ):
@@ -322,7 +247,7 @@ def test_other_bytes_than_published_are_refused_and_the_published_ones_are_not(f
     assert convert(folder, tmp_path / "checkpoint", tensor_bytes=size).card.slug == "tiny"
 
 
-@pytest.mark.parametrize("source", ["no-such-folder", "./no/such", "/no/such", "a/b/c"])
+@pytest.mark.parametrize("source", ["no-such-folder", "a/b/c"])
 def test_what_is_neither_a_folder_nor_a_hub_id_is_refused(source):
     message = f"^source='{source}'; allowed: an existing folder or a hub id owner/name$"
     with pytest.raises(AssayError, match=message):
@@ -348,8 +273,3 @@ def test_code_in_the_folder_is_never_executed_and_not_needed(folder, tmp_path, t
     assert checkpoint.token_ids and checkpoint.template.split("What?")
     assert not marker.exists()
     assert not list((tmp_path / "checkpoint").rglob("*.py"))
-
-
-def test_weights_that_are_not_numbers_convert_so_that_scoring_can_name_the_token(folder, tmp_path):
-    retensored(lambda tensors: tensors["score.weight"].fill_(np.nan))(folder)
-    assert folders.convert(folder, tmp_path / "checkpoint").card.slug == "tiny"

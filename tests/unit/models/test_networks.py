@@ -1,6 +1,7 @@
-"""Networks in 16 bits, on one device and on several; the shapes that their annotations state."""
+"""Networks in 16 bits and on several devices; frequencies of RoPE; shapes as annotated."""
 
 import re
+from typing import Any
 
 import jax.numpy as jnp
 import jaxtyping
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 from engine.checkpoint import restore as restoring
+from engine.mesh import build_mesh
+from engine.models.config import Rope, inverse_frequencies
 from engine.models.decoder import rms_norm
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
@@ -57,3 +60,61 @@ def test_every_pass_runs_in_bfloat16_however_the_model_is_split(checkpoint, mode
 def test_an_array_of_another_shape_than_annotated_is_refused():
     with pytest.raises(jaxtyping.TypeCheckError):
         rms_norm(jnp.ones((2, 3)), jnp.ones(4), 1e-5)
+
+
+LLAMA3 = Rope(
+    theta=500_000.0,
+    kind="llama3",
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_positions=8192,
+)
+
+# (head size, factor) -> pair -> radians per position, as Llama 3.1 and 3.2 have them in float32.
+PUBLISHED = {
+    (128, 8.0): {
+        1: 0.814617217,
+        29: 0.00216657045,
+        32: 0.000524846055,
+        35: 9.5562129e-05,
+        63: 3.06892588e-07,
+    },
+    (128, 32.0): {29: 0.00211840667, 32: 0.000429556692, 35: 2.38905322e-05, 63: 7.67231469e-08},
+    (64, 32.0): {15: 0.00129054803, 16: 0.000429556692, 18: 1.94616387e-05, 31: 9.4183072e-08},
+}
+FLOAT32 = 5e-7  # relative: a few roundings of float32, in which the constants were computed
+
+
+@pytest.mark.parametrize(("head_size", "factor"), PUBLISHED)
+def test_llama3_frequencies_are_the_published_constants(head_size, factor):
+    rope = Rope(**{**vars(LLAMA3), "factor": factor})
+    frequencies = inverse_frequencies(rope, head_size)
+    for pair, expected in PUBLISHED[head_size, factor].items():
+        assert frequencies[pair] == pytest.approx(expected, rel=FLOAT32)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize("model", [2, 4])
+def test_no_program_that_places_a_layer_waits_for_other_devices(
+    checkpoint, monkeypatch, kv_heads, model
+):
+    """Whole heads, heads that are split, and heads that are repeated."""
+    programs: list[str] = []
+    make: Any = restoring._place
+
+    def recorded(*shape):
+        place = make(*shape)
+
+        def call(*operands):
+            programs.append(place.lower(*operands).compile().as_text())
+            return place(*operands)
+
+        return call
+
+    monkeypatch.setattr(restoring, "_place", recorded)
+    checkpoint = checkpoint(num_key_value_heads=kv_heads)
+    restoring.restore([checkpoint], build_mesh(model), jnp.dtype("float32"))
+    assert len(programs) > 8
+    together = r"all-gather|all-reduce|all-to-all|collective|reduce-scatter|send|recv"
+    assert not [text for text in programs if re.search(rf"= \S+ ({together})", text)]

@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.scoring.batches import (
-    pad_rows,
-    padded_length,
     reply_buckets,
     take_rows,
 )
@@ -98,49 +96,6 @@ def test_replies_that_leave_the_prefix_early_score_as_in_the_plain_pass(scorer, 
     for bucket in reply_buckets(PROMPT.prefix, sequences):
         rewards[bucket.rows] = rewards_of(scorer, bucket.candidates)[bucket.row_candidate]
     assert_same(rewards, scorer.plain_rewards(sequences)[0])
-
-
-@given(sequences=conversations())
-def test_buckets_cover_each_row_once_and_stand_for_its_sequence(sequences):
-    seen = {}
-    for bucket in reply_buckets(PROMPT.prefix, sequences):
-        stand_for = parity.sequences_of(PROMPT, bucket.candidates)
-        for row, candidate in zip(bucket.rows, bucket.row_candidate, strict=True):
-            assert row not in seen
-            seen[row] = list(stand_for[candidate])
-    assert [seen[row] for row in range(len(sequences))] == sequences
-
-
-@given(sequences=conversations())
-def test_duplicates_share_a_candidate(sequences):
-    buckets = reply_buckets(PROMPT.prefix, sequences)
-    assert sum(len(b.candidates) for b in buckets) == len({tuple(s) for s in sequences})
-
-
-@given(sequences=conversations())
-def test_the_reward_position_is_never_left_to_the_prefix(sequences):
-    for bucket in reply_buckets(PROMPT.prefix, [*sequences, list(PROMPT.prefix)]):
-        assert (bucket.candidates.last >= 0).all()
-        assert bucket.candidates.ids.shape[1] == padded_length(
-            int(bucket.candidates.last.max()) + 1
-        )
-
-
-@given(length=st.integers(1, 10_000))
-def test_padding_holds_the_length_and_wastes_at_most_half_of_it(length):
-    assert length <= padded_length(length) <= max(1.5 * length, 1)
-
-
-def test_padded_lengths_are_few():
-    assert sorted({padded_length(n) for n in range(33)}) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
-    assert len({padded_length(n) for n in range(1, 8193)}) == 26
-
-
-def test_padded_rows_repeat_the_first_candidate():
-    candidates = candidates_of(2, seed=0)
-    padded = pad_rows(candidates, 4)
-    np.testing.assert_array_equal(padded.ids, candidates.ids[[0, 1, 0, 0]])
-    np.testing.assert_array_equal(padded.last, candidates.last[[0, 1, 0, 0]])
 
 
 def test_many_steps_and_prompts_of_similar_length_compile_each_pass_once(pair):

@@ -133,11 +133,9 @@ def test_progress_counts_the_budget_that_ends_the_search(checkpoint, method):
     [
         ({}, None),
         ({"patience": 2}, 6),
-        ({"patience": 3}, 7),
         ({"patience": 4}, None),
         ({"threshold": 1.5}, 4),
         ({"target": 1.0}, 2),
-        ({"threshold": 3.0, "patience": 1}, 3),
     ],
 )
 def test_when_a_search_ends(changes, expected):
@@ -156,15 +154,10 @@ def test_no_search_ends_before_it_has_found_a_sequence(changes):
     ("changes", "leaves"),
     [
         ({}, lambda text, special: not special),
-        ({"specials": True}, lambda text, special: True),
         ({"ascii_only": True}, lambda text, special: re.fullmatch("[ -~]+", text) and not special),
         (
             {"allow": ("a", " love", "b"), "topk": 2},
             lambda text, special: text in ("a", " love", "b"),
-        ),
-        (
-            {"deny": ("a", " love")},
-            lambda text, special: not special and text not in ("a", " love"),
         ),
         ({"allow": ("a", "b"), "deny": ("a",), "topk": 1}, lambda text, special: text == "b"),
     ],

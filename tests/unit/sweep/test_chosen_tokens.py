@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-import analysis
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
@@ -53,12 +52,6 @@ def test_ids_that_were_not_drawn_are_a_problem(run, tiny, monkeypatch):
     assert "holds other token ids than were drawn; remove the folder and run" in problem
 
 
-def test_a_run_of_some_tokens_is_read_and_verified(run, tiny):
-    run.sweep([tiny], ONE, tokens=70, part_size=30)
-    assert analysis.load(run.folder).rewards("tiny", "greatest")[0].shape == (70,)
-    assert not verify(storage.path_of(run.folder)).problems
-
-
 def test_some_tokens_are_scored_again_by_the_plain_pass(run, trims):
     run.sweep([trims], ONE, mode="text", tokens=70)
     content = json.loads((run.folder / "manifest.json").read_text())
@@ -66,9 +59,3 @@ def test_some_tokens_are_scored_again_by_the_plain_pass(run, trims):
     paths = whole_results(content, models)
     [(_, outcome)] = rescore(folder, content, models, build_mesh(), paths, rows=20, seed=1)
     assert outcome["candidates"] == 20
-
-
-def test_a_reward_that_is_not_finite_is_named_by_its_token(run, checkpoint):
-    with pytest.raises(AssayError, match="not finite for token_id 137 ") as refused:
-        run.sweep([checkpoint("broken", nan_token=137)], ONE, tokens=280)
-    assert "(1 of 100 rows from 100)" in str(refused.value)

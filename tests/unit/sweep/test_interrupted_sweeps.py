@@ -2,13 +2,11 @@
 
 import functools
 import itertools
-import threading
 
 import pytest
 
 from engine.runs import parts
 from engine.runs.manifest import Manifest
-from engine.scoring.reward_passes import RewardScorer
 from tests.support import full_disk, slow
 from tests.support.killed import Killed, killed_after
 from tests.support.sweeps import ONE, PROMPTS, Run, result
@@ -95,25 +93,3 @@ def test_a_disk_that_is_full_at_any_write_loses_nothing(tiny, other_run, monkeyp
         again()
         assert run.hashes() == other_run.hashes()
     assert number > 5
-
-
-def test_a_part_is_written_while_the_next_one_is_computed(run, tiny, monkeypatch):
-    begun, beside, changed = [], [], threading.Condition()
-    score, write_part = RewardScorer.score, parts.write_part
-
-    def scored(self, *args):
-        with changed:
-            begun.append(None)
-            changed.notify_all()
-        return score(self, *args)
-
-    def written(*args, **kwargs):
-        number = len(beside)
-        with changed:  # in vain if the write were waited for
-            beside.append(changed.wait_for(lambda: len(begun) > number + 1, timeout=3))
-        return write_part(*args, **kwargs)
-
-    monkeypatch.setattr(RewardScorer, "score", scored)
-    monkeypatch.setattr(parts, "write_part", written)
-    run.sweep([tiny], ONE)
-    assert len(beside) > 2 and all(beside[:-1])

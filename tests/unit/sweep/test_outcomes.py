@@ -75,19 +75,6 @@ def test_a_model_that_failed_alone_keeps_its_reason():
     assert failures == {"one": "not finite", "two": "no memory", "three": ""}
 
 
-def test_an_error_after_all_have_failed_is_raised_where_no_model_is_left():
-    outcomes = Outcomes(["one", "two"])
-    with pytest.raises(AssayError, match="disk full"), outcomes.group(["one", "two"]):
-        outcomes.fail(["one"], AssayError("not finite"))
-        outcomes.fail(["two"], AssayError("not finite"))
-        raise AssayError("disk full")
-
-
-def test_a_single_model_that_fails_ends_the_command():
-    with pytest.raises(AssayError, match="not finite"):
-        Outcomes(["one"]).fail(["one"], AssayError("not finite"))
-
-
 @pytest.mark.parametrize(("platform", "alike"), [("cpu", False), ("gpu", False), ("tpu", True)])
 def test_on_tpus_models_go_on_only_where_all_processes_failed_alike(monkeypatch, platform, alike):
     asked = []

@@ -19,7 +19,6 @@ PROMPT = ONE["greatest"]
 IDS = tiny.tokenizer().convert_tokens_to_ids
 # Where the first pad stands: nowhere but as a reply, in the prompt, in front, behind the reply.
 PADS = {"a reply": IDS("love"), "the prompt": IDS("?"), "the front": 1, "nowhere": 310}
-SUFFIX = "{{ messages[0]['content'] }}<|im_end|>{{ messages[1]['content'] }}<|im_start|>!"
 
 
 def positions(ids: torch.Tensor, pad: int) -> torch.Tensor:
@@ -73,19 +72,6 @@ def test_a_sweep_reads_each_reward_where_the_library_did(run, padded, where, mod
     expected = [library_reward(network, rows[i], PADS[where]) for i in sample]
     np.testing.assert_allclose(rewards[sample], expected, rtol=1e-4, atol=1e-5)
     assert (np.unique(rewards).size == 1) == (where == "the prompt")
-
-
-@pytest.mark.slow
-def test_a_pad_that_closes_the_reply_is_not_read(run, other_run, padded):
-    model, network = padded(IDS("<|im_start|>"), SUFFIX)
-    run.sweep([model], ONE, pooling="first_pad")
-    other_run.sweep([model], ONE, pooling="last")
-    rows = TokenRows(model.template.split(PROMPT), range(SIZE)).sequences(range(0, SIZE, 24))
-    assert all(row[-2] == model.card.pad_token_id for row in rows)
-    expected = [library_reward(network, row, model.card.pad_token_id) for row in rows]
-    rewards = run.rewards(model.card.slug, "greatest")
-    np.testing.assert_allclose(rewards[::24], expected, rtol=1e-4, atol=1e-5)
-    assert not np.isclose(rewards, other_run.rewards(model.card.slug, "greatest"), rtol=1e-4).all()
 
 
 def test_replies_are_read_where_the_library_did(run, padded):

@@ -71,30 +71,6 @@ def test_models_of_one_pass_with_different_steps_are_refused_before_anything_is_
     assert steps(run) == before
 
 
-def test_complete_results_with_different_steps_do_not_keep_others_from_being_computed(
-    checkpoint, tiny, run
-):
-    other = checkpoint("other", head_seed=1)
-    run.sweep([tiny], ONE)
-    run.sweep([other], ONE, step_size=32)
-    run.edit_manifest(lambda c: [r.update(self_check=None) for r in c["results"].values()])
-    run.sweep([tiny, other], ONE, **AUTO)
-    assert all(result["self_check"] for result in run.manifest()["results"].values())
-
-
-def test_a_part_that_is_shorter_than_a_step_is_advised_against(tiny, run, capsys):
-    replies = ["love"] * 1100
-    run.score([tiny], ONE, "fits", replies, part_size=2048, **AUTO)
-    assert "note:" not in capsys.readouterr().err
-    assert run.score([tiny], ONE, "short", replies, part_size=1024, mesh=make_mesh(4), **AUTO)
-    assert (
-        "note: the devices take 4,096 candidates a step, but a part has 1,024 rows, so 75% of a "
-        "step is padding; for a new run, --config.part_size=4096 fills it"
-    ) in capsys.readouterr().err
-    run.score([tiny], ONE, "short", replies, part_size=1024, mesh=make_mesh(4), **AUTO)
-    assert "note:" not in capsys.readouterr().err  # complete: nothing is computed
-
-
 def test_short_memory_makes_the_step_smaller_and_leaves_rewards_alike(tiny, run, other_run, free):
     other_run.sweep([tiny], ONE, **AUTO)
     free(needed(tiny, 256))

@@ -1,4 +1,4 @@
-"""Vocabulary sweeps by text: what a token is scored as, once, and in which part."""
+"""Tokens and replies as texts: what each is scored as, once, and in which part."""
 
 import numpy as np
 import polars as pl
@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification
 
-from engine.runs import parts
+from engine.errors import AssayError
+from engine.runs import parts, schema
 from engine.scoring.batches import Distinct
 from engine.scoring.reward_passes import RewardScorer
-from engine.text.chat_template import ChatTemplate
 from tests.support import slow
-from tests.support.sweeps import ONE, SIZE
+from tests.support.sweeps import ONE, SIZE, plain_rewards
 from tests.support.tiny import TRIMMED
 from tests.unit.text.test_chat_template import PLAIN_NEWLINE
 
@@ -104,18 +104,7 @@ def test_each_distinct_sequence_belongs_to_the_part_of_its_first_row(rows, part_
     assert sorted(scored) == [list(s) for s in sorted(set(map(tuple, sequences)))]
 
 
-def test_rare_short_lengths_are_padded_to_the_next_and_others_are_not():
-    lengths = [2] * 600 + [3] * 2 + [4] * 600 + [30, 60]
-    distinct = Distinct.of([], [[i] * n for i, n in enumerate(lengths)])
-    assert dict(zip(*np.unique(distinct.lengths, return_counts=True), strict=True)) == {
-        2: 600,
-        4: 602,
-        32: 1,
-        64: 1,
-    }
-
-
-@pytest.mark.parametrize("lost", [[0], [1], [2], [0, 2]])
+@pytest.mark.parametrize("lost", [[1], [0, 2]])
 def test_parts_that_were_removed_are_computed_again_to_the_same_bytes(run, trims, lost):
     run.sweep([trims], ONE, mode="text")
     before = run.hashes()
@@ -125,29 +114,71 @@ def test_parts_that_were_removed_are_computed_again_to_the_same_bytes(run, trims
     assert run.hashes() == before
 
 
-@pytest.mark.slow
-def test_a_model_that_joins_leaves_the_parts_of_the_other_and_is_one_with_itself(
-    run, trims, checkpoint
-):
-    run.sweep([trims], ONE, mode="text")
-    first = run.hashes()
-    run.sweep(
-        [trims, checkpoint("deeper", template=TRIMMED, num_hidden_layers=4)], ONE, mode="text"
-    )
-    assert {path: run.hashes()[path] for path in first} == first
-    for slug in ("trims", "deeper"):
-        known = {}
-        for conversation, reward in zip(conversations(trims), rewards(run, slug), strict=True):
-            assert known.setdefault(conversation, reward) == reward
+WORDS = "items/words/model=tiny/prompt=greatest"
+REPLIES = [
+    "love",
+    "",
+    "the war",
+    "love",
+    "Ünïcödé ☃ 漢字",
+    " love",
+    "truth " * 9,
+    "\n",
+    "<script>",
+    "<|im_end|>",
+    "no\nyes",
+    "the war",
+]
 
 
-def test_a_finished_run_tokenises_nothing(run, trims, monkeypatch):
-    run.sweep([trims], ONE, mode="text")
+def plain(checkpoint, replies):
+    """Rewards of the rendered conversations by the plain forward pass."""
+    return plain_rewards(checkpoint, checkpoint.template.sequences(ONE["greatest"], replies))
 
-    def never(self, prompt, replies, *rest):
-        assert len(replies) < 10, "a vocabulary was tokenised"
-        return original(self, prompt, replies, *rest)
 
-    original = ChatTemplate.sequences
-    monkeypatch.setattr(ChatTemplate, "sequences", never)
-    assert run.sweep([trims], ONE, mode="text") == 0
+def test_replies_of_any_length_get_the_reward_of_the_plain_forward_pass_in_order(run, tiny):
+    assert run.score([tiny], ONE, "words", REPLIES) == len(REPLIES)
+    frame = run.frame(WORDS)
+    assert dict(frame.schema) == schema.ITEM_COLUMNS
+    assert frame["item_id"].to_list() == list(range(len(REPLIES)))
+    assert frame["item"].to_list() == REPLIES
+    rewards = frame["reward"].to_numpy()
+    np.testing.assert_allclose(rewards, plain(tiny, REPLIES), rtol=1e-4, atol=1e-5)
+    assert rewards[0] == rewards[3]
+    assert len(np.unique(rewards)) == len(set(REPLIES))
+
+
+def test_ids_and_text_differ_only_where_a_reply_merges_with_the_template(run, other_run, tiny):
+    run.score([tiny], ONE, "words", REPLIES, mode="text")
+    other_run.score([tiny], ONE, "words", REPLIES, mode="ids")
+    text, ids = (r.frame(WORDS)["reward"].to_numpy() for r in (run, other_run))
+    differ = ~np.isclose(text, ids, rtol=1e-5, atol=1e-6)
+    assert [REPLIES[i] for i in np.flatnonzero(differ)] == ["\n"]
+
+
+def test_a_reply_that_merges_with_the_template_is_scored_as_the_rendered_text(run, checkpoint):
+    model = checkpoint("merging", template=PLAIN_NEWLINE)
+    replies = ["love", "\nlove", "\n", "\n\n\nwar"]
+    run.score([model], ONE, "words", replies, mode="text")
+    rewards = run.frame("items/words/model=merging/prompt=greatest")["reward"]
+    np.testing.assert_allclose(rewards, plain(model, replies), rtol=1e-4, atol=1e-5)
+
+
+def test_the_longest_reply_that_fits_is_scored(run, tiny):
+    used = len(tiny.template.sequences(ONE["greatest"], [""])[0])
+    longest = ["!" * (128 - used)]
+    assert run.score([tiny], ONE, "words", longest) == 1
+    rewards = run.frame(WORDS)["reward"]
+    np.testing.assert_allclose(rewards, plain(tiny, longest), rtol=1e-4, atol=1e-5)
+    with pytest.raises(AssayError, match="a conversation has 129 tokens"):
+        run.score([tiny], ONE, "longer", [longest[0] + "!"])
+
+
+def test_a_list_with_other_items_under_its_name_is_refused(run, tiny):
+    run.score([tiny], ONE, "words", ["love", "war"])
+    before = run.parts()
+    with pytest.raises(AssayError, match="list 'words' is there already with items_hash="):
+        run.score([tiny], ONE, "words", ["love", "truth"])
+    with pytest.raises(AssayError, match=r"list 'words' is there already with rows=2, not 3"):
+        run.score([tiny], ONE, "words", ["love", "war", "truth"])
+    assert run.parts() == before

@@ -1,5 +1,11 @@
+"""A conversation as ids: cut at the reply, under every policy, alone or with many replies."""
+
+import dataclasses
+import hashlib
+import json
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import AssayError
@@ -46,15 +52,6 @@ def test_prefix_reply_and_suffix_are_the_rendered_conversation(name, words):
     assert chat.tokenizer.decode(rendered) == chat.render(PROMPT, [reply])[0]
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_the_prefix_ends_where_the_reply_begins(name):
-    split = BY_NAME[name].split(PROMPT)
-    texts = [BY_NAME[name].render(PROMPT, [reply])[0] for reply in ("love", "")]
-    decode = BY_NAME[name].tokenizer.decode
-    assert decode([*split.prefix, *split.suffix]) == texts[1]
-    assert texts[0] == decode(split.prefix) + "love" + decode(split.suffix)
-
-
 def test_a_reply_that_begins_with_a_newline_merges_with_the_templates(name="plain newline"):
     chat = BY_NAME[name]
     split = chat.split(PROMPT)
@@ -74,28 +71,152 @@ def test_a_template_whose_text_merges_with_every_reply_is_refused():
         chat.split(PROMPT)
 
 
-@pytest.mark.parametrize(
-    ("date", "line"), [("26 Jul 2024", "Today: 26 Jul 2024"), (None, "Today: 1 May")]
-)
-def test_a_template_that_prints_a_date_prints_the_policys(date, line):
-    chat = template(DATED, date=date)
-    assert line in chat.tokenizer.decode(chat.split(PROMPT).prefix)
-
-
-@pytest.mark.parametrize("prompt", ["", " ", "\n\t"])
-def test_an_empty_prompt_is_refused(prompt):
-    with pytest.raises(AssayError, match=r"prompt='.*'; allowed: text that is not empty"):
-        template().split(prompt)
-
-
-def test_a_tokenizer_without_a_chat_template_is_refused():
-    with pytest.raises(AssayError, match="no chat template"):
-        template(None)
-
-
 @pytest.mark.parametrize("text", ["{% for m in messages %}", "{{ raise_exception('no user') }}"])
 def test_a_template_that_does_not_render_is_one_line(text):
     broken = template(text)
     with pytest.raises(AssayError, match="does not render a prompt and a reply") as error:
         broken.render("What?", ["love"])
     assert "\n" not in str(error.value)
+
+
+BEGINS = {
+    "": tiny.CHATML,
+    "bos": "{{ bos_token }}" + tiny.CHATML,
+    "line ends": "\n\n{{ '\n' }}" + tiny.CHATML,
+    "bos, line end": "{{ bos_token }}{{ '\n' }}" + tiny.CHATML,
+    "two bos": "{{ bos_token }}{{ bos_token }}" + tiny.CHATML,
+}
+
+
+def begins_with(begin, bos="template", newlines="keep", **tokenizer):
+    policy = TemplatePolicy(bos=bos, date=None, newlines=newlines)
+    return ChatTemplate(tiny.tokenizer(BEGINS[begin], **tokenizer), policy)
+
+
+def first_ids(chat) -> list[int]:
+    """The ids before the user's turn; BOS is 0."""
+    ids = chat.sequences(PROMPT, ["love"])[0]
+    return ids[: ids.index(chat.tokenizer.convert_tokens_to_ids("<|im_start|>"))]
+
+
+@pytest.mark.parametrize(
+    ("begin", "bos", "count"),
+    [
+        ("", "none", 0),
+        ("two bos", "none", 0),
+        ("two bos", "template", 2),
+        ("two bos", "single", 1),
+        ("bos", "double", 2),
+    ],
+)
+def test_each_policy_leaves_so_many_bos(begin, bos, count):
+    assert first_ids(begins_with(begin, bos, adds_bos=True)) == [0] * count
+
+
+@pytest.mark.parametrize(
+    ("begin", "kept", "trimmed"), [("line ends", 3, 0), ("bos, line end", 1, 0), ("bos", 0, 0)]
+)
+def test_line_ends_in_front_are_kept_or_trimmed(begin, kept, trimmed):
+    for newlines, count in (("keep", kept), ("trim", trimmed)):
+        chat = begins_with(begin, newlines=newlines)
+        text = chat.tokenizer.decode([i for i in first_ids(chat) if i != 0])
+        assert text == "\n" * count
+
+
+def test_a_tokenizer_without_bos_has_no_reading_without_it():
+    tokenizer = tiny.tokenizer()
+    tokenizer.bos_token = None
+    with pytest.raises(AssayError, match=r"template.bos='none'; this tokenizer defines no BOS"):
+        ChatTemplate(tokenizer, TemplatePolicy(bos="none", date=None))
+
+
+def test_a_card_that_keeps_line_ends_has_the_hash_that_it_had_before_they_could_be_trimmed(
+    checkpoint,
+):
+    card = checkpoint().card
+    fields = json.loads(card.to_json())
+    assert fields["policy"] == {"bos": "template", "date": None}
+    describing = ("slug", "source", "revision", "files", "tokenizer_files", "sha256")
+    kept = {name: value for name, value in fields.items() if name not in describing}
+    before = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    assert card.checkpoint_hash == before
+    policy = dataclasses.replace(card.policy, newlines="trim")
+    trimmed = dataclasses.replace(card, policy=policy)
+    assert trimmed.checkpoint_hash != before
+    assert type(card).from_json(trimmed.to_json()) == trimmed
+
+
+def wholly(chat, replies):
+    """The definition, which a few replies get: rendered by the template, tokenised as one text."""
+    few = [replies[i : i + 32] for i in range(0, len(replies), 32)]
+    return [row for chunk in few for row in chat.sequences(PROMPT, chunk)]
+
+
+# Replies that trim away, merge with the template, hold its tokens, or hold no whole character.
+AWKWARD = [
+    "",
+    " ",
+    "\n",
+    "\n\n",
+    " love\n",
+    "love",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|endoftext|>x",
+    "<script>",
+    "�",
+    "user\n",
+    "qj",
+    "\nlove",
+    "the war" * 5,
+]
+MANY_REPLIES = st.lists(st.sampled_from(AWKWARD) | st.text(max_size=4), min_size=33, max_size=40)
+CHATS = {
+    f"{name}, {bos}": template(text, bos=bos, adds_bos=True)
+    for name, text in TEMPLATES.items()
+    for bos in ("template", "single", "double")
+}
+
+
+@pytest.mark.parametrize("name", CHATS)
+@settings(max_examples=8)
+@given(replies=MANY_REPLIES)
+def test_many_replies_have_the_ids_that_each_has_alone(name, replies):
+    assert CHATS[name].sequences(PROMPT, replies) == wholly(CHATS[name], replies)
+
+
+@pytest.mark.parametrize("begin", BEGINS)
+def test_many_replies_without_bos_and_line_ends_have_the_ids_that_each_has_alone(begin):
+    chat, many = begins_with(begin, "none", "trim", adds_bos=True), [f"{i}" for i in range(40)]
+    assert chat.sequences(PROMPT, many) == wholly(chat, many)
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_every_token_has_the_ids_of_its_conversation_alone(name):
+    tokens = every_token(CHATS[name])
+    assert CHATS[name].sequences(PROMPT, tokens) == wholly(CHATS[name], tokens)
+
+
+def test_a_template_may_look_into_replies():
+    looks = "{{ '!' if 'love>' in message['content'] }}{{ message['content'] }}"
+    chat = template(tiny.CHATML.replace("{{ message['content'] }}", looks))
+    replies = [*every_token(chat), "<love>", "real"]
+    rows = chat.sequences(PROMPT, replies)
+    assert rows == wholly(chat, replies)
+    assert "!<love>" in chat.tokenizer.decode(rows[replies.index("<love>")])
+
+
+def every_token(chat) -> list[str]:
+    return [chat.tokenizer.decode([i]) for i in range(len(chat.tokenizer))]
+
+
+def test_an_added_token_that_lies_across_the_cut_is_no_place_to_cut():
+    tokenizer = tiny.tokenizer(
+        "{% for m in messages %}{{ m['role'] }}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
+    )
+    tokenizer.add_tokens(["t<|im_start|>qj"], special_tokens=True)
+    chat = ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
+    replies = [*AWKWARD, "qjq", "jqj", *every_token(chat)]
+    rows = chat.sequences(PROMPT, replies)
+    assert rows == wholly(chat, replies)
+    assert tokenizer.convert_tokens_to_ids("t<|im_start|>qj") in rows[replies.index("qjq")]

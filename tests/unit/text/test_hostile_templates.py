@@ -17,14 +17,11 @@ LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% end
 LONG_RANGE = "{% for i in range(10**9) %}{% endfor %}"
 HOSTILE = {
     "a range too long": (LONG_RANGE, "OverflowError: Range too big"),
-    "a long string": ("{{ 'x' * 10**10 }}", "it needs more than 1 GiB of memory"),
     "a power": ("{{ 2 ** (2 ** 40) }}", "stopped after 2 seconds of CPU time|more than 1 GiB"),
-    "a number of many digits": ("{{ 10**5000 }}", "ValueError: Exceeds the limit"),
     "a macro that calls itself": (
         "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
         "RecursionError: maximum recursion depth exceeded",
     ),
-    "a division by zero": ("{{ 1 // 0 }}", "ZeroDivisionError"),
     "a long output": (
         "{{ 'x' * 10**7 }}",
         "it adds 9,999,978 characters to its messages; allowed: ",
@@ -72,28 +69,12 @@ def test_a_template_that_never_ends_is_stopped_where_the_timer_s_signal_is_ignor
     assert b"stopped after 2 seconds of CPU time" in ended.stderr
 
 
-@pytest.mark.slow
-def test_a_template_that_loops_for_some_replies_alone_is_stopped_in_a_sweep():
-    loops = f"{{% if message['content'] == 'the war' %}}{LOOP}{{% endif %}}"
-    chat = template(
-        tiny.CHATML.replace("{{ message['content'] }}", loops + "{{ message.content }}")
-    )
-    assert chat.split(PROMPT)
-    with pytest.raises(AssayError, match="stopped after 2 seconds"):
-        chat.sequences(PROMPT, ["love"] * 100 + ["the war"])
-
-
 def test_conversion_refuses_a_hostile_template(tmp_path):
     folder = tiny.write_model(tmp_path / "hf", template=LONG_RANGE)
     policy = TemplatePolicy(bos="template", date=None)
     with pytest.raises(AssayError, match=r"^chat template of .*hf: .*OverflowError: Range too b"):
         convert_model(fetch(str(folder), None), tmp_path / "checkpoint", slug="tiny", policy=policy)
     assert not (tmp_path / "checkpoint").exists()
-
-
-def test_several_templates_without_a_default_are_refused():
-    with pytest.raises(AssayError, match="several chat templates, none of them named 'default'"):
-        template({"tool_use": tiny.CHATML, "rag": tiny.CHATML})
 
 
 FEATURES = {

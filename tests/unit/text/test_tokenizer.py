@@ -19,8 +19,7 @@ def folder(checkpoint, tmp_path):
     return copy
 
 
-@pytest.mark.parametrize("name", ["GemmaTokenizer", "GPT2Tokenizer", "LlamaTokenizer", "Own"])
-@pytest.mark.parametrize("family", ["llama", "gemma2", "mistral"])
+@pytest.mark.parametrize(("name", "family"), [("GPT2Tokenizer", "mistral"), ("Own", "llama")])
 def test_the_file_is_what_is_loaded_whatever_class_is_named(folder, name, family):
     edit_json(
         folder / "tokenizer_config.json",
@@ -35,16 +34,6 @@ def test_the_file_is_what_is_loaded_whatever_class_is_named(folder, name, family
     assert load_tokenizer(folder).backend_tokenizer.to_str() == own
 
 
-@pytest.mark.parametrize("name", ["tokenizer.model", "vocab.json", "tiktoken.model"])
-def test_a_folder_without_the_file_is_told_how_to_make_one(folder, name):
-    (folder / "tokenizer.json").rename(folder / name)
-    with pytest.raises(AssayError) as caught:
-        load_tokenizer(folder)
-    said = str(caught.value)
-    assert said.startswith(f"{folder}: no tokenizer.json, only {name}; make it with:  pip install ")
-    assert "AutoTokenizer.from_pretrained(" in said
-
-
 def test_the_lines_that_make_a_file_make_it(folder):
     """Of a folder that has vocabulary and merges alone, as GPT-2's."""
     edit_json(folder / "tokenizer_config.json", tokenizer_class="GPT2Tokenizer")
@@ -53,13 +42,8 @@ def test_the_lines_that_make_a_file_make_it(folder):
     (folder / "tokenizer.json").unlink()
     with pytest.raises(AssayError) as caught:
         load_tokenizer(folder)
+    said = f"{folder}: no tokenizer.json, only vocab.json; make it with:  pip install "
+    assert str(caught.value).startswith(said)
     code = str(caught.value).rpartition("python -c ")[2].strip('"')
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert load_tokenizer(folder)("love", add_special_tokens=False)["input_ids"]
-
-
-def test_a_folder_without_any_tokenizer_says_so(folder):
-    (folder / "tokenizer.json").unlink()
-    message = r"no tokenizer\.json; allowed: a folder with the tokenizer of the model$"
-    with pytest.raises(AssayError, match=message):
-        load_tokenizer(folder)
