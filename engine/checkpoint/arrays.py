@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -130,9 +131,12 @@ def _files(paths: Sequence[epath.Path]) -> list[bytes]:
 
 def _placed(array: np.ndarray, target: jax.ShapeDtypeStruct) -> jax.Array:
     """An array on the devices, in the dtype and sharding of `target`."""
-    return jax.make_array_from_callback(
-        array.shape, target.sharding, lambda index: np.asarray(array[index]).astype(target.dtype)
-    )
+
+    def piece(index: Any) -> np.ndarray:  # Any: slices of the axes
+        with np.errstate(over="ignore"):  # what overflows scores no finite reward, which is refused
+            return np.asarray(array[index]).astype(target.dtype)
+
+    return jax.make_array_from_callback(array.shape, target.sharding, piece)
 
 
 def _incomplete(folder: epath.Path) -> AssayError:
