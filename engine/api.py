@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -218,9 +218,10 @@ class RewardModel:
         for name in {"certify", "length", "initial"} & settings.keys():
             raise AssayError(f"{name}={settings[name]!r}: the reply and its sweeps say it here")
         check_integer("sweeps", sweeps, 1)
-        ids = list(self._checkpoint.template.reply_ids(reply) if isinstance(reply, str) else reply)
-        known = set(self._checkpoint.token_ids)
-        if not ids or not known.issuperset(ids):
+        ids = self._checkpoint.template.reply_ids(reply) if isinstance(reply, str) else reply
+        ids, known = list(ids) if isinstance(ids, Iterable) else [], set(self._checkpoint.token_ids)
+        whole = all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in ids)
+        if not ids or not whole or not known.issuperset(ids):
             raise AssayError(
                 f"reply={reply!r}; allowed: ids of tokens, 0 to {max(known)}, or a text"
             )

@@ -1,7 +1,8 @@
 """Restores checkpoints onto a device mesh; models that share a decoder, as one group.
 
-Only one layer's parameters are in host memory at a time. Decoder tensors have the layout of their
-source (`layouts`) and are transposed on the device; those of a readout have the model's layout.
+At most three layers' parameters are in host memory at a time. Decoder tensors have the layout of
+their source (`layouts`) and are transposed on the device; those of a readout have the model's
+layout.
 """
 
 import dataclasses

@@ -9,6 +9,7 @@ import _thread
 import contextlib
 import errno
 import hashlib
+import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from engine.progress import progress
 
 _LATER = "run it again later, complete files are kept"
 _DISK = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+_QUERY = re.compile(r"\?\S*")  # of a URL, whose signature belongs in no log
 _SHA256 = re.compile("[0-9a-f]{64}")  # name of a large file among the blobs of the cache
 
 
@@ -42,14 +44,14 @@ def snapshot(
     """
     from huggingface_hub import snapshot_download
 
-    with _downloading(source, revision, cache), progress(0) as silent:
+    with _downloading(source, revision, cache) as stopped, progress(0) as silent:
         return Path(
             snapshot_download(
                 source,
                 revision=revision,
                 allow_patterns=list(patterns),
                 cache_dir=cache,
-                tqdm_class=_feeding(silent),
+                tqdm_class=_feeding(silent, stopped),
             )
         )
 
@@ -69,12 +71,12 @@ def download(
 
     total = sum(sizes.get(name, 1) for name in names)
     with (
-        _downloading(source, commit, cache),
+        _downloading(source, commit, cache) as stopped,
         progress(total, "B", what=f"downloading {source}", delay_s=5) as bar,
     ):
         for name in names:
             file = hf_hub_download(
-                source, name, revision=commit, cache_dir=cache, tqdm_class=_feeding(bar)
+                source, name, revision=commit, cache_dir=cache, tqdm_class=_feeding(bar, stopped)
             )
             check_hash(source, Path(file))
 
@@ -114,17 +116,22 @@ def check_hash(source: str, file: Path) -> None:
 
 
 @contextlib.contextmanager
-def _downloading(source: str, revision: str | None, cache: Path | None) -> Iterator[None]:
+def _downloading(
+    source: str, revision: str | None, cache: Path | None
+) -> Iterator[threading.Event]:
     """One line for what fails; where the command is stopped, the client removes what it began."""
-    ended = threading.Event()
+    ended, stopped = threading.Event(), threading.Event()
 
     def stop() -> None:
-        _thread.interrupt_main()
+        stopped.set()
+        _thread.interrupt_main()  # does nothing where SIGINT is ignored
         ended.wait(4)  # of the seconds that a process has to end
 
+    for handler in logging.getLogger("huggingface_hub").handlers:
+        handler.addFilter(_without_signatures)
     forget = processes.at_exit(stop)
     try:
-        yield
+        yield stopped
     except AssayError:
         raise
     except Exception as error:  # of the client, its HTTP and its disk: each becomes a line
@@ -134,7 +141,13 @@ def _downloading(source: str, revision: str | None, cache: Path | None) -> Itera
         ended.set()
 
 
-def _feeding(bar: tqdm) -> type[tqdm]:
+def _without_signatures(record: logging.LogRecord) -> bool:
+    """Takes what follows the question mark of a URL, such as a signature, out of a line."""
+    record.msg, record.args = _QUERY.sub("", record.getMessage()), ()
+    return True
+
+
+def _feeding(bar: tqdm, stopped: threading.Event) -> type[tqdm]:
     """A class of silent bars that feed one bar with the bytes of one file.
 
     For a file the client may make two, for bytes received and for bytes written, which overlap.
@@ -146,6 +159,8 @@ def _feeding(bar: tqdm) -> type[tqdm]:
             super().__init__(*args, **{**options, "disable": True})
 
         def update(self, n: float | None = 1) -> None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
             self.n += n or 0
             bar.update(max(before + self.n - bar.n, 0))
 
@@ -185,5 +200,5 @@ def _reason(error: Exception, source: str, revision: str | None, cache: Path | N
                 "HF_HUB_CACHE to another folder; complete files are kept"
             )
         cause = cause.__cause__ or cause.__context__
-    said = re.sub(r"\?\S*", "", " ".join(str(error).split()))[:300]  # no signatures of URLs
+    said = _QUERY.sub("", " ".join(str(error).split()))[:300]
     return f"the download failed ({type(error).__name__}: {said}); {_LATER}"

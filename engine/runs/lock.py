@@ -46,10 +46,10 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process of this machine started; "" for one that has ended."""
+    """When a process of this machine started; "" where the system does not say so."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()  # a name may hold spaces
-        return "" if fields[0] in "ZX" else fields[19]
+        return "ended" if fields[0] in "ZX" else fields[19]
     return ""
 
 
@@ -95,7 +95,13 @@ class Holder:
             return False
         if self.pid == os.getpid():  # an earlier call may have been unable to remove its lock
             return self.token not in _tokens
-        return _started(self.pid) != self.started  # the number may be another process's by now
+        with contextlib.suppress(PermissionError):  # another user's process
+            try:
+                os.kill(self.pid, 0)  # sends nothing
+            except ProcessLookupError:
+                return True
+        now = _started(self.pid)
+        return "" not in (now, self.started) and now != self.started  # the number was given again
 
 
 @contextlib.contextmanager

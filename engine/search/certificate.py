@@ -10,6 +10,7 @@ rewards come from one program on one shape. Between sweeps, whose shapes differ,
 reward may move by that tolerance; more is an error.
 """
 
+import contextlib
 import dataclasses
 import json
 import time
@@ -375,6 +376,14 @@ def state_file(file: epath.Path) -> epath.Path:
     """Where the sweeps of an unfinished certificate lie, beside the folders of the directions."""
     direction = file.parent.name.removeprefix("direction=")
     return file.parent.parent / f"{file.stem}-{direction}.json"
+
+
+def saved_sweeps(file: epath.Path) -> int:
+    """Number of sweeps in the state file beside a certificate; 0 for none or a damaged one."""
+    data = storage.read_if_there(state_file(file))
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: said when it is loaded
+        return len(json.loads(data or b"")["sweeps"])
+    return 0
 
 
 class SavedSweeps:

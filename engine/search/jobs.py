@@ -27,7 +27,7 @@ from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.batches import padded_length, rows_of_step
 from engine.search import gcg
-from engine.search.certificate import PositionSweep, state_file
+from engine.search.certificate import PositionSweep, saved_sweeps, state_file
 from engine.search.loop import Trace
 from engine.search.objective import SearchObjective
 from engine.search.universal import SAMPLE, Reader, SearchProblem
@@ -275,10 +275,10 @@ def _present(
             )
     if not manifest.result(path)["complete"]:
         _adopt(manifest, path, table)
-    complete = _suffices(said, budget)
-    if complete:
+    complete, known = _suffices(said, budget), about.get("sweeps", [])
+    if complete and saved_sweeps(file) <= len(known):
         storage.remove(state_file(file))  # a command may have been stopped before it did so
-    return about.get("sweeps", []), complete
+    return known, complete
 
 
 def check_memory(job: SearchJob, mesh: Mesh) -> None:

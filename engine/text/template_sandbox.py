@@ -84,7 +84,7 @@ class _Child:
                     process.stdin.write(json.dumps(request).encode() + b"\n")
                     process.stdin.flush()
                 line = process.stdout.readline()
-            finally:  # also on KeyboardInterrupt, which leaves an answer unread
+            finally:  # after an error, too, which leaves an answer unread
                 if not line.endswith(b"\n"):
                     self.stop()
         if not line.endswith(b"\n"):
@@ -146,13 +146,16 @@ def _answer(
 ) -> list[str]:
     variables = {**variables, "strftime_now": fixed_now(date)}
     compiled = _compiled(template)
-    texts = [compiled.render(messages=messages, **variables) for messages in conversations]
-    for text, messages in zip(texts, conversations, strict=True):
-        added = len(text) - sum(len(message["content"]) for message in messages)
-        if added > LONGEST_TEXT:
+    texts = []
+    for messages in conversations:
+        given = "".join(message["content"] for message in messages)  # a template may change them
+        texts.append(compiled.render(messages=messages, **variables))
+        if (added := len(texts[-1]) - len(given)) > LONGEST_TEXT:
             raise AssayError(
                 f"it adds {added:,} characters to its messages; allowed: {LONGEST_TEXT:,}"
             )
+        if any("\ud800" <= character <= "\udfff" for character in {*texts[-1]} - {*given}):
+            raise AssayError("it adds lone surrogates; allowed: Unicode text")
     return texts
 
 

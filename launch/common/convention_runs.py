@@ -274,7 +274,8 @@ class ConventionRuns:
 
     def _compute(self, one: ConventionJob, weights: Weights) -> int:
         run, model = folder_of(self._run, one.name), one.convention.applied(self._checkpoint)
-        settings = self._settings_of(one.convention, one.step or self._step)
+        step = one.step or _recorded_step(run, self._slug) or self._step
+        settings = self._settings_of(one.convention, step)
         if weights.loaded:  # their memory is not free
             settings = dataclasses.replace(settings, check_memory=False)
         new = sweep_vocabulary([model], self._prompts, str(run), settings, one.mesh, load=weights)

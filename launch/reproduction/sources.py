@@ -82,8 +82,14 @@ def converted(call: Call, spec: ModelSpec) -> Checkpoint:
     else:
         _convert(call, spec, destination)
     checkpoint = Checkpoint.open(destination, verify=scoring.verify_setting(config))
-    if kept_card(call, spec) != checkpoint.card:
-        place = storage.path_of(_kept(call, spec)) / CARD
+    kept, place = kept_card(call, spec), storage.path_of(_kept(call, spec)) / CARD
+    if kept is not None and kept.checkpoint_hash != checkpoint.card.checkpoint_hash:
+        raise AssayError(
+            f"checkpoint {destination}: other weights than those of {place}, which results below "
+            f"{call.root} were computed from; allowed: these, another --root, or remove that file "
+            "if there are no results"
+        )
+    if kept != checkpoint.card:
         storage.write_atomic(place, checkpoint.card.to_json().encode())
     return checkpoint
 
@@ -146,7 +152,9 @@ def differences(card: Card, spec: ModelSpec, identity: bool) -> list[tuple[str, 
 def kept_card(call: Call, spec: ModelSpec) -> Card | None:
     """The card of the checkpoint that a model's results were computed with; None: not computed."""
     folder = _kept(call, spec)
-    return Checkpoint.open(folder).card if (folder / CARD).is_file() else None
+    with contextlib.suppress(AssayError):  # damaged, or of another version: as if there were none
+        return Checkpoint.open(folder).card if (folder / CARD).is_file() else None
+    return None
 
 
 def check_folder(call: Call, spec: ModelSpec) -> None:
@@ -209,7 +217,7 @@ def _remove(folder: Path) -> int:
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     freed = sum(path.stat().st_size for path in files)
     shutil.rmtree(folder, ignore_errors=True)
-    return freed
+    return 0 if folder.exists() else freed
 
 
 def _repository(spec: ModelSpec) -> str:

@@ -105,6 +105,14 @@ def test_a_process_that_was_given_the_number_of_a_dead_one_is_not_the_holder(fol
         assert holder_of(folder).command == "sweep"
 
 
+def test_a_process_of_which_the_system_says_nothing_holds_its_lock(folder, process, monkeypatch):
+    """As of another user's where /proc is hidden, or where no further file can be opened."""
+    monkeypatch.setattr(lock, "_started", lambda pid: "")
+    assert not holder_of(folder).is_gone
+    with pytest.raises(lock.LockError), lock.hold(str(folder), "score"):
+        pass
+
+
 def test_the_lock_of_another_host_is_stale_when_it_does_not_change(folder, quick, capfd):
     """Whatever its times say: clocks of two hosts differ; a container may share a host's name."""
     written(folder, pid=1, began="2099-01-01T00:00:00+00:00", machine="another container")

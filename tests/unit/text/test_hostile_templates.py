@@ -26,6 +26,12 @@ HOSTILE = {
         "{{ 'x' * 10**7 }}",
         "it adds 9,999,978 characters to its messages; allowed: ",
     ),
+    "messages that it lengthens": (
+        "{% set _ = dict.update(messages[0], {'content': 'x' * 3000000}) %}"
+        "{{ messages[0].content }}",
+        r"it adds 2,999,9\d\d characters to its messages; allowed: ",
+    ),
+    "half a character": ("{{ '\\ud800' }}", "it adds lone surrogates; allowed: Unicode text"),
     "a long message": ("{{ raise_exception('no\n' * 10**6) }}", "no no no"),
 }
 
