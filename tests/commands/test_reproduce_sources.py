@@ -148,6 +148,17 @@ def test_weights_of_the_same_size_are_told_apart(one):
         sources.check_folder(one, OTHER)
 
 
+def test_a_checkpoint_of_other_weights_than_the_results_is_refused(one):
+    sources.converted(one, OTHER)
+    kept = sources.kept_card(one, OTHER)
+    shutil.rmtree(one.source_dir / SKYWORK)
+    shutil.rmtree(one.checkpoint(OTHER))
+    tiny.write_model(one.source_dir / SKYWORK, seed=2)
+    for _ in range(2):
+        refused(one, "other weights than those of .*, which results below .* were computed from")
+    assert sources.kept_card(one, OTHER) == kept
+
+
 def test_a_checkpoint_of_nobody_knows_what_is_refused(one):
     """Without --source-dir the model is that of the hub; a folder of it may be gone."""
     shutil.rmtree(one.source_dir / SKYWORK)
