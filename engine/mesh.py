@@ -113,14 +113,27 @@ def over_data(
     def share(axes: str) -> PartitionSpec:
         return PartitionSpec(*("data" if MESH_AXES.get(a) == "data" else None for a in axes))
 
-    return jax.shard_map(
-        function,
-        mesh=mesh,
-        in_specs=tuple(map(share, arguments)),
-        out_specs=share(result),
-        axis_names={"data"},
-        check_vma=False,  # what a scan carries may be the same on all devices at its beginning
-    )
+    def call(*trees: Any) -> Any:
+        # Arrays without elements, such as an empty suffix, are made inside: jaxlib 0.11 crashes
+        # when it removes them from the arguments.
+        leaves, form = jax.tree.flatten(trees)
+        filled = [[a for a in jax.tree.leaves(tree) if a.size] for tree in trees]
+
+        def on_share(*filled: Any) -> Any:
+            rest = iter(jax.tree.leaves(filled))
+            every = [next(rest) if a.size else jnp.zeros(a.shape, a.dtype) for a in leaves]
+            return function(*form.unflatten(every))
+
+        return jax.shard_map(
+            on_share,
+            mesh=mesh,
+            in_specs=tuple(map(share, arguments)),
+            out_specs=share(result),
+            axis_names={"data"},
+            check_vma=False,  # what a scan carries may be the same on all devices at its beginning
+        )(*filled)
+
+    return call
 
 
 # Any: trees of arrays.
