@@ -1,28 +1,28 @@
-"""What the chapters of a report share: the run, the settings, and the tables made so far.
+"""What the analyses of a report share: the run, the settings, and the tables made so far.
 
-A chapter is a module of `analysis.chapters` with two functions, which are called in this order:
-
-    def tables(study: Study) -> Iterable[Table]       # what it computes
-    def section(study: Study) -> Section              # its section of the page, and its figures
-
-`study.tables` holds every table that chapters earlier in the list, and earlier lines of the same
-`tables` function, have made. A table that cannot be made raises `Absent` with the reason: it then
-has no file, and the section shows the reason.
+An analysis is an `Analysis`: what it makes (tables), its parts (blocks of the page) and what it
+tells (sentences that its tables support). `study.tables` holds every table that analyses earlier
+in the list, and earlier lines of the same `make`, have made. A table that cannot be made raises
+`Absent` with the reason: it then has no file, and a part that asks for it becomes that reason.
 """
 
+from __future__ import annotations
+
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
 import polars as pl
 
-from analysis.blocks import Section
+from analysis.blocks import Block, Finding, Section, notes
 from analysis.model_info import ModelInfo, describe
 from analysis.run import Run
 from engine.errors import AssayError
 from engine.settings import AnalyzeSettings, Options
 
+_WORDS = 60  # Characters of a prompt that are shown where it has no name.
 NO_VOCABULARY = "No model scored its vocabulary."
 
 
@@ -163,6 +163,11 @@ class Study:
         """Slug -> nickname of every model, in the order in which the report lists them."""
         return dict(self.described.select("model", "nickname").iter_rows())
 
+    @cached_property
+    def prompt_names(self) -> dict[str, str]:
+        """Prompt id -> how the page calls it: the id that a person chose, or the prompt's words."""
+        return {prompt: _named(prompt, text) for prompt, text in self.run.prompts.items()}
+
     @property
     def models(self) -> list[str]:
         """Slugs of every model, in the order in which the report lists them."""
@@ -178,8 +183,76 @@ class Study:
         return [model for model in self.names if (model, prompt) in self.run.results]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """One analysis of a report.
+
+    Attributes:
+      id: anchor in the page.
+      title: heading of its section.
+      lead: the question, and how the answer is read.
+      make: yields its tables, in the order in which they are made.
+      parts: each gives blocks of the section; one that raises `Absent` becomes a note.
+      told: each gives sentences that the tables support, the most important first.
+      caveats: the limits of its numbers.
+      label: its name in the list of sections; the title by default.
+      every_prompt: whether its section shows all prompts, however many there are.
+    """
+
+    id: str
+    title: str
+    lead: str
+    make: Callable[[Study], Iterable[Table]]
+    parts: Sequence[Callable[[Study], Iterable[Block]]]
+    told: Sequence[Callable[[Study], Iterable[Finding]]] = ()
+    caveats: Callable[[Study], Sequence[str]] = lambda study: ()
+    label: str = ""
+    every_prompt: bool = False
+
+    def tables(self, study: Study) -> Iterable[Table]:
+        """Its tables, in the order in which they are made."""
+        return self.make(study)
+
+    def section(self, study: Study) -> Section:
+        """Its section of the page."""
+        blocks: list[Block] = []
+        reasons: list[str] = []
+        for part in self.parts:
+            try:
+                blocks += part(study)
+            except Absent as absent:
+                reasons.append(str(absent))
+        return Section(
+            id=self.id,
+            title=self.title,
+            label=self.label or self.title,
+            lead=self.lead,
+            blocks=[*blocks, *notes(reasons)],
+            findings=[finding for told in self.told for finding in _told(told, study)],
+            caveats=self.caveats(study),
+        )
+
+
+def _told(told: Callable[[Study], Iterable[Finding]], study: Study) -> list[Finding]:
+    try:
+        return list(told(study))
+    except Absent:
+        return []
+
+
+def _named(prompt: str, text: str) -> str:
+    if not re.search("-[0-9a-f]{6}", prompt):  # What an id ends with that was made of the words.
+        return f"“{prompt}”"
+    words = " ".join(text.split())
+    return (
+        f"“{words}”"
+        if len(words) <= _WORDS
+        else f"“{words[: _WORDS // 2]}…{words[-_WORDS // 2 :]}”"
+    )
+
+
 class Chapter(Protocol):
-    """One analysis: a module, or anything with its two functions."""
+    """One analysis: an `Analysis`, or anything with its two functions."""
 
     def tables(self, study: Study, /) -> Iterable[Table]:
         """The tables, in the order in which they are made."""

@@ -122,7 +122,7 @@ def over_data(
         def on_share(*filled: Any) -> Any:
             rest = iter(jax.tree.leaves(filled))
             every = [next(rest) if a.size else jnp.zeros(a.shape, a.dtype) for a in leaves]
-            return function(*form.unflatten(every))
+            return function(*jax.tree.unflatten(form, every))
 
         return jax.shard_map(
             on_share,

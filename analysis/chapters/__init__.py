@@ -42,7 +42,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     agreement,
     explained,
     sentiment,
-    frequency,
+    frequency.ANALYSIS,
     framing,
     items,
     items_agreement,

@@ -22,7 +22,7 @@ _MADE: Sequence[tuple[Chapter, Sequence[str]]] = (
     (tokens, ("shared_vocabulary", "shared_rewards")),
     (distributions, ("moments",)),
     (sentiment, ("sentiment_points", "sentiment_slopes")),
-    (frequency, ("frequency_points", "frequency_slopes")),
+    (frequency.ANALYSIS, ("frequency_points", "frequency_slopes")),
     (framing, ("framing",)),
     (humans, ("humans", "humans_correlation")),
     (groups, ("identity",)),

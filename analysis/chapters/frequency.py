@@ -3,36 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import polars as pl
 
-from analysis.blocks import Block, Finding, Picture, Section, Text, notes, rows
-from analysis.chapters.sentiment import (
-    FAMILY,
-    SLOPE_COLUMNS,
-    SLOPES,
-    SPELLINGS,
-    in_order,
-    slope_of,
-    with_stems,
-)
-from analysis.figures import style, word_points
+from analysis.blocks import Block, Finding, Picture, Text
+from analysis.chapters.sentiment import FAMILY, SPELLINGS, in_order, slope_of, with_stems
+from analysis.charts.clouds import clouds, fitted
+from analysis.charts.estimates import estimates
+from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures.matched_words import CELL, by_model_and_prompt, matches_block
 from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant
 from analysis.statistics import regression
-from analysis.statistics.inference import with_q
-from analysis.study import Absent, Study, Table, required, table
+from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words import lexicons
 
+SLOPES = Spec(
+    "frequency_slopes",
+    (
+        MODEL,
+        PROMPT,
+        Column(
+            "slope",
+            "number",
+            help="reward per unit of natural log frequency; with "
+            "`--config.options.frequency_join=paper` a token counts once for each part of speech "
+            "of its word",
+        ),
+        Column("stderr", "number", "standard error", "clustered by stem"),
+        P,
+        q(),
+        Column("n", "count", "tokens", "tokens"),
+        *ends(
+            "number",
+            "95 %, by the same t as p; its degrees of freedom are those of Bell and McCaffrey, "
+            "for errors that are equal within a stem",
+        ),
+    ),
+    page="model prompt slope ci_low ci_high stderr p q n",
+)
 
-def tables(study: Study) -> Iterator[Table]:
-    """frequency_slopes.csv and matches_frequency.csv. For the figures: ("frequency_points",)."""
+
+def _tables(study: Study) -> Iterator[Table]:
+    """The slopes, and how many words match. For the charts: ("frequency_points",)."""
     made = study.tables
     yield table("frequency_points", make=partial(_points, study), file=False)
     yield table("matches", "frequency", make=partial(_matches, study))
-    yield table("frequency_slopes", make=lambda: frequency_slopes(made["frequency_points"]))
+    yield table(SLOPES.name, make=lambda: frequency_slopes(made["frequency_points"]))
 
 
 def frequency_points(points: pl.DataFrame, frequency: pl.DataFrame) -> pl.DataFrame:
@@ -68,14 +86,11 @@ def frequency_slopes(points: pl.DataFrame) -> pl.DataFrame:
       points: what `frequency_points` returns.
 
     Returns:
-      The table `frequency_slopes.csv`: model, prompt, slope (reward per unit of natural log
-      frequency, at equal sentiment), stderr (clustered by stem), p, q (the family is all slopes
-      of the table), n (tokens), ci_low, ci_high (95 %, by the same t as p).
+      The table `SLOPES`.
     """
-    fits = [
+    return SLOPES.frame(
         {**cell, **slope_of(_fit(own))} for cell, own in by_model_and_prompt(with_stems(points))
-    ]
-    return with_q(pl.DataFrame(fits, schema={**CELL, **SLOPES}))
+    )
 
 
 def _fit(own: pl.DataFrame) -> regression.Fit:
@@ -111,128 +126,68 @@ def _matches(study: Study) -> pl.DataFrame:
     )
 
 
-@style.styled
-def clouds(points: pl.DataFrame, slopes: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
-    """Reward of each word, less the fitted part of its valence, against its frequency.
-
-    Args:
-      points: rows of `frequency_points` for one prompt.
-      slopes: rows of `frequency_slopes.csv` for that prompt.
-      names: slug -> nickname, in the order of the panels; models without rows are left out.
-    """
-    figure, axes = word_points.panels(points, names)
-    shades = style.colours(names)
-    for model, ax in axes.items():
-        part = points.filter(model=model)
-        x, y = part["log_frequency"].to_numpy(), part["residual"].to_numpy()
-        style.cloud(ax, x, y, shades[model])
-        slope = slopes.filter(model=model)["slope"]
-        word_points.fitted_line(ax, x, y, slope, style.INK)
-    figure.supxlabel("natural logarithm of the occurrences in a million words", fontsize=9)
-    figure.supylabel("reward, sentiment taken out", fontsize=9)
-    return figure
-
-
-@style.styled
-def dots(
-    slopes: pl.DataFrame, names: Mapping[str, str], prompts: Sequence[str], label: str
-) -> style.Figure:
-    """Slopes with their 95 % intervals: one row per prompt, one panel per model with its own scale.
-
-    Args:
-      slopes: model, prompt, slope, ci_low, ci_high, such as `frequency_slopes.csv`.
-      names: slug -> nickname, in the order of the panels; models without rows are left out.
-      prompts: prompt ids, from the top.
-      label: what the slope is, for the axis.
-    """
-    models = [model for model in names if model in slopes["model"]]
-    shown = [prompt for prompt in prompts if prompt in slopes["prompt"]]
-    figure, axes = style.panels(names, models, 5, (2.1, 0.26 * len(shown) + 0.95))
-    looks = style.looks(prompts)
-    for at, (model, ax) in enumerate(axes.items()):
-        for place, prompt in enumerate(shown):
-            part = slopes.filter(pl.col("slope").is_finite(), model=model, prompt=prompt)
-            for slope, low, high in part.select("slope", "ci_low", "ci_high").iter_rows():
-                colour, marker = looks[prompt]
-                ax.plot(slope, place, marker, color=colour, markersize=5)
-                if math.isfinite(low):
-                    ax.hlines(place, low, high, color=colour)
-        ax.axvline(0, color=style.INK, linewidth=0.8)
-        first = at % style.grid_shape(len(models), 5)[1] == 0
-        labels = [style.name(p, 16) for p in shown] if first else [""] * len(shown)
-        ax.set_yticks(range(len(shown)), labels)
-        ax.set_ylim(len(shown) - 0.5, -0.5)
-        ax.locator_params(axis="x", nbins=4)
-    figure.supxlabel(style.drawable(label), fontsize=9)
-    return figure
-
-
-def section(study: Study) -> Section:
-    """Points and slopes."""
-    points, slopes = (study.tables.get(f"frequency_{name}") for name in ("points", "slopes"))
-    blocks: list[Block] = notes([study.tables.reason("frequency_slopes")])
-    if points is not None and slopes is not None:
-        prompts = list(study.run.vocabulary_prompts)
-        label = "change of reward for each e-fold of frequency, sentiment held"
-        text = (
-            "Each point is a token: its reward under “{}”, with the fitted part of its valence "
-            "taken out, against its frequency. The line is the slope below."
-        )
-        caption = (
-            "Right of zero, commoner words score higher at equal sentiment. 95% intervals; each "
-            "model has its own scale."
-        )
-        blocks = [
-            *(
-                Picture(
-                    f"frequency_points_{prompt}",
-                    text.format(prompt),
-                    partial(clouds, own, slopes.filter(prompt=prompt), study.names),
-                )
-                for prompt, own in in_order(points, prompts)
-            ),
-            Picture(
-                "frequency_slopes", caption, partial(dots, slopes, study.names, prompts, label)
-            ),
-            *rows(slopes, [c for c in SLOPE_COLUMNS if c[0] != "valence"], "frequency_slopes.csv"),
-            Text(FAMILY, "how"),
-        ]
-    return Section(
-        id="frequency",
-        title="Frequency",
-        label="Frequency",
-        lead="Do models prefer common words? Among the words of the sentiment lexicon, reward is "
-        "regressed on the logarithm of frequency and on valence together.",
-        blocks=[*blocks, *matches_block(study.tables, "frequency")],
-        findings=list(findings(slopes, study.names, list(study.run.vocabulary_prompts))),
-        caveats=(
-            SPELLINGS[study.options.match_trim],
-            "Common words are also shorter and better trained; the slope cannot tell these apart.",
-        ),
+def _points_drawn(study: Study) -> Iterator[Block]:
+    points, slopes = study.tables["frequency_points"], study.tables[SLOPES.name]
+    titles = ("natural logarithm of occurrences in a million words", "reward, sentiment taken out")
+    text = (
+        "Each square is a few tokens: their reward to {}, with the fitted part of its valence "
+        "taken out, against their frequency. The line is the slope."
     )
+    for prompt, shown in in_order(points, list(study.run.vocabulary_prompts)):
+        lines = fitted(shown, slopes.filter(prompt=prompt), "log_frequency", "residual")
+        draw = partial(clouds, shown, study.names, titles, x="log_frequency", y="residual")
+        caption = text.format(study.prompt_names[prompt])
+        yield Picture(f"frequency_points_{prompt}", caption, partial(draw, lines=lines))
+
+
+def _slopes_drawn(study: Study) -> Iterator[Block]:
+    slopes = study.tables[SLOPES.name]
+    label = "change of reward for each e-fold of frequency, sentiment held"
+    shown = slopes.with_columns(question=pl.col("prompt").replace(study.prompt_names))
+    draw = partial(estimates, shown, study.names, label, value="slope", row="question")
+    caption = (
+        "Right of zero, commoner words score higher at equal sentiment. 95% intervals; each model "
+        "has its own scale."
+    )
+    yield Picture("frequency_slopes", caption, partial(draw, panel="name", shared=False))
+    yield from (*SLOPES.rows(slopes), Text(FAMILY, "how"))
+    yield from matches_block(study.tables, "frequency")
 
 
 def findings(
-    slopes: pl.DataFrame | None, names: Mapping[str, str], prompts: Sequence[str]
+    slopes: pl.DataFrame, names: Mapping[str, str], prompts: Mapping[str, str]
 ) -> Iterator[Finding]:
     """One sentence for each prompt under which a slope is sure.
 
     Args:
-      slopes: `frequency_slopes.csv`, or None.
+      slopes: the table `SLOPES`.
       names: slug -> nickname.
-      prompts: prompt ids, in the order of the sentences.
+      prompts: prompt id -> how the page calls it, in the order of the sentences.
     """
-    if slopes is None:
-        return
-    for prompt, part in in_order(significant(slopes), prompts):
-        own = slopes.filter(prompt=prompt)
+    for prompt, part in in_order(significant(slopes), list(prompts)):
         above, below = "commoner words score higher", "commoner words score lower"
-        said = counted(own, "slope", above, below, "lower")
+        said = counted(slopes.filter(prompt=prompt), "slope", above, below, "lower")
         best = clearest(part, ("model",))
         text = (
-            f"Under “{prompt}”, at equal valence, {said} (q < .05 over {slopes.height} slopes). "
-            f"The clearest slope{CHOSEN} is that of {names[best['model']]}: "
+            f"Asked {prompts[prompt]}, {said}, among words of equal sentiment (q < .05 over "
+            f"{slopes.height} slopes). The clearest slope{CHOSEN} is that of "
+            f"{names[best['model']]}: "
             f"{interval(best['slope'], best['ci_low'], best['ci_high'])} for each e-fold of "
             "frequency."
         )
         yield Finding(text=text, picture="frequency_slopes")
+
+
+ANALYSIS = Analysis(
+    id="frequency",
+    title="Frequency",
+    lead="Do models prefer common words? Among the words of the sentiment lexicon, reward is "
+    "regressed on the logarithm of frequency and on valence together.",
+    make=_tables,
+    parts=(_points_drawn, _slopes_drawn),
+    told=(lambda s: findings(s.tables[SLOPES.name], s.names, s.prompt_names),),
+    caveats=lambda study: (
+        SPELLINGS[study.options.match_trim],
+        "Common words are also shorter and better trained; the slope cannot tell these apart.",
+    ),
+)

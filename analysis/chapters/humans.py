@@ -31,9 +31,9 @@ from analysis.blocks import (
 from analysis.chapters import humans_by_question
 from analysis.chapters.agreement import kendall_matrix
 from analysis.chapters.items import ROWS_SHOWN
+from analysis.charts.heat_map import heat_map
 from analysis.ends import head_and_tail
-from analysis.figures import human_ranks, style
-from analysis.figures.heat_map import heat_map
+from analysis.figures import human_ranks
 from analysis.measures.human_agreement import LIST as KEYS
 from analysis.measures.human_agreement import (
     humans_correlation,
@@ -178,7 +178,7 @@ def _unknown(study: Study) -> list[str]:
 
 def _figures(
     study: Study, items: str, prompt: str, ranked: pl.DataFrame
-) -> dict[str, partial[style.Figure]]:
+) -> dict[str, partial[Any]]:
     """Kind of figure -> how it is drawn, for one list and prompt."""
     made, names = study.tables, study.names
     part = made["humans_correlation"].filter(list=items, prompt=prompt)

@@ -15,7 +15,7 @@ from analysis.blocks import Block, Column, Finding, Folded, Heading, Picture, Se
 from analysis.chapters import items_blocs
 from analysis.chapters.items_blocs import of_list
 from analysis.chapters.items_questions import SOME
-from analysis.figures.heat_map import heat_map
+from analysis.charts.heat_map import heat_map
 from analysis.measures.list_scores import ALL, ListScores, every_list
 from analysis.statistics import Array, kendall
 from analysis.statistics.kendall import tau_b_matrix

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import MODEL, SPEARMAN, Block, Column, Heading, Picture, Section, notes, rows
+from analysis.charts.heat_map import heat_map
 from analysis.ends import both_ends
 from analysis.figures import style
-from analysis.figures.heat_map import heat_map
 from analysis.run import Run
 from analysis.statistics import ranks
 from analysis.study import (

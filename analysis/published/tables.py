@@ -25,7 +25,7 @@ from analysis.chapters import (
     tokens,
 )
 from analysis.chapters.agreement import kendall_matrix
-from analysis.figures.heat_map import heat_map
+from analysis.charts.heat_map import heat_map
 from analysis.model_info import ModelInfo
 from analysis.published.data import Published
 from analysis.published.exhibits import EXHIBITS, ITEMS, Exhibit
@@ -52,13 +52,15 @@ _CHAPTERS: tuple[Chapter, ...] = (
     agreement,
     explained,
     sentiment,
-    frequency,
+    frequency.ANALYSIS,
     framing,
     humans,
     sequences,
     language_models,
 )
-_WITH_PICTURES = (distributions, explained, sentiment, frequency, framing, humans)
+_WITH_PICTURES: tuple[Chapter, ...] = (
+    *(distributions, explained, sentiment, frequency.ANALYSIS, framing, humans),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +222,9 @@ def draw(study: Study, folder: pathlib.Path, items: str = "") -> dict[str, list[
     chosen = [picture for computed in of.values() for picture in computed]
     section = Section(id="paper", title="", label="", lead="", blocks=chosen)
     drawn = drawing.draw([section], folder)
-    return {name: [(drawn[p.stem], p.caption) for p in computed] for name, computed in of.items()}
+    return {
+        name: [(drawn[p.stem].image, p.caption) for p in computed] for name, computed in of.items()
+    }
 
 
 def _of_other_lists(study: Study, items: str) -> set[str]:

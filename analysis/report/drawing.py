@@ -1,55 +1,113 @@
-"""The figures of a report: drawn one at a time, and saved."""
+"""The charts of a report: specifications for the page, and files for papers."""
+
+from __future__ import annotations
 
 import base64
-import io
+import dataclasses
+import json
 import pathlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from analysis.blocks import Section, pictures
+from analysis.blocks import Picture, Section, pictures
+from analysis.charts import look
 from analysis.figures import style
 from engine.errors import AssayError
 
-_INLINE_SVG_BYTES = 80_000  # The page takes the PNG of a larger figure, which is then smaller.
-_COLOURS = 128  # Of that PNG; figures/ holds it in all its colours.
+FORMATS = ("svg", "png", "pdf")
+_SIZE = re.compile(r'<svg[^>]*? width="([\d.]+)"[^>]*? height="([\d.]+)"')
+_INLINE_SVG_BYTES = 80_000
 
 
-def draw(sections: Sequence[Section], folder: pathlib.Path) -> dict[str, str]:
-    """Draws every figure of `sections` and saves it as `<stem>.png` and `<stem>.svg`.
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """A chart as the page has it.
+
+    Attributes:
+      text: its Vega-Lite specification; JSON that can stand in a script element.
+      width: in pixels.
+      height: in pixels.
+      formats: kinds of its files in figures/.
+      image: data URI of its SVG.
+    """
+
+    text: str
+    width: int
+    height: int
+    formats: Sequence[str]
+    image: str
+
+
+def draw(
+    sections: Sequence[Section], folder: pathlib.Path, formats: Collection[str] = ("svg",)
+) -> dict[str, Drawn]:
+    """Draws every chart of `sections` and saves it as `<stem>.<format>`.
 
     Returns:
-      Stem -> data URI for the page.
+      Stem -> chart.
 
     Raises:
-      AssayError: two figures have one name.
+      AssayError: two charts have one name.
     """
-    drawn: dict[str, str] = {}
+    drawn: dict[str, Drawn] = {}
     for picture in pictures(block for section in sections for block in section.blocks):
-        stem = picture.stem
-        if stem in drawn:
+        if picture.stem in drawn:
             raise AssayError(
-                f"figure {stem}: made twice, because the names of two lists and their prompts "
-                "join to the same name; allowed: other names of lists"
+                f"figure {picture.stem}: made twice, because the names of two lists and their "
+                "prompts join to the same name; allowed: other names of lists"
             )
-        drawn[stem] = _data_uri(style.save(picture.draw(), folder, stem))
+        drawn[picture.stem] = _drawn(picture, folder, formats)
     return drawn
 
 
-def _data_uri(paths: Mapping[str, pathlib.Path]) -> str:
+def _drawn(picture: Picture, folder: pathlib.Path, formats: Collection[str]) -> Drawn:
+    chart = picture.draw()
+    if not hasattr(chart, "to_dict"):
+        return _image(style.save(chart, folder, picture.stem))
+    spec = look.specification(chart)
+    svg = save(spec, folder, picture.stem, formats)
+    size = _SIZE.search(svg)
+    width, height = (round(float(side)) for side in size.groups()) if size else (0, 0)
+    files = [kind for kind in FORMATS if kind in formats]
+    return Drawn(look.text_of(spec), width, height, files, _uri("svg+xml", svg.encode()))
+
+
+def save(
+    spec: Mapping[str, Any],  # Any: JSON
+    folder: pathlib.Path,
+    stem: str,
+    formats: Collection[str] = ("svg",),
+) -> str:
+    """Writes a specification as files on a white ground; returns the SVG."""
+    import vl_convert
+
+    config = look.config() | {"background": "white"}
+    svg: str = vl_convert.vegalite_to_svg(json.dumps(spec), config=config, allowed_base_urls=[])
+    if "svg" in formats:
+        (folder / f"{stem}.svg").write_text(svg, encoding="utf-8")
+    if "png" in formats:
+        (folder / f"{stem}.png").write_bytes(vl_convert.svg_to_png(svg, scale=2))
+    if "pdf" in formats:
+        (folder / f"{stem}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
+    return svg
+
+
+def _image(paths: Mapping[str, pathlib.Path]) -> Drawn:
     if paths["svg"].stat().st_size <= _INLINE_SVG_BYTES:
         kind, data = "svg+xml", paths["svg"].read_bytes()
     else:
-        kind, data = "png", _few_colours(paths["png"])
+        kind, data = "png", paths["png"].read_bytes()
+    return Drawn("", 0, 0, ("svg", "png"), _uri(kind, data))
+
+
+def _uri(kind: str, data: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def _few_colours(png: pathlib.Path) -> bytes:
-    """The picture in `_COLOURS` colours: a third of its size, and alike to the eye."""
-    from PIL import Image
+def library() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, which sets `vegaEmbed`."""
+    import vl_convert
 
-    with Image.open(png) as picture:
-        few = picture.convert("RGB").quantize(
-            _COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
-        )
-    data = io.BytesIO()
-    few.save(data, "PNG", optimize=True)
-    return data.getvalue()
+    text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return text.replace("</script", "<\\/script")

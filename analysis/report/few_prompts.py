@@ -63,7 +63,7 @@ def limited(study: Study, prompts: Collection[str]) -> Study:
 
 def _section(chapter: Chapter, study: Study, few: Study) -> Section:
     whole = chapter.section(study)
-    if getattr(chapter, "EVERY_PROMPT", False):
+    if getattr(chapter, "EVERY_PROMPT", False) or getattr(chapter, "every_prompt", False):
         return whole
     section = chapter.section(few)
     stems = {picture.stem for picture in pictures(section.blocks)}

@@ -12,8 +12,9 @@ from typing import Any
 import jinja2
 
 from analysis.blocks import Section
+from analysis.charts import look
 from analysis.figures import style
-from analysis.report import few_prompts, first_screen, outline
+from analysis.report import drawing, few_prompts, first_screen, outline
 from analysis.report.explorer import LIMIT, Packed
 from analysis.run import Run
 from analysis.study import Study
@@ -23,7 +24,7 @@ from engine.runs.schema import LOGPROBS_DIR
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
 _EXPLORER = ("data", "text", "plot")
-_PLAIN = ("table.js", "question.js")
+_PLAIN = ("table.js", "question.js", "charts.js")
 SCRIPTS = (
     *_PLAIN,
     "vendor/slickgrid.min.js",
@@ -34,14 +35,17 @@ _LICENCE = "/*! SlickGrid 5.20.2\n{}*/\n"
 
 
 def render(
-    study: Study, sections: Sequence[Section], figures: Mapping[str, str], explorer: Packed
+    study: Study,
+    sections: Sequence[Section],
+    figures: Mapping[str, drawing.Drawn],
+    explorer: Packed,
 ) -> str:
     """The page as one string of HTML that loads nothing from outside.
 
     Args:
       study: the run and its tables.
       sections: those of the chapters, in their order.
-      figures: file stem -> data URI of the image.
+      figures: file stem -> chart.
       explorer: the data of the token explorer.
     """
     environment = jinja2.Environment(
@@ -77,7 +81,11 @@ def render(
         # JSON in a script element ends at "</script", even inside a string.
         explorer_meta=json.dumps(explorer.meta).replace("<", "\\u003c"),
         style=_text("vendor/slickgrid.min.css") + _text("style.css"),
-        scripts=[_script(name) for name in (SCRIPTS if explorer.meta["models"] else _PLAIN)],
+        themes=json.dumps([look.config(), look.config(dark=True)]),
+        scripts=[
+            _hashed(f"/*! {_text('vendor/vega.LICENSE')}*/\n{drawing.library()}"),
+            *(_script(name) for name in (SCRIPTS if explorer.meta["models"] else _PLAIN)),
+        ],
     )
 
 
@@ -88,7 +96,10 @@ def _text(name: str) -> str:
 def _script(name: str) -> dict[str, str]:
     """A script of the page with its hash: the page's policy runs no other script."""
     licence = _LICENCE.format(_text("vendor/slickgrid.LICENSE")) if "vendor" in name else ""
-    text = licence + _text(name)
+    return _hashed(licence + _text(name))
+
+
+def _hashed(text: str) -> dict[str, str]:
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return {"text": text, "hash": f"sha256-{digest}"}
 
@@ -164,7 +175,7 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         worded.setdefault(text, []).append(prompt)
     return {
         "names": study.names,
-        "colours": style.colours(study.models),
+        "colours": look.colours(study.models),
         "lede": lede(study),
         "worded": list(worded.items()),
         "prompts": list(run.vocabulary_prompts),

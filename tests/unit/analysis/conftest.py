@@ -1,6 +1,5 @@
 """Synthetic runs, and the settings that they are analysed with."""
 
-import collections
 import dataclasses
 
 import numpy as np
@@ -10,7 +9,7 @@ import analysis
 from analysis import CHAPTERS, AnalyzeSettings, ModelInfo, Options
 from analysis.report import drawing
 from configs import analyze
-from tests.support import runs
+from tests.support import charts, runs
 
 
 def options_of(**changed) -> Options:
@@ -82,4 +81,4 @@ def full(tmp_path_factory, settings):
 @pytest.fixture
 def light(monkeypatch):
     """Leaves the figures undrawn, for tests of what surrounds them."""
-    monkeypatch.setattr(drawing, "draw", lambda *_: collections.defaultdict(str))
+    monkeypatch.setattr(drawing, "draw", lambda *_: charts.Undrawn())

@@ -10,6 +10,7 @@ from analysis.statistics.inference import with_q
 
 NAMES = {"a": "Ann", "b": "Bob"}
 PROMPTS = ["best", "worst"]
+QUOTED = {prompt: f"“{prompt}”" for prompt in PROMPTS}
 
 
 @pytest.fixture
@@ -55,8 +56,8 @@ def test_valences_without_grades_that_differ_are_said(rng):
 
 def test_a_slope_of_frequency_that_was_planted_is_said(rng):
     points = words(rng, lambda _, often: 0.9 * often)
-    (found,) = frequency.findings(analysis.frequency_slopes(points), NAMES, PROMPTS)
-    assert "at equal valence, commoner words score higher in 2 of 2 models" in found.text
+    (found,) = frequency.findings(analysis.frequency_slopes(points), NAMES, QUOTED)
+    assert "commoner words score higher in 2 of 2 models, among words of equal" in found.text
     assert found.text.endswith("for each e-fold of frequency.")
 
 
@@ -64,7 +65,7 @@ def test_words_without_an_effect_are_not_spoken_of(rng):
     points = words(rng, lambda *_: 0.0)
     assert not list(sentiment.slope_findings(analysis.sentiment_slopes(points), NAMES, PROMPTS))
     assert not list(sentiment.bing_findings(analysis.valence_effects(points), NAMES, PROMPTS))
-    assert not list(frequency.findings(analysis.frequency_slopes(points), NAMES, PROMPTS))
+    assert not list(frequency.findings(analysis.frequency_slopes(points), NAMES, QUOTED))
 
 
 def explanations(rng, effect):

@@ -107,7 +107,7 @@ def test_the_word_list_is_known_by_its_path(study, settings):
 )
 def test_figures_are_of_the_named_list(study, monkeypatch, items, drawn):
     def stems(sections, folder):
-        return {block.stem: block.stem for block in sections[0].blocks}
+        return {p.stem: drawing.Drawn("", 0, 0, (), p.stem) for p in sections[0].blocks}
 
     monkeypatch.setattr(drawing, "draw", stems)
     found = tables.draw(study, None, items)

@@ -122,6 +122,6 @@ def test_a_page_of_few_prompts_says_so(light, run_under, tmp_path, settings):
     page = write_report(run, tmp_path / "report", {}, few, chapters=chapters)
     text = " ".join(page.read_text(encoding="utf-8").split())
     assert "Most analyses show 2 of the 3 prompts of vocabularies" in text
-    assert "kendall_tau_best.png" in text
+    assert "kendall_tau_best.svg" in text
     assert "kendall_tau_worst.png" not in text
     assert (tmp_path / "report" / "tables" / "kendall_tau_worst.csv").exists()

@@ -9,16 +9,9 @@ from analysis.blocks import Picture, Section, pictures, rows
 from analysis.figures import style
 from analysis.report import drawing, page
 from analysis.report.explorer import Packed
-from tests.support import runs
+from tests.support import charts, runs
 
 NOTHING = Packed(meta={"rows": 0, "models": [], "prompts": []}, blobs=[])
-
-
-class Anything(dict):
-    """A figure of any name, for pages whose figures are not drawn."""
-
-    def __missing__(self, key):
-        return f"data:{key}"
 
 
 def sections_of(study):
@@ -26,7 +19,7 @@ def sections_of(study):
 
 
 def text_of(study):
-    return page.render(study, sections_of(study), Anything(), NOTHING)
+    return page.render(study, sections_of(study), charts.Undrawn(), NOTHING)
 
 
 def test_every_section_that_has_a_table_shows_it_and_escapes_it(full):
@@ -67,7 +60,7 @@ def test_each_figure_is_saved_once_and_goes_into_the_page(monkeypatch, tmp_path)
     monkeypatch.setattr(style, "save", save)
     drawn = drawing.draw([two], tmp_path)
     assert list(drawn) == ["a", "b"]
-    assert drawn["a"] == "data:image/svg+xml;base64,Zmlyc3Q="
+    assert drawn["a"].image == "data:image/svg+xml;base64,Zmlyc3Q="
 
 
 def test_every_lexicon_says_how_many_tokens_matched(full):

@@ -1,0 +1,124 @@
+"""Thousands of points: binned, with the lines that a table gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import altair as alt
+import numpy as np
+import polars as pl
+
+from analysis.charts import look
+
+_BINS = (32, 24)  # Along x and y, in each panel.
+_WORDS = 2  # Of each bin, in its tooltip.
+
+
+def clouds(
+    points: pl.DataFrame,
+    names: Mapping[str, str],
+    titles: tuple[str, str],
+    *,
+    x: str,
+    y: str,
+    lines: pl.DataFrame | None = None,
+    columns: int = 4,
+) -> look.Chart:
+    """One panel for each model: how many points lie where, and fitted lines.
+
+    Args:
+      points: model, and the columns `x` and `y`; of one prompt.
+      names: slug -> nickname, in the order of the panels; models without rows are left out.
+      titles: of both axes.
+      x: column of the horizontal axis.
+      y: column of the vertical axis.
+      lines: model, line (its name), x and y of each end of the lines drawn over them.
+      columns: panels side by side, at most.
+    """
+    models = [model for model in names if model in points["model"]]
+    labels = look.unique(names)
+    cells = pl.concat(_binned(points.filter(model=model), x, y) for model in models)
+    frames = [look.named(cells, names)]
+    if lines is not None:
+        frames.append(look.named(lines, names))
+    shown = pl.concat(frames, how="diagonal")
+    across = alt.X("x:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
+    up = alt.Y("y:Q", title=titles[1], scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
+    paint = look.by_model(names, models, legend=None)
+    squares = (
+        alt.Chart()
+        .transform_filter("isValid(datum.words)")
+        .mark_square(size=34)
+        .encode(
+            across,
+            up,
+            color=paint,
+            opacity=alt.Opacity(
+                "words:Q", scale=alt.Scale(type="sqrt", range=[0.15, 1]), legend=None
+            ),
+            tooltip=[
+                "name:N",
+                alt.Tooltip("words:Q", title="tokens"),
+                alt.Tooltip("some:N", title="such as"),
+            ],
+        )
+    )
+    layers: list[alt.Chart] = [squares]
+    if lines is not None:
+        fits = alt.Chart().transform_filter("isValid(datum.line)").mark_line(style="ink")
+        layers.append(fits.encode(x="x:Q", y="y:Q", detail="line:N"))
+    layered = alt.LayerChart(layer=layers, data=look.data(shown), width=190, height=150)
+    chart = look.faceted(layered, [labels[model] for model in models], columns, label=titles[0])
+    made: look.Chart = chart.resolve_scale(x="shared", y="independent")
+    return made
+
+
+def _binned(points: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
+    """The middle of every bin that holds points, how many, and some of their words."""
+    edges = [
+        _edges(points[key].to_numpy(), count) for key, count in zip((x, y), _BINS, strict=True)
+    ]
+    places = {
+        axis: np.clip(np.searchsorted(edge, points[key].to_numpy(), "right") - 1, 0, len(edge) - 2)
+        for axis, key, edge in zip(("i", "j"), (x, y), edges, strict=True)
+    }
+    word = next((key for key in ("word", "token", "item") if key in points.columns), None)
+    shown = pl.lit("") if word is None else pl.col(word).map_elements(look.token, pl.String)
+    counted = (
+        points.select("model", some=shown)
+        .with_columns(**{k: pl.Series(v) for k, v in places.items()})
+        .group_by("model", "i", "j", maintain_order=True)
+        .agg(words=pl.len(), some=pl.col("some").head(_WORDS).str.join(", "))
+        .sort("i", "j")
+    )
+    middles = {
+        new: pl.Series((edge[:-1] + edge[1:])[counted[place].to_numpy()] / 2)
+        for new, place, edge in zip(("x", "y"), ("i", "j"), edges, strict=True)
+    }
+    return counted.select("model", "words", "some", **middles)
+
+
+def _edges(values: np.ndarray, count: int) -> np.ndarray:
+    low, high = float(values.min()), float(values.max())
+    return np.linspace(low, high if high > low else low + 1.0, count + 1)
+
+
+def fitted(points: pl.DataFrame, slopes: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
+    """The `lines` of least squares: through the middle of each model's points, with its slope.
+
+    Args:
+      points: model, and the columns `x` and `y`.
+      slopes: model and slope; a slope that is not defined has no line.
+      x: column of the horizontal axis.
+      y: column of the vertical axis.
+    """
+    spans = points.group_by("model", maintain_order=True).agg(
+        x0=pl.col(x).min(), x1=pl.col(x).max(), xm=pl.col(x).mean(), ym=pl.col(y).mean()
+    )
+    known = slopes.filter(pl.col("slope").is_finite()).select("model", "slope")
+    both = spans.join(known, on="model", how="inner", validate="1:1", maintain_order="left")
+    height = pl.col("ym") - pl.col("slope") * pl.col("xm")
+    return pl.concat(
+        both.select("model", line=pl.lit("fit"), x=end, y=height + pl.col("slope") * pl.col(end))
+        for end in ("x0", "x1")
+    )

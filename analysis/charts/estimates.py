@@ -1,0 +1,105 @@
+"""Estimates with their intervals, as dots on lines: the chart of most tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import polars as pl
+
+from analysis.charts import look
+
+
+def estimates(
+    table: pl.DataFrame,
+    names: Mapping[str, str],
+    label: str,
+    *,
+    value: str,
+    low: str = "ci_low",
+    high: str = "ci_high",
+    row: str = "name",
+    panel: str = "",
+    colour: str = "name",
+    kinds: Sequence[str] = (),
+    zero: float | None = 0.0,
+    scale: float = 1.0,
+    shared: bool = True,
+    columns: int = 5,
+    width: int = 0,
+) -> look.Chart:
+    """A dot for each row of a table, with a line from `low` to `high` where both are known.
+
+    Args:
+      table: rows in the order in which they are drawn; with the column `model`, or without.
+      names: slug -> nickname; the column `name` of the chart is that of `model`.
+      label: what the number is, for the axis.
+      value: column of the estimate.
+      low: column of the lower end of its interval.
+      high: column of the upper end.
+      row: column whose values are the rows of the chart.
+      panel: column whose values are panels side by side; "" draws one.
+      colour: column that colours the dots: "name" in the models' colours, another in `kinds`.
+      kinds: values of `colour`, where it is not "name".
+      zero: value without an effect, drawn as a line; None draws none.
+      scale: what numbers are multiplied by, such as 100 for percentile points.
+      shared: whether panels have one scale.
+      columns: panels side by side, at most.
+      width: of a panel in pixels; 0 chooses.
+    """
+    shown = _drawn(table, names, {"value": value, "low": low, "high": high}, scale)
+    panels = shown[panel].unique(maintain_order=True).to_list() if panel else []
+    rows = shown[row].unique(maintain_order=True).to_list()
+    y = alt.Y(f"{row}:N", sort=rows, title=None, axis=alt.Axis(grid=True))
+    x = alt.X(
+        "value:Q",
+        title=None if panel else label,
+        scale=alt.Scale(zero=False),
+        axis=alt.Axis(tickCount=5),
+    )
+    if colour == "name":
+        present = [model for model in names if model in table["model"]]
+        paint = look.by_model(
+            names, present, legend=None if "name" in (row, panel) else alt.Legend()
+        )
+    else:
+        paint = look.by_kind(colour, kinds, legend=None if colour in (row, panel) else alt.Legend())
+    beside = alt.Undefined if colour in (row, panel) else alt.YOffset(f"{colour}:N")
+    base = alt.Chart().encode(y=y, color=paint, tooltip=_tooltips(shown, label), yOffset=beside)
+    lines = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("low:Q"), x2="high:Q")
+    dots = base.mark_point(filled=True, size=46, opacity=1).encode(x=x)
+    layers: list[alt.Chart] = [lines, dots]
+    if zero is not None:
+        guide = alt.Chart().mark_rule(style="faint").encode(x=alt.XDatum(zero * scale))
+        layers.insert(0, guide)
+    offsets = 1 if colour in (row, panel) else shown[colour].n_unique()
+    height = max(len(rows), 1) * max(look.STEP, 9 * offsets)
+    wide = width or (150 if panels else 420)
+    layered = alt.LayerChart(layer=layers, data=look.data(shown), height=height, width=wide)
+    if not panels:
+        return layered
+    chart = look.faceted(layered, panels, columns, panel, label)
+    return chart if shared else chart.resolve_scale(x="independent")
+
+
+def _drawn(
+    table: pl.DataFrame, names: Mapping[str, str], keys: Mapping[str, str], scale: float
+) -> pl.DataFrame:
+    """`table` with the columns name, value, low and high, of rows whose value is known."""
+    numbers = {
+        new: pl.col(key).cast(pl.Float64) * scale if key in table.columns else pl.lit(None)
+        for new, key in keys.items()
+    }
+    shown = look.named(table, names) if "model" in table.columns else table
+    texts = [pl.col(key) for key, kind in shown.schema.items() if kind == pl.String]
+    return shown.select(*texts, **numbers).filter(pl.col("value").is_finite())
+
+
+def _tooltips(shown: pl.DataFrame, label: str) -> list[alt.Tooltip]:
+    texts = [key for key, kind in shown.schema.items() if kind == pl.String and key != "model"]
+    return [
+        *(alt.Tooltip(f"{key}:N") for key in texts),
+        alt.Tooltip("value:Q", title=label, format=".3~g"),
+        alt.Tooltip("low:Q", title="95% from", format=".3~g"),
+        alt.Tooltip("high:Q", title="to", format=".3~g"),
+    ]

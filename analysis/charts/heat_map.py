@@ -1,0 +1,46 @@
+"""A table of correlations as a heat map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import altair as alt
+import polars as pl
+
+from analysis.charts import look
+
+
+def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> look.Chart:
+    """A table of correlations, each with its number; one that is not defined is a dash.
+
+    Args:
+      matrix: names, then one column of numbers each, such as `agreement.kendall_matrix` returns;
+        square or not.
+      names: slug -> nickname; a name that is not in it ("human") is shown as it is.
+      label: what the numbers are, for the legend.
+    """
+    labels = look.unique(names)
+    first, columns = matrix.columns[0], matrix.columns[1:]
+    cells = matrix.unpivot(index=first, variable_name="column", value_name="value").select(
+        row=pl.col(first).replace(labels), column=pl.col("column").replace(labels), value="value"
+    )
+    across = [labels.get(name, name) for name in columns]
+    down = cells["row"].unique(maintain_order=True).to_list()
+    low = -1.0 if (cells["value"].fill_nan(None) < -0.05).any() else 0.0
+    scale = look.around_zero(1.0) if low else look.from_zero(1.0)
+    paint = alt.Color("value:Q", scale=scale, title=label, legend=alt.Legend(gradientLength=140))
+    base = alt.Chart(look.data(cells)).encode(
+        x=alt.X("column:N", sort=across, title=None, axis=alt.Axis(labelAngle=-40, grid=False)),
+        y=alt.Y("row:N", sort=down, title=None, axis=alt.Axis(grid=False)),
+    )
+    tooltip = ["row:N", "column:N", alt.Tooltip("value:Q", title=label, format=".3f")]
+    squares = base.mark_rect().encode(color=paint, tooltip=tooltip)
+    dark = "isValid(datum.value) && (datum.value > 0.6 || datum.value < -0.6)"
+    text = alt.Text("text:N")
+    numbers = base.transform_calculate(
+        text="isValid(datum.value) ? replace(format(datum.value, '.2f'), '-', '−') : '–'"
+    )
+    ink = alt.condition(dark, alt.value("#ffffff"), alt.value("#1d2530"))
+    written = numbers.mark_text(fontSize=10.5).encode(text=text, color=ink)
+    width, height = max(46 * len(across), 120), max(30 * len(down), 90)
+    return alt.LayerChart(layer=[squares, written], width=width, height=height)

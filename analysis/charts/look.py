@@ -1,0 +1,218 @@
+"""What every chart shares: colours of models and prompts, type, and how tables become data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import altair as alt
+import polars as pl
+
+from engine import display
+
+Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart | alt.HConcatChart | alt.VConcatChart
+
+# The ten models of the paper, in the order in which it assigns them matplotlib's tab10.
+_PAPER = {
+    "qrm-gemma-2-27b": "#1f77b4",
+    "skywork-reward-gemma-2-27b-v0.2": "#ff7f0e",
+    "skywork-reward-gemma-2-27b": "#2ca02c",
+    "skywork-reward-llama-3.1-8b-v0.2": "#d62728",
+    "qrm-llama3.1-8b": "#9467bd",
+    "urm-llama-3.1-8b": "#8c564b",
+    "grm-llama3-8b-rewardmodel-ft": "#e377c2",
+    "grm-llama3.2-3b-rewardmodel-ft": "#7f7f7f",
+    "armorm-llama3-8b-v0.1": "#bcbd22",
+    "grm-gemma2-2b-rewardmodel-ft": "#17becf",
+}
+# Paul Tol's "bright" and "muted" hues that stay apart in every common colour blindness, and are
+# seen on white and on black.
+_OTHERS = (
+    "#4477aa",
+    "#cc6677",
+    "#228833",
+    "#66b3e8",
+    "#ccaa33",
+    "#aa4488",
+    "#44aa99",
+    "#999933",
+    "#8877cc",
+)
+# Okabe and Ito's colours, for what is not a model. Shapes distinguish the same without colour.
+_HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#777777")
+_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-left")
+_KNOWN = {"greatest": 0, "worst": 1, "best": 2}
+
+TOP = "#0f8a80"
+BOTTOM = "#c2620c"
+STEP = 17  # Pixels of a row of dots or bars.
+FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+def config(dark: bool = False) -> dict[str, Any]:  # Any: JSON
+    """The theme of Vega-Lite, for a light or a dark ground.
+
+    Marks that are not data name a style instead of a colour: "ink" (means, fitted lines), "faint"
+    (zero lines, guides), "band" (ranges of reference).
+    """
+    ink, soft, faint, grid, band = (
+        ("#e4e8ee", "#9aa5b4", "#66717f", "#2a323c", "#2e3743")
+        if dark
+        else ("#1d2530", "#596373", "#9aa4b2", "#e9edf2", "#e6eaef")
+    )
+    axis = {"labelColor": soft, "titleColor": soft, "gridColor": grid, "domain": False}
+    axis |= {"tickColor": grid, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": 400}
+    header = {"labelColor": ink, "titleColor": soft, "labelFontSize": 11.5}
+    return {
+        "background": None,
+        "font": FONT,
+        "axis": axis | {"labelLimit": 190, "ticks": False, "labelPadding": 5},
+        "header": header | {"labelFontWeight": 600, "labelAnchor": "start", "labelLimit": 230},
+        "legend": {"labelColor": soft, "titleColor": soft, "orient": "top", "labelLimit": 220},
+        "title": {"color": ink, "fontSize": 12, "anchor": "start"},
+        "view": {"stroke": None, "continuousWidth": 230, "continuousHeight": 190},
+        "facet": {"spacing": 22},
+        "concat": {"spacing": 22},
+        "text": {"color": ink, "fontSize": 11},
+        "style": {
+            "ink": {"stroke": ink, "color": ink, "fill": None},
+            "inked": {"fill": ink, "color": ink},
+            "faint": {"stroke": faint, "color": faint},
+            "band": {"fill": band, "color": band, "stroke": None},
+        },
+    }
+
+
+def colours(models: Iterable[str]) -> dict[str, str]:
+    """Colour of each model: the paper's for its ten, a colour-blind safe one for the others.
+
+    Depends only on the set of slugs, so that a model looks the same in every chart of a report.
+    Beyond nine others, colours repeat.
+    """
+    slugs = list(models)
+    others = sorted(slug for slug in slugs if slug not in _PAPER)
+    chosen = {slug: _OTHERS[i % len(_OTHERS)] for i, slug in enumerate(others)}
+    return {slug: _PAPER.get(slug) or chosen[slug] for slug in slugs}
+
+
+def by_model(names: Mapping[str, str], models: Sequence[str] = (), **other: Any) -> alt.Color:
+    """The colour of each model, of rows whose column `name` is its nickname.
+
+    Args:
+      names: slug -> nickname of every model of the report: the colours depend on the set.
+      models: slugs of those that are drawn; all by default.
+      other: arguments of `alt.Color`, such as `legend=None`.
+    """
+    shades = colours(names)
+    shown = models or list(names)
+    labels = unique(names)
+    scale = alt.Scale(domain=[labels[m] for m in shown], range=[shades[m] for m in shown])
+    return alt.Color("name:N", scale=scale, **({"title": None} | other))
+
+
+def looks(kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Colour and shape of each prompt, method, base or developer; the paper's prompts keep theirs.
+
+    Beyond seven they repeat.
+    """
+    every = list(kinds)
+    taken = {_KNOWN[kind] for kind in every if kind in _KNOWN}
+    free = [place for place in range(len(_HUES)) if place not in taken]
+    others = [kind for kind in every if kind not in _KNOWN]
+    places = {kind: free[i % len(free)] for i, kind in enumerate(others)} | _KNOWN
+    return {kind: (_HUES[places[kind]], _SHAPES[places[kind]]) for kind in every}
+
+
+def by_kind(column: str, kinds: Sequence[str], **other: Any) -> alt.Color:
+    """The colour of each of `kinds`, which are the values of a column."""
+    shown = looks(kinds)
+    scale = alt.Scale(domain=list(kinds), range=[shown[kind][0] for kind in kinds])
+    return alt.Color(f"{column}:N", scale=scale, **({"title": None} | other))
+
+
+def around_zero(most: float) -> alt.Scale:
+    """The colours of numbers from -`most` (red) to `most` (blue)."""
+    return alt.Scale(domain=[-most, most], scheme="redblue")
+
+
+def from_zero(most: float) -> alt.Scale:
+    """The colours of numbers from 0 to `most`."""
+    return alt.Scale(domain=[0, most], scheme="yellowgreenblue")
+
+
+def unique(names: Mapping[str, str]) -> dict[str, str]:
+    """Slug -> nickname, or the slug where two models have one nickname."""
+    labels = list(names.values())
+    return {slug: name if labels.count(name) == 1 else slug for slug, name in names.items()}
+
+
+def named(frame: pl.DataFrame, names: Mapping[str, str], column: str = "model") -> pl.DataFrame:
+    """`frame` with the column `name`: the nickname of its `model`, or its slug."""
+    labels = unique(names)
+    return frame.with_columns(name=pl.col(column).replace(labels))
+
+
+def data(frame: pl.DataFrame) -> alt.InlineData:
+    """The rows of `frame` for a specification; numbers have five digits, and NaN is null."""
+    frame = frame.drop("model") if {"model", "name"} <= set(frame.columns) else frame
+    rows = [{key: _short(cell) for key, cell in row.items()} for row in frame.to_dicts()]
+    return alt.InlineData(values=rows)
+
+
+def _short(cell: Any) -> Any:
+    if not isinstance(cell, float):
+        return cell
+    return float(f"{cell:.5g}") if math.isfinite(cell) else None
+
+
+def faceted(
+    chart: alt.Chart | alt.LayerChart,
+    panels: Sequence[str],
+    columns: int,
+    column: str = "name",
+    label: str = "",
+) -> alt.FacetChart:
+    """One panel for each value of a column, in the order of `panels`.
+
+    Args:
+      chart: with data that has the column.
+      panels: values of the column, in order.
+      columns: panels side by side, at most.
+      column: its name.
+      label: what the horizontal axes of all panels show.
+    """
+    facet = alt.Facet(f"{column}:N", sort=list(panels), title=None)
+    rows = max(-(-len(panels) // columns), 1)
+    made: alt.FacetChart = chart.facet(facet, columns=-(-len(panels) // rows))
+    below = alt.TitleParams(label, orient="bottom", fontSize=11, fontWeight=400, offset=8)
+    return made.properties(title=below) if label else made
+
+
+def token(text: str) -> str:
+    """A token as a chart shows it, with invisible characters marked."""
+    return display.plain(text)
+
+
+def name(text: str, limit: int = 26) -> str:
+    """A name, cut in the middle where it is longer than `limit`."""
+    if len(text) <= limit:
+        return text
+    half = (limit - 1) // 2
+    return f"{text[:half]}…{text[-half:]}"
+
+
+def specification(chart: Chart) -> dict[str, Any]:  # Any: JSON
+    """The Vega-Lite specification of a chart, without a theme."""
+    with alt.data_transformers.enable(consolidate_datasets=False):
+        spec: dict[str, Any] = chart.to_dict(validate=False)
+    for key in ("config", "$schema"):
+        spec.pop(key, None)
+    return spec
+
+
+def text_of(spec: Mapping[str, Any]) -> str:
+    """A specification as JSON that can stand in a script element."""
+    text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
