@@ -33,28 +33,31 @@ from analysis.chapters.distributions import (
     samples,
 )
 from analysis.chapters.explained import mds_table, predictors, rsa_table
-from analysis.chapters.framed_logprobs import framed_logprobs
-from analysis.chapters.framing import framing_axis, framing_ends, framing_table
+from analysis.chapters.framing import framing_axis, framing_table
 from analysis.chapters.frequency import frequency_points, frequency_slopes
 from analysis.chapters.groups import identity_words
 from analysis.chapters.humans import humans_kendall
 from analysis.chapters.items import items_top_bottom
-from analysis.chapters.language_models import logprobs_ends, logprobs_ratio, logprobs_rewards
+from analysis.chapters.language_models import (
+    framed_logprobs,
+    logprobs_ends,
+    logprobs_ratio,
+    logprobs_rewards,
+)
 from analysis.chapters.list_probabilities import (
     item_logprobs_points,
     item_logprobs_ratio,
     item_logprobs_rewards,
 )
 from analysis.chapters.objectives import objectives_ends, objectives_spearman, objectives_table
-from analysis.chapters.sentiment import sentiment_points, sentiment_slopes, valence_effects
+from analysis.chapters.sentiment import sentiment_slopes, valence_effects
 from analysis.chapters.sequences import (
     sequence_certificates,
     sequence_traces,
     sequence_transfer,
     sequences_table,
 )
-from analysis.chapters.shared_ends import shared_top_bottom
-from analysis.chapters.tokens import shared_rewards, shared_vocabulary, top_bottom
+from analysis.chapters.tokens import framing_ends, shared_top_bottom, top_bottom
 from analysis.chapters.variance import variance_table
 from analysis.measures.combined import combined
 from analysis.measures.human_agreement import (
@@ -64,6 +67,8 @@ from analysis.measures.human_agreement import (
     side_by_side,
 )
 from analysis.measures.list_scores import ListScores, items_points, list_scores
+from analysis.measures.matched_words import lexicon_rewards as sentiment_points
+from analysis.measures.shared_tokens import shared_rewards, shared_vocabulary
 from analysis.measures.transfer import transfer_matrix
 from analysis.model_info import ModelInfo, describe
 from analysis.run import Run, load

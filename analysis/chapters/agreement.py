@@ -21,8 +21,8 @@ from analysis.blocks import (
 )
 from analysis.chapters import bloc_sentences
 from analysis.chapters.blocs import CLEAR, blocs_of, blocs_table, consensus_ends, kendall_pairs
-from analysis.chapters.tokens import NOTHING_SHARED
 from analysis.charts.heat_map import heat_map
+from analysis.measures.shared_tokens import NOTHING_SHARED
 from analysis.statistics import Array, kendall, ranks
 from analysis.statistics.ranks import positions, rank_biased_overlap
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table

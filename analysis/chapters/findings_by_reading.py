@@ -19,11 +19,11 @@ from engine.runs.schema import Columns
 
 # Chapters in the order of the page, and which of their tables hold findings or lead to them.
 _MADE: Sequence[tuple[Chapter, Sequence[str]]] = (
-    (tokens, ("shared_vocabulary", "shared_rewards")),
-    (distributions, ("moments",)),
-    (sentiment, ("sentiment_points", "sentiment_slopes")),
+    (tokens.ANALYSIS, ("shared_vocabulary", "shared_rewards")),
+    (distributions.ANALYSIS, ("moments",)),
+    (sentiment.ANALYSIS, ("sentiment_points", "sentiment_slopes")),
     (frequency.ANALYSIS, ("frequency_points", "frequency_slopes")),
-    (framing, ("framing",)),
+    (framing.ANALYSIS, ("framing",)),
     (humans, ("humans", "humans_correlation")),
     (groups, ("identity",)),
 )

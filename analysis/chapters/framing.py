@@ -1,4 +1,4 @@
-"""The same token as an answer to a good and to a bad question: correlations, sums, differences."""
+"""The same token as an answer to a good and to a bad question."""
 
 from __future__ import annotations
 
@@ -11,71 +11,66 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis.blocks import (
-    INTERVAL,
-    KENDALL,
-    MODEL,
-    PEARSON,
-    SPEARMAN,
-    TOKENS,
-    Block,
-    Column,
-    Heading,
-    Picture,
-    Section,
-    notes,
-    rows,
-)
-from analysis.chapters.framing_sentences import findings
-from analysis.chapters.tokens import stems_of
-from analysis.ends import TOKEN_ENDS, token_ends
-from analysis.figures import style, token_bars
-from analysis.measures.combined import COMBINED, Combined, combined
+from analysis.blocks import Block, Finding, Picture
+from analysis.charts.clouds import clouds
+from analysis.charts.look import Chart
+from analysis.columns import KENDALL, MODEL, PEARSON, SPEARMAN, Column, P, Spec, ends, q
+from analysis.measures.combined import TOO_FEW, both_rewards, prompts_of, scored_prompts, with_both
+from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
+from analysis.sentences import at_most, decimals, listed, span
+from analysis.significant_effects import significant
 from analysis.statistics import Array, correlation, ranks
 from analysis.statistics.correlation import principal_axes
-from analysis.statistics.inference import with_q
 from analysis.statistics.kendall import tau_b_matrix
-from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
-from engine.runs.schema import Columns
+from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
 
-_PAIR: Columns = dict.fromkeys(("model", "prompt_a", "prompt_b"), pl.String)
-_INTERVAL = ("ci_low", "ci_high", "p")
-_DIFFERENCE = ("difference", "difference_low", "difference_high", "difference_p")
-_NUMBERS: Columns = {
-    **dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64),
-    **dict.fromkeys(("n", "stems"), pl.Int64),
-    **dict.fromkeys((*_INTERVAL, "reference", *_DIFFERENCE), pl.Float64),
-}
+_PAIR = (MODEL, Column("prompt_a", title="prompt"), Column("prompt_b", title="and prompt"))
+FRAMING = Spec(
+    "framing",
+    (
+        *_PAIR,
+        *(PEARSON, SPEARMAN, KENDALL),
+        Column("n", "count", help="tokens"),
+        Column("stems", "count"),
+        *ends("fixed", "95 %, of pearson"),
+        P.but(help="of pearson 0"),
+        q("prompt_a", "prompt_b", title="q of r = 0"),
+        Column(
+            "reference",
+            "fixed",
+            "r of “greatest” and “best”",
+            "pearson of `greatest` and `best`, two questions of one framing",
+        ),
+        Column("difference", "fixed", help="pearson − reference"),
+        *ends("fixed", "", stem="difference"),
+        P.but(key="difference_p"),
+        q("prompt_a", "prompt_b", of="difference_p", title="q of no difference"),
+    ),
+    page="model prompt_a prompt_b pearson ci_low ci_high q reference difference difference_low "
+    "difference_high difference_q spearman kendall",
+)
+AXIS = Spec(
+    "framing_axis",
+    (
+        *_PAIR,
+        Column("axis", "count", help="1 holds more variance"),
+        Column("axis_kind", help="`same` or `opposed`"),
+        Column("loading_a", "number"),
+        Column("loading_b", "number"),
+        Column("share", "share"),
+        *ends("share", ""),
+        Column("n", "count"),
+    ),
+    help="two axes are always one of each kind; not shown on the page",
+)
 _ONE_FRAMING = frozenset({"greatest", "best"})  # Two questions of one framing: both ask for good.
-_ENDS: Columns = {**TOKEN_ENDS, "reward": pl.Float64}
-_SHARE = ("share", "ci_low", "ci_high")
-_AXIS: Columns = {
-    **_PAIR,
-    "axis": pl.Int64,
-    "axis_kind": pl.String,
-    **dict.fromkeys(("loading_a", "loading_b", *_SHARE), pl.Float64),
-    "n": pl.Int64,
-}
+_NAMED = 2  # Models that a headline names.
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """framing.csv, framing_sum.csv, framing_difference.csv and framing_axis.csv."""
-    run, count = study.run, study.settings.top
-    yield table("framing", make=partial(_every_pair, study))
-    for how in COMBINED:
-        ends = partial(framing_ends, run, study.scored, prompts_of(study), count, how)
-        yield table(f"framing_{how}", make=partial(_of_both, study, ends))
-    axes = partial(framing_axis, run, study.scored, prompts_of(study))
-    yield table("framing_axis", make=partial(_of_both, study, axes))
-
-
-def prompts_of(study: Study) -> tuple[str, str]:
-    """Ids of the good and the bad prompt."""
-    good, bad = study.options.framing
-    if good not in study.run.vocabulary_prompts and bad != "greatest":
-        good = "greatest"
-    return good, bad
+def _tables(study: Study) -> Iterator[Table]:
+    yield table(FRAMING.name, make=partial(_every_pair, study))
+    yield table(AXIS.name, make=partial(_axes, study))
 
 
 def framing_table(run: Run, models: Sequence[str]) -> pl.DataFrame:
@@ -83,30 +78,22 @@ def framing_table(run: Run, models: Sequence[str]) -> pl.DataFrame:
 
     The reference is r between "greatest" and "best", two questions of one framing: what r is where
     both prompts ask for something good. Pairs that hold one of the two are compared with it.
+    Intervals keep forms of one word together.
 
     Returns:
-      The table `framing.csv`: model, prompt_a, prompt_b, pearson, spearman, kendall (tau-b), n
-      (tokens), stems, ci_low, ci_high (95 %, of pearson), p (of pearson 0), q (over the models of
-      one pair), reference (r of those two), difference (pearson less the reference),
-      difference_low, difference_high, difference_p, difference_q. Intervals keep forms of one word
-      together. In the order of `models`, then of the run's prompts.
+      The table `FRAMING`, in the order of `models`, then of the run's prompts.
     """
     return compared(_scored_twice(run, models))
 
 
 def compared(rewards: Iterable[tuple[str, Mapping[str, Array], Array]]) -> pl.DataFrame:
-    """The table `framing.csv` of given rewards.
+    """The table `FRAMING` of given rewards.
 
     Args:
       rewards: of each model its slug, prompt -> rewards [N], and the number of the stem of each
         token [N].
     """
-    pairs = [row for model, own, stems in rewards for row in _pairs(model, own, stems)]
-    table = pl.DataFrame(pairs, schema={**_PAIR, **_NUMBERS}, orient="row")
-    if not table.height:
-        return table.with_columns(q=pl.lit(None), difference_q=pl.lit(None))
-    of_difference = with_q(table, tuple(_PAIR)[1:], "difference_p")["q"]
-    return with_q(table, tuple(_PAIR)[1:]).with_columns(difference_q=of_difference)
+    return FRAMING.frame(row for model, own, stems in rewards for row in _pairs(model, own, stems))
 
 
 def _scored_twice(
@@ -150,42 +137,6 @@ def _pairs(
         )
 
 
-def both_rewards(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:
-    """token_id, a, b: float64 rewards of a model's whole vocabulary under two prompts."""
-    a, b = (_frame(run, model, p, name) for p, name in zip(prompts, "ab", strict=True))
-    return a.join(b, on="token_id", how="inner", validate="1:1").sort("token_id")
-
-
-def _frame(run: Run, model: str, prompt: str, name: str) -> pl.DataFrame:
-    """token_id, and a model's rewards under a prompt as the float64 column `name`."""
-    schema: Columns = {"token_id": pl.UInt32, name: pl.Float64}
-    return pl.DataFrame(list(run.rewards(model, prompt)), schema=schema, orient="col")
-
-
-def framing_ends(
-    run: Run, models: Sequence[str], prompts: tuple[str, str], count: int, how: Combined
-) -> pl.DataFrame:
-    """Tokens at both ends of the sum, or of the difference, of the rewards under two prompts.
-
-    Args:
-      run: the run.
-      models: slugs in the order of the rows; those not scored under both prompts are left out.
-      prompts: ids of the good and the bad prompt.
-      count: tokens at each end.
-      how: "sum", or "difference" (first prompt less second).
-
-    Returns:
-      The table `framing_sum.csv` or `framing_difference.csv`: model, end, rank, token_id, token,
-      reward (the sum or the difference). Ties go to the lower token_id.
-    """
-    frames = [pl.DataFrame(schema=_ENDS)]
-    for model in _with_both(run, models, prompts):
-        good, bad = (_frame(run, model, prompt, "reward") for prompt in prompts)
-        token_ids, values = (column.to_numpy() for column in combined(good, bad, how))
-        frames.append(token_ends(run, model, token_ids, values, count, _ENDS))
-    return pl.concat(frames)
-
-
 def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> pl.DataFrame:
     """Principal axes of the rewards under two prompts (Fig A9), in reward units.
 
@@ -193,19 +144,18 @@ def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> p
     of them holds more variance depends on the sign of r, so neither is a finding.
 
     Returns:
-      model, prompt_a, prompt_b, axis (1 holds more variance), axis_kind ("opposed" or "same"),
-      loading_a (>= 0), loading_b (unit length together), share (of variance; 1 over both axes),
-      ci_low, ci_high (of the share, 95 %, forms of one word kept together), n (tokens).
+      The table `AXIS`: loading_a is not negative, the loadings have unit length, the shares of both
+      axes sum to 1, and their 95 % intervals keep forms of one word together.
     """
     axes = []
-    for model in _with_both(run, models, prompts):
+    for model in with_both(run, models, prompts):
         both = both_rewards(run, model, prompts)
         stems = stems_of(run, model, both["token_id"].to_numpy())
         principal = principal_axes(both["a"].to_numpy(), both["b"].to_numpy(), stems)
         for axis, (a, b, *share) in enumerate(principal, 1):
             kind = "same" if b >= 0 else "opposed"
             axes.append((model, *prompts, axis, kind, a, b, *share, both.height))
-    return pl.DataFrame(axes, schema=_AXIS, orient="row")
+    return AXIS.frame(axes)
 
 
 def _every_pair(study: Study) -> pl.DataFrame:
@@ -215,13 +165,11 @@ def _every_pair(study: Study) -> pl.DataFrame:
     return required(pairs, "No model was scored under two prompts.")
 
 
-def _of_both(study: Study, make: partial[pl.DataFrame]) -> pl.DataFrame:
-    """What `make` returns, if a model scored enough tokens under the good and the bad prompt."""
-    _ = study.tables["framing"]  # absent where no model was scored under two prompts at all
-    good, bad = prompts_of(study)
-    if not _with_both(study.run, study.scored, (good, bad)):
-        raise Absent(f"No model was scored under both “{good}” and “{bad}”.")
-    return required(make(), f"Too few tokens were scored under both “{good}” and “{bad}”.")
+def _axes(study: Study) -> pl.DataFrame:
+    _ = study.tables[FRAMING.name]  # absent where no model was scored under two prompts at all
+    prompts = scored_prompts(study)
+    axes = framing_axis(study.run, study.scored, prompts)
+    return required(axes, TOO_FEW.format(*prompts))
 
 
 def _rewards(run: Run, model: str, prompts: Sequence[str]) -> tuple[Array, dict[str, Array]]:
@@ -235,143 +183,150 @@ def _rewards(run: Run, model: str, prompts: Sequence[str]) -> tuple[Array, dict[
     return common, rewards
 
 
-def _with_both(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> list[str]:
-    return [m for m in models if all((m, prompt) in run.results for prompt in prompts)]
-
-
-def contrast_of(
-    run: Run,
-    models: Sequence[str],
-    axes: pl.DataFrame,
-    names: Mapping[str, str],
-    prompts: tuple[str, str],
-) -> style.Figure:
-    """`contrast` of the models' rewards."""
-    return contrast({m: both_rewards(run, m, prompts) for m in models}, axes, names, prompts)
-
-
-@style.styled
 def contrast(
-    pairs: Mapping[str, pl.DataFrame],
+    pairs: pl.DataFrame,
     principal: pl.DataFrame,
     names: Mapping[str, str],
     prompts: tuple[str, str],
-) -> style.Figure:
-    """Rewards under one prompt against those under another, one panel of hexagons per model.
+) -> Chart:
+    """Rewards under one prompt against those under another, with r and the principal axes.
 
     Args:
-      pairs: slug -> what `both_rewards` returns.
-      principal: `framing_axis` of the same prompts.
+      pairs: model, a, b: rewards under both prompts.
+      principal: the table `AXIS` of the same prompts.
       names: slug -> nickname, in the order of the panels; models without pairs are left out.
-      prompts: the two prompt ids.
+      prompts: what the page calls both.
     """
-    models = [model for model in names if model in pairs]
-    figure, axes = style.panels(names, models, 5, (2.2, 2.35))
-    for model, ax in axes.items():
-        a, b = (pairs[model][name].to_numpy() for name in "ab")
-        _hexagons(ax, a, b)
-        _axes(ax, a, b, principal.filter(model=model))
-        r = ranks.pearson(a, b)
-        ax.text(
-            0.04,
-            0.95,
-            "r undefined" if math.isnan(r) else style.minus(f"r = {r:.2f}"),
-            transform=ax.transAxes,
-            va="top",
-            fontsize=8.5,
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
-        )
-    figure.supxlabel(style.drawable(f"reward under “{prompts[0]}”"), fontsize=9)
-    figure.supylabel(style.drawable(f"reward under “{prompts[1]}”"), fontsize=9)
-    return figure
+    each = {str(m): own for (m,), own in pairs.group_by("model", maintain_order=True)}
+    said = {
+        m: _r(ranks.pearson(own["a"].to_numpy(), own["b"].to_numpy())) for m, own in each.items()
+    }
+    titled = {m: f"{name}, {said[m]}" if m in said else name for m, name in names.items()}
+    lines = pl.concat(_lines(own, principal.filter(model=model)) for model, own in each.items())
+    titles = (f"reward under {prompts[0]}", f"under {prompts[1]}")
+    return clouds(pairs, titled, titles, x="a", y="b", lines=lines, shared=False)
 
 
-def _hexagons(ax: style.Axes, x: Array, y: Array) -> None:
-    if np.ptp(x) == 0 or np.ptp(y) == 0:  # hexbin needs an extent to cut into hexagons.
-        ax.plot(x, y, "o", color=style.INK, markersize=3)
-        return
-    # Starts well above white, so that a hexagon of one token shows.
-    colours = style.gradient("#b4cde6", "#3a7ab5", "#0a2440")
-    ax.hexbin(x, y, gridsize=38, bins="log", mincnt=1, cmap=colours, linewidths=0.1)
+def _r(r: float) -> str:
+    return "r undefined" if math.isnan(r) else f"r = {decimals(r)}"
 
 
-def _axes(ax: style.Axes, x: Array, y: Array, principal: pl.DataFrame) -> None:
+def _lines(own: pl.DataFrame, principal: pl.DataFrame) -> pl.DataFrame:
     """The principal axes through the mean, two standard deviations each way."""
-    points = np.stack([x, y], axis=1)
+    points = own.select("a", "b").to_numpy()
     middle = points.mean(axis=0)
+    rows = []
     for row in principal.iter_rows(named=True):
         along = np.array([row["loading_a"], row["loading_b"]])
         reach = 2 * np.std((points - middle) @ along) * along
-        ends = np.stack([middle - reach, middle + reach])
-        colour = style.BOTTOM if row["axis_kind"] == "same" else style.TOP
-        ax.plot(*ends.T, color="white", linewidth=2.6)
-        ax.plot(*ends.T, color=colour, linewidth=1.4)
+        for x, y in (middle - reach, middle + reach):
+            rows.append((row["model"], row["axis_kind"], float(x), float(y)))
+    schema = {"model": pl.String, "line": pl.String, "x": pl.Float64, "y": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def section(study: Study) -> Section:
-    """Hexagons, correlations beside their reference, and both ends of the sum and difference."""
-    made = study.tables
-    good, bad = prompts_of(study)
-    blocks: list[Block] = []
-    axes = made.get("framing_axis")
-    if axes is not None:
-        caption = (
-            f"Rewards of all tokens under “{good}” (across) and “{bad}” (up), model by model; "
-            "darker hexagons hold more tokens, on a logarithmic scale. r says how alike the two "
-            "are. Lines are the principal axes, two standard deviations each way: one rises and "
-            "one falls in any cloud of points, in noise too."
-        )
-        models = _with_both(study.run, study.models, (good, bad))
-        draw = partial(contrast_of, study.run, models, axes, study.names, (good, bad))
-        blocks.append(Picture("framing", caption, draw))
-    blocks += rows(made.get("framing"), _CORRELATIONS, "framing.csv")
-    captions = {
-        "sum": f"Tokens with the highest and the lowest sum of the rewards under “{good}” and "
-        f"“{bad}”.",
-        "difference": f"Tokens with the highest and the lowest reward under “{good}” less that "
-        f"under “{bad}”.",
-    }
-    for how, caption in captions.items():
-        ends = made.get(f"framing_{how}")
-        if ends is not None:
-            blocks.append(Heading(f"{how.title()} of “{good}” and “{bad}”"))
-            label = f"{how} of the rewards under “{good}” and “{bad}”"
-            count = study.settings.figure_top
-            draw = partial(token_bars.ends, ends, study.names, count, "reward", label)
-            blocks.append(Picture(f"framing_{how}", caption, draw))
-            columns = (*TOKENS, ("reward", how, "number"))
-            blocks += rows(ends, columns, f"framing_{how}.csv")
-    names = ("framing", "framing_sum", "framing_axis")
-    return Section(
-        id="framing",
-        title="Framing",
-        label="Framing",
-        lead="How alike one model rates tokens under two prompts. Where the second prompt asks for "
-        "the opposite, a model that follows the question has r below 0. The reference, where both "
-        "were scored, is r of “greatest” and “best”: two questions of one framing, which both ask "
-        "for something good.",
-        blocks=[*blocks, *notes(made.reason(name) for name in names)],
-        caveats=(
-            "The sum weighs the prompt whose rewards vary more.",
-            "Intervals keep forms of one word together (“love” and “␣Loved”); q is over the models "
-            "of a pair of prompts.",
-        ),
-        findings=findings(made.get("framing"), (good, bad)),
+def _drawn(study: Study) -> Iterator[Block]:
+    yield from FRAMING.rows(study.tables[FRAMING.name])
+    axes, prompts = study.tables[AXIS.name], prompts_of(study)
+    good, bad = (study.prompt_names[prompt] for prompt in prompts)
+    caption = (
+        f"Rewards of all tokens under {good} (across) and {bad} (up), model by model; fuller "
+        "squares hold more tokens. r says how alike the two are. Lines are the principal axes, two "
+        "standard deviations each way: one rises and one falls in any cloud of points, in noise "
+        "too."
     )
 
+    def draw() -> Chart:
+        run = study.run
+        pairs = pl.concat(
+            both_rewards(run, model, prompts).select(pl.lit(model).alias("model"), "a", "b")
+            for model in with_both(run, study.scored, prompts)
+        )
+        return contrast(pairs, axes, study.names, (good, bad))
 
-_CORRELATIONS: tuple[Column, ...] = (
-    MODEL,
-    ("prompt_a", "prompt", "text"),
-    ("prompt_b", "and prompt", "text"),
-    PEARSON,
-    *INTERVAL,
-    ("q", "q of r = 0", "p"),
-    ("reference", "r of “greatest” and “best”", "fixed"),
-    ("difference", "difference", "fixed"),
-    ("difference_low", "from", "fixed"),
-    ("difference_high", "to", "fixed"),
-    ("difference_q", "q of no difference", "p"),
-    SPEARMAN,
-    KENDALL,
+    yield Picture("framing", caption, draw)
+
+
+def findings(
+    table: pl.DataFrame,
+    prompts: tuple[str, str],
+    names: Mapping[str, str],
+    said: Mapping[str, str],
+) -> Iterator[Finding]:
+    """Which models turn their ranking around, with r, and how it differs from its reference.
+
+    Args:
+      table: the table `FRAMING`.
+      prompts: ids of the good and the bad prompt.
+      names: slug -> nickname.
+      said: prompt id -> how the page calls it.
+    """
+    pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
+    own = table.filter(pair & pl.col("pearson").is_not_nan())
+    good, bad = (said.get(prompt, f"“{prompt}”") for prompt in prompts)
+    certain = significant(own)
+    below = certain.filter(pl.col("pearson") < 0)
+    above = certain.filter(pl.col("pearson") > 0)
+    if certain.height:
+        turned, kept = ([names[m] for m in part["model"]] for part in (below, above))
+        text = _headline(turned, kept, own.height, good, bad)
+        yield Finding(text=text, picture="framing")
+        sides = [
+            f"{side} 0 in {_count(part, own)} ({span(part['pearson'].to_numpy())})"
+            for side, part in (("below", below), ("above", above))
+            if part.height
+        ]
+        width = (certain["ci_high"] - certain["ci_low"]).to_numpy().max() / 2
+        text = (
+            f"Over all tokens, Pearson’s r of the rewards under {good} and {bad} is "
+            f"{' and '.join(sides)}, each with q < .05; the 95% intervals are ±{at_most(width)} or "
+            "narrower."
+        )
+        yield Finding(text=text, picture="framing")
+    lower = significant(own, "difference_q").filter(pl.col("difference") < 0)
+    if lower.height:
+        gaps = [f"{gap:.3f}" for gap in sorted(-lower["difference"].to_numpy())]
+        text = (
+            f"In {_count(lower, own)}, r of {good} and {bad} is lower than r of “greatest” and "
+            "“best”, two questions of one framing "
+            f"({span(lower['reference'].to_numpy())}), by "
+            f"{' to '.join(dict.fromkeys((gaps[0], gaps[-1])))} (q < .05)."
+        )
+        yield Finding(text=text, picture="framing")
+
+
+def _headline(turned: Sequence[str], kept: Sequence[str], of: int, good: str, bad: str) -> str:
+    """Which models reverse their ranking and which keep it, by nickname where they are few."""
+    said, what = [], "their ranking of tokens"
+    for models, verb in ((turned, "reverse"), (kept, "keep")):
+        if models:
+            said.append(f"{_who(models, of)} tend{'s' * (len(models) == 1)} to {verb} {what}")
+            what = "it"
+    return f"Asked {bad} instead of {good}, {'; '.join(said)}."
+
+
+def _who(models: Sequence[str], of: int) -> str:
+    return f"{len(models)} of {of} models" if len(models) > _NAMED else listed(models)
+
+
+def _count(part: pl.DataFrame, whole: pl.DataFrame) -> str:
+    if whole.height == 1:
+        return "the one model"
+    return f"{part.height} of {whole.height} models"
+
+
+ANALYSIS = Analysis(
+    id="framing",
+    title="Framing",
+    lead="How alike one model rates tokens under two prompts. Where the second prompt asks for "
+    "the opposite, a model that follows the question has r below 0. The reference, where both "
+    "were scored, is r of “greatest” and “best”: two questions of one framing, which both ask "
+    "for something good.",
+    make=_tables,
+    parts=(_drawn,),
+    told=(lambda s: findings(s.tables[FRAMING.name], prompts_of(s), s.names, s.prompt_names),),
+    caveats=lambda study: (
+        "Intervals keep forms of one word together (“love” and “␣Loved”); q is over the models "
+        "of a pair of prompts.",
+    ),
 )

@@ -13,8 +13,8 @@ import polars as pl
 
 from analysis.blocks import Block, Heading, Picture, Section, notes
 from analysis.chapters import items_questions
+from analysis.charts.token_bars import token_bars
 from analysis.ends import both_ends
-from analysis.figures import token_bars
 from analysis.figures.standings import shown_items, standings
 from analysis.measures.list_scores import ITEM, KEYS, items_points, scores_of
 from analysis.study import Absent, Study, Table, prompts_in, required, table
@@ -108,7 +108,7 @@ def _under(study: Study, name: str, prompt: str, points: pl.DataFrame) -> list[B
     groups = shown_items(standing, top)
     colours = partial(standings, points, "model", "percentile", groups, names)
     bars = ends.rename({"item": "token"})
-    sides = partial(token_bars.ends, bars, names, count, "reward", "reward")
+    sides = partial(token_bars, bars, names, count, "reward", "reward")
     caption = (
         "One row per item, from the highest mean down; one column per model. A long list is shown "
         "in three groups: the highest means, the items on which models differ most, and the lowest "

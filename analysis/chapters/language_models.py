@@ -8,142 +8,201 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import (
-    KENDALL,
-    MODEL,
-    PEARSON,
-    PROMPT,
-    SPEARMAN,
-    TOKENS,
-    Block,
-    Column,
-    Picture,
-    Section,
-    notes,
-    rows,
-)
-from analysis.chapters import framed_logprobs
+from analysis.blocks import Block, Folded, Picture
+from analysis.charts.estimates import estimates
+from analysis.charts.look import Chart
+from analysis.charts.token_bars import token_bars
+from analysis.columns import KENDALL, MODEL, PEARSON, PROMPT, SPEARMAN, TOKENS, Column, Spec
 from analysis.ends import TOKEN_ENDS, both_ends, token_ends
-from analysis.figures import token_bars
+from analysis.measures.combined import COMBINED, Combined, combined
 from analysis.run import Run
 from analysis.statistics.correlation import correlations
 from analysis.statistics.distributions import log_ratio
-from analysis.study import Absent, Study, Table, required, table
+from analysis.study import Absent, Analysis, Study, Table, required, table
 from engine.runs.schema import Columns
 
-AGAINST: Columns = {
-    **dict.fromkeys(("prompt", "language_model", "model"), pl.String),
-    "n": pl.Int64,
-    **dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64),
+AGAINST = (
+    PROMPT.but(help="of the language model"),
+    Column("language_model", title="language model"),
+    MODEL.but(help="of the rewards"),
+    Column("n", "count", help="strings"),
+    *(PEARSON, SPEARMAN, KENDALL),
+)
+REWARDS = Spec("logprobs_rewards", AGAINST, title="Log-probability against reward")
+_LOGPROB = Column("logprob", "number", "log-probability", "natural")
+ENDS = Spec(
+    "logprobs_<prompt>",
+    (*TOKENS, _LOGPROB.but(dtype=pl.Float32)),
+    page="model end rank token token_id logprob",
+)
+_UNDER = {
+    "sum": "under the good prompt plus under the bad prompt, whole vocabulary",
+    "difference": "under the good prompt minus under the bad prompt: the logarithm of the ratio of "
+    "probabilities",
 }
-_ENDS: Columns = {**TOKEN_ENDS, "logprob": pl.Float32}
-_REWARDS: Columns = {"token_id": pl.UInt32, "reward": pl.Float32}
+FRAMED = {
+    how: Spec(
+        f"framing_logprobs_{how}",
+        (
+            MODEL,
+            Column("prompt_a", title="prompt"),
+            Column("prompt_b", title="and prompt"),
+            *TOKENS[1:],
+            _LOGPROB.but(title=how, help=_UNDER[how]),
+        ),
+        page="model prompt_a prompt_b end rank token token_id logprob",
+        title=f"The {how} of log-probabilities under a good and a bad prompt",
+    )
+    for how in COMBINED
+}
+
+
+def ratio_columns(key: str) -> tuple[Column, ...]:
+    """Columns of a table of log-ratios of tokens or of items; `key` names what is compared."""
+    return (
+        PROMPT,
+        Column("p"),
+        Column("q", help="language models"),
+        Column("end", title="more probable under", help="which gives the higher probability"),
+        Column("rank", "count", dtype=pl.UInt32),
+        Column(key, "token"),
+        Column("log_p", "number", "log p", dtype=pl.Float32),
+        Column("log_q", "number", "log q", "natural", dtype=pl.Float32),
+        Column(
+            "ratio",
+            "number",
+            "½(p + q)(log q − log p)",
+            "the mean of p and q, times log q − log p",
+        ),
+    )
+
+
+RATIO = Spec(
+    "logprobs_ratio", ratio_columns("token"), title="Where two language models differ most"
+)
 _P_AND_Q = {"p": False, "q": True}  # The ratio is low where p is higher, high where q is.
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """logprobs_<prompt>.csv, logprobs_rewards.csv and logprobs_ratio.csv."""
+def _tables(study: Study) -> Iterator[Table]:
     run, top = study.run, study.settings.top
-    yield from framed_logprobs.tables(study)
+    for how in COMBINED if run.logprobs else ():
+        yield table(FRAMED[how].name, make=partial(_framed, study, how))
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
         yield table("logprobs", prompt, make=partial(logprobs_ends, run, prompt, top))
-    yield table("logprobs_rewards", make=partial(_rewards_of, study))
-    yield table("logprobs_ratio", make=partial(_ratio_of, study))
+    yield table(REWARDS.name, make=partial(_rewards_of, study))
+    yield table(RATIO.name, make=partial(_ratio_of, study))
 
 
 def logprobs_ends(run: Run, prompt: str, count: int) -> pl.DataFrame:
-    """The most and least probable next tokens of each language model under one prompt.
-
-    Returns:
-      The table `logprobs_<prompt>.csv`: model, end ("top" or "bottom"), rank (1 is the extreme),
-      token_id, token, logprob (natural); by model. Ties go to the lower token_id.
-    """
-    frames = [pl.DataFrame(schema=_ENDS)]
+    """The table `ENDS`: both ends of each language model's next tokens under one prompt."""
+    frames = [ENDS.frame([])]
     for model, asked in run.logprobs:
         if asked == prompt:
             scores = run.next_tokens(model, prompt)
             token_ids, values = scores["token_id"].to_numpy(), scores["logprob"].to_numpy()
-            frames.append(token_ends(run, model, token_ids, values, count, _ENDS))
+            frames.append(token_ends(run, model, token_ids, values, count, ENDS.schema))
     return pl.concat(frames)
 
 
+def framed_logprobs(run: Run, prompts: tuple[str, str], count: int, how: Combined) -> pl.DataFrame:
+    """The table `FRAMED`: both ends of the sum, or the difference, of two log-probabilities.
+
+    The sum finds what is probable under both prompts; the difference is the logarithm of a ratio
+    of probabilities.
+
+    Args:
+      run: the run.
+      prompts: ids of the good and the bad prompt. Other forms of them (`best.chat`) are compared
+        with each other.
+      count: tokens at each end; ties go to the lower token_id.
+      how: "sum", or "difference" (first prompt less second).
+    """
+    spec = FRAMED[how]
+    frames = [spec.frame([])]
+    schema: Columns = {**TOKEN_ENDS, "logprob": pl.Float64}
+    for model, a, b in _pairs(run, prompts):
+        good, bad = (run.next_tokens(model, p).select("token_id", "logprob") for p in (a, b))
+        token_ids, values = (column.to_numpy() for column in combined(good, bad, how))
+        ends = token_ends(run, model, token_ids, values, count, schema)
+        frames.append(spec.frame(ends.with_columns(prompt_a=pl.lit(a), prompt_b=pl.lit(b))))
+    return pl.concat(frames)
+
+
+def _pairs(run: Run, prompts: tuple[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Model and ids of both prompts, for every language model and form that has both."""
+    good, bad = prompts
+    for model, asked in run.logprobs:
+        form = asked.removeprefix(good)
+        is_form = asked == good or (asked.startswith(good) and form.startswith("."))
+        if is_form and (model, bad + form) in run.logprobs:
+            yield model, asked, bad + form
+
+
 def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
-    """Log-probability against reward, on the strings that decode from one token of each model.
+    """The table `REWARDS`: on the strings that decode from one token of each model.
+
+    A prompt in another form (`greatest.chat`) is compared with the rewards under the same text.
 
     Args:
       run: the run.
       models: slugs of the reward models, in the order of the rows.
-
-    Returns:
-      prompt (the language model's), language_model, model, n (strings), pearson, spearman,
-      kendall. A prompt in another form (`greatest.chat`) is compared with the rewards under the
-      same text.
     """
     each = []
-    vocabularies = {m: _unambiguous_tokens(run, m) for m in models if m in run.vocabulary_models}
+    vocabularies = {m: _tokens(run, m) for m in models if m in run.vocabulary_models}
     for language, prompt in run.logprobs:
-        own = _unambiguous(run, language, prompt)
+        own = _next_tokens(run, language, prompt)
         for model, vocabulary in vocabularies.items():
             asked = same_text(run, prompt, (p for m, p in run.results if m == model))
             if asked is None:
                 continue
-            rewards = dict(zip(_REWARDS, run.rewards(model, asked), strict=True))
             scored = vocabulary.join(
-                pl.DataFrame(rewards, schema=_REWARDS), on="token_id", how="inner", validate="1:1"
+                pl.DataFrame(list(run.rewards(model, asked)), schema=_SCORES, orient="col"),
+                on="token_id",
+                how="inner",
+                validate="1:1",
             )
             both = own.join(scored, on="token", how="inner", validate="1:1").sort("token")
             keys = {"prompt": prompt, "language_model": language, "model": model}
             x, y = both["logprob"].to_numpy(), both["reward"].to_numpy()
             each.append({**keys, "n": both.height, **correlations(x, y)})
-    return pl.DataFrame(each, schema=AGAINST)
+    return REWARDS.frame(each)
 
 
 def logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
-    """`log_ratio` of each two language models under one prompt, at both ends.
+    """The table `RATIO`: `log_ratio` of each two language models under one prompt, at both ends.
 
     Over the strings that decode from one token of each; probabilities are those of the whole
     vocabularies, not rescaled to the shared strings.
-
-    Returns:
-      prompt, p and q (slugs), end ("p" or "q": which model gives the higher probability), rank (1
-      is the extreme), token, log_p, log_q, ratio; ties by token.
     """
-    frames = [pl.DataFrame(schema=ratio_schema("token"))]
+    frames = [RATIO.frame([])]
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
         asked = sorted(model for model, p in run.logprobs if p == prompt)
         for p, q in itertools.combinations(asked, 2):
-            both = _unambiguous(run, p, prompt).join(
-                _unambiguous(run, q, prompt), on="token", how="inner", validate="1:1", suffix="_q"
+            log_p, log_q = (_next_tokens(run, model, prompt) for model in (p, q))
+            both = log_p.rename({"logprob": "log_p"}).join(
+                log_q.rename({"logprob": "log_q"}), on="token", how="inner", validate="1:1"
             )
-            both = both.rename({"logprob": "log_p", "logprob_q": "log_q"})
             keys = {"prompt": prompt, "p": p, "q": q}
-            frames.append(ratio_ends(both, "token", count, keys))
+            frames.append(ratio_ends(both, RATIO, "token", count, keys))
     return pl.concat(frames)
 
 
-def ratio_ends(both: pl.DataFrame, key: str, count: int, keys: Mapping[str, str]) -> pl.DataFrame:
+def ratio_ends(
+    both: pl.DataFrame, spec: Spec, key: str, count: int, keys: Mapping[str, str]
+) -> pl.DataFrame:
     """The `count` rows at each end of the `log_ratio` of log_p and log_q; ties by `key`.
 
-    Returns:
-      `keys`, the same in every row, then the columns of `ratio_schema(key)`.
+    Args:
+      both: `key`, log_p and log_q.
+      spec: the table whose rows are made.
+      key: what is compared, "token" or "item".
+      count: rows at each end.
+      keys: columns that are the same in every row.
     """
     ratio = log_ratio(both["log_p"].to_numpy(), both["log_q"].to_numpy())
     both = both.with_columns(ratio=pl.Series(ratio, dtype=pl.Float64)).sort(key)
     ends = both_ends(both, "ratio", count, _P_AND_Q)
-    columns = dict.fromkeys([*keys, *ratio_schema(key)])
-    named = ends.with_columns(**{name: pl.lit(value) for name, value in keys.items()})
-    return named.select(list(columns))
-
-
-def ratio_schema(key: str) -> Columns:
-    """Columns of a table of log-ratios of tokens or of items; `key` names what is compared."""
-    return {
-        **dict.fromkeys(("prompt", "p", "q", "end"), pl.String),
-        "rank": pl.UInt32,
-        key: pl.String,
-        **dict.fromkeys(("log_p", "log_q"), pl.Float32),
-        "ratio": pl.Float64,
-    }
+    return spec.frame(ends.with_columns(**{name: pl.lit(value) for name, value in keys.items()}))
 
 
 def same_text(run: Run, prompt: str, asked: Iterable[str]) -> str | None:
@@ -173,74 +232,84 @@ def _ratio_of(study: Study) -> pl.DataFrame:
     return required(logprobs_ratio(study.run, study.settings.top), why)
 
 
-def _unambiguous(run: Run, model: str, prompt: str) -> pl.DataFrame:
+def _framed(study: Study, how: Combined) -> pl.DataFrame:
+    good, bad = study.options.framing
+    if bad != "greatest" and not any(_pairs(study.run, (good, bad))):
+        good = "greatest"
+    ends = framed_logprobs(study.run, (good, bad), study.settings.top, how)
+    return required(ends, f"No language model was given both “{good}” and “{bad}” in one form.")
+
+
+_SCORES: Columns = {"token_id": pl.UInt32, "reward": pl.Float32}
+
+
+def _next_tokens(run: Run, model: str, prompt: str) -> pl.DataFrame:
     """token, logprob of the strings that decode from one token alone."""
     frame = run.next_tokens(model, prompt)
     return frame.filter(~pl.col("token").is_duplicated()).select("token", "logprob")
 
 
-def _unambiguous_tokens(run: Run, model: str) -> pl.DataFrame:
+def _tokens(run: Run, model: str) -> pl.DataFrame:
     """token, token_id of the strings that decode from one token of `model` alone."""
     tokens = run.vocabulary(model).select("token", "token_id").collect()
     return tokens.filter(~pl.col("token").is_duplicated())
 
 
-def section(study: Study) -> Section:
-    """Both ends of each language model, and their correlation with rewards."""
-    made = study.tables
-    names = ("logprobs_rewards", "logprobs_ratio")
-    blocks: list[Block] = notes(made.reason(name) for name in names)
-    for (prompt,), ends in made.of("logprobs").items():
-        caption = f"The most and least probable next tokens of language models to “{prompt}”."
+def against(table: pl.DataFrame, names: Mapping[str, str], prompts: Mapping[str, str]) -> Chart:
+    """Spearman’s ρ of rewards with log-probabilities, one panel for each language model.
+
+    Args:
+      table: model, prompt, language_model and spearman.
+      names: slug -> nickname.
+      prompts: prompt -> how the page calls it.
+    """
+    shown = table.with_columns(pl.col("prompt").replace(prompts))
+    label = "Spearman’s ρ of reward and log-probability"
+    draw = partial(estimates, shown, names, label, value="spearman")
+    return draw(row="prompt", panel="language_model", width=300)
+
+
+def _rewards_drawn(study: Study) -> Iterator[Block]:
+    made = study.tables[REWARDS.name]
+    caption = "Right of zero, a model rates high what the language model would probably say."
+    draw = partial(against, made, study.names, study.prompt_names)
+    yield Picture("logprobs_rewards", caption, draw)
+    yield from REWARDS.rows(made)
+
+
+def _ends_drawn(study: Study) -> Iterator[Block]:
+    for (prompt,), ends in study.tables.of("logprobs").items():
+        said = study.prompt_names[prompt]
+        caption = f"The most and least probable next tokens of language models to {said}."
         top = study.settings.figure_top
-        draw = partial(token_bars.ends, ends, study.names, top, "logprob", "log-probability")
-        blocks.append(Picture(f"logprobs_{prompt}", caption, draw))
-        columns = (*TOKENS, ("logprob", "log-probability", "number"))
-        blocks += rows(ends, columns, f"logprobs_{prompt}.csv")
-    blocks += framed_logprobs.blocks(study)
-    title = "Log-probability against reward"
-    blocks += rows(made.get("logprobs_rewards"), AGAINST_COLUMNS, "logprobs_rewards.csv", title)
-    title = "Where two language models differ most"
-    ratio = made.get("logprobs_ratio")
-    blocks += rows(ratio, ratio_columns("token"), "logprobs_ratio.csv", title)
-    return Section(
-        id="logprobs",
-        title="Language models",
-        label="Language models",
-        lead="Does a reward model rate high what its base model would have said?",
-        blocks=blocks,
-        caveats=(
-            "The next token’s probability also depends on grammar: a reward need not.",
-            RATIO_CAVEAT,
-        ),
-    )
+        draw = partial(token_bars, ends, study.names, top, "logprob", "log-probability")
+        picture = Picture(f"logprobs_{prompt}", caption, draw)
+        title = f"Most and least probable next tokens to {said}"
+        yield Folded(title, [picture, *ENDS.rows(ends, prompt)])
+
+
+def _framed_shown(study: Study) -> Iterator[Block]:
+    for spec in FRAMED.values() if study.run.logprobs else ():
+        yield from spec.rows(study.tables[spec.name])
 
 
 RATIO_CAVEAT = (
     "Two models are compared by ½(p + q)(log q − log p), which gives little weight to what neither "
     "would say."
 )
-AGAINST_COLUMNS: tuple[Column, ...] = (
-    PROMPT,
-    ("language_model", "language model", "text"),
-    MODEL,
-    ("n", "n", "count"),
-    PEARSON,
-    SPEARMAN,
-    KENDALL,
+ANALYSIS = Analysis(
+    id="logprobs",
+    title="Language models",
+    lead="Does a reward model rate high what its base model would have said?",
+    make=_tables,
+    parts=(
+        _rewards_drawn,
+        _ends_drawn,
+        _framed_shown,
+        lambda study: RATIO.rows(study.tables[RATIO.name]),
+    ),
+    caveats=lambda study: (
+        "The next token’s probability also depends on grammar: a reward need not.",
+        RATIO_CAVEAT,
+    ),
 )
-
-
-def ratio_columns(key: str) -> tuple[Column, ...]:
-    """Columns of a table of log-ratios on the page; `key` names what is compared."""
-    return (
-        PROMPT,
-        ("p", "p", "text"),
-        ("q", "q", "text"),
-        ("end", "more probable under", "text"),
-        ("rank", "rank", "count"),
-        (key, key, "token"),
-        ("log_p", "log p", "number"),
-        ("log_q", "log q", "number"),
-        ("ratio", "½(p + q)(log q − log p)", "number"),
-    )

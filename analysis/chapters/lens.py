@@ -21,11 +21,11 @@ from analysis.blocks import (
     notes,
     rows,
 )
-from analysis.chapters.framing import prompts_of
 from analysis.chapters.lens_sentences import findings
 from analysis.figures import style
 from analysis.figures.by_layer import Line, by_layer
 from analysis.measures import lens
+from analysis.measures.combined import prompts_of
 from analysis.study import Absent, Study, Table, prompts_in, required, table
 
 NO_LENS = "No model was swept with the reward lens (--config.lens=true)."

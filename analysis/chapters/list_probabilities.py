@@ -3,47 +3,72 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import polars as pl
 
-from analysis.blocks import LIST, MODEL, Block, Column, Files, Picture, Section, notes, rows
+from analysis.blocks import Block, Files, Folded, Picture
 from analysis.chapters.items import FEW
 from analysis.chapters.items_agreement import file_name
 from analysis.chapters.items_controls import views
 from analysis.chapters.language_models import (
     AGAINST,
-    AGAINST_COLUMNS,
     RATIO_CAVEAT,
+    against,
     ratio_columns,
     ratio_ends,
-    ratio_schema,
     same_text,
 )
-from analysis.figures import style
+from analysis.charts.clouds import clouds
+from analysis.columns import KENDALL, LIST, MODEL, SPEARMAN, Column, Spec
 from analysis.measures.list_scores import ListScores, scores_of
 from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.statistics.correlation import correlations
-from analysis.study import Absent, Study, Table, required, table
-from engine.runs.schema import Columns
+from analysis.study import Absent, Analysis, Study, Table, required, table
 
-EVERY_PROMPT = True  # see analysis/report/few_prompts.py
+_PER_TOKEN = Column("spearman_per_token", "fixed", "ρ per token")
+REWARDS = Spec(
+    "item_logprobs",
+    (LIST, *(c if c.key == "model" else c.but(help="") for c in AGAINST), _PER_TOKEN),
+    title="Log-probability against reward",
+)
+QUESTIONS = Spec(
+    "item_logprobs_questions",
+    (
+        LIST,
+        Column("question"),
+        Column("framing"),
+        Column("language_model", title="language model"),
+        MODEL,
+        Column("prompts", "count"),
+        SPEARMAN.but(title="mean ρ", help="mean over the prompts"),
+        Column("spearman_spread", "fixed", "spread", "standard deviation"),
+        KENDALL.but(title="mean τ"),
+        _PER_TOKEN.but(title="mean ρ per token"),
+    ),
+    page="list question language_model model prompts spearman spearman_spread kendall "
+    "spearman_per_token",
+    title="Log-probability against reward, question by question",
+)
+RATIO = Spec(
+    "item_logprobs_ratio",
+    (LIST, *ratio_columns("item")),
+    title="Replies on which two language models differ most",
+    help="columns as in logprobs_ratio.csv",
+)
 
-_SCHEMA: Columns = {"list": pl.String, **AGAINST, "spearman_per_token": pl.Float64}
 
+def _tables(study: Study) -> Iterator[Table]:
+    """For charts: ("item_logprobs_points", list, prompt, language model).
 
-def tables(study: Study) -> Iterator[Table]:
-    """item_logprobs.csv, item_logprobs_questions.csv and item_logprobs_ratio.csv.
-
-    For the figures: ("item_logprobs_points", list, prompt, language model), and for a list under
-    many prompts, where `asked` is as in `items_controls.csv`, ("item_logprobs_means", list, asked,
-    language model).
+    And for a list under many prompts, where `asked` is as in `items_controls.csv`,
+    ("item_logprobs_means", list, asked, language model).
     """
     run = study.run
-    yield table("item_logprobs", make=partial(_rewards, study))
-    compared = study.tables.get("item_logprobs")
+    yield table(REWARDS.name, make=partial(_rewards, study))
+    compared = study.tables.get(REWARDS.name)
     if compared is not None:
         keys = compared.select("list", "prompt", "language_model").unique(maintain_order=True)
         many = lists_of_many_prompts(compared)
@@ -57,8 +82,8 @@ def tables(study: Study) -> Iterator[Table]:
             for (asked, at), model in itertools.product(views(scores), models):
                 means = partial(item_logprobs_means, run, scores, at, model)
                 yield table("item_logprobs_means", items, asked, model, make=means, file=False)
-    yield table("item_logprobs_questions", make=partial(_questions, study))
-    yield table("item_logprobs_ratio", make=partial(_ratio, study))
+    yield table(QUESTIONS.name, make=partial(_questions, study))
+    yield table(RATIO.name, make=partial(_ratio, study))
 
 
 def lists_of_many_prompts(compared: pl.DataFrame) -> list[str]:
@@ -143,8 +168,7 @@ def item_logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
     they say; `spearman_per_token` takes the mean over the tokens.
 
     Returns:
-      The table `item_logprobs.csv`: list, prompt and language_model, model (of the rewards), n
-      (items), pearson, spearman, kendall, spearman_per_token.
+      The table `REWARDS`.
     """
     each = []
     for items, language, prompt in run.item_logprobs:
@@ -158,18 +182,15 @@ def item_logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
             numbers["spearman_per_token"] = ranks.spearman(per_token, reward)
             keys = {"list": items, "prompt": prompt, "language_model": language, "model": model}
             each.append({**keys, "n": points.height, **numbers})
-    return pl.DataFrame(each, schema=_SCHEMA)
+    return REWARDS.frame(each)
 
 
 def item_logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
-    """`log_ratio` of each two language models on one list under one prompt, at both ends.
+    """The table `RATIO`: `log_ratio` of each two language models on one list under one prompt.
 
     Probabilities are those of the replies among all possible ones, not rescaled to the list.
-
-    Returns:
-      list, then the columns of `language_models.logprobs_ratio`, with `item` for `token`.
     """
-    frames = [pl.DataFrame(schema={"list": pl.String, **ratio_schema("item")})]
+    frames = [RATIO.frame([])]
     asked = dict.fromkeys((items, prompt) for items, _, prompt in run.item_logprobs)
     for items, prompt in asked:
         scored = sorted(m for name, m, p in run.item_logprobs if (name, p) == (items, prompt))
@@ -177,8 +198,9 @@ def item_logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
             log_p, log_q = (run.replies(items, model, prompt) for model in (p, q))
             log_q = log_q.select("item_id", log_q="logprob")
             both = log_p.join(log_q, on="item_id", how="inner", validate="1:1")
+            both = both.rename({"logprob": "log_p"})
             keys = {"list": items, "prompt": prompt, "p": p, "q": q}
-            frames.append(ratio_ends(both.rename({"logprob": "log_p"}), "item", count, keys))
+            frames.append(ratio_ends(both, RATIO, "item", count, keys))
     return pl.concat(frames)
 
 
@@ -202,22 +224,21 @@ def item_logprobs_questions(compared: pl.DataFrame, asked: pl.DataFrame) -> pl.D
       asked: list, text, question, framing.
 
     Returns:
-      The table `item_logprobs_questions.csv`: list, question, framing, language_model, model,
-      prompts, then the means over them of spearman (with its standard deviation, spearman_spread),
-      kendall and spearman_per_token.
+      The table `QUESTIONS`.
     """
     joined = compared.join(
         asked, on=["list", "text"], how="inner", validate="m:1", maintain_order="left"
     )
     keys = ["list", "question", "framing", "language_model", "model"]
     spearman = pl.col("spearman")
-    return joined.group_by(keys, maintain_order=True).agg(
-        prompts=pl.len().cast(pl.Int64),
+    means = joined.group_by(keys, maintain_order=True).agg(
+        prompts=pl.len(),
         spearman=spearman.mean(),
         spearman_spread=spearman.std(),
         kendall=pl.col("kendall").mean(),
         spearman_per_token=pl.col("spearman_per_token").mean(),
     )
+    return QUESTIONS.frame(means)
 
 
 def _questions(study: Study) -> pl.DataFrame:
@@ -235,112 +256,72 @@ def _questions(study: Study) -> pl.DataFrame:
     )
 
 
-_LONGEST = 4  # Tokens; longer replies have its colour.
-
-
-@style.styled
-def against_logprobs(
-    points: pl.DataFrame, names: Mapping[str, str], label: str = "reward"
-) -> style.Figure:
-    """Reward of each item against its log-probability, one panel per model.
-
-    Longer items are darker.
-
-    Args:
-      points: what `item_logprobs_points` returns.
-      names: slug -> nickname, in the order of the panels; models without a column are left out.
-      label: what the numbers of the models are.
-    """
-    models = [model for model in names if model in points.columns]
-    figure, axes = style.panels(names, models, 4, (2.6, 2.4))
-    lengths = range(1, min(_LONGEST, points["tokens"].to_numpy().max()) + 1)
-    looks = {n: style.shade("viridis_r", 0.08 + 0.9 * n / _LONGEST) for n in lengths}
-    for model, ax in axes.items():
-        for length, colour in looks.items():
-            own = points.filter(pl.col("tokens").clip(1, _LONGEST) == length)
-            style.cloud(ax, own["logprob"].to_numpy(), own[model].to_numpy(), colour)
-    figure.supxlabel("log-probability of the item (natural)", fontsize=9)
-    figure.supylabel(label, fontsize=9)
-    said = {
-        n: f"{n} token{'s' if n > 1 else ''}{' or more' if n == _LONGEST else ''}" for n in looks
-    }
-    style.legend(figure, {said[n]: (colour, "o") for n, colour in looks.items()})
-    return figure
-
-
-def section(study: Study) -> Section:
-    """Reward against log-probability, list by list."""
-    made = study.tables
-    blocks: list[Block] = notes([made.reason("item_logprobs")])
-    for (items, prompt, language_model), points in made.of("item_logprobs_points").items():
+def _correlations(study: Study) -> Iterator[Block]:
+    """Correlations by prompt, or by question where a list has many prompts."""
+    compared, made = study.tables[REWARDS.name], study.tables
+    many = lists_of_many_prompts(compared)
+    in_many = pl.col("list").is_in(many)
+    own = {name: part for (name,), part in compared.group_by("list", maintain_order=True)}
+    asked = made.get(QUESTIONS.name)
+    for name, part in own.items():
+        if name in many and asked is not None:
+            part = asked.filter(list=name).rename({"question": "prompt"})
         caption = (
-            f"The items of “{items}” under “{prompt}”: reward against the log-probability that "
-            f"{language_model} gives them. Darker: more tokens."
+            f"The items of “{name}”: right of zero, a model rates high what the language model "
+            "would probably say."
         )
-        stem = f"item_logprobs_{items}_{prompt}_{language_model}"
-        blocks.append(Picture(stem, caption, partial(against_logprobs, points, study.names)))
-    blocks += [_means(study, *key) for key in made.of("item_logprobs_means")]
-    compared = made.get("item_logprobs")
+        draw = partial(against, part, study.names, study.prompt_names)
+        yield Picture(f"item_logprobs_{name}", caption, draw)
+    yield from REWARDS.rows(compared.filter(~in_many))
+    if asked is not None:
+        yield from QUESTIONS.rows(asked.filter(in_many))
+
+
+def _items_drawn(study: Study) -> Iterator[Block]:
+    """Each item: its reward, or its mean percentile over many prompts."""
+    pictures: list[Block] = []
+    for (items, prompt, language), points in study.tables.of("item_logprobs_points").items():
+        said = f"“{items}” under {study.prompt_names[prompt]}"
+        stem = f"item_logprobs_{items}_{prompt}_{language}"
+        pictures.append(_cloud(study, points, stem, said, "reward"))
+    for (items, asked, language), points in study.tables.of("item_logprobs_means").items():
+        said = f"“{items}”, prompts “{asked}”, means over the prompts"
+        stem = f"item_logprobs_{items}_{file_name(asked)}_{language}"
+        pictures.append(_cloud(study, points, stem, said, "mean percentile"))
+    if pictures:
+        yield Folded("Item by item", pictures)
+
+
+def _cloud(study: Study, points: pl.DataFrame, stem: str, said: str, label: str) -> Picture:
+    models = [model for model in study.names if model in points.columns]
+    keys = ["item", "tokens", "logprob"]
+    each = points.unpivot(models, index=keys, variable_name="model", value_name="reward")
+    titles = ("log-probability of the item (natural)", label)
+    draw = partial(clouds, each, study.names, titles, x="logprob", y="reward")
+    return Picture(stem, f"The items of {said}: {label} against log-probability.", draw)
+
+
+def _differences(study: Study) -> Iterator[Block]:
+    """Where two language models differ, and the files of what is too long to show."""
+    compared, made = study.tables.get(REWARDS.name), study.tables
     many = [] if compared is None else lists_of_many_prompts(compared)
-    blocks += _tables(study, many)
-    return Section(
-        id="item_logprobs",
-        title="Language models on lists",
-        label="Language models on lists",
-        lead="Does a reward model rate high those replies of a list that a language model would "
-        "have given?",
-        blocks=blocks,
-        caveats=(
-            "A long reply is improbable whatever it says: ρ per token takes the mean over its "
-            "tokens, which in turn favours long words whose later tokens are predictable.",
-            RATIO_CAVEAT,
-        ),
-    )
+    if (ratio := made.get(RATIO.name)) is not None:
+        yield from RATIO.rows(ratio.filter(~pl.col("list").is_in(many)))
+    if many:
+        yield Files([f"{s.name}.csv" for s in (REWARDS, RATIO) if s.name in made.files])
 
 
-def _means(study: Study, items: str, asked: str, language_model: str) -> Picture:
-    """Percentiles of a list under many prompts against its log-probabilities."""
-    points = study.tables["item_logprobs_means", items, asked, language_model]
-    caption = (
-        f"The items of “{items}”, prompts “{asked}”: mean percentile over the prompts against the "
-        f"mean log-probability that {language_model} gives them. Darker: more tokens."
-    )
-    stem = f"item_logprobs_{items}_{file_name(asked)}_{language_model}"
-    label = "mean percentile, 0 to 1"
-    return Picture(stem, caption, partial(against_logprobs, points, study.names, label))
-
-
-def _tables(study: Study, many: list[str]) -> list[Block]:
-    """The tables of the section; of the lists `many`, means over the wordings of a question."""
-    made = study.tables
-
-    def shown(frame: pl.DataFrame | None, by_question: bool) -> pl.DataFrame | None:
-        return None if frame is None else frame.filter(pl.col("list").is_in(many) == by_question)
-
-    columns = (LIST, *AGAINST_COLUMNS, ("spearman_per_token", "ρ per token", "fixed"))
-    title = "Log-probability against reward"
-    own = shown(made.get("item_logprobs"), False)
-    blocks = rows(own, columns, "item_logprobs.csv", title)
-    title = "Log-probability against reward, question by question"
-    own = shown(made.get("item_logprobs_questions"), True)
-    blocks += rows(own, _QUESTION_COLUMNS, "item_logprobs_questions.csv", title)
-    title = "Replies on which two language models differ most"
-    own = shown(made.get("item_logprobs_ratio"), False)
-    columns = (LIST, *ratio_columns("item"))
-    blocks += rows(own, columns, "item_logprobs_ratio.csv", title)
-    whole = ["item_logprobs.csv", "item_logprobs_ratio.csv"]
-    files = [name for name in whole if name.removesuffix(".csv") in made.files]
-    return [*blocks, Files(files)] if many else blocks
-
-
-_QUESTION_COLUMNS: tuple[Column, ...] = (
-    LIST,
-    ("question", "question", "text"),
-    ("language_model", "language model", "text"),
-    MODEL,
-    ("prompts", "prompts", "count"),
-    ("spearman", "mean ρ", "fixed"),
-    ("spearman_spread", "spread", "fixed"),
-    ("kendall", "mean τ", "fixed"),
-    ("spearman_per_token", "mean ρ per token", "fixed"),
+ANALYSIS = Analysis(
+    id="item_logprobs",
+    title="Language models on lists",
+    lead="Does a reward model rate high those replies of a list that a language model would "
+    "have given?",
+    make=_tables,
+    parts=(_correlations, _items_drawn, _differences),
+    caveats=lambda study: (
+        "A long reply is improbable whatever it says: ρ per token takes the mean over its "
+        "tokens, which in turn favours long words whose later tokens are predictable.",
+        RATIO_CAVEAT,
+    ),
+    every_prompt=True,
 )

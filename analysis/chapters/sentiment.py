@@ -7,79 +7,80 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import (
-    INTERVAL,
-    MODEL,
-    P_AND_Q,
-    PROMPT,
-    Block,
-    Column,
-    Finding,
-    Picture,
-    Section,
-    Text,
-    notes,
-    rows,
-)
-from analysis.figures import reward_by_valence
-from analysis.figures.word_points import SIDES
+from analysis.blocks import Block, Finding, Folded, Picture, Text
+from analysis.chapters.distributions import density_table, quantiles_table
+from analysis.charts.clouds import clouds, fitted
+from analysis.charts.estimates import estimates
+from analysis.charts.fans import fans
+from analysis.charts.look import Chart
+from analysis.charts.violins import violins
+from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures.matched_words import (
-    CELL,
     by_model_and_prompt,
     lexicon_matches,
     lexicon_rewards,
     matches_block,
     rules_in_words,
 )
-from analysis.run import Run
 from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant
 from analysis.statistics import regression
 from analysis.statistics.distributions import auc, cohens_d
-from analysis.statistics.inference import with_q
-from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
+from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
 from analysis.words import lexicons
 from analysis.words.stems import stems
-from engine.runs.schema import Columns
 
-SLOPES: Columns = {
-    **dict.fromkeys(("slope", "stderr", "p"), pl.Float64),
-    "n": pl.Int64,
-    **dict.fromkeys(("ci_low", "ci_high"), pl.Float64),
-}
-_EFFECTS: Columns = {
-    **dict.fromkeys(("cohens_d", "auc", "ci_low", "ci_high", "p"), pl.Float64),
-    **dict.fromkeys(("n_positive", "n_negative"), pl.Int64),
-}
+SLOPES = Spec(
+    "sentiment_slopes",
+    (
+        MODEL,
+        PROMPT,
+        Column("valence"),
+        Column("slope", "number", help="reward per unit of value"),
+        Column("stderr", "number", "standard error", "clustered by stem"),
+        P,
+        q(),
+        Column("n", "count", help="tokens"),
+        *ends(
+            "number",
+            "95 %, by the same t as p; its degrees of freedom are those of Bell and McCaffrey, "
+            "for errors that are equal within a stem",
+        ),
+    ),
+    page="model prompt valence slope ci_low ci_high stderr p q n",
+)
+EFFECTS = Spec(
+    "bing_effects",
+    (
+        MODEL,
+        PROMPT,
+        Column("cohens_d", "fixed", "Cohen’s d"),
+        Column(
+            "auc",
+            "fixed",
+            "pairs in order",
+            "share of pairs in which the positive word scores higher",
+        ),
+        *ends("fixed", "95 %, of auc"),
+        P.but(help="of auc against 1/2, clustered by stem"),
+        q(),
+        Column("n_positive", "count"),
+        Column("n_negative", "count", help="tokens"),
+    ),
+    page="model prompt auc ci_low ci_high cohens_d p q n_positive n_negative",
+)
+_SIDES = {"positive": pl.col("value") > 0, "negative": pl.col("value") <= 0}
+_AXES = ("value", "reward")
+_REACH = {"positive": 5.0, "negative": -5.0}  # AFINN runs from -5 to 5.
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """sentiment_slopes.csv, bing_effects.csv, matches_sentiment.csv and matches_bing.csv.
-
-    For other chapters and the figures: ("sentiment_points",) and ("bing_points",).
-    """
+def _tables(study: Study) -> Iterator[Table]:
+    """For other chapters and charts: ("sentiment_points",) and ("bing_points",)."""
     for name, lexicon in (("sentiment", "afinn"), ("bing", "bing")):
         yield table("matches", name, make=partial(_matches, study, lexicon))
         yield table(f"{name}_points", make=partial(_points, study, lexicon), file=False)
     made = study.tables
-    yield table("sentiment_slopes", make=lambda: sentiment_slopes(made["sentiment_points"]))
-    yield table("bing_effects", make=lambda: valence_effects(made["bing_points"]))
-
-
-def sentiment_points(
-    run: Run, models: Sequence[str], lexicon: pl.DataFrame, match_trim: str = "auto"
-) -> pl.DataFrame:
-    """Tokens that are words of a lexicon, with their rewards.
-
-    Args:
-      run: the run.
-      models: slugs in the order of the rows.
-      lexicon: what `lexicons.afinn` (or `bing`) returns.
-      match_trim: as in `Options`.
-
-    Returns:
-      model, prompt, token_id, token, word, value (or valence), reward.
-    """
-    return lexicon_rewards(run, models, lexicon, match_trim)
+    yield table(SLOPES.name, make=lambda: sentiment_slopes(made["sentiment_points"]))
+    yield table(EFFECTS.name, make=lambda: valence_effects(made["bing_points"]))
 
 
 def sentiment_slopes(points: pl.DataFrame) -> pl.DataFrame:
@@ -89,22 +90,19 @@ def sentiment_slopes(points: pl.DataFrame) -> pl.DataFrame:
     value and similar rewards. A slope is NaN where too few words, or words of one value, matched.
 
     Args:
-      points: what `sentiment_points` returns.
+      points: what `lexicon_rewards` returns.
 
     Returns:
-      The table `sentiment_slopes.csv`: model, prompt, valence, slope (reward per unit of value),
-      stderr, p (two-sided, against 0), q (the family is all slopes of the table), n (tokens),
-      ci_low, ci_high (95 %, by the same t as p).
+      The table `SLOPES`.
     """
     fits = []
-    sides = {"positive": pl.col("value") > 0, "negative": pl.col("value") <= 0}
     for cell, own in by_model_and_prompt(with_stems(points)):
-        for valence, chosen in sides.items():
+        for valence, chosen in _SIDES.items():
             y, x, stem = (
                 own.filter(chosen)[name].to_numpy() for name in ("reward", "value", "stem")
             )
             fits.append({**cell, "valence": valence, **slope_of(regression.ols(y, x, stem))})
-    return with_q(pl.DataFrame(fits, schema={**CELL, "valence": pl.String, **SLOPES}))
+    return SLOPES.frame(fits)
 
 
 def with_stems(points: pl.DataFrame) -> pl.DataFrame:
@@ -113,7 +111,7 @@ def with_stems(points: pl.DataFrame) -> pl.DataFrame:
 
 
 def slope_of(fit: regression.Fit) -> dict[str, float]:
-    """The columns `SLOPES` of the first predictor of a fit."""
+    """slope, stderr, p, n, ci_low and ci_high of the first predictor of a fit."""
     slope, stderr, p = (float(v[1]) for v in (fit.coefficients, fit.stderr, fit.p))
     ends = {"ci_low": float(fit.low[1]), "ci_high": float(fit.high[1])}
     return {"slope": slope, "stderr": stderr, "p": p, "n": fit.n, **ends}
@@ -123,23 +121,21 @@ def valence_effects(points: pl.DataFrame) -> pl.DataFrame:
     """Positive against negative words of a lexicon without grades (Bing, Fig A3).
 
     Args:
-      points: `sentiment_points` of `lexicons.bing`.
+      points: `lexicon_rewards` of `lexicons.bing`.
 
     Returns:
-      model, prompt, cohens_d, auc (probability that a positive word scores higher), ci_low,
-      ci_high (of auc, 95 %), p (of auc against 1/2; both clustered by stem, as the slopes are),
-      q (the family is all rows of the table), n_positive, n_negative (tokens).
+      The table `EFFECTS`; its intervals and p are clustered by stem, as those of slopes are.
     """
     effects = []
     for cell, own in by_model_and_prompt(with_stems(points)):
         (good, good_stems), (bad, bad_stems) = (
             (side["reward"].to_numpy(), side["stem"].to_numpy())
-            for side in (own.filter(valence=valence) for valence in SIDES)
+            for side in (own.filter(valence=valence) for valence in _REACH)
         )
-        numbers = (cohens_d(good, bad), *auc(good, bad, good_stems, bad_stems))
-        numbers += (len(good), len(bad))
-        effects.append({**cell, **dict(zip(_EFFECTS, numbers, strict=True))})
-    return with_q(pl.DataFrame(effects, schema={**CELL, **_EFFECTS}))
+        tested = auc(good, bad, good_stems, bad_stems)
+        row = (*cell.values(), cohens_d(good, bad), *tested, len(good), len(bad))
+        effects.append(dict(zip((k for k in EFFECTS.schema if k != "q"), row, strict=True)))
+    return EFFECTS.frame(effects)
 
 
 def _lexicon(study: Study, name: str) -> tuple[pl.DataFrame, str]:
@@ -178,72 +174,65 @@ def in_order(points: pl.DataFrame, prompts: Sequence[str]) -> Iterator[tuple[str
             yield prompt, own
 
 
-def section(study: Study) -> Section:
-    """Points, slopes, and the Bing lexicon where one is named."""
-    made, names = study.tables, study.names
-    prompts = list(study.run.vocabulary_prompts)
-    blocks: list[Block] = []
-    slopes, graded = made.get("sentiment_slopes"), made.get("sentiment_points")
-    if slopes is not None and graded is not None:
-        text = (
-            "Each point is a token: its reward against its valence, under “{}”. Teal words are "
-            "positive, brown ones are not; lines are least squares within each side."
-        )
-        blocks += [
-            Picture(
-                f"sentiment_points_{prompt}",
-                text.format(prompt),
-                partial(reward_by_valence.clouds, own, slopes.filter(prompt=prompt), names),
-            )
-            for prompt, own in in_order(graded, prompts)
-        ]
-        caption = (
-            "A line rising to the right: better words score higher. A line falling to the left: "
-            "worse words score lower. Lines start at zero, so they show slopes, not levels; bands "
-            "are 95% intervals. Each model has its own unit of reward."
-        )
-        draw = partial(reward_by_valence.fans, slopes, names, prompts)
-        blocks.append(Picture("sentiment_slopes", caption, draw))
-        blocks += [*rows(slopes, SLOPE_COLUMNS, "sentiment_slopes.csv"), Text(FAMILY, "how")]
-    effects, plain = made.get("bing_effects"), made.get("bing_points")
-    if effects is not None and plain is not None:
-        text = (
-            "Rewards of the negative and the positive words of the Bing lexicon under “{}”; the "
-            "bars are medians."
-        )
-        blocks += [
-            Picture(
-                f"bing_points_{prompt}",
-                text.format(prompt),
-                partial(reward_by_valence.swarms, own, names),
-            )
-            for prompt, own in in_order(plain, prompts)
-        ]
-        label = "share of pairs in which the positive word scores higher"
-        caption = "Bing lexicon: 0.5 is chance, 1 puts every positive word above every negative."
-        draw = partial(reward_by_valence.intervals, effects, names, label)
-        blocks.append(Picture("bing_effects", caption, draw))
-        blocks += [*rows(effects, _BING_COLUMNS, "bing_effects.csv"), Text(FAMILY, "how")]
-    blocks += notes(made.reason(name) for name in ("sentiment_slopes", "bing_effects"))
-    return Section(
-        id="sentiment",
-        title="Sentiment",
-        label="Sentiment",
-        lead="Does a model’s reward follow the valence of a word? For the tokens that are words of "
-        "the AFINN lexicon, the reward is regressed on valence (−5 to 5), separately for positive "
-        "words and all others.",
-        blocks=[*blocks, *matches_block(made, "sentiment", "bing")],
-        findings=[
-            *slope_findings(slopes, names, prompts),
-            *bing_findings(effects, names, prompts),
-        ],
-        caveats=(
-            "Only words of one token are compared, in English. "
-            + SPELLINGS[study.options.match_trim],
-            "A slope is in the model’s own unit of reward: compare signs and prompts within a "
-            "model, not sizes between models.",
-        ),
+def _slopes_drawn(study: Study) -> Iterator[Block]:
+    slopes = study.tables[SLOPES.name]
+    caption = (
+        "A line rising to the right: better words score higher. A line falling to the left: "
+        "worse words score lower. Lines start at zero, so they show slopes, not levels; bands "
+        "are 95% intervals. Each model has its own unit of reward."
     )
+    shown = slopes.with_columns(
+        question=pl.col("prompt").replace(study.prompt_names),
+        reach=pl.col("valence").replace_strict(_REACH, return_dtype=pl.Float64),
+    )
+    label = "change of reward (up) by the valence of the word, −5 to 5 (across)"
+    draw = partial(fans, shown, study.names, label, colour="question", reach="reach")
+    yield Picture("sentiment_slopes", caption, draw)
+    yield from (*SLOPES.rows(slopes), Text(FAMILY, "how"))
+    text = (
+        "Each square is a few tokens: their reward to {} against their valence. Lines are least "
+        "squares within positive words and within all others."
+    )
+    points, pictures = study.tables["sentiment_points"], []
+    for prompt, own in in_order(points, list(study.run.vocabulary_prompts)):
+        lines = pl.concat(
+            fitted(
+                own.filter(chosen), slopes.filter(prompt=prompt, valence=side), *_AXES
+            ).with_columns(line=pl.lit(side))
+            for side, chosen in _SIDES.items()
+        )
+        draw = partial(clouds, own, study.names, ("valence of the word (AFINN)", "reward"))
+        drawn = partial(draw, x=_AXES[0], y=_AXES[1], lines=lines)
+        said = text.format(study.prompt_names[prompt])
+        pictures.append(Picture(f"sentiment_points_{prompt}", said, drawn))
+    yield Folded("Word by word", pictures)
+
+
+def _effects_drawn(study: Study) -> Iterator[Block]:
+    effects, points = study.tables[EFFECTS.name], study.tables["bing_points"]
+    named = effects.with_columns(question=pl.col("prompt").replace(study.prompt_names))
+    kinds = named["question"].unique(maintain_order=True).to_list()
+    label = "share of pairs in which the positive word scores higher"
+    draw = partial(estimates, named, study.names, label, value="auc", zero=0.5)
+    caption = "Bing lexicon: 0.5 is chance, 1 puts every positive word above every negative."
+    yield Picture("bing_effects", caption, partial(draw, colour="question", kinds=kinds))
+    yield from (*EFFECTS.rows(effects), Text(FAMILY, "how"))
+    text = "Rewards of the negative and the positive words of the Bing lexicon under {}."
+    pictures = []
+    for prompt, own in in_order(points, list(study.run.vocabulary_prompts)):
+        drawn = partial(_both_valences, own, study.names)
+        said = text.format(study.prompt_names[prompt])
+        pictures.append(Picture(f"bing_points_{prompt}", said, drawn))
+    yield Folded("Both kinds of words", pictures)
+
+
+def _both_valences(points: pl.DataFrame, names: Mapping[str, str]) -> Chart:
+    samples = [
+        (str(model), str(valence), own["reward"].to_numpy(), own["token_id"].to_numpy())
+        for (model, valence), own in points.group_by("model", "valence", maintain_order=True)
+    ]
+    kinds = {side: f"{side} words" for side in reversed(_REACH)}
+    return violins(density_table(samples), quantiles_table(samples), names, kinds, "reward")
 
 
 FAMILY = (
@@ -260,85 +249,86 @@ SPELLINGS = {
     "always": "Spellings of a word with and without outer spaces both count as the word.",
     "never": "A token with a leading space matches no word, as in the paper.",
 }
-_SIDES = {"positive": "among positive words", "negative": "among all other words"}
+_AMONG = {"positive": "among positive words", "negative": "among all other words"}
 
 
 def slope_findings(
-    slopes: pl.DataFrame | None, names: Mapping[str, str], prompts: Sequence[str]
+    slopes: pl.DataFrame, names: Mapping[str, str], prompts: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """One sentence for each prompt under which a slope is sure.
+    """What slopes say under each prompt under which one is sure, and then their size.
 
     Args:
-      slopes: `sentiment_slopes.csv`, or None.
+      slopes: the table `SLOPES`.
       names: slug -> nickname.
-      prompts: prompt ids, in the order of the sentences.
+      prompts: prompt id -> how the page calls it, in the order of the sentences.
     """
-    if slopes is None:
-        return
-    for prompt, part in in_order(significant(slopes), prompts):
+    sizes = []
+    for prompt, part in in_order(significant(slopes), list(prompts)):
         clauses = [
-            f"{said} {where}"
-            for side, where in _SIDES.items()
+            f"{where}, {said}"
+            for side, where in _AMONG.items()
             if (said := _slopes_counted(slopes.filter(prompt=prompt, valence=side)))
         ]
-        best = clearest(part, ("model", "valence"))
-        text = (
-            f"Under “{prompt}”, {'; '.join(clauses)} (q < .05 over {slopes.height} slopes). The "
-            f"clearest slope{CHOSEN} is that of {names[best['model']]} {_SIDES[best['valence']]}: "
-            f"{interval(best['slope'], best['ci_low'], best['ci_high'])} per unit of valence."
-        )
+        text = f"Asked {prompts[prompt]}: {'; '.join(clauses)}."
         yield Finding(text=text, picture="sentiment_slopes")
+        best = clearest(part, ("model", "valence"))
+        sizes.append(
+            f"Under {prompts[prompt]}, the clearest slope{CHOSEN} is that of "
+            f"{names[best['model']]} {_AMONG[best['valence']]}: "
+            f"{interval(best['slope'], best['ci_low'], best['ci_high'])} per unit of valence "
+            f"(q < .05 over {slopes.height} slopes)."
+        )
+    yield from (Finding(text=text, picture="sentiment_slopes") for text in sizes)
 
 
 def _slopes_counted(part: pl.DataFrame) -> str | None:
-    above, below = "reward rises with valence", "reward falls with valence"
-    return counted(part, "slope", above, below, "falls")
+    above, below = "more positive ones score higher", "more positive ones score lower"
+    return counted(part, "slope", above, below, "lower")
 
 
 def bing_findings(
-    effects: pl.DataFrame | None, names: Mapping[str, str], prompts: Sequence[str]
+    effects: pl.DataFrame, names: Mapping[str, str], prompts: Mapping[str, str]
 ) -> Iterator[Finding]:
     """One sentence for each prompt under which the words of two valences surely differ.
 
     Args:
-      effects: `bing_effects.csv`, or None.
+      effects: the table `EFFECTS`.
       names: slug -> nickname.
-      prompts: prompt ids, in the order of the sentences.
+      prompts: prompt id -> how the page calls it, in the order of the sentences.
     """
-    if effects is None:
-        return
-    for prompt, part in in_order(significant(effects), prompts):
+    for prompt, part in in_order(significant(effects), list(prompts)):
         own = effects.filter(prompt=prompt)
         better = "positive words of the Bing lexicon score higher than negative ones"
         worse = "positive words of the Bing lexicon score lower than negative ones"
         best = clearest(part, ("model",))
         text = (
-            f"Under “{prompt}”, {counted(own, 'auc', better, worse, 'lower', 0.5)} (q < .05 over "
-            f"{effects.height} comparisons). The clearest{CHOSEN} is {names[best['model']]}: the "
-            f"positive word scores higher in {100 * best['auc']:.0f} % of pairs (95% "
+            f"Asked {prompts[prompt]}, {counted(own, 'auc', better, worse, 'lower', 0.5)} (q < .05 "
+            f"over {effects.height} comparisons). The clearest{CHOSEN} is {names[best['model']]}: "
+            f"the positive word scores higher in {100 * best['auc']:.0f} % of pairs (95% "
             f"{100 * best['ci_low']:.0f} to {100 * best['ci_high']:.0f})."
         )
         yield Finding(text=text, picture="bing_effects")
 
 
-SLOPE_COLUMNS: tuple[Column, ...] = (
-    MODEL,
-    PROMPT,
-    ("valence", "valence", "text"),
-    ("slope", "slope", "number"),
-    ("ci_low", "from", "number"),
-    ("ci_high", "to", "number"),
-    ("stderr", "standard error", "number"),
-    *P_AND_Q,
-    ("n", "n", "count"),
-)
-_BING_COLUMNS: tuple[Column, ...] = (
-    MODEL,
-    PROMPT,
-    ("auc", "pairs in order", "fixed"),
-    *INTERVAL,
-    ("cohens_d", "Cohen’s d", "fixed"),
-    *P_AND_Q,
-    ("n_positive", "n positive", "count"),
-    ("n_negative", "n negative", "count"),
+ANALYSIS = Analysis(
+    id="sentiment",
+    title="Sentiment",
+    lead="Does a model’s reward follow the valence of a word? For the tokens that are words of "
+    "the AFINN lexicon, the reward is regressed on valence (−5 to 5), separately for positive "
+    "words and all others.",
+    make=_tables,
+    parts=(
+        _slopes_drawn,
+        _effects_drawn,
+        lambda study: matches_block(study.tables, "sentiment", "bing"),
+    ),
+    told=(
+        lambda s: slope_findings(s.tables[SLOPES.name], s.names, s.prompt_names),
+        lambda s: bing_findings(s.tables[EFFECTS.name], s.names, s.prompt_names),
+    ),
+    caveats=lambda study: (
+        f"Only words of one token are compared, in English. {SPELLINGS[study.options.match_trim]}",
+        "A slope is in the model’s own unit of reward: compare signs and prompts within a "
+        "model, not sizes between models.",
+    ),
 )

@@ -1,152 +1,156 @@
-"""Tokens across vocabularies: what the models share, and what each ranks first and last."""
+"""The tokens at both ends of each model's ranking (Tables A1-A3 and A7-A9).
 
-import functools
+Of its whole vocabulary, and of the strings that all models share; under each prompt, and by the sum
+and the difference of the rewards under a good and a bad prompt.
+"""
+
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-import numpy as np
 import polars as pl
 
-from analysis.blocks import (
-    TOKENS,
-    Block,
-    Column,
-    Finding,
-    Folded,
-    Heading,
-    Picture,
-    Section,
-    Text,
-    rows,
-    side_by_side,
-)
+from analysis.blocks import Block, Finding, Folded, Heading, Picture, Text, side_by_side
 from analysis.chapters import bloc_sentences
-from analysis.ends import TOKEN_ENDS, token_ends
-from analysis.figures import token_bars
+from analysis.charts.token_bars import token_bars
+from analysis.columns import TOKENS, Column, Spec
+from analysis.ends import both_ends, token_ends
+from analysis.measures.combined import (
+    COMBINED,
+    TOO_FEW,
+    Combined,
+    both_rewards,
+    combined,
+    prompts_of,
+    scored_prompts,
+    with_both,
+)
+from analysis.measures.shared_tokens import NOTHING_SHARED, shared_rewards, shared_vocabulary
 from analysis.run import Run
 from analysis.sentences import listed
-from analysis.statistics import Array
-from analysis.study import NO_VOCABULARY, Absent, Study, Table, table
-from analysis.words.stems import stem_numbers
+from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
 from engine import display
 from engine.runs.reader import RunError
-from engine.runs.schema import Columns
 
-NOTHING_SHARED = "The models share no tokens, so their orders cannot be compared."
-
-_ENDS: Columns = {**TOKEN_ENDS, "reward": pl.Float32}
+_PAGE = "model end rank token token_id reward"
+_OF = {"sum": "good prompt plus bad prompt", "difference": "good prompt minus bad prompt"}
+_REWARD = Column("reward", "number")
+TOP_BOTTOM = Spec("top_bottom_<prompt>", (*TOKENS, _REWARD.but(dtype=pl.Float32)), _PAGE)
+SHARED = Spec(
+    "shared_top_bottom_<prompt>",
+    (*TOKENS, _REWARD),
+    _PAGE,
+    help="as `top_bottom_…`, among the strings of `shared_vocabulary.csv` only; with "
+    "`--config.options.shared_ends=True`",
+)
+SHARED_BOTH = {
+    how: Spec(
+        f"shared_{how}",
+        (*TOKENS, _REWARD.but(help=f"{_OF[how]}, among the same strings; with the same option")),
+        _PAGE,
+    )
+    for how in COMBINED
+}
+FRAMING = {
+    how: Spec(f"framing_{how}", (*TOKENS, _REWARD.but(title=how, help=_OF[how])), _PAGE)
+    for how in COMBINED
+}
+CONSENSUS = Spec(
+    "consensus_<prompt>",
+    (
+        Column("bloc", "count"),
+        Column("models"),
+        Column("end"),
+        Column("rank", "count"),
+        Column("token", "token"),
+        Column("percentile", "share", "mean percentile"),
+        Column("spread", "share", "spread between models"),
+        Column("lowest", "share", "lowest of a model"),
+        Column("highest", "share", "highest of a model"),
+    ),
+    page="models end rank token percentile spread lowest highest",
+    title="Words of the shared vocabulary, by mean percentile over the models of a bloc",
+)
 _NAMED = 3  # Words at each end that a sentence names.
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """shared_vocabulary.csv and top_bottom_<prompt>.csv.
-
-    For other chapters: ("shared_rewards", prompt), without rows where the models share nothing.
-    """
+def _tables(study: Study) -> Iterator[Table]:
+    """For other chapters: ("shared_rewards", prompt), without rows where models share nothing."""
+    run, top = study.run, study.settings.top
     yield table("shared_vocabulary", make=partial(_shared_vocabulary, study))
-    for prompt in study.run.vocabulary_prompts:
+    for prompt in run.vocabulary_prompts:
         yield table("shared_rewards", prompt, make=partial(_rewards, study, prompt), file=False)
-        ends = partial(top_bottom, study.run, prompt, study.settings.top, study.scored)
-        yield table("top_bottom", prompt, make=ends)
-
-
-def shared_vocabulary(
-    run: Run, *, trim: bool = False, fold_case: bool = False, round_trip: bool = False
-) -> pl.DataFrame:
-    """The strings that exactly one token of every model decodes to.
-
-    Case and spaces count by default. A string that comes from more than one id in any
-    vocabulary is dropped, because no rule would say which of its scores to take. That is decided
-    after trimming and folding, which therefore drop words that have several spellings.
-
-    Args:
-      run: the run.
-      trim: whether outer white space is stripped first.
-      fold_case: whether case is folded first.
-      round_trip: whether only tokens are taken whose text tokenises to themselves.
-
-    Returns:
-      token, and one column per model (named by its slug, in sorted order) with the token_id there;
-      sorted by token. No rows where the models share nothing.
-
-    Raises:
-      RunError: `round_trip`, and a vocabulary does not know it (imported scores).
-    """
-    text = pl.col("token")
-    text = text.str.strip_chars() if trim else text
-    text = text.str.to_lowercase() if fold_case else text
-    models = run.vocabulary_models
-    if not models:
-        return pl.DataFrame(schema={"token": pl.String})
-    first = {run.same_vocabulary(slug): slug for slug in sorted(models, reverse=True)}
-    unique = {key: _unambiguous(run, slug, text, round_trip) for key, slug in first.items()}
-    frames = [unique[run.same_vocabulary(slug)].rename({"token_id": slug}) for slug in models]
-    return functools.reduce(_on_token, frames).sort("token")
-
-
-def shared_rewards(
-    run: Run, shared: pl.DataFrame, prompt: str, models: Sequence[str] | None = None
-) -> pl.DataFrame:
-    """Rewards of the shared vocabulary under one prompt, one row per token.
-
-    Args:
-      run: the run.
-      shared: the table of `shared_vocabulary`.
-      prompt: id of the prompt.
-      models: slugs, in the order of the columns; all that were scored under it by default.
-
-    Returns:
-      token, and one float32 column per model; sorted by token. Tokens that are not scored by every
-      model are left out.
-    """
-    scored = np.ones(shared.height, dtype=np.bool_)
-    columns: dict[str, Array] = {}
-    for model in run.models_under(prompt) if models is None else models:
-        token_ids, rewards = run.rewards(model, prompt)
-        wanted = shared[model].to_numpy()
-        whole = token_ids[-1] == len(token_ids) - 1  # then an id is its own place
-        at = wanted if whole else np.searchsorted(token_ids, wanted)
-        at = np.minimum(at, len(token_ids) - 1)
-        scored &= token_ids[at] == wanted
-        columns[model] = rewards[at]
-    types: Columns = dict.fromkeys(columns, pl.Float32)
-    table = shared.select("token").hstack(pl.DataFrame(columns, schema=types))
-    return table.filter(scored).sort("token")
+        yield table("top_bottom", prompt, make=partial(top_bottom, run, prompt, top, study.scored))
+    for how in COMBINED:
+        yield table(FRAMING[how].name, make=partial(_framing, study, how))
+    if study.options.shared_ends:
+        for prompt in run.vocabulary_prompts:
+            make = partial(_shared_of_prompt, study, prompt)
+            yield table("shared_top_bottom", prompt, make=make)
+        for how in COMBINED:
+            yield table(SHARED_BOTH[how].name, make=partial(_shared_of_both, study, how))
 
 
 def top_bottom(run: Run, prompt: str, count: int, models: Sequence[str]) -> pl.DataFrame:
-    """The `count` highest and lowest tokens of each model's own, whole vocabulary.
+    """The table `TOP_BOTTOM`: both ends of each model's whole vocabulary under one prompt.
 
     Args:
       run: the run.
       prompt: id of the prompt.
       count: tokens at each end. The ends overlap where the vocabulary is smaller than twice that.
-      models: slugs in the order of the rows; those not scored under the prompt are left out.
-
-    Returns:
-      The table `top_bottom_<prompt>.csv`: model, end ("top" or "bottom"), rank (1 is the
-      extreme), token_id, token, reward. Ties go to the lower token_id.
+      models: slugs in the order of the rows; those not scored under the prompt are left out. Ties
+        go to the lower token_id.
     """
-    empty = pl.DataFrame(schema=_ENDS)
     frames = [
-        token_ends(run, model, *run.rewards(model, prompt), count, _ENDS)
+        token_ends(run, model, *run.rewards(model, prompt), count, TOP_BOTTOM.schema)
         for model in models
         if (model, prompt) in run.results
     ]
-    return pl.concat([empty, *frames])
+    return pl.concat([TOP_BOTTOM.frame([]), *frames])
 
 
-def stems_of(run: Run, model: str, token_ids: Array) -> Array:
-    """Number of the stem of each of a model's tokens (`stems.stem_numbers`); int64 [N].
+def framing_ends(
+    run: Run, models: Sequence[str], prompts: tuple[str, str], count: int, how: Combined
+) -> pl.DataFrame:
+    """The table `FRAMING`: both ends of the sum, or the difference, of rewards under two prompts.
 
     Args:
       run: the run.
-      model: slug of the model.
-      token_ids: ascending token ids [N].
+      models: slugs in the order of the rows; those not scored under both prompts are left out.
+      prompts: ids of the good and the bad prompt.
+      count: tokens at each end; ties go to the lower token_id.
+      how: "sum", or "difference" (first prompt less second).
     """
-    vocabulary = run.vocabulary(model).collect()
-    known = np.searchsorted(vocabulary["token_id"].to_numpy(), token_ids)
-    return stem_numbers(vocabulary["token"][known])
+    spec = FRAMING[how]
+    frames = [spec.frame([])]
+    for model in with_both(run, models, prompts):
+        token_ids, good, bad = (x.to_numpy() for x in both_rewards(run, model, prompts))
+        values = good + bad if how == "sum" else good - bad
+        frames.append(token_ends(run, model, token_ids, values, count, spec.schema))
+    return pl.concat(frames)
+
+
+def shared_top_bottom(
+    shared: pl.DataFrame, rewards: pl.DataFrame, models: Sequence[str], count: int
+) -> pl.DataFrame:
+    """The table `SHARED`: both ends of each model among the shared strings (Table A7).
+
+    Args:
+      shared: what `shared_vocabulary` returns.
+      rewards: token, and one column of numbers per model, as `shared_rewards` returns.
+      models: slugs in the order of the rows; those without a column are left out.
+      count: tokens at each end; ties go to the lower token_id.
+    """
+    frames = [SHARED.frame([])]
+    for model in models:
+        if model in rewards.columns:
+            own = rewards.select("token", reward=pl.col(model).cast(pl.Float64))
+            ids = shared.select("token", token_id=model)
+            named = own.join(ids, on="token", how="inner", validate="1:1").sort("token_id")
+            ends = both_ends(named, "reward", count).with_columns(model=pl.lit(model))
+            frames.append(SHARED.frame(ends))
+    return pl.concat(frames)
 
 
 def _shared_vocabulary(study: Study) -> pl.DataFrame:
@@ -171,111 +175,118 @@ def _rewards(study: Study, prompt: str) -> pl.DataFrame:
     return shared_rewards(study.run, shared, prompt, models)
 
 
-def _unambiguous(run: Run, model: str, text: pl.Expr, round_trip: bool) -> pl.DataFrame:
-    vocabulary = run.vocabulary(model).collect()
-    if round_trip:
-        if vocabulary["round_trip"].null_count():
-            raise RunError(f"{model}: its vocabulary does not say which tokens round-trip")
-        vocabulary = vocabulary.filter(round_trip="same")
-    tokens = vocabulary.select(text.alias("token"), "token_id")
-    return tokens.filter(~pl.col("token").is_duplicated())
+def _framing(study: Study, how: Combined) -> pl.DataFrame:
+    prompts = scored_prompts(study)
+    ends = framing_ends(study.run, study.scored, prompts, study.settings.top, how)
+    return required(ends, TOO_FEW.format(*prompts))
 
 
-def _on_token(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
-    return left.join(right, on="token", how="inner", validate="1:1")
+def _shared_of_prompt(study: Study, prompt: str) -> pl.DataFrame:
+    return _shared_ends(study, study.tables["shared_rewards", prompt])
 
 
-def section(study: Study) -> Section:
-    """The highest and lowest tokens of each model, prompt by prompt."""
-    columns, count = (*TOKENS, ("reward", "reward", "number")), study.settings.figure_top
-    blocks: list[Block] = [] if study.scored else [Text(NO_VOCABULARY, "note")]
+def _shared_of_both(study: Study, how: Combined) -> pl.DataFrame:
+    good, bad = (study.tables["shared_rewards", prompt] for prompt in scored_prompts(study))
+    return _shared_ends(study, combined(good, bad, how))
+
+
+def _shared_ends(study: Study, numbers: pl.DataFrame) -> pl.DataFrame:
+    shared = study.tables["shared_vocabulary"]
+    ends = shared_top_bottom(shared, numbers, study.scored, study.settings.top)
+    return required(ends, NOTHING_SHARED)
+
+
+def _by_prompt(study: Study) -> Iterator[Block]:
+    if not study.scored:
+        raise Absent(NO_VOCABULARY)
     quantiles = study.tables.get("quantiles")  # None without the chapter of distributions
     for (prompt,), ends in study.tables.of("top_bottom").items():
-        text = "Bars start at the model’s median reward, so their length is the distance from it."
-        drawn: list[Block] = []
+        yield Heading(f"“{study.run.prompts[prompt]}”", prompt)
         if quantiles is not None:
-            medians = quantiles.filter(prompt=prompt)
-            draw = partial(token_bars.top_bottom, ends, medians, study.names, count)
-            drawn = [Picture(f"top_bottom_{prompt}", text, draw)]
-        both = side_by_side(ends, count)
-        title = f"The first {len(both[0].rows)} side by side, as text"
-        blocks += [
-            Heading(f"“{study.run.prompts[prompt]}”", prompt),
-            *drawn,
-            Folded(title, both),
-            *rows(ends, columns, f"top_bottom_{prompt}.csv", "All of them, to sort and filter"),
-            *_together(study, prompt),
-        ]
-    return Section(
-        id="tokens",
-        title="Top and bottom tokens",
-        label="Tokens",
-        lead="The highest and lowest tokens of each model’s own vocabulary, special and unused "
-        "tokens included. ␣ is a space, ↵ a line end; other invisible characters show their code "
-        "point. Models of a bloc, which agree more than chance (see Agreement), also have a common "
-        "list.",
-        blocks=blocks,
-        findings=findings(study),
-    )
+            starts = quantiles.filter(prompt=prompt)
+            count = study.settings.figure_top
+            draw = partial(token_bars, ends, study.names, count, "reward", "reward", starts)
+            text = "Each model’s highest and lowest tokens. A bar is the distance from its median."
+            yield Picture(f"top_bottom_{prompt}", text, draw)
+        yield _list(study, TOP_BOTTOM, ends, prompt, title="The same as text")
+        consensus = study.tables.get("consensus", prompt)
+        if consensus is not None and len(study.names) > 1:
+            named = bloc_sentences.with_nicknames(consensus, study, "models")
+            yield from CONSENSUS.rows(named, prompt)
 
 
-def findings(study: Study) -> list[Finding]:
-    """The words with the highest and lowest mean percentiles over the models of a bloc.
+def _of_both(study: Study) -> Iterator[Block]:
+    """Both ends of the sum and of the difference, each behind its title."""
+    made = {how: study.tables[spec.name] for how, spec in FRAMING.items()}
+    good, bad = (study.prompt_names[prompt] for prompt in prompts_of(study))
+    for how, ends in made.items():
+        said = f"{how} of the rewards under {good} and {bad}"
+        count = study.settings.figure_top
+        draw = partial(token_bars, ends, study.names, count, "reward", said)
+        picture = Picture(f"framing_{how}", f"Tokens with the highest and the lowest {said}.", draw)
+        yield Folded(said.capitalize(), [picture, *FRAMING[how].rows(ends)])
 
-    Nothing is said of models that are in no bloc, and each bloc has a list of its own.
-    """
-    found = []
+
+def _shared(study: Study) -> Iterator[Block]:
+    """Both ends among the shared strings, so that the lists of two models can be compared."""
+    if not study.options.shared_ends:
+        return
+    among = "among the strings that all models share"
+    for (prompt,), ends in study.tables.of("shared_top_bottom").items():
+        title = f"Under {study.prompt_names[prompt]}, {among}"
+        yield _list(study, SHARED, ends, prompt, title=title)
+    for how, spec in SHARED_BOTH.items():
+        title = f"{how.capitalize()} of the rewards under both prompts, {among}"
+        yield _list(study, spec, study.tables[spec.name], title=title)
+
+
+def _list(study: Study, spec: Spec, ends: pl.DataFrame, *key: str, title: str) -> Folded:
+    both = side_by_side(ends, study.settings.figure_top)
+    return Folded(title, [*both, *spec.rows(ends, *key, title="All of them, to sort and filter")])
+
+
+def findings(study: Study) -> Iterator[Finding]:
+    """The words with the highest and the lowest mean percentiles over the models of each bloc."""
     drawn = study.tables.get("quantiles") is not None
     for (prompt,), ends in study.tables.of("consensus").items():
-        for models, own in ends.group_by("models", maintain_order=True):
-            slugs = str(models[0]).split()
+        for (models,), own in ends.group_by("models", maintain_order=True):
+            slugs = str(models).split()
             if len(slugs) > 1:
                 text = (
-                    f"Under “{prompt}”, of the words of the shared vocabulary (spellings that "
-                    f"differ by case or outer spaces are one), {_named(own, 'highest')} have the "
-                    f"highest mean percentiles over {bloc_sentences.who(study, slugs)} "
-                    f"({_percentiles(own, 'highest')}) and {_named(own, 'lowest')} the lowest "
-                    f"({_percentiles(own, 'lowest')})."
+                    f"Asked {study.prompt_names[prompt]}, {bloc_sentences.who(study, slugs)} on "
+                    f"average rank {_words(own, 'highest')} highest and {_words(own, 'lowest')} "
+                    "lowest of the words that every model knows."
                 )
-                picture = f"top_bottom_{prompt}" if drawn else ""
-                found.append(Finding(text=text, picture=picture))
-    return found
+                yield Finding(text=text, picture=f"top_bottom_{prompt}" if drawn else "")
 
 
-def _named(table: pl.DataFrame, end: str) -> str:
-    """The first words of one end."""
-    first = table.filter(end=end).head(_NAMED)
-    return listed([f"“{display.plain(token)}”" for token in first["token"]])
+def _words(consensus: pl.DataFrame, end: str) -> str:
+    first = consensus.filter(end=end).head(_NAMED)
+    return listed([f"“{display.plain(token.strip() or token)}”" for token in first["token"]])
 
 
-def _percentiles(table: pl.DataFrame, end: str) -> str:
-    """Mean percentiles of those words, and the one furthest from their end in any model."""
-    first = table.filter(end=end).head(_NAMED)
-    means = 100 * first["percentile"].to_numpy()
-    far = (
-        first["lowest"].to_numpy().min() if end == "highest" else first["highest"].to_numpy().max()
-    )
-    other = "lowest" if end == "highest" else "highest"
-    return f"{means[0]:.2f} to {means[-1]:.2f}; the {other} in any model is {100 * far:.2f}"
+def _average(study: Study) -> Iterator[Block]:
+    if study.tables.of("consensus") and len(study.names) > 1:
+        yield Text(
+            "The average over the models of a bloc is the mean percentile of a word; spellings "
+            "that differ by case or outer spaces are one word.",
+            "how",
+        )
 
 
-def _together(study: Study, prompt: str) -> list[Block]:
-    """What the models of each bloc score highest and lowest, and what they dispute."""
-    table = study.tables.get("consensus", prompt)
-    if table is None or len(study.names) == 1:
-        return []
-    named = bloc_sentences.with_nicknames(table, study, "models")
-    title = "Words of the shared vocabulary, by mean percentile over the models of a bloc"
-    return rows(named, _CONSENSUS, f"consensus_{prompt}.csv", title)
-
-
-_CONSENSUS: tuple[Column, ...] = (
-    ("models", "models", "text"),
-    ("end", "end", "text"),
-    ("rank", "rank", "count"),
-    ("token", "token", "token"),
-    ("percentile", "mean percentile", "share"),
-    ("spread", "spread between models", "share"),
-    ("lowest", "lowest of a model", "share"),
-    ("highest", "highest of a model", "share"),
+ANALYSIS = Analysis(
+    id="tokens",
+    title="Top and bottom tokens",
+    label="Tokens",
+    lead="The highest and lowest tokens of each model’s own vocabulary, special and unused "
+    "tokens included. ␣ is a space, ↵ a line end; other invisible characters show their code "
+    "point. Models of a bloc, which agree more than chance (see Agreement), also have a common "
+    "list.",
+    make=_tables,
+    parts=(_by_prompt, _average, _of_both, _shared),
+    told=(findings,),
+    caveats=lambda study: (
+        "The sum of two prompts weighs the one whose rewards vary more.",
+        "A token that one model has and another lacks is on no shared list, however extreme.",
+    ),
 )

@@ -23,6 +23,7 @@ def clouds(
     y: str,
     lines: pl.DataFrame | None = None,
     columns: int = 4,
+    shared: bool = True,
 ) -> look.Chart:
     """One panel for each model: how many points lie where, and fitted lines.
 
@@ -34,6 +35,7 @@ def clouds(
       y: column of the vertical axis.
       lines: model, line (its name), x and y of each end of the lines drawn over them.
       columns: panels side by side, at most.
+      shared: whether panels have one horizontal scale.
     """
     models = [model for model in names if model in points["model"]]
     labels = look.unique(names)
@@ -67,9 +69,11 @@ def clouds(
     if lines is not None:
         fits = alt.Chart().transform_filter("isValid(datum.line)").mark_line(style="ink")
         layers.append(fits.encode(x="x:Q", y="y:Q", detail="line:N"))
-    layered = alt.LayerChart(layer=layers, data=look.data(shown), width=190, height=150)
+    layered = alt.LayerChart(
+        layer=layers, data=look.data(shown, sparse=True), width=190, height=150
+    )
     chart = look.faceted(layered, [labels[model] for model in models], columns, label=titles[0])
-    made: look.Chart = chart.resolve_scale(x="shared", y="independent")
+    made: look.Chart = chart.resolve_scale(x="shared" if shared else "independent", y="independent")
     return made
 
 
@@ -83,7 +87,11 @@ def _binned(points: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
         for axis, key, edge in zip(("i", "j"), (x, y), edges, strict=True)
     }
     word = next((key for key in ("word", "token", "item") if key in points.columns), None)
-    shown = pl.lit("") if word is None else pl.col(word).map_elements(look.token, pl.String)
+    shown = (
+        pl.lit(None, pl.String)
+        if word is None
+        else pl.col(word).map_elements(look.token, pl.String)
+    )
     counted = (
         points.select("model", some=shown)
         .with_columns(**{k: pl.Series(v) for k, v in places.items()})

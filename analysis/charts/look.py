@@ -115,13 +115,13 @@ def by_model(names: Mapping[str, str], models: Sequence[str] = (), **other: Any)
 def looks(kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Colour and shape of each prompt, method, base or developer; the paper's prompts keep theirs.
 
-    Beyond seven they repeat.
+    A prompt's name may be in quotation marks. Beyond seven they repeat.
     """
     every = list(kinds)
-    taken = {_KNOWN[kind] for kind in every if kind in _KNOWN}
-    free = [place for place in range(len(_HUES)) if place not in taken]
-    others = [kind for kind in every if kind not in _KNOWN]
-    places = {kind: free[i % len(free)] for i, kind in enumerate(others)} | _KNOWN
+    known = {kind: _KNOWN[kind.strip("“”")] for kind in every if kind.strip("“”") in _KNOWN}
+    free = [place for place in range(len(_HUES)) if place not in known.values()]
+    others = [kind for kind in every if kind not in known]
+    places = {kind: free[i % len(free)] for i, kind in enumerate(others)} | known
     return {kind: (_HUES[places[kind]], _SHAPES[places[kind]]) for kind in every}
 
 
@@ -154,10 +154,17 @@ def named(frame: pl.DataFrame, names: Mapping[str, str], column: str = "model") 
     return frame.with_columns(name=pl.col(column).replace(labels))
 
 
-def data(frame: pl.DataFrame) -> alt.InlineData:
-    """The rows of `frame` for a specification; numbers have five digits, and NaN is null."""
+def data(frame: pl.DataFrame, sparse: bool = False) -> alt.InlineData:
+    """The rows of `frame` for a specification; numbers have five digits, and NaN is null.
+
+    Args:
+      frame: the rows.
+      sparse: whether rows leave out what is null: data of several layers.
+    """
     frame = frame.drop("model") if {"model", "name"} <= set(frame.columns) else frame
     rows = [{key: _short(cell) for key, cell in row.items()} for row in frame.to_dicts()]
+    if sparse:
+        rows = [{key: cell for key, cell in row.items() if cell is not None} for row in rows]
     return alt.InlineData(values=rows)
 
 

@@ -1,12 +1,41 @@
-"""The sum and the difference of what is given under a good and a bad prompt."""
+"""Rewards under a good and a bad prompt: side by side, their sum and their difference."""
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import polars as pl
 
+from analysis.run import Run
+from analysis.study import NO_VOCABULARY, Absent, Study
+from engine.runs.schema import Columns
+
 Combined: TypeAlias = Literal["sum", "difference"]
 COMBINED: tuple[Combined, ...] = ("sum", "difference")
+NEITHER = "No model was scored under both “{}” and “{}”."
+TOO_FEW = "Too few tokens were scored under both “{}” and “{}”."
 _BAD = " (bad)"  # no slug has a space
+
+
+def prompts_of(study: Study) -> tuple[str, str]:
+    """Ids of the good and the bad prompt."""
+    good, bad = study.options.framing
+    if good not in study.run.vocabulary_prompts and bad != "greatest":
+        good = "greatest"
+    return good, bad
+
+
+def scored_prompts(study: Study) -> tuple[str, str]:
+    """Ids of the good and the bad prompt.
+
+    Raises:
+      Absent: no model scored its vocabulary under both.
+    """
+    prompts = prompts_of(study)
+    if not study.run.results:
+        raise Absent(NO_VOCABULARY)
+    if not with_both(study.run, study.scored, prompts):
+        raise Absent(NEITHER.format(*prompts))
+    return prompts
 
 
 def combined(good: pl.DataFrame, bad: pl.DataFrame, how: Combined) -> pl.DataFrame:
@@ -28,3 +57,21 @@ def combined(good: pl.DataFrame, bad: pl.DataFrame, how: Combined) -> pl.DataFra
         key,
         *(pl.col(n).cast(pl.Float64) + sign * pl.col(n + _BAD).cast(pl.Float64) for n in names),
     )
+
+
+def with_both(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> list[str]:
+    """The models that were scored under both prompts."""
+    return [m for m in models if all((m, prompt) in run.results for prompt in prompts)]
+
+
+def both_rewards(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:
+    """token_id, a, b: float64 rewards of a model's whole vocabulary under two prompts."""
+    a, b = (
+        pl.DataFrame(list(run.rewards(model, prompt)), schema=_schema(name), orient="col")
+        for prompt, name in zip(prompts, "ab", strict=True)
+    )
+    return a.join(b, on="token_id", how="inner", validate="1:1").sort("token_id")
+
+
+def _schema(name: str) -> Columns:
+    return {"token_id": pl.UInt32, name: pl.Float64}

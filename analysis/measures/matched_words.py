@@ -76,7 +76,7 @@ def trims(result: Result, match_trim: str) -> bool:
 
 
 def lexicon_rewards(
-    run: Run, models: Sequence[str], lexicon: pl.DataFrame, match_trim: str
+    run: Run, models: Sequence[str], lexicon: pl.DataFrame, match_trim: str = "auto"
 ) -> pl.DataFrame:
     """Tokens that are words of a lexicon, with their rewards.
 

@@ -21,7 +21,6 @@ from analysis.chapters import (
     model_list,
     sentiment,
     sequences,
-    shared_ends,
     tokens,
 )
 from analysis.chapters.agreement import kendall_matrix
@@ -46,20 +45,26 @@ _ONE_PROMPT = ("kendall_tau", "spearman", "rbo", "mds")
 _LEFT_OUT = ("kendall_pairs", "blocs", "consensus", "logprobs_rewards", "logprobs_ratio")
 _CHAPTERS: tuple[Chapter, ...] = (
     model_list,
-    tokens,
-    shared_ends,
-    distributions,
+    tokens.ANALYSIS,
+    distributions.ANALYSIS,
     agreement,
     explained,
-    sentiment,
+    sentiment.ANALYSIS,
     frequency.ANALYSIS,
-    framing,
+    framing.ANALYSIS,
     humans,
     sequences,
-    language_models,
+    language_models.ANALYSIS,
 )
 _WITH_PICTURES: tuple[Chapter, ...] = (
-    *(distributions, explained, sentiment, frequency.ANALYSIS, framing, humans),
+    *(
+        distributions.ANALYSIS,
+        explained,
+        sentiment.ANALYSIS,
+        frequency.ANALYSIS,
+        framing.ANALYSIS,
+        humans,
+    ),
 )
 
 

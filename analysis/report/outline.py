@@ -9,7 +9,7 @@ HEADLINES = 5  # At most.
 # Sections by what they tell about, in the order of the page.
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("verdict", "Verdict", ("changes",)),
-    ("words", "Words", ("tokens", "shared-ends", "distributions", "sentiment", "frequency")),
+    ("words", "Words", ("tokens", "distributions", "sentiment", "frequency")),
     ("models-compared", "Models", ("agreement", "explained")),
     ("wordings", "Framing and wording", ("framing", "items_framing", "wording", "variance")),
     (
@@ -57,7 +57,6 @@ ORDER = (
     "explained",
     "items_controls",
     "distributions",
-    "shared-ends",
     "items",
     "objectives",
     "sequences",

@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 import analysis
-from analysis.chapters import framing, framing_sentences, model_list
+from analysis.chapters import framing, model_list, tokens
 from analysis.sentences import decimals
 from analysis.statistics import correlation
 from analysis.statistics.correlation import principal_axes
@@ -86,7 +86,8 @@ def compared(*models):
         (f"m{i}", dict(zip(PROMPTS, own, strict=True)), words) for i, own in enumerate(models)
     ]
     table = framing.compared(rewards)
-    found = framing_sentences.findings(table, ("best", "worst"))
+    names = {f"m{i}": f"M{i}" for i in range(len(models))}
+    found = framing.findings(table, ("best", "worst"), names, {})
     return table, " ".join(finding.text for finding in found)
 
 
@@ -102,6 +103,8 @@ def test_a_reversed_order_is_said_with_r_its_error_and_two_questions_of_one_fram
     table, text = compared(spelt(rng, 1, 1, -1), spelt(rng, 1, 1, -1), spelt(rng, 1, 1, 1))
     own = table.filter(prompt_a="best", prompt_b="worst")
     r = [decimals(x) for x in own["pearson"].sort()]
+    assert text.startswith("Asked “worst” instead of “best”, M0 and M1 tend to reverse their rank")
+    assert "ranking of tokens; M2 tends to keep it." in text
     assert f"is below 0 in 2 of 3 models ({r[0]} to {r[1]}) and above 0 in 1 of 3 models" in text
     assert (
         "In 2 of 3 models, r of “best” and “worst” is lower than r of “greatest” and “best”" in text
@@ -164,7 +167,7 @@ def test_stems_are_taken_from_the_vocabulary(make_run):
 
 
 def test_the_section_says_that_two_axes_are_always_one_of_each_kind(run, settings):
-    study = analysis.compute(run, {}, settings, [model_list, framing])
-    (picture, *_) = [b for b in framing.section(study).blocks if b.kind == "picture"]
+    study = analysis.compute(run, {}, settings, [model_list, tokens.ANALYSIS, framing.ANALYSIS])
+    (picture, *_) = [b for b in framing.ANALYSIS.section(study).blocks if b.kind == "picture"]
     assert "in noise too" in picture.caption
     assert sorted(study.tables["framing_axis"]["axis_kind"]) == ["opposed", "same"]

@@ -3,13 +3,12 @@
 import numpy as np
 import polars as pl
 import pytest
-from matplotlib.patches import Rectangle
 
 import analysis
 from analysis import CHAPTERS
 from analysis.chapters import items, items_questions
 from analysis.ends import head_and_tail
-from analysis.figures import style, token_bars
+from analysis.figures import style
 from analysis.figures.standings import shown_items, standings
 from analysis.report import drawing
 from engine.errors import AssayError
@@ -165,19 +164,6 @@ def test_wide_and_alike_items_are_drawn(points, tmp_path, recwarn):
     assert figure.axes[0].get_position().width > 0.03
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert labels == ["The same B", "WWWWWWWWWWW…WWWWWWWWWWW", "The same be…d the end A"]
-
-
-def test_bars_of_a_short_list_start_between_the_ends_that_are_drawn():
-    rewards = [100.0, *np.linspace(1, 0, 19)]
-    points = pl.DataFrame(
-        {"item_id": range(20), "item": list("abcdefghijklmnopqrst"), "reward": rewards},
-        schema_overrides={"item_id": pl.UInt32, "reward": pl.Float32},
-    ).with_columns(list=pl.lit("l"), prompt=pl.lit("p"), model=pl.lit("m"))
-    ends = items.items_top_bottom(points, 20).rename({"item": "token"})
-    (ax,) = token_bars.ends(ends, {"m": "M"}, 10, "reward", "reward").axes
-    widths = [bar.get_width() for bar in ax.patches if isinstance(bar, Rectangle)]
-    assert len(widths) == 20
-    assert min(widths[:10]) > 0 > max(widths[10:])
 
 
 def test_a_long_list_shows_its_ends_and_what_is_disputed_most():

@@ -37,20 +37,20 @@ def words(rng, effect):
 def test_slopes_of_valence_that_were_planted_are_said(rng):
     points = words(rng, lambda value, _: 0.8 * np.maximum(value, 0))
     slopes = analysis.sentiment_slopes(points)
-    found = next(sentiment.slope_findings(slopes, NAMES, PROMPTS))
-    start = "Under “best”, reward rises with valence in 2 of 2 models among positive words (q < .05"
-    assert found.text.startswith(start)
+    first, *_, size = sentiment.slope_findings(slopes, NAMES, QUOTED)
+    start = "Asked “best”: among positive words, more positive ones score higher in 2 of 2 models"
+    assert first.text.startswith(start)
     clear = slopes.sort("p").row(0, named=True)
-    assert f"that of {NAMES[clear['model']]} among positive words: 0." in found.text
-    assert found.picture == "sentiment_slopes"
-    assert "The clearest slope (chosen for that: its interval does not allow for" in found.text
+    assert f"that of {NAMES[clear['model']]} among positive words: 0." in size.text
+    assert first.picture == "sentiment_slopes"
+    assert "the clearest slope (chosen for that: its interval does not allow for" in size.text
 
 
 def test_valences_without_grades_that_differ_are_said(rng):
     points = words(rng, lambda value, _: np.where(value > 0, -1.5, 0.0))
-    (found,) = sentiment.bing_findings(analysis.valence_effects(points), NAMES, PROMPTS)
+    (found,) = sentiment.bing_findings(analysis.valence_effects(points), NAMES, QUOTED)
     assert found.text.startswith(
-        "Under “best”, positive words of the Bing lexicon score lower than negative ones in 2 of 2"
+        "Asked “best”, positive words of the Bing lexicon score lower than negative ones in 2 of 2"
     )
 
 
@@ -63,8 +63,8 @@ def test_a_slope_of_frequency_that_was_planted_is_said(rng):
 
 def test_words_without_an_effect_are_not_spoken_of(rng):
     points = words(rng, lambda *_: 0.0)
-    assert not list(sentiment.slope_findings(analysis.sentiment_slopes(points), NAMES, PROMPTS))
-    assert not list(sentiment.bing_findings(analysis.valence_effects(points), NAMES, PROMPTS))
+    assert not list(sentiment.slope_findings(analysis.sentiment_slopes(points), NAMES, QUOTED))
+    assert not list(sentiment.bing_findings(analysis.valence_effects(points), NAMES, QUOTED))
     assert not list(frequency.findings(analysis.frequency_slopes(points), NAMES, QUOTED))
 
 

@@ -72,9 +72,11 @@ def test_results_of_two_modes_follow_each_its_own_rule(make_run, lexicon, settin
     ]
     (tmp_path / "afinn.txt").write_text("love\t3\nbad\t-3\n", encoding="utf-8")
     options = dataclasses.replace(settings.options, afinn=str(tmp_path / "afinn.txt"))
-    study = analysis.compute(run, {}, dataclasses.replace(settings, options=options), [sentiment])
+    study = analysis.compute(
+        run, {}, dataclasses.replace(settings, options=options), [sentiment.ANALYSIS]
+    )
     counts = study.tables["matches", "sentiment"].select("matching", "model", "tokens", "words")
-    assert "both count as the word" in sentiment.section(study).caveats[0]
+    assert "both count as the word" in sentiment.ANALYSIS.section(study).caveats[0]
     assert counts.rows() == [
         *(("outer spaces ignored, any case", m, 3, 2) for m in "ab"),
         *(("outer spaces count, any case", m, 2, 2) for m in "ab"),

@@ -8,7 +8,8 @@ import pytest
 
 import analysis
 from analysis import CHAPTERS
-from analysis.chapters import shared_ends
+from analysis.chapters import tokens
+from analysis.chapters.language_models import ANALYSIS
 from tests.support import runs
 
 PROMPTS = ("best", "worst")
@@ -94,33 +95,28 @@ def test_the_whole_vocabularies_rank_other_tokens(tables):
     assert not {"twice", "mine", "other", "Mine", "w59"} & shared
 
 
-def test_tables_are_made_only_where_they_are_asked_for(run, settings, options):
+def test_shared_tables_are_made_only_where_they_are_asked_for(run, settings):
     study = analysis.compute(analysis.load(run), {}, settings, CHAPTERS)
     assert not [stem for stem in study.tables.files if stem.startswith("shared_s")]
-    section = shared_ends.section(study)
-    assert section.is_empty
-    assert [block.text for block in section.blocks] == [
-        "The lists on the shared vocabulary were not asked for (options.shared_ends)."
-    ]
 
 
 def test_the_section_shows_every_list(run, settings, options):
     chosen = dataclasses.replace(settings, options=options(shared_ends=True))
     study = analysis.compute(analysis.load(run), {}, chosen, CHAPTERS)
-    blocks = shared_ends.section(study).blocks
-    files = [block.file for block in blocks if block.kind == "rows"]
+    folded = [b for b in tokens.ANALYSIS.section(study).blocks if b.kind == "folded"]
+    files = [block.file for fold in folded for block in fold.blocks if block.kind == "rows"]
     assert files == [
+        "top_bottom_best.csv",
+        "top_bottom_worst.csv",
+        "framing_sum.csv",
+        "framing_difference.csv",
         "shared_top_bottom_best.csv",
         "shared_top_bottom_worst.csv",
         "shared_sum.csv",
         "shared_difference.csv",
     ]
-    headings = [block.text for block in blocks if block.kind == "heading"]
-    assert headings[2:] == [
-        "Reward under “best” plus reward under “worst”",
-        "Reward under “best” minus reward under “worst”",
-    ]
-    top, bottom = next(block for block in blocks if block.kind == "folded").blocks
+    shared = next(fold for fold in folded if "among the strings" in fold.title)
+    top, bottom, _ = shared.blocks
     assert (top.models, len(top.rows)) == (["a", "b", "c"], settings.figure_top)
     first = study.tables["shared_top_bottom", "best"].filter(rank=1, end="bottom")
     assert [cell["token"] for cell in bottom.rows[0][1]] == first["token"].to_list()
@@ -135,7 +131,8 @@ def test_models_that_share_nothing_have_no_lists(make_run, settings, options):
     nothing = "The models share no tokens, so their orders cannot be compared."
     for key in (("shared_top_bottom", "best"), ("shared_sum",)):
         assert study.tables.reason(*key) == nothing
-    assert [block.text for block in shared_ends.section(study).blocks] == [nothing]
+    said = [block.text for block in tokens.ANALYSIS.section(study).blocks if block.kind == "text"]
+    assert said == [nothing]
 
 
 def test_one_prompt_has_no_sum(make_run, settings, options):
@@ -192,8 +189,7 @@ def test_the_report_of_a_language_model_has_both_tables(language_run, settings):
     study = analysis.compute(run, {}, settings, CHAPTERS)
     expected = analysis.framed_logprobs(run, ("greatest", "worst"), settings.top, "sum")
     assert study.tables["framing_logprobs_sum"].equals(expected)
-    section = next(part for part in (c.section(study) for c in CHAPTERS) if part.id == "logprobs")
-    files = [block.file for block in section.blocks if block.kind == "rows"]
+    files = [block.file for block in ANALYSIS.section(study).blocks if block.kind == "rows"]
     assert {"framing_logprobs_sum.csv", "framing_logprobs_difference.csv"} <= set(files)
 
 

@@ -10,15 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from analysis import CHAPTERS, blocks
-from analysis.chapters import (
-    list_probabilities,
-    objectives,
-)
+from analysis.chapters import distributions, framing, objectives
 from analysis.charts import look
 from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
-from analysis.charts.heat_map import heat_map
-from analysis.figures import human_ranks, model_map, reward_by_valence, style, token_bars
+from analysis.charts.fans import fans
+from analysis.charts.token_bars import token_bars
+from analysis.charts.violins import violins
+from analysis.figures import human_ranks, model_map, style
 from analysis.figures.group_dots import group_dots
 from tests.support import charts, large_runs, runs, slow
 
@@ -62,12 +61,6 @@ def test_the_figures_of_a_chapter_draw_their_tables(chapter, full, tmp_path):
         draw(drawing(), tmp_path)
 
 
-def test_figures_that_no_report_of_the_full_run_has_are_drawn_too(tables, names, tmp_path):
-    oblong = tables["kendall_tau", "greatest"].head(2)
-    draw(heat_map(oblong, names, "ρ"), tmp_path)
-    draw(token_bars.ends(tables["framing_sum"], {}, 3, "reward", "sum"), tmp_path)
-
-
 def test_every_model_has_a_panel_in_its_own_colour(tables, names):
     table = tables["frequency_slopes"]
     chart = estimates(table, names, "slope", value="slope", row="prompt", panel="name")
@@ -89,32 +82,6 @@ def test_what_is_not_known_of_an_objective_has_no_bar(tables, names):
     assert [bar.get_width() for bar in bars] == pytest.approx(weights)
 
 
-def test_an_item_keeps_its_reward_and_its_log_probability_as_a_point(tables, names):
-    points = tables["item_logprobs_points", "elo", "thing.chat", "lm-a"]
-    figure = list_probabilities.against_logprobs(points, names)
-    own = points.select("logprob", next(iter(names))).rows()
-    shown = [xy for line in figure.axes[0].lines[1:] for xy in zip(*line.get_data(), strict=True)]
-    assert sorted(shown) == sorted(own)
-
-
-def test_a_fan_has_the_slope_of_the_table(tables, names):
-    table = tables["sentiment_slopes"].head(1).with_columns(slope=pl.lit(0.5))
-    figure = reward_by_valence.fans(table, names, PROMPTS)
-    line = figure.axes[0].lines[1]  # The first underlines the title.
-    assert line.get_ydata()[-1] / line.get_xdata()[-1] == pytest.approx(0.5)
-
-
-def test_a_word_keeps_its_reward_and_nearly_its_valence_as_a_point(tables, names):
-    points = tables["sentiment_points"].filter(model=MODEL, prompt="worst")
-    slopes = tables["sentiment_slopes"].filter(model=MODEL, prompt="worst")
-    (ax,) = reward_by_valence.clouds(points, slopes, names).axes
-    sides = {"positive": pl.col("value") > 0, "negative": pl.col("value") <= 0}
-    for chosen, cloud in zip(sides.values(), (ax.lines[1], ax.lines[4]), strict=True):
-        own = points.filter(chosen).sort("value", "token_id")
-        assert cloud.get_ydata().tolist() == own["reward"].to_list()
-        assert np.abs(cloud.get_xdata() - own["value"].to_numpy()).max() < 1 / 3
-
-
 def test_the_line_through_the_words_has_the_slope_of_the_table_and_meets_their_mean(tables, names):
     points = tables["frequency_points"].filter(model=MODEL, prompt="worst")
     slopes = tables["frequency_slopes"].filter(model=MODEL, prompt="worst")
@@ -124,27 +91,17 @@ def test_the_line_through_the_words_has_the_slope_of_the_table_and_meets_their_m
     assert middle == pytest.approx(points["residual"].mean())
 
 
-def test_words_of_one_slice_of_a_swarm_stand_apart(tables, names):
-    rewards = np.random.default_rng(0).normal(size=400)
-    points = tables["bing_points"].filter(model=MODEL, prompt="worst")
-    points = pl.concat([points] * (400 // points.height + 1)).head(400)
-    points = points.with_columns(reward=pl.Series(rewards))
-    (ax,) = reward_by_valence.swarms(points, names).axes
-    negative = ax.lines[1]
-    assert sorted(negative.get_ydata()) == sorted(points.filter(valence="negative")["reward"])
-    places = set(zip(*(np.round(v, 6) for v in negative.get_data()), strict=True))
-    assert len(places) == len(negative.get_ydata())
-    assert np.abs(negative.get_xdata()).max() <= 0.5
-
-
 def test_an_interval_of_a_slope_is_that_of_the_table(tables, names):
     ends = {"ci_low": pl.lit(0.7), "ci_high": pl.lit(1.4)}
     table = tables["frequency_slopes"].head(1).with_columns(slope=pl.lit(1.0), **ends)
     [row] = charts.rows(estimates(table, names, "slope", value="slope"))
     assert (row["low"], row["value"], row["high"]) == (0.7, 1.0, 1.4)
-    table = tables["sentiment_slopes"].head(1).with_columns(slope=pl.lit(1.0), **ends)
-    band = reward_by_valence.fans(table, names, PROMPTS).axes[0].collections[0]
-    assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(1.4 * 5)
+    fan = charts.rows(drawn_fans(table.with_columns(valence=pl.lit("positive")), names))
+    assert [(row["low"], row["y"], row["high"]) for row in fan] == [(0, 0, 0), (3.5, 5.0, 7.0)]
+
+
+def drawn_fans(slopes, names):
+    return fans(slopes.with_columns(reach=5.0), names, "reward", colour="prompt", reach="reach")
 
 
 def test_slopes_that_are_not_defined_leave_a_gap(tables, names, tmp_path):
@@ -152,10 +109,95 @@ def test_slopes_that_are_not_defined_leave_a_gap(tables, names, tmp_path):
         slope=pl.when(pl.col("prompt") == "best").then(math.nan).otherwise("slope"),
         **dict.fromkeys(("stderr", "ci_low", "ci_high"), pl.lit(math.nan)),
     )
-    draw(reward_by_valence.fans(table, names, PROMPTS), tmp_path)
+    fan = drawn_fans(table, names)
+    draw(fan, tmp_path)
+    assert "best" not in {row["prompt"] for row in charts.rows(fan)}
     chart = estimates(table, names, "slope", value="slope", row="prompt", panel="name")
     draw(chart, tmp_path)
     assert "best" not in {row["prompt"] for row in charts.rows(chart)}
+
+
+AWKWARD = [
+    *("$x$", "\\", "\x00", "\n", " love", "مرحبا", "中国", "😀", "👩\u200d🔬", "\ufffd", "\ue000"),
+    *("\u202eevil", "<script>alert(1)</script>", "", "─" * 80, "क्ष"),
+]
+
+
+def ends_of(texts, step=0.25):
+    rows = [
+        {"model": "m", "end": end, "rank": i + 1, "token": text, "reward": sign * (9.0 - step * i)}
+        for end, sign in (("top", 1), ("bottom", -1))
+        for i, text in enumerate(texts)
+    ]
+    return pl.DataFrame(rows)
+
+
+def bars_of(chart):
+    """Token, and signed length of each bar."""
+    return [(row["token"], row["value"] - row["start"]) for row in charts.rows(chart)]
+
+
+def test_any_token_can_be_drawn_as_a_bar_and_bars_start_at_the_median(tmp_path):
+    medians = pl.DataFrame({"model": ["m"], "median": [1.0]})
+    chart = token_bars(ends_of(AWKWARD), {"m": "M"}, 40, "reward", "reward", medians)
+    draw(chart, tmp_path)
+    assert "<script" not in charts.svg(chart)
+    shown = bars_of(chart)
+    assert len(shown) == 2 * len(AWKWARD)
+    assert shown[0] == ("$x$", 8.0)
+    assert "␣love" in [token for token, _ in shown]
+
+
+def test_bars_without_a_median_start_between_the_ends_that_are_drawn():
+    chart = token_bars(ends_of(list("abcdef")), {}, 2, "reward", "sum")
+    assert bars_of(chart) == [("a", 9.0), ("b", 8.75), ("a", -9.0), ("b", -8.75)]
+    (title,) = [chart.to_dict()["title"]["text"]]
+    assert title == "sum (bars start midway between the ends)"
+
+
+def test_violins_have_a_panel_a_model_and_skip_what_was_not_scored(tables, names, tmp_path):
+    densities, quantiles = (
+        tables[name].filter(prompt="best") for name in ("densities", "quantiles")
+    )
+    labels = {"best": "“b'\"</script>”", "worst": "w"}
+    chart = violins(
+        densities.filter(model=MODEL), quantiles.filter(model=MODEL), names, labels, "r"
+    )
+    draw(chart, tmp_path)
+    rows = charts.rows(chart)
+    assert {row["name"] for row in rows} == {names[MODEL]}
+    assert max(row.get("half", 0) for row in rows) == pytest.approx(0.42, abs=0.01)
+    assert [row["median"] for row in rows if "median" in row] == pytest.approx(
+        quantiles.filter(model=MODEL)["median"].to_list(), rel=1e-4
+    )
+
+
+def test_a_violin_of_equal_rewards_is_drawn(tmp_path):
+    data = [("m", "greatest", np.full(4, 2.5), np.arange(4))]
+    made = distributions.density_table(data), distributions.quantiles_table(data)
+    draw(violins(*made, {"m": "M"}, {"greatest": "g"}, "reward"), tmp_path)
+
+
+AXIS = pl.DataFrame({"model": ["m"], "axis_kind": ["same"], "loading_a": [0.6], "loading_b": [0.8]})
+
+
+def test_the_contrast_shows_a_principal_axis_two_deviations_each_way():
+    pairs = pl.DataFrame({"a": [-0.6, 0.6, 0.0, 0.0], "b": [-0.8, 0.8, 0.0, 0.0]})
+    pairs = pairs.with_columns(model=pl.lit("m"))
+    chart = framing.contrast(pairs, AXIS, {"m": "M"}, ("greatest", "worst"))
+    line = [(row["x"], row["y"]) for row in charts.rows(chart) if "line" in row]
+    reach = 2 * np.sqrt(0.5)
+    np.testing.assert_allclose(
+        line, [(-0.6 * reach, -0.8 * reach), (0.6 * reach, 0.8 * reach)], 1e-4
+    )
+
+
+@pytest.mark.parametrize(("y", "said"), [([1.0, 2.0, 4.0], "r = 0.98"), ([1.0] * 3, "r undefined")])
+def test_the_contrast_draws_any_pair_of_prompts(tmp_path, y, said):
+    pairs = pl.DataFrame({"a": [1.0, 2.0, 3.0], "b": y}).with_columns(model=pl.lit("m"))
+    chart = framing.contrast(pairs, AXIS, {"m": "M", "other": "O"}, ("greatest", "worst"))
+    assert {row["name"] for row in charts.rows(chart)} == {f"M, {said}"}
+    draw(chart, tmp_path)
 
 
 def test_trajectories_pass_through_the_ranks_of_the_table(tables, names):
@@ -233,11 +275,6 @@ def test_a_point_alone_and_points_in_one_place_have_a_map(full, tables, names, t
     alike = tables["mds", "greatest"].with_columns(x=pl.lit(0.0), y=pl.lit(0.0))
     for points in (alike, alike.head(1)):
         draw(model_map.map_of_models(points, full.described, names), tmp_path)
-
-
-def test_bars_that_do_not_start_at_zero_say_where(tables, names):
-    figure = token_bars.ends(tables["framing_sum"], names, 3, "reward", "sum")
-    assert figure.get_supxlabel() == "sum (bars start midway between the ends)"
 
 
 @pytest.mark.parametrize("seed", range(3))

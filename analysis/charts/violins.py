@@ -1,0 +1,85 @@
+"""The shapes of distributions, as violins that lie on their sides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import altair as alt
+import polars as pl
+
+from analysis.charts import look
+
+_HALF = 0.42  # Of a violin, where violins are 1 apart.
+_EVERY = 6  # Which points of an outline are drawn.
+
+
+def violins(
+    densities: pl.DataFrame,
+    quantiles: pl.DataFrame,
+    names: Mapping[str, str],
+    kinds: Mapping[str, str],
+    label: str,
+) -> look.Chart:
+    """One panel for each model, and in it one violin for each kind, such as a prompt.
+
+    Each panel has a scale of its own: rewards of two models have no common unit.
+
+    Args:
+      densities: model, prompt (the kind), reward and density, which ascend by reward.
+      quantiles: model, prompt, q05, q25, median, q75 and q95.
+      names: slug -> nickname, in the order of the panels; models without rows are left out.
+      kinds: kind -> how it is called, from above to below.
+      label: what the numbers are, for the axis.
+    """
+    models = [model for model in names if model in densities["model"]]
+    labels = look.unique(names)
+    places = {kind: place for place, kind in enumerate(kinds)}
+    at = pl.col("prompt").replace_strict(places, return_dtype=pl.Float64)
+    half = _HALF * pl.col("density") / pl.col("density").max()
+    outlines = densities.with_columns(at=at, half=half.over("model", "prompt"))
+    place = pl.int_range(pl.len()).over("model", "prompt")
+    outlines = outlines.filter(place % _EVERY == 0)
+    shown = pl.concat(
+        [
+            outlines.select("model", "at", "reward", "half"),
+            quantiles.select(
+                pl.exclude("prompt"), at=at, kind=pl.col("prompt").replace(dict(kinds))
+            ),
+        ],
+        how="diagonal",
+    )
+    axis = alt.Axis(
+        values=list(places.values()),
+        labelExpr=f"{json.dumps([look.name(text, 18) for text in kinds.values()])}[datum.value]",
+        grid=False,
+    )
+    y = alt.Y("low:Q", title=None, axis=axis, scale=alt.Scale(domain=[len(kinds) - 0.5, -0.5]))
+    x = alt.X("reward:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
+    paint = look.by_model(names, models, legend=None)
+    shapes = (
+        alt.Chart()
+        .transform_filter("isValid(datum.reward)")
+        .transform_calculate(low="datum.at - datum.half", high="datum.at + datum.half")
+        .mark_area(opacity=0.5, orient="vertical")
+        .encode(x, y, y2="high:Q", color=paint, detail="at:N")
+    )
+    spread = alt.Chart().transform_filter("isValid(datum.median)").encode(y="at:Q")
+    tooltip = ["name:N", alt.Tooltip("kind:N", title="of")]
+    tooltip += [alt.Tooltip(f"{key}:Q", format=".4~g") for key in ("q05", "q25", "median", "q75")]
+    tooltip.append(alt.Tooltip("q95:Q", format=".4~g"))
+    layers = [
+        shapes,
+        spread.mark_rule(style="ink", strokeWidth=1).encode(x="q05:Q", x2="q95:Q"),
+        spread.mark_rule(style="ink", strokeWidth=4).encode(x="q25:Q", x2="q75:Q", tooltip=tooltip),
+        spread.mark_tick(color="white", thickness=2, size=9).encode(x="median:Q", tooltip=tooltip),
+    ]
+    layered = alt.LayerChart(
+        layer=layers,
+        data=look.data(look.named(shown, names), sparse=True),
+        width=150,
+        height=max(46 * len(kinds), 60),
+    )
+    chart = look.faceted(layered, [labels[m] for m in models], 5, label=label)
+    made: look.Chart = chart.resolve_scale(x="independent")
+    return made

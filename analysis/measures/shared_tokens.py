@@ -1,0 +1,106 @@
+"""Strings that exactly one token of every model decodes to, and their rewards."""
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from analysis.run import Run
+from analysis.statistics import Array
+from analysis.words.stems import stem_numbers
+from engine.runs.reader import RunError
+from engine.runs.schema import Columns
+
+NOTHING_SHARED = "The models share no tokens, so their orders cannot be compared."
+
+
+def shared_vocabulary(
+    run: Run, *, trim: bool = False, fold_case: bool = False, round_trip: bool = False
+) -> pl.DataFrame:
+    """The strings that exactly one token of every model decodes to.
+
+    Case and spaces count by default. A string that comes from more than one id in any
+    vocabulary is dropped, because no rule would say which of its scores to take. That is decided
+    after trimming and folding, which therefore drop words that have several spellings.
+
+    Args:
+      run: the run.
+      trim: whether outer white space is stripped first.
+      fold_case: whether case is folded first.
+      round_trip: whether only tokens are taken whose text tokenises to themselves.
+
+    Returns:
+      token, and one column per model (named by its slug, in sorted order) with the token_id there;
+      sorted by token. No rows where the models share nothing.
+
+    Raises:
+      RunError: `round_trip`, and a vocabulary does not know it (imported scores).
+    """
+    text = pl.col("token")
+    text = text.str.strip_chars() if trim else text
+    text = text.str.to_lowercase() if fold_case else text
+    models = run.vocabulary_models
+    if not models:
+        return pl.DataFrame(schema={"token": pl.String})
+    first = {run.same_vocabulary(slug): slug for slug in sorted(models, reverse=True)}
+    unique = {key: _unambiguous(run, slug, text, round_trip) for key, slug in first.items()}
+    frames = [unique[run.same_vocabulary(slug)].rename({"token_id": slug}) for slug in models]
+    return functools.reduce(_on_token, frames).sort("token")
+
+
+def shared_rewards(
+    run: Run, shared: pl.DataFrame, prompt: str, models: Sequence[str] | None = None
+) -> pl.DataFrame:
+    """Rewards of the shared vocabulary under one prompt, one row per token.
+
+    Args:
+      run: the run.
+      shared: the table of `shared_vocabulary`.
+      prompt: id of the prompt.
+      models: slugs, in the order of the columns; all that were scored under it by default.
+
+    Returns:
+      token, and one float32 column per model; sorted by token. Tokens that are not scored by every
+      model are left out.
+    """
+    scored = np.ones(shared.height, dtype=np.bool_)
+    columns: dict[str, Array] = {}
+    for model in run.models_under(prompt) if models is None else models:
+        token_ids, rewards = run.rewards(model, prompt)
+        wanted = shared[model].to_numpy()
+        whole = token_ids[-1] == len(token_ids) - 1  # then an id is its own place
+        at = wanted if whole else np.searchsorted(token_ids, wanted)
+        at = np.minimum(at, len(token_ids) - 1)
+        scored &= token_ids[at] == wanted
+        columns[model] = rewards[at]
+    types: Columns = dict.fromkeys(columns, pl.Float32)
+    table = shared.select("token").hstack(pl.DataFrame(columns, schema=types))
+    return table.filter(scored).sort("token")
+
+
+def stems_of(run: Run, model: str, token_ids: Array) -> Array:
+    """Number of the stem of each of a model's tokens (`stems.stem_numbers`); int64 [N].
+
+    Args:
+      run: the run.
+      model: slug of the model.
+      token_ids: ascending token ids [N].
+    """
+    vocabulary = run.vocabulary(model).collect()
+    known = np.searchsorted(vocabulary["token_id"].to_numpy(), token_ids)
+    return stem_numbers(vocabulary["token"][known])
+
+
+def _unambiguous(run: Run, model: str, text: pl.Expr, round_trip: bool) -> pl.DataFrame:
+    vocabulary = run.vocabulary(model).collect()
+    if round_trip:
+        if vocabulary["round_trip"].null_count():
+            raise RunError(f"{model}: its vocabulary does not say which tokens round-trip")
+        vocabulary = vocabulary.filter(round_trip="same")
+    tokens = vocabulary.select(text.alias("token"), "token_id")
+    return tokens.filter(~pl.col("token").is_duplicated())
+
+
+def _on_token(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+    return left.join(right, on="token", how="inner", validate="1:1")
