@@ -42,6 +42,7 @@ MOMENTS = Spec(
     page="model prompt n mean variance skewness kurtosis min max distinct_rewards skewness_low "
     "skewness_high q",
 )
+_SKEW = pl.col("skewness")
 _QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 
 
@@ -129,27 +130,18 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 def findings(moments: pl.DataFrame) -> Iterator[Finding]:
     """Which tails are longer, and how many distributions are skewed, each beyond chance."""
-    certain = significant(moments)
-    sides = {
-        "above": certain.filter(pl.col("skewness") > 0),
-        "below": certain.filter(pl.col("skewness") < 0),
-    }
-    if not certain.height:
-        return
-    tails = {"above": "high", "below": "low"}
-    parts = [f"{tails[side]} rewards in {own.height}" for side, own in sides.items() if own.height]
-    yield Finding(
-        text=f"Rewards are lopsided: of {_counted(moments.height)}, the longer tail is that of "
-        f"{' and that of '.join(parts)}.",
-        picture="distributions",
-    )
-    parts = [
-        f"{side} 0 in {own.height} ({span(own['skewness'].to_numpy())})"
-        for side, own in sides.items()
-        if own.height
-    ]
-    text = f"Skewness is {' and '.join(parts)}, each with q < .05; it is 0 for a symmetric shape."
-    yield Finding(text=text, picture="distributions")
+    certain, tails, sizes = significant(moments), [], []
+    for side, tail, where in (("above", "high", _SKEW > 0), ("below", "low", _SKEW < 0)):
+        own = certain.filter(where)["skewness"].to_numpy()
+        if len(own):
+            tails.append(f"that of {tail} rewards in {len(own)}")
+            sizes.append(f"{side} 0 in {len(own)} ({span(own)})")
+    if tails:
+        of = f"of {_counted(moments.height)}, the longer tail is {' and '.join(tails)}"
+        yield Finding(text=f"Rewards are lopsided: {of}.", picture="distributions")
+        said = f"{' and '.join(sizes)}, each with q < .05"
+        text = f"Skewness is {said}; it is 0 for a symmetric shape."
+        yield Finding(text=text, picture="distributions")
 
 
 def _counted(count: int) -> str:

@@ -198,17 +198,15 @@ def contrast(
       prompts: what the page calls both.
     """
     each = {str(m): own for (m,), own in pairs.group_by("model", maintain_order=True)}
-    said = {
-        m: _r(ranks.pearson(own["a"].to_numpy(), own["b"].to_numpy())) for m, own in each.items()
-    }
-    titled = {m: f"{name}, {said[m]}" if m in said else name for m, name in names.items()}
+    titled = {m: _titled(name, each[m]) if m in each else name for m, name in names.items()}
     lines = pl.concat(_lines(own, principal.filter(model=model)) for model, own in each.items())
     titles = (f"reward under {prompts[0]}", f"under {prompts[1]}")
     return clouds(pairs, titled, titles, x="a", y="b", lines=lines, shared=False)
 
 
-def _r(r: float) -> str:
-    return "r undefined" if math.isnan(r) else f"r = {decimals(r)}"
+def _titled(name: str, own: pl.DataFrame) -> str:
+    r = ranks.pearson(own["a"].to_numpy(), own["b"].to_numpy())
+    return f"{name}, r undefined" if math.isnan(r) else f"{name}, r = {decimals(r)}"
 
 
 def _lines(own: pl.DataFrame, principal: pl.DataFrame) -> pl.DataFrame:
@@ -296,17 +294,14 @@ def findings(
 
 
 def _headline(turned: Sequence[str], kept: Sequence[str], of: int, good: str, bad: str) -> str:
-    """Which models reverse their ranking and which keep it, by nickname where they are few."""
-    said, what = [], "their ranking of tokens"
-    for models, verb in ((turned, "reverse"), (kept, "keep")):
+    """Which models follow the question and which ignore it, by nickname where they are few."""
+    said, what = [], "tokens"
+    for models, how in ((turned, "the other way round"), (kept, "as before")):
         if models:
-            said.append(f"{_who(models, of)} tend{'s' * (len(models) == 1)} to {verb} {what}")
-            what = "it"
+            who = f"{len(models)} of {of} models" if len(models) > _NAMED else listed(models)
+            said.append(f"{who} tend{'s' * (len(models) == 1)} to rate {what} {how}")
+            what = "them"
     return f"Asked {bad} instead of {good}, {'; '.join(said)}."
-
-
-def _who(models: Sequence[str], of: int) -> str:
-    return f"{len(models)} of {of} models" if len(models) > _NAMED else listed(models)
 
 
 def _count(part: pl.DataFrame, whole: pl.DataFrame) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import polars as pl
@@ -89,8 +89,12 @@ def _tables(study: Study) -> Iterator[Table]:
         yield table(FRAMED[how].name, make=partial(_framed, study, how))
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
         yield table("logprobs", prompt, make=partial(logprobs_ends, run, prompt, top))
-    yield table(REWARDS.name, make=partial(_rewards_of, study))
-    yield table(RATIO.name, make=partial(_ratio_of, study))
+    why = "No reward model was scored under a prompt of the language models."
+    make = partial(logprobs_rewards, run, study.models)
+    yield table(REWARDS.name, make=partial(_needing, run, make, why))
+    why = "No two language models were given one prompt in one form."
+    make = partial(logprobs_ratio, run, top)
+    yield table(RATIO.name, make=partial(_needing, run, make, why))
 
 
 def logprobs_ends(run: Run, prompt: str, count: int) -> pl.DataFrame:
@@ -148,19 +152,19 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
       models: slugs of the reward models, in the order of the rows.
     """
     each = []
-    vocabularies = {m: _tokens(run, m) for m in models if m in run.vocabulary_models}
+    vocabularies = {
+        m: _unambiguous(run.vocabulary(m).collect(), "token_id")
+        for m in models
+        if m in run.vocabulary_models
+    }
     for language, prompt in run.logprobs:
-        own = _next_tokens(run, language, prompt)
+        own = _unambiguous(run.next_tokens(language, prompt), "logprob")
         for model, vocabulary in vocabularies.items():
             asked = same_text(run, prompt, (p for m, p in run.results if m == model))
             if asked is None:
                 continue
-            scored = vocabulary.join(
-                pl.DataFrame(list(run.rewards(model, asked)), schema=_SCORES, orient="col"),
-                on="token_id",
-                how="inner",
-                validate="1:1",
-            )
+            rewards = pl.DataFrame(list(run.rewards(model, asked)), schema=_SCORES, orient="col")
+            scored = vocabulary.join(rewards, on="token_id", how="inner", validate="1:1")
             both = own.join(scored, on="token", how="inner", validate="1:1").sort("token")
             keys = {"prompt": prompt, "language_model": language, "model": model}
             x, y = both["logprob"].to_numpy(), both["reward"].to_numpy()
@@ -178,10 +182,11 @@ def logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
         asked = sorted(model for model, p in run.logprobs if p == prompt)
         for p, q in itertools.combinations(asked, 2):
-            log_p, log_q = (_next_tokens(run, model, prompt) for model in (p, q))
-            both = log_p.rename({"logprob": "log_p"}).join(
-                log_q.rename({"logprob": "log_q"}), on="token", how="inner", validate="1:1"
+            log_p, log_q = (
+                _unambiguous(run.next_tokens(model, prompt), "logprob").rename({"logprob": name})
+                for model, name in ((p, "log_p"), (q, "log_q"))
             )
+            both = log_p.join(log_q, on="token", how="inner", validate="1:1")
             keys = {"prompt": prompt, "p": p, "q": q}
             frames.append(ratio_ends(both, RATIO, "token", count, keys))
     return pl.concat(frames)
@@ -212,24 +217,12 @@ def same_text(run: Run, prompt: str, asked: Iterable[str]) -> str | None:
     return next((p for p in alike if p in ids), None)
 
 
-def no_language_model(run: Run) -> Absent:
-    """The reason where no language model's next tokens are in the run."""
-    what = "next tokens" if run.item_logprobs else "log-probabilities"
-    return Absent(f"No language model’s {what} are in the run.")
-
-
-def _rewards_of(study: Study) -> pl.DataFrame:
-    if not study.run.logprobs:
-        raise no_language_model(study.run)
-    why = "No reward model was scored under a prompt of the language models."
-    return required(logprobs_rewards(study.run, study.models), why)
-
-
-def _ratio_of(study: Study) -> pl.DataFrame:
-    if not study.run.logprobs:
-        raise no_language_model(study.run)
-    why = "No two language models were given one prompt in one form."
-    return required(logprobs_ratio(study.run, study.settings.top), why)
+def _needing(run: Run, make: Callable[[], pl.DataFrame], why: str) -> pl.DataFrame:
+    """What `make` returns; absent where no language model's next tokens are in the run."""
+    if not run.logprobs:
+        what = "next tokens" if run.item_logprobs else "log-probabilities"
+        raise Absent(f"No language model’s {what} are in the run.")
+    return required(make(), why)
 
 
 def _framed(study: Study, how: Combined) -> pl.DataFrame:
@@ -243,16 +236,9 @@ def _framed(study: Study, how: Combined) -> pl.DataFrame:
 _SCORES: Columns = {"token_id": pl.UInt32, "reward": pl.Float32}
 
 
-def _next_tokens(run: Run, model: str, prompt: str) -> pl.DataFrame:
-    """token, logprob of the strings that decode from one token alone."""
-    frame = run.next_tokens(model, prompt)
-    return frame.filter(~pl.col("token").is_duplicated()).select("token", "logprob")
-
-
-def _tokens(run: Run, model: str) -> pl.DataFrame:
-    """token, token_id of the strings that decode from one token of `model` alone."""
-    tokens = run.vocabulary(model).select("token", "token_id").collect()
-    return tokens.filter(~pl.col("token").is_duplicated())
+def _unambiguous(tokens: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Token and a column of the strings that decode from one token alone."""
+    return tokens.filter(~pl.col("token").is_duplicated()).select("token", column)
 
 
 def against(table: pl.DataFrame, names: Mapping[str, str], prompts: Mapping[str, str]) -> Chart:

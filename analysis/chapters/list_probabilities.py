@@ -10,8 +10,6 @@ import polars as pl
 
 from analysis.blocks import Block, Files, Folded, Picture
 from analysis.chapters.items import FEW
-from analysis.chapters.items_agreement import file_name
-from analysis.chapters.items_controls import views
 from analysis.chapters.language_models import (
     AGAINST,
     RATIO_CAVEAT,
@@ -22,9 +20,8 @@ from analysis.chapters.language_models import (
 )
 from analysis.charts.clouds import clouds
 from analysis.columns import KENDALL, LIST, MODEL, SPEARMAN, Column, Spec
-from analysis.measures.list_scores import ListScores, scores_of
 from analysis.run import Run
-from analysis.statistics import Array, ranks
+from analysis.statistics import ranks
 from analysis.statistics.correlation import correlations
 from analysis.study import Absent, Analysis, Study, Table, required, table
 
@@ -61,27 +58,15 @@ RATIO = Spec(
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """For charts: ("item_logprobs_points", list, prompt, language model).
-
-    And for a list under many prompts, where `asked` is as in `items_controls.csv`,
-    ("item_logprobs_means", list, asked, language model).
-    """
-    run = study.run
+    """For charts of lists under few prompts: ("item_logprobs_points", list, prompt, model)."""
     yield table(REWARDS.name, make=partial(_rewards, study))
     compared = study.tables.get(REWARDS.name)
     if compared is not None:
         keys = compared.select("list", "prompt", "language_model").unique(maintain_order=True)
-        many = lists_of_many_prompts(compared)
-        for items, prompt, model in keys.filter(~pl.col("list").is_in(many)).iter_rows():
-            points = partial(item_logprobs_points, run, items, prompt, model, study.models)
-            key = ("item_logprobs_points", items, prompt, model)
-            yield table(*key, make=points, file=False)
-        for items in many:
-            scores = scores_of(study, items)
-            models = keys.filter(list=items)["language_model"].unique(maintain_order=True)
-            for (asked, at), model in itertools.product(views(scores), models):
-                means = partial(item_logprobs_means, run, scores, at, model)
-                yield table("item_logprobs_means", items, asked, model, make=means, file=False)
+        few = keys.filter(~pl.col("list").is_in(lists_of_many_prompts(compared)))
+        for key in few.iter_rows():
+            points = partial(item_logprobs_points, study.run, *key, study.models)
+            yield table("item_logprobs_points", *key, make=points, file=False)
     yield table(QUESTIONS.name, make=partial(_questions, study))
     yield table(RATIO.name, make=partial(_ratio, study))
 
@@ -90,46 +75,6 @@ def lists_of_many_prompts(compared: pl.DataFrame) -> list[str]:
     """The lists of `item_logprobs.csv` that are read by question: those under many prompts."""
     counts = compared.group_by("list", maintain_order=True).agg(n=pl.col("prompt").n_unique())
     return counts.filter(pl.col("n") > FEW)["list"].to_list()
-
-
-def item_logprobs_means(
-    run: Run, scores: ListScores, at: Array, language_model: str
-) -> pl.DataFrame:
-    """Means over several prompts of the log-probabilities and percentiles of one list.
-
-    Args:
-      run: the run.
-      scores: the list.
-      at: the prompts (indices) of `scores`.
-      language_model: its slug.
-
-    Returns:
-      item_id, item, tokens, logprob (mean over the language model's prompts with the texts of those
-      prompts), and one float64 column per model: its mean percentile over the prompts; sorted by
-      item_id.
-
-    Raises:
-      Absent: the language model did not score the list under such a prompt.
-    """
-    texts = {run.prompts[prompt] for prompt in scores.prompts["prompt"].gather(at.tolist())}
-    asked = [
-        prompt
-        for items, model, prompt in run.item_logprobs
-        if (items, model) == (scores.name, language_model) and run.prompts[prompt] in texts
-    ]
-    if not asked:
-        raise Absent(f"{language_model} did not score “{scores.name}” under these prompts.")
-    read = pl.concat(run.replies(scores.name, language_model, prompt) for prompt in asked)
-    each = read.group_by("item_id", "item", maintain_order=True)
-    means = each.agg(pl.col("tokens").first(), pl.col("logprob").mean())
-    models, percentiles = scores.means(at)
-    own = scores.items.select("item_id").with_columns(
-        **{
-            model: pl.Series(values, dtype=pl.Float64)
-            for model, values in zip(models, percentiles, strict=True)
-        }
-    )
-    return means.join(own, on="item_id", how="inner", validate="1:1").sort("item_id")
 
 
 def item_logprobs_points(
@@ -278,27 +223,17 @@ def _correlations(study: Study) -> Iterator[Block]:
 
 
 def _items_drawn(study: Study) -> Iterator[Block]:
-    """Each item: its reward, or its mean percentile over many prompts."""
-    pictures: list[Block] = []
+    pictures = []
     for (items, prompt, language), points in study.tables.of("item_logprobs_points").items():
-        said = f"“{items}” under {study.prompt_names[prompt]}"
-        stem = f"item_logprobs_{items}_{prompt}_{language}"
-        pictures.append(_cloud(study, points, stem, said, "reward"))
-    for (items, asked, language), points in study.tables.of("item_logprobs_means").items():
-        said = f"“{items}”, prompts “{asked}”, means over the prompts"
-        stem = f"item_logprobs_{items}_{file_name(asked)}_{language}"
-        pictures.append(_cloud(study, points, stem, said, "mean percentile"))
+        models = [model for model in study.names if model in points.columns]
+        each = points.unpivot(models, index=["item", "logprob"], variable_name="model")
+        titles = ("log-probability of the item (natural)", "reward")
+        draw = partial(clouds, each, study.names, titles, x="logprob", y="value")
+        said = f"The items of “{items}” under {study.prompt_names[prompt]}: reward against the "
+        said += f"log-probability that {language} gives them."
+        pictures.append(Picture(f"item_logprobs_{items}_{prompt}_{language}", said, draw))
     if pictures:
         yield Folded("Item by item", pictures)
-
-
-def _cloud(study: Study, points: pl.DataFrame, stem: str, said: str, label: str) -> Picture:
-    models = [model for model in study.names if model in points.columns]
-    keys = ["item", "tokens", "logprob"]
-    each = points.unpivot(models, index=keys, variable_name="model", value_name="reward")
-    titles = ("log-probability of the item (natural)", label)
-    draw = partial(clouds, each, study.names, titles, x="logprob", y="reward")
-    return Picture(stem, f"The items of {said}: {label} against log-probability.", draw)
 
 
 def _differences(study: Study) -> Iterator[Block]:

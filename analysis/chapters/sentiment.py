@@ -249,6 +249,8 @@ SPELLINGS = {
     "always": "Spellings of a word with and without outer spaces both count as the word.",
     "never": "A token with a leading space matches no word, as in the paper.",
 }
+_RISES = ("more positive ones score higher", "more positive ones score lower", "lower")
+_HOW = ("higher", "lower")
 _AMONG = {"positive": "among positive words", "negative": "among all other words"}
 
 
@@ -267,7 +269,7 @@ def slope_findings(
         clauses = [
             f"{where}, {said}"
             for side, where in _AMONG.items()
-            if (said := _slopes_counted(slopes.filter(prompt=prompt, valence=side)))
+            if (said := counted(slopes.filter(prompt=prompt, valence=side), "slope", *_RISES))
         ]
         text = f"Asked {prompts[prompt]}: {'; '.join(clauses)}."
         yield Finding(text=text, picture="sentiment_slopes")
@@ -281,11 +283,6 @@ def slope_findings(
     yield from (Finding(text=text, picture="sentiment_slopes") for text in sizes)
 
 
-def _slopes_counted(part: pl.DataFrame) -> str | None:
-    above, below = "more positive ones score higher", "more positive ones score lower"
-    return counted(part, "slope", above, below, "lower")
-
-
 def bing_findings(
     effects: pl.DataFrame, names: Mapping[str, str], prompts: Mapping[str, str]
 ) -> Iterator[Finding]:
@@ -297,13 +294,14 @@ def bing_findings(
       prompts: prompt id -> how the page calls it, in the order of the sentences.
     """
     for prompt, part in in_order(significant(effects), list(prompts)):
-        own = effects.filter(prompt=prompt)
-        better = "positive words of the Bing lexicon score higher than negative ones"
-        worse = "positive words of the Bing lexicon score lower than negative ones"
+        said = [
+            f"positive words of the Bing lexicon score {how} than negative ones" for how in _HOW
+        ]
+        own = counted(effects.filter(prompt=prompt), "auc", *said, "lower", 0.5)
         best = clearest(part, ("model",))
         text = (
-            f"Asked {prompts[prompt]}, {counted(own, 'auc', better, worse, 'lower', 0.5)} (q < .05 "
-            f"over {effects.height} comparisons). The clearest{CHOSEN} is {names[best['model']]}: "
+            f"Asked {prompts[prompt]}, {own} (q < .05 over "
+            f" {effects.height} comparisons). The clearest{CHOSEN} is {names[best['model']]}: "
             f"the positive word scores higher in {100 * best['auc']:.0f} % of pairs (95% "
             f"{100 * best['ci_low']:.0f} to {100 * best['ci_high']:.0f})."
         )

@@ -11,7 +11,7 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import Block, Finding, Folded, Heading, Picture, Text, side_by_side
+from analysis.blocks import Block, Finding, Folded, Heading, Picture, side_by_side
 from analysis.chapters import bloc_sentences
 from analysis.charts.token_bars import token_bars
 from analysis.columns import TOKENS, Column, Spec
@@ -86,10 +86,10 @@ def _tables(study: Study) -> Iterator[Table]:
         yield table(FRAMING[how].name, make=partial(_framing, study, how))
     if study.options.shared_ends:
         for prompt in run.vocabulary_prompts:
-            make = partial(_shared_of_prompt, study, prompt)
+            make = partial(_shared_ends, study, prompt)
             yield table("shared_top_bottom", prompt, make=make)
         for how in COMBINED:
-            yield table(SHARED_BOTH[how].name, make=partial(_shared_of_both, study, how))
+            yield table(SHARED_BOTH[how].name, make=partial(_shared_ends, study, how=how))
 
 
 def top_bottom(run: Run, prompt: str, count: int, models: Sequence[str]) -> pl.DataFrame:
@@ -181,16 +181,11 @@ def _framing(study: Study, how: Combined) -> pl.DataFrame:
     return required(ends, TOO_FEW.format(*prompts))
 
 
-def _shared_of_prompt(study: Study, prompt: str) -> pl.DataFrame:
-    return _shared_ends(study, study.tables["shared_rewards", prompt])
-
-
-def _shared_of_both(study: Study, how: Combined) -> pl.DataFrame:
-    good, bad = (study.tables["shared_rewards", prompt] for prompt in scored_prompts(study))
-    return _shared_ends(study, combined(good, bad, how))
-
-
-def _shared_ends(study: Study, numbers: pl.DataFrame) -> pl.DataFrame:
+def _shared_ends(study: Study, prompt: str = "", how: Combined = "sum") -> pl.DataFrame:
+    """Of one prompt, or of the sum or the difference of both."""
+    asked = (prompt,) if prompt else scored_prompts(study)
+    each = [study.tables["shared_rewards", one] for one in asked]
+    numbers = each[0] if prompt else combined(*each, how)
     shared = study.tables["shared_vocabulary"]
     ends = shared_top_bottom(shared, numbers, study.scored, study.settings.top)
     return required(ends, NOTHING_SHARED)
@@ -265,15 +260,6 @@ def _words(consensus: pl.DataFrame, end: str) -> str:
     return listed([f"“{display.plain(token.strip() or token)}”" for token in first["token"]])
 
 
-def _average(study: Study) -> Iterator[Block]:
-    if study.tables.of("consensus") and len(study.names) > 1:
-        yield Text(
-            "The average over the models of a bloc is the mean percentile of a word; spellings "
-            "that differ by case or outer spaces are one word.",
-            "how",
-        )
-
-
 ANALYSIS = Analysis(
     id="tokens",
     title="Top and bottom tokens",
@@ -283,9 +269,11 @@ ANALYSIS = Analysis(
     "point. Models of a bloc, which agree more than chance (see Agreement), also have a common "
     "list.",
     make=_tables,
-    parts=(_by_prompt, _average, _of_both, _shared),
+    parts=(_by_prompt, _of_both, _shared),
     told=(findings,),
     caveats=lambda study: (
+        "An average over models is the mean percentile of a word among the words that all of them "
+        "know; spellings that differ by case or outer spaces are one word.",
         "The sum of two prompts weighs the one whose rewards vary more.",
         "A token that one model has and another lacks is on no shared list, however extreme.",
     ),

@@ -19,7 +19,6 @@ def token_bars(
     value: str,
     label: str,
     starts: pl.DataFrame | None = None,
-    columns: int = 5,
 ) -> look.Chart:
     """Tokens at both ends of any number, one panel for each model.
 
@@ -31,52 +30,44 @@ def token_bars(
       value: the column that is drawn.
       label: what it is, for the axis.
       starts: model and median, where the bars start; midway between the ends by default.
-      columns: panels side by side, at most.
     """
     known = ends["model"].unique(maintain_order=True).to_list()
-    labels = look.unique({m: m for m in known} | dict(names))
-    panels = [labels[m] for m in labels if m in known]
+    labels = look.unique(dict(names) | {m: m for m in known if m not in names})
     shown = _placed(ends, count, value, starts).with_columns(name=pl.col("model").replace(labels))
     colour = alt.Scale(domain=["top", "bottom"], range=[look.TOP, look.BOTTOM])
-    places = alt.Scale(domain=list(range(1, 2 * count + 2)), paddingInner=0.28)
-    x = alt.X(
-        "value:Q",
-        title=None,
-        scale=alt.Scale(zero=False, nice=False),
-        axis=alt.Axis(tickCount=3, grid=False),
+    axis, free = alt.Axis(tickCount=3, grid=False), "datum.end == 'top' ? {} : {}"
+    base = alt.Chart().encode(
+        alt.X("start:Q", title=None, axis=axis, scale=alt.Scale(zero=False, nice=False)),
+        alt.Y("place:O", axis=None, scale=alt.Scale(domain=list(range(1, 2 * count + 2)))),
     )
-    bars = (
-        alt.Chart()
-        .mark_bar(opacity=0.9)
-        .encode(
-            x,
-            alt.Y("place:O", axis=None, scale=places),
-            x2="start:Q",
-            color=alt.Color("end:N", scale=colour, legend=None),
-            tooltip=[
-                alt.Tooltip("token:N"),
-                alt.Tooltip("name:N", title="model"),
-                alt.Tooltip("value:Q", title=label, format=".4~g"),
-                alt.Tooltip("rank:Q", title="place from its end"),
-            ],
-        )
+    bars = base.mark_bar(opacity=0.9, height={"band": 0.74}).encode(
+        x2="value:Q",
+        color=alt.Color("end:N", scale=colour, legend=None),
+        tooltip=[
+            alt.Tooltip("token:N"),
+            alt.Tooltip("name:N", title="model"),
+            alt.Tooltip("value:Q", title=label, format=".4~g"),
+            alt.Tooltip("rank:Q", title="place from its end"),
+        ],
     )
-    first = alt.Chart().transform_filter("isValid(datum.low)")
-    middle = first.mark_rule(style="faint").encode(x="start:Q")
-    reach = first.mark_rule(opacity=0).encode(x="low:Q", x2="high:Q")  # The line is in the middle.
-    free = {"expr": "datum.end == 'top' ? 'right' : 'left'"}
-    aside = {"expr": "datum.end == 'top' ? -4 : 4"}
-    texts = alt.Chart().mark_text(align=free, dx=aside, fontSize=10.5, limit=_HALF - 6)
-    texts = texts.encode(alt.Y("place:O"), x="start:Q", text="token:N")
-    layered = alt.LayerChart(
-        layer=[reach, bars, middle, texts],
-        data=look.data(shown),
-        width=2 * _HALF,
-        height=13 * (2 * count + 1),
-    )
-    start = "the model’s median" if starts is not None else "midway between the ends"
-    below = f"{label} (bars start {'at ' if starts is not None else ''}{start})"
-    chart = look.faceted(layered, panels, columns, label=below)
+    texts = base.mark_text(
+        align={"expr": free.format("'right'", "'left'")},
+        dx={"expr": free.format(-4, 4)},
+        fontSize=10.5,
+        limit=_HALF - 6,
+    ).encode(text="token:N")
+    once = alt.Chart().transform_filter("datum.place == 1")
+    layers = [
+        once.mark_rule(opacity=0).encode(x="low:Q", x2="high:Q"),  # So the line is in the middle.
+        bars,
+        once.mark_rule(style="faint").encode(x="start:Q"),
+        texts,
+    ]
+    size = {"width": 2 * _HALF, "height": 13 * (2 * count + 1)}
+    layered = alt.LayerChart(layer=layers, data=look.data(shown), **size)
+    where = "midway between the ends" if starts is None else "at the model’s median"
+    panels = [labels[m] for m in labels if m in known]
+    chart = look.faceted(layered, panels, 5, label=f"{label} (bars start {where})")
     made: look.Chart = chart.resolve_scale(x="independent")
     return made
 
@@ -85,27 +76,21 @@ def _placed(
     ends: pl.DataFrame, count: int, value: str, starts: pl.DataFrame | None
 ) -> pl.DataFrame:
     """The rows that are drawn, from above to below, and how far each panel reaches."""
-    number = pl.col(value).cast(pl.Float64)
-    top = pl.col("end") == "top"
-    rank = pl.col("rank").cast(pl.Int64)
+    top, rank = pl.col("end") == "top", pl.col("rank").cast(pl.Int64)
     rows = ends.filter(pl.col("rank") <= count).select(
         "model",
         "end",
         rank=rank,
         token=pl.col("token").map_elements(look.token, pl.String),
-        value=number,
+        value=pl.col(value).cast(pl.Float64),
         place=pl.when(top).then(rank).otherwise(2 * count + 2 - rank),
     )
+    number = pl.col("value")
     if starts is None:
-        nearest = (
-            pl.col("value").filter(end="top").min() + pl.col("value").filter(end="bottom").max()
-        )
-        rows = rows.with_columns(start=(nearest / 2).over("model"))
+        between = (number.filter(end="top").min() + number.filter(end="bottom").max()) / 2
+        rows = rows.with_columns(start=between.over("model"))
     else:
         own = starts.select("model", start="median")
         rows = rows.join(own, on="model", how="left", validate="m:1", maintain_order="left")
-    reach = 1.04 * (pl.col("value") - pl.col("start")).abs().max().over("model")
-    only = (pl.col("place") == 1).replace_strict({True: 1.0, False: None}, return_dtype=pl.Float64)
-    return rows.with_columns(
-        low=only * (pl.col("start") - reach), high=only * (pl.col("start") + reach)
-    )
+    reach = 1.04 * (number - pl.col("start")).abs().max().over("model")
+    return rows.with_columns(low=pl.col("start") - reach, high=pl.col("start") + reach)

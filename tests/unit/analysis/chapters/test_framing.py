@@ -103,8 +103,8 @@ def test_a_reversed_order_is_said_with_r_its_error_and_two_questions_of_one_fram
     table, text = compared(spelt(rng, 1, 1, -1), spelt(rng, 1, 1, -1), spelt(rng, 1, 1, 1))
     own = table.filter(prompt_a="best", prompt_b="worst")
     r = [decimals(x) for x in own["pearson"].sort()]
-    assert text.startswith("Asked “worst” instead of “best”, M0 and M1 tend to reverse their rank")
-    assert "ranking of tokens; M2 tends to keep it." in text
+    assert text.startswith("Asked “worst” instead of “best”, M0 and M1 tend to rate tokens the ")
+    assert "other way round; M2 tends to rate them as before." in text
     assert f"is below 0 in 2 of 3 models ({r[0]} to {r[1]}) and above 0 in 1 of 3 models" in text
     assert (
         "In 2 of 3 models, r of “best” and “worst” is lower than r of “greatest” and “best”" in text

@@ -435,12 +435,12 @@ def study(tmp_path, settings):
 def test_figures_do_not_grow_with_the_prompts(study):
     sections = [chapter.section(study) for chapter in CHAPTERS]
     stems = {one.stem for section in sections for one in pictures(section.blocks)}
-    assert len(stems) == 16
+    assert len(stems) == 14
     for section in sections:
         for finding in section.findings:
             assert finding.picture in stems
     assert {"items_prompts_words", "items_kendall_words_best", "items_framing_words"} <= stems
-    assert {"item_logprobs_words_positive_lm-0", "item_logprobs_words_negative_lm-0"} <= stems
+    assert "item_logprobs_words" in stems
 
 
 @pytest.mark.slow
@@ -459,14 +459,6 @@ def test_language_models_are_averaged_over_the_wordings(study):
     assert row["prompts"] == best.height == 3
     assert row["spearman"] == pytest.approx(best["spearman"].mean())
     assert row["spearman_spread"] == pytest.approx(best["spearman"].std())
-    means = study.tables["item_logprobs_means", "words", "positive", "lm-0"]
-    word = means["item"][5]
-    read = [
-        study.run.replies("words", "lm-0", f"{p}.chat").filter(item=word)["logprob"].item()
-        for p in PROMPTS
-        if not p.startswith("worst")
-    ]
-    assert means["logprob"][5] == pytest.approx(np.mean(read), rel=1e-6)
 
 
 def test_people_are_compared_with_the_mean_over_the_wordings_of_a_question(study):
