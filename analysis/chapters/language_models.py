@@ -63,7 +63,9 @@ def ratio_columns(key: str) -> tuple[Column, ...]:
         PROMPT,
         Column("p"),
         Column("q", help="language models"),
-        Column("end", title="more probable under", help="which gives the higher probability"),
+        Column(
+            "end", title="more probable under", help="which of them gives the higher probability"
+        ),
         Column("rank", "count", dtype=pl.UInt32),
         Column(key, "token"),
         Column("log_p", "number", "log p", dtype=pl.Float32),

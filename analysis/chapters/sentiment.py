@@ -250,7 +250,6 @@ SPELLINGS = {
     "never": "A token with a leading space matches no word, as in the paper.",
 }
 _RISES = ("more positive ones score higher", "more positive ones score lower", "lower")
-_HOW = ("higher", "lower")
 _AMONG = {"positive": "among positive words", "negative": "among all other words"}
 
 
@@ -294,16 +293,15 @@ def bing_findings(
       prompts: prompt id -> how the page calls it, in the order of the sentences.
     """
     for prompt, part in in_order(significant(effects), list(prompts)):
-        said = [
-            f"positive words of the Bing lexicon score {how} than negative ones" for how in _HOW
-        ]
-        own = counted(effects.filter(prompt=prompt), "auc", *said, "lower", 0.5)
+        said = "positive words of the Bing lexicon score {} than negative ones"
+        above, below = said.format("higher"), said.format("lower")
+        own = counted(effects.filter(prompt=prompt), "auc", above, below, "lower", 0.5)
         best = clearest(part, ("model",))
         text = (
-            f"Asked {prompts[prompt]}, {own} (q < .05 over "
-            f" {effects.height} comparisons). The clearest{CHOSEN} is {names[best['model']]}: "
-            f"the positive word scores higher in {100 * best['auc']:.0f} % of pairs (95% "
-            f"{100 * best['ci_low']:.0f} to {100 * best['ci_high']:.0f})."
+            f"Asked {prompts[prompt]}, {own} (q < .05 over {effects.height} comparisons). The "
+            f"clearest{CHOSEN} is {names[best['model']]}: the positive word scores higher in "
+            f"{100 * best['auc']:.0f} % of pairs (95% {100 * best['ci_low']:.0f} to "
+            f"{100 * best['ci_high']:.0f})."
         )
         yield Finding(text=text, picture="bing_effects")
 

@@ -61,13 +61,22 @@ CONSENSUS = Spec(
     (
         Column("bloc", "count"),
         Column("models"),
-        Column("end"),
-        Column("rank", "count"),
-        Column("token", "token"),
-        Column("percentile", "share", "mean percentile"),
-        Column("spread", "share", "spread between models"),
+        Column("end", help="`highest`, `lowest`, `disputed`"),
+        *(Column("rank", "count"), Column("token", "token")),
+        Column("percentile", "share", "mean percentile", "mean over the models"),
+        Column(
+            "spread",
+            "share",
+            "spread between models",
+            "standard deviation between the models, ddof 1; NaN for one",
+        ),
         Column("lowest", "share", "lowest of a model"),
-        Column("highest", "share", "highest of a model"),
+        Column(
+            "highest",
+            "share",
+            "highest of a model",
+            "percentile in a model; blocs of two models at least, or the one model of a run",
+        ),
     ),
     page="models end rank token percentile spread lowest highest",
     title="Words of the shared vocabulary, by mean percentile over the models of a bloc",
@@ -183,9 +192,11 @@ def _framing(study: Study, how: Combined) -> pl.DataFrame:
 
 def _shared_ends(study: Study, prompt: str = "", how: Combined = "sum") -> pl.DataFrame:
     """Of one prompt, or of the sum or the difference of both."""
-    asked = (prompt,) if prompt else scored_prompts(study)
-    each = [study.tables["shared_rewards", one] for one in asked]
-    numbers = each[0] if prompt else combined(*each, how)
+    if prompt:
+        numbers = study.tables["shared_rewards", prompt]
+    else:
+        good, bad = (study.tables["shared_rewards", one] for one in scored_prompts(study))
+        numbers = combined(good, bad, how)
     shared = study.tables["shared_vocabulary"]
     ends = shared_top_bottom(shared, numbers, study.scored, study.settings.top)
     return required(ends, NOTHING_SHARED)

@@ -63,8 +63,8 @@ def token_bars(
         once.mark_rule(style="faint").encode(x="start:Q"),
         texts,
     ]
-    size = {"width": 2 * _HALF, "height": 13 * (2 * count + 1)}
-    layered = alt.LayerChart(layer=layers, data=look.data(shown), **size)
+    height = 13 * (2 * count + 1)
+    layered = alt.LayerChart(layer=layers, data=look.data(shown), width=2 * _HALF, height=height)
     where = "midway between the ends" if starts is None else "at the model’s median"
     panels = [labels[m] for m in labels if m in known]
     chart = look.faceted(layered, panels, 5, label=f"{label} (bars start {where})")
