@@ -19,7 +19,7 @@ INTERVAL: tuple[Column, ...] = (("ci_low", "from", "fixed"), ("ci_high", "to", "
 INTERVAL_OF_SHARE: tuple[Column, ...] = (("ci_low", "from", "share"), ("ci_high", "to", "share"))
 P_AND_Q: tuple[Column, ...] = (("p", "p", "p"), ("q", "q", "p"))
 _FOLDED_ABOVE = 6  # Rows.
-_MOST = 200  # Rows of a table on the page; its file holds all.
+_MOST = 100  # Rows of a table on the page; its file holds all.
 # Columns of a table of tokens; the number that is ranked follows.
 TOKENS: tuple[Column, ...] = (
     MODEL,

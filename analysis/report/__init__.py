@@ -63,7 +63,7 @@ def write_report(
         # Packing is gzip and polars, which release the interpreter to the drawing.
         with ThreadPoolExecutor(1) as beside:
             packed = beside.submit(_packed, study)
-            drawn = drawing.draw(sections, folder / "figures")
+            drawn = drawing.draw(sections, folder / "figures", settings.formats)
             progress("page")
             html = page.render(study, sections, drawn, packed.result())
         (folder / "index.html").write_text(html, encoding="utf-8")

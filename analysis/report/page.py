@@ -11,7 +11,7 @@ from typing import Any
 
 import jinja2
 
-from analysis.blocks import Section
+from analysis.blocks import Picture, Section
 from analysis.charts import look
 from analysis.figures import style
 from analysis.report import drawing, few_prompts, first_screen, outline
@@ -31,6 +31,7 @@ SCRIPTS = (
     *(f"explorer-{part}.js" for part in _EXPLORER),
     "explorer.js",
 )
+_HALF = 470  # Pixels of a column of analyses.
 _LICENCE = "/*! SlickGrid 5.20.2\n{}*/\n"
 
 
@@ -59,6 +60,7 @@ def render(
         "number": number,
         "count": lambda n: f"{n:,}",
         "percent": lambda x: number(x, "{:.2f} %"),
+        "broad": _broad,
         "charts": outline.charts,
         "without": outline.without,
         "fixed": lambda x: number(x, "{:.2f}"),
@@ -87,6 +89,11 @@ def render(
             *(_script(name) for name in (SCRIPTS if explorer.meta["models"] else _PLAIN)),
         ],
     )
+
+
+def _broad(beside: Mapping[str, Picture], figures: Mapping[str, drawing.Drawn]) -> bool:
+    """Whether a chart beside an answer needs the whole width of the page."""
+    return any(figures[picture.stem].width > _HALF for picture in beside.values())
 
 
 def _text(name: str) -> str:
@@ -179,6 +186,7 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         "lede": lede(study),
         "worded": list(worded.items()),
         "prompts": list(run.vocabulary_prompts),
+        "prompt_names": study.prompt_names,
         "results": [_provenance(result, paths) for result in run.results.values()],
         "language_models": of_language_models(run),
         "modes": sorted(
