@@ -15,6 +15,7 @@ from analysis.blocks import Section
 from analysis.figures import style
 from analysis.report import few_prompts, first_screen, outline
 from analysis.report.explorer import LIMIT, Packed
+from analysis.report.verdict import Verdict, from_to
 from analysis.run import Run
 from analysis.study import Study
 from engine import display
@@ -22,6 +23,7 @@ from engine.runs.reader import Result
 from engine.runs.schema import LOGPROBS_DIR
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
+STYLES = ("vendor/slickgrid.min.css", "style.css")
 _EXPLORER = ("data", "text", "plot")
 _PLAIN = ("table.js", "question.js")
 SCRIPTS = (
@@ -34,7 +36,11 @@ _LICENCE = "/*! SlickGrid 5.20.2\n{}*/\n"
 
 
 def render(
-    study: Study, sections: Sequence[Section], figures: Mapping[str, str], explorer: Packed
+    study: Study,
+    sections: Sequence[Section],
+    figures: Mapping[str, str],
+    explorer: Packed,
+    verdict: Verdict | None = None,
 ) -> str:
     """The page as one string of HTML that loads nothing from outside.
 
@@ -43,6 +49,7 @@ def render(
       sections: those of the chapters, in their order.
       figures: file stem -> data URI of the image.
       explorer: the data of the token explorer.
+      verdict: that of a comparison of two models, which then takes the first screen.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -60,14 +67,17 @@ def render(
         "fixed": lambda x: number(x, "{:.2f}"),
         "segments": display.segments,
         "cell": cell,
+        "from_to": from_to,
         "urlpart": lambda text: urllib.parse.quote(text, safe=""),
     }
     full = [section for section in sections if not section.is_empty]
     shown = few_prompts.shown(study)
+    unranked = verdict is not None or of_language_models(study.run)
     return environment.get_template("index.html.j2").render(
         _context(study),
         shown=shown,
-        questions=[] if of_language_models(study.run) else first_screen.questions(study, shown),
+        questions=[] if unranked else first_screen.questions(study, shown),
+        verdict=verdict,
         groups=outline.groups(sections),
         headlines=outline.headlines(full),
         figures=figures,
@@ -76,7 +86,7 @@ def render(
         explorer_limit=LIMIT,
         # JSON in a script element ends at "</script", even inside a string.
         explorer_meta=json.dumps(explorer.meta).replace("<", "\\u003c"),
-        style=_text("vendor/slickgrid.min.css") + _text("style.css"),
+        style="".join(map(_text, STYLES if verdict is None else (*STYLES, "verdict.css"))),
         scripts=[_script(name) for name in (SCRIPTS if explorer.meta["models"] else _PLAIN)],
     )
 
