@@ -8,7 +8,6 @@ from analysis.blocks import Block, Finding, Heading, Picture, Section, Text, pic
 HEADLINES = 5  # At most.
 # Sections by what they tell about, in the order of the page.
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("comparison", "Comparison", ("changes",)),
     ("words", "Words", ("tokens", "shared-ends", "distributions", "sentiment", "frequency")),
     ("models-compared", "Models", ("agreement", "explained")),
     ("wordings", "Framing and wording", ("framing", "items_framing", "wording", "variance")),

@@ -72,13 +72,15 @@ def render(
     }
     full = [section for section in sections if not section.is_empty]
     shown = few_prompts.shown(study)
+    compared = [section for section in sections if verdict and section.id == "changes"]
     unranked = verdict is not None or of_language_models(study.run)
     return environment.get_template("index.html.j2").render(
         _context(study),
         shown=shown,
         questions=[] if unranked else first_screen.questions(study, shown),
         verdict=verdict,
-        groups=outline.groups(sections),
+        compared=compared,
+        groups=outline.groups([section for section in sections if section not in compared]),
         headlines=outline.headlines(full),
         figures=figures,
         files=[f"{stem}.csv" for stem in study.tables.files],
