@@ -105,7 +105,7 @@ def _answer(summary: pl.DataFrame) -> str:
     agreement = change["kendall"].to_numpy()
     if not np.isnan(agreement).any():
         said += f"; Kendall’s τ between the two rankings is {span(agreement)}"
-    return said + (", depending on the question." if change.height > 1 else ".")
+    return said + (", depending on the question." if " to " in said else ".")
 
 
 def _compared(study: Study) -> list[Block]:
@@ -147,7 +147,7 @@ def _of_prompt(study: Study, prompt: str) -> list[Block]:
     moved = made["changes_tokens"].filter(prompt=prompt)
     shown = moved.filter(pl.col("rank") <= study.settings.figure_top)
     return [
-        Heading(f"Under “{prompt}”"),
+        Heading(f"“{study.run.prompts[prompt]}”"),
         Picture(f"changes_{prompt}", caption, draw),
         *rows(shown, _TOKENS, "changes_tokens.csv", "Tokens that moved most", unfolded=True),
     ]

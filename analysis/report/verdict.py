@@ -255,13 +255,10 @@ def _sources(run: Run) -> dict[str, Source]:
 
 
 def _names(sources: Sequence[str], *longer: Sequence[str]) -> Sequence[str]:
-    """The shortest ends of two paths that differ; those of equal paths are the first that differ.
-
-    Equal in every way are two sweeps in one run: "before" and "after" are then their names.
-    """
+    """The shortest ends of two paths that differ; of equal paths, the first of `longer` that do."""
     parts = [source.rstrip("/").split("/") for source in sources]
     ends = [["/".join(each[-n:]) for each in parts] for n in range(1, max(map(len, parts)) + 1)]
-    return next((pair for pair in (*ends, *longer) if pair[0] != pair[1]), (BEFORE, AFTER))
+    return next((pair for pair in (*ends, *longer) if pair[0] != pair[1]), ends[0])
 
 
 def _words(study: Study) -> pl.DataFrame:

@@ -149,6 +149,7 @@ def test_another_report_in_its_place_has_no_verdict(light, tmp_path, settings):
         (("runs/1/final", "runs/2/final"), ["1/final", "2/final"]),
         (("final", "x/final"), ["final", "x/final"]),
         (("hub/a", "hub/a"), ["m in 1", "m in 2"]),
+        (("hub/a/", "hub/b"), ["a", "b"]),
     ],
 )
 def test_a_name_is_the_end_of_its_source_that_differs(sources, names):
