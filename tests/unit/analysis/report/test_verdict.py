@@ -177,3 +177,22 @@ def test_a_language_model_has_words_without_links(light, tmp_path, settings, mon
     text = write(planted(tmp_path, risen), tmp_path / "report", few).read_text(encoding="utf-8")
     assert "#token=" not in text.split("<script")[0]
     assert f"<bdi>{WORDS[0].strip()}</bdi>" in text
+
+
+@pytest.mark.parametrize(
+    ("check", "allowed", "measured", "limit", "shown"),
+    [
+        ("Kendall’s τ", "at least", 0.8999, 0.9, ("0.8999", "at least 0.9")),
+        ("Kendall’s τ", "at least", -0.9, 0.9, ("−0.900", "at least 0.9")),
+        ("top 9 kept", "at least", 0.7999, 0.8, ("79.99 %", "at least 80 %")),
+        ("shift", "at most", 0.05001, 0.05, ("+5.001 points", "at most ±5 points")),
+        ("shift", "at most", -0.05, 0.05, ("−5.0 points", "at most ±5 points")),
+    ],
+)
+def test_a_number_just_beyond_its_limit_is_not_rounded_to_it(
+    check, allowed, measured, limit, shown
+):
+    row = {"check": check, "what": "", "prompt": "p", "measured": measured, "noise": None}
+    row |= {"limit": limit, "allowed": allowed, "holds": False}
+    line = verdict._limit(row, {"p": "Which?"})
+    assert (line.measured, line.allowed) == shown
