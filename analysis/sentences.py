@@ -17,9 +17,9 @@ def decimals(value: float) -> str:
     return style.minus(f"{value:.2f}")
 
 
-def beside(value: float, limit: float) -> str:
-    """A number with three decimals, or as many as show that its size is not the limit's."""
-    size, places = abs(value), 3
+def beside(value: float, limit: float, places: int = 3) -> str:
+    """A number with `places` decimals, or as many as show that its size is not the limit's."""
+    size = abs(value)
     while places < 16 and size != abs(limit) and round(size, places) == abs(limit):
         places += 1
     return style.minus(f"{value:.{places}f}")

@@ -665,10 +665,11 @@ class DiffSettings:
     compared: str = setting(
         'Prompts that are compared; "" takes all, and both sides must then have the same.', ""
     )
-    measure_noise: bool = setting(
-        "One checkpoint, --after where it is one, is also swept in another dtype and in steps of "
-        "another size, which measures the noise; it takes as long as the sweep itself.",
-        True,
+    noise: str = setting(
+        "Prompts under which one checkpoint, --after where it is one, is swept once more, in "
+        "another dtype and in steps of another size, which measures the noise: `all`, as long as "
+        "the sweep itself; `one`, the first; `off`, none.",
+        "all",
     )
     limits: Limits = setting("What the models may differ by.")
     analyze: AnalyzeSettings = setting("Settings of the report, as of `assay analyze`.")

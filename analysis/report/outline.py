@@ -8,7 +8,6 @@ from analysis.blocks import Block, Finding, Heading, Picture, Section, Text, pic
 HEADLINES = 5  # At most.
 # Sections by what they tell about, in the order of the page.
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("verdict", "Verdict", ("changes",)),
     ("words", "Words", ("tokens", "shared-ends", "distributions", "sentiment", "frequency")),
     ("models-compared", "Models", ("agreement", "explained")),
     ("wordings", "Framing and wording", ("framing", "items_framing", "wording", "variance")),
@@ -32,10 +31,9 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("method", "Method", ("conventions", "models")),
 )
-# Sections in the order of their headlines; others follow in page order. First the verdict of
-# `assay diff`; then what the models like, framing, agreement, sentiment and frequency, lists.
+# Sections in the order of their headlines; others follow in page order: what the models like,
+# framing, agreement, sentiment and frequency, lists.
 ORDER = (
-    "changes",
     "tokens",
     "framing",
     "agreement",

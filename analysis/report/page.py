@@ -16,6 +16,7 @@ from analysis.charts import look
 from analysis.figures import style
 from analysis.report import drawing, few_prompts, first_screen, outline
 from analysis.report.explorer import LIMIT, Packed
+from analysis.report.verdict import Verdict, from_to
 from analysis.run import Run
 from analysis.study import Study
 from engine import display
@@ -23,6 +24,7 @@ from engine.runs.reader import Result
 from engine.runs.schema import LOGPROBS_DIR
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
+STYLES = ("vendor/slickgrid.min.css", "style.css")
 _EXPLORER = ("data", "text", "plot")
 _PLAIN = ("table.js", "question.js", "charts.js")
 SCRIPTS = (
@@ -40,6 +42,7 @@ def render(
     sections: Sequence[Section],
     figures: Mapping[str, drawing.Drawn],
     explorer: Packed,
+    verdict: Verdict | None = None,
 ) -> str:
     """The page as one string of HTML that loads nothing from outside.
 
@@ -48,6 +51,7 @@ def render(
       sections: those of the chapters, in their order.
       figures: file stem -> chart.
       explorer: the data of the token explorer.
+      verdict: that of a comparison of two models, which then takes the first screen.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -66,15 +70,20 @@ def render(
         "fixed": lambda x: number(x, "{:.2f}"),
         "segments": display.segments,
         "cell": cell,
+        "from_to": from_to,
         "urlpart": lambda text: urllib.parse.quote(text, safe=""),
     }
     full = [section for section in sections if not section.is_empty]
     shown = few_prompts.shown(study)
+    compared = [section for section in sections if verdict and section.id == "changes"]
+    unranked = verdict is not None or of_language_models(study.run)
     return environment.get_template("index.html.j2").render(
         _context(study),
         shown=shown,
-        questions=[] if of_language_models(study.run) else first_screen.questions(study, shown),
-        groups=outline.groups(sections),
+        questions=[] if unranked else first_screen.questions(study, shown),
+        verdict=verdict,
+        compared=compared,
+        groups=outline.groups([section for section in sections if section not in compared]),
         headlines=outline.headlines(full),
         figures=figures,
         files=[f"{stem}.csv" for stem in study.tables.files],
@@ -82,7 +91,7 @@ def render(
         explorer_limit=LIMIT,
         # JSON in a script element ends at "</script", even inside a string.
         explorer_meta=json.dumps(explorer.meta).replace("<", "\\u003c"),
-        style=_text("vendor/slickgrid.min.css") + _text("style.css"),
+        style="".join(map(_text, STYLES if verdict is None else (*STYLES, "verdict.css"))),
         themes=json.dumps([look.config(), look.config(dark=True)]),
         scripts=[
             _hashed(f"/*! {_text('vendor/vega.LICENSE')}*/\n{drawing.library()}"),
