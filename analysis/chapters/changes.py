@@ -21,7 +21,7 @@ from analysis.blocks import (
     Text,
     rows,
 )
-from analysis.figures import shifts
+from analysis.charts.shifts import shifts
 from analysis.measures.changes import (
     CHANGE,
     LEAST_STEMS,
@@ -140,10 +140,11 @@ def _of_prompt(study: Study, prompt: str) -> list[Block]:
     made = study.tables
     caption = (
         "Left: every token by its percentile before and after; tokens on the line did not move. "
-        "Right: the kinds of words that moved most, with 95 % intervals; filled where q < .05."
+        "Right: the kinds of words that moved most, with 95 % intervals; faint where q is not "
+        "below .05."
     )
     words = made["changes_words"].filter(prompt=prompt)
-    draw = partial(shifts.shifts, shift_map(study.run, prompt), words)
+    draw = partial(shifts, shift_map(study.run, prompt), words)
     moved = made["changes_tokens"].filter(prompt=prompt)
     shown = moved.filter(pl.col("rank") <= study.settings.figure_top)
     return [
