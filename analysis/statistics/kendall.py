@@ -193,13 +193,15 @@ class Order:
     @classmethod
     def of(cls, x: Array) -> "Order":
         """The order of `x` [N >= 1]."""
-        bins = (ranks.percentiles(x) * _BINS).astype(np.int64)
+        own, size = ranking(x), len(x)
+        equal = np.bincount(own.ascending)
+        percentiles = (np.cumsum(equal) - equal / 2) / size
+        bins = (percentiles * _BINS).astype(np.int64)[own.ranks]
         counts = np.bincount(bins, minlength=_BINS)
-        size = len(bins)
         net = _net_below(counts, 0) / size
         within = 1 - float((counts * counts).sum()) / size**2
         spread = float((counts * net**2).sum()) / size / within if within else math.nan
-        return cls(ranking(x), bins, 1 - counts[bins] / size, spread)
+        return cls(own, bins, 1 - counts[bins] / size, spread)
 
 
 def pair_interval(
