@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-import scipy.stats
+import scipy.special
 
 from analysis.statistics import Array, ranks
 from analysis.statistics.inference import clustered_error, half_width, two_sided_p
@@ -129,7 +129,7 @@ def spearman_p(rho: float, size: int) -> float:
     if abs(rho) >= 1:
         return 0.0
     t = rho * math.sqrt((size - 2) / (1 - rho**2))
-    return float(2 * scipy.stats.t.sf(abs(t), size - 2))
+    return float(2 * scipy.special.stdtr(size - 2, -abs(t)))
 
 
 def partial_spearman(x: Array, y: Array, held: Array) -> tuple[float, float]:

@@ -65,8 +65,13 @@ def percentile_among(ascending: Array, value: float) -> float:
     """
     if len(ascending) == 0:
         return math.nan
-    ends = (np.searchsorted(ascending, np.float32(value), side) for side in ("left", "right"))
-    return float(sum(ends)) / (2 * len(ascending))
+    return float(percentiles_among(ascending, np.float32(value)))
+
+
+def percentiles_among(ascending: Array, values: Array) -> Array:
+    """Share of the sorted `ascending` [N >= 1] below each of `values`, ties counted half."""
+    below, not_above = (np.searchsorted(ascending, values, side) for side in ("left", "right"))
+    return (below + not_above) / (2 * len(ascending))
 
 
 def spearman(x: Array, y: Array) -> float:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 import numpy as np
-import scipy.stats
+import scipy.special
 
 from analysis.statistics import Array, ranks
 
@@ -62,8 +62,8 @@ def ols(y: Array, x: Array, groups: Array) -> Fit:
     stderr = _jackknife(parts, bread)
     t = np.divide(coefficients, stderr, out=np.full(k, math.nan), where=stderr > 0)
     df = np.array([_degrees(parts, bread, j) for j in range(k)])
-    p = np.asarray(2 * scipy.stats.t.sf(np.abs(t), df))
-    half = np.asarray(scipy.stats.t.ppf(0.975, df)) * stderr
+    p = 2 * scipy.special.stdtr(df, -np.abs(t))
+    half = scipy.special.stdtrit(df, 0.975) * stderr
     low, high = coefficients - half, coefficients + half
     return Fit(coefficients=coefficients, stderr=stderr, p=p, low=low, high=high, n=n)
 
@@ -244,4 +244,4 @@ def adjusted_p(values: Array, largest: Array) -> Array:
 
 
 def _normal_scores(ranked: Array) -> Array:
-    return np.asarray(scipy.stats.norm.ppf(ranks.percentiles(ranked)))
+    return np.asarray(scipy.special.ndtri(ranks.percentiles(ranked)))
