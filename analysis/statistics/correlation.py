@@ -7,7 +7,7 @@ import scipy.special
 
 from analysis.statistics import Array, ranks
 from analysis.statistics.inference import clustered_error, half_width, two_sided_p
-from analysis.statistics.kendall import tau_b
+from analysis.statistics.kendall import ranking, tau_of
 
 # --- Correlations by name; intervals of Pearson's r and of a difference of two, clustered --------
 
@@ -16,10 +16,11 @@ _NEAREST = 1 - 1e-12  # To 1 that r is taken to be, so that its Fisher transform
 
 def correlations(x: Array, y: Array) -> dict[str, float]:
     """Pearson's r, Spearman's rho and Kendall's tau-b of `x` and `y` [N], by name."""
+    a, b = ranking(x), ranking(y)
     return {
         "pearson": ranks.pearson(x, y),
-        "spearman": ranks.spearman(x, y),
-        "kendall": tau_b(x, y),
+        "spearman": ranks.pearson(a.average, b.average),
+        "kendall": tau_of(a, b),
     }
 
 

@@ -110,11 +110,6 @@ def pearson_matrix(columns: Sequence[Array]) -> Array:
     return matrix
 
 
-def spearman_matrix(columns: Sequence[Array]) -> Array:
-    """`spearman` of every two columns [N] of the same things; float64 [K, K]."""
-    return pearson_matrix([average_ranks(x) for x in columns])
-
-
 def extremes(x: Array, count: int, highest: bool) -> Array:
     """Indices of the `count` highest or lowest of `x` [N], most extreme first; int64 [<= count].
 
@@ -173,12 +168,6 @@ def end_overlap(x: Array, y: Array, count: int, highest: bool) -> int:
 _NEGLIGIBLE = 1e-16  # The sum stops where all deeper depths together weigh less than this.
 
 
-def positions(x: Array) -> Array:
-    """How many values of `x` [N] exceed each one, and how many equal it; float64 [2, N]."""
-    starts, ends = tied_spans(-np.asarray(x, np.float64))
-    return np.stack([starts, ends - starts]).astype(np.float64)
-
-
 def rank_biased_overlap(x: Array, y: Array, p: float) -> float:
     """Extrapolated rank-biased overlap of two rankings of the same N things, highest first.
 
@@ -186,8 +175,8 @@ def rank_biased_overlap(x: Array, y: Array, p: float) -> float:
     the ties (RBO^a). 1 for one order, NaN for N = 0. O(N log N).
 
     Args:
-      x: `positions` [2, N] of the first ranking.
-      y: `positions` [2, N] of the second, of the same things in the same order.
+      x: `kendall.Ranking.positions` [2, N] of the first ranking.
+      y: those of the second, of the same things in the same order.
       p: persistence: depth d weighs (1 - p) p^(d-1). At 0.9 the first ten weigh 86 %.
     """
     n = x.shape[1]
