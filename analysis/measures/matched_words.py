@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import MODEL, Block, rows
-from analysis.run import Run
+from analysis.run import Run, places
 from analysis.statistics import ranks
 from analysis.study import Tables
 from analysis.words.matching import match
@@ -50,8 +50,7 @@ def matched_rewards(
         for model in (model for model in matched if (model, prompt) in run.results):
             token_ids, rewards = run.rewards(model, prompt)
             wanted = matched[model]["token_id"].to_numpy()
-            at = np.minimum(np.searchsorted(token_ids, wanted), len(token_ids) - 1)
-            scored = token_ids[at] == wanted
+            at, scored = places(token_ids, wanted)
             chosen = rewards[at[scored]]
             numbers = [pl.Series("reward", chosen, dtype=pl.Float64)]
             if percentile:

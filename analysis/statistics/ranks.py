@@ -32,20 +32,13 @@ def average_ranks(x: Array) -> Array:
     """
     if np.isnan(x).any():
         return np.full(len(x), math.nan)
-    starts, ends = tied_spans(x)
-    return np.asarray((starts + ends + 1) / 2)
-
-
-def tied_spans(x: Array) -> tuple[Array, Array]:
-    """How many values of `x` [N] are below each one, and how many are not above it; int64 [N]."""
     order = np.argsort(x)
     values = x[order]
     firsts = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(x)])
     ends = np.append(firsts, len(x))[1:]
-    below, not_above = np.empty((2, len(x)), dtype=np.int64)
-    below[order] = np.repeat(firsts, ends - firsts)
-    not_above[order] = np.repeat(ends, ends - firsts)
-    return below, not_above
+    found = np.empty(len(x))
+    found[order] = np.repeat((firsts + ends + 1) / 2, ends - firsts)
+    return found
 
 
 def dense_ranks(x: Array) -> Array:
