@@ -43,7 +43,7 @@ _LABELS = {
 def tables(study: Study) -> Iterator[Table]:
     """kendall_tau_, spearman_, rbo_, kendall_pairs_, blocs_ and consensus_<prompt>.csv."""
     rbo = partial(_overlaps, p=study.options.rbo_p)
-    matrices = {"kendall_tau": _taus, "spearman": _rhos, "rbo": rbo}
+    matrices: dict[str, _Matrix] = {"kendall_tau": _taus, "spearman": _rhos, "rbo": rbo}
     for prompt in study.run.vocabulary_prompts:
         orders = functools.cache(partial(_orders, study, prompt))
         for name, matrix in matrices.items():

@@ -58,7 +58,7 @@ def percentile_among(ascending: Array, value: float) -> float:
     """
     if len(ascending) == 0:
         return math.nan
-    return float(percentiles_among(ascending, np.float32(value)))
+    return float(percentiles_among(ascending, np.array(value, np.float32)))
 
 
 def percentiles_among(ascending: Array, values: Array) -> Array:
