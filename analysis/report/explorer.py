@@ -1,23 +1,26 @@
-"""The token explorer's data, packed into the page: every reward, or the places of chosen tokens.
+"""The token explorer's data, packed into the page: every token, or the places of chosen tokens.
 
 A row of the explorer is a string, with its rewards from every vocabulary in which exactly one
 token decodes to it. Where several tokens of a vocabulary do, each of them is a row of its own.
 
-Up to `LIMIT` rewards are packed as they are; the page computes ranks and percentiles from them in
-less time than it takes to unpack them. Of more, the page holds the tokens that
-`analysis.report.chosen_tokens` names, and instead of each reward its place: twice the number of
-tokens below it, plus the number of those equal to it, itself included. Rank and percentile follow
-from that number; rewards are left out.
+A column is what one model says under one prompt. It holds three things: for each token the number
+of its value among the column's different values in ascending order, from 1 (0 where not scored);
+for each value its place, which is twice the number of tokens below it plus the number of those
+equal to it; and that last number. Percentiles and ranks follow from them exactly. Up to `LIMIT`
+scores, the values are there too, rounded to the digits that the page shows: whole steps of a power
+of ten, at least 10,000 of them over the middle nine tenths of the column. Of more scores, the page
+holds the tokens that `analysis.report.chosen_tokens` names, and no rewards.
 
 A blob is base64 of gzip of little-endian values, stored a byte plane at a time: first the lowest
 byte of each value, then the next. Planes of high bytes are repetitive, so gzip compresses them
-better than whole values, and the float32 rewards stay exact.
+better than whole values.
 """
 
 import base64
 import dataclasses
 import gzip
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -30,10 +33,11 @@ from analysis.run import Run
 from analysis.statistics import Array
 from engine import display
 
-LIMIT = 6_000_000  # Rewards: about 27 MB of a page.
+LIMIT = 6_000_000  # Scores: about 19 MB of a page.
 # Of the limit, the share that places of chosen tokens take: about 12 MB, since the figures of such
 # a run take the rest of 40 MB.
 _CHOSEN = 2 / 3
+_STEPS = 10_000  # See the module.
 _LEVEL = 5  # Of gzip: 6 and above take twice the time for half a percent.
 FLAGS = ("same", "other_id", "split", "replacement", "empty", "unknown")
 SPECIAL = 8  # Added to the place in FLAGS.
@@ -87,10 +91,8 @@ def pack(
     scores = sum(table.size(m) for m, p in run.results if m in models)
     kept = _kept(table, sets, prompts, limit) if scores > limit else None
     blobs: list[str] = []
-    if kept is None:
-        columns = {pair: (_rewards(blobs, run, *pair), 0) for pair in run.results}
-    else:
-        columns = _places(blobs, table, prompts, kept)
+    columns = _columns(blobs, table, prompts, kept)
+    if kept is not None:
         sets = [_of_kept(one, kept) for one in sets]
         table = table.of_rows(kept)
     meta = {
@@ -110,8 +112,7 @@ def pack(
                 "colour": colours[model],
                 "vocabulary": table.keys.index(run.same_vocabulary(model)),
                 "of": table.size(model),
-                "columns": [columns.get((model, prompt), (None, 0))[0] for prompt in prompts],
-                "scored": [columns.get((model, prompt), (None, 0))[1] for prompt in prompts],
+                "columns": [columns.get((model, prompt)) for prompt in prompts],
             }
             for model in models
         ],
@@ -214,22 +215,43 @@ def _kept(table: _Table, sets: Sequence[TokenSets], prompts: Sequence[str], limi
     return chosen_tokens.chosen(standing, words, max(int(_CHOSEN * limit) // pairs, 1))
 
 
-def _places(
-    blobs: list[str], table: _Table, prompts: Sequence[str], kept: Array
-) -> dict[tuple[str, str], tuple[int, int]]:
-    """Blob of the places of the rows `kept` under each model and prompt (0 where not scored).
-
-    With it the number of tokens that were ranked.
-    """
+def _columns(
+    blobs: list[str], table: _Table, prompts: Sequence[str], kept: Array | None
+) -> dict[tuple[str, str], dict[str, Any]]:  # Any: JSON
+    """The column of each model and prompt that was scored; of the rows `kept`, or of all."""
     by_model = table.by_model()
-    inside = [np.isin(rows, kept) for rows in by_model]
     found = {}
     for at, which, own, percentile in chosen_tokens.columns_of(table.run, table.models, by_model):
-        dense = np.zeros(table.rows_in_all, dtype=np.uint32)
-        dense[own] = np.rint(2 * len(own) * percentile)
-        blob = _add(blobs, byte_planes(dense[by_model[at][inside[at]]]))
-        found[table.models[at], prompts[which]] = (blob, len(own))
+        pair = table.models[at], prompts[which]
+        rows = by_model[at] if kept is None else by_model[at][np.isin(by_model[at], kept)]
+        places = np.rint(2 * len(own) * percentile).astype(np.uint32)
+        dense = np.zeros(table.rows_in_all, dtype=np.uint32)  # 0 where not scored
+        dense[own] = places
+        every, equal = np.unique(places, return_counts=True)
+        values = np.intersect1d(every, dense[rows])
+        equal = equal[np.searchsorted(every, values)].astype(np.uint32)
+        numbers = np.searchsorted(values, dense[rows], side="right").astype(np.uint32)
+        column = {
+            "scored": len(own),
+            "values": _add(blobs, byte_planes(numbers)),
+            "places": _add(blobs, byte_planes(np.concatenate([_steps(values), equal]))),
+        }
+        if kept is None:
+            column |= _rewards(blobs, table.run.rewards(*pair)[1])
+        found[pair] = column
     return found
+
+
+def _rewards(blobs: list[str], rewards: Array) -> dict[str, int]:
+    """The different values of `rewards`, ascending and rounded: see the module."""
+    values = np.unique(rewards).astype(np.float64)
+    low, high = np.quantile(rewards.astype(np.float64), [0.05, 0.95])
+    spread = (high - low) or (values[-1] - values[0]) or max(abs(values[0]), 1.0)
+    finest = (values[-1] - values[0]) / 2**31  # The steps between neighbours are uint32.
+    decimals = -math.floor(math.log10(max(spread / _STEPS, 10 * finest)))
+    steps = np.rint(values * 10.0**decimals).astype(np.int64)
+    blob = _add(blobs, byte_planes(np.diff(steps, prepend=steps[0]).astype(np.uint32)))
+    return {"rewards": blob, "least": int(steps[0]), "decimals": decimals}
 
 
 def _of_kept(one: TokenSets, kept: Array) -> TokenSets:
@@ -282,12 +304,3 @@ def _vocabulary(blobs: list[str], table: pl.DataFrame, rows: Array) -> dict[str,
 def _steps(values: Array) -> Array:
     """Differences of neighbours, modulo 2^32: nearly all are 1, which compresses well."""
     return np.diff(values, prepend=np.uint32(0)).astype(np.uint32)
-
-
-def _rewards(blobs: list[str], run: Run, model: str, prompt: str) -> int:
-    """Rewards of one model under one prompt by place in its vocabulary; NaN where not scored."""
-    ids, rewards = run.rewards(model, prompt)
-    places = run.vocabulary(model).select("token_id").collect()["token_id"].to_numpy()
-    dense = np.full(len(places), np.nan, dtype=np.float32)
-    dense[np.searchsorted(places, ids)] = rewards
-    return _add(blobs, byte_planes(dense))
