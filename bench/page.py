@@ -21,7 +21,7 @@ from subprocess import DEVNULL, Popen
 from typing import Any
 
 _LINE = "{:<10}{:>9}{:>7}{:>9}{:>10}{:>13}{:>8}"
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_HEADS = ("size", "screens", "wide", "nodes", "ready ms", "explorer ms", "errors")
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run")
 _PARTS = {
     "explorer's data": r'<script type="text/plain".*?</script>',
@@ -53,12 +53,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     index = parser.parse_args(argv).report / "index.html"
     for part, size in parts(index.read_text(encoding="utf-8")).items():
         print(f"{part:<18}{size / 1e6:8.2f} MB")
-    program = next(filter(None, map(shutil.which, _NAMES)), None)
+    program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
-        raise SystemExit(f"bench.page: no browser on PATH ({', '.join(_NAMES)}); bytes alone")
-    print(
-        "\n" + _LINE.format("size", "screens", "wide", "nodes", "ready ms", "explorer ms", "errors")
-    )
+        raise SystemExit("bench.page: no chromium or google-chrome on PATH; bytes alone")
+    print("\n" + _LINE.format(*_HEADS))
     with browser(program) as chromium:
         for size in (1280, 800), (390, 844):
             print(_LINE.format(*row(chromium, index, size)), flush=True)

@@ -19,6 +19,7 @@ better than whole values.
 import base64
 import dataclasses
 import gzip
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -100,7 +101,12 @@ def pack(
         "held": {"tokens": len(table.texts), "of": table.rows_in_all, "scores": scores},
         "display": display.signs(table.texts),
         "tokens": _add(blobs, _json(table.texts)),
-        "prompts": [{"id": prompt, "text": run.prompts[prompt]} for prompt in prompts],
+        "prompts": [
+            {"id": prompt, "text": run.prompts[prompt], "short": short}
+            for prompt, short in zip(
+                prompts, shortened([run.prompts[p] for p in prompts]), strict=True
+            )
+        ],
         "filters": [_filter(blobs, one) for one in sets if len(one.rows)],
         "vocabularies": [
             _vocabulary(blobs, *pair) for pair in zip(table.vocabularies, table.rows, strict=True)
@@ -202,6 +208,16 @@ def union(vocabularies: Sequence[pl.DataFrame]) -> tuple[list[str], list[Array]]
     texts = stacked.filter(pl.col("owner") == pl.col("at"))["token"].to_list()
     rows = [stacked.filter(vocabulary=i)["row"].to_numpy() for i in range(len(vocabularies))]
     return texts, rows
+
+
+def shortened(texts: Sequence[str]) -> list[str]:
+    """`texts` without the words with which all of them begin; the last word of each stays."""
+    words = [text.split(" ") for text in texts]
+    columns = zip(*(parts[:-1] for parts in words), strict=False)
+    same = len(list(itertools.takewhile(lambda column: len(set(column)) == 1, columns)))
+    if len(texts) < 2 or not same:
+        return list(texts)
+    return [" ".join(["…", *parts[same:]]) for parts in words]
 
 
 def _kept(table: _Table, sets: Sequence[TokenSets], prompts: Sequence[str], limit: int) -> Array:

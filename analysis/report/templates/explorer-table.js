@@ -1,6 +1,6 @@
 "use strict";
 // The explorer's table: a plain table that grows as its reader scrolls; the arrow keys go from row to
-// row, Enter opens one. `view`: columns() -> [{ key, head, cell(row) }], rows(), row(), sorted() ->
+// row, Enter opens one. `view`: columns() -> [{ key, head(), cell(row), wide }], rows(), row(), sorted() ->
 // [key, rising]; it gets sort(key), pick(row) and hover(row).
 const Table = (frame, view) => {
   const MORE = 60, { element } = Write, table = frame.querySelector("table");
@@ -9,7 +9,7 @@ const Table = (frame, view) => {
   function line(row, at) {
     const button = element("button", Write.token(Data.tokens[row]));
     button.tabIndex = at ? -1 : 0;
-    const head = element("th", button), tr = element("tr", [head, ...columns.map(({ cell }) => element("td", cell(row)))]);
+    const head = element("th", button), tr = element("tr", [head, ...columns.map(({ cell, wide }) => element("td", cell(row), wide ? "wide" : ""))]);
     head.scope = "row";
     tr.ariaRowIndex = at + 2;
     tr.dataset.row = row;
@@ -29,8 +29,8 @@ const Table = (frame, view) => {
   }
   function heads() {
     const [sorted, rising] = view.sorted();
-    return columns.map(({ key, head }) => {
-      const button = element("button", head()), cell = element("th", button);
+    return columns.map(({ key, head, wide }) => {
+      const button = element("button", head()), cell = element("th", button, wide ? "wide" : "");
       button.onclick = () => view.sort(key);
       cell.scope = "col";
       if (key === sorted) cell.setAttribute("aria-sort", rising ? "ascending" : "descending");

@@ -12,12 +12,13 @@
   const prompt = () => ids.indexOf($("prompt").value), measure = () => $("measure").value;
   const scored = (at) => models.filter((model) => Data.scored(model, at));
   const words = (at) => `“${meta.prompts[at].text}”`;
+  const short = (at) => `“${meta.prompts[at].short}”`;
   // The two axes: [model, prompt], and [model, prompt] or null.
   function pair() {
-    const a = slugs.indexOf($("a").value), [kind, name] = split($("b").value);
+    const a = slugs.indexOf($("a").value), [kind, name] = halves($("b").value);
     return [[a, prompt()], kind === "model" ? [slugs.indexOf(name), prompt()] : kind === "prompt" ? [a, ids.indexOf(name)] : null];
   }
-  function split(value) {
+  function halves(value) {
     const at = value.indexOf(" ");
     return at < 0 ? [value, ""] : [value.slice(0, at), value.slice(at + 1)];
   }
@@ -29,14 +30,14 @@
 
   // --- Columns ----------------------------------------------------------------------------
   function axis([model, asked]) {
-    return asked === prompt() ? meta.models[model].name : `${meta.models[model].name} on ${words(asked)}`;
+    return asked === prompt() ? meta.models[model].name : `${meta.models[model].name} on ${short(asked)}`;
   }
   function columns() {
     const at = prompt(), [one, other] = pair(), own = scored(at), sides = other ? [one, other] : [];
     const rest = own.filter((model) => ![one, other].some((side) => side?.[0] === model && side[1] === at));
     const place = ([model, asked], letter = "") => ({
       key: asked === at ? `model ${slugs[model]}` : "other", name: `${sideName([model, asked])}, ${measure()}`,
-      head: () => [element("b", letter), Write.model(meta.models[model]), asked === at ? "" : element("small", words(asked))],
+      head: () => [element("b", letter), Write.model(meta.models[model]), asked === at ? "" : element("small", short(asked))], wide: true,
       value: (row) => (measure() === "percentile" ? hundredths(100 * percentile(row, model, asked)) : Data.value(row, model, asked, measure())),
       cell: (row) => Write.bar(percentile(row, model, asked), shown(row, model, asked)) });
     const together = (key) => ({ key, name: key, head: () => element("span", key),
@@ -52,7 +53,7 @@
   // or an area; else the words that A and B place furthest apart, in both directions: no beginnings of words, which
   // have few spellings.
   function labelled() {
-    const [one, other] = pair(), word = /^[ _▁]\p{L}{3,}$/u;
+    const [one, other] = pair(), word = /^[ _▁]\p{L}{4,}$/u;
     if (state.tier || plot.inside() || !other) return [state.rows.subarray(0, 6), state.rows.subarray(6, 14)];
     const order = Data.orderApart(one, other, false);
     return [order, order.slice().reverse()].map((list) => {
@@ -80,7 +81,7 @@
     const names = { difference: "A − B", mean: "mean of the models", spread: "spread of the models", other: "B" };
     const keys = columns().map(({ key }) => key);
     keep("sort", [["best match, then highest", ""], ...(pair()[1] ? [["largest difference of A and B", "apart"]] : []),
-      ...keys.map((key) => [names[key] ?? meta.models[slugs.indexOf(split(key)[1])].name, key])]);
+      ...keys.map((key) => [names[key] ?? meta.models[slugs.indexOf(halves(key)[1])].name, key])]);
     $("plot").ariaLabel = `${pair()[1] ? "Scatter plot of the tokens: " : "Histogram of the tokens: "}${pair().filter(Boolean).map(axis).join(" against ")}. `
       + "The arrow keys move over it, Enter picks a word, the arrow keys with Shift select an area, Escape clears it.";
     plot.forget();
@@ -91,9 +92,9 @@
   // --- Which rows, in which order ---------------------------------------------------------
   const sets = () => meta.filters.map(({ label }, at) => [label, `set-${at}`]);
   const filtered = () => [...sets().map(([, id]) => $(id).value), $("words").checked, $("specials").checked,
-    $("scope").value !== $("scope").options[0].value].filter(Boolean).length;
+    $("scope").value !== "all"].filter(Boolean).length;
   function admitted() {
-    const [scope, slug] = split($("scope").value), plainWords = $("words").checked, specials = $("specials").checked;
+    const [scope, slug] = halves($("scope").value), plainWords = $("words").checked, specials = $("specials").checked;
     const special = new Uint8Array(meta.rows), word = /^[ _▁]?[\p{L}\p{M}'’-]+$/u;
     for (const { rows, flags } of Data.vocabularies) rows.forEach((row, i) => { special[row] |= flags[i] & 8; });
     const inside = sets().map(([, id], at) => [$(id).value, at]).filter(([chosen]) => chosen)
@@ -131,14 +132,15 @@
     return rows;
   }
   function ordered() {
-    const key = $("sort").value, [one, other] = pair(), [kind, slug] = split(key);
+    const key = $("sort").value, [one, other] = pair(), [kind, slug] = halves(key);
     if (key === "apart" || key === "difference") return Data.orderApart(one, other, key === "apart");
     if (key === "other") return Data.order(...other);
     if (kind === "model") return Data.order(slugs.indexOf(slug), prompt());
     return scored(prompt()).length > 1 ? Data.order(key || "mean", prompt()) : Data.order(...one);
   }
   function update() {
-    const query = $("query").value;
+    const query = $("query").value, needed = [...scored(prompt()).map((model) => [model, prompt()]), ...pair().filter(Boolean)];
+    if (!needed.every((side) => Data.column(...side))) return; // What reads them updates the rows afterwards.
     state.mask ??= admitted();
     try { state.tier = query ? Data.match(query, $("how").value) : null; } catch (error) {
       $("status").textContent = `Not a regular expression: ${error.message}`;
@@ -176,7 +178,7 @@
   function clearFilters() {
     for (const [, id] of sets()) $(id).value = "";
     $("words").checked = $("specials").checked = false;
-    $("scope").selectedIndex = 0;
+    $("scope").value = "all";
     filtersChanged();
   }
   function filtersChanged() { state.mask = null; update(); }
@@ -190,9 +192,10 @@
   function hover(row) {
     const sides = pair().filter(Boolean), at = row >= 0 ? row : state.row;
     const kinds = sides.length > 1 ? [measure()] : meta.whole ? ["percentile", "reward"] : ["percentile"];
-    const said = kinds.flatMap((kind) => [` ${kind}`, ...sides.map(([model, asked], i) =>
-      `${sides.length > 1 ? ` ${"AB"[i]}` : ""} ${shown(at, model, asked, kind)}${kind === "percentile" ? " %" : ""}`)]);
-    $("hover").replaceChildren(...(at < 0 ? [HINT] : [Write.token(Data.tokens[at]), said.join("")]));
+    const side = (kind) => ([model, asked], i) =>
+      `${sides.length > 1 ? `${"AB"[i]} ` : ""}${shown(at, model, asked, kind)}${kind === "percentile" ? " %" : ""}`;
+    const said = kinds.map((kind) => `${kind} ${sides.map(side(kind)).join(", ")}`).join(", ");
+    $("hover").replaceChildren(...(at < 0 ? [HINT] : [Write.token(Data.tokens[at]), ` ${said}`]));
   }
   function named(row) {
     const twin = Data.tokens.indexOf(Data.tokens[row]) !== row || Data.tokens.indexOf(Data.tokens[row], row + 1) >= 0;
@@ -258,9 +261,8 @@
     }, 150);
   }
   function choose(id, value) {
-    const control = $(id), was = control.value;
-    control.value = value;
-    if (control.value !== value) control.value = was; // No such option in this report.
+    const options = $(id).options; // This report may not have the choice of a link.
+    if (!options || [...options].some((option) => option.value === value)) $(id).value = value;
   }
   async function set(wanted) {
     const full = { ...plain, ...wanted };
@@ -311,9 +313,10 @@
     const a = slugs.indexOf($("a").value), others = own.filter((model) => model !== a);
     const asked = prompts.filter((other) => other !== at && Data.scored(a, other));
     keep("b", [["another model, same question", others.map((model) => [meta.models[model].name, `model ${slugs[model]}`])],
-      ["the same model, another question", asked.map((other) => [words(other), `prompt ${ids[other]}`])],
+      ["the same model, another question", asked.map((other) => [short(other), `prompt ${ids[other]}`])],
       ["nothing: a histogram of A", "none"]]);
     if (wanted.b) choose("b", wanted.b);
+    $("a").closest(".controls").hidden = $("a").options.length + $("b").options.length < 3;
     await load(at);
     for (const side of pair()) if (side) await Data.load(...side);
   }
@@ -340,7 +343,7 @@
     }
   }
   function controls() {
-    keep("prompt", prompts.map((at) => [words(at), ids[at]]));
+    keep("prompt", prompts.map((at) => [short(at), ids[at]]));
     $("prompt").parentNode.hidden = prompts.length < 2;
     const one = (at) => meta.models.filter((m) => m.vocabulary === at);
     const several = meta.vocabularies.length < 2 ? [] : meta.vocabularies.map((v, at) =>

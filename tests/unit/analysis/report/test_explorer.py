@@ -144,6 +144,20 @@ def test_a_model_that_missed_a_prompt_has_no_column_there(small_run):
     assert columns[1][1] is None
 
 
+@pytest.mark.parametrize(
+    ("texts", "short"),
+    [
+        (["What is good?", "What is bad?"], ["… good?", "… bad?"]),
+        (["What is it?"], ["What is it?"]),
+        (["Say it.", "Tell it."], ["Say it.", "Tell it."]),
+        (["It is", "It is"], ["… is", "… is"]),
+        (["Why", "Why not"], ["Why", "Why not"]),
+    ],
+)
+def test_prompts_are_shown_without_the_words_with_which_all_begin(texts, short):
+    assert explorer.shortened(texts) == short
+
+
 def test_a_string_of_one_token_each_is_one_row_and_others_stay_apart():
     texts, rows = explorer.union([vocabulary(["a", "x", "x"]), vocabulary(["x", "b", "a"])])
     assert texts == ["a", "x", "x", "x", "b"]
