@@ -35,7 +35,7 @@ from analysis.statistics import Array
 from engine import display
 
 LIMIT = 6_000_000  # Scores: about 19 MB of a page.
-# Of the limit, the share that places of chosen tokens take: about 12 MB, since the figures of such
+# Of the limit, the share that places of chosen tokens take: about 13 MB, since the figures of such
 # a run take the rest of 40 MB.
 _CHOSEN = 2 / 3
 _STEPS = 10_000  # See the module.
@@ -236,17 +236,20 @@ def _columns(
 ) -> dict[tuple[str, str], dict[str, Any]]:  # Any: JSON
     """The column of each model and prompt that was scored; of the rows `kept`, or of all."""
     by_model = table.by_model()
+    held = [rows if kept is None else rows[np.isin(rows, kept)] for rows in by_model]
     found = {}
     for at, which, own, percentile in chosen_tokens.columns_of(table.run, table.models, by_model):
         pair = table.models[at], prompts[which]
-        rows = by_model[at] if kept is None else by_model[at][np.isin(by_model[at], kept)]
         places = np.rint(2 * len(own) * percentile).astype(np.uint32)
         dense = np.zeros(table.rows_in_all, dtype=np.uint32)  # 0 where not scored
         dense[own] = places
-        every, equal = np.unique(places, return_counts=True)
-        values = np.intersect1d(every, dense[rows])
-        equal = equal[np.searchsorted(every, values)].astype(np.uint32)
-        numbers = np.searchsorted(values, dense[rows], side="right").astype(np.uint32)
+        of = dense[held[at]]
+        there = np.zeros(2 * len(own) + 1, dtype=bool)  # which places
+        there[of] = True
+        there[0] = False
+        values = np.flatnonzero(there).astype(np.uint32)
+        equal = np.bincount(places)[values].astype(np.uint32)
+        numbers = np.cumsum(there, dtype=np.uint32)[of]
         column = {
             "scored": len(own),
             "values": _add(blobs, byte_planes(numbers)),

@@ -84,7 +84,7 @@ const Plot = (canvas, view) => {
   }
   const taken = []; // The boxes of the names that are written, so that none covers another.
   function name(at, row, must) {
-    const text = Data.tokens[row].trim().slice(0, 24) || "␣";
+    const text = Data.tokens[row].replace(/^[ _▁]+/, "").trim().slice(0, 24) || "␣";
     pen.font = `${must ? "600 " : ""}13px system-ui, sans-serif`;
     pen.textAlign = "left";
     pen.textBaseline = "middle";

@@ -87,6 +87,7 @@
     plot.forget();
     update();
     if (state.row >= 0) select(state.row, false);
+    else hover(-1);
   }
 
   // --- Which rows, in which order ---------------------------------------------------------
@@ -384,7 +385,6 @@
     app.inert = false;
     if (isView()) await follow();
     restoring = false;
-    hover(-1);
     $("link").href = address();
     app.dataset.ready = "yes";
   }
