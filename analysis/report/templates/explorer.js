@@ -351,6 +351,7 @@
       [`the ${count(v.size)} of ${one(at).map((m) => m.name).join(", ")}`, `model ${one(at)[0].slug}`]);
     const shared = several.length && Data.held.includes(models.length) ? [["tokens of every model", "shared"]] : [];
     keep("scope", [...shared, ["all tokens", "all"], ...several]);
+    $("scope").parentNode.hidden = !several.length;
     if (!meta.whole) $("measure").querySelector("[value=reward]").remove();
     filterControls();
     $("query").oninput = () => { $("sort").value = ""; $("rising").checked = false; update(); };
