@@ -335,12 +335,11 @@
   }
 
   // --- Start ------------------------------------------------------------------------------
-  const breath = () => new Promise((resolve) => setTimeout(resolve));
   async function load(at) {
     for (const model of scored(at)) {
       if (Data.column(model, at)) continue;
       await Data.load(model, at);
-      await breath(); // One column at a time, so that the page stays alive.
+      await new Promise((resolve) => setTimeout(resolve)); // One column at a time: the page stays alive.
     }
   }
   function controls() {
