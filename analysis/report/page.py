@@ -24,17 +24,13 @@ from engine.runs.reader import Result
 from engine.runs.schema import LOGPROBS_DIR
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
-STYLES = ("vendor/slickgrid.min.css", "style.css")
-_EXPLORER = ("data", "text", "plot")
 _PLAIN = ("table.js", "question.js", "charts.js")
 SCRIPTS = (
     *_PLAIN,
-    "vendor/slickgrid.min.js",
-    *(f"explorer-{part}.js" for part in _EXPLORER),
+    *(f"explorer-{part}.js" for part in ("data", "text", "plot", "table")),
     "explorer.js",
 )
 _HALF = 470  # Pixels of a column of analyses.
-_LICENCE = "/*! SlickGrid 5.20.2\n{}*/\n"
 
 
 def render(
@@ -91,7 +87,7 @@ def render(
         explorer_limit=LIMIT,
         # JSON in a script element ends at "</script", even inside a string.
         explorer_meta=json.dumps(explorer.meta).replace("<", "\\u003c"),
-        style="".join(map(_text, STYLES if verdict is None else (*STYLES, "verdict.css"))),
+        style="".join(map(_text, ["style.css", *(["verdict.css"] if verdict else [])])),
         themes=json.dumps([look.config(), look.config(dark=True)]),
         scripts=[
             _hashed(f"/*! {_text('vendor/vega.LICENSE')}*/\n{drawing.library()}"),
@@ -111,8 +107,7 @@ def _text(name: str) -> str:
 
 def _script(name: str) -> dict[str, str]:
     """A script of the page with its hash: the page's policy runs no other script."""
-    licence = _LICENCE.format(_text("vendor/slickgrid.LICENSE")) if "vendor" in name else ""
-    return _hashed(licence + _text(name))
+    return _hashed(_text(name))
 
 
 def _hashed(text: str) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """README, notes and pages name only commands, flags, files and columns that exist."""
 
 import ast
-import collections
 import importlib
 import importlib.util
 import re
@@ -247,7 +246,7 @@ def report(tmp_path_factory):
     config.options.shared_ends = True
     settings = settings_of(config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing, "draw", lambda *_: collections.defaultdict(str))
+        patch.setattr(drawing, "draw", lambda *_: charts.Undrawn())
         write_report(analysis.load(run), folder / "report", {}, settings)
     return folder / "report"
 
