@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from etils import epath
 
 from analysis.chapters import CHAPTERS
-from analysis.figures import style
+from analysis.charts import look
 from analysis.model_info import ModelInfo
 from analysis.report import drawing, explorer, few_prompts, page, verdict
 from analysis.report.folder import check_target, staged
@@ -88,5 +88,5 @@ def _packed(study: Study) -> explorer.Packed:
     def filters(texts: Sequence[str]) -> Sequence[TokenSets]:
         return sets_of(texts, study.options)
 
-    colours = style.colours(study.models)
+    colours = look.colours(study.models)
     return explorer.pack(study.run, study.models, study.names, colours, filters)

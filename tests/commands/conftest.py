@@ -5,6 +5,8 @@ import importlib
 
 import pytest
 
+from tests.support import charts
+
 
 @dataclasses.dataclass(frozen=True)
 class Done:

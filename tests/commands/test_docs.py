@@ -16,6 +16,7 @@ from configs import analyze
 from engine.runs import schema
 from launch.__main__ import ALIASES, COMMANDS, main
 from launch.common.reporting import settings_of
+from tests.support import charts
 
 ROOT = Path(__file__).parents[2]
 # The changelog names what is no more.
