@@ -13,11 +13,11 @@ import jinja2
 
 from analysis.blocks import Picture, Section
 from analysis.charts import look
-from analysis.figures import style
 from analysis.report import drawing, few_prompts, first_screen, outline
 from analysis.report.explorer import LIMIT, Packed
 from analysis.report.verdict import Verdict, from_to
 from analysis.run import Run
+from analysis.sentences import minus
 from analysis.study import Study
 from engine import display
 from engine.runs.reader import Result
@@ -119,7 +119,7 @@ def number(value: float | None, form: str = "{:.4g}") -> str:
     """A number for a reader: a true minus sign, and a dash where there is none."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
-    return style.minus(form.format(value))
+    return minus(form.format(value))
 
 
 def cell(value: Any, kind: str) -> str:  # Any: an entry of a table

@@ -11,12 +11,11 @@ from typing import Any
 
 import polars as pl
 
-from analysis.figures import style
 from analysis.measures.changes import AT_MOST, RANK_AGREEMENT, moved_tokens, worst_first
 from analysis.measures.two_models import AFTER, BEFORE
 from analysis.report.first_screen import common_words, whole_words
 from analysis.run import Run
-from analysis.sentences import beside
+from analysis.sentences import beside, minus
 from analysis.study import Study
 
 JSON, MARKDOWN = "verdict.json", "verdict.md"
@@ -216,7 +215,7 @@ def _limit(row: Mapping[str, Any], questions: Mapping[str, str]) -> Limit:  # An
         known = not math.isnan(value)
         return beside(scale * value, scale * row["limit"], places) + unit if known else "undefined"
 
-    measured, limit = shown(row["measured"]), style.minus(f"{scale * row['limit']:g}")
+    measured, limit = shown(row["measured"]), minus(f"{scale * row['limit']:g}")
     return Limit(
         holds=row["holds"],
         on=on,
