@@ -125,6 +125,15 @@ class Folded:
 
 
 @dataclasses.dataclass(frozen=True)
+class Under:
+    """Blocks on one prompt of vocabularies, shown while the reader has chosen that question."""
+
+    kind: ClassVar[str] = "under"
+    prompt: str
+    blocks: "Sequence[Block]"
+
+
+@dataclasses.dataclass(frozen=True)
 class Files:
     """Links to files of the report."""
 
@@ -133,7 +142,7 @@ class Files:
 
 
 _SHOWN = (Picture, Rows, Matrix, SideBySide)  # what makes a section more than words
-Block: TypeAlias = Heading | Text | Picture | Rows | Matrix | SideBySide | Folded | Files
+Block: TypeAlias = Heading | Text | Picture | Rows | Matrix | SideBySide | Folded | Under | Files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,17 +196,17 @@ class Section:
 
 def _any_shown(blocks: Iterable[Block]) -> bool:
     return any(
-        _any_shown(block.blocks) if isinstance(block, Folded) else isinstance(block, _SHOWN)
+        _any_shown(block.blocks) if isinstance(block, Folded | Under) else isinstance(block, _SHOWN)
         for block in blocks
     )
 
 
 def pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
-    """The figures among `blocks`, also the folded ones, in the order of the page."""
+    """The figures among `blocks`, inner ones too, in the order of the page."""
     for block in blocks:
         if isinstance(block, Picture):
             yield block
-        elif isinstance(block, Folded):
+        elif isinstance(block, Folded | Under):
             yield from pictures(block.blocks)
 
 

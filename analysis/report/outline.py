@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from analysis.blocks import Block, Finding, Heading, Picture, Section, Text, pictures
+from analysis.blocks import Block, Finding, Heading, Picture, Section, Text, Under, pictures
 
 HEADLINES = 5  # At most.
 # Sections by what they tell about, in the order of the page.
@@ -156,6 +156,23 @@ def charts(section: Section, prompts: Sequence[str]) -> dict[str, Picture]:
     return {prompt: every[base + prompt] for prompt in prompts if base + prompt in every}
 
 
+def question(block: Block, beside: Sequence[Block], prompts: Sequence[str]) -> str:
+    """The prompt under whose question alone `block` is shown, or "".
+
+    It is that of `Under`. Charts with one stem for each of `prompts` take turns, too.
+    """
+    if isinstance(block, Under):
+        return block.prompt if len(prompts) > 1 else ""
+    if not isinstance(block, Picture) or len(prompts) < 2:
+        return ""
+    stems = {picture.stem for picture in beside if isinstance(picture, Picture)}
+    for prompt in prompts:
+        base = block.stem.removesuffix(prompt)
+        if base != block.stem and {base + other for other in prompts} <= stems:
+            return prompt
+    return ""
+
+
 def without(blocks: Sequence[Block], shown: Sequence[Picture]) -> list[Block]:
     """`blocks` without some pictures, and without headings that then stand above nothing."""
     kept: list[Block] = []
@@ -163,6 +180,8 @@ def without(blocks: Sequence[Block], shown: Sequence[Picture]) -> list[Block]:
         above_nothing = not kept or isinstance(kept[-1], Heading)
         if any(block is picture for picture in shown):
             continue
+        if isinstance(block, Under):
+            block = dataclasses.replace(block, blocks=without(block.blocks, shown))
         if not (isinstance(block, Heading) and above_nothing):
             kept.append(block)
     return kept[::-1]

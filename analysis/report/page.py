@@ -62,6 +62,7 @@ def render(
         "percent": lambda x: number(x, "{:.2f} %"),
         "broad": _broad,
         "charts": outline.charts,
+        "question": outline.question,
         "without": outline.without,
         "fixed": lambda x: number(x, "{:.2f}"),
         "segments": display.segments,

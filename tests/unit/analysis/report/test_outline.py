@@ -3,7 +3,7 @@
 import pytest
 
 import analysis
-from analysis.blocks import Finding, Folded, Heading, Picture, Section, Text
+from analysis.blocks import Finding, Folded, Heading, Picture, Section, Text, Under
 from analysis.report import outline, page
 from analysis.report.explorer import Packed
 from tests.support import charts
@@ -147,3 +147,12 @@ def test_the_chart_beside_an_answer_follows_the_question():
     assert outline.charts(named, ["x", "y"]) == {"": blocks[2]}
     assert outline.without(blocks[:3], blocks[1:3]) == []
     assert outline.without(blocks, [blocks[3]]) == blocks[:3]
+
+
+def test_charts_of_every_question_take_turns_and_others_stay():
+    prompts = ["a", "b"]
+    pictures = [Picture(stem, "", lambda: None) for stem in ("x_a", "x_b", "y_a", "z")]
+    turns = [outline.question(one, pictures, prompts) for one in pictures]
+    assert turns == ["a", "b", "", ""]
+    assert outline.question(Under("a", pictures), [], prompts) == "a"
+    assert outline.question(Under("a", pictures), [], ["a"]) == ""
