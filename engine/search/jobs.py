@@ -21,7 +21,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import admission
 from engine.planning.admission import Place
-from engine.planning.work import SearchWork
+from engine.planning.memory import SearchWork, SweepWork
 from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
@@ -224,8 +224,8 @@ def _certificate_job(
     step = settings.certify_step or recorded_step(manifest, path)
     if not step:
         one = admission.model_of_checkpoints(list(search.problem.models))
-        longest, whole = _positions(search.problem.whole)
-        step = admission.step_for(one, place, settings.dtype, longest, whole, self_check=1)
+        work = _sweep_work(search.problem.whole)
+        step = admission.step_for(one, place, settings.dtype, work)
     said = manifest.content["results"].get(path, {}).get("certificate", {})
     whole_file = _is_whole(manifest, path) and _suffices(said, settings.certify)
     # The search may be complete, and keep its numerics: the certificate has others.
@@ -286,10 +286,8 @@ def check_memory(job: SearchJob, mesh: Mesh) -> None:
     dtype, models = job.settings.dtype, job.problem.models
     if job.searched:
         one = admission.model_of_checkpoints(list(models))
-        longest, whole = _positions(job.problem.whole)
-        place, step = Place.of(mesh), job.step_size
-        reason = admission.refusal(one, place, dtype, longest, whole, step, self_check=1)
-        if reason:
+        work = _sweep_work(job.problem.whole, job.step_size)
+        if reason := admission.refusal(one, Place.of(mesh), dtype, work):
             raise AssayError(reason.replace("--config.step_size", "--config.certify_step"))
         return
     works = [_work(one, job.problem.whole) for one in job.problem.each]
@@ -304,11 +302,12 @@ def check_memory(job: SearchJob, mesh: Mesh) -> None:
             raise AssayError(f"beside the other models of the universal search: {error}") from error
 
 
-def _positions(objective: SearchObjective) -> tuple[int, int]:
-    """Positions of the longest prompt with its reply, and of a whole reply with its suffix."""
+def _sweep_work(objective: SearchObjective, step_size: int | None = None) -> SweepWork:
+    """The sweeps of a certificate, whose longest prompt ends with the reply."""
     length = objective.settings.length
     longest = max(len(prompt.prefix) for prompt in objective.prompts)
-    return longest + length, length + len(objective.suffix)
+    own = length + len(objective.suffix)
+    return SweepWork(prefix=longest + length, own=own, step_size=step_size, self_check=1)
 
 
 def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
