@@ -25,7 +25,7 @@ _SOURCES = {
     "tpu": "Google Cloud's page of the TPU, by chip",
 }
 # GiB of memory; TFLOP/s of matmuls in bfloat16, and in float32 without lower precision inside.
-_GPUS = {
+_GPUS: dict[str, tuple[float, float, float]] = {
     "B200-180GB": (180, 2250, 80),
     "H200-141GB": (141, 989, 67),
     "H100-80GB": (80, 989, 67),
@@ -37,7 +37,7 @@ _GPUS = {
     "RTX4090-24GB": (24, 165, 82.6),
 }
 # A TPU's float32 matmuls take six passes of 16 bits ("highest" precision).
-_TPUS = {
+_TPUS: dict[str, tuple[float, float, float]] = {
     "v4": (31.25, 275, 275 / 6),
     "v5e": (15.75, 197, 197 / 6),
     "v5p": (95.74, 459, 459 / 6),
@@ -81,13 +81,14 @@ class Kind:
 
 
 _STATED = [
-    Kind(name, platform, gib * GIB, *(rate * 1e12 for rate in rates), source, _USABLE[platform])
-    for kinds, (platform, source) in zip((_GPUS, _TPUS), _SOURCES.items(), strict=True)
-    for name, (gib, *rates) in kinds.items()
+    Kind(name, platform, gib * GIB, r16 * 1e12, r32 * 1e12, _SOURCES[platform], _USABLE[platform])
+    for platform, kinds in (("gpu", _GPUS), ("tpu", _TPUS))
+    for name, (gib, r16, r32) in kinds.items()
 ]
 
 
-class Devices(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Devices:
     """Some devices of one kind, as a user names them."""
 
     name: str

@@ -25,11 +25,10 @@ from engine import processes
 from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.reader import Json
-from engine.scoring.reward_passes import RewardScorer
+from engine.scoring.reward_passes import SELF_CHECK_TOLERANCE, RewardScorer
 from engine.search.baselines import SuffixScorer, starts_of
 from engine.search.objective import SearchObjective, not_finite
 from engine.settings import DIRECTIONS, SearchSettings
-from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 
 _SAVE_S = 2.0  # between two saves of an unfinished certificate
 _SHAPES = 8  # lengths of rows at most, as each is compiled

@@ -17,12 +17,12 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
+from engine.display import progress
 from engine.errors import AssayError
-from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
-from engine.scoring.reward_passes import RewardScorer, dtype_named
+from engine.scoring.reward_passes import SELF_CHECK_TOLERANCE, RewardScorer, dtype_named
 from engine.search import certificate, jobs
 from engine.search.baselines import SuffixScorer
 from engine.search.jobs import SearchJob
@@ -33,7 +33,6 @@ from engine.settings import AUTO, DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep import setup
 from engine.sweep.outcomes import free_models, memory_errors
 from engine.sweep.reward_jobs import sweep_replies
-from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

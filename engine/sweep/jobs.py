@@ -11,11 +11,11 @@ from tqdm import tqdm
 
 from engine import processes
 from engine.checkpoint.card import Checkpoint
+from engine.display import progress
 from engine.errors import AssayError, OutOfMemory
 from engine.planning import admission
 from engine.planning.admission import Place
 from engine.planning.memory import SweepWork
-from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span

@@ -1,6 +1,5 @@
-"""What models are given: prompts, and lists of replies, of files or of a run."""
+"""Lists of replies, of files or of a run."""
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,35 +10,12 @@ from absl import flags
 from absl.flags import FlagValues
 from etils import epath
 
-from configs import prompts
 from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.reader import read_contents
 from launch.common.command import Given, paths
 from launch.common.text import nearest, pieces
-
-
-def chosen_prompts(ids: str, own: Sequence[str]) -> Mapping[str, str]:
-    """Prompt id -> text: the texts of --prompt, or those that `ids` name in configs/prompts.py."""
-    if own:
-        return {prompt_id(text): text for text in own}
-    for name in pieces(ids):
-        if name not in prompts.PROMPTS:
-            raise AssayError(
-                f"prompts={name!r}{nearest(name, prompts.PROMPTS)}; "
-                f"allowed: {', '.join(prompts.PROMPTS)}"
-            )
-    return {name: prompts.PROMPTS[name] for name in pieces(ids)}
-
-
-def prompt_id(text: str) -> str:
-    """Id of a prompt: its name in configs/prompts.py, or its first words and a hash."""
-    for name, known in prompts.PROMPTS.items():
-        if text == known:
-            return name
-    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:32].strip("-")
-    return f"{words or 'prompt'}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
 def define_flags(given: FlagValues) -> None:

@@ -16,10 +16,10 @@ from jax.sharding import Mesh
 
 from configs.known_goldens import GOLDENS, NOISE, RewardSet
 from engine.checkpoint.card import Checkpoint
+from engine.display import progress
 from engine.errors import AssayError
 from engine.planning import admission
 from engine.planning.memory import SweepWork
-from engine.progress import progress
 from engine.scoring.reward_passes import RewardScorer
 from engine.scoring.rows import RewardRows
 from engine.sweep.outcomes import memory_errors

@@ -2,7 +2,7 @@ import pytest
 
 from engine.runs import schema
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
-from engine.text.vocabulary import candidate_ids, left_out, vocabulary
+from engine.text.tokenizer import candidate_ids, left_out, vocabulary
 from tests.support import tiny
 
 
