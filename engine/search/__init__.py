@@ -2,7 +2,8 @@
 
 objective    what one model's search maximises: prompts, signs, admitted sequences
 passes       gradients of the parents and rewards of the candidates of a step
-gcg          the step: proposals, scores, buffer
+proposals    the candidates of a step
+gcg          the step: gradient, proposals, scores, buffer
 universal    the models and prompts of a search as a list; one sequence for several: its step
 baselines    methods that enumerate the vocabulary, and rewards of rows behind a common beginning
 loop         host loop of one search until it ends; its trace, from whose file it resumes

@@ -26,8 +26,8 @@ from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.batches import padded_length, rows_of_step
-from engine.search import gcg
-from engine.search.certificate import PositionSweep, saved_sweeps, state_file
+from engine.search import gcg, proposals
+from engine.search.certificate import PositionSweep
 from engine.search.loop import Trace
 from engine.search.objective import SearchObjective
 from engine.search.universal import SAMPLE, Reader, SearchProblem
@@ -116,7 +116,7 @@ def searches_of(
 
     With `joint` one search per model, for all prompts; with a rule one for all models and prompts.
     """
-    gcg.first_changes(settings)
+    proposals.first_changes(settings)
     models = [list(checkpoints)] if rule else [[checkpoint] for checkpoint in checkpoints]
     texts = [{prompt_id: text} for prompt_id, text in prompts.items()]
     jobs = []
@@ -276,8 +276,6 @@ def _present(
     if not manifest.result(path)["complete"]:
         _adopt(manifest, path, table)
     complete, known = _suffices(said, budget), about.get("sweeps", [])
-    if complete and saved_sweeps(file) <= len(known):
-        storage.remove(state_file(file))  # a command may have been stopped before it did so
     return known, complete
 
 
@@ -315,7 +313,7 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
     settings, attempts = whole.settings, len(whole.signs)
     candidates = settings.candidates
     if isinstance(one, SearchObjective):
-        first = gcg.first_changes(settings)
+        first = proposals.first_changes(settings)
         return SearchWork(
             prefix=max(len(prompt.prefix) for prompt in one.prompts),
             suffix=len(one.suffix),
@@ -324,7 +322,7 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
             attempts=attempts,
             together=len(one.prompts),
             gradient=settings.takes_gradient,
-            merged=len(gcg.whole_replies(settings)),
+            merged=len(proposals.whole_replies(settings)),
             packed=first[0] < first[-1],
             enumerates=settings.method in ENUMERATIONS,
         )

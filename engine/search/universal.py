@@ -34,7 +34,7 @@ from engine.planning import flops
 from engine.scoring.batches import reply_buckets, token_candidates
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.scoring.rows import check_fits
-from engine.search import gcg, passes
+from engine.search import gcg, passes, proposals
 from engine.search.gcg import CompiledStep, Ranked, State, compiled
 from engine.search.objective import RoundTrip, SearchObjective
 from engine.search.passes import BROKEN, StepInputs
@@ -339,7 +339,7 @@ def build_step(
     readers = [judge for judge in judges if isinstance(judge, TextJudge)]
     known = [(j.scorer, _inputs_of(j, judges)) for j in judges if isinstance(j, IdsJudge)]
     cost = sum(gcg.step_flops(j.objective) for j in judges if isinstance(j, IdsJudge))
-    scored = len(gcg.first_changes(settings)) + len(gcg.whole_replies(settings))
+    scored = len(proposals.first_changes(settings)) + len(proposals.whole_replies(settings))
     cost += (scored + settings.takes_gradient) * sum(reader.flops for reader in readers)
     values = (
         objective.allowed,
