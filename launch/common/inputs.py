@@ -15,7 +15,7 @@ from engine.errors import AssayError, prefixed
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.reader import read_contents
 from launch.common.command import Given, paths
-from launch.common.text import nearest, pieces
+from launch.common.text import lines_of, nearest, pieces
 
 
 def define_flags(given: FlagValues) -> None:
@@ -61,7 +61,7 @@ def read_items(path: Path, column: str) -> list[str]:
         line or row (counted from 1) the message names.
     """
     if path.suffix == ".txt":
-        replies, unit = _lines(path), "line"
+        replies, unit = lines_of("items", path), "line"
     else:
         replies, unit = _column(path, column), f"column {column!r}, row"
     for number, reply in enumerate(replies, 1):
@@ -86,18 +86,6 @@ def read_table(path: Path, flag: str) -> tuple[pl.DataFrame, bytes]:
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise AssayError(f"{flag}={path}: {reason}") from error
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise AssayError(
-            f"items={path}: byte {error.start} is not UTF-8; allowed: UTF-8"
-        ) from error
-    except OSError as error:
-        raise AssayError(f"items={path}: {error.strerror}") from error
-    return lines[: -1 if lines[-1] == "" else None]
 
 
 def _column(path: Path, column: str) -> list[str]:

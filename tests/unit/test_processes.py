@@ -16,7 +16,6 @@ HOST = socket.gethostname()
 START = """
 import os, signal, sys, time
 from engine import processes
-from engine import processes
 port, count, index, timeout = map(int, sys.argv[1:])
 processes.HEARTBEAT_S = 5
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.usefixtures("hanging_up_is_not_ignored")
 BUSY = """
 import hashlib
 from engine import processes
-from engine import processes
 with processes.on_signal(lambda name: processes.end(f"told by {name}", 143)):
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes, as a long compilation
