@@ -30,7 +30,8 @@ from engine.search import gcg, proposals
 from engine.search.certificate import PositionSweep
 from engine.search.loop import Trace
 from engine.search.objective import SearchObjective
-from engine.search.universal import SAMPLE, Reader, SearchProblem
+from engine.search.problem import Reader, SearchProblem
+from engine.search.universal import SAMPLE
 from engine.settings import AUTO, DIRECTIONS, ENUMERATIONS, SearchSettings
 from engine.sweep import setup
 from engine.sweep.jobs import recorded_step

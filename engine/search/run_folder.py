@@ -27,7 +27,7 @@ from engine.search import certificate, jobs
 from engine.search.baselines import SuffixScorer
 from engine.search.certificate import Ascent
 from engine.search.jobs import SearchJob
-from engine.search.loop import Trace, end_step, run_problem
+from engine.search.loop import Trace, run_problem, trace_frame
 from engine.search.objective import SearchObjective
 from engine.search.universal import IdsJudge, Judge
 from engine.settings import AUTO, DIRECTIONS, SearchSettings, SweepSettings
@@ -154,34 +154,6 @@ def score_elsewhere(
         check_memory=check_memory,
     )
     return sweep_replies(checkpoints, prompts, schema.FOUND + digest, distinct, run, sweep, mesh)
-
-
-def trace_frame(objective: SearchObjective, trace: Trace, direction: str) -> pl.DataFrame:
-    """The best sequence after each step of one direction, from its first sequence to its end.
-
-    Rewards are not signed.
-    """
-    settings = objective.settings
-    rewards, ids = trace.best(settings.directions.index(direction), settings)
-    stop = end_step(rewards, settings)
-    rows = np.flatnonzero(np.isfinite(rewards[:stop]))
-
-    @functools.cache
-    def text_and_verdict(key: tuple[int, ...]) -> tuple[str, bool]:
-        return objective.round_trip.text(key), objective.round_trip.passes(key)
-
-    said = [text_and_verdict(tuple(map(int, ids[row]))) for row in rows]
-    return pl.DataFrame(
-        {
-            "step": rows + 1,
-            "reward": np.float32(DIRECTIONS[direction]) * rewards[rows],
-            "token_ids": ids[rows].tolist(),
-            "text": [text for text, _ in said],
-            "round_trips": [passes for _, passes in said],
-            "flops": trace.flops_per_direction(settings)[rows],
-        },
-        schema=schema.SEQUENCE_COLUMNS,
-    )
 
 
 def _search(

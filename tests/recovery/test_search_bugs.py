@@ -11,9 +11,8 @@ from flax import nnx
 from engine.models.reward_model import RewardModels
 from engine.search import gcg, passes, proposals
 from engine.search.gcg import build_step_inputs
-from engine.search.loop import run_search
+from engine.search.loop import run_search, trace_frame
 from engine.search.objective import SearchObjective
-from engine.search.run_folder import trace_frame
 from tests.support import searches, slow
 from tests.support.searches import problem
 
