@@ -32,7 +32,7 @@ from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings, check_choice
 from engine.sweep.reward_jobs import check_vocabulary, sweep_vocabulary
-from launch.common import command, locking, scoring, summaries
+from launch.common import command, locking, scoring
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
@@ -66,7 +66,7 @@ class NeededSweep:
         run = str(self.run)
         where = (self.prompts, run, self.settings, self.mesh)
         with locking.held(given, run, "diff"):
-            sweep_vocabulary([self.model], *where, summaries.show_extremes)
+            sweep_vocabulary([self.model], *where, scoring.show_extremes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
