@@ -22,7 +22,7 @@ from analysis.sentences import at_most, decimals, listed, span
 from analysis.significant_effects import significant
 from analysis.statistics import Array, correlation, ranks
 from analysis.statistics.correlation import principal_axes
-from analysis.statistics.kendall import tau_b_matrix
+from analysis.statistics.kendall import ranking, tau_matrix
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
 
 _PAIR = (MODEL, Column("prompt_a", title="prompt"), Column("prompt_b", title="and prompt"))
@@ -113,8 +113,10 @@ def _pairs(
 ) -> Iterator[tuple[str | float, ...]]:
     """A row for every two prompts of one model."""
     prompts, values = list(rewards), list(rewards.values())
-    pearson, spearman = ranks.pearson_matrix(values), ranks.spearman_matrix(values)
-    kendall = tau_b_matrix(values)
+    orders = [ranking(x) for x in values]
+    pearson = ranks.pearson_matrix(values)
+    spearman = ranks.pearson_matrix([order.average for order in orders])
+    kendall = tau_matrix(orders)
     scaled = [correlation.standardised(x) for x in values]
     good = [i for i, prompt in enumerate(prompts) if prompt in _ONE_FRAMING]
     reference, same = math.nan, np.empty(0)

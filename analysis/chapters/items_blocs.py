@@ -13,7 +13,7 @@ from analysis.chapters.agreement import kendall_matrix
 from analysis.chapters.blocs import blocs_table, kendall_pairs
 from analysis.measures.list_scores import ListScores, every_list
 from analysis.sentences import decimals, listed
-from analysis.statistics.kendall import FEWEST
+from analysis.statistics.kendall import FEWEST, Order
 from analysis.study import Study, Table, required, table
 from analysis.words.questions import ASKED_FOR
 from engine.runs.schema import Columns
@@ -41,10 +41,12 @@ def items_framed_pairs(scores: ListScores) -> pl.DataFrame:
     for _, framing, at in scores.framings():
         models, means = scores.means(at)
         if len(models) > 1:
-            orders = pl.DataFrame(
-                {"token": scores.items["item"], **dict(zip(models, means, strict=True))}
-            )
-            frames.append(_keyed(kendall_pairs(orders, kendall_matrix(orders)), scores, framing))
+            items = scores.items["item"]
+            each = dict(zip(models, means, strict=True))
+            orders = {model: Order.of(x) for model, x in each.items()}
+            matrix = kendall_matrix(pl.DataFrame({"item": items, **each}))
+            pairs = kendall_pairs(items, orders, matrix)
+            frames.append(_keyed(pairs, scores, framing))
     return pl.concat(frames) if frames else pl.DataFrame(schema=_KEYS)
 
 

@@ -15,7 +15,7 @@ from analysis.charts.token_bars import token_bars
 from analysis.columns import KENDALL, MODEL, PEARSON, PROMPT, SPEARMAN, TOKENS, Column, Spec
 from analysis.ends import TOKEN_ENDS, both_ends, token_ends
 from analysis.measures.combined import COMBINED, Combined, combined
-from analysis.run import Run
+from analysis.run import Run, places
 from analysis.statistics.correlation import correlations
 from analysis.statistics.distributions import log_ratio
 from analysis.study import Absent, Analysis, Study, Table, required, table
@@ -154,23 +154,27 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
       models: slugs of the reward models, in the order of the rows.
     """
     each = []
-    vocabularies = {
-        m: _unambiguous(run.vocabulary(m).collect(), "token_id")
-        for m in models
-        if m in run.vocabulary_models
+    scored = [model for model in models if model in run.vocabulary_models]
+    vocabularies = {run.same_vocabulary(model): model for model in scored}
+    tokens = {
+        key: _unambiguous(run.vocabulary(model).collect(), "token_id")
+        for key, model in vocabularies.items()
     }
     for language, prompt in run.logprobs:
         own = _unambiguous(run.next_tokens(language, prompt), "logprob")
-        for model, vocabulary in vocabularies.items():
+        common = {
+            key: own.join(known, on="token", how="inner", validate="1:1").sort("token")
+            for key, known in tokens.items()
+        }
+        for model in scored:
             asked = same_text(run, prompt, (p for m, p in run.results if m == model))
             if asked is None:
                 continue
-            rewards = pl.DataFrame(list(run.rewards(model, asked)), schema=_SCORES, orient="col")
-            scored = vocabulary.join(rewards, on="token_id", how="inner", validate="1:1")
-            both = own.join(scored, on="token", how="inner", validate="1:1").sort("token")
+            both = common[run.same_vocabulary(model)]
+            at, known = places(run.rewards(model, asked)[0], both["token_id"].to_numpy())
+            x, y = both["logprob"].to_numpy()[known], run.rewards(model, asked)[1][at[known]]
             keys = {"prompt": prompt, "language_model": language, "model": model}
-            x, y = both["logprob"].to_numpy(), both["reward"].to_numpy()
-            each.append({**keys, "n": both.height, **correlations(x, y)})
+            each.append({**keys, "n": len(x), **correlations(x, y)})
     return REWARDS.frame(each)
 
 
@@ -233,9 +237,6 @@ def _framed(study: Study, how: Combined) -> pl.DataFrame:
         good = "greatest"
     ends = framed_logprobs(study.run, (good, bad), study.settings.top, how)
     return required(ends, f"No language model was given both “{good}” and “{bad}” in one form.")
-
-
-_SCORES: Columns = {"token_id": pl.UInt32, "reward": pl.Float32}
 
 
 def _unambiguous(tokens: pl.DataFrame, column: str) -> pl.DataFrame:

@@ -64,9 +64,9 @@ def _tables(study: Study) -> Iterator[Table]:
     if compared is not None:
         keys = compared.select("list", "prompt", "language_model").unique(maintain_order=True)
         few = keys.filter(~pl.col("list").is_in(lists_of_many_prompts(compared)))
-        for key in few.iter_rows():
-            points = partial(item_logprobs_points, study.run, *key, study.models)
-            yield table("item_logprobs_points", *key, make=points, file=False)
+        for items, prompt, model in few.iter_rows():
+            make = partial(item_logprobs_points, study.run, items, prompt, model, study.models)
+            yield table("item_logprobs_points", items, prompt, model, make=make, file=False)
     yield table(QUESTIONS.name, make=partial(_questions, study))
     yield table(RATIO.name, make=partial(_ratio, study))
 

@@ -11,7 +11,7 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import Block, Finding, Folded, Heading, Picture, side_by_side
+from analysis.blocks import Block, Finding, Folded, Heading, Picture, Under, side_by_side
 from analysis.chapters import bloc_sentences
 from analysis.charts.token_bars import token_bars
 from analysis.columns import TOKENS, Column, Spec
@@ -205,20 +205,24 @@ def _shared_ends(study: Study, prompt: str = "", how: Combined = "sum") -> pl.Da
 def _by_prompt(study: Study) -> Iterator[Block]:
     if not study.scored:
         raise Absent(NO_VOCABULARY)
-    quantiles = study.tables.get("quantiles")  # None without the chapter of distributions
     for (prompt,), ends in study.tables.of("top_bottom").items():
-        yield Heading(f"“{study.run.prompts[prompt]}”", prompt)
-        if quantiles is not None:
-            starts = quantiles.filter(prompt=prompt)
-            count = study.settings.figure_top
-            draw = partial(token_bars, ends, study.names, count, "reward", "reward", starts)
-            text = "Each model’s highest and lowest tokens. A bar is the distance from its median."
-            yield Picture(f"top_bottom_{prompt}", text, draw)
-        yield _list(study, TOP_BOTTOM, ends, prompt, title="The same as text")
-        consensus = study.tables.get("consensus", prompt)
-        if consensus is not None and len(study.names) > 1:
-            named = bloc_sentences.with_nicknames(consensus, study, "models")
-            yield from CONSENSUS.rows(named, prompt)
+        heading = Heading(f"“{study.run.prompts[prompt]}”", prompt)
+        yield Under(prompt, [heading, *_under(study, prompt, ends)])
+
+
+def _under(study: Study, prompt: str, ends: pl.DataFrame) -> Iterator[Block]:
+    quantiles = study.tables.get("quantiles")  # None without the chapter of distributions
+    if quantiles is not None:
+        starts = quantiles.filter(prompt=prompt)
+        count = study.settings.figure_top
+        draw = partial(token_bars, ends, study.names, count, "reward", "reward", starts)
+        text = "Each model’s highest and lowest tokens. A bar is the distance from its median."
+        yield Picture(f"top_bottom_{prompt}", text, draw)
+    yield _list(study, TOP_BOTTOM, ends, prompt, title="The same as text")
+    consensus = study.tables.get("consensus", prompt)
+    if consensus is not None and len(study.names) > 1:
+        named = bloc_sentences.with_nicknames(consensus, study, "models")
+        yield from CONSENSUS.rows(named, prompt)
 
 
 def _of_both(study: Study) -> Iterator[Block]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from analysis.run import Run
+from analysis.run import Run, places
 from analysis.statistics import Array
 from analysis.words.stems import stem_numbers
 from engine.runs.reader import RunError
@@ -68,11 +68,8 @@ def shared_rewards(
     columns: dict[str, Array] = {}
     for model in run.models_under(prompt) if models is None else models:
         token_ids, rewards = run.rewards(model, prompt)
-        wanted = shared[model].to_numpy()
-        whole = token_ids[-1] == len(token_ids) - 1  # then an id is its own place
-        at = wanted if whole else np.searchsorted(token_ids, wanted)
-        at = np.minimum(at, len(token_ids) - 1)
-        scored &= token_ids[at] == wanted
+        at, known = places(token_ids, shared[model].to_numpy())
+        scored &= known
         columns[model] = rewards[at]
     types: Columns = dict.fromkeys(columns, pl.Float32)
     table = shared.select("token").hstack(pl.DataFrame(columns, schema=types))

@@ -103,7 +103,9 @@ def test_shared_tables_are_made_only_where_they_are_asked_for(run, settings):
 def test_the_section_shows_every_list(run, settings, options):
     chosen = dataclasses.replace(settings, options=options(shared_ends=True))
     study = analysis.compute(analysis.load(run), {}, chosen, CHAPTERS)
-    folded = [b for b in tokens.ANALYSIS.section(study).blocks if b.kind == "folded"]
+    blocks = tokens.ANALYSIS.section(study).blocks
+    each = [inner for b in blocks for inner in (b.blocks if b.kind == "under" else [b])]
+    folded = [block for block in each if block.kind == "folded"]
     files = [block.file for fold in folded for block in fold.blocks if block.kind == "rows"]
     assert files == [
         "top_bottom_best.csv",
