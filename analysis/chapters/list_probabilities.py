@@ -161,44 +161,22 @@ def _ratio(study: Study) -> pl.DataFrame:
     return required(item_logprobs_ratio(study.run, study.settings.top), why)
 
 
-def item_logprobs_questions(compared: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
-    """`item_logprobs.csv` averaged over the wordings of each question.
-
-    Args:
-      compared: `item_logprobs.csv`, with a column `text` of the prompt.
-      asked: list, text, question, framing.
-
-    Returns:
-      The table `QUESTIONS`.
-    """
-    joined = compared.join(
+def _questions(study: Study) -> pl.DataFrame:
+    """The table `QUESTIONS`: means over the wordings of each question, by the text of a prompt."""
+    compared, prompts = study.tables[REWARDS.name], study.tables["items_prompts"]
+    text = pl.col("prompt").replace(dict(study.run.prompts))
+    asked = prompts.select("list", "question", "framing", text=text)
+    asked = asked.unique(["list", "text"], maintain_order=True)
+    joined = compared.with_columns(text=text).join(
         asked, on=["list", "text"], how="inner", validate="m:1", maintain_order="left"
     )
     keys = ["list", "question", "framing", "language_model", "model"]
-    spearman = pl.col("spearman")
     means = joined.group_by(keys, maintain_order=True).agg(
-        prompts=pl.len(),
-        spearman=spearman.mean(),
-        spearman_spread=spearman.std(),
-        kendall=pl.col("kendall").mean(),
-        spearman_per_token=pl.col("spearman_per_token").mean(),
+        pl.len().alias("prompts"),
+        pl.col("spearman").std().alias("spearman_spread"),
+        pl.col("spearman", "kendall", "spearman_per_token").mean(),
     )
-    return QUESTIONS.frame(means)
-
-
-def _questions(study: Study) -> pl.DataFrame:
-    compared, prompts = study.tables["item_logprobs"], study.tables["items_prompts"]
-    texts = pl.DataFrame(
-        {"prompt": list(study.run.prompts), "text": list(study.run.prompts.values())}
-    )
-    asked = prompts.join(texts, on="prompt", how="left", validate="m:1", maintain_order="left")
-    asked = asked.select("list", "text", "question", "framing").unique(
-        ["list", "text"], maintain_order=True
-    )
-    named = compared.join(texts, on="prompt", how="left", validate="m:1", maintain_order="left")
-    return required(
-        item_logprobs_questions(named, asked), "No language model was asked such a question."
-    )
+    return required(QUESTIONS.frame(means), "No language model was asked such a question.")
 
 
 def _correlations(study: Study) -> Iterator[Block]:
@@ -206,9 +184,8 @@ def _correlations(study: Study) -> Iterator[Block]:
     compared, made = study.tables[REWARDS.name], study.tables
     many = lists_of_many_prompts(compared)
     in_many = pl.col("list").is_in(many)
-    own = {name: part for (name,), part in compared.group_by("list", maintain_order=True)}
     asked = made.get(QUESTIONS.name)
-    for name, part in own.items():
+    for (name,), part in compared.group_by("list", maintain_order=True):
         if name in many and asked is not None:
             part = asked.filter(list=name).rename({"question": "prompt"})
         caption = (
