@@ -68,7 +68,7 @@ def estimates(
     base = alt.Chart().encode(y=y, color=paint, tooltip=_tooltips(shown, label), yOffset=beside)
     lines = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("low:Q"), x2="high:Q")
     dots = base.mark_point(filled=True, size=46, opacity=1).encode(x=x)
-    layers: list[alt.Chart] = [lines, dots] if _any_interval(shown) else [dots]
+    layers: list[alt.Chart] = [lines, dots] if shown["low"].is_finite().any() else [dots]
     if zero is not None:
         guide = alt.Chart().mark_rule(style="faint").encode(x=alt.XDatum(zero * scale))
         layers.insert(0, guide)
@@ -97,13 +97,9 @@ def _drawn(
 
 def _tooltips(shown: pl.DataFrame, label: str) -> list[alt.Tooltip]:
     texts = [key for key, kind in shown.schema.items() if kind == pl.String and key != "model"]
-    ends = {"low:Q": "95% from", "high:Q": "to"} if _any_interval(shown) else {}
     return [
         *(alt.Tooltip(f"{key}:N") for key in texts),
         alt.Tooltip("value:Q", title=label, format=".3~g"),
-        *(alt.Tooltip(key, title=said, format=".3~g") for key, said in ends.items()),
+        alt.Tooltip("low:Q", title="95% from", format=".3~g"),
+        alt.Tooltip("high:Q", title="to", format=".3~g"),
     ]
-
-
-def _any_interval(shown: pl.DataFrame) -> bool:
-    return shown["low"].is_finite().any()
