@@ -69,6 +69,7 @@ EFFECTS = Spec(
     page="model prompt auc ci_low ci_high cohens_d p q n_positive n_negative",
 )
 _SIDES = {"positive": pl.col("value") > 0, "negative": pl.col("value") <= 0}
+_NAMED = 3  # Prompts that a sentence names.
 _AXES = ("value", "reward")
 _REACH = {"positive": 5.0, "negative": -5.0}  # AFINN runs from -5 to 5.
 
@@ -263,6 +264,7 @@ def slope_findings(
       names: slug -> nickname.
       prompts: prompt id -> how the page calls it, in the order of the sentences.
     """
+    alike: dict[str, list[str]] = {}
     sizes = []
     for prompt, part in in_order(significant(slopes), list(prompts)):
         clauses = [
@@ -270,8 +272,7 @@ def slope_findings(
             for side, where in _AMONG.items()
             if (said := counted(slopes.filter(prompt=prompt, valence=side), "slope", *_RISES))
         ]
-        text = f"Asked {prompts[prompt]}: {'; '.join(clauses)}."
-        yield Finding(text=text, picture="sentiment_slopes")
+        alike.setdefault("; ".join(clauses), []).append(prompts[prompt])
         best = clearest(part, ("model", "valence"))
         sizes.append(
             f"Under {prompts[prompt]}, the clearest slope{CHOSEN} is that of "
@@ -279,7 +280,13 @@ def slope_findings(
             f"{interval(best['slope'], best['ci_low'], best['ci_high'])} per unit of valence "
             f"(q < .05 over {slopes.height} slopes)."
         )
-    yield from (Finding(text=text, picture="sentiment_slopes") for text in sizes)
+    said = [f"Asked {_any_of(asked)}: {clauses}." for clauses, asked in alike.items()]
+    yield from (Finding(text=text, picture="sentiment_slopes") for text in (*said, *sizes))
+
+
+def _any_of(prompts: Sequence[str]) -> str:
+    many = len(prompts) > _NAMED
+    return f"{len(prompts)} prompts, such as {prompts[0]}" if many else " or ".join(prompts)
 
 
 def bing_findings(

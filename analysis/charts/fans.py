@@ -62,7 +62,7 @@ def fans(
         .transform_filter("datum.x != 0")
         .encode(y, tooltip=tooltip),
     ]
-    layered = alt.LayerChart(layer=layers, data=look.data(shown), width=150, height=170)
+    layered = alt.LayerChart(layer=layers, data=look.data(shown), width=134, height=170)
     chart = look.faceted(layered, [labels[m] for m in models], 5, label=label)
     made: look.Chart = chart.resolve_scale(y="independent")
     return made
