@@ -8,31 +8,43 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from analysis.columns import PROMPT, Column, Spec
 from analysis.run import Run
 from engine.runs import schema
-from engine.runs.schema import Columns
 
 _UNIVERSAL = re.compile(r"(?P<method>.+)-(?P<rule>mean|minimum)-(?P<group>[0-9a-f]{8})(-ascent)?")
 TOGETHER = "all together"  # the source of a reply that was sought for several judges
 
-MATRIX: Columns = {
-    **dict.fromkeys(("source", "source_prompt", "direction", "method"), pl.String),
-    "seed": pl.Int64,
-    "text": pl.String,
-    "length": pl.Int64,
-    "target": pl.String,
-    "prompt": pl.String,
-    "reward": pl.Float32,
-    "standardised": pl.Float64,
-}
-_COMPARED: Columns = {
+MATRIX = Spec(
+    "sequence_matrix",
+    (
+        Column("source", "model", "sought for"),
+        Column(
+            "source_prompt", title="under", help="searched; `all together` for a universal search"
+        ),
+        Column("direction"),
+        Column("method"),
+        Column("seed", "count"),
+        Column("text", "token"),
+        Column("length", "count", "tokens", "its tokens in the search"),
+        Column("target", "model", "scored by"),
+        PROMPT.but(help="that score the text"),
+        Column("reward", "number", dtype=pl.Float32),
+        Column(
+            "standardised",
+            "fixed",
+            "sd",
+            "by mean and standard deviation of the target's single tokens under the prompt",
+        ),
+    ),
+    page="source source_prompt direction method text length target prompt reward standardised",
+)
+_COMPARED = {
     **dict.fromkeys(("direction", "rule"), pl.String),
     **dict.fromkeys(("judges", "known"), pl.Int64),
     "text": pl.String,
-    "length": pl.Int64,
     "value": pl.Float64,
     "alone": pl.String,
-    "alone_length": pl.Int64,
     "alone_value": pl.Float64,
     "singles": pl.Int64,
 }
@@ -53,12 +65,8 @@ def transfer_matrix(run: Run, best: pl.DataFrame) -> pl.DataFrame:
       best: what `sequences_table` returns.
 
     Returns:
-      The table `sequence_matrix.csv`: source and source_prompt (model and prompt that were
-      searched; `all together` for a universal search), direction, method, seed, text, length (its
-      tokens in the search), target and prompt (model and prompt that score it), reward (of the
-      text), standardised (by mean and standard deviation of the target's single tokens under the
-      prompt; null where the vocabulary was not scored). Replies of one direction together,
-      universal ones first.
+      The table `MATRIX`, replies of one direction together, universal ones first; standardised is
+      null where the vocabulary was not scored.
     """
     together = pl.col("method").map_elements(lambda m: rule_of(m) is not None, pl.Boolean)
     found = best.select(
@@ -70,11 +78,11 @@ def transfer_matrix(run: Run, best: pl.DataFrame) -> pl.DataFrame:
         text="text",
         length="length",
     ).unique(maintain_order=True)
-    frames = [pl.DataFrame(schema=MATRIX), *_scored(run, found)]
+    frames = [pl.DataFrame(schema=MATRIX.schema), *_scored(run, found)]
     keys = ["direction", "universal", *SEARCH, "target", "prompt"]
     joined = pl.concat(frames).unique([*SEARCH, "target", "prompt"], maintain_order=True)
     joined = joined.with_columns(universal=pl.col("source") != TOGETHER)
-    return joined.sort(list(dict.fromkeys(keys))).select(list(MATRIX))
+    return joined.sort(list(dict.fromkeys(keys))).select(list(MATRIX.schema))
 
 
 def _scored(run: Run, found: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -96,7 +104,7 @@ def _scored(run: Run, found: pl.DataFrame) -> Iterator[pl.DataFrame]:
             target=pl.lit(target),
             prompt=pl.lit(prompt),
             standardised=standardised.cast(pl.Float64),
-        ).select(list(MATRIX))
+        ).select(list(MATRIX.schema))
 
 
 def summary(matrix: pl.DataFrame) -> pl.DataFrame:
@@ -144,10 +152,10 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
       direction, rule, judges (of the search), known (those whose rewards can be standardised, at
-      least two), text, length (tokens), value, the same of the other reply (alone, alone_length,
-      alone_value), singles (distinct replies of which the other is the best). Values are
-      standard deviations, with the sign turned for `min`: higher is better. One row per direction
-      and method, of its best seed; none where there is nothing to compare.
+      least two), text, value, the same of the other reply (alone, alone_value), singles (distinct
+      replies of which the other is the best). Values are standard deviations, with the sign turned
+      for `min`: higher is better. One row per direction and method, of its best seed; none where
+      there is nothing to compare.
     """
     rows = []
     for method, judges in sorted(judges_of(run).items()):
@@ -170,6 +178,6 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
             if cells.height > 1 and universal.height and single.height:
                 best, alone = universal.row(0, named=True), single.row(0, named=True)
                 singles = single["text"].n_unique()  # a certificate may leave a reply as it was
-                both = [reply[name] for reply in (best, alone) for name in ("text", "length", by)]
+                both = [reply[name] for reply in (best, alone) for name in ("text", by)]
                 rows.append((direction, rule, len(judges), cells.height, *both, singles))
     return pl.DataFrame(rows, schema=_COMPARED, orient="row")
