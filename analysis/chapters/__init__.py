@@ -53,7 +53,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     categories,
     sequences.ANALYSIS,
     objectives.ANALYSIS,
-    lens,
+    lens.ANALYSIS,
     language_models,
     list_probabilities,
     policies,

@@ -121,7 +121,7 @@ def _values(shown: pl.DataFrame, column: str) -> list[str]:
 def _paint(
     names: Mapping[str, str], shown: pl.DataFrame, line: str, kinds: Sequence[str], panel: str
 ) -> alt.Color:
-    legend = None if line == panel else alt.Legend(columns=4)
+    legend = None if line == panel else alt.Legend(columns=4, symbolOpacity=1)
     if line != "name":
         return look.by_kind(line, kinds or _values(shown, line), legend=legend)
     labels = look.unique(names)

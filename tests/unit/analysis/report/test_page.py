@@ -45,7 +45,9 @@ def test_few_sections_of_a_full_run_have_nothing_to_show(full):
 def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
     stems = [p.stem for section in sections_of(full) for p in pictures(section.blocks)]
     assert len(stems) == len(set(stems))
-    assert {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequence_traces"} <= {*stems}
+    assert {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequence_traces"} <= {
+        *stems
+    }
     own = {"objectives_best", f"objectives_{runs.GATED}_best", "rbo_best"}
     assert {*own, "item_logprobs_elo_thing.chat_lm-a"} <= {*stems}
 
