@@ -61,26 +61,13 @@ def _ends_drawn(study: Study) -> Iterator[Block]:
     order = study.tables[ORDER.name]
     caption = (
         "Share of the tokens that end highest (solid) or lowest (dashed) which are at that end "
-        f"after an earlier layer too. {_sizes(order)}"
+        "after an earlier layer too. An end has 1 % of the tokens, ten at least, and that is the "
+        "share by chance."
     )
     titles, ends = ("after layer", "share there already"), order.filter(pl.col("of") != lens.ALL)
     draw = partial(lines, ends, study.names, titles, x="layer", y="kept")
     draw = partial(draw, line="prompt", dashed="of", marks=(lens.HALF,))
     yield Picture("lens_ends", caption, draw)
-
-
-def _sizes(order: pl.DataFrame) -> str:
-    """How many tokens an end has, and so what share of them is there by chance."""
-    every = order.filter(of=lens.ALL).select("model", "prompt", "layer", all="n")
-    ends = order.filter(pl.col("of") != lens.ALL).join(every, on=["model", "prompt", "layer"])
-    sizes = ends.select("n", "all").unique().sort(pl.col("n") / pl.col("all"), "all").rows()
-    (n, size), (m, other) = sizes[0], sizes[-1]
-    if len(sizes) == 1:
-        return f"An end is {n:,} of {size:,} tokens: by chance the share is {n / size:.3f}."
-    return (
-        f"An end is between {n:,} of {size:,} tokens and {m:,} of {other:,}, by model: by chance "
-        f"the share is {n / size:.3f} to {m / other:.3f}."
-    )
 
 
 def _frames_drawn(study: Study) -> Iterator[Block]:

@@ -21,7 +21,7 @@ def beyond(study: Study) -> Iterator[Finding]:
     alone = pl.col("method").map_elements(
         lambda method: rule_of(method) is None and not method.endswith(ASCENT), pl.Boolean
     )
-    placed = study.tables["searches"].filter(alone, pl.col("percentile").is_not_null())
+    placed = study.tables["sequences"].filter(alone, pl.col("percentile").is_not_null())
     high, low = (placed.filter(direction=sought) for sought in ("max", "min"))
     parts = ((high, "high", 1.0), (low, "low", 0.0))
     counts = [
@@ -108,7 +108,7 @@ def _allowed(study: Study, sure: pl.DataFrame) -> str:
 
 def _found_more(study: Study, sure: pl.DataFrame) -> str:
     """The largest lead over a certified reply of another search for the same; "" for none."""
-    searches = study.tables["searches"].select(*_SOUGHT, "method", "seed", found="reward")
+    searches = study.tables["sequences"].select(*_SOUGHT, "method", "seed", found="reward")
     other = (pl.col("method_found").str.strip_suffix(ASCENT) != pl.col("method")) | (
         pl.col("seed_found") != pl.col("seed")
     )

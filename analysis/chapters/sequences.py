@@ -35,14 +35,6 @@ SEQUENCES = Spec(
         Column("round_trips", "bool", "round-trips"),
         Column("flops", "number", "operations"),
     ),
-)
-_SEARCHES = Spec(  # Of the page: what the file of older runs lacks, too.
-    "sequences",
-    (
-        *SEQUENCES.columns,
-        Column("reward_from_text", "number", "reward of the text", dtype=pl.Float32),
-        Column("rejected", "count", "texts rejected"),
-    ),
     title="What the searches found",
 )
 _TRACE = Spec(
@@ -94,35 +86,30 @@ _ARROWS = {"max": "↑", "min": "↓"}
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """Three files. For the page: ("searches",), which has two columns more, and the traces."""
+    """Three files, and the steps of searches for the chart."""
     run, made = study.run, study.tables
     none = "No search for sequences was run."
-    yield table("searches", make=lambda: required(sequences_table(run), none), file=False)
+    open_ = "No sequence that a search found was certified."
+    yield table(SEQUENCES.name, make=lambda: required(sequences_table(run), none))
     yield table(_TRACE.name, make=lambda: required(sequence_traces(run), none), file=False)
-    yield table(SEQUENCES.name, make=lambda: SEQUENCES.frame(made["searches"]))
-    yield table(
-        CERTIFICATES.name,
-        make=lambda: required(
-            sequence_certificates(run), "No sequence that a search found was certified."
-        ),
-    )
-    yield table(MATRIX.name, make=partial(_matrix, study))
+    yield table(CERTIFICATES.name, make=lambda: required(sequence_certificates(run), open_))
+    unread = "No model scored the text of a sequence that a search found."
+    matrix = partial(transfer_matrix, run)
+    yield table(MATRIX.name, make=lambda: required(matrix(made[SEQUENCES.name]), unread))
 
 
 def sequences_table(run: Run) -> pl.DataFrame:
     """The best sequence of every search.
 
     Returns:
-      The table `SEQUENCES`, by its first five columns, and two columns more: reward_from_text (of
-      the text as a chat would tokenise it) and rejected (candidates that did not round-trip; both
-      null where the manifest does not name them). percentile is null where the vocabulary was not
-      scored; round_trips says whether the text tokenises to these ids. Of equal rewards the
+      The table `SEQUENCES`, by its first five columns. percentile is null where the vocabulary was
+      not scored; round_trips says whether the text tokenises to these ids. Of equal rewards the
       earliest is taken. Of a certificate (which may seek a target) and of a universal search
       (which does not seek one model's reward), the last step is taken.
     """
     best = []
     singles: dict[tuple[str, str], Array] = {}
-    for keys, steps, record in run.read_searches():
+    for keys, steps, _ in run.read_searches():
         order = steps.sort("reward", "step", descending=[keys["direction"] == "max", False])
         if _last_counts(keys["method"]):
             order = steps.tail(1)
@@ -140,11 +127,9 @@ def sequences_table(run: Run) -> pl.DataFrame:
                 "text": first["text"],
                 "round_trips": first["round_trips"],
                 "flops": steps["flops"].max(),
-                "reward_from_text": record.reward_from_text,
-                "rejected": record.rejected,
             }
         )
-    return _SEARCHES.frame(best).sort(*_KEYS)
+    return SEQUENCES.frame(best).sort(*_KEYS)
 
 
 def sequence_traces(run: Run) -> pl.DataFrame:
@@ -192,51 +177,30 @@ def _percentile(singles: Array | None, reward: float) -> float | None:
     return None if singles is None or not len(singles) else percentile_among(singles, reward)
 
 
-def _matrix(study: Study) -> pl.DataFrame:
-    matrix = transfer_matrix(study.run, study.tables["searches"])
-    return required(matrix, "No model scored the text of a sequence that a search found.")
-
-
 def _searches_drawn(study: Study) -> Iterator[Block]:
-    searches, traces = study.tables["searches"], study.tables[_TRACE.name]
     caption = (
         "The best reward so far of each search: high sought (solid) or low (dashed); one line for "
         "each prompt and seed."
     )
-    yield Picture("sequence_traces", caption, partial(courses, traces, study))
-    yield from _SEARCHES.rows(searches)
+    yield Picture("sequence_traces", caption, partial(courses, study))
+    yield from SEQUENCES.rows(study.tables[SEQUENCES.name])
 
 
-def courses(traces: pl.DataFrame, study: Study) -> look.Chart:
-    """The best reward so far of each search, by what it cost where all costs are known.
-
-    Args:
-      traces: what `sequence_traces` returns.
-      study: of the models.
-    """
+def courses(study: Study) -> look.Chart:
+    """The best reward so far of each search, by what it cost where all costs are known."""
+    traces, search = study.tables[_TRACE.name], pl.struct(_KEYS)
     shown = traces.with_columns(
         method=pl.col("method").map_elements(_shown, pl.String),
         sought=pl.col("direction").replace({"max": "high", "min": "low"}),
     ).sort("sought", *_KEYS, "step")
-    search = pl.struct(_KEYS)
     last = pl.col("step") == pl.col("step").max().over(search)
-    moved = pl.col("best") != pl.col("best").shift().over(search)
+    moved = (pl.col("best") != pl.col("best").shift().over(search)).fill_null(True)
     known = bool((traces["flops"] > 0).all())
-    x = ("flops", "floating-point operations") if known else ("step", "step")
-    return lines(
-        shown.filter(moved.fill_null(True) | last),
-        study.names,
-        (f"{x[1]} of the search", "best reward so far"),
-        **{
-            "x": x[0],
-            "y": "best",
-            "line": "method",
-            "dashed": "sought",
-            "each": ("prompt", "seed"),
-        },
-        log=known,
-        stepped=True,
-    )
+    x = "flops" if known else "step"
+    title = f"{'floating-point operations' if known else 'step'} of the search"
+    draw = partial(lines, shown.filter(moved | last), study.names, (title, "best reward so far"))
+    look_of = {"line": "method", "dashed": "sought", "each": ("prompt", "seed"), "stepped": True}
+    return draw(x=x, y="best", log=known, **look_of)
 
 
 def _shown(method: str) -> str:
@@ -272,17 +236,12 @@ def _matrix_shown(study: Study) -> Iterator[Block]:
             "together; each column scores its text. Numbers: rewards in standard deviations of the "
             f"column’s single tokens from their mean.{cut}"
         )
-        yield Picture("sequence_matrix", caption, partial(transfer_map, known, study))
+        yield Picture("sequence_matrix", caption, partial(transfer_map, study, known))
     yield from MATRIX.rows(matrix)
 
 
-def transfer_map(known: pl.DataFrame, study: Study) -> look.Chart:
-    """Standardised rewards of replies (rows) under each model and prompt (columns).
-
-    Args:
-      known: rows of `MATRIX` whose `standardised` is known.
-      study: of the models and prompts.
-    """
+def transfer_map(study: Study, known: pl.DataFrame) -> look.Chart:
+    """Standardised rewards of replies (rows of `MATRIX`) under each model and prompt."""
     firsts = known.select(SEARCH).unique(maintain_order=True).head(_MOST_ROWS)
     labels = [
         f"{place}. {_ARROWS[row['direction']]} "

@@ -207,22 +207,6 @@ def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
     ]
 
 
-def test_the_size_of_an_end_is_said_of_a_small_vocabulary(make_run, rng, study_of):
-    values = rng.normal(size=(2, 300))
-    run = make_run({"v": [f"t{i}" for i in range(300)]}, {"m": "v"}, {("m", "best"): values[1]})
-    runs.add_lens(run, "m", "best", values[:1])
-    study = study_of(run)
-    ends = next(
-        p for p in analysis.blocks.pictures(lens.ANALYSIS.section(study).blocks) if "ends" in p.stem
-    )
-    assert ends.caption.endswith("An end is 10 of 300 tokens: by chance the share is 0.033.")
-    more = study.tables["lens"].with_columns(model=pl.lit("big"))
-    more = more.with_columns(n=pl.when(of="all tokens").then(49_152).otherwise(492))
-    said = lens._sizes(pl.concat([study.tables["lens"], more.cast({"n": pl.Int64})]))
-    assert "between 492 of 49,152 tokens and 10 of 300, by model" in said
-    assert said.endswith("the share is 0.010 to 0.033.")
-
-
 def test_a_chart_says_that_it_leaves_models_out():
     names = {f"m{i}": f"m{i}" for i in range(14)}
     rows = pl.DataFrame({"model": list(names) * 2, "layer": [1] * 14 + [2] * 14, "x": 0.5})

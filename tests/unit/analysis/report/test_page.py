@@ -76,7 +76,7 @@ def test_a_section_without_a_table_says_why(small_run, settings):
     for chapter in CHAPTERS:
         assert chapter.section(study).blocks, chapter.section(study).id
     source = text_of(study)
-    for name in ("humans_correlation", "searches", "logprobs_rewards", "identity", "objectives"):
+    for name in ("humans_correlation", "sequences", "logprobs_rewards", "identity", "objectives"):
         assert study.tables.reason(name).replace("'", "&#39;") in source
 
 
