@@ -10,6 +10,7 @@ import polars as pl
 from analysis.charts import look
 
 MOST = 12  # Panels; more would be too small to read.
+_COLUMNS = 4
 
 
 def lines(
@@ -19,10 +20,9 @@ def lines(
     *,
     x: str,
     y: str,
-    band: tuple[str, str] | None = None,
+    band: Sequence[str] = (),
     points: pl.DataFrame | None = None,
     line: str = "name",
-    kinds: Sequence[str] = (),
     panel: str = "name",
     dashed: str = "",
     thick: str = "",
@@ -30,7 +30,6 @@ def lines(
     marks: Sequence[float] = (),
     log: bool = False,
     stepped: bool = False,
-    columns: int = 4,
 ) -> look.Chart:
     """A line for each value of a column, in a panel for each model or in one.
 
@@ -40,11 +39,10 @@ def lines(
         of `model`. Panels after the twelfth are left out, which the chart says.
       titles: of both axes.
       x: column of the horizontal axis.
-      y: column of the vertical axis; rows where it is not known leave a gap at an end.
-      band: columns of the ends of an interval, drawn as a band.
+      y: column of the vertical axis; rows where it is not known are left out.
+      band: columns of the lower and the upper end of an interval, drawn as a band.
       points: rows like those of `table` that are drawn as points.
-      line: column that colours the lines: "name" in the models' colours, another in `kinds`.
-      kinds: values of `line`, where it is not "name".
+      line: column that colours the lines: "name" in the models' colours.
       panel: column whose values are the panels, in the order of their rows; "" draws one.
       dashed: column whose second value, of two, has dashed lines; its values are in the legend.
       thick: column that is true for lines that are drawn thicker.
@@ -52,55 +50,43 @@ def lines(
       marks: heights with a line of reference.
       log: whether the horizontal axis is logarithmic.
       stepped: whether a value holds until the next one.
-      columns: panels side by side, at most.
     """
     keep = [key for key in (panel, line, dashed, thick, *each) if key]
-    numbers = {"x": x, "y": y} | (dict(zip(("low", "high"), band, strict=True)) if band else {})
+    numbers = dict(zip(("x", "y", "low", "high"), (x, y, *band), strict=False))
     frames = [_drawn(table, names, keep, numbers)]
     if points is not None:
         frames.append(_drawn(points, names, keep, numbers).with_columns(dot=True))
     shown = pl.concat(frames, how="diagonal")
-    labels = look.unique(names)
-    present = [labels[model] for model in names if labels[model] in shown["name"]]
-    every = present if panel == "name" else _values(shown, panel)
-    shown = shown.filter(pl.col(panel).is_in(every[:MOST])) if panel else shown
-    across = alt.X(
-        "x:Q",
-        title=None if panel else titles[0],
-        scale=alt.Scale(type="log") if log else alt.Scale(zero=False),
-        axis=alt.Axis(tickCount=4, format="~s", grid=False)
-        if log
-        else alt.Axis(tickCount=5, tickMinStep=1),
+    every = _names(shown, names) if panel == "name" else _values(shown, panel)
+    if panel:
+        shown = shown.filter(pl.col(panel).is_in(every[:MOST]))
+    count = {"tickCount": 4, "format": "~s", "grid": False} if log else {"tickCount": 5}
+    scale = alt.Scale(type="log") if log else alt.Scale(zero=False)
+    told = _tooltips(keep, titles, bool(band))
+    base = alt.Chart().encode(
+        x=alt.X("x:Q", title=None if panel else titles[0], scale=scale, axis=alt.Axis(**count)),
+        y=alt.Y("y:Q", title=titles[1], scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
+        color=_paint(names, shown, line, line != panel),
     )
-    up = alt.Y("y:Q", title=titles[1], scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
-    base = alt.Chart().encode(x=across, y=up, color=_paint(names, shown, line, kinds, panel))
-    lined = base.transform_filter("!datum.dot").encode(detail=[f"{key}:N" for key in keep])
-    if dashed:
-        dashes = alt.Scale(domain=_values(shown, dashed), range=[[1, 0], [4, 3]])
-        lined = lined.encode(strokeDash=alt.StrokeDash(f"{dashed}:N", scale=dashes, title=None))
-    layers: list[alt.Chart] = [
+    layers = [
         alt.Chart().mark_rule(style="faint", strokeDash=[2, 3]).encode(y=alt.YDatum(mark))
         for mark in marks
     ]
+    lined = base.transform_filter("!datum.dot").encode(detail=[f"{key}:N" for key in keep])
     if band:
         ends = {"y": alt.Y("low:Q", title=titles[1]), "y2": alt.Y2("high:Q")}
         layers.append(lined.mark_area(opacity=0.2).encode(**ends))
-    widths = alt.value(1.5)
-    if thick:
-        widths = alt.condition(f"datum['{thick}']", alt.value(3.2), alt.value(1.2))
-    curve = "step-after" if stepped else "linear"
-    layers.append(lined.mark_line(interpolate=curve).encode(strokeWidth=widths))
-    told = _tooltips(keep, titles, bool(band))
+    layers.append(_stroked(lined, shown, dashed, thick, "step-after" if stepped else "linear"))
     layers.append(base.mark_point(size=70, opacity=0, filled=True).encode(tooltip=told))
     if points is not None:
         dots = base.transform_filter("datum.dot").mark_point(filled=True, size=26, opacity=1)
         layers.append(dots.encode(tooltip=told))
     size = {"width": 190, "height": 150} if panel else {"width": 560, "height": 290}
     layered = alt.LayerChart(layer=layers, data=look.data(shown), **size)
-    if not panel:
-        return layered
     cut = f" (the first {MOST} of {len(every)} panels)" if len(every) > MOST else ""
-    return look.faceted(layered, every[:MOST], columns, panel, titles[0] + cut)
+    if panel:
+        return look.faceted(layered, every[:MOST], _COLUMNS, panel, titles[0] + cut)
+    return layered
 
 
 def _drawn(
@@ -110,27 +96,44 @@ def _drawn(
     shown = look.named(table, names).with_columns(
         pl.col(key).cast(pl.Float64).alias(axis) for axis, key in numbers.items()
     )
-    texts = dict.fromkeys(("name", *keep))
-    return shown.select(*texts, *numbers).filter(pl.col("y").is_finite())
+    return shown.select(*dict.fromkeys(("name", *keep, *numbers))).filter(pl.col("y").is_finite())
 
 
 def _values(shown: pl.DataFrame, column: str) -> list[str]:
     return shown[column].unique(maintain_order=True).to_list() if column else []
 
 
+def _names(shown: pl.DataFrame, names: Mapping[str, str]) -> list[str]:
+    return [name for name in look.unique(names).values() if name in shown["name"]]
+
+
 def _paint(
-    names: Mapping[str, str], shown: pl.DataFrame, line: str, kinds: Sequence[str], panel: str
+    names: Mapping[str, str], shown: pl.DataFrame, line: str, with_legend: bool
 ) -> alt.Color:
-    legend = None if line == panel else alt.Legend(columns=4, symbolOpacity=1)
+    legend = alt.Legend(columns=4, symbolOpacity=1) if with_legend else None
     if line != "name":
-        return look.by_kind(line, kinds or _values(shown, line), legend=legend)
-    labels = look.unique(names)
-    return look.by_model(names, [m for m in names if labels[m] in shown["name"]], legend=legend)
+        return look.by_kind(line, _values(shown, line), legend=legend)
+    labels, present = look.unique(names), _names(shown, names)
+    return look.by_model(names, [m for m in names if labels[m] in present], legend=legend)
+
+
+def _stroked(
+    lined: alt.Chart, shown: pl.DataFrame, dashed: str, thick: str, curve: str
+) -> alt.Chart:
+    widths = alt.value(1.5)
+    if thick:
+        widths = alt.condition(f"datum['{thick}']", alt.value(3.2), alt.value(1.2))
+    drawn: alt.Chart = lined.mark_line(interpolate=curve).encode(strokeWidth=widths)
+    if not dashed:
+        return drawn
+    dashes = alt.Scale(domain=_values(shown, dashed), range=[[1, 0], [4, 3]])
+    return drawn.encode(strokeDash=alt.StrokeDash(f"{dashed}:N", scale=dashes, title=None))
 
 
 def _tooltips(keep: Sequence[str], titles: tuple[str, str], band: bool) -> list[alt.Tooltip]:
-    both = zip(("x", "y"), titles, strict=True)
-    numbers = [alt.Tooltip(f"{axis}:Q", title=title, format=".3~g") for axis, title in both]
-    ends = (("low", "95% from"), ("high", "to")) if band else ()
-    numbers += [alt.Tooltip(f"{key}:Q", title=title, format=".3~g") for key, title in ends]
-    return [*(alt.Tooltip(f"{key}:N") for key in dict.fromkeys(("name", *keep))), *numbers]
+    numbers = [*zip(("x", "y"), titles, strict=True)]
+    numbers += [("low", "95% from"), ("high", "to")] if band else []
+    return [
+        *(alt.Tooltip(f"{key}:N") for key in dict.fromkeys(("name", *keep))),
+        *(alt.Tooltip(f"{key}:Q", title=title, format=".3~g") for key, title in numbers),
+    ]
