@@ -90,12 +90,7 @@ def _numbers(study: Study) -> Iterator[Block]:
 
 
 def order_findings(order: pl.DataFrame, layers: pl.DataFrame) -> Iterator[Finding]:
-    """Rankings that are half way to the final one before the last layer, beyond noise.
-
-    Args:
-      order: the table `ORDER`.
-      layers: the table `MILESTONES`.
-    """
+    """Rankings that are half way to the final one before the last layer, beyond noise."""
     every = layers.filter(what="order")
     early = every.filter(pl.col("layer_high") < pl.col("layers"))
     if not early.height:
@@ -118,17 +113,10 @@ def order_findings(order: pl.DataFrame, layers: pl.DataFrame) -> Iterator[Findin
     )
 
 
-def frame_findings(
-    frames: pl.DataFrame, layers: pl.DataFrame, prompts: dict[str, str]
-) -> Iterator[Finding]:
-    """Models in which two prompts end further apart than two of one framing.
-
-    Args:
-      frames: the table `FRAMES`.
-      layers: the table `MILESTONES`.
-      prompts: prompt id -> how the page calls it.
-    """
-    apart = layers.filter(what="frames")
+def _frame_findings(study: Study) -> Iterator[Finding]:
+    """Models in which two prompts end further apart than two of one framing."""
+    frames, prompts = study.tables[FRAMES.name], study.prompt_names
+    apart = study.tables[MILESTONES.name].filter(what="frames")
     if not apart.height:
         return
     last = frames.filter(pl.col("layer") == pl.col("layers"))
@@ -169,7 +157,7 @@ ANALYSIS = Analysis(
     parts=(_order_drawn, _ends_drawn, _frames_drawn, _numbers),
     told=(
         lambda s: order_findings(s.tables[ORDER.name], s.tables[MILESTONES.name]),
-        lambda s: frame_findings(s.tables[FRAMES.name], s.tables[MILESTONES.name], s.prompt_names),
+        _frame_findings,
     ),
     caveats=lambda study: (
         "The head was trained on the last layer. That it reads nothing after an early layer does "

@@ -88,12 +88,7 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 
 def crossed(curves: pl.DataFrame, study: Study) -> look.Chart:
-    """One panel for each optimised model: the gains of all models.
-
-    Args:
-      curves: rows of `CURVES` of one set of replies and prompt; every other KL is drawn.
-      study: of the models.
-    """
+    """One panel for each optimised model: the gains of all models, at every other KL."""
     labels = look.unique(study.names)
     last = pl.col("kl") == pl.col("kl").max().over("optimised")
     some = from_zero(curves.filter(last | pl.col("kl").is_in(KLS[::2])), ("optimised", "read"))

@@ -121,15 +121,9 @@ def _of_prompt(study: Study, of: str, prompt: str) -> Iterator[Block]:
 
 
 def gains(own: pl.DataFrame, study: Study) -> look.Chart:
-    """The optimal policies of each model as lines, best of n as points.
-
-    Args:
-      own: rows of `POLICIES` of one set of replies and prompt; n = 1 is the reference policy, from
-        which the lines start, and has no point.
-      study: of the models.
-    """
+    """The optimal policies of each model as lines, best of n as points; of one prompt's rows."""
     optimal = from_zero(own.filter(method=OPTIMAL), ("model",))
-    best = own.filter(pl.col("n") > 1, method=BEST_OF_N)
+    best = own.filter(pl.col("n") > 1, method=BEST_OF_N)  # n = 1 is where the lines start.
     titles = (KL, "gain of the mean reward, sd")
     return lines(optimal, study.names, titles, x="kl", y="gain", points=best, panel="")
 
@@ -221,7 +215,7 @@ def findings(study: Study) -> Iterator[Finding]:
         own = moved.filter(of=of, prompt=prompt)
         first = own.group_by("reply", maintain_order=True).agg("model").head(_NAMED)
         said = [
-            f"“{look.token(reply).strip()}” ({listed([study.names[model] for model in models])})"
+            f"“{look.token(reply).strip()}” ({_who(study, models, own.height)})"
             for reply, models in first.iter_rows()
         ]
         more = own["reply"].n_unique() - len(said)
@@ -232,6 +226,12 @@ def findings(study: Study) -> Iterator[Finding]:
                 f"{listed([*said, f'{more} more'] if more else said)}.",
                 picture=stem_of("policies", of, prompt),
             )
+
+
+def _who(study: Study, models: Sequence[str], every: int) -> str:
+    if len(models) == every > 2:
+        return f"all {every} models"
+    return listed([study.names[model] for model in models])
 
 
 ANALYSIS = Analysis(

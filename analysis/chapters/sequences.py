@@ -22,33 +22,28 @@ from analysis.study import Analysis, Study, Table, required, table
 from engine.runs.schema import ASCENT
 
 _KEYS = ("model", "prompt", "direction", "method", "seed")
-_SEARCH = (MODEL, PROMPT, Column("direction"), Column("method"))
 _SEED, _REWARD = Column("seed", "count"), Column("reward", "number", dtype=pl.Float32)
+_SEARCH = (MODEL, PROMPT, Column("direction"), Column("method"), _SEED)
+_FLOPS = Column("flops", "number", "operations")
 SEQUENCES = Spec(
     "sequences",
     (
-        *(*_SEARCH, _SEED),
+        *_SEARCH,
         Column("length", "count", "tokens", "tokens"),
         _REWARD,
         Column("percentile", "share", help="share of the model's single tokens that score below"),
         Column("text", "token"),
         Column("round_trips", "bool", "round-trips"),
-        Column("flops", "number", "operations"),
+        _FLOPS,
     ),
     title="What the searches found",
 )
-_TRACE = Spec(
-    "sequence_traces",
-    (
-        *(*_SEARCH, _SEED),
-        Column("step", "count", dtype=pl.UInt32),
-        *(_REWARD, _REWARD.but(key="best"), Column("flops", "number")),
-    ),
-)
+_STEP = Column("step", "count", dtype=pl.UInt32)
+_TRACE = Spec("sequence_traces", (*_SEARCH, _STEP, _REWARD, _REWARD.but(key="best"), _FLOPS))
 CERTIFICATES = Spec(
     "sequence_certificates",
     (
-        *(*_SEARCH, _SEED.but(help="of the search")),
+        *(*_SEARCH[:4], _SEED.but(help="of the search")),
         Column(
             "certified",
             "bool",
@@ -196,11 +191,19 @@ def courses(study: Study) -> look.Chart:
     last = pl.col("step") == pl.col("step").max().over(search)
     moved = (pl.col("best") != pl.col("best").shift().over(search)).fill_null(True)
     known = bool((traces["flops"] > 0).all())
-    x = "flops" if known else "step"
     title = f"{'floating-point operations' if known else 'step'} of the search"
-    draw = partial(lines, shown.filter(moved | last), study.names, (title, "best reward so far"))
-    look_of = {"line": "method", "dashed": "sought", "each": ("prompt", "seed"), "stepped": True}
-    return draw(x=x, y="best", log=known, **look_of)
+    return lines(
+        shown.filter(moved | last),
+        study.names,
+        (title, "best reward so far"),
+        x="flops" if known else "step",
+        y="best",
+        line="method",
+        dashed="sought",
+        each=("prompt", "seed"),
+        log=known,
+        stepped=True,
+    )
 
 
 def _shown(method: str) -> str:
@@ -265,7 +268,7 @@ def transfer_map(study: Study, known: pl.DataFrame) -> look.Chart:
     matrix = both.pivot("column", index="reply", values="standardised", sort_columns=False)
     order = pl.Series(labels, dtype=pl.String).to_frame("reply")
     matrix = order.join(matrix, on="reply", how="left", validate="1:1", maintain_order="left")
-    most = max(float(known["standardised"].abs().max() or 0), 1.0)
+    most = max(float(known["standardised"].abs().to_numpy().max()), 1.0)
     return heat_map(matrix, {}, "reward, sd of single tokens", most, 1)
 
 

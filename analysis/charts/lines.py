@@ -10,7 +10,7 @@ import polars as pl
 from analysis.charts import look
 
 MOST = 12  # Panels; more would be too small to read.
-_COLUMNS = 4
+_COLUMNS = 5
 
 
 def lines(
@@ -76,13 +76,13 @@ def lines(
     if band:
         ends = {"y": alt.Y("low:Q", title=titles[1]), "y2": alt.Y2("high:Q")}
         layers.append(lined.mark_area(opacity=0.2).encode(**ends))
-    layers.append(_stroked(lined, shown, dashed, thick, "step-after" if stepped else "linear"))
+    layers.append(_stroked(lined, shown, dashed, thick, stepped))
     layers.append(base.mark_point(size=70, opacity=0, filled=True).encode(tooltip=told))
     if points is not None:
         dots = base.transform_filter("datum.dot").mark_point(filled=True, size=26, opacity=1)
         layers.append(dots.encode(tooltip=told))
-    size = {"width": 190, "height": 150} if panel else {"width": 560, "height": 290}
-    layered = alt.LayerChart(layer=layers, data=look.data(shown), **size)
+    wide, high = (164, 150) if panel else (560, 290)
+    layered = alt.LayerChart(layer=layers, data=look.data(shown), width=wide, height=high)
     cut = f" (the first {MOST} of {len(every)} panels)" if len(every) > MOST else ""
     if panel:
         return look.faceted(layered, every[:MOST], _COLUMNS, panel, titles[0] + cut)
@@ -118,12 +118,13 @@ def _paint(
 
 
 def _stroked(
-    lined: alt.Chart, shown: pl.DataFrame, dashed: str, thick: str, curve: str
+    lined: alt.Chart, shown: pl.DataFrame, dashed: str, thick: str, stepped: bool
 ) -> alt.Chart:
     widths = alt.value(1.5)
     if thick:
         widths = alt.condition(f"datum['{thick}']", alt.value(3.2), alt.value(1.2))
-    drawn: alt.Chart = lined.mark_line(interpolate=curve).encode(strokeWidth=widths)
+    marked = lined.mark_line(interpolate="step-after" if stepped else "linear")
+    drawn: alt.Chart = marked.encode(strokeWidth=widths)
     if not dashed:
         return drawn
     dashes = alt.Scale(domain=_values(shown, dashed), range=[[1, 0], [4, 3]])

@@ -127,7 +127,9 @@ def by_layer(
                 frames += own.framed(layer, after, pair, reference)
     places = {"model": models, "prompt": run.vocabulary_prompts, "of": (ALL, *ENDS)}
     numbers = {
-        key: pl.col(key).replace_strict({name: n for n, name in enumerate(names)}, return_dtype=int)
+        key: pl.col(key).replace_strict(
+            {name: n for n, name in enumerate(names)}, return_dtype=pl.Int64
+        )
         for key, names in places.items()
     }
     first = ORDER.frame(order).sort(numbers["model"], numbers["prompt"], "layer", numbers["of"])
@@ -250,21 +252,19 @@ def milestones(order: pl.DataFrame, frames: pl.DataFrame | None) -> pl.DataFrame
     """The layer from which on a quantity is half of what it is after the last layer, or more.
 
     Args:
-      order: the table `lens.csv`.
-      frames: the table `lens_framing.csv`, if there is one.
+      order: the table `ORDER`.
+      frames: the table `FRAMES`, if there is one.
 
     Returns:
       The table `MILESTONES`. For "frames" the ends are of the interval after each layer by
       itself, and half of the last difference counts as known.
     """
     found: list[tuple[object, ...]] = []
-    for key, own in order.group_by("model", "prompt", "of", maintain_order=True):
-        names = ("kept", "kept_high", "kept_low")
-        if key[2] == ALL:
-            names = ("kendall", "ci_high", "ci_low")
-        what = "order" if key[2] == ALL else key[2]
+    tau, kept = ("kendall", "ci_high", "ci_low"), ("kept", "kept_high", "kept_low")
+    for (model, prompt, of), own in order.group_by("model", "prompt", "of", maintain_order=True):
+        what, names = ("order", tau) if of == ALL else (of, kept)
         layers = _reached(own, names, HALF)
-        found.append((*key[:2], None, what, *layers, own["layers"][0]))
+        found.append((model, prompt, None, what, *layers, own["layers"][0]))
     for key, own, final in _parted(frames):
         names = ("difference", "difference_high", "difference_low")
         layers = _reached(own, names, final * HALF)
@@ -285,13 +285,7 @@ def _parted(
 
 
 def _reached(own: pl.DataFrame, names: tuple[str, str, str], least: float) -> list[int | None]:
-    """`_from` of a value and of both ends of its interval; None for ends that it lacks somewhere.
-
-    Args:
-      own: rows of one model, by layer.
-      names: columns of the value, and of the upper and lower end of its interval.
-      least: as in `_from`.
-    """
+    """`_from` of a value and of both ends of its interval, which are None where one is lacking."""
     value, *ends = names
     lacking = own.filter(pl.col(value).is_not_nan() & pl.any_horizontal(pl.col(ends).is_nan()))
     found: list[int | None] = [_from(own, value, least)]
@@ -300,12 +294,9 @@ def _reached(own: pl.DataFrame, names: tuple[str, str, str], least: float) -> li
 
 
 def _from(own: pl.DataFrame, name: str, least: float) -> int:
-    """The first layer from which on the column `name` stays at `least` or above.
+    """The first layer from which on a column stays at `least` or above; the last one does.
 
-    Args:
-      own: rows of one model, by layer.
-      name: of the column; what is not defined is below `least`.
-      least: what is asked for; the last layer is taken to have it.
+    What is not defined is below `least`.
     """
     layers, values = own["layer"].to_numpy(), own[name].fill_nan(-math.inf).to_numpy()
     below: Array = layers[values < least]
