@@ -12,15 +12,15 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import Block, Finding, Heading, Picture, notes
+from analysis.blocks import Block, Finding, Heading, Picture
 from analysis.chapters.policies import (
     FEW,
     KL,
+    MANY,
     asked_of,
     drawn,
     from_zero,
     known_replies,
-    not_drawn,
     place_of,
     reason,
     stem_of,
@@ -71,7 +71,6 @@ def _crossed(study: Study) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
 
 def _drawn(study: Study) -> Iterator[Block]:
     curves = study.tables[CURVES.name]
-    yield from notes(not_drawn(study, curves))
     caption = (
         "Each panel: the model whose reward is optimised. Lines: the rise of the rewards of all "
         "models, in standard deviations under the language model, against the KL from it. The "
@@ -166,5 +165,6 @@ ANALYSIS = Analysis(
     caveats=lambda study: (
         "The read model is no more right than the optimised one: a loss says that the two "
         "disagree about what the policy has moved to.",
+        MANY,
     ),
 )

@@ -42,6 +42,10 @@ _LISTED_KLS = (SHOWN_KL, 4.0)
 _SHOWN_KLS = (0.5, 1.0, 2.0, 4.0)
 _SHOWN_DRAWS = (1, 4, 16, 64, 256, 1024, 65536, 1_000_000)
 _NAMED = 3  # Replies that a sentence names.
+MANY = (
+    f"Of a list under more than {FEW} prompts, charts show the first wording of up to {FEW} "
+    "questions; the tables have every prompt."
+)
 
 
 def _tables(study: Study) -> Iterator[Table]:
@@ -94,7 +98,7 @@ def _movers(study: Study) -> pl.DataFrame:
 
 def _drawn(study: Study) -> Iterator[Block]:
     every = study.tables[POLICIES.name]
-    yield from notes([*_left_out(study), *not_drawn(study, every)])
+    yield from notes(_left_out(study))
     for of, prompt in drawn(study, every):
         yield from _of_prompt(study, of, prompt)
 
@@ -156,19 +160,6 @@ def _first_wordings(study: Study, prompts: Sequence[str]) -> list[str]:
     first = asked.unique("question", keep="first", maintain_order=True)
     turn = pl.int_range(pl.len()).over("framing")
     return first.sort(turn, maintain_order=True)["prompt"].head(FEW).to_list()
-
-
-def not_drawn(study: Study, rows_of: pl.DataFrame) -> Iterator[str]:
-    """Which prompts of each list the charts show, where they do not show all."""
-    shown = list(drawn(study, rows_of))
-    for of, prompts in asked_of(rows_of):
-        own = [study.prompt_names[prompt] for replies, prompt in shown if replies == of]
-        if len(own) < len(prompts):
-            yield (
-                f"The {_replies_of(of)} was read under {len(prompts)} prompts. Its charts show the "
-                f"first wording of up to {FEW} questions, {listed(own)}; the tables and their "
-                "files have every prompt."
-            )
 
 
 def stem_of(name: str, of: str, prompt: str) -> str:
@@ -252,5 +243,6 @@ ANALYSIS = Analysis(
         "gives all items together, which may be a small part of its probability.",
         "Training may not reach this optimum, and a language model that was trained further "
         "starts from another reference.",
+        MANY,
     ),
 )
