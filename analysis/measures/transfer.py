@@ -107,26 +107,6 @@ def _scored(run: Run, found: pl.DataFrame) -> Iterator[pl.DataFrame]:
         ).select(list(MATRIX.schema))
 
 
-def summary(matrix: pl.DataFrame) -> pl.DataFrame:
-    """Each reply over all targets: lowest and mean standardised reward, in the direction sought.
-
-    Args:
-      matrix: what `transfer_matrix` returns.
-
-    Returns:
-      The columns of a search, targets (how many scored it), mean and least: of the standardised
-      rewards, with the sign turned for `min`; in the order of `matrix`. Replies without are left
-      out.
-    """
-    sign = pl.when(pl.col("direction") == "max").then(1.0).otherwise(-1.0)
-    known = matrix.filter(pl.col("standardised").is_not_null())
-    return known.group_by(SEARCH, maintain_order=True).agg(
-        targets=pl.len().cast(pl.Int64),
-        mean=(sign * pl.col("standardised")).mean(),
-        least=(sign * pl.col("standardised")).min(),
-    )
-
-
 def judges_of(run: Run) -> dict[str, set[tuple[str, str]]]:
     """Method of a universal search -> the models and prompts that it was sought for."""
     judges: dict[str, set[tuple[str, str]]] = {}
@@ -157,27 +137,34 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
       for `min`: higher is better. One row per direction and method, of its best seed; none where
       there is nothing to compare.
     """
-    rows = []
+    rows, keys = [], ["target", "prompt"]
+    sign = pl.when(direction="max").then(1.0).otherwise(-1.0)
+    known = matrix.filter(pl.col("standardised").is_not_null())
+    known = known.with_columns(value=sign * pl.col("standardised"))
     for method, judges in sorted(judges_of(run).items()):
-        keys = ["target", "prompt"]
+        rule, value = rule_of(method), pl.col("value")
         sought = pl.DataFrame(sorted(judges), schema=keys, orient="row")
-        known = matrix.filter(pl.col("standardised").is_not_null())
-        known = known.join(sought, on=keys, how="semi", maintain_order="left")
-        rule = str(rule_of(method))
-        by = "mean" if rule == "mean" else "least"
         for direction in ("max", "min"):
-            own = (pl.col("method") == method) & (pl.col("direction") == direction)
-            cells = known.filter(own).select(keys).unique()
-            every = summary(known.join(cells, on=keys, how="semi", maintain_order="left"))
-            every = every.filter(pl.col("targets") == cells.height, direction=direction)
-            every = every.sort(by, descending=True, maintain_order=True)
+            part = known.filter(direction=direction).join(sought, on=keys, how="semi")
+            cells = part.filter(method=method).select(keys).unique()
+            every = (
+                part.join(cells, on=keys, how="semi")
+                .group_by(SEARCH)
+                .agg(targets=pl.len(), value=value.mean() if rule == "mean" else value.min())
+            )
+            every = every.filter(targets=cells.height)
+            every = every.sort("value", "text", "seed", descending=[True, False, False])
+            universal = every.filter(method=method)
             single = every.join(
-                sought, left_on=["source", "source_prompt"], right_on=keys, how="semi"
-            ).sort(by, "text", descending=[True, False])
-            universal = every.filter(own)
+                sought,
+                left_on=["source", "source_prompt"],
+                right_on=keys,
+                how="semi",
+                maintain_order="left",
+            )
             if cells.height > 1 and universal.height and single.height:
                 best, alone = universal.row(0, named=True), single.row(0, named=True)
-                singles = single["text"].n_unique()  # a certificate may leave a reply as it was
-                both = [reply[name] for reply in (best, alone) for name in ("text", by)]
+                singles = single["text"].n_unique()  # A certificate may leave a reply as it was.
+                both = [reply[name] for reply in (best, alone) for name in ("text", "value")]
                 rows.append((direction, rule, len(judges), cells.height, *both, singles))
     return pl.DataFrame(rows, schema=_COMPARED, orient="row")
