@@ -142,7 +142,8 @@ def _findings(
         picture=picture,
     )
     yield Finding(
-        text=f"Agree at first: their rewards correlate above {_AGREE:g} under the language model. "
+        text=f"Agree at first: their rewards correlate above {_AGREE:g} under the language model; "
+        "each pair counts twice, trained on either model. "
         f"Fall again: from its peak by {LEAST_LOSS:g} standard deviations or more, up to a KL of "
         f"{KLS[-1]:g} nats, and by more than chance does where two rewards only rise together "
         f"(q < .05). Most: {under}trained on {study.names[worst['optimised']]}, "

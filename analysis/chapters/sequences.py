@@ -173,17 +173,18 @@ def _percentile(singles: Array | None, reward: float) -> float | None:
 
 
 def _searches_drawn(study: Study) -> Iterator[Block]:
+    found, traces = study.tables[SEQUENCES.name], study.tables[_TRACE.name]
     caption = (
         "The best reward so far of each search: high sought (solid) or low (dashed); one line for "
         "each prompt and seed."
     )
-    yield Picture("sequence_traces", caption, partial(courses, study))
-    yield from SEQUENCES.rows(study.tables[SEQUENCES.name])
+    yield Picture("sequence_traces", caption, partial(courses, study, traces))
+    yield from SEQUENCES.rows(found)
 
 
-def courses(study: Study) -> look.Chart:
+def courses(study: Study, traces: pl.DataFrame) -> look.Chart:
     """The best reward so far of each search, by what it cost where all costs are known."""
-    traces, search = study.tables[_TRACE.name], pl.struct(_KEYS)
+    search = pl.struct(_KEYS)
     shown = traces.with_columns(
         method=pl.col("method").map_elements(_shown, pl.String),
         sought=pl.col("direction").replace({"max": "high", "min": "low"}),

@@ -117,7 +117,7 @@ def test_a_course_is_drawn_where_it_changes_and_named_in_words(small_run, study_
     for name in ("gcg-seed3", "gcg-minimum-0123abcd-seed3", "gcg-ascent-seed3"):
         runs.add_search(small_run, "m-one", "max", [1.0, 3.0, 2.0, 2.5, 3.0], name=name)
     study = study_of(small_run)
-    chart = sequences.courses(study)
+    chart = sequences.courses(study, study.tables["sequence_traces"])
     assert "<svg" in charts.svg(chart)
     shown = charts.rows(chart)
     assert {row["sought"] for row in shown} == {"high"}
