@@ -77,7 +77,7 @@ def _drawn(study: Study) -> Iterator[Block]:
         "thick line is the optimised reward itself, which cannot fall. Where a line turns down, "
         "more of the one reward costs the other; q in the table of pairs says whether by more "
         f"than chance. Lines end at {KLS[-1]:g} nats, or where no policy is further away. At most "
-        f"{MOST} models have a panel."
+        f"{MOST} models are drawn."
     )
     for of, prompt in drawn(study, curves):
         own = curves.filter(of=of, prompt=prompt)
@@ -88,16 +88,15 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 def crossed(curves: pl.DataFrame, study: Study) -> look.Chart:
     """One panel for each optimised model: the gains of all models, at every other KL."""
-    labels = look.unique(study.names)
+    few = [model for model in study.names if model in curves["optimised"]][:MOST]
     last = pl.col("kl") == pl.col("kl").max().over("optimised")
-    some = from_zero(curves.filter(last | pl.col("kl").is_in(KLS[::2])), ("optimised", "read"))
-    order = {model: place for place, model in enumerate(study.names)}
-    place = pl.col("optimised").replace_strict(order, return_dtype=pl.Int64)
-    shown = some.sort(place, maintain_order=True).select(
+    some = curves.filter(last | pl.col("kl").is_in(KLS[::2]), pl.col("read").is_in(few))
+    each = [from_zero(some.filter(optimised=model), ("optimised", "read")) for model in few]
+    shown = pl.concat(each).select(
         "kl",
         "gain",
         model="read",
-        trained=pl.col("optimised").replace(labels),
+        trained=pl.col("optimised").replace(look.unique(study.names)),
         itself=pl.col("read") == pl.col("optimised"),
     )
     titles = (KL, "gain, sd")

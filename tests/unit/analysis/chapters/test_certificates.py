@@ -6,7 +6,6 @@ import pytest
 
 import analysis
 from analysis.chapters import sequence_sentences, sequences
-from analysis.report import write_report
 from tests.support import runs
 
 
@@ -83,18 +82,6 @@ def test_the_section_says_what_a_certificate_says(
     text = said(study_of(small_run))
     for sentence in (SURE, SHORT, OPEN, "of 1 a swap is known that improves it"):
         assert (sentence in text) == (sentence in appear)
-
-
-@pytest.mark.slow
-def test_the_page_has_certificates_where_there_are_some(small_run, tmp_path, settings):
-    runs.add_search(small_run, "m-one", "max", [1.0, 2.0])
-    pages = []
-    for folder in ("without", "with"):
-        page = write_report(analysis.load(small_run), tmp_path / folder, {}, settings)
-        pages.append(page.read_text(encoding="utf-8"))
-        certify(small_run, "m-one", [1.0, 2.5], certified=True, gain=-0.5, seed=4)
-    assert [SURE in page for page in pages] == [False, True]
-    assert [SHORT in page for page in pages] == [False, True]
 
 
 def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run, study_of):

@@ -80,12 +80,6 @@ def test_the_page_says_where_one_reply_beats_those_for_one(searched):
     assert text.endswith("the one for all is better.")
 
 
-def test_the_page_says_where_a_reply_for_one_is_better(searched):
-    score(searched, {m: t | {"peace": -8.0} for m, t in ALONE.items()})
-    (text,) = said(searched)
-    assert text.endswith("the one for one pair is better.")
-
-
 # Standard deviations: for the two judges, and for a prompt that the search was not for.
 ASKED = {
     ("m-one", "greatest"): {"peace": 1.0, "for m-one": 2.75, "for m-two": 0.0},
