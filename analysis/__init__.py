@@ -50,7 +50,6 @@ from analysis.chapters.sentiment import sentiment_points, sentiment_slopes, vale
 from analysis.chapters.sequences import (
     sequence_certificates,
     sequence_traces,
-    sequence_transfer,
     sequences_table,
 )
 from analysis.chapters.shared_ends import shared_top_bottom
@@ -130,7 +129,6 @@ __all__ = [
     "sentiment_slopes",
     "sequence_certificates",
     "sequence_traces",
-    "sequence_transfer",
     "sequences_table",
     "shared_rewards",
     "shared_top_bottom",

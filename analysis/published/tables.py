@@ -55,7 +55,7 @@ _CHAPTERS: tuple[Chapter, ...] = (
     frequency.ANALYSIS,
     framing,
     humans,
-    sequences,
+    sequences.ANALYSIS,
     language_models,
 )
 _WITH_PICTURES: tuple[Chapter, ...] = (
