@@ -54,7 +54,6 @@ from analysis.chapters.sentiment import sentiment_slopes, valence_effects
 from analysis.chapters.sequences import (
     sequence_certificates,
     sequence_traces,
-    sequence_transfer,
     sequences_table,
 )
 from analysis.chapters.tokens import framing_ends, shared_top_bottom, top_bottom
@@ -135,7 +134,6 @@ __all__ = [
     "sentiment_slopes",
     "sequence_certificates",
     "sequence_traces",
-    "sequence_transfer",
     "sequences_table",
     "shared_rewards",
     "shared_top_bottom",

@@ -6,194 +6,167 @@ import functools
 from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
 import polars as pl
 
-from analysis.blocks import (
-    INTERVAL,
-    KENDALL,
-    MODEL,
-    P_AND_Q,
-    PROMPT,
-    Block,
-    Column,
-    Picture,
-    Section,
-    notes,
-    rows,
-)
-from analysis.chapters.lens_sentences import findings
-from analysis.figures import style
-from analysis.figures.by_layer import Line, by_layer
+from analysis.blocks import Block, Finding, Picture
+from analysis.charts.lines import lines
 from analysis.measures import lens
 from analysis.measures.combined import prompts_of
-from analysis.study import Absent, Study, Table, prompts_in, required, table
+from analysis.measures.lens import FRAMES, MILESTONES, ORDER
+from analysis.sentences import at_most, span
+from analysis.significant_effects import significant
+from analysis.study import Absent, Analysis, Study, Table, required, table
 
 NO_LENS = "No model was swept with the reward lens (--config.lens=true)."
-REFERENCE = ("greatest", "best")  # two questions of one framing
+REFERENCE = ("greatest", "best")  # Two questions of one framing.
 _BAND = ("ci_low", "ci_high")
-_HALF = "Layer where half is reached"
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """lens.csv, lens_framing.csv and lens_layers.csv."""
+def _tables(study: Study) -> Iterator[Table]:
+    """Three files."""
     made = study.tables
     both = functools.cache(partial(_by_layer, study))
     few = "Fewer than ten tokens were swept with the lens."
-    yield table("lens", make=lambda: required(both().order, few))
-    yield table("lens_framing", make=lambda: _framed(study, both()))
+    pair = "” and “".join(prompts_of(study))
+    alone = f"No model was swept with the lens under both “{pair}”."
+    yield table(ORDER.name, make=lambda: required(both()[0], few))
+    yield table(FRAMES.name, make=lambda: required(both()[1], alone))
     yield table(
-        "lens_layers",
-        make=lambda: lens.milestones(made["lens"], made.get("lens_framing")),
+        MILESTONES.name, make=lambda: lens.milestones(made[ORDER.name], made.get(FRAMES.name))
     )
 
 
-def _by_layer(study: Study) -> lens.Tables:
+def _by_layer(study: Study) -> tuple[pl.DataFrame, pl.DataFrame]:
     if not lens.swept(study.run):
         raise Absent(NO_LENS)
     return lens.by_layer(study.run, study.scored, prompts_of(study), REFERENCE)
 
 
-def _framed(study: Study, both: lens.Tables) -> pl.DataFrame:
-    pair = "” and “".join(prompts_of(study))
-    return required(both.frames, f"No model was swept with the lens under both “{pair}”.")
-
-
-def section(study: Study) -> Section:
-    """Lines over the layers, the layers at which things are half way, and the tables."""
-    made = study.tables
-    order = made.get("lens")
-    blocks: list[Block] = notes([made.reason("lens")])
-    if order is not None:
-        blocks = [
-            _order(study, order),
-            *rows(made.get("lens_layers"), _LAYERS, "lens_layers.csv", _HALF),
-            _ends(study, order),
-            *_framing(study),
-            *rows(order, _ORDER, "lens.csv", "Layer by layer"),
-            *notes([made.reason("lens_framing")]),
-        ]
-    return Section(
-        id="lens",
-        title="Layer by layer",
-        label="Layers",
-        lead="A model’s final norm and head are applied to the hidden state after every layer, for "
-        "every token: the reward lens. At which layer does the final ranking of the vocabulary "
-        "appear, and where does the question begin to matter?",
-        blocks=blocks,
-        caveats=(
-            "The head was trained on the last layer. That it reads nothing after an early layer "
-            "does not say that the layer holds nothing: the hidden state may hold it in another "
-            "form.",
-            "“Half way” is a convention: τ of 0.5 with the last layer, half of the tokens of an "
-            "end, or half of a final difference. Intervals of τ with the last layer and of shares "
-            "are for all layers, models and prompts together; of τ between two prompts, for all "
-            "layers of a model. Those of a difference are for each layer by itself, and half of "
-            "the final difference is taken as known.",
-            "A gate (ArmoRM, QRM) keeps the weights that it gives the prompt after the last layer.",
-        ),
-        findings=findings(made.get("lens"), made.get("lens_framing"), made.get("lens_layers")),
-    )
-
-
-def _order(study: Study, order: pl.DataFrame) -> Picture:
-    own = order.filter(of=lens.ALL)
-    looks = style.looks(prompts_in(own))
-    lines = [
-        Line(name=name, rows=own.filter(prompt=name), value="kendall", band=_BAND, look=look)
-        for name, look in looks.items()
-    ]
+def _order_drawn(study: Study) -> Iterator[Block]:
+    order = study.tables[ORDER.name]
     caption = (
         "Kendall’s τ of the ranking after each layer with that after the last one, over all "
         "tokens; one line per prompt. Bands are 95% intervals for all layers, models and prompts "
         "together, forms of one word kept together. Dotted: 0 and half way."
     )
-    label = "τ with the last layer"
-    draw = partial(by_layer, lines, study.names, label, (0.0, lens.HALF))
-    return Picture("lens", caption, draw)
+    titles = ("after layer", "τ with the last layer")
+    draw = partial(lines, order.filter(of=lens.ALL), study.names, titles, x="layer", y="kendall")
+    draw = partial(draw, line="prompt", band=_BAND, marks=(0.0, lens.HALF))
+    yield Picture("lens", caption, draw)
+    yield from MILESTONES.rows(study.tables[MILESTONES.name])
 
 
-def _ends(study: Study, order: pl.DataFrame) -> Picture:
-    looks = style.looks(prompts_in(order))
-    lines = [
-        Line(
-            name=prompt,
-            rows=order.filter(prompt=prompt, of=end),
-            value="kept",
-            band=(),
-            look=look,
-            dashed=end == "lowest",
-        )
-        for prompt, look in looks.items()
-        for end in lens.ENDS
-    ]
+def _ends_drawn(study: Study) -> Iterator[Block]:
+    order = study.tables[ORDER.name]
     caption = (
-        f"Share of the tokens that end highest (solid) or lowest (dashed) which are at that end "
-        f"after an earlier layer too. {_sizes(order)}"
+        "Share of the tokens that end highest (solid) or lowest (dashed) which are at that end "
+        "after an earlier layer too. An end has 1 % of the tokens, ten at least, and that is the "
+        "share by chance."
     )
-    draw = partial(by_layer, lines, study.names, "share there already", (lens.HALF,))
-    return Picture("lens_ends", caption, draw)
+    titles, ends = ("after layer", "share there already"), order.filter(pl.col("of") != lens.ALL)
+    draw = partial(lines, ends, study.names, titles, x="layer", y="kept")
+    draw = partial(draw, line="prompt", dashed="of", marks=(lens.HALF,))
+    yield Picture("lens_ends", caption, draw)
 
 
-def _sizes(order: pl.DataFrame) -> str:
-    """How many tokens an end has, and so what share of them is there by chance."""
-    every = order.filter(of=lens.ALL).select("model", "prompt", "layer", all="n")
-    ends = order.filter(pl.col("of") != lens.ALL).join(every, on=["model", "prompt", "layer"])
-    sizes = ends.select("n", "all").unique().sort(pl.col("n") / pl.col("all"), "all").rows()
-    if len(sizes) == 1:
-        n, size = sizes[0]
-        return f"An end is {n:,} of {size:,} tokens: by chance the share is {n / size:.3f}."
-    (n, size), (m, other) = sizes[0], sizes[-1]
-    return (
-        f"An end is between {n:,} of {size:,} tokens and {m:,} of {other:,}, by model: by chance "
-        f"the share is {n / size:.3f} to {m / other:.3f}."
-    )
-
-
-def _framing(study: Study) -> list[Block]:
-    frames = study.tables.get("lens_framing")
-    if frames is None:
-        return []
-    pairs = frames.select("prompt_a", "prompt_b").unique(maintain_order=True).rows()
-    looks = style.looks(["worst" if pair != REFERENCE else "best" for pair in pairs])
-    lines = [
-        Line(
-            name=" and ".join(pair),
-            rows=frames.filter(prompt_a=pair[0], prompt_b=pair[1]),
-            value="kendall",
-            band=_BAND,
-            look=look,
-        )
-        for pair, look in zip(pairs, looks.values(), strict=True)
-    ]
+def _frames_drawn(study: Study) -> Iterator[Block]:
+    frames = study.tables[FRAMES.name]
+    called = pl.col("prompt_a", "prompt_b").replace(study.prompt_names)
+    pairs = frames.with_columns(pair=pl.concat_str(called, separator=" and "))
     caption = (
         "Kendall’s τ between the rankings under two prompts after the same layer: a question and "
         "its opposite, and (where both were scored) two questions that ask for the same. Where the "
         "lines part, the model begins to rank by what is asked."
     )
-    draw = partial(by_layer, lines, study.names, "τ between two prompts", (0.0,))
-    picture = Picture("lens_framing", caption, draw)
-    return [picture, *rows(frames, _FRAMES, "lens_framing.csv", "Two prompts, layer by layer")]
+    titles = ("after layer", "τ between two prompts")
+    draw = partial(lines, pairs, study.names, titles, x="layer", y="kendall", line="pair")
+    yield Picture("lens_framing", caption, partial(draw, band=_BAND, marks=(0.0,)))
+    yield from FRAMES.rows(frames)
 
 
-_AT: tuple[Column, ...] = (("layer", "layer", "count"), ("layers", "of", "count"))
-_LAYERS: tuple[Column, ...] = (
-    *(MODEL, PROMPT, ("against", "against", "text"), ("what", "what", "text")),
-    ("layer", "half from layer", "count"),
-    ("layer_low", "from", "count"),
-    ("layer_high", "to", "count"),
-    ("layers", "of", "count"),
-)
-_ORDER: tuple[Column, ...] = (
-    *(MODEL, PROMPT, *_AT, ("of", "tokens", "text"), ("n", "number", "count")),
-    *(KENDALL, *INTERVAL, ("kept", "there already", "share")),
-    ("kept_low", "from", "share"),
-    ("kept_high", "to", "share"),
-)
-_FRAMES: tuple[Column, ...] = (
-    *(MODEL, ("prompt_a", "prompt", "text"), ("prompt_b", "and prompt", "text")),
-    *(*_AT, KENDALL, *INTERVAL, ("reference", "τ of the reference", "fixed")),
-    ("difference", "difference", "fixed"),
-    ("difference_low", "from", "fixed"),
-    ("difference_high", "to", "fixed"),
-    *P_AND_Q,
+def _numbers(study: Study) -> Iterator[Block]:
+    yield from ORDER.rows(study.tables[ORDER.name])
+
+
+def order_findings(order: pl.DataFrame, layers: pl.DataFrame) -> Iterator[Finding]:
+    """Rankings that are half way to the final one before the last layer, beyond noise."""
+    every = layers.filter(what="order")
+    early = every.filter(pl.col("layer_high") < pl.col("layers"))
+    if not early.height:
+        return
+    inner = order.filter(pl.col("layer") < pl.col("layers"), of=lens.ALL)
+    inner = inner.join(early, on=["model", "prompt"], how="semi")
+    # Of a layer that ranks all tokens alike, τ and its interval are not defined.
+    width = np.nanmax((inner["ci_high"] - inner["ci_low"]).to_numpy()) / 2
+    rest = "; in the others not surely before the last one" if early.height < every.height else ""
+    yield Finding(
+        text="A model’s ranking of the words is half way to its final form after "
+        f"{_depths(early)} of the layers, in {_of(early, every, 'rankings')}{rest}.",
+        picture="lens",
+    )
+    yield Finding(
+        text="Read by the final norm and head, a ranking of all tokens counts as half way to the "
+        "final one where τ with the last layer is 0.5 or more from there on; the 95% intervals of "
+        f"τ are ±{at_most(width)} or narrower.",
+        picture="lens",
+    )
+
+
+def _frame_findings(study: Study) -> Iterator[Finding]:
+    """Models in which two prompts end further apart than two of one framing."""
+    frames, prompts = study.tables[FRAMES.name], study.prompt_names
+    apart = study.tables[MILESTONES.name].filter(what="frames")
+    if not apart.height:
+        return
+    last = frames.filter(pl.col("layer") == pl.col("layers"))
+    tested = last.filter(pl.col("difference").is_not_nan())
+    wide = significant(tested).filter(pl.col("difference") > 0)
+    good, bad = (prompts[prompt] for prompt in apart.select("prompt", "against").row(0))
+    first, second = (prompts[prompt] for prompt in REFERENCE)
+    yield Finding(
+        text=f"After the last layer, τ of the rankings under {good} and {bad} is lower than that "
+        f"of {first} and {second} by {span(wide['difference'].to_numpy())} in "
+        f"{_of(wide, tested, 'models')} (q < .05). Half of this difference is there after "
+        f"{_depths(apart)} of the layers.",
+        picture="lens_framing",
+    )
+
+
+def _depths(rows: pl.DataFrame) -> str:
+    """How deep some layers lie, such as "50 to 75%"."""
+    depths: list[int] = (100 * rows["layer"] / rows["layers"]).round(0).cast(pl.Int64).to_list()
+    low, high = min(depths), max(depths)
+    return f"{low}%" if low == high else f"{low} to {high}%"
+
+
+def _of(part: pl.DataFrame, whole: pl.DataFrame, noun: str) -> str:
+    if whole.height == 1:
+        return f"the one {noun.removesuffix('s')}"
+    return f"{part.height} of {whole.height} {noun}"
+
+
+ANALYSIS = Analysis(
+    id="lens",
+    title="Layer by layer",
+    label="Layers",
+    lead="A model’s final norm and head are applied to the hidden state after every layer, for "
+    "every token: the reward lens. At which layer does the final ranking of the vocabulary "
+    "appear, and where does the question begin to matter?",
+    make=_tables,
+    parts=(_order_drawn, _ends_drawn, _frames_drawn, _numbers),
+    told=(
+        lambda s: order_findings(s.tables[ORDER.name], s.tables[MILESTONES.name]),
+        _frame_findings,
+    ),
+    caveats=lambda study: (
+        "The head was trained on the last layer. That it reads nothing after an early layer does "
+        "not say that the layer holds nothing: the hidden state may hold it in another form.",
+        "“Half way” is a convention: τ of 0.5 with the last layer, half of the tokens of an end, "
+        "or half of a final difference. Intervals of τ with the last layer and of shares are for "
+        "all layers, models and prompts together; of τ between two prompts, for all layers of a "
+        "model. Those of a difference are for each layer by itself, and half of the final "
+        "difference is taken as known.",
+        "A gate (ArmoRM, QRM) keeps the weights that it gives the prompt after the last layer.",
+    ),
 )

@@ -7,26 +7,30 @@ reward is here any other model of the run, and the curves are exact.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TypeAlias
 
 import polars as pl
 
-from analysis.blocks import PROMPT, Block, Column, Finding, Heading, Picture, Section, notes, rows
-from analysis.chapters.items import FEW
-from analysis.chapters.items_agreement import file_name
+from analysis.blocks import Block, Finding, Heading, Picture
 from analysis.chapters.policies import (
+    FEW,
+    KL,
+    MANY,
     asked_of,
     drawn,
+    from_zero,
     known_replies,
-    not_drawn,
     place_of,
     reason,
+    stem_of,
 )
-from analysis.figures import climbs
+from analysis.charts import look
+from analysis.charts.lines import MOST, lines
 from analysis.measures.overoptimisation import (
+    CURVES,
     LEAST_LOSS,
+    PAIRS,
     TURNS,
     curves_of,
     pairs_of,
@@ -35,26 +39,24 @@ from analysis.measures.overoptimisation import (
 from analysis.measures.reference_policy import KLS, LIST
 from analysis.sentences import decimals
 from analysis.significant_effects import ALPHA
-from analysis.statistics.inference import with_q
-from analysis.study import Absent, Study, Table, table
+from analysis.study import Absent, Analysis, Study, Table, table
 
-_AGREE = 0.5  # correlation of two rewards above which one may stand for the other
+_AGREE = 0.5  # Correlation of two rewards above which one may stand for the other.
+_TWO_MODELS = (
+    "Over-optimisation takes two reward models with the tokens and the prompt of one language "
+    "model."
+)
 
-# The tables `curves_of` and `pairs_of` of each set of replies.
-_Crossed: TypeAlias = list[tuple[pl.DataFrame, pl.DataFrame]]
 
-
-def tables(study: Study) -> Iterator[Table]:
-    """overoptimisation.csv and overoptimisation_pairs.csv."""
+def _tables(study: Study) -> Iterator[Table]:
+    """Two files."""
     crossed = functools.cache(partial(_crossed, study))
-    yield table("overoptimisation", make=lambda: pl.concat(curves for curves, _ in crossed()))
-    yield table(
-        "overoptimisation_pairs",
-        make=lambda: with_q(pl.concat(pairs for _, pairs in crossed())),
-    )
+    yield table(CURVES.name, make=lambda: pl.concat(curves for curves, _ in crossed()))
+    yield table(PAIRS.name, make=lambda: PAIRS.frame(pl.concat(pairs for _, pairs in crossed())))
 
 
-def _crossed(study: Study) -> _Crossed:
+def _crossed(study: Study) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
+    """What `curves_of` and `with_p` return of each set of replies."""
     known = known_replies(study)
     several = [replies for replies in known if len(replies.models) > 1]
     if not several:
@@ -67,131 +69,102 @@ def _crossed(study: Study) -> _Crossed:
     ]
 
 
-_TWO_MODELS = (
-    "Over-optimisation takes two reward models with the tokens and the prompt of one language "
-    "model."
-)
-
-
-def section(study: Study) -> Section:
-    """Curves of the read reward, then the pairs."""
-    made = study.tables
-    blocks: list[Block] = notes([made.reason("overoptimisation")])
-    curves = made.get("overoptimisation")
-    shown: list[tuple[str, str]] = []
-    if curves is not None:
-        shown = list(drawn(study, curves))
-        blocks += notes(not_drawn(study, curves))
-        for of, prompt in shown:
-            blocks += _of_prompt(study, of, prompt)
-        title = "Every pair: optimise the first, read the second"
-        blocks += rows(
-            made.get("overoptimisation_pairs"), _PAIRS, "overoptimisation_pairs.csv", title
-        )
-    return Section(
-        id="overoptimisation",
-        title="Over-optimisation",
-        label="Over-optimisation",
-        lead="A policy is trained on one model’s reward; another model reads what it says. Both "
-        "are known for every reply, so the curve is exact: it shows how far the second reward "
-        "rises, and where more training begins to cost.",
-        blocks=blocks,
-        caveats=(
-            "The read model is no more right than the optimised one: a loss says that the two "
-            "disagree about what the policy has moved to.",
-        ),
-        findings=findings(made.get("overoptimisation_pairs"), study.names, shown),
-    )
-
-
-def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
-    curves = study.tables["overoptimisation"].filter(of=of, prompt=prompt)
+def _drawn(study: Study) -> Iterator[Block]:
+    curves = study.tables[CURVES.name]
     caption = (
         "Each panel: the model whose reward is optimised. Lines: the rise of the rewards of all "
         "models, in standard deviations under the language model, against the KL from it. The "
         "thick line is the optimised reward itself, which cannot fall. Where a line turns down, "
         "more of the one reward costs the other; q in the table of pairs says whether by more "
         f"than chance. Lines end at {KLS[-1]:g} nats, or where no policy is further away. At most "
-        f"{climbs.MOST} models have a panel."
+        f"{MOST} models are drawn."
     )
-    draw = partial(climbs.crossed, curves, study.names)
-    return [
-        Heading(place_of(of, prompt)),
-        Picture(f"overoptimisation_{file_name(of)}_{prompt}", caption, draw),
-    ]
+    for of, prompt in drawn(study, curves):
+        own = curves.filter(of=of, prompt=prompt)
+        yield Heading(place_of(study, of, prompt))
+        yield Picture(stem_of(CURVES.name, of, prompt), caption, partial(crossed, own, study))
+    yield from PAIRS.rows(study.tables[PAIRS.name])
 
 
-def findings(
-    pairs: pl.DataFrame | None, names: Mapping[str, str], shown: Collection[tuple[str, str]]
-) -> list[Finding]:
+def crossed(curves: pl.DataFrame, study: Study) -> look.Chart:
+    """One panel for each optimised model: the gains of all models, at every other KL."""
+    few = [model for model in study.names if model in curves["optimised"]][:MOST]
+    last = pl.col("kl") == pl.col("kl").max().over("optimised")
+    some = curves.filter(last | pl.col("kl").is_in(KLS[::2]), pl.col("read").is_in(few))
+    each = [from_zero(some.filter(optimised=model), ("optimised", "read")) for model in few]
+    shown = pl.concat(each).select(
+        "kl",
+        "gain",
+        model="read",
+        trained=pl.col("optimised").replace(look.unique(study.names)),
+        itself=pl.col("read") == pl.col("optimised"),
+    )
+    titles = (KL, "gain, sd")
+    return lines(shown, study.names, titles, x="kl", y="gain", panel="trained", thick="itself")
+
+
+def findings(study: Study) -> Iterator[Finding]:
     """Among models that agree at first, how often optimisation turns down; none where it does not.
 
     Rewards that have nothing to do with each other rise and fall by chance, so only pairs whose
     correlation is above `_AGREE` count; of those, pairs that turn down by more than rewards that
-    only rise together do by chance. A list under more than `FEW` prompts has one sentence.
-
-    Args:
-      pairs: `overoptimisation_pairs.csv`.
-      names: slug -> nickname.
-      shown: replies and prompt of each figure.
+    only rise together do by chance. A list under more than `FEW` prompts is counted once.
     """
-    if pairs is None:
-        return []
-    found = []
+    pairs = study.tables[PAIRS.name]
     for of, prompts in asked_of(pairs):
         together = of.startswith(LIST) and len(prompts) > FEW
         for asked in [prompts] if together else [[prompt] for prompt in prompts]:
             own = pairs.filter(pl.col("prompt").is_in(asked), of=of)
-            found += _finding(own, of, asked, names, shown)
-    return found
+            yield from _findings(study, own, of, asked)
 
 
-def _finding(
-    pairs: pl.DataFrame,
-    of: str,
-    prompts: Sequence[str],
-    names: Mapping[str, str],
-    shown: Collection[tuple[str, str]],
+def _findings(
+    study: Study, pairs: pl.DataFrame, of: str, prompts: Sequence[str]
 ) -> Iterator[Finding]:
-    """The sentence on one set of replies, under one prompt or under many together."""
+    """The sentences on one set of replies, under one prompt or under many together."""
     alike = pairs.filter(pl.col("correlation") > _AGREE)
     turned = alike.filter(pl.col("q") < ALPHA, course=TURNS)
     if turned.height == 0:
         return
     worst = turned.sort("loss", descending=True, maintain_order=True).row(0, named=True)
-    place, counted, under = place_of(of, prompts[0]), "", ""
+    place, counted, under = place_of(study, of, prompts[0]), "", ""
     if len(prompts) > 1:
         place = f"Over the list “{of.removeprefix(LIST)}”, under {len(prompts)} prompts"
-        counted, under = " (counted under each prompt)", f"under “{worst['prompt']}”, "
-    text = (
-        f"{place}, {alike.height} ordered pairs of models{counted} have rewards that correlate "
-        f"above {_AGREE:g} under the language model. In {turned.height} of them, training "
-        "on the first raises the second’s reward, and then lowers it from there by "
-        f"{LEAST_LOSS:g} standard deviations or more, up to a KL of {KLS[-1]:g} nats, and by "
-        "more than chance does where two rewards only rise together (q < .05). Most: "
-        f"{under}trained on {names[worst['optimised']]}, {names[worst['read']]} (correlation "
-        f"{decimals(worst['correlation'])}) gains {decimals(worst['peak_gain'])} at "
-        f"{worst['peak_kl']:g} nats and is at {decimals(worst['last_gain'])} at "
-        f"{worst['last_kl']:g}."
+        counted = ", counted under each prompt"
+        under = f"asked {study.prompt_names[worst['prompt']]}, "
+    stem = stem_of(CURVES.name, of, worst["prompt"])
+    picture = stem if (of, worst["prompt"]) in drawn(study, pairs) else ""
+    yield Finding(
+        text=f"{place}, training on one model’s reward can cost another’s: in {turned.height} of "
+        f"{alike.height} pairs of models that agree at first{counted}, the other reward rises, and "
+        "falls again with more training.",
+        picture=picture,
     )
-    stem = f"overoptimisation_{file_name(of)}_{worst['prompt']}"
-    yield Finding(text=text, picture=stem if (of, worst["prompt"]) in shown else "")
+    yield Finding(
+        text=f"Agree at first: their rewards correlate above {_AGREE:g} under the language model; "
+        "each pair counts twice, trained on either model. "
+        f"Fall again: from its peak by {LEAST_LOSS:g} standard deviations or more, up to a KL of "
+        f"{KLS[-1]:g} nats, and by more than chance does where two rewards only rise together "
+        f"(q < .05). Most: {under}trained on {study.names[worst['optimised']]}, "
+        f"{study.names[worst['read']]} (correlation {decimals(worst['correlation'])}) gains "
+        f"{decimals(worst['peak_gain'])} at {worst['peak_kl']:g} nats and is at "
+        f"{decimals(worst['last_gain'])} at {worst['last_kl']:g}.",
+        picture=picture,
+    )
 
 
-_PAIR: tuple[Column, ...] = (
-    ("of", "replies of", "text"),
-    PROMPT,
-    ("optimised", "optimised", "model"),
-    ("read", "read", "model"),
-)
-_PAIRS: tuple[Column, ...] = (
-    *_PAIR,
-    ("correlation", "correlation", "fixed"),
-    ("peak_kl", "peak at KL", "number"),
-    ("peak_gain", "gain there, sd", "fixed"),
-    ("last_kl", "last KL", "number"),
-    ("last_gain", "gain there, sd", "fixed"),
-    ("loss", "loss", "fixed"),
-    ("q", "q", "p"),
-    ("course", "the read reward", "text"),
+ANALYSIS = Analysis(
+    id="overoptimisation",
+    title="Over-optimisation",
+    lead="A policy is trained on one model’s reward; another model reads what it says. Both are "
+    "known for every reply, so the curve is exact: it shows how far the second reward rises, and "
+    "where more training begins to cost.",
+    make=_tables,
+    parts=(_drawn,),
+    told=(findings,),
+    caveats=lambda study: (
+        "The read model is no more right than the optimised one: a loss says that the two "
+        "disagree about what the policy has moved to.",
+        MANY,
+    ),
 )

@@ -5,32 +5,20 @@ No table of the paper: it suggests that reward models shape policies, and measur
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 import polars as pl
 
-from analysis.blocks import (
-    MODEL,
-    PROMPT,
-    Block,
-    Column,
-    Folded,
-    Heading,
-    Picture,
-    Section,
-    Text,
-    notes,
-    rows,
-)
-from analysis.chapters.items import FEW
-from analysis.chapters.items_agreement import file_name
-from analysis.figures import climbs
+from analysis.blocks import Block, Finding, Folded, Heading, Picture, Text, notes
+from analysis.charts import look
+from analysis.charts.lines import lines
 from analysis.measures.policies import (
     BEST_OF_N,
-    MOVERS,
     OPTIMAL,
     POLICIES,
+    REPLIES,
     SHOWN_KL,
     movers,
     policies_of,
@@ -40,26 +28,30 @@ from analysis.measures.reference_policy import (
     LIST,
     Replies,
     lists,
-    not_taken,
-    prompts_without_reference,
     vocabularies,
     without_reference,
 )
 from analysis.sentences import listed
-from analysis.study import Study, Table, required, table
+from analysis.study import Analysis, Study, Table, required, table
 from analysis.words.questions import questions
 
+FEW = 3  # Prompts of a list up to which each has a chart of its own.
+KL = "KL from the language model, nats"
 _REPLIES = "replies with a reference policy"
-
 _LISTED_KLS = (SHOWN_KL, 4.0)
+_SHOWN_KLS = (0.5, 1.0, 2.0, 4.0)
 _SHOWN_DRAWS = (1, 4, 16, 64, 256, 1024, 65536, 1_000_000)
-_NAMED = 3  # Prompts that a note names.
+_NAMED = 3  # Replies that a sentence names.
+MANY = (
+    f"Of a list under more than {FEW} prompts, charts show the first wording of up to {FEW} "
+    "questions; the tables have every prompt."
+)
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """policies.csv and policy_replies.csv."""
-    yield table("policies", make=partial(_policies, study))
-    yield table("policy_replies", make=partial(_movers, study))
+def _tables(study: Study) -> Iterator[Table]:
+    """Two files."""
+    yield table(POLICIES.name, make=partial(_policies, study))
+    yield table(REPLIES.name, make=partial(_movers, study))
 
 
 def known_replies(study: Study) -> list[Replies]:
@@ -83,121 +75,75 @@ def reason(study: Study) -> str:
 
 
 def _left_out(study: Study) -> list[str]:
-    """One sentence on models, and one on prompts, that have no reference policy."""
-    said = []
+    """A sentence on the models that have no reference policy; none where all have one."""
     models = without_reference(study.run, study.models) if study.run.logprobs else []
-    if models:
-        names = listed([study.names[model] for model in models])
-        said.append(
-            "No language model of the run has the same tokens under the same ids, so these are "
-            f"left out over the vocabulary: {names}."
-        )
-    if prompts := prompts_without_reference(study.run, study.models):
-        each = pl.DataFrame(prompts, schema=["of", "prompt"], orient="row")
-        groups = each.group_by("of", maintain_order=True)
-        places = [f"the {_replies_of(str(of))}: {_few(own['prompt'])}" for (of,), own in groups]
-        said.append(
-            "No language model scored these replies under these prompts, so no policy is known "
-            "there: over "
-            f"{'; over '.join(places)}. assay logprobs adds them to a run."
-        )
-    return said
-
-
-def _unused(study: Study) -> list[str]:
-    """One sentence on language models beside those that are taken."""
-    rest = [study.names.get(model, model) for model in not_taken(study.run, study.models)]
-    if not rest:
+    if not models:
         return []
+    names = listed([study.names[model] for model in models])
     return [
-        "Not used as a reference policy, because another language model is taken for the same "
-        f"replies: {listed(rest)}. A chat form goes first, then the first by name."
+        "No language model of the run has the same tokens under the same ids, so these are left "
+        f"out over the vocabulary: {names}."
     ]
 
 
-def _few(prompts: pl.Series) -> str:
-    """The first prompts, and how many there are more."""
-    named = [f"“{prompt}”" for prompt in prompts.head(_NAMED)]
-    more = len(prompts) - len(named)
-    return listed([*named, f"{more} more"] if more else named)
-
-
 def _policies(study: Study) -> pl.DataFrame:
-    frames = [pl.DataFrame(schema=POLICIES), *(policies_of(each) for each in known_replies(study))]
-    return required(pl.concat(frames), reason(study))
+    none = pl.DataFrame(schema=POLICIES.schema)
+    return required(pl.concat([none, *map(policies_of, known_replies(study))]), reason(study))
 
 
 def _movers(study: Study) -> pl.DataFrame:
     frames = [movers(each, _LISTED_KLS, study.settings.top) for each in known_replies(study)]
-    return required(pl.concat([pl.DataFrame(schema=MOVERS), *frames]), reason(study))
+    return required(pl.concat([pl.DataFrame(schema=REPLIES.schema), *frames]), reason(study))
 
 
-def section(study: Study) -> Section:
-    """Curves of gain against KL, then what is said at one KL."""
-    made = study.tables
-    blocks: list[Block] = notes([made.reason("policies")])
-    every = made.get("policies")
-    if every is not None:
-        blocks += notes([*_left_out(study), *_unused(study), *not_drawn(study, every)])
-        for of, prompt in drawn(study, every):
-            blocks += _of_prompt(study, of, prompt)
-        blocks += _tables(study)
-    return Section(
-        id="policies",
-        title="What a trained policy would say",
-        label="Trained policies",
-        lead="A language model says how probable it is that a reply begins with each token, and a "
-        "reward model gives the token a reward. So the optimum of training with a KL penalty, "
-        "π ∝ p·exp(r/β), and the best of n samples are known exactly, without training and without "
-        "sampling.",
-        blocks=blocks,
-        caveats=(
-            "A reply is one token, or one item of a list, and the language model’s probability is "
-            "that of a reply that begins with it: longer replies may behave otherwise.",
-            "Policies over a list say nothing but its items: they share out what the language "
-            "model gives all items together, which may be a small part of its probability.",
-            "Training may not reach this optimum, and a language model that was trained further "
-            "starts from another reference.",
-        ),
-    )
+def _drawn(study: Study) -> Iterator[Block]:
+    every = study.tables[POLICIES.name]
+    yield from notes(_left_out(study))
+    for of, prompt in drawn(study, every):
+        yield from _of_prompt(study, of, prompt)
 
 
-def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
-    own = study.tables["policies"].filter(of=of, prompt=prompt)
-    optimal, best = (own.filter(method=method) for method in (OPTIMAL, BEST_OF_N))
-    stem = f"policies_{file_name(of)}_{prompt}"
+def _of_prompt(study: Study, of: str, prompt: str) -> Iterator[Block]:
+    own = study.tables[POLICIES.name].filter(of=of, prompt=prompt)
+    share = f"{100 * own['covered'][0]:.3g} % of its probability"
+    reference = f"reference policy: {own['reference'][0]}, which gives these replies {share}"
     caption = (
         "Rise of the mean reward, in standard deviations under the language model, against the KL "
         "from it. Lines: the optimal policy, which nothing can be above; a line ends where the "
         "policy says the replies of the highest reward alone. Points: best of n, for n from 2 to a "
         "million."
     )
-    share = f"{100 * own['covered'][0]:.3g} % of its probability"
-    blocks: list[Block] = [
-        Heading(
-            place_of(of, prompt),
-            f"reference policy: {own['reference'][0]}, which gives these replies {share}",
-        ),
-        Picture(stem, caption, partial(climbs.gains, optimal, best, study.names)),
-    ]
-    moved = study.tables.get("policy_replies")
-    if moved is not None:
-        shown = moved.filter(of=of, prompt=prompt, kl=SHOWN_KL)
-        shown = shown.filter(pl.col("rank") <= study.settings.figure_top)
-        title = f"Replies that gain and lose most at a KL of {SHOWN_KL:g} nat"
-        shown = in_percent(shown, "p", "policy", "change")
-        inside = rows(shown, _MOVERS, "policy_replies.csv", unfolded=True)
-        if inside:
-            blocks.append(Folded(title, inside))
-    return blocks
+    yield Heading(place_of(study, of, prompt), reference)
+    yield Picture(stem_of("policies", of, prompt), caption, partial(gains, own, study))
+    moved = study.tables.get(REPLIES.name)
+    moved = pl.DataFrame(schema=REPLIES.schema) if moved is None else moved  # None at few nats.
+    shown = moved.filter(pl.col("rank") <= study.settings.figure_top)
+    shown = shown.filter(of=of, prompt=prompt, kl=SHOWN_KL)
+    inside = REPLIES.rows(_in_percent(shown, "p", "policy", "change"), unfolded=True)
+    if inside:
+        yield Folded(f"Replies that gain and lose most at a KL of {SHOWN_KL:g} nat", inside)
+
+
+def gains(own: pl.DataFrame, study: Study) -> look.Chart:
+    """The optimal policies of each model as lines, best of n as points; of one prompt's rows."""
+    optimal = from_zero(own.filter(method=OPTIMAL), ("model",))
+    best = own.filter(pl.col("n") > 1, method=BEST_OF_N)  # n = 1 is where the lines start.
+    titles = (KL, "gain of the mean reward, sd")
+    return lines(optimal, study.names, titles, x="kl", y="gain", points=best, panel="")
+
+
+def from_zero(curves: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """The keys, kl and gain of curves by KL, each from the reference policy on."""
+    columns = [*keys, "kl", "gain"]
+    start = curves.select(keys).unique(maintain_order=True).with_columns(kl=0.0, gain=0.0)
+    return pl.concat([start.select(columns), curves.select(columns).sort("kl")])
 
 
 def drawn(study: Study, rows_of: pl.DataFrame) -> Iterator[tuple[str, str]]:
-    """Replies and prompt of each figure: vocabularies, and lists under up to `FEW` prompts."""
+    """Replies and prompt of each chart: vocabularies, and lists under up to `FEW` prompts."""
     for of, prompts in asked_of(rows_of):
-        chosen = prompts
-        if len(prompts) > FEW and of.startswith(LIST):
-            chosen = _first_wordings(study, prompts)
+        many = len(prompts) > FEW and of.startswith(LIST)
+        chosen = _first_wordings(study, prompts) if many else prompts
         yield from ((of, prompt) for prompt in chosen)
 
 
@@ -216,36 +162,27 @@ def _first_wordings(study: Study, prompts: Sequence[str]) -> list[str]:
     return first.sort(turn, maintain_order=True)["prompt"].head(FEW).to_list()
 
 
-def not_drawn(study: Study, rows_of: pl.DataFrame) -> Iterator[str]:
-    """Which prompts of each list the figures show, where they do not show all."""
-    shown = list(drawn(study, rows_of))
-    for of, prompts in asked_of(rows_of):
-        own = [f"“{prompt}”" for replies, prompt in shown if replies == of]
-        if len(own) < len(prompts):
-            yield (
-                f"The {_replies_of(of)} was read under {len(prompts)} prompts. Its figures show "
-                f"the first wording of up to {FEW} questions, {listed(own)}; the tables and their "
-                "files have every prompt."
-            )
+def stem_of(name: str, of: str, prompt: str) -> str:
+    """File stem of a chart of replies under a prompt."""
+    return "_".join((name, re.sub(r"[^\w.-]+", "_", of), prompt))
 
 
-def place_of(of: str, prompt: str) -> str:
-    """Prompt and replies in words, such as "Under “best”, over the list “words”"."""
-    return f"Under “{prompt}”, over the {_replies_of(of)}"
+def place_of(study: Study, of: str, prompt: str) -> str:
+    """Prompt and replies in words, such as "Asked “best”, over the list “words”"."""
+    return f"Asked {study.prompt_names[prompt]}, over the {_replies_of(of)}"
 
 
 def _replies_of(of: str) -> str:
     return f"list “{of.removeprefix(LIST)}”" if of.startswith(LIST) else of
 
 
-def _tables(study: Study) -> list[Block]:
-    every = study.tables["policies"]
+def _few_kls(study: Study) -> Iterator[Block]:
+    every = study.tables[POLICIES.name]
     shown = every.filter(
-        (pl.col("method") == OPTIMAL) & pl.col("kl").round(6).is_in([0.5, 1.0, 2.0, 4.0])
+        (pl.col("method") == OPTIMAL) & pl.col("kl").round(6).is_in(_SHOWN_KLS)
         | (pl.col("method") == BEST_OF_N) & pl.col("n").is_in(_SHOWN_DRAWS)
     )
-    title = "Policies at a few KLs"
-    blocks = rows(in_percent(shown, "covered"), _POLICIES, "policies.csv", title)
+    yield from POLICIES.rows(_in_percent(shown, "covered"))
     how = (
         "covered is the part of the language model’s probability that these replies have "
         "together; policies share it out. entropy is in nats; replies is its exponential, the "
@@ -254,37 +191,58 @@ def _tables(study: Study) -> list[Block]:
         f"{KLS[0]:g} to {KLS[-1]:g} and each nat beyond, the KLs of best of n, and the limit "
         "β = 0, where only the replies of the highest reward are left."
     )
-    return [*blocks, Text(how, "how")]
+    yield Text(how, "how")
 
 
-def in_percent(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
+def _in_percent(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
     """Shares in percent with three digits, however small they are."""
     return frame.with_columns((pl.col(name) * 100).round_sig_figs(3) for name in columns)
 
 
-_MOVERS: tuple[Column, ...] = (
-    MODEL,
-    ("end", "end", "text"),
-    ("rank", "rank", "count"),
-    ("reply", "reply", "token"),
-    ("p", "reference, %", "number"),
-    ("policy", "policy, %", "number"),
-    ("change", "change, points", "number"),
-)
-_POLICIES: tuple[Column, ...] = (
-    ("of", "replies of", "text"),
-    PROMPT,
-    MODEL,
-    ("covered", "covered, %", "number"),
-    ("method", "policy", "text"),
-    ("n", "n", "count"),
-    ("beta", "β", "number"),
-    ("kl", "KL, nats", "fixed"),
-    ("bound", "bound", "fixed"),
-    ("reward", "mean reward", "number"),
-    ("gain", "gain, sd", "fixed"),
-    ("entropy", "entropy", "fixed"),
-    ("replies", "replies", "number"),
-    ("top", "most probable", "token"),
-    ("top_share", "its share", "share"),
+def findings(study: Study) -> Iterator[Finding]:
+    """The replies that gain most in the models under each prompt of a chart."""
+    moved = study.tables[REPLIES.name].filter(kl=SHOWN_KL, end="gains", rank=1)
+    for of, prompt in drawn(study, study.tables[POLICIES.name]):
+        own = moved.filter(of=of, prompt=prompt)
+        first = own.group_by("reply", maintain_order=True).agg("model").head(_NAMED)
+        said = [
+            f"“{look.token(reply).strip()}” ({_who(study, models, own.height)})"
+            for reply, models in first.iter_rows()
+        ]
+        more = own["reply"].n_unique() - len(said)
+        if said:
+            yield Finding(
+                text=f"{place_of(study, of, prompt)}: a language model that is trained a little "
+                f"on a reward ({SHOWN_KL:g} nat) would say more than before, above all, "
+                f"{listed([*said, f'{more} more'] if more else said)}.",
+                picture=stem_of("policies", of, prompt),
+            )
+
+
+def _who(study: Study, models: Sequence[str], every: int) -> str:
+    if len(models) == every > 2:
+        return f"all {every} models"
+    return listed([study.names[model] for model in models])
+
+
+ANALYSIS = Analysis(
+    id="policies",
+    title="What a trained policy would say",
+    label="Trained policies",
+    lead="A language model says how probable it is that a reply begins with each token, and a "
+    "reward model gives the token a reward. So the optimum of training with a KL penalty, "
+    "π ∝ p·exp(r/β), and the best of n samples are known exactly, without training and without "
+    "sampling.",
+    make=_tables,
+    parts=(_drawn, _few_kls),
+    told=(findings,),
+    caveats=lambda study: (
+        "A reply is one token, or one item of a list, and the language model’s probability is "
+        "that of a reply that begins with it: longer replies may behave otherwise.",
+        "Policies over a list say nothing but its items: they share out what the language model "
+        "gives all items together, which may be a small part of its probability.",
+        "Training may not reach this optimum, and a language model that was trained further "
+        "starts from another reference.",
+        MANY,
+    ),
 )

@@ -2,112 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 import polars as pl
 
-from analysis.blocks import (
-    MODEL,
-    PROMPT,
-    Block,
-    Column,
-    Picture,
-    Section,
-    notes,
-    rows,
-)
-from analysis.chapters.sequence_sentences import (
-    certificate_blocks,
-    certified_findings,
-    matrix_blocks,
-    universal_findings,
-)
-from analysis.figures import style
-from analysis.measures.transfer import rule_of, transfer_matrix
+from analysis.blocks import Block, Heading, Picture, Text
+from analysis.chapters import sequence_sentences as said
+from analysis.charts import look
+from analysis.charts.heat_map import heat_map
+from analysis.charts.lines import lines
+from analysis.columns import MODEL, PROMPT, Column, Spec
+from analysis.measures.transfer import MATRIX, SEARCH, rule_of, transfer_matrix
 from analysis.run import Run
 from analysis.statistics import Array
 from analysis.statistics.ranks import percentile_among
-from analysis.study import Study, Table, required, table
-from engine.runs.schema import ASCENT, Columns
+from analysis.study import Analysis, Study, Table, required, table
+from engine.runs.schema import ASCENT
 
-_KEYS: Columns = {
-    **dict.fromkeys(("model", "prompt", "direction", "method"), pl.String),
-    "seed": pl.Int64,
-}
-_BEST: Columns = {
-    **_KEYS,
-    "length": pl.Int64,
-    "reward": pl.Float32,
-    "percentile": pl.Float64,
-    "text": pl.String,
-    "round_trips": pl.Boolean,
-    "flops": pl.Float64,
-    "reward_from_text": pl.Float32,
-    "rejected": pl.Int64,
-}
-_TRACE: Columns = {
-    **_KEYS,
-    "step": pl.UInt32,
-    "reward": pl.Float32,
-    "best": pl.Float32,
-    "flops": pl.Float64,
-}
-_TRANSFER: Columns = {
-    **dict.fromkeys(("source", "target", "prompt", "direction", "method"), pl.String),
-    "seed": pl.Int64,
-    "text": pl.String,
-    "reward": pl.Float32,
-    "percentile": pl.Float64,
-}
-_CERTIFICATES: Columns = {
-    **_KEYS,
-    "certified": pl.Boolean,
-    "sweeps": pl.Int64,
-    "swaps": pl.Int64,
-    "ascent_steps": pl.Int64,
-    "searched_reward": pl.Float32,
-    "reward": pl.Float32,
-    "best_gain": pl.Float64,
-    "margin": pl.Float64,
-    "noise": pl.Float64,
-    "target": pl.Float64,
-    "rejected": pl.Int64,
-    "text": pl.String,
-}
+_KEYS = ("model", "prompt", "direction", "method", "seed")
+_SEED, _REWARD = Column("seed", "count"), Column("reward", "number", dtype=pl.Float32)
+_SEARCH = (MODEL, PROMPT, Column("direction"), Column("method"), _SEED)
+_FLOPS = Column("flops", "number", "operations")
+SEQUENCES = Spec(
+    "sequences",
+    (
+        *_SEARCH,
+        Column("length", "count", "tokens", "tokens"),
+        _REWARD,
+        Column("percentile", "share", help="share of the model's single tokens that score below"),
+        Column("text", "token"),
+        Column("round_trips", "bool", "round-trips"),
+        _FLOPS,
+    ),
+    title="What the searches found",
+)
+_STEP = Column("step", "count", dtype=pl.UInt32)
+_TRACE = Spec("sequence_traces", (*_SEARCH, _STEP, _REWARD, _REWARD.but(key="best"), _FLOPS))
+CERTIFICATES = Spec(
+    "sequence_certificates",
+    (
+        *(*_SEARCH[:4], _SEED.but(help="of the search")),
+        Column(
+            "certified",
+            "bool",
+            help="every allowed swap of one token was scored, and none improves the reply",
+        ),
+        Column("sweeps", "count"),
+        Column("swaps", "count", "swaps scored", "scored"),
+        Column("ascent_steps", "count", "swaps taken", "swaps taken"),
+        _REWARD.but(key="searched_reward", title="found by the search", help="found by the search"),
+        _REWARD.but(title="after swaps", help="after the last step"),
+        Column(
+            "best_gain", "number", "best swap’s gain", "of a swap of it, in the direction sought"
+        ),
+        Column("margin", "number", help="that a gain must exceed"),
+        Column("noise", "number"),
+        Column(
+            "target",
+            "number",
+            "target reward",
+            "the reward that the reply was to come close to, if there was one",
+        ),
+        Column(
+            "rejected",
+            "count",
+            "better, but cannot be typed",
+            "swaps that would improve it, but whose text does not tokenise back",
+        ),
+        Column("text", "token"),
+    ),
+    page="model prompt direction method seed certified target searched_reward reward ascent_steps "
+    "swaps best_gain margin rejected text",
+)
+_MOST_ROWS = 40  # Replies in the heat map.
+_ARROWS = {"max": "↑", "min": "↓"}
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """sequences.csv, and sequence_certificates, _transfer and _matrix.csv.
-
-    For the page: ("searches",), which has two columns more, and ("sequence_traces",).
-    """
-    made = study.tables
-    yield table("searches", make=partial(_searches, study), file=False)
-    yield table("sequence_traces", make=partial(_traces, study), file=False)
-    yield table("sequences", make=lambda: made["searches"].drop("reward_from_text", "rejected"))
-    yield table("sequence_certificates", make=partial(_certificates, study))
-    yield table("sequence_transfer", make=partial(_transfer, study))
-    yield table("sequence_matrix", make=partial(_matrix, study))
+def _tables(study: Study) -> Iterator[Table]:
+    """Three files, and the steps of searches for the chart."""
+    run, made = study.run, study.tables
+    none = "No search for sequences was run."
+    open_ = "No sequence that a search found was certified."
+    yield table(SEQUENCES.name, make=lambda: required(sequences_table(run), none))
+    yield table(_TRACE.name, make=lambda: required(sequence_traces(run), none), file=False)
+    yield table(CERTIFICATES.name, make=lambda: required(sequence_certificates(run), open_))
+    unread = "No model scored the text of a sequence that a search found."
+    matrix = partial(transfer_matrix, run)
+    yield table(MATRIX.name, make=lambda: required(matrix(made[SEQUENCES.name]), unread))
 
 
 def sequences_table(run: Run) -> pl.DataFrame:
     """The best sequence of every search.
 
     Returns:
-      The table `sequences.csv`: model, prompt, direction, method, seed, length (tokens), reward,
-      percentile (0 to 1: share of the model's single tokens under that prompt that score below;
-      null where the vocabulary was not scored), text, round_trips (whether the text tokenises to
-      these ids), flops (of the whole search), and two columns more: reward_from_text (of
-      the text as a chat would tokenise it) and rejected (candidates that did not round-trip; both
-      null where the manifest does not name them). By model, prompt, direction, method, seed. Of
-      equal rewards the earliest is taken. Of a certificate (which may seek a target) and of a
-      universal search (which does not seek one model's reward), the last step is taken.
+      The table `SEQUENCES`, by its first five columns. percentile is null where the vocabulary was
+      not scored; round_trips says whether the text tokenises to these ids. Of equal rewards the
+      earliest is taken. Of a certificate (which may seek a target) and of a universal search
+      (which does not seek one model's reward), the last step is taken.
     """
     best = []
     singles: dict[tuple[str, str], Array] = {}
-    for keys, steps, record in run.read_searches():
+    for keys, steps, _ in run.read_searches():
         order = steps.sort("reward", "step", descending=[keys["direction"] == "max", False])
         if _last_counts(keys["method"]):
             order = steps.tail(1)
@@ -125,11 +122,9 @@ def sequences_table(run: Run) -> pl.DataFrame:
                 "text": first["text"],
                 "round_trips": first["round_trips"],
                 "flops": steps["flops"].max(),
-                "reward_from_text": record.reward_from_text,
-                "rejected": record.rejected,
             }
         )
-    return pl.DataFrame(best, schema=_BEST).sort(*_KEYS)
+    return SEQUENCES.frame(best).sort(*_KEYS)
 
 
 def sequence_traces(run: Run) -> pl.DataFrame:
@@ -137,13 +132,13 @@ def sequence_traces(run: Run) -> pl.DataFrame:
 
     Where `sequences_table` takes the last step, `best` is each step's own.
     """
-    frames = [pl.DataFrame(schema=_TRACE)]
+    frames = [pl.DataFrame(schema=_TRACE.schema)]
     for keys, steps, _ in run.read_searches():
         reward = pl.col("reward")
         best = reward.cum_max() if keys["direction"] == "max" else reward.cum_min()
         if _last_counts(keys["method"]):
             best = reward
-        named = {name: pl.lit(keys[name]).cast(dtype) for name, dtype in _KEYS.items()}
+        named = {name: pl.lit(keys[name]).cast(_TRACE.schema[name]) for name in _KEYS}
         frames.append(steps.select(**named, step="step", reward="reward", best=best, flops="flops"))
     return pl.concat(frames)
 
@@ -152,56 +147,21 @@ def sequence_certificates(run: Run) -> pl.DataFrame:
     """What certificates say of the sequences that searches found.
 
     Returns:
-      The table `sequence_certificates.csv`: model, prompt, direction, method (of the search), seed,
-      certified (every allowed swap of one token was scored, and none improves the sequence),
-      sweeps, swaps (that they scored), ascent_steps (swaps that were taken), searched_reward (of
-      what the search found), reward (of the sequence after the last step), best_gain (of a swap
-      of it, in the direction sought; null: none was admitted), margin (that a gain must exceed to
-      improve it), noise (largest difference between two rewards of one sequence), target (the
-      reward that it was to come close to; null: none), rejected (swaps that would improve it, but
-      whose text does not round-trip), text. By the first five.
+      The table `CERTIFICATES`, by its first five columns. noise is the largest difference between
+      two rewards of one sequence; best_gain is null where no swap was admitted.
     """
-    said = []
+    rows = []
     for keys, steps, record in run.read_searches():
         if record.certificate is None:
             continue
         own = {**keys, "seed": int(keys["seed"]), "rejected": record.rejected}
         own["method"] = keys["method"].removesuffix(ASCENT)
-        own |= {name: record.certificate.get(name) for name in _CERTIFICATES if name not in own}
+        own |= {
+            name: record.certificate.get(name) for name in CERTIFICATES.schema if name not in own
+        }
         last = steps.row(-1, named=True)
-        said.append({**own, "reward": last["reward"], "text": last["text"]})
-    return pl.DataFrame(said, schema=_CERTIFICATES).sort(*_KEYS)
-
-
-def sequence_transfer(run: Run, best: pl.DataFrame) -> pl.DataFrame:
-    """Rewards that other models give to a model's sequences, where an item list holds their texts.
-
-    Args:
-      run: the run.
-      best: what `sequences_table` returns.
-
-    Returns:
-      source (the model searched), target, prompt, direction, method, seed, text, reward and
-      percentile (the target's, as in `sequences_table`).
-    """
-    frames = [pl.DataFrame(schema=_TRANSFER)]
-    for items, target, prompt in run.items:
-        own = best.filter(pl.col("prompt") == prompt).drop("reward", "percentile")
-        scores = run.item_scores(items, prompt, [target]).unique("item", keep="first")
-        joined = own.join(
-            scores.select(text="item", reward=target), on="text", how="inner", validate="m:1"
-        )
-        if joined.height == 0:
-            continue
-        cell = (target, prompt)
-        singles = np.sort(run.rewards(*cell)[1]) if cell in run.results else None
-        shares = [_percentile(singles, reward) for reward in joined["reward"]]
-        joined = joined.with_columns(
-            target=pl.lit(target), percentile=pl.Series(shares, dtype=pl.Float64)
-        )
-        frames.append(joined.rename({"model": "source"}).select(list(_TRANSFER)))
-    keys = ("source", "prompt", "direction", "method", "seed", "target", "text")
-    return pl.concat(frames).unique(maintain_order=True).sort(*keys)
+        rows.append({**own, "reward": last["reward"], "text": last["text"]})
+    return CERTIFICATES.frame(rows).sort(*_KEYS)
 
 
 def _last_counts(method: str) -> bool:
@@ -212,82 +172,39 @@ def _percentile(singles: Array | None, reward: float) -> float | None:
     return None if singles is None or not len(singles) else percentile_among(singles, reward)
 
 
-def _searches(study: Study) -> pl.DataFrame:
-    return required(sequences_table(study.run), "No search for sequences was run.")
+def _searches_drawn(study: Study) -> Iterator[Block]:
+    found, traces = study.tables[SEQUENCES.name], study.tables[_TRACE.name]
+    caption = (
+        "The best reward so far of each search: high sought (solid) or low (dashed); one line for "
+        "each prompt and seed."
+    )
+    yield Picture("sequence_traces", caption, partial(courses, study, traces))
+    yield from SEQUENCES.rows(found)
 
 
-def _traces(study: Study) -> pl.DataFrame:
-    return required(sequence_traces(study.run), "No search for sequences was run.")
-
-
-def _certificates(study: Study) -> pl.DataFrame:
-    made = sequence_certificates(study.run)
-    return required(made, "No sequence that a search found was certified.")
-
-
-def _transfer(study: Study) -> pl.DataFrame:
-    transfer = sequence_transfer(study.run, study.tables["searches"])
-    return required(transfer, "No other model scored a sequence that a search found.")
-
-
-def _matrix(study: Study) -> pl.DataFrame:
-    matrix = transfer_matrix(study.run, study.tables["searches"])
-    return required(matrix, "No model scored the text of a sequence that a search found.")
-
-
-_STROKES = {"max": "-", "min": "--"}
-
-
-@style.styled
-def courses(traces: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
-    """The best reward so far against the step of the search, one panel per model.
-
-    Solid lines seek the highest reward, dashed ones the lowest; one line per seed.
-
-    Args:
-      traces: what `sequence_traces` returns.
-      names: slug -> nickname, in the order of the panels; models without rows are left out.
-    """
-    models = [model for model in names if model in traces["model"]]
-    figure, axes = style.panels(names, models, 4, (2.6, 2.4))
-    looks = style.looks(traces["method"].unique().sort())
-    keys = ["prompt", "direction", "method", "seed"]
-    for model, ax in axes.items():
-        parts = traces.filter(model=model).partition_by(keys, as_dict=True)
-        for (_, direction, method, _), part in sorted(parts.items(), key=lambda pair: str(pair[0])):
-            part, colour = part.sort("step"), looks[str(method)][0]
-            ax.plot(part["step"], part["best"], _STROKES[str(direction)], color=colour, lw=1.1)
-    figure.supxlabel("step of the search", fontsize=9)
-    figure.supylabel("best reward so far", fontsize=9)
-    style.legend(figure, {_shown(m): (c, "") for m, (c, _) in looks.items()}, lines=True)
-    return figure
-
-
-@style.styled
-def costs(searches: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
-    """The best reward of each search against its cost, one panel per model.
-
-    Args:
-      searches: what `sequences_table` returns.
-      names: slug -> nickname, in the order of the panels; models without rows are left out.
-    """
-    searches = searches.filter(pl.col("flops") > 0)
-    models = [model for model in names if model in searches["model"]]
-    figure, axes = style.panels(names, models, 4, (2.6, 2.4))
-    looks = style.looks(searches["method"].unique().sort())
-    for model, ax in axes.items():
-        for direction, filled in (("max", True), ("min", False)):
-            for method, (colour, marker) in looks.items():
-                part = searches.filter(model=model, method=method, direction=direction)
-                face = colour if filled else "white"
-                ax.plot(
-                    part["flops"], part["reward"], marker, color=colour, markerfacecolor=face, ms=5
-                )
-        style.log_axis(ax, 4)
-    figure.supxlabel("floating-point operations of the search", fontsize=9)
-    figure.supylabel("final reward", fontsize=9)
-    style.legend(figure, {_shown(method): look for method, look in looks.items()})
-    return figure
+def courses(study: Study, traces: pl.DataFrame) -> look.Chart:
+    """The best reward so far of each search, by what it cost where all costs are known."""
+    search = pl.struct(_KEYS)
+    shown = traces.with_columns(
+        method=pl.col("method").map_elements(_shown, pl.String),
+        sought=pl.col("direction").replace({"max": "high", "min": "low"}),
+    ).sort("sought", *_KEYS, "step")
+    last = pl.col("step") == pl.col("step").max().over(search)
+    moved = (pl.col("best") != pl.col("best").shift().over(search)).fill_null(True)
+    known = bool((traces["flops"] > 0).all())
+    title = f"{'floating-point operations' if known else 'step'} of the search"
+    return lines(
+        shown.filter(moved | last),
+        study.names,
+        (title, "best reward so far"),
+        x="flops" if known else "step",
+        y="best",
+        line="method",
+        dashed="sought",
+        each=("prompt", "seed"),
+        log=known,
+        stepped=True,
+    )
 
 
 def _shown(method: str) -> str:
@@ -297,69 +214,81 @@ def _shown(method: str) -> str:
     return f"{method.removesuffix(ASCENT)}, then swaps" if method.endswith(ASCENT) else method
 
 
-def section(study: Study) -> Section:
-    """The courses and costs of the searches, their best sequences, and other models' rewards."""
-    made = study.tables
-    searches = made.get("searches")
-    blocks: list[Block] = notes([made.reason("searches")])
-    traces = made.get("sequence_traces")
-    if searches is not None and traces is not None:
-        text = "Solid lines sought the highest reward, dashed ones the lowest; one line per seed."
-        blocks.append(Picture("sequence_traces", text, partial(courses, traces, study.names)))
-        if searches.filter(pl.col("flops") > 0).height:
-            text = (
-                "Filled: highest sought; hollow: lowest. A good search reaches an extreme reward "
-                "at low cost."
-            )
-            blocks.append(Picture("sequences", text, partial(costs, searches, study.names)))
-        blocks += rows(searches, _SEARCHES, "sequences.csv", "What the searches found")
-        blocks += certificate_blocks(study)
-        title = "The same text under other models"
-        transfer = made.get("sequence_transfer")
-        blocks += rows(transfer, _TRANSFERS, "sequence_transfer.csv", title)
-        blocks += notes([made.reason("sequence_transfer")])
-        blocks += matrix_blocks(study)
-    return Section(
-        id="sequences",
-        title="Longer replies",
-        label="Sequences",
-        lead="Which replies of several tokens does a model reward most and least? A search follows "
-        "the gradient of the reward, or tries replies in another way.",
-        blocks=blocks,
-        findings=[
-            *certified_findings(study),
-            *universal_findings(study.run, made.get("sequence_matrix")),
-        ],
-        caveats=(
-            "A search finds a local extreme: another seed or method may find better, also where "
-            "no swap of one token does.",
-            "A text that does not round-trip is scored as ids that no writer could type.",
-        ),
+def _certificates_shown(study: Study) -> Iterator[Block]:
+    certificates = study.tables[CERTIFICATES.name]
+    yield Heading("Does a swap of one token improve the reply?")
+    if unfinished := said.unfinished(certificates):
+        yield Text(unfinished, "note")
+    yield from CERTIFICATES.rows(certificates)
+    yield Text(
+        "A sweep scores every allowed token at one position. A swap improves a reply if it gains "
+        "more than the margin, the self-check’s tolerance, which is above the noise between "
+        "batches.",
+        "how",
     )
 
 
-_SEARCHES: tuple[Column, ...] = (
-    MODEL,
-    PROMPT,
-    ("direction", "direction", "text"),
-    ("method", "method", "text"),
-    ("seed", "seed", "count"),
-    ("length", "tokens", "count"),
-    ("reward", "reward", "number"),
-    ("percentile", "percentile", "share"),
-    ("text", "text", "token"),
-    ("round_trips", "round-trips", "bool"),
-    ("reward_from_text", "reward of the text", "number"),
-    ("rejected", "texts rejected", "count"),
-    ("flops", "operations", "number"),
-)
-_TRANSFERS: tuple[Column, ...] = (
-    ("source", "found on", "model"),
-    ("target", "scored by", "model"),
-    PROMPT,
-    ("direction", "direction", "text"),
-    ("method", "method", "text"),
-    ("text", "text", "token"),
-    ("reward", "reward", "number"),
-    ("percentile", "percentile", "share"),
+def _matrix_shown(study: Study) -> Iterator[Block]:
+    matrix = study.tables[MATRIX.name]
+    yield Heading("Every found reply under every model and prompt")
+    known = matrix.filter(pl.col("standardised").is_not_null())
+    if known.height:
+        every = known.select(SEARCH).n_unique()
+        cut = f" The first {_MOST_ROWS} of {every} replies." if every > _MOST_ROWS else ""
+        caption = (
+            "Each row is a reply, sought high (↑) or low (↓) for the model named, or for all "
+            "together; each column scores its text. Numbers: rewards in standard deviations of the "
+            f"column’s single tokens from their mean.{cut}"
+        )
+        yield Picture("sequence_matrix", caption, partial(transfer_map, study, known))
+    yield from MATRIX.rows(matrix)
+
+
+def transfer_map(study: Study, known: pl.DataFrame) -> look.Chart:
+    """Standardised rewards of replies (rows of `MATRIX`) under each model and prompt."""
+    firsts = known.select(SEARCH).unique(maintain_order=True).head(_MOST_ROWS)
+    labels = [
+        f"{place}. {_ARROWS[row['direction']]} "
+        f"{look.name(study.names.get(row['source'], row['source']), 16)}: "
+        f"{look.name(look.token(row['text']), 20)}"
+        for place, row in enumerate(firsts.iter_rows(named=True), start=1)
+    ]
+    several = known["prompt"].n_unique() > 1
+    cells = known.sort("target", "prompt").with_columns(
+        column=pl.struct("target", "prompt").map_elements(
+            lambda of: (
+                study.names.get(of["target"], of["target"])
+                + (f" · {look.name(study.prompt_names[of['prompt']], 16)}" if several else "")
+            ),
+            pl.String,
+        )
+    )
+    both = cells.join(
+        firsts.with_columns(reply=pl.Series(labels, dtype=pl.String)), on=SEARCH, how="inner"
+    )
+    matrix = both.pivot("column", index="reply", values="standardised", sort_columns=False)
+    order = pl.Series(labels, dtype=pl.String).to_frame("reply")
+    matrix = order.join(matrix, on="reply", how="left", validate="1:1", maintain_order="left")
+    most = max(float(known["standardised"].abs().to_numpy().max()), 1.0)
+    return heat_map(matrix, {}, "reward, sd of single tokens", most, 1)
+
+
+ANALYSIS = Analysis(
+    id="sequences",
+    title="Longer replies",
+    label="Sequences",
+    lead="Which replies of several tokens does a model reward most and least? A search follows "
+    "the gradient of the reward, or tries replies in another way.",
+    make=_tables,
+    parts=(_searches_drawn, _certificates_shown, _matrix_shown),
+    told=(
+        said.beyond,
+        lambda s: said.universal(s.run, s.tables[MATRIX.name]),
+        said.certified,
+    ),
+    caveats=lambda study: (
+        "A search finds a local extreme: another seed or method may find better, also where no "
+        "swap of one token does.",
+        "A text that does not round-trip is scored as ids that no writer could type.",
+    ),
 )

@@ -1,4 +1,4 @@
-"""A table of correlations as a heat map."""
+"""A table of numbers as a heat map."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import polars as pl
 from analysis.charts import look
 
 
-def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> look.Chart:
-    """A table of correlations, each with its number; one that is not defined is a dash.
+def heat_map(
+    matrix: pl.DataFrame, names: Mapping[str, str], label: str, most: float = 1.0, digits: int = 2
+) -> look.Chart:
+    """A table of numbers, each written in its cell; one that is not defined is a dash.
 
     Args:
       matrix: names, then one column of numbers each, such as `agreement.kendall_matrix` returns;
         square or not.
       names: slug -> nickname; a name that is not in it ("human") is shown as it is.
       label: what the numbers are, for the legend.
+      most: size of the number that has the darkest colour; 1 for correlations.
+      digits: decimals of the numbers.
     """
     labels = look.unique(names)
     first, columns = matrix.columns[0], matrix.columns[1:]
@@ -26,20 +30,19 @@ def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> look
     )
     across = [labels.get(name, name) for name in columns]
     down = cells["row"].unique(maintain_order=True).to_list()
-    low = -1.0 if (cells["value"].fill_nan(None) < -0.05).any() else 0.0
-    scale = look.around_zero(1.0) if low else look.from_zero(1.0)
+    signed = (cells["value"].fill_nan(None) < -0.05 * most).any()
+    scale = look.around_zero(most) if signed else look.from_zero(most)
     paint = alt.Color("value:Q", scale=scale, title=label, legend=alt.Legend(gradientLength=140))
     base = alt.Chart(look.data(cells)).encode(
         x=alt.X("column:N", sort=across, title=None, axis=alt.Axis(labelAngle=-40, grid=False)),
-        y=alt.Y("row:N", sort=down, title=None, axis=alt.Axis(grid=False)),
+        y=alt.Y("row:N", sort=down, title=None, axis=alt.Axis(grid=False, labelLimit=280)),
     )
-    tooltip = ["row:N", "column:N", alt.Tooltip("value:Q", title=label, format=".3f")]
+    tooltip = ["row:N", "column:N", alt.Tooltip("value:Q", title=label, format=f".{digits + 1}f")]
     squares = base.mark_rect().encode(color=paint, tooltip=tooltip)
-    dark = "isValid(datum.value) && (datum.value > 0.6 || datum.value < -0.6)"
+    dark = f"isValid(datum.value) && abs(datum.value) > {0.6 * most:.5g}"
     text = alt.Text("text:N")
-    numbers = base.transform_calculate(
-        text="isValid(datum.value) ? replace(format(datum.value, '.2f'), '-', '−') : '–'"
-    )
+    number = f"replace(format(datum.value, '.{digits}f'), '-', '−')"
+    numbers = base.transform_calculate(text=f"isValid(datum.value) ? {number} : '–'")
     ink = alt.condition(dark, alt.value("#ffffff"), alt.value("#1d2530"))
     written = numbers.mark_text(fontSize=10.5).encode(text=text, color=ink)
     width, height = max(46 * len(across), 120), max(30 * len(down), 90)

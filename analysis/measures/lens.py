@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from analysis.columns import KENDALL, MODEL, PROMPT, Column, P, Spec, ends
 from analysis.run import Run
 from analysis.significant_effects import ALPHA
 from analysis.statistics import Array, ranks
@@ -18,42 +19,79 @@ from analysis.statistics.correlation import difference_interval
 from analysis.statistics.inference import clustered_error, half_width, with_q
 from analysis.statistics.kendall import FEWEST, Order, pair_influence, pair_interval, tau_of
 from analysis.words.stems import stem_numbers
-from engine.runs.schema import Columns
 
 ALL = "all tokens"
 ENDS = {"highest": True, "lowest": False}
 END_SHARE = 0.01  # of the vocabulary: its tokens at either end, ten at least
 HALF = 0.5
 
-_CELL: Columns = {"model": pl.String, "prompt": pl.String}
-_LAYER: Columns = {"layer": pl.Int64, "layers": pl.Int64}
-_INTERVAL: Columns = {"ci_low": pl.Float64, "ci_high": pl.Float64}
-ORDER: Columns = {
-    **_CELL,
-    **_LAYER,
-    "of": pl.String,
-    **dict.fromkeys(("n", "stems"), pl.Int64),
-    "kendall": pl.Float64,
-    **_INTERVAL,
-    **dict.fromkeys(("kept", "kept_low", "kept_high"), pl.Float64),
-}
-_DIFFERENCE = ("reference", "difference", "difference_low", "difference_high", "p")
-FRAMES: Columns = {
-    "model": pl.String,
-    "prompt_a": pl.String,
-    "prompt_b": pl.String,
-    **_LAYER,
-    **dict.fromkeys(("n", "stems"), pl.Int64),
-    "kendall": pl.Float64,
-    **_INTERVAL,
-    **dict.fromkeys(_DIFFERENCE, pl.Float64),
-}
-MILESTONES: Columns = {
-    **_CELL,
-    "against": pl.String,
-    "what": pl.String,
-    **dict.fromkeys(("layer", "layer_low", "layer_high", "layers"), pl.Int64),
-}
+_LAYER = (Column("layer", "count"), Column("layers", "count", "of", "of the model"))
+_SIZE = (Column("n", "count", "number", "tokens"), Column("stems", "count"))
+ORDER = Spec(
+    "lens",
+    (
+        *(MODEL, PROMPT, *_LAYER),
+        Column(
+            "of",
+            title="tokens",
+            help="`all tokens`, or the 1 %, ten at least, that end `highest` or `lowest`",
+        ),
+        *_SIZE,
+        KENDALL.but(help="τ-b with the last layer, among these tokens"),
+        *ends("fixed", "95 % for all layers, models and prompts together, clustered by stem"),
+        Column(
+            "kept",
+            "share",
+            "there already",
+            "share of an end's tokens that are at that end after the layer too",
+        ),
+        *ends("share", "", "kept"),
+    ),
+    page="model prompt layer layers of n kendall ci_low ci_high kept kept_low kept_high",
+    title="Layer by layer",
+)
+FRAMES = Spec(
+    "lens_framing",
+    (
+        *(MODEL, Column("prompt_a", title="prompt"), Column("prompt_b", title="and prompt")),
+        *(_LAYER[0], _LAYER[1].but(help=""), _SIZE[0].but(help=""), _SIZE[1]),
+        KENDALL.but(help="between the prompts after the layer"),
+        *ends("fixed", ""),
+        Column(
+            "reference",
+            "fixed",
+            "τ of the reference",
+            "kendall of `greatest` and `best`, two questions of one framing",
+        ),
+        Column("difference", "fixed", help="reference − kendall"),
+        *ends("fixed", "95 %, each layer by itself", "difference"),
+        P,
+        Column("q", "p", help="over the models, after layers as far from the last one"),
+    ),
+    page="model prompt_a prompt_b layer layers kendall ci_low ci_high reference difference "
+    "difference_low difference_high p q",
+    title="Two prompts, layer by layer",
+)
+_WHAT = (
+    "`order`: τ of all tokens is .5 or more; `highest`, `lowest`: half of an end is there; "
+    "`frames`: half of the last layer's difference, where that has q < .05"
+)
+MILESTONES = Spec(
+    "lens_layers",
+    (
+        *(MODEL, PROMPT, Column("against", help="the other prompt"), Column("what", help=_WHAT)),
+        Column("layer", "count", "half from layer", "from which on"),
+        Column("layer_low", "count", "from"),
+        Column(
+            "layer_high",
+            "count",
+            "to",
+            "where the ends of the 95 % interval get there; empty without an interval",
+        ),
+        _LAYER[1].but(help=""),
+    ),
+    title="Layer where half is reached",
+)
 Pair = tuple[str, str]
 
 
@@ -62,20 +100,9 @@ def swept(run: Run) -> list[Pair]:
     return [cell for cell, result in run.results.items() if result.layers]
 
 
-@dataclasses.dataclass(frozen=True)
-class Tables:
-    """What one reading of all layers gives.
-
-    Attributes:
-      order: the table `lens.csv`.
-      frames: the table `lens_framing.csv`.
-    """
-
-    order: pl.DataFrame
-    frames: pl.DataFrame
-
-
-def by_layer(run: Run, models: Sequence[str], pair: Pair, reference: Pair) -> Tables:
+def by_layer(
+    run: Run, models: Sequence[str], pair: Pair, reference: Pair
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """How the ranking of every token develops from layer to layer.
 
     Args:
@@ -86,17 +113,8 @@ def by_layer(run: Run, models: Sequence[str], pair: Pair, reference: Pair) -> Ta
       reference: ids of two prompts that ask for the same.
 
     Returns:
-      order: model, prompt, layer, layers (of the model), of ("all tokens"; "highest" and "lowest":
-        the 1 % of tokens, ten at least, at either end of the last layer), n (tokens), stems,
-        kendall (tau-b with the last layer, among these tokens), ci_low, ci_high (95 % for all
-        layers, models and prompts together), kept (share of an end's tokens that are at that end
-        after the layer too; by chance n over the number of all tokens), kept_low, kept_high. By
-        model, prompt, layer.
-      frames: model, prompt_a, prompt_b, layer, layers, n, stems, kendall (between the two prompts
-        after the same layer), ci_low, ci_high, reference (kendall of the two that ask for the
-        same), difference (reference less kendall), difference_low, difference_high (95 % after each
-        layer by itself, unlike the other intervals), p, q (over the models of a pair after layers
-        as far from the last one). Of the reference itself the last six are NaN.
+      The tables `ORDER`, by model, prompt and layer, and `FRAMES`. By chance, kept is n over the
+      number of all tokens. Of the reference itself the last six columns of `FRAMES` are NaN.
     """
     order, frames, cells = [], [], [cell for cell in swept(run) if cell[0] in models]
     for model in models:
@@ -107,28 +125,27 @@ def by_layer(run: Run, models: Sequence[str], pair: Pair, reference: Pair) -> Ta
                 after = own.orders(layer)
                 order += [row for p in prompts for row in own.against_last(p, layer, after[p])]
                 frames += own.framed(layer, after, pair, reference)
-    first = pl.DataFrame(order, schema=ORDER, orient="row")
-    place = {name: number for number, name in enumerate(run.vocabulary_prompts)}
-    numbered = pl.col("prompt").replace_strict(place, return_dtype=pl.Int64)
-    position = pl.col("model").replace_strict(
-        {model: number for number, model in enumerate(models)}, return_dtype=pl.Int64
-    )
-    of = pl.col("of").replace_strict({ALL: 0, "highest": 1, "lowest": 2}, return_dtype=pl.Int64)
-    first = first.sort(position, numbered, "layer", of)
-    second = pl.DataFrame(frames, schema=FRAMES, orient="row")
-    if second.height:
-        second = _q_by_layer(second)
-    else:
-        second = second.with_columns(q=pl.lit(None, dtype=pl.Float64))
-    return Tables(first, second)
+    places = {"model": models, "prompt": run.vocabulary_prompts, "of": (ALL, *ENDS)}
+    numbers = {
+        key: pl.col(key).replace_strict(
+            {name: n for n, name in enumerate(names)}, return_dtype=pl.Int64
+        )
+        for key, names in places.items()
+    }
+    first = ORDER.frame(order).sort(numbers["model"], numbers["prompt"], "layer", numbers["of"])
+    return first, _q_by_layer(frames)
 
 
-def _q_by_layer(frames: pl.DataFrame) -> pl.DataFrame:
-    """`with_q`, where tests of two prompts after layers as far from the last one are a family.
+def _q_by_layer(frames: Sequence[tuple[object, ...]]) -> pl.DataFrame:
+    """The table of its rows; tests after layers as far from the last one are a family.
 
     So the last layers of all models are one, whatever their numbers.
     """
-    left = frames.with_columns(_left=pl.col("layers") - pl.col("layer"))
+    tested = {key: kind for key, kind in FRAMES.schema.items() if key != "q"}
+    table = pl.DataFrame(frames, schema=tested, orient="row")
+    if not table.height:
+        return pl.DataFrame(schema=FRAMES.schema)
+    left = table.with_columns(_left=pl.col("layers") - pl.col("layer"))
     return with_q(left, ("prompt_a", "prompt_b", "_left")).drop("_left")
 
 
@@ -235,31 +252,24 @@ def milestones(order: pl.DataFrame, frames: pl.DataFrame | None) -> pl.DataFrame
     """The layer from which on a quantity is half of what it is after the last layer, or more.
 
     Args:
-      order: the table `lens.csv`.
-      frames: the table `lens_framing.csv`, if there is one.
+      order: the table `ORDER`.
+      frames: the table `FRAMES`, if there is one.
 
     Returns:
-      The table `lens_layers.csv`: model, prompt, against (the other prompt, or null), what
-      ("order": tau of all tokens with the last layer is 0.5 or more; "highest" and "lowest": half
-      of the tokens at that end of the last layer are there; "frames": the difference from the
-      reference is half of the last layer's, where that is above 0 with q < .05), layer, layer_low,
-      layer_high (where the ends of the 95 % interval get there, for "frames" the interval after
-      each layer by itself; half of the last difference counts as known; null where there is no
-      interval), layers.
+      The table `MILESTONES`. For "frames" the ends are of the interval after each layer by
+      itself, and half of the last difference counts as known.
     """
     found: list[tuple[object, ...]] = []
-    for key, own in order.group_by("model", "prompt", "of", maintain_order=True):
-        names = ("kept", "kept_high", "kept_low")
-        if key[2] == ALL:
-            names = ("kendall", "ci_high", "ci_low")
-        what = "order" if key[2] == ALL else key[2]
+    tau, kept = ("kendall", "ci_high", "ci_low"), ("kept", "kept_high", "kept_low")
+    for (model, prompt, of), own in order.group_by("model", "prompt", "of", maintain_order=True):
+        what, names = ("order", tau) if of == ALL else (of, kept)
         layers = _reached(own, names, HALF)
-        found.append((*key[:2], None, what, *layers, own["layers"][0]))
+        found.append((model, prompt, None, what, *layers, own["layers"][0]))
     for key, own, final in _parted(frames):
         names = ("difference", "difference_high", "difference_low")
         layers = _reached(own, names, final * HALF)
         found.append((*key, "frames", *layers, own["layers"][0]))
-    return pl.DataFrame(found, schema=MILESTONES, orient="row")
+    return MILESTONES.frame(found)
 
 
 def _parted(
@@ -275,13 +285,7 @@ def _parted(
 
 
 def _reached(own: pl.DataFrame, names: tuple[str, str, str], least: float) -> list[int | None]:
-    """`_from` of a value and of both ends of its interval; None for ends that it lacks somewhere.
-
-    Args:
-      own: rows of one model, by layer.
-      names: columns of the value, and of the upper and lower end of its interval.
-      least: as in `_from`.
-    """
+    """`_from` of a value and of both ends of its interval, which are None where one is lacking."""
     value, *ends = names
     lacking = own.filter(pl.col(value).is_not_nan() & pl.any_horizontal(pl.col(ends).is_nan()))
     found: list[int | None] = [_from(own, value, least)]
@@ -290,12 +294,9 @@ def _reached(own: pl.DataFrame, names: tuple[str, str, str], least: float) -> li
 
 
 def _from(own: pl.DataFrame, name: str, least: float) -> int:
-    """The first layer from which on the column `name` stays at `least` or above.
+    """The first layer from which on a column stays at `least` or above; the last one does.
 
-    Args:
-      own: rows of one model, by layer.
-      name: of the column; what is not defined is below `least`.
-      least: what is asked for; the last layer is taken to have it.
+    What is not defined is below `least`.
     """
     layers, values = own["layer"].to_numpy(), own[name].fill_nan(-math.inf).to_numpy()
     below: Array = layers[values < least]

@@ -6,20 +6,52 @@ import numpy as np
 import polars as pl
 from scipy.optimize import isotonic_regression
 
+from analysis.columns import PROMPT, Column, P, Spec, q
 from analysis.measures.reference_policy import Replies
 from analysis.statistics import Array
 from analysis.statistics.ranks import dot
 from analysis.words.stems import stem_numbers
-from engine.runs.schema import Columns
 
-_PAIR: Columns = dict.fromkeys(("of", "prompt", "optimised", "read"), pl.String)
-PAIRS: Columns = {
-    **_PAIR,
-    **dict.fromkeys(
-        ("correlation", "peak_kl", "peak_gain", "last_kl", "last_gain", "loss"), pl.Float64
+_PAIR = ("of", "prompt", "optimised", "read")
+_KEYS = (
+    *(Column("of", title="replies of"), PROMPT, Column("optimised", "model")),
+    Column("read", "model", help="slugs"),
+)
+CURVES = Spec(
+    "overoptimisation",
+    (
+        *_KEYS,
+        Column("kl", "number"),
+        Column(
+            "gain", "fixed", help="of the read reward, in standard deviations under the reference"
+        ),
+        Column("own_gain", "fixed", help="of the optimised one"),
     ),
-    "course": pl.String,
-}
+)
+PAIRS = Spec(
+    "overoptimisation_pairs",
+    (
+        *(*_KEYS[:3], Column("read", "model")),
+        Column("correlation", "fixed", help="Pearson's, weighted by the reference"),
+        Column("peak_kl", "number", "peak at KL"),
+        Column("peak_gain", "fixed", "gain there, sd"),
+        Column("last_kl", "number", "last KL"),
+        Column("last_gain", "fixed", "gain there, sd"),
+        Column("loss", "fixed", help="peak − last"),
+        P.but(
+            help="of falls as clear, at any KL, where the read reward rises with the optimised one "
+            "but for errors of either sign by word; NaN up to a correlation of .5"
+        ),
+        q(),
+        Column(
+            "course",
+            title="the read reward",
+            help="`rises`, `turns down`, or `falls` from the start; by 0.1 or more",
+        ),
+    ),
+    page="of prompt optimised read correlation peak_kl peak_gain last_kl last_gain loss q course",
+    title="Every pair: optimise the first, read the second",
+)
 # A curve that ends this far below its peak turns down if it had risen as far, and else falls.
 RISES, TURNS, FALLS = "rises", "turns down", "falls"
 LEAST_LOSS = 0.1  # standard deviations of the read reward under the reference policy
@@ -30,8 +62,7 @@ def curves_of(replies: Replies) -> pl.DataFrame:
     """Gain of every model's reward under the optimal policies of every model.
 
     Returns:
-      Rows of `overoptimisation.csv`: of, prompt, optimised, read, kl, gain (of the read reward)
-      and own_gain (of the optimised one), both in standard deviations under the reference policy.
+      Rows of `CURVES`.
     """
     frames = []
     for at, optimised in enumerate(replies.models):
@@ -54,9 +85,8 @@ def pairs_of(replies: Replies, curves: pl.DataFrame) -> pl.DataFrame:
       curves: what `curves_of` returned.
 
     Returns:
-      Rows of `overoptimisation_pairs.csv`: correlation (Pearson's, weighted by the reference
-      policy), peak and last KL and gain, loss (peak less last), course (`RISES`, `TURNS` or
-      `FALLS`); the greatest loss first. A peak at KL 0 is the reference policy itself.
+      Rows of `PAIRS` without p and q; the greatest loss first. A peak at KL 0 is the reference
+      policy itself.
     """
     z = replies.standardised
     correlation = (z * np.exp(replies.log_p)) @ z.T
@@ -77,8 +107,10 @@ def pairs_of(replies: Replies, curves: pl.DataFrame) -> pl.DataFrame:
         turned = TURNS if gains[peak] >= LEAST_LOSS else FALLS
         course = RISES if loss < LEAST_LOSS else turned
         rows.append({**names, "correlation": found, **ends, "course": course})
-    frame = pl.DataFrame(rows, schema=PAIRS)
-    return frame.sort("loss", "optimised", "read", descending=[True, False, False])
+    known = {key: kind for key, kind in PAIRS.schema.items() if key not in ("p", "q")}
+    return pl.DataFrame(rows, schema=known).sort(
+        "loss", "optimised", "read", descending=[True, False, False]
+    )
 
 
 def with_p(replies: Replies, pairs: pl.DataFrame, least: float, seed: int) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from analysis.columns import MODEL, PROMPT, Column, Spec
 from analysis.measures.reference_policy import KLS, Replies
 from analysis.statistics import Array
 from analysis.statistics.exact_policies import (
@@ -18,34 +19,67 @@ from analysis.statistics.exact_policies import (
     strengths,
 )
 from analysis.statistics.ranks import dot, extremes
-from engine.runs.schema import Columns
 
 OPTIMAL, BEST_OF_N = "optimal", "best of n"
 DRAWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536, 262144, 1_000_000)
 _ROUNDING = 1e-9  # A KL below it is that of the reference policy itself.
 SHOWN_KL = 1.0  # Nats at which the page lists replies: as far as best of 6.
 
-KEYS: Columns = dict.fromkeys(("of", "prompt", "model"), pl.String)
-POLICIES: Columns = {
-    **KEYS,
-    "reference": pl.String,
-    "covered": pl.Float64,
-    "method": pl.String,
-    "n": pl.Int64,
-    **dict.fromkeys(("beta", "kl", "bound", "reward", "gain", "entropy", "replies"), pl.Float64),
-    "top_id": pl.UInt32,
-    "top": pl.String,
-    "top_share": pl.Float64,
-}
-MOVERS: Columns = {
-    **KEYS,
-    "kl": pl.Float64,
-    "end": pl.String,
-    "rank": pl.UInt32,
-    "reply_id": pl.UInt32,
-    "reply": pl.String,
-    **dict.fromkeys(("p", "policy", "change"), pl.Float64),
-}
+_PLACE = (Column("of", title="replies of", help="`vocabulary`, or `list` and its name"), PROMPT)
+POLICIES = Spec(
+    "policies",
+    (
+        *(*_PLACE, MODEL),
+        Column("reference", "model", help="slug of the language model"),
+        Column(
+            "covered",
+            "number",
+            "covered, %",
+            "its probability of these replies together; at most 1",
+        ),
+        Column("method", title="policy", help="`optimal` or `best of n`"),
+        Column("n", "count", help="draws"),
+        Column("beta", "number", "β", "in units of the reward; 0: only the best replies"),
+        Column(
+            "kl",
+            "fixed",
+            "KL, nats",
+            "nats, from the reference: optimal policies at fixed KLs up to 10, at each nat beyond, "
+            "and at those of best of n",
+        ),
+        Column("bound", "fixed", help="of best of n, from above"),
+        Column("reward", "number", "mean reward", "mean"),
+        Column(
+            "gain",
+            "fixed",
+            "gain, sd",
+            "rise of the mean, in standard deviations under the reference",
+        ),
+        Column("entropy", "fixed", help="nats"),
+        Column("replies", "number", help="its exponential"),
+        Column("top_id", "count", dtype=pl.UInt32),
+        Column("top", "token", "most probable"),
+        Column("top_share", "share", "its share", "the most probable reply"),
+    ),
+    page="of prompt model covered method n beta kl bound reward gain entropy replies top top_share",
+    title="Policies at a few KLs",
+)
+REPLIES = Spec(
+    "policy_replies",
+    (
+        *(_PLACE[0].but(help=""), PROMPT, MODEL),
+        Column("kl", "number", help="1 or 4 nats"),
+        Column("end", help="`gains`, `loses`"),
+        Column("rank", "count", dtype=pl.UInt32),
+        Column("reply_id", "count", dtype=pl.UInt32),
+        Column("reply", "token"),
+        Column("p", "number", "reference, %", "reference"),
+        Column("policy", "number", "policy, %"),
+        Column("change", "number", "change, points", "policy − p"),
+    ),
+    page="model end rank reply p policy change",
+)
+MOVERS = REPLIES.schema
 
 
 def policies_of(replies: Replies) -> pl.DataFrame:
@@ -55,12 +89,11 @@ def policies_of(replies: Replies) -> pl.DataFrame:
     policies is nowhere below best-of-n, and those at each nat beyond `KLS`.
 
     Returns:
-      Rows of `policies.csv`; the optimal policies of a model by KL. gain is the rise of the mean
-      reward in standard deviations under the reference policy. The last optimal policy of a model
-      has β = 0: it says the replies of the highest reward alone, and no policy is further away.
+      Rows of `POLICIES`; the optimal policies of a model by KL. The last of them has
+      β = 0: it says the replies of the highest reward alone, and no policy is further away.
     """
     rows = [row for at in range(len(replies.models)) for row in _rows_of(replies, at)]
-    return pl.DataFrame(rows, schema=POLICIES)
+    return pl.DataFrame(rows, schema=POLICIES.schema)
 
 
 def _rows_of(replies: Replies, at: int) -> Iterator[dict[str, Any]]:
@@ -112,8 +145,7 @@ def movers(replies: Replies, kls: Sequence[float], count: int) -> pl.DataFrame:
       count: replies at each end.
 
     Returns:
-      Rows of `policy_replies.csv`: change is the policy's probability less the reference's; ties
-      go to the lower id.
+      Rows of `REPLIES`; ties go to the lower id.
     """
     p, rows = np.exp(replies.log_p), []
     cells = [(at, nats) for at in range(len(replies.models)) for nats in KLS if nats in kls]

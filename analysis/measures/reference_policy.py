@@ -166,49 +166,6 @@ def without_reference(run: Run, models: Sequence[str]) -> list[str]:
     return [model for model in models if model in tables and tables[model] not in known]
 
 
-def prompts_without_reference(run: Run, models: Sequence[str]) -> list[tuple[str, str]]:
-    """What was scored under a prompt that no language model was given for the same replies.
-
-    Returns:
-      `VOCABULARY`, or "list " and the name of a list, and the prompt's id. Vocabularies of
-      `without_reference` are not there, nor lists that searches wrote.
-    """
-    tables = token_tables(run, models)
-    asked = {at: [pair for pair in run.logprobs if tables[pair[0]] == at] for at in tables.values()}
-    found = [
-        (VOCABULARY, prompt)
-        for prompt in run.vocabulary_prompts
-        for at in _by_tokens(run, models, prompt, tables)
-        if asked[at] and _form_of(run, prompt, asked[at]) is None
-    ]
-    for items, prompt in run.lists():
-        read = [(model, form) for name, model, form in run.item_logprobs if name == items]
-        scored = any((items, model, prompt) in run.items for model in models)
-        if items in run.item_lists() and scored and _form_of(run, prompt, read) is None:
-            found.append((LIST + items, prompt))
-    return list(dict.fromkeys(found))
-
-
-def not_taken(run: Run, models: Sequence[str]) -> list[str]:
-    """Slugs of language models that scored the same replies under a prompt as the one taken."""
-    tables = token_tables(run, models)
-    places = [
-        (prompt, [pair for pair in run.logprobs if tables[pair[0]] == at])
-        for prompt in run.vocabulary_prompts
-        for at in _by_tokens(run, models, prompt, tables)
-    ]
-    for items, prompt in run.lists():
-        if any((items, model, prompt) in run.items for model in models):
-            read = [(model, form) for name, model, form in run.item_logprobs if name == items]
-            places.append((prompt, read))
-    left = set()
-    for prompt, asked in places:
-        chosen = _form_of(run, prompt, asked)
-        alike = {model for model, form in asked if run.prompts[form] == run.prompts[prompt]}
-        left |= alike - {chosen[0]} if chosen else set()
-    return sorted(left)
-
-
 def _form_of(run: Run, prompt: str, asked: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
     """Language model and form for `prompt`: the chat form before the plain one, then by slug."""
     alike = [(m, form) for m, form in asked if run.prompts[form] == run.prompts[prompt]]

@@ -8,31 +8,43 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from analysis.columns import PROMPT, Column, Spec
 from analysis.run import Run
 from engine.runs import schema
-from engine.runs.schema import Columns
 
 _UNIVERSAL = re.compile(r"(?P<method>.+)-(?P<rule>mean|minimum)-(?P<group>[0-9a-f]{8})(-ascent)?")
 TOGETHER = "all together"  # the source of a reply that was sought for several judges
 
-MATRIX: Columns = {
-    **dict.fromkeys(("source", "source_prompt", "direction", "method"), pl.String),
-    "seed": pl.Int64,
-    "text": pl.String,
-    "length": pl.Int64,
-    "target": pl.String,
-    "prompt": pl.String,
-    "reward": pl.Float32,
-    "standardised": pl.Float64,
-}
-_COMPARED: Columns = {
+MATRIX = Spec(
+    "sequence_matrix",
+    (
+        Column("source", "model", "sought for"),
+        Column(
+            "source_prompt", title="under", help="searched; `all together` for a universal search"
+        ),
+        Column("direction"),
+        Column("method"),
+        Column("seed", "count"),
+        Column("text", "token"),
+        Column("length", "count", "tokens", "its tokens in the search"),
+        Column("target", "model", "scored by"),
+        PROMPT.but(help="that score the text"),
+        Column("reward", "number", dtype=pl.Float32),
+        Column(
+            "standardised",
+            "fixed",
+            "sd",
+            "by mean and standard deviation of the target's single tokens under the prompt",
+        ),
+    ),
+    page="source source_prompt direction method text length target prompt reward standardised",
+)
+_COMPARED = {
     **dict.fromkeys(("direction", "rule"), pl.String),
     **dict.fromkeys(("judges", "known"), pl.Int64),
     "text": pl.String,
-    "length": pl.Int64,
     "value": pl.Float64,
     "alone": pl.String,
-    "alone_length": pl.Int64,
     "alone_value": pl.Float64,
     "singles": pl.Int64,
 }
@@ -53,12 +65,8 @@ def transfer_matrix(run: Run, best: pl.DataFrame) -> pl.DataFrame:
       best: what `sequences_table` returns.
 
     Returns:
-      The table `sequence_matrix.csv`: source and source_prompt (model and prompt that were
-      searched; `all together` for a universal search), direction, method, seed, text, length (its
-      tokens in the search), target and prompt (model and prompt that score it), reward (of the
-      text), standardised (by mean and standard deviation of the target's single tokens under the
-      prompt; null where the vocabulary was not scored). Replies of one direction together,
-      universal ones first.
+      The table `MATRIX`, replies of one direction together, universal ones first; standardised is
+      null where the vocabulary was not scored.
     """
     together = pl.col("method").map_elements(lambda m: rule_of(m) is not None, pl.Boolean)
     found = best.select(
@@ -70,11 +78,11 @@ def transfer_matrix(run: Run, best: pl.DataFrame) -> pl.DataFrame:
         text="text",
         length="length",
     ).unique(maintain_order=True)
-    frames = [pl.DataFrame(schema=MATRIX), *_scored(run, found)]
+    frames = [pl.DataFrame(schema=MATRIX.schema), *_scored(run, found)]
     keys = ["direction", "universal", *SEARCH, "target", "prompt"]
     joined = pl.concat(frames).unique([*SEARCH, "target", "prompt"], maintain_order=True)
     joined = joined.with_columns(universal=pl.col("source") != TOGETHER)
-    return joined.sort(list(dict.fromkeys(keys))).select(list(MATRIX))
+    return joined.sort(list(dict.fromkeys(keys))).select(list(MATRIX.schema))
 
 
 def _scored(run: Run, found: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -96,27 +104,7 @@ def _scored(run: Run, found: pl.DataFrame) -> Iterator[pl.DataFrame]:
             target=pl.lit(target),
             prompt=pl.lit(prompt),
             standardised=standardised.cast(pl.Float64),
-        ).select(list(MATRIX))
-
-
-def summary(matrix: pl.DataFrame) -> pl.DataFrame:
-    """Each reply over all targets: lowest and mean standardised reward, in the direction sought.
-
-    Args:
-      matrix: what `transfer_matrix` returns.
-
-    Returns:
-      The columns of a search, targets (how many scored it), mean and least: of the standardised
-      rewards, with the sign turned for `min`; in the order of `matrix`. Replies without are left
-      out.
-    """
-    sign = pl.when(pl.col("direction") == "max").then(1.0).otherwise(-1.0)
-    known = matrix.filter(pl.col("standardised").is_not_null())
-    return known.group_by(SEARCH, maintain_order=True).agg(
-        targets=pl.len().cast(pl.Int64),
-        mean=(sign * pl.col("standardised")).mean(),
-        least=(sign * pl.col("standardised")).min(),
-    )
+        ).select(list(MATRIX.schema))
 
 
 def judges_of(run: Run) -> dict[str, set[tuple[str, str]]]:
@@ -144,32 +132,39 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
       direction, rule, judges (of the search), known (those whose rewards can be standardised, at
-      least two), text, length (tokens), value, the same of the other reply (alone, alone_length,
-      alone_value), singles (distinct replies of which the other is the best). Values are
-      standard deviations, with the sign turned for `min`: higher is better. One row per direction
-      and method, of its best seed; none where there is nothing to compare.
+      least two), text, value, the same of the other reply (alone, alone_value), singles (distinct
+      replies of which the other is the best). Values are standard deviations, with the sign turned
+      for `min`: higher is better. One row per direction and method, of its best seed; none where
+      there is nothing to compare.
     """
-    rows = []
+    rows, keys = [], ["target", "prompt"]
+    sign = pl.when(direction="max").then(1.0).otherwise(-1.0)
+    known = matrix.filter(pl.col("standardised").is_not_null())
+    known = known.with_columns(value=sign * pl.col("standardised"))
     for method, judges in sorted(judges_of(run).items()):
-        keys = ["target", "prompt"]
+        rule, value = rule_of(method), pl.col("value")
         sought = pl.DataFrame(sorted(judges), schema=keys, orient="row")
-        known = matrix.filter(pl.col("standardised").is_not_null())
-        known = known.join(sought, on=keys, how="semi", maintain_order="left")
-        rule = str(rule_of(method))
-        by = "mean" if rule == "mean" else "least"
         for direction in ("max", "min"):
-            own = (pl.col("method") == method) & (pl.col("direction") == direction)
-            cells = known.filter(own).select(keys).unique()
-            every = summary(known.join(cells, on=keys, how="semi", maintain_order="left"))
-            every = every.filter(pl.col("targets") == cells.height, direction=direction)
-            every = every.sort(by, descending=True, maintain_order=True)
+            part = known.filter(direction=direction).join(sought, on=keys, how="semi")
+            cells = part.filter(method=method).select(keys).unique()
+            every = (
+                part.join(cells, on=keys, how="semi")
+                .group_by(SEARCH)
+                .agg(targets=pl.len(), value=value.mean() if rule == "mean" else value.min())
+            )
+            every = every.filter(targets=cells.height)
+            every = every.sort("value", "text", "seed", descending=[True, False, False])
+            universal = every.filter(method=method)
             single = every.join(
-                sought, left_on=["source", "source_prompt"], right_on=keys, how="semi"
-            ).sort(by, "text", descending=[True, False])
-            universal = every.filter(own)
+                sought,
+                left_on=["source", "source_prompt"],
+                right_on=keys,
+                how="semi",
+                maintain_order="left",
+            )
             if cells.height > 1 and universal.height and single.height:
                 best, alone = universal.row(0, named=True), single.row(0, named=True)
-                singles = single["text"].n_unique()  # a certificate may leave a reply as it was
-                both = [reply[name] for reply in (best, alone) for name in ("text", "length", by)]
+                singles = single["text"].n_unique()  # A certificate may leave a reply as it was.
+                both = [reply[name] for reply in (best, alone) for name in ("text", "value")]
                 rows.append((direction, rule, len(judges), cells.height, *both, singles))
     return pl.DataFrame(rows, schema=_COMPARED, orient="row")

@@ -53,7 +53,7 @@ _CHAPTERS: tuple[Chapter, ...] = (
     frequency.ANALYSIS,
     framing.ANALYSIS,
     humans,
-    sequences,
+    sequences.ANALYSIS,
     language_models.ANALYSIS,
 )
 _WITH_PICTURES: tuple[Chapter, ...] = (

@@ -93,14 +93,12 @@ class Search:
     Attributes:
       sha256: of its bytes.
       rejected: candidates whose text tokenises to other ids.
-      reward_from_text: reward of the text of the best sequence.
       certificate: of the file of a certificate, what it found (docs/run-format.md).
       universal: of a universal search, its rule and judges (docs/run-format.md).
     """
 
     sha256: str | None = None
     rejected: int | None = None
-    reward_from_text: float | None = None
     certificate: Mapping[str, Any] | None = None  # Any: JSON of the manifest
     universal: Mapping[str, Any] | None = None  # Any: JSON of the manifest
 
@@ -290,7 +288,6 @@ def _searches(run: epath.Path, results: Json) -> dict[epath.Path, Search]:
         run / path: Search(
             sha256=part["sha256"],
             rejected=record.get("rejected"),
-            reward_from_text=(record.get("self_check") or {}).get("reward_from_text"),
             certificate=record.get("certificate"),
             universal=record.get("universal"),
         )

@@ -266,6 +266,18 @@ def _contract() -> dict[re.Pattern, list[str]]:
     return dict(sorted(found.items(), key=lambda entry: "[" in entry[0].pattern))
 
 
+def test_the_contract_says_what_the_specifications_of_tables_say():
+    spec = importlib.util.spec_from_file_location("contract", DOCS / "contract.py")
+    contract = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(contract)
+    page = contract.PAGE.read_text(encoding="utf-8")
+    assert contract.written(page) == page, "python docs/contract.py writes it"
+    assert "| lens.csv | model, prompt, layer, layers (of the model)" in page
+    cut = page.replace("layers (of the model)", "layers").replace("| sequences.csv", "| gone.csv")
+    assert "| lens.csv | model, prompt, layer, layers (of the model)" in contract.written(cut)
+    assert "| sequences.csv" in contract.written(cut)
+
+
 @pytest.mark.slow  # a report of every chapter
 def test_every_table_of_a_report_has_the_columns_that_the_pages_list(report):
     files = sorted((report / "tables").iterdir())

@@ -89,12 +89,13 @@ def test_an_added_chapter_has_its_table_its_figure_and_its_section(small_run, tm
 
 
 def capitals():
-    """The example of the guide, as a module."""
+    """The example of the guide."""
     guide = Path(__file__).parents[3] / "docs" / "extend" / "capitals.py"
     spec = importlib.util.spec_from_file_location("capitals", guide)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    assert len(guide.read_text(encoding="utf-8").splitlines()) <= 60
+    return module.ANALYSIS
 
 
 def test_the_example_of_the_guide_is_a_chapter(make_run, tmp_path, settings):

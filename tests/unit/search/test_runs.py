@@ -123,7 +123,7 @@ def test_a_command_killed_before_others_scored_what_it_found_has_them_do_it(chec
     search(run, models[:1], steps=2)
     searching.search(models[:1], PROMPT, run, settings(steps=2), make_mesh(), config, models)
     loaded = analysis.load(run)
-    table = analysis.sequence_transfer(loaded, analysis.sequences_table(loaded))
+    table = analysis.transfer_matrix(loaded, analysis.sequences_table(loaded))
     assert ("tiny", "other") in table.select("source", "target").rows()
 
 

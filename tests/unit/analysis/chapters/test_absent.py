@@ -64,7 +64,7 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica, co
         *("items_framed_pairs", "items_blocs"),
         *("items_controls", "items_controlled", "item_logprobs_questions"),
         *("humans_correlation", "humans_gap", "humans_fit"),
-        *("searches", "sequences", "sequence_traces", "sequence_transfer"),
+        *("sequences", "sequence_traces"),
         *("sequence_certificates", "sequence_matrix"),
         *("objectives", "objectives_tokens"),
         *("lens", "lens_framing", "lens_layers"),

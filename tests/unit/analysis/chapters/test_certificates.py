@@ -5,9 +5,7 @@ import hashlib
 import pytest
 
 import analysis
-from analysis.blocks import Text
 from analysis.chapters import sequence_sentences, sequences
-from analysis.report import write_report
 from tests.support import runs
 
 
@@ -54,13 +52,13 @@ def test_a_certificate_is_a_row_under_the_name_of_its_search(small_run):
 @pytest.fixture
 def study_of(settings):
     """The study of a run's searches."""
-    return lambda run: analysis.compute(analysis.load(run), {}, settings, [sequences])
+    return lambda run: analysis.compute(analysis.load(run), {}, settings, [sequences.ANALYSIS])
 
 
 def said(study):
-    """The texts of the chapter's blocks on certificates."""
-    blocks = sequence_sentences.certificate_blocks(study)
-    return " ".join(block.text for block in blocks if isinstance(block, Text))
+    """What the section tells and notes of certificates."""
+    found = [finding.text for finding in sequence_sentences.certified(study)]
+    return " ".join([*found, sequence_sentences.unfinished(study.tables["sequence_certificates"])])
 
 
 SURE = "every swap of a single token for another of the 101 allowed tokens (of 7) was scored"
@@ -86,24 +84,12 @@ def test_the_section_says_what_a_certificate_says(
         assert (sentence in text) == (sentence in appear)
 
 
-@pytest.mark.slow
-def test_the_page_has_certificates_where_there_are_some(small_run, tmp_path, settings):
-    runs.add_search(small_run, "m-one", "max", [1.0, 2.0])
-    pages = []
-    for folder in ("without", "with"):
-        page = write_report(analysis.load(small_run), tmp_path / folder, {}, settings)
-        pages.append(page.read_text(encoding="utf-8"))
-        certify(small_run, "m-one", [1.0, 2.5], certified=True, gain=-0.5, seed=4)
-    assert [SURE in page for page in pages] == [False, True]
-    assert [SHORT in page for page in pages] == [False, True]
-
-
 def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run, study_of):
     certify(small_run, "m-one", [1.0, 1.5], certified=True, gain=-1.0)
     certify(small_run, "m-one", [1.0, 0.25], certified=True, gain=-1.0, direction="min")
     certify(small_run, "m-two", [1.0, 1.0], certified=False, gain=0.0)
     study = study_of(small_run)
-    significant, short = (finding.text for finding in sequence_sentences.certified_findings(study))
+    significant, short = (finding.text for finding in sequence_sentences.certified(study))
     assert significant.startswith("2 of the 3 replies that were put to the test are certified")
     assert "(400 rewards)" in significant
     assert "improved 2 of 3 replies that they found, by up to 0.75" in short
@@ -112,9 +98,7 @@ def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run, study_of
 
 def test_better_swaps_that_cannot_be_typed_are_named_only_where_there_are_some(small_run, study_of):
     certify(small_run, "m-one", [1.0], certified=True, gain=-1.0, rejected=0)
-    study = study_of(small_run)
-    assert "typed" not in said(study)
-    assert "target reward" not in str(sequence_sentences.certificate_blocks(study))
+    assert "typed" not in said(study_of(small_run))
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("max", 1), ("min", -1)])
@@ -135,11 +119,10 @@ def test_with_a_target_a_gain_is_how_much_closer_a_reply_came(small_run, study_o
     made = analysis.sequence_certificates(analysis.load(small_run))
     assert made["target"].to_list() == [3.0, -2.0]
     study = study_of(small_run)
-    assert "target reward" in str(sequence_sentences.certificate_blocks(study))
     table = analysis.sequences_table(analysis.load(small_run)).filter(method="gcg-ascent")
     assert table["reward"].to_list() == made["reward"].to_list() == [2.5, -2.5]
     traces = analysis.sequence_traces(analysis.load(small_run)).filter(method="gcg-ascent")
     assert traces["best"].to_list() == [5.0, 2.5, -4.0, -2.5]
-    _, short = (finding.text for finding in sequence_sentences.certified_findings(study))
+    _, short = (finding.text for finding in sequence_sentences.certified(study))
     assert "improved 2 of 2 replies that they found, by up to 1.5." in short
     assert sequence_sentences._gains(made).tolist() == [1.5, 1.5]

@@ -9,11 +9,10 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import lens
-from analysis.chapters.lens_sentences import findings
-from analysis.figures.by_layer import Line, by_layer
+from analysis.charts.lines import lines
 from analysis.measures.lens import _share, milestones
 from analysis.measures.lens import by_layer as by_every_layer
-from tests.support import runs
+from tests.support import charts, runs
 
 SIZE, LAYERS = 1_500, 8
 PROMPTS = ("greatest", "best", "worst")
@@ -53,12 +52,11 @@ def lens_run(make_run, rng, *, appears=None, parts=None, name="run"):
 
 @pytest.fixture
 def study_of(settings):
-    return lambda run: analysis.compute(analysis.load(run), {}, settings, [lens])
+    return lambda run: analysis.compute(analysis.load(run), {}, settings, [lens.ANALYSIS])
 
 
 def sentences(study):
-    made = study.tables
-    return [f.text for f in findings(*(made.get(f"lens{n}") for n in ("", "_framing", "_layers")))]
+    return [finding.text for finding in lens.ANALYSIS.section(study).findings]
 
 
 def test_tau_with_the_last_layer_is_scipys(make_run, rng, study_of):
@@ -93,15 +91,17 @@ def test_the_layer_at_which_the_order_appears_is_found_and_said(make_run, rng, s
     layers = study.tables["lens_layers"].filter(what="order")
     assert layers.select("layer", "layer_low", "layer_high").unique().rows() == [(6, 6, 6)]
     assert set(study.tables["lens_layers"]["what"]) == {"order", "highest", "lowest"}
-    (said,) = sentences(study)
-    assert "half way to the final one" in said
-    assert "after 75% of the layers, in 6 of 6 rankings" in said
+    said, _ = sentences(study)
+    assert said == (
+        "A model’s ranking of the words is half way to its final form after 75% of the layers, in "
+        "6 of 6 rankings."
+    )
 
 
 def test_intervals_hold_for_all_rankings_together(make_run, rng, settings):
     run = analysis.load(lens_run(make_run, rng, appears=6))
     alone, both = (
-        by_every_layer(run, models, ("best", "worst"), ("greatest", "best")).order.filter(
+        by_every_layer(run, models, ("best", "worst"), ("greatest", "best"))[0].filter(
             model="a", prompt="best", of="all tokens", layer=2
         )
         for models in (["a"], ["a", "b"])
@@ -130,9 +130,9 @@ def test_the_width_that_is_said_is_of_the_rankings_it_is_said_of():
     early = order_of("a", (math.nan, 0.7, 0.8, 1.0), (math.nan, 0.04, 0.02, 0.0))
     order = pl.concat([early, order_of("b", (0.1, 0.2, 0.3, 1.0), (0.3, 0.3, 0.3, 0.0))])
     layers = milestones(order, None)
-    (finding,) = findings(order, None, layers)
-    assert "in 1 of 2 rankings" in finding.text
-    assert finding.text.endswith("the 95% intervals of τ are ±0.040 or narrower.")
+    first, second = (finding.text for finding in lens.order_findings(order, layers))
+    assert "in 1 of 2 rankings; in the others not surely" in first
+    assert second.endswith("the 95% intervals of τ are ±0.040 or narrower.")
 
 
 @pytest.mark.parametrize("found", [0, 1, 3, 10])
@@ -167,8 +167,8 @@ def test_the_layer_at_which_two_prompts_part_is_found_and_said(make_run, rng, st
     assert frames.filter(pl.col("layer") < 7)["difference"].abs().max() < 0.05
     assert frames["difference"][-1] == pytest.approx(2 * frames["reference"][-1], abs=0.1)
     said = sentences(study)
-    assert len(said) == 2 and "in 2 of 2 models (q < .05)" in said[1]
-    assert said[1].endswith("Half of this difference is there after 88% of the layers.")
+    assert len(said) == 3 and "in 2 of 2 models (q < .05)" in said[2]
+    assert said[2].endswith("Half of this difference is there after 88% of the layers.")
 
 
 @pytest.mark.slow
@@ -179,7 +179,7 @@ def test_of_layers_that_hold_nothing_nothing_is_said(make_run, study_of):
         run = lens_run(make_run, np.random.default_rng(seed), name=f"run{seed}")
         said += sentences(study_of(run))
     # Prompts are tested at 5 %.
-    assert not any("half way to the final" in text for text in said)
+    assert not any("half way to" in text for text in said)
     assert len(said) <= 2
 
 
@@ -188,7 +188,8 @@ def test_a_run_without_the_lens_says_how_to_sweep_with_it(small_run, study_of):
     assert {study.tables.reason(name) for name in ("lens", "lens_framing")} == {
         "No model was swept with the reward lens (--config.lens=true)."
     }
-    assert lens.section(study).is_empty and not lens.section(study).findings
+    section = lens.ANALYSIS.section(study)
+    assert section.is_empty and not section.findings
 
 
 def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
@@ -200,45 +201,33 @@ def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
     assert study.tables.reason("lens_framing") == (
         "No model was swept with the lens under both “best” and “worst”."
     )
-    assert [p.stem for p in analysis.blocks.pictures(lens.section(study).blocks)] == [
+    assert [p.stem for p in analysis.blocks.pictures(lens.ANALYSIS.section(study).blocks)] == [
         "lens",
         "lens_ends",
     ]
 
 
-def test_the_size_of_an_end_is_said_of_a_small_vocabulary(make_run, rng, study_of):
-    values = rng.normal(size=(2, 300))
-    run = make_run({"v": [f"t{i}" for i in range(300)]}, {"m": "v"}, {("m", "best"): values[1]})
-    runs.add_lens(run, "m", "best", values[:1])
-    study = study_of(run)
-    ends = next(p for p in analysis.blocks.pictures(lens.section(study).blocks) if "ends" in p.stem)
-    assert ends.caption.endswith("An end is 10 of 300 tokens: by chance the share is 0.033.")
-    more = study.tables["lens"].with_columns(model=pl.lit("big"))
-    more = more.with_columns(n=pl.when(of="all tokens").then(49_152).otherwise(492))
-    said = lens._sizes(pl.concat([study.tables["lens"], more.cast({"n": pl.Int64})]))
-    assert "between 492 of 49,152 tokens and 10 of 300, by model" in said
-    assert said.endswith("the share is 0.010 to 0.033.")
-
-
-def test_a_figure_says_that_it_leaves_models_out():
+def test_a_chart_says_that_it_leaves_models_out():
     names = {f"m{i}": f"m{i}" for i in range(14)}
     rows = pl.DataFrame({"model": list(names) * 2, "layer": [1] * 14 + [2] * 14, "x": 0.5})
-    line = Line(name="best", rows=rows, value="x", band=(), look=("#000000", "o"))
-    drawn = by_layer([line], names, "x")
-    assert drawn.get_supxlabel() == "after layer (the first 12 of 14 models)"
-    assert by_layer([line], dict(list(names.items())[:12]), "x").get_supxlabel() == "after layer"
+    rows = rows.with_columns(prompt=pl.lit("best"))
+    chart = lines(rows, names, ("after layer", "x"), x="layer", y="x", line="prompt")
+    assert {row["name"] for row in charts.rows(chart)} == set(list(names)[:12])
+    assert chart.title.text == "after layer (the first 12 of 14 panels)"
 
 
-def test_what_the_intervals_hold_for_is_said(make_run, rng, study_of):
-    section = lens.section(study_of(lens_run(make_run, rng, appears=3, parts=7)))
-    assert any("difference are for each layer by itself" in text for text in section.caveats)
+def test_the_section_has_a_line_for_each_model_and_prompt(make_run, rng, study_of):
+    study = study_of(lens_run(make_run, rng, appears=3, parts=7))
+    section = lens.ANALYSIS.section(study)
     assert "Layer where half is reached" in [b.title for b in section.blocks if b.kind == "rows"]
-
-
-def test_every_figure_of_the_section_can_be_drawn(make_run, rng, study_of):
-    section = lens.section(study_of(lens_run(make_run, rng, appears=3, parts=7)))
-    pictures = list(analysis.blocks.pictures(section.blocks))
-    assert [p.stem for p in pictures] == ["lens", "lens_ends", "lens_framing"]
-    for picture in pictures:
-        axes = [ax for ax in picture.draw().axes if ax.get_visible()]
-        assert len(axes) == len(MODELS) and all(ax.lines for ax in axes)
+    assert any("difference are for each layer by itself" in text for text in section.caveats)
+    drawn = {p.stem: p.draw() for p in analysis.blocks.pictures(section.blocks)}
+    assert list(drawn) == ["lens", "lens_ends", "lens_framing"]
+    for chart in drawn.values():
+        assert "<svg" in charts.svg(chart)
+    shown = [row for row in charts.rows(drawn["lens"]) if row["prompt"] == "best"]
+    own = study.tables["lens"].filter(model="a", prompt="best", of="all tokens")
+    found = [row["y"] for row in shown if row["name"] == "a"]
+    np.testing.assert_allclose(found, own["kendall"], rtol=1e-4)
+    pairs = {row["pair"] for row in charts.rows(drawn["lens_framing"])}
+    assert pairs == {"“best” and “worst”", "“greatest” and “best”"}

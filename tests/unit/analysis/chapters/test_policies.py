@@ -10,11 +10,10 @@ import analysis
 from analysis.blocks import pictures
 from analysis.chapters import overoptimisation, policies
 from analysis.measures import reference_policy
-from analysis.measures.overoptimisation import curves_of, pairs_of, with_p
+from analysis.measures.overoptimisation import curves_of, pairs_of
 from analysis.measures.policies import BEST_OF_N, OPTIMAL, policies_of
-from analysis.statistics.inference import with_q
 from configs.prompts import FOLLOW_UP
-from tests.support import runs
+from tests.support import charts, runs
 
 N = 400
 NAMES = {model: model for model in ("a", "b", "c", "d")}
@@ -34,10 +33,15 @@ def _replies(run):
     return replies
 
 
-def said(replies):
-    """The sentences of the chapter."""
-    pairs = with_p(replies, pairs_of(replies, curves_of(replies)), 0.5, 0)
-    return overoptimisation.findings(with_q(pairs), NAMES, [("vocabulary", "greatest")])
+@pytest.fixture
+def said(settings):
+    """The sentences of the chapter, for a run."""
+
+    def of(run):
+        study = analysis.compute(run, {}, settings, [overoptimisation.ANALYSIS])
+        return overoptimisation.ANALYSIS.section(study).findings
+
+    return of
 
 
 def notes_of(section):
@@ -55,7 +59,7 @@ def turning(tmp_path):
 
 
 def test_tables_of_policies_hold_what_was_planted(turning, settings):
-    study = analysis.compute(turning, {}, settings, [policies])
+    study = analysis.compute(turning, {}, settings, [policies.ANALYSIS])
     table = study.tables["policies"]
     ones = table.filter(method=BEST_OF_N, n=1)
     assert ones["kl"].to_list() == pytest.approx([0, 0, 0, 0], abs=1e-12)
@@ -94,42 +98,43 @@ def test_a_reward_that_falls_where_the_other_is_high_turns_down_and_its_own_copy
     assert same["correlation"] == pytest.approx(1.0)
 
 
-def test_a_reward_of_the_opposite_sign_only_falls(tmp_path):
+def test_a_reward_of_the_opposite_sign_only_falls(tmp_path, said):
     a = np.random.default_rng(0).normal(size=N)
-    replies = _replies(_run(tmp_path / "run", {"a": a, "b": -a}))
+    run = _run(tmp_path / "run", {"a": a, "b": -a})
+    replies = _replies(run)
     pairs = pairs_of(replies, curves_of(replies))
     assert pairs["course"].to_list() == ["falls", "falls"]
     assert pairs["peak_kl"].to_list() == [0, 0]
-    assert said(replies) == []
+    assert said(run) == []
 
 
-def test_a_finding_names_the_pair_that_turns_down_and_is_silent_for_copies(turning, tmp_path):
-    replies = _replies(turning)
-    (found,) = said(replies)
-    assert "trained on" in found.text
-    assert found.picture == "overoptimisation_vocabulary_greatest"
+def test_a_finding_names_the_pair_that_turns_down_and_is_silent_for_copies(turning, tmp_path, said):
+    plain, numbers = said(turning)
+    assert "pairs of models that agree at first, the other reward rises, and falls" in plain.text
+    assert "trained on" in numbers.text
+    assert plain.picture == numbers.picture == "overoptimisation_vocabulary_greatest"
     a = turning.rewards("a", "greatest")[1].astype(float)
     noise = 1e-3 * np.random.default_rng(2).normal(size=N)
-    copies = _replies(_run(tmp_path / "copies", {"a": a, "b": 2 * a + 1 + noise}))
-    assert said(copies) == []
+    assert said(_run(tmp_path / "copies", {"a": a, "b": 2 * a + 1 + noise})) == []
 
 
 def test_a_flat_reward_has_no_policy_and_no_finding(tmp_path, settings):
     run = _run(tmp_path / "run", {"a": np.ones(N), "b": np.zeros(N)})
-    study = analysis.compute(run, {}, settings, [policies, overoptimisation])
+    study = analysis.compute(run, {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS])
     assert "tells replies apart" in study.tables.reason("policies")
-    assert overoptimisation.section(study).findings == []
+    assert overoptimisation.ANALYSIS.section(study).findings == []
 
 
-def test_rewards_that_have_nothing_to_do_with_each_other_make_no_finding(tmp_path):
+def test_rewards_that_have_nothing_to_do_with_each_other_make_no_finding(tmp_path, said):
     rng = np.random.default_rng(7)
     found = 0
     for draw in range(10):
         rewards = {model: rng.normal(size=N) for model in NAMES}
-        replies = _replies(_run(tmp_path / str(draw), rewards))
+        run = _run(tmp_path / str(draw), rewards)
+        replies = _replies(run)
         pairs = pairs_of(replies, curves_of(replies))
         assert (pairs["course"] != "rises").any()  # they do fall, by chance
-        found += len(said(replies))
+        found += len(said(run))
     assert found == 0
 
 
@@ -155,9 +160,11 @@ def test_a_model_that_scored_a_part_alone_and_a_flat_one_are_left_out(tmp_path):
 
 def test_a_language_model_of_another_tokenizer_is_no_reference(small_run, settings):
     runs.add_logprobs(small_run, "lm", "v2", "greatest", [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0])
-    study = analysis.compute(analysis.load(small_run), {}, settings, [policies, overoptimisation])
+    study = analysis.compute(
+        analysis.load(small_run), {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS]
+    )
     assert study.tables["policies"]["model"].unique().to_list() == ["m-two"]
-    (note,) = notes_of(policies.section(study))
+    (note,) = notes_of(policies.ANALYSIS.section(study))
     assert note == (
         "No language model of the run has the same tokens under the same ids, so these are left "
         "out over the vocabulary: m-one."
@@ -179,61 +186,30 @@ def test_models_of_equal_tokens_share_a_reference_whatever_their_templates(tmp_p
     words = ["w", "x", "y", "z"]
     run = _run_of_keys(tmp_path / "run", dict.fromkeys(("a", "b", "lm"), words))
     assert len({run.same_vocabulary(model) for model in ("a", "b", "lm")}) == 3
-    study = analysis.compute(run, {}, settings, [policies, overoptimisation])
+    study = analysis.compute(run, {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS])
     assert study.tables["policies"]["of"].unique().to_list() == ["vocabulary"]
     assert study.tables["policies"]["model"].unique().sort().to_list() == ["a", "b"]
-    assert notes_of(policies.section(study)) == []
+    assert notes_of(policies.ANALYSIS.section(study)) == []
     crossed = study.tables["overoptimisation"].select("optimised", "read").unique()
     assert crossed.height == 4
-
-
-def test_a_second_language_model_with_the_same_tokens_is_named(tmp_path, settings):
-    words = ["w", "x", "y", "z"]
-    folder = tmp_path / "run"
-    _run_of_keys(folder, dict.fromkeys(("a", "b", "lm"), words))
-    runs.add_logprobs(folder, "another", "lm", "greatest", np.log([0.1, 0.2, 0.3, 0.4]))
-    study = analysis.compute(analysis.load(folder), {}, settings, [policies])
-    assert study.tables["policies"]["reference"].unique().to_list() == ["another"]
-    (note,) = notes_of(policies.section(study))
-    assert note == (
-        "Not used as a reference policy, because another language model is taken for the same "
-        "replies: lm. A chat form goes first, then the first by name."
-    )
 
 
 def test_models_of_which_one_token_differs_are_apart(tmp_path, settings):
     words = ["w", "x", "y", "z"]
     tables = {"a": words, "b": ["w", "x", "z", "y"], "lm": words}
-    study = analysis.compute(_run_of_keys(tmp_path / "run", tables), {}, settings, [policies])
+    study = analysis.compute(
+        _run_of_keys(tmp_path / "run", tables), {}, settings, [policies.ANALYSIS]
+    )
     assert study.tables["policies"]["model"].unique().to_list() == ["a"]
-    (note,) = notes_of(policies.section(study))
+    (note,) = notes_of(policies.ANALYSIS.section(study))
     assert note.endswith("left out over the vocabulary: b.")
 
 
 def test_a_prompt_that_no_language_model_was_given_is_said(small_run, settings):
     runs.add_logprobs(small_run, "lm", "v2", "worst", [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0])
-    study = analysis.compute(analysis.load(small_run), {}, settings, [policies])
+    study = analysis.compute(analysis.load(small_run), {}, settings, [policies.ANALYSIS])
     reason = study.tables.reason("policies")
     assert "the same vocabulary and the same prompt" in reason
-    assert "over the vocabulary: “greatest”." in reason
-
-
-def test_prompts_without_a_reference_are_named_beside_those_with_one(small_run, settings):
-    runs.add_logprobs(small_run, "lm", "v1", "greatest", -np.arange(1.0, 8.0))
-    for prompt in ("best", "greatest", "worst"):
-        runs.add_items(small_run, "things", "m-one", prompt, {"love": 4.0, "war": -2.0})
-    runs.add_item_logprobs(small_run, "things", "lm", "best", {"love": (1, -2.0), "war": (1, -3.0)})
-    study = analysis.compute(analysis.load(small_run), {}, settings, [policies])
-    prompts = study.tables["policies"].select("of", "prompt").unique().sort("of").rows()
-    assert prompts == [("list things", "best"), ("vocabulary of lm", "greatest")]
-    models, asked = notes_of(policies.section(study))
-    assert models.endswith("m-two.")
-    assert asked == (
-        "No language model scored these replies under these prompts, so no policy is known there: "
-        "over the "
-        "vocabulary: “worst”; over the list “things”: “greatest” and “worst”. assay logprobs adds "
-        "them to a run."
-    )
 
 
 def test_the_chat_form_is_the_reference_where_there_are_both(small_run):
@@ -257,7 +233,7 @@ def test_lists_are_taken_with_the_language_model_that_read_them(small_run, setti
     assert replies.models == ("m-one",)
     assert np.exp(replies.log_p).sum() == pytest.approx(1)
     assert replies.covered == pytest.approx(sum(np.exp([-2.0, -9.0, -3.0])))
-    study = analysis.compute(run, {}, settings, [policies])
+    study = analysis.compute(run, {}, settings, [policies.ANALYSIS])
     assert study.tables["policies"]["of"].unique().to_list() == ["list things"]
     best = study.tables["policies"].filter(method=BEST_OF_N, n=1_000_000)
     assert best["top"].to_list() == ["love"]
@@ -290,7 +266,9 @@ def listed(tmp_path_factory, settings):
     runs.edit_manifest(folder, lambda c: c["prompts"].update(texts))
     record = {"source": "b", "checkpoint_hash": "h", "vocab": None}
     runs.edit_manifest(folder, lambda c: c["models"].update({"b": record}))
-    return analysis.compute(analysis.load(folder), {}, settings, [policies, overoptimisation])
+    return analysis.compute(
+        analysis.load(folder), {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS]
+    )
 
 
 def test_a_list_keeps_the_rewards_of_every_model(listed):
@@ -301,48 +279,66 @@ def test_a_list_keeps_the_rewards_of_every_model(listed):
         np.testing.assert_array_equal(rewards, own[model].to_numpy().astype(float))
 
 
-def test_a_list_under_many_prompts_has_figures_of_three_questions_and_says_so(listed):
+def test_a_list_under_many_prompts_has_charts_of_three_questions_and_says_so(listed):
     assert len(ASKED) == 9
-    section = policies.section(listed)
+    section = policies.ANALYSIS.section(listed)
     stems = [picture.stem for picture in pictures(section.blocks)]
     named = ["best-ever-one-word", "worst-ever-one-word", "greatest-ever-one-word"]
     assert stems == [f"policies_list_items_{prompt}" for prompt in named]
     movers = [block for block in section.blocks if block.kind == "folded"]
     assert len(movers) == 3
-    crossed = overoptimisation.section(listed)
+    crossed = overoptimisation.ANALYSIS.section(listed)
     assert [p.stem for p in pictures(crossed.blocks)] == [
         f"overoptimisation_list_items_{prompt}" for prompt in named
     ]
-    said = (
-        "The list “items” was read under 9 prompts. Its figures show the first wording of up to 3 "
-        "questions, “best-ever-one-word”, “worst-ever-one-word” and “greatest-ever-one-word”; the "
-        "tables and their files have every prompt."
-    )
-    assert said in notes_of(section)
-    assert said in notes_of(crossed)
+    assert section.caveats[-1] == crossed.caveats[-1] == policies.MANY
 
 
 def test_the_share_that_a_list_has_stands_beside_its_policies(listed):
-    section = policies.section(listed)
+    section = policies.ANALYSIS.section(listed)
     heading = next(block for block in section.blocks if block.kind == "heading")
     assert heading.small.endswith("gives these replies 0.0122 % of its probability")  # 400 e^-15
     (table,) = [b for b in section.blocks if getattr(b, "file", "") == "policies.csv"]
     assert {row["covered"] for row in table.rows} == {0.0122}
 
 
-def test_a_list_under_many_prompts_has_one_finding(listed):
-    (found,) = overoptimisation.section(listed).findings
-    assert found.text.startswith(
-        "Over the list “items”, under 9 prompts, 18 ordered pairs of models (counted under each "
-        "prompt) have rewards that correlate above 0.5"
-    )
+def test_a_list_under_many_prompts_is_counted_once(listed):
+    section = overoptimisation.ANALYSIS.section(listed)
+    plain, numbers = section.findings
+    assert plain.text.startswith("Over the list “items”, under 9 prompts, training on one model’s")
+    assert " of 18 pairs of models that agree at first, counted under each prompt," in plain.text
     pairs = listed.tables["overoptimisation_pairs"]
     assert pairs["of"].unique().to_list() == ["list items"]
     worst = pairs.filter(pl.col("q") < 0.05, course="turns down").sort("loss").row(-1, named=True)
-    assert f"under “{worst['prompt']}”, trained on a, b (correlation" in found.text
+    assert f"asked “{worst['prompt']}”, trained on a, b (correlation" in numbers.text
     assert worst["loss"] == pairs["loss"].max()
-    stems = {picture.stem for picture in pictures(overoptimisation.section(listed).blocks)}
-    assert found.picture in {"", *stems}
+    assert plain.picture in {"", *(picture.stem for picture in pictures(section.blocks))}
+
+
+def test_a_chart_of_two_models_has_every_curve_from_the_reference_on(turning, settings):
+    study = analysis.compute(turning, {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS])
+    curves = study.tables["overoptimisation"]
+    chart = overoptimisation.crossed(curves, study)
+    assert "<svg" in charts.svg(chart)
+    shown = charts.rows(chart)
+    ends = curves.group_by("optimised", "read").agg(pl.col("gain").sort_by("kl").last())
+    for optimised, read, gain in ends.iter_rows():
+        own = [(r["x"], r["y"]) for r in shown if (r["trained"], r["name"]) == (optimised, read)]
+        assert own[0] == (0.0, 0.0)
+        assert own[-1][1] == pytest.approx(gain, rel=1e-4)
+    assert all(row["itself"] == (row["trained"] == row["name"]) for row in shown)
+    chart = policies.gains(study.tables["policies"], study)
+    assert "<svg" in charts.svg(chart)
+    dots = [row for row in charts.rows(chart) if row["dot"]]
+    assert len(dots) == 4 * 15  # Not n = 1, which is the reference policy.
+
+
+def test_a_finding_names_the_reply_that_gains_most(turning, settings):
+    study = analysis.compute(turning, {}, settings, [policies.ANALYSIS])
+    (finding,) = policies.ANALYSIS.section(study).findings
+    best = int(turning.rewards("a", "greatest")[1].argmax())
+    assert f"above all, “w{best}” (a and c)" in finding.text
+    assert finding.picture == "policies_vocabulary_greatest"
 
 
 def test_what_float32_adds_to_a_probability_is_cut(tmp_path):

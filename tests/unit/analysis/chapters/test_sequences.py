@@ -8,7 +8,7 @@ import analysis
 from analysis import RunError
 from analysis.chapters import sequences
 from analysis.report import write_report
-from tests.support import runs
+from tests.support import charts, runs
 
 
 def test_the_best_step_of_each_search_is_its_sequence(small_run):
@@ -16,8 +16,7 @@ def test_the_best_step_of_each_search_is_its_sequence(small_run):
     runs.add_search(small_run, "m-one", "min", [1.0, -3.0, -2.0])
     table = analysis.sequences_table(analysis.load(small_run))
     assert " ".join(table.columns) == (
-        "model prompt direction method seed length reward percentile text round_trips "
-        "flops reward_from_text rejected"
+        "model prompt direction method seed length reward percentile text round_trips flops"
     )
     keys = ("direction", "method", "seed", "length", "reward", "text", "flops")
     assert table.select(keys).rows() == [
@@ -47,18 +46,7 @@ def test_traces_hold_the_best_so_far(small_run):
 
 
 def test_a_run_without_searches_has_an_empty_table(small_run):
-    run = analysis.load(small_run)
-    assert analysis.sequences_table(run).height == 0
-    assert analysis.sequence_transfer(run, analysis.sequences_table(run)).height == 0
-
-
-def test_what_others_make_of_a_sequence_comes_from_an_item_list(small_run):
-    runs.add_search(small_run, "m-one", "max", [4.0, 6.0])
-    runs.add_items(small_run, "found", "m-two", "greatest", {"m-one 1": 0.85, "other": 0.0})
-    run = analysis.load(small_run)
-    table = analysis.sequence_transfer(run, analysis.sequences_table(run))
-    assert table.select("source", "target", "text").rows() == [("m-one", "m-two", "m-one 1")]
-    assert table["percentile"].item() == pytest.approx(4 / 6)
+    assert analysis.sequences_table(analysis.load(small_run)).height == 0
 
 
 def test_a_search_of_another_form_is_refused(small_run):
@@ -86,8 +74,6 @@ def known(run, path, digest=None):
     entry = {
         "parts": {path.name: {"rows": 1, "sha256": digest}},
         "complete": True,
-        "rejected": 12,
-        "self_check": {"reward_from_text": 0.5},
     }
     key = path.relative_to(run).as_posix()
     runs.edit_manifest(run, lambda content: content["results"].update({key: entry}))
@@ -95,11 +81,8 @@ def known(run, path, digest=None):
 
 def test_a_search_is_held_against_the_manifest(small_run):
     path = runs.add_search(small_run, "m-one", "max", [1.0])
-    row = analysis.sequences_table(analysis.load(small_run)).row(0, named=True)
-    assert (row["rejected"], row["reward_from_text"]) == (None, None)
     known(small_run, path)
-    row = analysis.sequences_table(analysis.load(small_run)).row(0, named=True)
-    assert (row["rejected"], row["reward_from_text"]) == (12, 0.5)
+    assert analysis.sequences_table(analysis.load(small_run)).height == 1
     known(small_run, path, "0" * 64)
     with pytest.raises(RunError, match="not the bytes that the manifest names"):
         analysis.sequences_table(analysis.load(small_run))
@@ -125,19 +108,29 @@ def test_a_search_in_two_run_folders_counts_once(small_run, tmp_path):
         analysis.sequences_table(analysis.load([small_run, copy]))
 
 
-@pytest.mark.parametrize(
-    ("method", "shown"),
-    [
-        ("gcg", "gcg"),
-        ("gcg-original", "gcg-original"),
-        ("gcg-minimum-0123abcd", "one reply for all (minimum)"),
-        ("gcg-ascent", "gcg, then swaps"),
-    ],
-)
-def test_a_legend_names_a_search_in_words(method, shown):
-    traces = pl.DataFrame({
-        "model": ["m"], "prompt": ["p"], "direction": ["max"], "method": [method], "seed": [0],
-        "step": [1], "best": [0.5],
-    })  # fmt: skip
-    [legend] = sequences.courses(traces, {"m": "M"}).legends
-    assert [text.get_text() for text in legend.get_texts()] == [shown]
+@pytest.fixture
+def study_of(settings):
+    return lambda run: analysis.compute(analysis.load(run), {}, settings, [sequences.ANALYSIS])
+
+
+def test_a_course_is_drawn_where_it_changes_and_named_in_words(small_run, study_of):
+    for name in ("gcg-seed3", "gcg-minimum-0123abcd-seed3", "gcg-ascent-seed3"):
+        runs.add_search(small_run, "m-one", "max", [1.0, 3.0, 2.0, 2.5, 3.0], name=name)
+    study = study_of(small_run)
+    chart = sequences.courses(study, study.tables["sequence_traces"])
+    assert "<svg" in charts.svg(chart)
+    shown = charts.rows(chart)
+    assert {row["sought"] for row in shown} == {"high"}
+    assert [row["y"] for row in shown if row["method"] == "gcg"] == [1.0, 3.0, 3.0]
+    assert {row["method"] for row in shown} == {
+        "gcg", "one reply for all (minimum)", "gcg, then swaps"
+    }  # fmt: skip
+
+
+def test_searches_that_beat_every_token_are_counted(small_run, study_of):
+    runs.add_search(small_run, "m-one", "max", [99.0])
+    runs.add_search(small_run, "m-one", "max", [0.1], name="gcg-seed4")
+    runs.add_search(small_run, "m-one", "max", [999.0], name="gcg-ascent-seed4")
+    runs.add_search(small_run, "m-one", "min", [0.0])
+    (finding,) = sequences.ANALYSIS.section(study_of(small_run)).findings
+    assert finding.text.endswith("1 of 2 for high rewards and 0 of 1 for low rewards.")

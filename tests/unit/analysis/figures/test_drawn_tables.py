@@ -1,5 +1,6 @@
 """Every figure of an analysis draws its finished table, awkward tokens and gaps included."""
 
+import collections
 import functools
 import math
 
@@ -7,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from analysis import CHAPTERS, blocks
 from analysis.chapters import distributions, framing, objectives
@@ -71,15 +71,22 @@ def test_every_model_has_a_panel_in_its_own_colour(tables, names):
     assert {row["name"] for row in charts.rows(chart)} == set(names.values())
 
 
-def test_what_is_not_known_of_an_objective_has_no_bar(tables, names):
+def test_what_is_not_known_of_an_objective_has_no_dot(full, tables, names):
     table = tables["objectives"].filter(prompt="best")
-    figure = objectives.makeup(table, names)
-    plain, gated = figure.axes[:3], figure.axes[3:]
-    assert [len(ax.patches) for ax in gated] == [19, 19, 19]
-    assert [len(ax.patches) for ax in plain] == [2, 0, 0]
-    bars = [patch for patch in gated[1].patches if isinstance(patch, Rectangle)]
-    weights = table.filter(model=runs.GATED)["weight"].to_list()
-    assert [bar.get_width() for bar in bars] == pytest.approx(weights)
+    pictures = blocks.pictures(objectives.ANALYSIS.section(full).blocks)
+    chart = next(picture for picture in pictures if picture.stem == "objectives_best").draw()
+    shown = collections.defaultdict(dict)
+    for row in charts.rows(chart):
+        shown[row["name"], row["measure"]][row["objective"]] = row["value"]
+    measures = (
+        "Spearman’s ρ with the reward",
+        "weight in the gate",
+        "share of the reward’s variance",
+    )
+    assert [len(shown[names[runs.GATED], each]) for each in measures] == [19, 19, 19]
+    assert [len(shown[names[MODEL], each]) for each in measures] == [2, 0, 0]
+    weights = dict(table.filter(model=runs.GATED).select("objective", "weight").iter_rows())
+    assert shown[names[runs.GATED], measures[1]] == pytest.approx(weights, rel=1e-4)
 
 
 def test_the_line_through_the_words_has_the_slope_of_the_table_and_meets_their_mean(tables, names):

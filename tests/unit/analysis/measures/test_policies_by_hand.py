@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import scipy.optimize
 
-from analysis.figures import climbs
+from analysis.chapters import policies
 from analysis.measures.policies import BEST_OF_N, OPTIMAL, movers, policies_of
 from analysis.measures.reference_policy import VOCABULARY, Replies
 from analysis.statistics.exact_policies import normalised
@@ -90,10 +90,10 @@ def test_the_line_of_optimal_policies_is_nowhere_below_best_of_n(seed):
     points = table.filter(pl.col("n") > 1, method=BEST_OF_N)
     kls, gains = (np.append(0, line[name]) for name in ("kl", "gain"))
     assert (np.interp(points["kl"], kls, gains) >= points["gain"].to_numpy() - 1e-7).all()
-    drawn, dots = climbs.gains(line, table.filter(method=BEST_OF_N), {"a": "a"}).axes[0].lines
-    assert len(dots.get_xdata()) == points.height  # not n = 1, which is the reference
-    under = np.interp(dots.get_xdata(), drawn.get_xdata(), drawn.get_ydata())
-    assert (under >= dots.get_ydata() - 1e-7).all()
+    from_zero = policies.from_zero(line, ("model",))
+    assert from_zero.row(0) == ("a", 0.0, 0.0)
+    under = np.interp(points["kl"], from_zero["kl"], from_zero["gain"])
+    assert (under >= points["gain"].to_numpy() - 1e-7).all()
     assert np.isin([0.5, 1.0], line["kl"].round(6)).all()  # those of the table stay
 
 

@@ -4,13 +4,11 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis.blocks import Picture
-from analysis.chapters import sequence_sentences
-from analysis.figures.transfer_map import transfer_map
-from analysis.measures.transfer import TOGETHER, rule_of, summary, transfer_matrix
-from analysis.study import Study, table
+from analysis.blocks import pictures
+from analysis.chapters import sequence_sentences, sequences
+from analysis.measures.transfer import TOGETHER, rule_of, transfer_matrix
 from engine.runs import schema
-from tests.support import runs
+from tests.support import charts, runs
 
 UNIVERSAL = "gcg-mean-0123abcd-seed3"
 KEYS = ("source", "source_prompt", "direction", "text")
@@ -56,8 +54,6 @@ def test_each_reply_is_scored_by_each_model_once(searched):
     )
     expected = (4.0 - singles.mean()) / singles.std(ddof=0)
     assert row["standardised"] == pytest.approx(expected)
-    least = {row["text"]: row["least"] for row in summary(matrix).iter_rows(named=True)}
-    assert max(least, key=least.get) == "peace"
 
 
 def test_of_a_universal_search_the_last_step_counts(searched):
@@ -67,7 +63,7 @@ def test_of_a_universal_search_the_last_step_counts(searched):
 
 def said(run):
     loaded = analysis.load(run)
-    found = sequence_sentences.universal_findings(loaded, made(run))
+    found = sequence_sentences.universal(loaded, made(run))
     return [finding.text for finding in found]
 
 
@@ -82,12 +78,6 @@ def test_the_page_says_where_one_reply_beats_those_for_one(searched):
     assert text.startswith("One reply for all: sought high for 2 pairs of model and prompt ")
     assert "“peace” has a mean reward of " in text
     assert text.endswith("the one for all is better.")
-
-
-def test_the_page_says_where_a_reply_for_one_is_better(searched):
-    score(searched, {m: t | {"peace": -8.0} for m, t in ALONE.items()})
-    (text,) = said(searched)
-    assert text.endswith("the one for one pair is better.")
 
 
 # Standard deviations: for the two judges, and for a prompt that the search was not for.
@@ -127,28 +117,36 @@ def test_a_reply_that_two_searches_found_counts_once(searched):
     assert "The best of the 2 that were sought for one pair each, “for m-one”, has 2.75" in text
 
 
-@pytest.mark.parametrize(("length", "shown"), [(3, ""), (1, " (1 token)")])
-def test_lengths_are_said_where_they_differ(small_run, length, shown):
-    for model in ("m-one", "m-two"):
-        runs.add_search(small_run, model, "max", [5.0], name=UNIVERSAL, text="peace", length=length)
-        runs.add_search(small_run, model, "max", [6.0], text=f"for {model}")
-    standardised(small_run, ASKED)
-    (text,) = said(small_run)
-    assert f"together, “peace”{shown} has a mean" in text
-    assert f"“for m-one”{' (3 tokens)' if shown else ''}, has 2.75" in text
+@pytest.fixture
+def matrix_of(settings):
+    """The heat map of a run's found replies, with its caption."""
+
+    def drawn(run):
+        study = analysis.compute(analysis.load(run), {}, settings, [sequences.ANALYSIS])
+        found = pictures(sequences.ANALYSIS.section(study).blocks)
+        (picture,) = (p for p in found if p.stem == "sequence_matrix")
+        return picture.caption, picture.draw()
+
+    return drawn
 
 
 @pytest.mark.parametrize(("shown", "cut"), [(3, ""), (2, " The first 2 of 3 replies.")])
-def test_the_caption_says_how_many_replies_the_heat_map_has(
-    searched, settings, monkeypatch, shown, cut
+def test_the_heat_map_has_a_cell_for_each_reply_and_judge(
+    searched, matrix_of, monkeypatch, shown, cut
 ):
     score(searched, ALONE)
-    monkeypatch.setattr(sequence_sentences, "_MOST_ROWS", shown)
-    study = Study(run=analysis.load(searched), infos={}, settings=settings)
-    study.tables.add(table("sequence_matrix", make=lambda: made(searched)))
-    (picture,) = (b for b in sequence_sentences.matrix_blocks(study) if isinstance(b, Picture))
-    assert picture.caption.endswith(f"from their mean.{cut}")
-    assert len(picture.draw().axes[0].get_yticks()) == shown
+    monkeypatch.setattr(sequences, "_MOST_ROWS", shown)
+    caption, chart = matrix_of(searched)
+    assert caption.endswith(f"from their mean.{cut}")
+    assert "<svg" in charts.svg(chart)
+    cells = charts.rows(chart)
+    assert len(cells) == 2 * shown
+    assert {cell["column"] for cell in cells} == {"m-one", "m-two"}
+    assert "1. ↑ all together: peace" in {cell["row"] for cell in cells}
+    known = dict(made(searched).filter(target="m-one").select("text", "standardised").iter_rows())
+    for cell in cells:
+        if cell["column"] == "m-one":
+            assert cell["value"] == pytest.approx(known[cell["row"].split(": ")[1]], rel=1e-4)
 
 
 def test_replies_of_one_value_are_equally_good(searched):
@@ -198,15 +196,6 @@ def test_it_says_nothing_without_a_universal_search(small_run):
     runs.add_search(small_run, "m-one", "max", [6.0], text="for m-one")
     score(small_run, ALONE)
     assert said(small_run) == []
-    assert sequence_sentences.universal_findings(analysis.load(small_run), None) == []
-
-
-def test_the_heat_map_has_a_cell_for_each_pair(searched):
-    score(searched, ALONE)
-    texts = [text.get_text() for text in transfer_map(made(searched), {}).axes[0].texts]
-    assert len(texts) == 6
-    flat = made(searched).with_columns(standardised=pl.lit(-0.01))
-    assert {text.get_text() for text in transfer_map(flat, {}).axes[0].texts} == {"0.0"}
 
 
 def test_names_of_methods_say_whether_a_search_is_universal():

@@ -45,7 +45,9 @@ def test_few_sections_of_a_full_run_have_nothing_to_show(full):
 def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
     stems = [p.stem for section in sections_of(full) for p in pictures(section.blocks)]
     assert len(stems) == len(set(stems))
-    assert {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequences"} <= {*stems}
+    assert {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequence_traces"} <= {
+        *stems
+    }
     own = {"objectives_best", f"objectives_{runs.GATED}_best", "rbo_best"}
     assert {*own, "item_logprobs_elo_thing.chat_lm-a"} <= {*stems}
 
@@ -74,7 +76,7 @@ def test_a_section_without_a_table_says_why(small_run, settings):
     for chapter in CHAPTERS:
         assert chapter.section(study).blocks, chapter.section(study).id
     source = text_of(study)
-    for name in ("humans_correlation", "searches", "logprobs_rewards", "identity", "objectives"):
+    for name in ("humans_correlation", "sequences", "logprobs_rewards", "identity", "objectives"):
         assert study.tables.reason(name).replace("'", "&#39;") in source
 
 

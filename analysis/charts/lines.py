@@ -1,0 +1,140 @@
+"""Lines over a number (layers, nats, steps), with bands where there are intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import polars as pl
+
+from analysis.charts import look
+
+MOST = 12  # Panels; more would be too small to read.
+_COLUMNS = 5
+
+
+def lines(
+    table: pl.DataFrame,
+    names: Mapping[str, str],
+    titles: tuple[str, str],
+    *,
+    x: str,
+    y: str,
+    band: Sequence[str] = (),
+    points: pl.DataFrame | None = None,
+    line: str = "name",
+    panel: str = "name",
+    dashed: str = "",
+    thick: str = "",
+    each: Sequence[str] = (),
+    marks: Sequence[float] = (),
+    log: bool = False,
+    stepped: bool = False,
+) -> look.Chart:
+    """A line for each value of a column, in a panel for each model or in one.
+
+    Args:
+      table: rows in the order of each line, with the column `model`.
+      names: slug -> nickname, in the order of the panels; the column `name` of the chart is that
+        of `model`. Panels after the twelfth are left out, which the chart says.
+      titles: of both axes.
+      x: column of the horizontal axis.
+      y: column of the vertical axis; rows where it is not known are left out.
+      band: columns of the lower and the upper end of an interval, drawn as a band.
+      points: rows like those of `table` that are drawn as points.
+      line: column that colours the lines: "name" in the models' colours.
+      panel: column whose values are the panels, in the order of their rows; "" draws one.
+      dashed: column whose second value, of two, has dashed lines; its values are in the legend.
+      thick: column that is true for lines that are drawn thicker.
+      each: further columns whose values are lines of their own.
+      marks: heights with a line of reference.
+      log: whether the horizontal axis is logarithmic.
+      stepped: whether a value holds until the next one.
+    """
+    keep = [key for key in (panel, line, dashed, thick, *each) if key]
+    numbers = dict(zip(("x", "y", "low", "high"), (x, y, *band), strict=False))
+    frames = [_drawn(table, names, keep, numbers)]
+    if points is not None:
+        frames.append(_drawn(points, names, keep, numbers).with_columns(dot=True))
+    shown = pl.concat(frames, how="diagonal")
+    every = _names(shown, names) if panel == "name" else _values(shown, panel)
+    if panel:
+        shown = shown.filter(pl.col(panel).is_in(every[:MOST]))
+    count = {"tickCount": 4, "format": "~s", "grid": False} if log else {"tickCount": 5}
+    scale = alt.Scale(type="log") if log else alt.Scale(zero=False)
+    told = _tooltips(keep, titles, bool(band))
+    base = alt.Chart().encode(
+        x=alt.X("x:Q", title=None if panel else titles[0], scale=scale, axis=alt.Axis(**count)),
+        y=alt.Y("y:Q", title=titles[1], scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
+        color=_paint(names, shown, line, line != panel),
+    )
+    layers = [
+        alt.Chart().mark_rule(style="faint", strokeDash=[2, 3]).encode(y=alt.YDatum(mark))
+        for mark in marks
+    ]
+    lined = base.transform_filter("!datum.dot").encode(detail=[f"{key}:N" for key in keep])
+    if band:
+        ends = {"y": alt.Y("low:Q", title=titles[1]), "y2": alt.Y2("high:Q")}
+        layers.append(lined.mark_area(opacity=0.2).encode(**ends))
+    layers.append(_stroked(lined, shown, dashed, thick, stepped))
+    layers.append(base.mark_point(size=70, opacity=0, filled=True).encode(tooltip=told))
+    if points is not None:
+        dots = base.transform_filter("datum.dot").mark_point(filled=True, size=26, opacity=1)
+        layers.append(dots.encode(tooltip=told))
+    wide, high = (164, 150) if panel else (560, 290)
+    layered = alt.LayerChart(layer=layers, data=look.data(shown), width=wide, height=high)
+    cut = f" (the first {MOST} of {len(every)} panels)" if len(every) > MOST else ""
+    if panel:
+        return look.faceted(layered, every[:MOST], _COLUMNS, panel, titles[0] + cut)
+    return layered
+
+
+def _drawn(
+    table: pl.DataFrame, names: Mapping[str, str], keep: Sequence[str], numbers: Mapping[str, str]
+) -> pl.DataFrame:
+    """The columns name, those of `keep`, and the numbers by their axis, of rows with a y."""
+    shown = look.named(table, names).with_columns(
+        pl.col(key).cast(pl.Float64).alias(axis) for axis, key in numbers.items()
+    )
+    return shown.select(*dict.fromkeys(("name", *keep, *numbers))).filter(pl.col("y").is_finite())
+
+
+def _values(shown: pl.DataFrame, column: str) -> list[str]:
+    return shown[column].unique(maintain_order=True).to_list() if column else []
+
+
+def _names(shown: pl.DataFrame, names: Mapping[str, str]) -> list[str]:
+    return [name for name in look.unique(names).values() if name in shown["name"]]
+
+
+def _paint(
+    names: Mapping[str, str], shown: pl.DataFrame, line: str, with_legend: bool
+) -> alt.Color:
+    legend = alt.Legend(columns=4, symbolOpacity=1) if with_legend else None
+    if line != "name":
+        return look.by_kind(line, _values(shown, line), legend=legend)
+    labels, present = look.unique(names), _names(shown, names)
+    return look.by_model(names, [m for m in names if labels[m] in present], legend=legend)
+
+
+def _stroked(
+    lined: alt.Chart, shown: pl.DataFrame, dashed: str, thick: str, stepped: bool
+) -> alt.Chart:
+    widths = alt.value(1.5)
+    if thick:
+        widths = alt.condition(f"datum['{thick}']", alt.value(3.2), alt.value(1.2))
+    marked = lined.mark_line(interpolate="step-after" if stepped else "linear")
+    drawn: alt.Chart = marked.encode(strokeWidth=widths)
+    if not dashed:
+        return drawn
+    dashes = alt.Scale(domain=_values(shown, dashed), range=[[1, 0], [4, 3]])
+    return drawn.encode(strokeDash=alt.StrokeDash(f"{dashed}:N", scale=dashes, title=None))
+
+
+def _tooltips(keep: Sequence[str], titles: tuple[str, str], band: bool) -> list[alt.Tooltip]:
+    numbers = [*zip(("x", "y"), titles, strict=True)]
+    numbers += [("low", "95% from"), ("high", "to")] if band else []
+    return [
+        *(alt.Tooltip(f"{key}:N") for key in dict.fromkeys(("name", *keep))),
+        *(alt.Tooltip(f"{key}:Q", title=title, format=".3~g") for key, title in numbers),
+    ]
