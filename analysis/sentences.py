@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from analysis.figures import style
 from analysis.statistics import Array
 
 
@@ -12,9 +11,14 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def minus(text: str) -> str:
+    """`text` with a true minus sign in place of each hyphen."""
+    return text.replace("-", "−")
+
+
 def decimals(value: float) -> str:
     """A number with two decimals and a true minus sign."""
-    return style.minus(f"{value:.2f}")
+    return minus(f"{value:.2f}")
 
 
 def beside(value: float, limit: float) -> str:
@@ -22,7 +26,7 @@ def beside(value: float, limit: float) -> str:
     size, places = abs(value), 3
     while places < 16 and size != abs(limit) and round(size, places) == abs(limit):
         places += 1
-    return style.minus(f"{value:.{places}f}")
+    return minus(f"{value:.{places}f}")
 
 
 def at_most(width: float) -> str:
@@ -35,6 +39,13 @@ def span(values: Array) -> str:
     return " to ".join(dict.fromkeys((decimals(values.min()), decimals(values.max()))))
 
 
+def p_value(p: float | None) -> str:
+    """A p as papers print it: "p = .018", "p < .001"; "p undefined" where there is none."""
+    if p is None or p != p:
+        return "p undefined"
+    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
+
+
 def q_value(q: float | None) -> str:
     """A q as papers print it: "q = .012", "q < .001"; "q undefined" where there is none."""
-    return style.p_value(q).replace("p", "q", 1)
+    return p_value(q).replace("p", "q", 1)

@@ -59,6 +59,6 @@ CHAPTERS: tuple[Chapter, ...] = (
     policies,
     overoptimisation,
     variance,
-    wording,
+    wording.ANALYSIS,
     conventions,
 )
