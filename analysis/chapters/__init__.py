@@ -58,7 +58,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     list_probabilities,
     policies,
     overoptimisation,
-    variance,
+    variance.ANALYSIS,
     wording.ANALYSIS,
     conventions,
 )
