@@ -50,7 +50,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     items_controls,
     humans,
     groups,
-    categories,
+    categories.ANALYSIS,
     sequences,
     objectives,
     lens,
