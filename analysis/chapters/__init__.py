@@ -60,5 +60,5 @@ CHAPTERS: tuple[Chapter, ...] = (
     overoptimisation,
     variance.ANALYSIS,
     wording.ANALYSIS,
-    conventions,
+    conventions.ANALYSIS,
 )
