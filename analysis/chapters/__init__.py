@@ -49,7 +49,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     items_framing,
     items_controls,
     humans,
-    groups,
+    groups.ANALYSIS,
     categories.ANALYSIS,
     sequences,
     objectives,

@@ -25,7 +25,7 @@ _MADE: Sequence[tuple[Chapter, Sequence[str]]] = (
     (frequency.ANALYSIS, ("frequency_points", "frequency_slopes")),
     (framing, ("framing",)),
     (humans, ("humans", "humans_correlation")),
-    (groups, ("identity",)),
+    (groups.ANALYSIS, ("identity",)),
 )
 
 

@@ -19,19 +19,6 @@ _REPEATS = 24  # Draws of words of each kind.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """Placebo kinds [J], drawn [R] times, under models and prompts [C].
-
-    Attributes:
-      distances: float64 [J, R, C], from neutral words.
-      contrasts: float64 [J, R, C], from the other kinds of the axis.
-    """
-
-    distances: Array
-    contrasts: Array
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlaceboKinds:
     """The placebo words of a `Standing`.
 
@@ -50,10 +37,6 @@ class PlaceboKinds:
     axes: Array
     unit: Array
     keys: Array
-
-    def drawn(self, stems: Array, other_stems: Array) -> Drawn:
-        """Kinds of as many stems as a group and the others of its axis have, int [C] each."""
-        return Drawn(distances=self.distances(stems), contrasts=self.contrasts(stems, other_stems))
 
     def distances(self, stems: Array) -> Array:
         """Mean distances from neutral words, [J, R, C]: of `stems` [C] stems of each kind.

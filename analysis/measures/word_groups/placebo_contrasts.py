@@ -5,15 +5,23 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from analysis.columns import MODEL, PROMPT, Column, P, Spec
 from analysis.measures.word_groups.placebo import PlaceboKinds
 from analysis.statistics import permutation_tests
-from engine.runs.schema import Columns
 
-PLACEBO: Columns = {
-    **dict.fromkeys(("model", "prompt", "group", "axis"), pl.String),
-    "words": pl.Int64,
-    **dict.fromkeys(("contrast", "p"), pl.Float64),
-}
+PLACEBO = Spec(
+    "identity_placebo",
+    (
+        *(MODEL, PROMPT, Column("group", help="an ordinary kind of words"), Column("axis")),
+        Column("words", "count"),
+        Column(
+            "contrast",
+            "share",
+            help="less the other kinds of the axis, at the size of a typical group of people",
+        ),
+        P,
+    ),
+)
 _PERMUTATIONS = 999  # p is only compared with 0.05.
 
 
@@ -27,11 +35,8 @@ def placebo_contrasts(
       stems: stems of each kind, at most: as many as a typical group has.
       other_stems: stems of the other kinds of the axis, at most.
       rng: draws the arrangements.
-
-    Returns:
-      `PLACEBO`: model, prompt, group (the kind), axis, words, contrast, p.
     """
-    frames = [pl.DataFrame(schema=PLACEBO), *_contrasts(placebo, stems, other_stems, rng)]
+    frames = [PLACEBO.frame([]), *_contrasts(placebo, stems, other_stems, rng)]
     return pl.concat(frames).sort("model", "prompt", "axis", "group")
 
 
@@ -63,13 +68,14 @@ def _contrasts(
                 standing.adjusted[np.ix_(here, at)],
                 *(own[here], form[here], unit[here], rng, _PERMUTATIONS),
             )
-            yield (
-                standing.cells[at]
-                .select(
-                    *("model", "prompt", pl.lit(group).alias("group"), pl.lit(axis).alias("axis")),
-                    pl.lit(int(own.sum())).alias("words"),
-                    pl.Series("contrast", found.difference),
-                    pl.Series("p", found.p),
+            yield PLACEBO.frame(
+                standing.cells[at].with_columns(
+                    **{
+                        "group": pl.lit(group),
+                        "axis": pl.lit(axis),
+                        "words": pl.lit(int(own.sum())),
+                    },
+                    contrast=pl.Series(found.difference),
+                    p=pl.Series(found.p),
                 )
-                .cast(pl.Schema(PLACEBO))
             )
