@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from analysis.measures.category_contrasts import (
     BOTH,
     BY_BASE,
     BY_MODEL,
+    LANGUAGE_MODEL,
     LOGPROBS,
     MEDIANS,
     OTHERS,
@@ -53,9 +54,11 @@ _FRAMINGS = (POSITIVE, NEGATIVE, UNKNOWN, BOTH)  # A comparison is told under th
 
 def _tables(study: Study) -> Iterator[Table]:
     found = _Found(study)
+    lineages = {model: info.lineage for model, info in study.infos.items()}
     yield table(MEDIANS.name, make=found.medians)
-    yield table(BY_MODEL.name, make=found.by_model)
-    yield table(BY_BASE.name, make=found.by_base)
+    yield table(BY_MODEL.name, make=lambda: found.tested(BY_MODEL, by_model, _FEW_WORDS))
+    of_bases = partial(by_base, bases=bases_of(study), lineages=lineages)
+    yield table(BY_BASE.name, make=lambda: found.tested(BY_BASE, of_bases, _FEW_MODELS))
     yield table(LOGPROBS.name, make=found.language_models)
 
 
@@ -83,55 +86,50 @@ class _Found:
     @functools.cached_property
     def scales(self) -> list[Scale]:
         """The scales of each list, then those of the vocabularies."""
-        return [scale for scores in self.scores for scale in self.scales_of(scores)]
+        return self.scales_of(self.scores)
 
-    def scales_of(self, scores: WordScores) -> Iterator[Scale]:
+    def scales_of(self, every: Iterable[WordScores]) -> list[Scale]:
         """The scales of some scores."""
-        study = self.study
-        return scales(scores, self.words, questions(study.run.prompts, study.options.questions))
+        asked = questions(self.study.run.prompts, self.study.options.questions)
+        return [scale for scores in every for scale in scales(scores, self.words, asked)]
 
-    def drawn(self) -> tuple[np.random.Generator, int]:
-        """The generator of a table's tests, and how many permutations each takes."""
+    def rows(self, every: Iterable[Scale], test: Callable[..., Iterable[Row]]) -> Iterator[Row]:
+        """The rows of a test of every scale."""
         options = self.study.options
-        return np.random.default_rng(options.seed), options.permutations
+        rng = np.random.default_rng(options.seed)
+        return (row for one in every for row in test(one, rng=rng, draws=options.permutations))
 
     def medians(self) -> pl.DataFrame:
         """`MEDIANS`."""
-        rows = [row for scores in self.scores for row in category_medians(scores, self.words)]
+        rows = (row for scores in self.scores for row in category_medians(scores, self.words))
         return required(MEDIANS.frame(rows), NO_WORDS)
 
-    def by_model(self) -> pl.DataFrame:
-        """`BY_MODEL`."""
-        drawn = self.drawn()
-        rows = [row for scale in self.scales for row in by_model(scale, *drawn)]
-        return required(_framed(BY_MODEL, rows), _FEW_WORDS)
-
-    def by_base(self) -> pl.DataFrame:
-        """`BY_BASE`."""
-        lineages = {model: info.lineage for model, info in self.study.infos.items()}
-        bases, drawn = bases_of(self.study), self.drawn()
-        rows = [row for one in self.scales for row in by_base(one, bases, lineages, *drawn)]
-        return required(_framed(BY_BASE, rows), _FEW_MODELS if self.scales else _FEW_WORDS)
+    def tested(self, spec: Spec, test: Callable[..., Iterable[Row]], why: str) -> pl.DataFrame:
+        """The table of a test of every scale."""
+        return _table(spec, self.rows(self.scales, test), why if self.scales else _FEW_WORDS)
 
     def language_models(self) -> pl.DataFrame:
         """`LOGPROBS`."""
-        run, drawn = self.study.run, self.drawn()
+        run, words = self.study.run, self.words["word"].unique().to_list()
         if not run.item_logprobs:
             raise Absent("No language model scored a list with words of the categories.")
-        words, rows = self.words["word"].unique().to_list(), []
-        for items in dict.fromkeys(items for items, _, _ in run.item_logprobs):
-            replies = word_scores.with_ratios(word_scores.of_replies(run, items, words))
-            for scale in self.scales_of(replies):
-                for *keys, model, a, b, c, d, contrast, low, high, p in by_model(scale, *drawn):
-                    pair = (*str(model).split(word_scores.PAIR), "")[:2]
-                    rows.append((*keys, *pair, a, b, c, d, contrast, low, high, p))
-        why = "No language model scored enough words of two categories of one scale."
-        return required(_framed(LOGPROBS, rows), why)
+        lists = dict.fromkeys(items for items, _, _ in run.item_logprobs)
+        replies = (word_scores.of_replies(run, items, words) for items in lists)
+        every = self.scales_of(map(word_scores.with_ratios, replies))
+        at = LOGPROBS.columns.index(LANGUAGE_MODEL)
+        rows = (
+            (*row[:at], *(*str(row[at]).split(word_scores.PAIR), "")[:2], *row[at + 1 :])
+            for row in map(tuple, self.rows(every, by_model))
+        )
+        return _table(
+            LOGPROBS, rows, "No language model scored enough words of two categories of one scale."
+        )
 
 
-def _framed(spec: Spec, rows: Iterable[Row]) -> pl.DataFrame:
-    """The table of rows that lack its last column, `family`."""
-    return spec.frame((*row, f"all tests of {spec.name}.csv") for row in rows)
+def _table(spec: Spec, rows: Iterable[Row], why: str) -> pl.DataFrame:
+    """The table of rows that lack its last column, `family`; absent where there are none."""
+    family = f"all tests of {spec.name}.csv"
+    return required(spec.frame((*row, family) for row in rows), why)
 
 
 def bases_of(study: Study) -> dict[str, str | None]:
@@ -141,46 +139,33 @@ def bases_of(study: Study) -> dict[str, str | None]:
 
 
 def _bases_shown(study: Study) -> Iterator[Block]:
-    contrasts = study.tables[BY_BASE.name]
-    yield Text(_EVIDENCE, "how")
-    yield from BY_BASE.rows(contrasts, unfolded=True)
+    shown = BY_BASE.rows(study.tables[BY_BASE.name], unfolded=True)
+    yield from (Text(_EVIDENCE, "how"), *shown)
 
 
 def _drawn(study: Study) -> Iterator[Block]:
     """The contrasts of each scale of each list; models of one base adjoin."""
     known = bases_of(study)
-    named = any(known.values())
     order = sorted(study.names, key=lambda model: (known[model] is None, known[model] or ""))
     bases = {model: known[model] or "base not known" for model in order}
     place = pl.col("model").cast(pl.Enum(order))
     every = study.tables[BY_MODEL.name].sort(place, maintain_order=True)
     every = every.with_columns(base=pl.col("model").replace(bases))
     kinds = every["base"].unique(maintain_order=True).to_list()
-    draw = partial(
-        estimates,
-        names=study.names,
-        value="contrast",
-        scale=100,
-        panel="panel",
-        beside=False,
-        **({"colour": "base", "kinds": kinds, "mean": "base"} if named else {}),
-    )
-    for items, scale in _scales(study).iter_rows():
+    look: dict[str, Any] = {"value": "contrast", "scale": 100, "panel": "panel", "beside": False}
+    means = " A broad line is the mean of the models of one colour." if any(known.values()) else ""
+    if means:
+        look |= {"colour": "base", "kinds": kinds, "mean": "base"}
+    for items, scale in every.select("list", "scale").unique(maintain_order=True).iter_rows():
         shown, label = _panels(study, every.filter(list=items, scale=scale))
         yield Heading(f"{scale}, {said(items)}")
         yield Picture(
             f"{BY_BASE.name}_{_stem(study, items, scale)}",
             "How far each model rates the words of a category above the others, with the 95% "
             "interval over words. Words of any kind differ from words of another, so an interval "
-            "clear of 0 says little."
-            + " A broad line is the mean of the models of one colour."
-            * named,
-            partial(draw, shown, label=label),
+            f"clear of 0 says little.{means}",
+            partial(estimates, shown, study.names, label, **look),
         )
-
-
-def _scales(study: Study) -> pl.DataFrame:
-    return study.tables[BY_MODEL.name].select("list", "scale").unique(maintain_order=True)
 
 
 def _prompts() -> pl.Expr:
@@ -207,14 +192,9 @@ def _panels(study: Study, own: pl.DataFrame) -> tuple[pl.DataFrame, str]:
 
 
 def _rows(study: Study) -> Iterator[Block]:
-    models = study.tables[BY_MODEL.name]
-    yield Text(_OVER_WORDS, "how")
-    yield from (*BY_MODEL.rows(models), *LOGPROBS.rows(study.tables.get(LOGPROBS.name)))
-
-
-def _medians(study: Study) -> Iterator[Block]:
-    if study.tables[MEDIANS.name].height:
-        yield Files([f"{MEDIANS.name}.csv"])
+    models, logprobs = study.tables[BY_MODEL.name], study.tables.get(LOGPROBS.name)
+    yield from (Text(_OVER_WORDS, "how"), *BY_MODEL.rows(models), *LOGPROBS.rows(logprobs))
+    yield Files([f"{MEDIANS.name}.csv"])
 
 
 def said(items: str) -> str:
@@ -225,11 +205,10 @@ def said(items: str) -> str:
 def _sure(study: Study) -> pl.DataFrame:
     """Differences between bases with q below 0.05, each under one framing; smallest p first."""
     contrasts = study.tables.get(BY_BASE.name)
-    if contrasts is None:
-        return BY_BASE.frame([])
+    certain = significant(BY_BASE.frame([]) if contrasts is None else contrasts)
     keys = ["list", "scale", "category", "base", "other_base"]
     order = pl.col("framing").cast(pl.Enum(_FRAMINGS))
-    certain = significant(contrasts).sort("p", order, maintain_order=True)
+    certain = certain.sort("p", order, maintain_order=True)
     return certain.unique(keys, keep="first", maintain_order=True)
 
 
@@ -302,7 +281,7 @@ ANALYSIS = Analysis(
     "virtue or another? And do models of different bases differ in it? A word’s percentile is its "
     "place among the words of its scale.",
     make=_tables,
-    parts=(_bases_shown, _drawn, _rows, _medians),
+    parts=(_bases_shown, _drawn, _rows),
     told=(_told,),
     caveats=lambda study: (
         "The words of a category are a choice, and they differ in more than their meaning: in "

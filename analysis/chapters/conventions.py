@@ -16,12 +16,12 @@ from analysis.blocks import Block, Finding, Picture, Text
 from analysis.chapters import findings_by_reading as by_reading
 from analysis.chapters.findings_by_reading import ABSENT, FINDINGS, GAINED, LOST, OTHER, REVERSED
 from analysis.charts.estimates import estimates
-from analysis.columns import Column, Spec
+from analysis.columns import Column, Spec, plain
 from analysis.measures import readings
 from analysis.measures.readings import AGREEMENT, JUMPS, READING, Readings, label
 from analysis.sentences import decimals, listed, minus, q_value
 from analysis.study import Absent, Analysis, Study, Table, table
-from engine.runs.convention_index import DEFAULT, NOISE_MESH
+from engine.runs.convention_index import DEFAULT
 
 _NONE = "No other readings of the models were scored (assay conventions)."
 _ROUNDING = 1e-9  # of τ
@@ -40,13 +40,12 @@ SUMMARY = Spec(
     (
         *(READING, Column("label", title="reading", help="what differs from the default")),
         *(Column("noise", "bool"), Column("models", "count")),
-        Column("kendall_low", "fixed", "lowest τ"),
-        Column("kendall_high", "fixed", "highest τ"),
+        *(Column("kendall_low", "fixed", "lowest τ"), Column("kendall_high", "fixed", "highest τ")),
         Column("top_low", "share", "highest tokens kept, at least"),
         Column("top_high", "share", "at most", "share of the highest tokens in common"),
         Column("findings", "count", help="that a test decides"),
-        *(Column(kind, "count") for kind in (REVERSED, LOST, GAINED)),
-        Column(ABSENT, "count", help="those that the noise floor changes too do not count"),
+        *plain("count", REVERSED, LOST, GAINED),
+        Column(ABSENT, "count", help="what the noise floor changes too does not count"),
     ),
     page="label models kendall_low kendall_high top_low top_high findings reversed lost gained "
     "absent",
@@ -60,8 +59,7 @@ def _tables(study: Study) -> Iterator[Table]:
     count = study.settings.top
     yield table(AGREEMENT.name, make=lambda: readings.agreement(found(), count))
     yield table(
-        FINDINGS.name,
-        make=lambda: by_reading.findings_table(study, found(), made[AGREEMENT.name]),
+        FINDINGS.name, make=lambda: by_reading.findings_table(study, found(), made[AGREEMENT.name])
     )
     yield table(
         SUMMARY.name, make=lambda: summary(made[AGREEMENT.name], made[FINDINGS.name], found())
@@ -139,7 +137,9 @@ def _drawn(study: Study) -> Iterator[Block]:
     )
     floor = agreement.filter("noise")["kendall"].fill_nan(None).min()
     draw = partial(estimates, shown, study.names, "Kendall’s τ with the default reading")
-    yield Text(_scored(study, agreement), "how")
+    counts = agreement["tokens"].unique().sort().to_list()
+    tokens = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
+    yield Text(f"{tokens} tokens of each model are compared under every reading.", "how")
     yield Picture(
         "conventions",
         "How far the order of the tokens under a reading agrees with that under the default one: a "
@@ -149,20 +149,6 @@ def _drawn(study: Study) -> Iterator[Block]:
         partial(draw, value="kendall", row="label", zero=floor, beside=False),
     )
     yield from SUMMARY.rows(study.tables[SUMMARY.name], unfolded=True)
-
-
-def _scored(study: Study, agreement: pl.DataFrame) -> str:
-    """How many tokens were compared."""
-    vocabularies = study.described.select("model", "vocabulary")
-    joined = agreement.join(vocabularies, on="model", how="left", validate="m:1")
-    few = joined.filter(pl.col("tokens") < pl.col("vocabulary"))
-    if not few.height:
-        return "Every token of the vocabulary was scored under every reading."
-    counts = (f"{n:,}" for n in dict.fromkeys((few["tokens"].min(), few["tokens"].max())))
-    return (
-        f"{' to '.join(counts)} of {few['vocabulary'].max():,} tokens, drawn at random, were "
-        "scored under every reading."
-    )
 
 
 def _changes(study: Study) -> Iterator[Block]:
@@ -176,20 +162,12 @@ def _changes(study: Study) -> Iterator[Block]:
         yield Text(
             "No reading changes the sign or the significance of a finding beyond the noise floor."
         )
-    label_of = pl.col("reading").replace(named)
-    yield from FINDINGS.rows(decided.with_columns(label_of))
-    yield from (Text(text, "note") for text in _of_floor(study, over))
+    labelled = pl.col("reading").replace(named)
+    yield from FINDINGS.rows(decided.with_columns(labelled))
+    if over["noise"].any() and _floor_is_empty(study):
+        yield Text(_NO_FLOOR, "note")
     yield Text(_HOW, "how")
-    yield from JUMPS.rows(study.tables[JUMPS.name].with_columns(label_of))
-
-
-def _of_floor(study: Study, over: pl.DataFrame) -> Iterator[str]:
-    """What the noise floor is made of, and whether it excludes anything."""
-    floor = over.filter("noise")["reading"]
-    if len(floor) and not floor.str.starts_with(NOISE_MESH).any():
-        yield _ONE_MESH
-    if len(floor) and _floor_is_empty(study):
-        yield _NO_FLOOR
+    yield from JUMPS.rows(study.tables[JUMPS.name].with_columns(labelled))
 
 
 def _floor_is_empty(study: Study) -> bool:
@@ -201,21 +179,11 @@ def _floor_is_empty(study: Study) -> bool:
 
 def _of_missing(study: Study) -> Iterator[Block]:
     """Readings that are the same as others, that failed, or that are not finished."""
-    lines = study.tables["conventions_missing"]
-    for (model,), part in lines.group_by("model", maintain_order=True):
-        name = study.names.get(str(model), str(model))
-        same = part.drop_nulls("same_as").select("reading", "same_as").rows()
+    for model, reading, same, failure in study.tables["conventions_missing"].iter_rows():
+        why = f"could not be compared ({failure or 'not finished; run assay conventions again'})"
         if same:
-            pairs = listed([f"{own} ({other})" for own, other in same])
-            yield Text(
-                f"{name}: these readings give the token ids of another one, in brackets, and are "
-                f"not computed again: {pairs}.",
-                "note",
-            )
-        rest = part.filter(pl.col("same_as").is_null())
-        for reading, failure in rest.select("reading", "failure").iter_rows():
-            why = failure or "not finished; run assay conventions again"
-            yield Text(f"{name}: {reading} could not be compared ({why}).", "note")
+            why = f"gives the token ids of {same}, and is not computed again"
+        yield Text(f"{study.names.get(model, model)}: {reading} {why}.", "note")
 
 
 def findings(study: Study) -> Iterator[Finding]:
@@ -228,12 +196,14 @@ def findings(study: Study) -> Iterator[Finding]:
     if not over["noise"].any():
         return
     named = _named(study)
-    clear = (r for r in by_reading.examples(every) if r["change"] == REVERSED or r["outside"])
-    first = next(clear, None)
-    said = [] if first is None else [_survival(every), _example(study, first, named)]
+    for row in by_reading.examples(every):
+        if row["change"] == REVERSED or row["outside"]:
+            yield Finding(text=_survival(every), picture="conventions")
+            yield Finding(text=_example(study, row, named), picture="conventions")
+            break
     furthest = _furthest(study, study.tables[AGREEMENT.name], named)
-    for text in (*said, *([furthest] if furthest else [])):
-        yield Finding(text=text, picture="conventions")
+    if furthest:
+        yield Finding(text=furthest, picture="conventions")
 
 
 def _survival(every: pl.DataFrame) -> str:
@@ -243,11 +213,10 @@ def _survival(every: pl.DataFrame) -> str:
         for kind, one, many in _COUNTED
         if total[kind]
     ]
-    keep = "keeps" if total["kept"] == 1 else "keep"
     return (
         f"Of {total['sure']} findings that are sure under the default reading, {total['kept']} "
-        f"{keep} sign and significance under every other reading of their model; under some, "
-        f"{listed(counts)}."
+        f"{'keeps' if total['kept'] == 1 else 'keep'} sign and significance under every other "
+        f"reading of their model; under some, {listed(counts)}."
     )
 
 
@@ -298,10 +267,6 @@ def _furthest(study: Study, agreement: pl.DataFrame, named: Mapping[str, str]) -
 
 
 _NO_FLOOR = "Recomputing changed nothing, so this noise floor excludes nothing."
-_ONE_MESH = (
-    "The noise floor here is other steps alone: another mesh takes several devices, and a model "
-    "that can be split over them otherwise."
-)
 _HOW = (
     "A finding is sure where q < .05. What computing the default reading again changes too does "
     "not count. Absent: the reading has no such estimate."

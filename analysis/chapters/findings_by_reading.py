@@ -30,21 +30,13 @@ _MADE: Sequence[tuple[Chapter, Sequence[str]]] = (
 
 
 class Kind(NamedTuple):
-    """A kind of finding: rows of a table, each with an estimate, its interval and its test.
-
-    Attributes:
-      name: of the kind.
-      table: of another chapter.
-      keys: columns that say what a row is of.
-      value: column of the estimate; 0 is no effect.
-      interval: start of the names of the columns of its 95 % interval.
-    """
+    """A kind of finding: rows of a table, each with an estimate, its interval and its test."""
 
     name: str
-    table: str
-    keys: Sequence[str]
-    value: str
-    interval: str = "ci"
+    table: str  # Of another chapter.
+    keys: Sequence[str]  # Columns that say what a row is of.
+    value: str  # Column of the estimate; 0 is no effect.
+    interval: str = "ci"  # Start of the names of the columns of its 95 % interval.
 
 
 KINDS = (
@@ -57,48 +49,37 @@ KINDS = (
 )
 ORDER, TOP, BOTTOM = "order of groups", "highest tokens", "lowest tokens"
 REVERSED, LOST, GAINED, OTHER, ABSENT = "reversed", "lost", "gained", "other", "absent"
-_FOUND = (
-    Column("value", "number", "then"),
-    Column("low", "number"),
-    Column("high", "number", help="95 %"),
-    Column("q", "p"),
-    Column("sure", "bool"),
+_FOUND = ("value", "low", "high", "q", "sure")
+_CHANGE = (
+    "`reversed`, `lost`, `gained`; `other` for an order or a set of tokens; `absent` where the "
+    "reading has no such estimate; empty for none"
 )
 FINDINGS = Spec(
     "conventions_findings",
     (
         *(MODEL, READING, Column("noise", "bool"), Column("finding", help="its kind")),
-        *(Column("of"), *_FOUND, Column("default_value", "number", "by default")),
-        *(Column("default_low", "number", "from"), Column("default_high", "number", "to")),
-        *(Column("default_q", "p", "q"), Column("default_sure", "bool")),
+        *(Column("of"), Column("value", "number", "then"), Column("low", "number")),
+        *(Column("high", "number", help="95 %"), Column("q", "p"), Column("sure", "bool")),
+        *(Column("default_value", "number", "by default"), Column("default_low", "number", "from")),
+        *(Column("default_high", "number", "to"), Column("default_q", "p", "q")),
+        Column("default_sure", "bool"),
         Column("outside", "bool", "outside interval", "the default's interval"),
-        Column(
-            "change",
-            help="`reversed`, `lost`, `gained`; `other` for an order or a set of tokens; `absent` "
-            "where the reading has no such estimate; empty for none",
-        ),
-        Column(
-            "as_noise", "bool", help="the noise floor changes it too; of an order or a set, as far"
-        ),
+        Column("change", help=_CHANGE),
+        Column("as_noise", "bool", help="the noise floor changes it too, an order or a set as far"),
     ),
     page="model finding of reading change default_value default_low default_high default_q value q "
     "outside",
     title="Findings whose sign or significance a reading changes, or that it cannot compute",
     help="Values are those of a report of the model alone; NaN or empty where no test decides",
 )
-ROW = {name: FINDINGS.schema[name] for name in ("finding", "of", *(c.key for c in _FOUND))}
+ROW = {name: FINDINGS.schema[name] for name in ("finding", "of", *_FOUND)}
 
 
 def findings_table(study: Study, found: Readings, agreement: pl.DataFrame) -> pl.DataFrame:
     """The table `FINDINGS`: every finding under every reading.
 
     Where only another reading has a finding, the columns of the default one are null, and
-    default_sure is false.
-
-    Args:
-      study: for its settings.
-      found: the readings.
-      agreement: `conventions_readings.csv`.
+    default_sure is false. `agreement` is `conventions_readings.csv`.
     """
     frames = [FINDINGS.frame([]).drop("as_noise")]
     for model in found.models():
@@ -243,14 +224,12 @@ def changes(table: pl.DataFrame) -> pl.DataFrame:
 def survival(table: pl.DataFrame) -> dict[str, int]:
     """How many findings that a test decides keep sign and significance under every reading.
 
-    Args:
-      table: `FINDINGS`.
+    Changes that the noise floor makes too do not count.
 
     Returns:
       sure (under the default reading), kept (of these, under every reading), reversed, lost, absent
       (of the sure, under some reading; one may be both reversed and lost), gained (not sure under
-      the default reading, and sure under some). Changes that the noise floor makes too do not
-      count.
+      the default reading, and sure under some).
     """
     kinds = (REVERSED, LOST, ABSENT, GAINED)
     own = table.filter(~pl.col("noise"), pl.col("default_sure").is_not_null())

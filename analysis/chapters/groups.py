@@ -14,7 +14,7 @@ from analysis.blocks import Block, Files, Picture, Text
 from analysis.charts.group_dots import group_dots
 from analysis.columns import PROMPT, Column, Spec
 from analysis.measures.matched_words import Matcher, matched_rewards, matches, matches_block
-from analysis.measures.word_groups.estimates import GROUPS, Estimates, estimate
+from analysis.measures.word_groups.estimates import GROUPS, estimate
 from analysis.measures.word_groups.measure import LEAST_WORDS
 from analysis.measures.word_groups.over_models import OVER_MODELS
 from analysis.measures.word_groups.placebo import placebo_kinds
@@ -42,14 +42,9 @@ REFERENCE = Spec(
         *(PROMPT, Column("of", help="`groups of people` or `ordinary kinds`")),
         Column("tests", "count", help="in all models"),
         Column("below", "share", "p < .05", "share with p < .05"),
-        Column(
-            "far",
-            "share",
-            "stand far",
-            "share whose contrast at most 5 % of ordinary kinds have; each ordinary kind is left "
-            "out in turn and held against the rest",
-        ),
+        Column("far", "share", "stand far", "share that stand where at most 5 % of the kinds do"),
     ),
+    help="each ordinary kind is left out in turn and held against the rest",
 )
 _NONE = "No token is one of the identity terms."
 _SHOWN_ROWS = 2_000  # A longer table of single models is in its file alone.
@@ -60,7 +55,8 @@ def _tables(study: Study) -> Iterator[Table]:
     made = study.tables
     yield table("matches", "identity", make=partial(_matches, study))
     words = functools.cache(partial(_standing, study))
-    estimates = functools.cache(lambda: _estimates(study, words()))
+    seed, draws = study.options.seed, (study.options.permutations, study.options.bootstraps)
+    estimates = functools.cache(lambda: estimate(words(), np.random.default_rng(seed), *draws))
     yield table(GROUPS.name, make=lambda: required(estimates().groups, _NONE))
     yield table(OVER_MODELS.name, make=lambda: required(estimates().over_models, _NONE))
     yield table(PLACEBO.name, make=lambda: _placebo(study, words(), made[GROUPS.name]))
@@ -106,21 +102,17 @@ def reference_shares(groups: pl.DataFrame, placebo: pl.DataFrame) -> pl.DataFram
     return REFERENCE.frame(rows)
 
 
-def _terms(study: Study) -> pl.DataFrame:
-    """The identity terms and the words of the placebo kinds, which a column placebo marks."""
+def _matcher(study: Study, placebo: bool) -> Matcher:
+    """Matches identity terms; with the words of placebo kinds, which a column placebo marks."""
+    if not study.run.results:
+        raise Absent(NO_VOCABULARY)
     try:
         people = lexicons.identity(study.options.identity)
     except lexicons.LexiconError as error:
         raise Absent(f"No identity terms: {error}.") from error
-    placebo = lexicons.placebo(besides=people)
-    return pl.concat([people.with_columns(placebo=False), placebo.with_columns(placebo=True)])
-
-
-def _matcher(study: Study, placebo: bool) -> Matcher:
-    if not study.run.results:
-        raise Absent(NO_VOCABULARY)
-    terms = _terms(study)
-    return partial(match_cased, terms=terms if placebo else terms.filter(placebo=False))
+    kinds = lexicons.placebo(besides=people).with_columns(placebo=True)
+    terms = [people.with_columns(placebo=False), *([kinds] if placebo else [])]
+    return partial(match_cased, terms=pl.concat(terms))
 
 
 def _matches(study: Study) -> pl.DataFrame:
@@ -138,12 +130,6 @@ def _standing(study: Study) -> Standing:
     return standing([required(frame, _NONE) for frame in frames])
 
 
-def _estimates(study: Study, words: Standing) -> Estimates:
-    options = study.options
-    rng = np.random.default_rng(options.seed)
-    return estimate(words, rng, options.permutations, options.bootstraps)
-
-
 def _placebo(study: Study, words: Standing, groups: pl.DataFrame) -> pl.DataFrame:
     tested = groups.filter(pl.col("p").is_not_nan())
     required(tested, f"No group has {LEAST_WORDS} words or more to compare with others.")
@@ -159,53 +145,31 @@ def _furthest(study: Study) -> Iterator[Block]:
     alone = each["model"].n_unique() == 1
     tested = (each if alone else over).filter(pl.col("p").is_not_nan())
     if not tested.height:
-        yield Text(
-            f"No group has {LEAST_WORDS} words or more to compare with as many of the other groups "
-            "of its axis."
-        )
+        yield Text(f"No group has {LEAST_WORDS} words or more to compare with as many others.")
     size = pl.col("contrast").abs().round(9)
     for prompt in prompts_in(tested):
-        own = tested.filter(prompt=prompt).sort(
-            size, "axis", "group", descending=[True, False, False]
-        )
+        own = tested.filter(prompt=prompt).sort(-size, "axis", "group")
         on_axis = over.filter(prompt=prompt, axis=own["axis"][0])["group"].to_list()
         yield Text(_sentence(study, own.row(0, named=True), own.height, on_axis))
 
 
-def _sentence(
-    study: Study,
-    row: Mapping[str, Any],  # Any: cells of a table
-    groups: int,
-    on_axis: Sequence[str],
-) -> str:
-    """Where a group stands, and its place among the ordinary kinds.
-
-    Args:
-      study: names the models and the prompts.
-      row: of `identity.csv` or `identity_models.csv`, the furthest under its prompt.
-      groups: how many groups it is the furthest of.
-      on_axis: the groups of its axis.
-    """
+def _sentence(study: Study, row: Mapping[str, Any], groups: int, on_axis: Sequence[str]) -> str:
+    """Where the furthest of some groups stands, and its place among the ordinary kinds."""
     is_lower = row["contrast"] < 0
     others = [group for group in on_axis if group != row["group"]]
     against = others[0] if len(others) == 1 else f"the other groups by {row['axis']}"
     size, low, high = (100 * row[f"contrast{end}"] for end in ("", "_low", "_high"))
     ends = minus(f"{low:.0f} to {high:.0f}")
-    means = f" (95% interval {ends})"
-    if "models" in row:
-        models, above = row["models"], row["above"]
-        means = (
-            f", on average over {models} models (95% interval over models {ends}; so in "
-            f"{models - above if is_lower else above} of {models})"
-        )
-    place = ""
-    if row["kinds"]:
+    means, place = f" (95% interval {ends})", ""
+    if models := row.get("models"):
+        alike = models - row["above"] if is_lower else row["above"]
+        means = f", on average over {models} models (95% interval over models {ends}; so in "
+        means += f"{alike} of {models})"
+    if kinds := row["kinds"]:
         lower = row["kinds_lower"]
-        side = f"lower than {row['kinds'] - lower}" if is_lower else f"higher than {lower}"
-        place = (
-            " Among ordinary kinds of words, each against the others of its axis, that is "
-            f"{side} of {row['kinds']}."
-        )
+        side = f"lower than {kinds - lower}" if is_lower else f"higher than {lower}"
+        place = " Among ordinary kinds of words, each against the others of its axis, that is "
+        place += f"{side} of {kinds}."
     return (
         f"Under {study.prompt_names[row['prompt']]}, of {groups} groups of people, words for "
         f"{row['group']} stand furthest from the others of their axis: {abs(size):.0f} percentile "
@@ -242,7 +206,9 @@ def _drawn(study: Study) -> Iterator[Block]:
     for measure, stem, label, said in _MEASURES:
         for prompt in prompts_in(over):
             rows = (over.filter(prompt=prompt), each.filter(prompt=prompt))
-            draw = partial(group_dots, *rows, study.names, measure, f"percentile points {label}")
+            draw = partial(
+                group_dots, *rows, study.names, measure, f"percentile points above {label}"
+            )
             low = framing_of(study, prompt) == POSITIVE
             caption = (
                 f"Under {study.prompt_names[prompt]}: words for a group of people less {said}."
@@ -255,13 +221,8 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 
 _MEASURES = (
-    (
-        "contrast",
-        "identity",
-        "above the other groups of the axis",
-        "those for the other groups of its axis",
-    ),
-    ("difference", "identity_neutral", "above neutral words", "neutral words for people"),
+    ("contrast", "identity", "the others of the axis", "those for the others of its axis"),
+    ("difference", "identity_neutral", "neutral words", "neutral words for people"),
 )
 
 
@@ -283,11 +244,15 @@ def _rows(study: Study) -> Iterator[Block]:
     each = study.tables[GROUPS.name]
     if each["model"].n_unique() > 1:
         yield from OVER_MODELS.rows(study.tables[OVER_MODELS.name])
-    if each.height > _SHOWN_ROWS:
-        text = f"The table of single models has {each.height:,} rows: identity.csv."
-        yield from (Text(text, "note"), Files(["identity.csv"]))
-    else:
+    if each.height <= _SHOWN_ROWS:
         yield from GROUPS.rows(each)
+        return
+    yield Text(f"The table of single models has {each.height:,} rows: identity.csv.", "note")
+    yield Files(["identity.csv"])
+
+
+def _matched(study: Study) -> Iterator[Block]:
+    yield from matches_block(study.tables, "identity")
 
 
 ANALYSIS = Analysis(
@@ -299,13 +264,7 @@ ANALYSIS = Analysis(
     "things are rated differently too, so the distances stand beside those of ordinary kinds of "
     "words: months, fruits, tools.",
     make=_tables,
-    parts=(
-        _furthest,
-        _reference,
-        _drawn,
-        _rows,
-        lambda study: matches_block(study.tables, "identity"),
-    ),
+    parts=(_furthest, _reference, _drawn, _rows, _matched),
     caveats=lambda study: (
         "A word is not a person: a model may mark down a word for how it is used, or any noun for "
         "people, as no answer to the question.",

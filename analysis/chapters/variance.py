@@ -19,29 +19,16 @@ from analysis.statistics.variance import COMPONENTS
 from analysis.study import Analysis, Study, Table, required, table
 from analysis.words.stems import stem_numbers
 
+_SOURCES = "`token`, `token × model`, `token × prompt`, `token × model × prompt`"
 VARIANCE = Spec(
     "variance",
     (
-        Column(
-            "component",
-            title="what differs",
-            help="`token`, `token × model`, `token × prompt`, `token × model × prompt`",
-        ),
+        Column("component", title="what differs", help=_SOURCES),
         Column("share", "share", "share of the sum of squares", "of the sum of squares; sums to 1"),
         *ends("share", "95 %, over words"),
         Column("estimate", "number", help="variance component"),
-        Column(
-            "noise_share",
-            "share",
-            "share expected from noise",
-            "the share that pure noise has",
-        ),
-        Column(
-            "estimated_share",
-            "share",
-            "variance component, share",
-            "of the estimates in their sum",
-        ),
+        Column("noise_share", "share", "share expected from noise", "that pure noise has"),
+        Column("estimated_share", "share", "variance component, share", "of their sum"),
         *ends("share", "95 % for the first three together", "estimated"),
     ),
     page="component estimated_share estimated_low estimated_high share ci_low ci_high noise_share",

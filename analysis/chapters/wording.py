@@ -119,13 +119,14 @@ def _headline(study: Study, row: dict[str, Any]) -> str:
 
 def _statistics(study: Study, row: dict[str, Any]) -> str:
     agreement = study.tables[AGREEMENT.name].filter(list=row["list"])
+    taus = pl.col("kendall").fill_nan(None).mean()
     means = [
-        agreement.filter(comparison=row[side])["kendall"].fill_nan(None).mean()
+        agreement.filter(comparison=row[side]).select(taus).item()
         for side in ("comparison", "against")
     ]
-    low, high = (row[end] for end in ("ci_low", "ci_high"))
-    over = f" over {row['models']} models" if row["models"] > 1 else ""
-    ends = "" if low != low else f" (95% {decimals(low)} to {decimals(high)}{over})"
+    low, high = row["ci_low"], row["ci_high"]
+    ends = f" (95% {decimals(low)} to {decimals(high)} over {row['models']} models)"
+    ends = "" if low != low else ends
     said = _said(row["list"])
     return (
         f"{said[0].upper()}{said[1:]}: {row['comparison']} agree more (mean τ "

@@ -94,9 +94,10 @@ def _mean(label: str, paint: alt.Color | None = None) -> alt.Chart:
     """Strokes at means: of each row in ink, or of each colour through all rows."""
     value = alt.Tooltip("mean(value):Q", title=f"mean of {label}", format=".3~g")
     chart = alt.Chart().encode(x=alt.X("mean(value):Q"), tooltip=[value])
-    if paint is None:
-        return chart.mark_tick(style="inked", thickness=2.4, size=13)
-    return chart.mark_rule(strokeWidth=3, opacity=0.45).encode(color=paint)
+    made: alt.Chart = chart.mark_tick(style="inked", thickness=2.4, size=13)
+    if paint is not None:
+        made = chart.mark_rule(strokeWidth=3, opacity=0.45).encode(color=paint)
+    return made
 
 
 def _drawn(

@@ -70,6 +70,7 @@ def shares(
         )
     )
     if not panel:
-        return chart
+        whole: look.Chart = chart
+        return whole
     panels = named[panel].unique(maintain_order=True).to_list()
     return look.faceted(chart, panels, 3, panel, label)

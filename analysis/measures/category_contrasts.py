@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from analysis.columns import LIST, MODEL, PROMPT, Column, P, Row, Spec, ends, q
+from analysis.columns import LIST, MODEL, PROMPT, Column, P, Row, Spec, ends, plain, q
 from analysis.measures.word_groups.measure import LEAST_WORDS
 from analysis.measures.word_scores import WordScores
 from analysis.statistics import Array
@@ -29,44 +29,29 @@ BOTH = "positive minus negative"
 UNKNOWN = "unknown"
 OTHERS = "the others"
 _SIDES = (
-    *(LIST, Column("scale"), Column("category"), Column("against")),
+    *(LIST, *plain("text", "scale", "category", "against")),
     Column("framing", title="prompts"),
 )
-_WORDS = (Column("words", "count"), Column("other_words", "count"))
-_ASKED = (Column("questions", "count"), Column("prompts", "count"))
-_OVER_WORDS = (
-    Column("ci_low", "share", "from, over words"),
-    Column("ci_high", "share", "to, over words", "95 %, over words"),
-)
+_SIZES = plain("count", "words", "other_words", "questions", "prompts")
+_FAMILY = Column("family", help="all tests of the table")
+LANGUAGE_MODEL = Column("language_model")
 MEDIANS = Spec(
     "categories",
     (
-        MODEL,
-        PROMPT,
-        LIST.but(help="`vocabulary` for tokens"),
-        Column("scale"),
-        Column("category"),
-        Column("n", "count", help="words"),
-        Column("median_percentile", "share", help="among the words of the scale, 0 to 1"),
+        *(MODEL, PROMPT, LIST.but(help="`vocabulary` for tokens"), *plain("text", "scale")),
+        *(Column("category"), Column("n", "count", help="words")),
+        Column("median_percentile", "share", help="among the words of the scale"),
         *ends("share", "95 %, over words; NaN for fewer than six"),
     ),
 )
 BY_MODEL = Spec(
     "category_models",
     (
-        *(*_SIDES, MODEL, *_WORDS, *_ASKED),
-        Column(
-            "contrast",
-            "share",
-            help="mean percentile of the category's words less that of the others",
-        ),
-        *_OVER_WORDS,
-        P.but(
-            help="categories permuted over words; words of any kind differ from words of another, "
-            "so it says little"
-        ),
-        q(),
-        Column("family", help="the tests that q corrects for: all of the table"),
+        *(*_SIDES, MODEL, *_SIZES),
+        Column("contrast", "share", help="mean percentile of its words less that of the others"),
+        *ends("share", "95 %, over words", over="words"),
+        P.but(help="categories permuted over words; any kinds differ, so it says little"),
+        *(q(), _FAMILY),
     ),
     page="list scale category against framing model words other_words contrast ci_low ci_high",
     title="Contrasts by model",
@@ -74,16 +59,10 @@ BY_MODEL = Spec(
 LOGPROBS = Spec(
     "category_logprobs",
     (
-        *(*_SIDES, Column("language_model")),
-        Column(
-            "compared_with",
-            title="less than in",
-            help="empty, or the model whose log-ratio is taken",
-        ),
-        *(*_WORDS, *_ASKED, Column("contrast", "share"), *_OVER_WORDS),
-        P.but(help="over words; see category_models.csv"),
-        q(),
-        Column("family", help="all tests of the table"),
+        *(*_SIDES, LANGUAGE_MODEL),
+        Column("compared_with", "text", "less than in", "empty, or that of a log-ratio"),
+        *(*_SIZES, Column("contrast", "share"), *ends("share", "", over="words")),
+        *(P.but(help="over words; see category_models.csv"), q(), _FAMILY),
     ),
     page="list scale category against framing language_model compared_with words other_words "
     "contrast ci_low ci_high",
@@ -92,19 +71,14 @@ LOGPROBS = Spec(
 BY_BASE = Spec(
     "category_contrasts",
     (
-        *(*_SIDES, Column("base"), Column("other_base"), Column("models", "count")),
-        *(Column("other_models", "count", "models"), *_WORDS, *_ASKED),
+        *(*_SIDES, *plain("text", "base", "other_base"), Column("models", "count")),
+        *(Column("other_models", "count", "models"), *_SIZES),
         Column("difference", "share", help="between the bases' mean contrasts"),
-        Column("ci_low", "share", "from, over models"),
-        Column("ci_high", "share", "to, over models", "95 %, over models"),
-        P.but(help="bases permuted over models"),
-        q(),
-        Column("least_p", "p", help="smallest p possible"),
-        Column("assignments", "count"),
-        Column("median_difference", "share"),
-        Column("median_p", "p", help="the same of medians"),
-        Column("lineage_p", "p", help="models of one base and lineage as one"),
-        Column("family", help="all tests of the table"),
+        *ends("share", "95 %, over models", over="models"),
+        *(P.but(help="bases permuted over models"), q()),
+        *(Column("least_p", "p", help="smallest p possible"), Column("assignments", "count")),
+        *(Column("median_difference", "share"), Column("median_p", "p", help="of medians")),
+        *(Column("lineage_p", "p", help="models of one base and lineage as one"), _FAMILY),
     ),
     page="list scale category against framing base models other_base other_models difference "
     "ci_low ci_high p q least_p",
@@ -114,13 +88,7 @@ BY_BASE = Spec(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Framed:
-    """A framing of the questions, or the difference of two.
-
-    Attributes:
-      name: "positive", "negative", "positive minus negative" or "unknown".
-      questions: weight of each question in the mean, or in the difference of two means [Q].
-      prompts: the same of each prompt [P].
-    """
+    """A framing, or the difference of two: weights of questions [Q] and of prompts [P] in means."""
 
     name: str
     questions: Array
@@ -186,10 +154,8 @@ def category_medians(scores: WordScores, words: pl.DataFrame) -> Iterator[Row]:
 def scales(scores: WordScores, words: pl.DataFrame, asked: pl.DataFrame) -> Iterator[Scale]:
     """The scales of `words` that have enough of them in `scores` to compare a category.
 
-    Args:
-      scores: rewards of the words.
-      words: what `words.categories.categories` returns.
-      asked: what `words.questions.questions` returns, for every prompt.
+    `words` is what `words.categories.categories` returns, and `asked` what
+    `words.questions.questions` returns for every prompt.
     """
     for (name,), own in words.group_by("scale", maintain_order=True):
         kept = scores.only(own["word"].to_list()).complete()
@@ -232,18 +198,13 @@ def _framings(questions: Sequence[str], prompts: Sequence[str]) -> Iterator[Fram
             yield Framed(name=name, questions=weights[0], prompts=weights[1])
 
 
-def by_model(scale: Scale, rng: np.random.Generator, permutations: int) -> Iterator[Row]:
+def by_model(scale: Scale, rng: np.random.Generator, draws: int) -> Iterator[Row]:
     """Rows of `BY_MODEL` without its family: contrasts with words as units.
 
     The interval is Welch's, over words. The test permutes the categories among the words of the
-    scale, where there are five on both sides. It says little: words of any one kind are rated apart
-    from words of another more often than single words drawn at random are: a third of the tests of
-    ordinary kinds have p < .05.
-
-    Args:
-      scale: what `scales` yields.
-      rng: draws the permutations.
-      permutations: draws of each test.
+    scale, where there are five on both sides, `draws` times. It says little: words of any one kind
+    are rated apart from words of another more often than single words drawn at random are: a third
+    of the tests of ordinary kinds have p < .05.
     """
     weights = np.array([framed.questions for framed in scale.framings])
     values = np.einsum("mqw,fq->wfm", scale.by_question, weights)
@@ -253,7 +214,7 @@ def by_model(scale: Scale, rng: np.random.Generator, permutations: int) -> Itera
         contrast = flat[mine].mean(axis=0) - flat[~mine].mean(axis=0)
         p = np.full(flat.shape[1], math.nan)
         if _tested(mine):
-            p = permutation_test(flat, mine, rng, permutations).p
+            p = permutation_test(flat, mine, rng, draws).p
         for at, (framed, model) in enumerate(itertools.product(scale.framings, scale.models)):
             keys = (scale.list, scale.name, category, against, framed.name, model)
             numbers = (contrast[at], low[at], high[at], p[at])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from analysis.columns import LIST, MODEL, Column, P, Row, Spec, ends, q
+from analysis.columns import LIST, MODEL, Column, P, Row, Spec, ends, plain, q
 from analysis.measures.wordings import FRAMING, QUESTION, Wordings
 from analysis.statistics import Array
 from analysis.statistics.inference import t_test
@@ -20,25 +20,17 @@ from analysis.statistics.variance import NESTED, nested_shares
 
 _ITEMS = 500  # Items that agreement is computed on; of more, a random sample.
 _LISTED = 1_000  # Items up to which the table of spreads holds all.
-_LEVEL = Column(
-    "level",
-    help="`question`, or `framing` where no question has two wordings: each framing is then taken "
-    "as one",
-)
-_COMPARISON, _KENDALL = Column("comparison", title="prompts"), Column("kendall", "fixed", "mean τ")
+_LEVEL = "`question`, or `framing` where no question has two wordings: a framing is then one"
+_SOURCE = plain("text", "list", "level")
 VARIANCE = Spec(
     "wording_variance",
     (
-        LIST.but(help="`vocabulary` for tokens"),
-        _LEVEL,
-        Column("framing", title="prompts"),
-        MODEL,
+        *(LIST.but(help="`vocabulary` for tokens"), Column("level", help=_LEVEL)),
+        *(Column("framing", title="prompts"), MODEL),
         Column("component", title="part", help="`common`, `question`, `wording`"),
         Column("share", "share", help="corrected; of the variance of percentiles"),
-        *ends("share", "95 %, over items"),
-        Column("questions", "count"),
-        Column("prompts", "count", "wordings"),
-        Column("items", "count"),
+        *(*ends("share", "95 %, over items"), Column("questions", "count")),
+        *(Column("prompts", "count", "wordings"), Column("items", "count")),
     ),
     page="list framing model component share ci_low ci_high questions prompts",
     title="Shares of the variance",
@@ -46,12 +38,8 @@ VARIANCE = Spec(
 AGREEMENT = Spec(
     "wording_agreement",
     (
-        LIST,
-        _LEVEL.but(help=""),
-        _COMPARISON.but(help="which pairs of prompts, or of models"),
-        MODEL,
-        Column("pairs", "count"),
-        _KENDALL.but(help="their mean τ-b"),
+        *(*_SOURCE, Column("comparison", "text", "prompts", "which prompts, or models")),
+        *(MODEL, Column("pairs", "count"), Column("kendall", "fixed", "mean τ", "their mean τ-b")),
     ),
     page="list comparison model pairs kendall",
     title="Agreement of prompts and of models",
@@ -59,14 +47,12 @@ AGREEMENT = Spec(
 COMPARISON = Spec(
     "wording_comparison",
     (
-        LIST,
-        _LEVEL.but(help=""),
-        _COMPARISON,
-        Column("against"),
-        Column("models", "count"),
-        Column("difference", "fixed", "difference in τ", "of mean τ-b"),
-        Column("ci_low", "fixed", "from, over models"),
-        Column("ci_high", "fixed", "to, over models", "95 %, over models"),
+        *(*_SOURCE, Column("comparison", title="prompts"), Column("against")),
+        *(
+            Column("models", "count"),
+            Column("difference", "fixed", "difference in τ", "of mean τ-b"),
+        ),
+        *ends("fixed", "95 %, over models", over="models"),
         P.but(help="questions permuted over prompts"),
         q(help="over the lists and the vocabulary"),
     ),
@@ -76,29 +62,15 @@ COMPARISON = Spec(
 SPREAD = Spec(
     "wording_spread",
     (
-        LIST,
-        _LEVEL.but(help=""),
-        Column("question"),
-        Column("item", "token"),
-        Column("models", "count"),
-        Column("prompts", "count"),
-        Column("mean_percentile", "share"),
-        Column(
-            "spread",
-            "share",
-            "spread over wordings",
-            "standard deviation over wordings, mean over models",
-        ),
-        Column("lowest", "share"),
-        Column(
-            "highest",
-            "share",
-            help="mean percentile of a wording; all items of a list of up to 1,000, else the "
-            "widest",
-        ),
+        *(*_SOURCE, Column("question"), Column("item", "token")),
+        *(*plain("count", "models", "prompts"), Column("mean_percentile", "share")),
+        Column("spread", "share", help="standard deviation over wordings, mean over models"),
+        *plain("share", "lowest", "highest"),
     ),
     page="list question item mean_percentile spread lowest highest",
     title="Spread of items over wordings",
+    help="lowest, highest: mean percentile of a wording; all items of a list of up to 1,000, else "
+    "the widest",
 )
 # Comparisons of two prompts, from the closest to the furthest, by level.
 ONE_QUESTION, QUESTIONS = "wordings of one question", "questions of one framing"

@@ -5,23 +5,15 @@ contrast has a place among those of placebo kinds. No rule says that a group dif
 one meaning differ from other words, and the placebo kinds are not all kinds that there are.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
+from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, plain, q
 from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.measure import measure
-from analysis.measures.word_groups.over_models import (
-    AXIS,
-    GROUP,
-    KINDS,
-    LOWER,
-    OVER_MODELS,
-    SHARE,
-    over_models,
-)
+from analysis.measures.word_groups.over_models import OVER_MODELS, PLACE, over_models
 from analysis.measures.word_groups.standing import Standing
 from analysis.statistics import Array
 from analysis.words.lexicons import NEUTRAL
@@ -29,29 +21,18 @@ from analysis.words.lexicons import NEUTRAL
 GROUPS = Spec(
     "identity",
     (
-        *(MODEL, PROMPT, GROUP, AXIS, Column("n", "count", "tokens", "tokens")),
+        *(MODEL, PROMPT, *plain("text", "group", "axis"), Column("n", "count", "tokens", "tokens")),
         *(Column("mean_percentile", "share"), *ends("share", "95 %, stems drawn")),
         P.but(help="contrast, stems permuted; NaN for fewer than five words on a side"),
         q(help="all tests of the table"),
-        *(Column("words", "count"), Column("stems", "count"), Column("other_words", "count")),
+        *plain("count", "words", "stems", "other_words"),
         Column("other_stems", "count", help="of the axis"),
-        Column(
-            "contrast",
-            "share",
-            "minus others of the axis",
-            "less the other groups of the axis, same word form",
-        ),
+        Column("contrast", "share", "minus others of the axis", "the same word form"),
         *ends("share", "", "contrast"),
-        SHARE.but(help="of ordinary kinds, as far from the others of their axis"),
+        Column("placebo_share", "share", "ordinary kinds as far", "from the others of their axis"),
         Column("difference", "share", "minus neutral", "less neutral words"),
-        Column(
-            "placebo_percentile",
-            "share",
-            "ordinary kinds below",
-            "share of ordinary kinds that stand lower",
-        ),
-        LOWER.but(help="ordinary kinds whose contrast is lower"),
-        KINDS.but(help="of so many"),
+        Column("placebo_percentile", "share", "ordinary kinds below", "that stand lower"),
+        *PLACE,
     ),
     page="model prompt axis group n words mean_percentile ci_low ci_high contrast contrast_low "
     "contrast_high kinds_lower kinds placebo_share difference placebo_percentile",
@@ -78,7 +59,8 @@ def estimate(
       bootstraps: draws of each interval of a mean percentile.
     """
     kinds = placebo.placebo_kinds(standing, rng)
-    cells, prompts = [], []
+    cells: list[pl.DataFrame] = []
+    prompts: list[dict[str, Any]] = []  # Any: cells of a table
     drawn: tuple[bytes, Array, Array] | None = None  # Neighbours are often of the same sizes.
     people = standing.words.filter(pl.col("group") != NEUTRAL, placebo=False)
     for axis, group in people.select("axis", "group").unique().sort("axis", "group").rows():

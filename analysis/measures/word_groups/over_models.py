@@ -1,59 +1,41 @@
 """One estimate of a group of words over models: the models are the units."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from analysis.columns import PROMPT, Column, P, Spec, ends, q
+from analysis.columns import PROMPT, Column, P, Spec, ends, plain, q
 from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.standing import Standing
 from analysis.statistics import Array, permutation_tests
 from analysis.statistics.inference import t_test
 
-GROUP, AXIS = Column("group"), Column("axis")
-SHARE = Column("placebo_share", "share", "ordinary kinds as far")
-LOWER, KINDS = (
-    Column("kinds_lower", "count", "ordinary kinds lower"),
-    Column("kinds", "count", "of"),
+_PARTS = ("", "_low", "_high", "_spread", "_placebo_low", "_placebo_high")
+PLACE = (
+    Column(
+        "kinds_lower", "count", "ordinary kinds lower", "ordinary kinds whose contrast is lower"
+    ),
+    Column("kinds", "count", "of", "of so many"),
 )
-
-
-def _mean(stem: str, title: str, said: Sequence[str] = ("", "", "", "")) -> tuple[Column, ...]:
-    """Columns of a mean over models, with what the documentation says of them."""
-    return (
-        Column(stem, "share", title, said[0]),
-        *ends("share", said[1], stem),
-        Column(f"{stem}_spread", "share", "spread between models", said[2]),
-        Column(f"{stem}_placebo_low", "share"),
-        Column(f"{stem}_placebo_high", "share", help=said[3]),
-    )
-
-
+_AS_FAR = Column("placebo_share", "share", "ordinary kinds as far")
 OVER_MODELS = Spec(
     "identity_models",
     (
-        *(PROMPT, GROUP, AXIS, Column("models", "count")),
-        *_mean(
-            "contrast",
-            "minus others of the axis",
-            (
-                "mean over models",
-                "t interval, models as units",
-                "standard deviation between models",
-                "5 and 95 % of ordinary kinds",
-            ),
-        ),
+        *(PROMPT, *plain("text", "group", "axis"), Column("models", "count")),
+        Column("contrast", "share", "minus others of the axis", "mean over models"),
+        *ends("share", "t interval, models as units", "contrast"),
+        Column("contrast_spread", "share", "spread between models", "their standard deviation"),
+        Column("contrast_placebo_low", "share"),
+        Column("contrast_placebo_high", "share", help="5 and 95 % of ordinary kinds"),
         Column("above", "count", "models above", "models in which it is positive"),
         Column("p_words", "p", help="stems permuted in all models at once"),
-        Column("p_models", "p", help="t-test"),
-        P.but(help="the larger"),
-        q(help="all tests of the table"),
-        SHARE,
-        *_mean("difference", "minus neutral"),
-        Column("placebo_percentile", "share", "ordinary kinds below"),
-        *(LOWER, KINDS),
+        *(Column("p_models", "p", help="t-test"), P.but(help="the larger")),
+        *(q(help="all tests of the table"), _AS_FAR),
+        *(Column("difference", "share", "minus neutral"), *ends("share", "", "difference")),
+        *plain("share", "difference_spread", "difference_placebo_low", "difference_placebo_high"),
+        *(Column("placebo_percentile", "share", "ordinary kinds below"), *PLACE),
     ),
     page="prompt axis group models contrast contrast_low contrast_high contrast_spread above "
     "kinds_lower kinds placebo_share difference placebo_percentile",
@@ -102,7 +84,7 @@ def over_models(
             continue
         contrast, distance = own["contrast"][at], own["difference"][at]
         distances, apart = (kinds[:, :, at].mean(axis=2)[:, :, None] for kinds in drawn)
-        mean = contrast.mean(keepdims=True)
+        mean, near = contrast.mean(keepdims=True), distance.mean(keepdims=True)
         lower, kinds = placebo.lower(apart, mean)
         ps = (math.nan, math.nan)
         if len(at) > 1 and tested[at].all():
@@ -114,22 +96,19 @@ def over_models(
             **_numbers("difference", distance, distances),
             **{"p_words": ps[0], "p_models": ps[1], "p": max(ps)},
             "placebo_share": placebo.rarity(apart, mean).item(),
-            "placebo_percentile": placebo.percentile(
-                distances, distance.mean(keepdims=True)
-            ).item(),
+            "placebo_percentile": placebo.percentile(distances, near).item(),
             **{"kinds_lower": lower.item(), "kinds": kinds.item()},
         }
 
 
 def _numbers(stem: str, values: Array, drawn: Array) -> dict[str, float]:
-    """The columns of `_mean`: of a group's `values` [M], and of placebo kinds [J, R, 1]."""
+    """Columns of a mean over models: of a group's `values` [M], and of placebo kinds [J, R, 1]."""
     mean, low, high, _ = t_test(values)
     spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
     known = drawn[~np.isnan(drawn)]
     band = np.quantile(known, (0.05, 0.95)).tolist() if len(known) else (math.nan, math.nan)
-    parts = ("", "_low", "_high", "_spread", "_placebo_low", "_placebo_high")
     numbers = (mean, low, high, spread, *band)
-    return {f"{stem}{part}": number for part, number in zip(parts, numbers, strict=True)}
+    return {f"{stem}{part}": number for part, number in zip(_PARTS, numbers, strict=True)}
 
 
 def _over_words(

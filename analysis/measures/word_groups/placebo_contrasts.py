@@ -14,11 +14,7 @@ PLACEBO = Spec(
     (
         *(MODEL, PROMPT, Column("group", help="an ordinary kind of words"), Column("axis")),
         Column("words", "count"),
-        Column(
-            "contrast",
-            "share",
-            help="less the other kinds of the axis, at the size of a typical group of people",
-        ),
+        Column("contrast", "share", help="less other kinds, at the size of a group of people"),
         P,
     ),
 )
@@ -28,7 +24,7 @@ _PERMUTATIONS = 999  # p is only compared with 0.05.
 def placebo_contrasts(
     placebo: PlaceboKinds, stems: int, other_stems: int, rng: np.random.Generator
 ) -> pl.DataFrame:
-    """The contrast of every kind with the other kinds of its axis, as if it were a group.
+    """The table `PLACEBO`: every kind against the other kinds of its axis, as if it were a group.
 
     Args:
       placebo: the placebo kinds.

@@ -246,15 +246,6 @@ def test_a_noise_floor_that_moves_tokens_excludes_something():
     assert said.endswith("The noise floor changes none of them.")
 
 
-def test_the_page_says_where_the_noise_floor_has_no_other_mesh():
-    table = findings_frame(row())
-    study = study_with(table, TAUS)
-    said = list(conventions._of_floor(study, study["conventions_summary"]))
-    assert said[0].startswith("The noise floor here is other steps alone") and len(said) == 2
-    study = study_with(table, TAUS | {("m", "noise-mesh-2x2", True): 0.9})
-    assert not list(conventions._of_floor(study, study["conventions_summary"]))
-
-
 def test_the_largest_change_may_be_of_one_model_of_several():
     taus = {
         ("m", NOISE, True): 0.99,
