@@ -42,35 +42,30 @@ def _tables(study: Study) -> Iterator[Table]:
 
 
 def variance_table(rewards: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Variance of the tokens' percentiles, split by model and prompt.
+    """The table `VARIANCE`: variance of the tokens' percentiles, split by model and prompt.
 
     Percentiles, because rewards of two models have no common unit. So models and prompts have no
-    effects of their own, only effects on tokens.
+    effects of their own, only effects on tokens. Estimates are NaN for one model or one prompt. No
+    rows for fewer than two tokens, or for one model under one prompt.
 
     Args:
       rewards: prompt -> its table of `tokens.shared_rewards`; only models that are in all tables
         count.
-
-    Returns:
-      The table `VARIANCE`: of the sum of squares, of the estimates, and of pure noise. Estimates
-      are NaN for one model or one prompt. No rows for fewer than two tokens, or for one model under
-      one prompt.
     """
     frames = list(rewards.values())
     models = [m for m in frames[0].columns[1:] if all(m in t.columns for t in frames)]
-    if not models or len(models) * len(frames) < 2:
-        return VARIANCE.frame([])
     common = functools.reduce(
         lambda a, b: a.join(b, on="token", how="inner", validate="1:1"),
         (frame.select("token") for frame in frames),
     ).sort("token")
-    if common.height < 2:
+    if len(models) * len(frames) < 2 or common.height < 2:
         return VARIANCE.frame([])
-    cube = np.empty((len(frames), len(models), common.height)).transpose(2, 1, 0)
-    for prompt, frame in enumerate(frames):
-        own = common.join(frame, on="token", how="left", validate="1:1", maintain_order="left")
-        for place, model in enumerate(models):
-            cube[:, place, prompt] = ranks.percentiles(own[model].to_numpy())
+    each = [
+        common.join(frame, on="token", how="left", validate="1:1", maintain_order="left")
+        for frame in frames
+    ]
+    values = [[ranks.percentiles(own[model].to_numpy()) for model in models] for own in each]
+    cube = np.array(values).transpose(2, 1, 0)
     stems = stem_numbers(common["token"])
     numbers = (
         *variance.shares(cube, stems),
@@ -120,14 +115,15 @@ def bars(split: pl.DataFrame) -> look.Chart:
 def findings(split: pl.DataFrame) -> Iterator[Finding]:
     """Whether model or prompt matters more, where intervals show it; then the sure components."""
     components = {row["component"]: row for row in split.iter_rows(named=True)}
-    sides = {"prompt": components.get(_PROMPT), "model": components.get(_MODEL)}
-    for (more, row), (less, other) in (tuple(sides.items()), tuple(sides.items())[::-1]):
-        if row and other and row["estimated_low"] > max(other["estimated_high"], 0):
-            share = round(100 * row["estimated_share"])
+    for more, less in ((_PROMPT, _MODEL), (_MODEL, _PROMPT)):
+        high, low = components[more], components[less]
+        if high["estimated_low"] > max(low["estimated_high"], 0):
+            one, other = more.split()[-1], less.split()[-1]
+            most, rest = (f"{100 * max(row['estimated_share'], 0):.0f}%" for row in (high, low))
             text = (
-                f"Where a token stands depends more on the {more} than on the {less}: {share}% of "
-                f"the variance of its percentile goes with the {more}, and "
-                f"{round(max(100 * other['estimated_share'], 0))}% with the {less}."
+                f"Where a token stands depends more on the {one} than on the {other}: "
+                f"{most} of the variance of its percentile goes with the {one}, and {rest} with "
+                f"the {other}."
             )
             yield Finding(text=text, picture="variance")
     parts = [

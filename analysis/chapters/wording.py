@@ -21,14 +21,12 @@ from analysis.measures.wording_tables import (
     AGREEMENT,
     COMPARISON,
     ONE_QUESTION,
-    SPREAD,
     VARIANCE,
     wording_rows,
 )
 from analysis.measures.wordings import FRAMING, of_list, of_vocabulary
 from analysis.sentences import decimals, p_value, q_value
 from analysis.significant_effects import significant
-from analysis.statistics.inference import t_test
 from analysis.study import Analysis, Study, Table, required, table
 
 ONE_WORDING = (
@@ -40,14 +38,14 @@ _PARTS = {"common": look.TOP, "question": "#7fb8b0", "wording": look.BOTTOM}
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """Four tables, each of all lists and of the vocabulary."""
+    """Three tables, each of all lists and of the vocabulary."""
     found = functools.cache(partial(_found, study))
 
     def make(spec: Spec, why: str) -> pl.DataFrame:
         rows = [row for one in found() for row in one[spec.name]]
         return required(spec.frame(rows), why if found() else ONE_WORDING)
 
-    for spec in (VARIANCE, AGREEMENT, COMPARISON, SPREAD):
+    for spec in (VARIANCE, AGREEMENT, COMPARISON):
         why = _NO_OTHERS if spec is COMPARISON else ONE_WORDING
         yield table(spec.name, make=partial(make, spec, why))
 
@@ -61,7 +59,7 @@ def _found(study: Study) -> list[dict[str, list[Row]]]:
         sources.append(of_vocabulary(study.run, shared, study.scored, options.questions))
     draws = min(options.permutations, _MOST_DRAWS)
     return [
-        wording_rows(one, np.random.default_rng(options.seed), draws, study.settings.top)
+        wording_rows(one, np.random.default_rng(options.seed), draws)
         for one in sources
         if one is not None
     ]
@@ -90,7 +88,7 @@ def _shown(study: Study) -> Iterator[Block]:
 
 
 def _rows(study: Study) -> Iterator[Block]:
-    for spec in (COMPARISON, VARIANCE, AGREEMENT, SPREAD):
+    for spec in (COMPARISON, VARIANCE, AGREEMENT):
         yield from spec.rows(study.tables.get(spec.name))
 
 
@@ -132,19 +130,8 @@ def _statistics(study: Study, row: dict[str, Any]) -> str:
         f"{said[0].upper()}{said[1:]}: {row['comparison']} agree more (mean τ "
         f"{decimals(means[0])}) than {row['against']} ({decimals(means[1])}), by "
         f"{decimals(row['difference'])}{ends}; questions permuted over prompts, "
-        f"{p_value(row['p'])}, {q_value(row['q'])}.{_wording(study, row['list'])}"
+        f"{p_value(row['p'])}, {q_value(row['q'])}."
     )
-
-
-def _wording(study: Study, items: str) -> str:
-    """The mean share of wordings over the models, framing by framing."""
-    parts = study.tables[VARIANCE.name].filter(list=items, component="wording")
-    said = []
-    for (framing,), own in parts.group_by("framing", maintain_order=True):
-        mean, low, high, _ = t_test(100 * own["share"].to_numpy())
-        ends = "" if low != low else f" (95% {max(low, 0):.0f} to {high:.0f} over models)"
-        said.append(f"{mean:.0f}%{ends} under {framing or 'other'} prompts")
-    return f" The wording has {' and '.join(said)} of the variance of a percentile." if said else ""
 
 
 def _said(items: str, article: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What the wording of a question does: variance, agreement and spread.
+"""What the wording of a question does: variance and agreement.
 
 All tables of one list, or of the vocabulary, are made in one pass over the models, so that the
 rewards of one model are in memory at a time.
@@ -19,7 +19,6 @@ from analysis.statistics.permutation_tests import label_agreement
 from analysis.statistics.variance import NESTED, nested_shares
 
 _ITEMS = 500  # Items that agreement is computed on; of more, a random sample.
-_LISTED = 1_000  # Items up to which the table of spreads holds all.
 _LEVEL = "`question`, or `framing` where no question has two wordings: a framing is then one"
 _SOURCE = plain("text", "list", "level")
 VARIANCE = Spec(
@@ -59,19 +58,6 @@ COMPARISON = Spec(
     page="list comparison against models difference ci_low ci_high p q",
     title="Do wordings of one question agree more than other prompts?",
 )
-SPREAD = Spec(
-    "wording_spread",
-    (
-        *(*_SOURCE, Column("question"), Column("item", "token")),
-        *(*plain("count", "models", "prompts"), Column("mean_percentile", "share")),
-        Column("spread", "share", help="standard deviation over wordings, mean over models"),
-        *plain("share", "lowest", "highest"),
-    ),
-    page="list question item mean_percentile spread lowest highest",
-    title="Spread of items over wordings",
-    help="lowest, highest: mean percentile of a wording; all items of a list of up to 1,000, else "
-    "the widest",
-)
 # Comparisons of two prompts, from the closest to the furthest, by level.
 ONE_QUESTION, QUESTIONS = "wordings of one question", "questions of one framing"
 ONE_FRAMING, OPPOSITE = "prompts of one framing", "opposite framings"
@@ -79,36 +65,28 @@ MODELS = "models under one prompt"
 
 
 def wording_rows(
-    wordings: Wordings, rng: np.random.Generator, permutations: int, count: int
+    wordings: Wordings, rng: np.random.Generator, permutations: int
 ) -> dict[str, list[Row]]:
-    """Name of each of the four tables -> its rows of one list, or of the vocabulary.
+    """Name of each of the three tables -> its rows of one list, or of the vocabulary.
 
     Args:
       wordings: what `wordings.of_list` or `of_vocabulary` returns.
       rng: draws samples and permutations.
       permutations: draws of the test.
-      count: items of a vocabulary in the table of spreads.
     """
-    size = len(wordings.items)
-    some = np.sort(rng.permutation(size)[:_ITEMS])
-    # Of each question: percentiles of its wordings, then their standard deviation.
-    sums = {question: np.zeros((len(at) + 1, size)) for question, at in wordings.questions()}
+    some = np.sort(rng.permutation(len(wordings.items))[:_ITEMS])
     variance: list[Row] = []
     samples = []
     for model in wordings.models:
         percentiles = wordings.read(model)
         samples.append(percentiles[:, some])
         variance += _variance(wordings, model, percentiles)
-        for question, at in wordings.questions():
-            own = percentiles[at]
-            sums[question] += np.vstack([own, own.std(axis=0, ddof=1)])
     sample = np.array(samples)
     orders = np.array([tau_b_matrix(each) for each in sample])
     return {
         VARIANCE.name: variance,
         AGREEMENT.name: list(_agreement(wordings, orders, sample)),
         COMPARISON.name: list(_comparison(wordings, orders, rng, permutations)),
-        SPREAD.name: [row for name in sums for row in _spread(wordings, name, sums[name], count)],
     }
 
 
@@ -204,15 +182,3 @@ def _labels(wordings: Wordings, known: Array) -> tuple[Array, Array]:
     keys = ["framing", "wording"] if crossed else ["framing"]
     strata = prompts.select(pl.concat_str(keys, separator="\n").rank("dense")).to_series()
     return labels, strata.to_numpy().astype(np.int64)
-
-
-def _spread(wordings: Wordings, question: str, sums: Array, count: int) -> Iterator[Row]:
-    """The items of one question, the widest first: all of a list, some of a vocabulary."""
-    models = len(wordings.models)
-    means, spread = sums[:-1] / models, sums[-1] / models
-    order = np.argsort(-spread, kind="stable")
-    for at in order if len(order) <= _LISTED else order[:count]:
-        own = means[:, at]
-        keys = (wordings.source, wordings.level, question, wordings.items[at])
-        numbers = (own.mean(), spread[at], own.min(), own.max())
-        yield (*keys, models, len(own), *map(float, numbers))

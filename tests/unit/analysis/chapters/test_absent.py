@@ -72,7 +72,7 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica, co
         *("logprobs_rewards", "logprobs_ratio", "item_logprobs", "item_logprobs_ratio"),
         *("identity", "identity_models", "identity_placebo", "identity_reference"),
         *("categories", "category_models", "category_contrasts"),
-        *("category_logprobs", "wording_variance", "wording_agreement", "wording_spread"),
+        *("category_logprobs", "wording_variance", "wording_agreement"),
         "wording_comparison",
         *("conventions_readings", "conventions_findings", "conventions_summary"),
         *("conventions_jumps", "conventions_missing"),

@@ -69,7 +69,6 @@ def test_questions_that_matter_more_than_their_wording_are_told(tmp_path, rng, s
         "framing."
     )
     assert text.startswith("List “words”: wordings of one question agree more (mean τ 0.")
-    assert "The wording has 1" in text
     row = study.tables["wording_comparison"].row(0, named=True)
     assert (row["comparison"], row["against"], row["models"]) == (
         *("wordings of one question", "questions of one framing"),
@@ -114,21 +113,6 @@ def test_wordings_that_questions_share_are_not_told_as_questions(tmp_path, rng, 
     assert abs(table["share"].mean()) < 0.03
 
 
-def test_the_spread_of_an_item_is_written_out(tmp_path, rng, study_of):
-    study = study_of(list_run(tmp_path / "run", rng, models=2))
-    points = study.tables["items_points", "words"].filter(item="item 5")
-    own = points.filter(points["prompt"].str.starts_with("best-"))
-    deviations = [part["percentile"].std() for _, part in own.group_by("model")]
-    row = study.tables["wording_spread"].row(
-        by_predicate=(pl.col("item") == "item 5") & (pl.col("question") == "best"),
-        named=True,
-    )
-    assert row["spread"] == pytest.approx(np.mean(deviations))
-    assert row["mean_percentile"] == pytest.approx(own["percentile"].mean())
-    means = own.group_by("prompt").agg(pl.col("percentile").mean())["percentile"]
-    assert (row["lowest"], row["highest"]) == pytest.approx((means.min(), means.max()))
-
-
 def test_the_papers_prompts_are_compared_by_framing(make_run, rng, study_of):
     words = [f"t{i}" for i in range(60)]
     value = rng.normal(size=60)
@@ -156,7 +140,7 @@ def test_the_papers_prompts_are_compared_by_framing(make_run, rng, study_of):
 
 def test_one_wording_is_absent_with_its_reason(small_run, study_of):
     study = study_of(small_run)
-    for name in ("variance", "agreement", "comparison", "spread"):
+    for name in ("variance", "agreement", "comparison"):
         assert study.tables.reason(f"wording_{name}") == wording.ONE_WORDING
     assert [b.text for b in wording.ANALYSIS.section(study).blocks] == [wording.ONE_WORDING]
 

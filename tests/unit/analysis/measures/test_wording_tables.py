@@ -45,7 +45,7 @@ def test_a_question_is_found_beside_wordings_that_differ_much():
     found = 0
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        [row] = wording_rows(crossed(rng, question=0.15, alike=1.0), rng, 199, 5)[COMPARISON.name]
+        [row] = wording_rows(crossed(rng, question=0.15, alike=1.0), rng, 199)[COMPARISON.name]
         found += row[-1] < 0.05
     assert found == 5
 
@@ -54,6 +54,6 @@ def test_wordings_of_two_kinds_are_no_question():
     alarms = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        [row] = wording_rows(crossed(rng, question=0.0, alike=1.0), rng, 199, 5)[COMPARISON.name]
+        [row] = wording_rows(crossed(rng, question=0.0, alike=1.0), rng, 199)[COMPARISON.name]
         alarms += row[-1] < 0.05
     assert alarms <= 4
