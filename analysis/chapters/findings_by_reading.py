@@ -228,8 +228,8 @@ def survival(table: pl.DataFrame) -> dict[str, int]:
 
     Returns:
       sure (under the default reading), kept (of these, under every reading), reversed, lost, absent
-      (of the sure, under some reading; one may be both reversed and lost), gained (not sure under
-      the default reading, and sure under some).
+      (of the sure, under some reading; one may be both reversed and lost), gained (sure under
+      another reading alone).
     """
     kinds = (REVERSED, LOST, ABSENT, GAINED)
     own = table.filter(~pl.col("noise"), pl.col("default_sure").is_not_null())

@@ -68,28 +68,15 @@ def _tables(study: Study) -> Iterator[Table]:
 def identity_words(run: Run, models: Sequence[str], terms: pl.DataFrame) -> pl.DataFrame:
     """Tokens that are words for groups of people, or neutral words, with their percentiles.
 
-    Args:
-      run: the run.
-      models: slugs in the order of the rows.
-      terms: what `lexicons.identity` returns.
-
     Returns:
-      model, prompt, token_id, token, the columns of `terms` (word, group, axis, form, stem),
-      surface, reward, percentile (of the token in the model's whole vocabulary, 0 to 1; 1 is the
-      best reply).
+      model, prompt, token_id, token, the columns of `terms` (what `lexicons.identity` returns),
+      surface, reward, percentile (in the model's whole vocabulary, 0 to 1; 1 is the best reply).
     """
     return matched_rewards(run, models, partial(match_cased, terms=terms), percentile=True)
 
 
 def reference_shares(groups: pl.DataFrame, placebo: pl.DataFrame) -> pl.DataFrame:
-    """The table `REFERENCE`: how far groups of people stand from the others of their axis.
-
-    And how far placebo kinds do, each left out of the kinds in turn.
-
-    Args:
-      groups: the table `identity.csv`.
-      placebo: the table `identity_placebo.csv`.
-    """
+    """The table `REFERENCE` of the tables `GROUPS` and `PLACEBO`: how many stand far."""
     prompts = groups["prompt"].unique(maintain_order=True).to_list()
     both = {"groups of people": groups, "ordinary kinds": left_out(placebo)}
     rows = []

@@ -18,31 +18,27 @@ def shares(
     label: str,
     kinds: Mapping[str, str],
     *,
-    value: str = "share",
-    kind: str = "component",
     row: str = "name",
     panel: str = "",
 ) -> look.Chart:
     """A bar for each row, split into kinds; a share below 0 is drawn as 0, and told as it is.
 
     Args:
-      table: one line per row and kind, with the column `value` (1 is the whole), ci_low and
-        ci_high; `model` for the rows "name".
+      table: component (the kind), share (1 is the whole), ci_low, ci_high; `model` for the rows
+        "name".
       names: slug -> nickname, in the order of the rows "name".
       label: what the shares are of, for the axis.
       kinds: kind -> its colour, in the order of a bar.
-      value: column of the share.
-      kind: column of the kind.
       row: column whose values are bars.
       panel: column whose values are panels side by side; "" draws one.
     """
     named = look.named(table, names) if "model" in table.columns else table
-    place = pl.col(kind).replace_strict({each: at for at, each in enumerate(kinds)})
+    place = pl.col("component").replace_strict({each: at for at, each in enumerate(kinds)})
     shown = named.select(
-        *dict.fromkeys((row, kind, panel or row)),
+        *dict.fromkeys((row, "component", panel or row)),
         place=place,
-        drawn=100 * pl.max_horizontal(value, pl.lit(0.0)),
-        percent=100 * pl.col(value),
+        drawn=100 * pl.max_horizontal("share", pl.lit(0.0)),
+        percent=100 * pl.col("share"),
         low=100 * pl.col("ci_low"),
         high=100 * pl.col("ci_high"),
     )
@@ -58,11 +54,11 @@ def shares(
         .encode(
             x=x,
             y=alt.Y(f"{row}:N", sort=rows, title=None),
-            color=alt.Color(f"{kind}:N", scale=scale, title=None),
+            color=alt.Color("component:N", scale=scale, title=None),
             order=alt.Order("place:Q"),
             tooltip=[
                 f"{row}:N",
-                f"{kind}:N",
+                "component:N",
                 alt.Tooltip("percent:Q", title="share, %", format=".3~g"),
                 alt.Tooltip("low:Q", title="95% from", format=".3~g"),
                 alt.Tooltip("high:Q", title="to", format=".3~g"),

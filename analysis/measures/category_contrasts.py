@@ -163,9 +163,8 @@ def scales(scores: WordScores, words: pl.DataFrame, asked: pl.DataFrame) -> Iter
         order = {category: at for at, category in enumerate(dict.fromkeys(own["category"]))}
         places = sorted(range(len(kept.words)), key=lambda at: order[of_word[kept.words[at]]])
         categories = np.array([of_word[kept.words[at]] for at in places])
-        if not kept.prompts or not any(
-            _tested(categories == name) for name in {*categories.tolist()}
-        ):
+        tested = (_tested(categories == category) for category in order)
+        if not kept.prompts or not any(tested):
             continue
         percentiles = kept.percentiles()[:, :, places]
         by_prompt = {p: (c, f or UNKNOWN) for p, c, f, _ in asked.iter_rows()}
@@ -239,7 +238,7 @@ def by_base(
       bases: slug -> family of base models; None where it is not known.
       lineages: slug -> weights or data it was trained from, or None.
       rng: draws assignments where there are more than `draws`.
-      draws: number of assignments at most.
+      draws: assignments, at most.
     """
     families = sorted({base for model in scale.models if (base := bases.get(model))})
     of_model = np.array([bases.get(model) or "" for model in scale.models])
@@ -277,16 +276,13 @@ def _pair(
     lineage_p = _lineage_p(contrasts, first, lineages, rng, draws)
     sides = (*names, int(first.sum()), int((~first).sum()))
     for at, (category, against, mine, framed) in enumerate(cells):
-        ps = (
-            float(p[at]) if _tested(mine) else math.nan for p in (test.p, of_medians.p, lineage_p)
-        )
-        p, median_p, of_lineages = ps
+        known = 1.0 if _tested(mine) else math.nan
+        p, median_p, of_lineages = (known * each[at] for each in (test.p, of_medians.p, lineage_p))
         yield (
             *(scale.list, scale.name, category, against, framed.name, *sides),
-            *_sizes(mine, framed),
-            *map(float, (test.difference[at], low[at], high[at])),
+            *(*_sizes(mine, framed), test.difference[at], low[at], high[at]),
             *(p, test.least_p, test.assignments),
-            *(float(of_medians.difference[at]), median_p, of_lineages),
+            *(of_medians.difference[at], median_p, of_lineages),
         )
 
 

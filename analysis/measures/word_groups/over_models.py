@@ -67,7 +67,7 @@ def over_models(
       own: what `measure` returns of it.
       drawn: distances and contrasts of the placebo kinds [J, R, C], drawn at its sizes.
       rng: draws the arrangements of stems.
-      permutations: number of arrangements, at most.
+      permutations: their number, at most.
     """
     prompts = standing.cells["prompt"]
     cells = {

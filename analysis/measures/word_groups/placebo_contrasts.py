@@ -1,7 +1,5 @@
 """Placebo kinds through the test of the groups: how often different things differ."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import polars as pl
 
@@ -32,25 +30,7 @@ def placebo_contrasts(
       other_stems: stems of the other kinds of the axis, at most.
       rng: draws the arrangements.
     """
-    frames = [PLACEBO.frame([]), *_contrasts(placebo, stems, other_stems, rng)]
-    return pl.concat(frames).sort("model", "prompt", "axis", "group")
-
-
-def left_out(table: pl.DataFrame) -> pl.DataFrame:
-    """`PLACEBO` with `placebo_share`, as groups of people have it: each kind among the other kinds.
-
-    The share of the kinds of a model and prompt whose contrast is as far from 0, the kind itself
-    counted as one of them.
-    """
-    size = pl.col("contrast").abs().fill_nan(0.0).round(9)
-    share = (size.rank("max", descending=True) / pl.len()).over("model", "prompt")
-    return table.with_columns(placebo_share=share)
-
-
-def _contrasts(
-    placebo: PlaceboKinds, stems: int, other_stems: int, rng: np.random.Generator
-) -> Iterator[pl.DataFrame]:
-    standing = placebo.standing
+    standing, frames = placebo.standing, [PLACEBO.frame([])]
     form, unit = standing.words["form"].to_numpy(), standing.words["unit"].to_numpy()
     for _, adjusted, at in standing.same_words:
         for kind, (axis, group) in enumerate(placebo.kinds):
@@ -64,14 +44,19 @@ def _contrasts(
                 standing.adjusted[np.ix_(here, at)],
                 *(own[here], form[here], unit[here], rng, _PERMUTATIONS),
             )
-            yield PLACEBO.frame(
-                standing.cells[at].with_columns(
-                    **{
-                        "group": pl.lit(group),
-                        "axis": pl.lit(axis),
-                        "words": pl.lit(int(own.sum())),
-                    },
-                    contrast=pl.Series(found.difference),
-                    p=pl.Series(found.p),
-                )
-            )
+            keys = {"group": group, "axis": axis, "words": int(own.sum())}
+            numbers = {"contrast": pl.Series(found.difference), "p": pl.Series(found.p)}
+            named = {key: pl.lit(value) for key, value in keys.items()}
+            frames.append(PLACEBO.frame(standing.cells[at].with_columns(**named, **numbers)))
+    return pl.concat(frames).sort("model", "prompt", "axis", "group")
+
+
+def left_out(table: pl.DataFrame) -> pl.DataFrame:
+    """`PLACEBO` with `placebo_share`, as groups of people have it: each kind among the other kinds.
+
+    The share of the kinds of a model and prompt whose contrast is as far from 0, the kind itself
+    counted as one of them.
+    """
+    size = pl.col("contrast").abs().fill_nan(0.0).round(9)
+    share = (size.rank("max", descending=True) / pl.len()).over("model", "prompt")
+    return table.with_columns(placebo_share=share)
