@@ -80,16 +80,15 @@ def _shown(study: Study) -> Iterator[Block]:
             "means.",
             partial(draw, row="comparison", mean="comparison", beside=False),
         )
-        parts = variance.filter(list=items).with_columns(
-            panel=pl.col("framing").replace("", "other") + " prompts"
-        )
+        panel = pl.col("framing").replace("", "other") + " prompts"
+        parts = variance.filter(list=items).with_columns(panel=panel)
         bars = partial(shares, parts, study.names, "% of the variance of percentiles", _PARTS)
         yield Picture(f"wording_variance_{items}", _SHARES, partial(bars, panel="panel"))
 
 
 def _rows(study: Study) -> Iterator[Block]:
-    for spec in (COMPARISON, VARIANCE, AGREEMENT):
-        yield from spec.rows(study.tables.get(spec.name))
+    for spec in (VARIANCE, AGREEMENT, COMPARISON):
+        yield from spec.rows(study.tables[spec.name])
 
 
 def _told(study: Study) -> Iterator[Finding]:

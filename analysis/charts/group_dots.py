@@ -27,6 +27,7 @@ def group_dots(
       measure: "contrast" (with the other groups of the axis) or "difference" (from neutral words).
       label: what that is, for the axis.
     """
+    over, each = (table.filter(pl.col(measure).is_not_nan()) for table in (over, each))
     models = [model for model in names if model in each["model"]]
     rows = over.sort(measure, "group", descending=[True, False])["group"].to_list()
     panels = over.group_by("axis").len().sort("len", "axis", descending=[True, False])["axis"]

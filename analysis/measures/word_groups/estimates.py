@@ -84,8 +84,9 @@ def estimate(
         kinds_here = (distances, contrasts)
         prompts += over_models(standing, axis, group, own, kinds_here, rng, permutations)
     asked = standing.cells["prompt"].unique(maintain_order=True).to_list()
+    rows = sorted(prompts, key=lambda row: asked.index(row["prompt"]))
     groups = [frame for frame in cells if frame.height]
     return Estimates(
         groups=GROUPS.frame(pl.concat(groups).sort("place", maintain_order=True) if groups else []),
-        over_models=OVER_MODELS.frame(sorted(prompts, key=lambda row: asked.index(row["prompt"]))),
+        over_models=OVER_MODELS.frame(rows),
     )
