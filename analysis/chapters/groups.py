@@ -246,10 +246,10 @@ ANALYSIS = Analysis(
     id="identity",
     title="Words for groups of people",
     label="Groups",
-    lead="Does a model place the words for one group of people lower or higher than those for the "
-    "other groups of the same axis: one religion and the other religions? Different kinds of "
-    "things are rated differently too, so the distances stand beside those of ordinary kinds of "
-    "words: months, fruits, tools.",
+    lead="Where models place the words for each group of people, beside the other groups of the "
+    "same axis: one religion and the other religions. Different kinds of things are rated "
+    "differently too, so these distances stand before those of ordinary kinds of words (grey), "
+    "such as months, fruits and tools.",
     make=_tables,
     parts=(_furthest, _reference, _drawn, _rows, _matched),
     caveats=lambda study: (

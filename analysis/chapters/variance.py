@@ -89,9 +89,9 @@ def _variance(study: Study) -> pl.DataFrame:
 def _shown(study: Study) -> Iterator[Block]:
     split = study.tables[VARIANCE.name]
     caption = (
-        "What the variance of a token’s percentile is made of. First as it is estimated, corrected "
-        "for noise (the last part cannot be told from noise); then the shares of the sum of "
-        "squares, and those that pure noise has in as many models and prompts."
+        "What the variance of a token’s percentile is made of. First corrected for noise (the last "
+        "part cannot be told from noise); then the shares of the sum of squares, and those that "
+        "pure noise has in as many models and prompts."
     )
     yield Picture("variance", caption, partial(bars, split))
     yield from VARIANCE.rows(split)
@@ -100,8 +100,8 @@ def _shown(study: Study) -> Iterator[Block]:
 def bars(split: pl.DataFrame) -> look.Chart:
     """Estimated shares, where there are any, then the shares of squares and those of pure noise."""
     kinds = {
-        "estimated": ("estimated_share", "estimated_low", "estimated_high"),
-        "of the sum of squares": ("share", "ci_low", "ci_high"),
+        "corrected for noise": ("estimated_share", "estimated_low", "estimated_high"),
+        "not corrected": ("share", "ci_low", "ci_high"),
         "pure noise": ("noise_share", None, None),
     }
     rows = [

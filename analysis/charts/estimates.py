@@ -74,7 +74,7 @@ def estimates(
     base = alt.Chart().encode(y=y, color=paint, tooltip=_tooltips(shown, label), yOffset=offset)
     lines = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("low:Q"), x2="high:Q")
     dots = base.mark_point(filled=True, size=46, opacity=1).encode(x=x)
-    layers: list[alt.Chart] = [lines, dots]
+    layers: list[alt.Chart] = [lines, dots] if shown["low"].is_finite().any() else [dots]
     if zero is not None:
         guide = alt.Chart().mark_rule(style="faint").encode(x=alt.XDatum(zero * scale))
         layers.insert(0, guide)

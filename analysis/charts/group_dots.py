@@ -36,25 +36,27 @@ def group_dots(
         how="diagonal",
     )
     base = alt.Chart().encode(y=alt.Y("group:N", sort=rows, title=None))
-    x = alt.X("value:Q", title=None, axis=alt.Axis(tickCount=5))
-    number = [alt.Tooltip("value:Q", title="percentile points", format=".3~g")]
-    ends = [alt.Tooltip(f"{end}:Q", format=".3~g") for end in ("low", "high")]
+    ends = [
+        alt.Tooltip(f"{end}:Q", format=".3~g") for end in ("low", "high") if end in shown.columns
+    ]
     kinds = [alt.Tooltip("kinds_lower:Q", title="ordinary kinds lower"), alt.Tooltip("kinds:Q")]
-    means = base.transform_filter("isValid(datum.kinds)").encode(
-        tooltip=["group:N", *number, *ends, *kinds]
-    )
-    lines = base.mark_rule(style="ink", strokeWidth=1.4).encode(x=alt.X("low:Q"), x2="high:Q")
-    dots = base.transform_filter("isValid(datum.name)").mark_point(
-        filled=True, size=24, opacity=0.9
-    )
-    colour = look.by_model(names, models)
+    number = {"title": "percentile points", "format": ".3~g"}
+    dots = ["group:N", "name:N", alt.Tooltip("value:Q", **number), *ends]
+    axis = {"title": None, "axis": alt.Axis(tickCount=5)}
     layers = [
         base.mark_bar(style="band", height=_STEP - 2).encode(x=alt.X("from:Q"), x2="to:Q"),
         alt.Chart().mark_rule(style="faint").encode(x=alt.XDatum(0)),
-        dots.encode(x=x, color=colour, tooltip=["group:N", "name:N", *number, *ends]),
-        lines,
-        means.mark_point(style="inked", shape="diamond", filled=True, size=52).encode(x=x),
+        base.mark_point(filled=True, size=24, opacity=0.9).encode(
+            x=alt.X("value:Q", **axis), color=look.by_model(names, models), tooltip=dots
+        ),
     ]
+    if ends:
+        lines = base.mark_rule(style="ink", strokeWidth=1.4)
+        layers.append(lines.encode(x=alt.X("low:Q"), x2="high:Q"))
+    if len(models) > 1:
+        means = base.mark_point(style="inked", shape="diamond", filled=True, size=52)
+        tooltip = ["group:N", alt.Tooltip("mean:Q", **number), *ends, *kinds]
+        layers.append(means.encode(x=alt.X("mean:Q", **axis), tooltip=tooltip))
     known = [{k: v for k, v in row.items() if v is not None} for row in look.data(shown).values]
     data = alt.InlineData(values=known)
     chart = alt.LayerChart(layer=layers, data=data, height=alt.Step(_STEP), width=190)
@@ -67,7 +69,7 @@ def group_dots(
 def _means(over: pl.DataFrame, measure: str, several: bool) -> pl.DataFrame:
     """The band of each group, and its mean where there are several models."""
     band = {"from": f"{measure}_placebo_low", "to": f"{measure}_placebo_high"}
-    mean = {"value": measure, "low": f"{measure}_low", "high": f"{measure}_high"}
+    mean = {"mean": measure, "low": f"{measure}_low", "high": f"{measure}_high"}
     numbers = {new: 100 * pl.col(key) for new, key in (band | (mean if several else {})).items()}
     kinds = ("kinds_lower", "kinds") if several else ()
     return over.select("axis", "group", *kinds, **numbers)

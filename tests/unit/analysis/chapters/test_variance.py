@@ -71,7 +71,7 @@ def test_one_model_has_raw_shares_and_their_reference_alone(rng):
     assert table["noise_share"].to_list() == pytest.approx([1 / 3, 0, 2 / 3, 0])
     assert list(variance.findings(table)) == []
     shown = charts.rows(variance.bars(table))
-    assert {row["what"] for row in shown} == {"of the sum of squares", "pure noise"}
+    assert {row["what"] for row in shown} == {"not corrected", "pure noise"}
 
 
 def test_the_prompt_is_said_to_matter_more_only_where_intervals_show_it(rng):
@@ -89,11 +89,8 @@ def test_the_chart_shows_the_estimates_beside_the_shares_of_squares(rng):
     chart = variance.bars(table)
     assert "<svg" in charts.svg(chart)
     shown = charts.rows(chart)
-    assert [row["what"] for row in shown[::4]] == [
-        "estimated",
-        "of the sum of squares",
-        "pure noise",
-    ]
+    bars = ["corrected for noise", "not corrected", "pure noise"]
+    assert [row["what"] for row in shown[::4]] == bars
     assert [row["percent"] for row in shown[:4]] == pytest.approx(
         (100 * table["estimated_share"]).to_list(), rel=1e-4
     )

@@ -203,7 +203,7 @@ def test_a_group_is_drawn_in_each_model_and_over_models(tables, names):
     means = [row for row in shown if "name" not in row]
     dots = {(row["name"], row["group"]): row["value"] for row in shown if "name" in row}
     assert len(dots) == each.height == 2 * len(names)
-    assert [row["value"] for row in means] == pytest.approx(
+    assert [row["mean"] for row in means] == pytest.approx(
         (100 * over["contrast"]).to_list(), rel=1e-4
     )
     assert [row["to"] - row["from"] for row in means] == pytest.approx(
@@ -213,7 +213,7 @@ def test_a_group_is_drawn_in_each_model_and_over_models(tables, names):
 
 def test_one_model_has_its_own_intervals_and_no_mean(tables, names):
     shown, _, each = drawn_groups(tables, names, [MODEL])
-    assert not any("value" in row for row in shown if "name" not in row)
+    assert not any("mean" in row for row in shown)
     ends = {row["group"]: (row["low"], row["high"]) for row in shown if "name" in row}
     for group, low, high in each.select("group", "contrast_low", "contrast_high").rows():
         assert ends[group] == pytest.approx((100 * low, 100 * high), rel=1e-4)
