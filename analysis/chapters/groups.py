@@ -215,7 +215,7 @@ _MEASURES = (
 
 def _reference(study: Study) -> Iterator[Block]:
     """How far ordinary kinds stand, each left out of the kinds in turn."""
-    shares = study.tables[REFERENCE.name]
+    shares = REFERENCE.rows(study.tables[REFERENCE.name], unfolded=True)
     yield Text(
         "Ordinary kinds (fruits against drinks, metals against gems) are measured like groups of "
         "people, in single models and at the size of a typical group; each is left out in turn and "
@@ -224,7 +224,7 @@ def _reference(study: Study) -> Iterator[Block]:
         "decides whether a group differs.",
         "how",
     )
-    yield from REFERENCE.rows(shares, unfolded=True)
+    yield from shares
 
 
 def _rows(study: Study) -> Iterator[Block]:

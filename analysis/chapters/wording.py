@@ -100,17 +100,12 @@ def _told(study: Study) -> Iterator[Finding]:
 
 
 def _headline(study: Study, row: dict[str, Any]) -> str:
-    matters = (
-        "What is asked matters more than how it is worded"
-        if row["comparison"] == ONE_QUESTION
-        else "What a prompt asks for, good or bad, matters more than its words"
-    )
-    who = (
-        f"on average, the {row['models']} models order" if row["models"] > 1 else "the model orders"
-    )
+    asked = "the question" if row["comparison"] == ONE_QUESTION else "asking for good or for bad"
+    several = row["models"] > 1
+    who = f"on average, the {row['models']} models order" if several else "the model orders"
     return (
-        f"{matters}: {who} {_said(row['list'], 'the ')} more alike under two {row['comparison']} "
-        f"than under two {row['against']}."
+        f"Not the wording alone but {asked} matters: {who} {_said(row['list'], 'the ')} more alike "
+        f"under two {row['comparison']} than under two {row['against']}."
     )
 
 
@@ -121,9 +116,9 @@ def _statistics(study: Study, row: dict[str, Any]) -> str:
         agreement.filter(comparison=row[side]).select(taus).item()
         for side in ("comparison", "against")
     ]
-    low, high = row["ci_low"], row["ci_high"]
+    low, high = row["ci_low"], row["ci_high"]  # NaN for one model
     ends = f" (95% {decimals(low)} to {decimals(high)} over {row['models']} models)"
-    ends = "" if low != low else ends
+    ends = "" if row["models"] == 1 else ends
     said = _said(row["list"])
     return (
         f"{said[0].upper()}{said[1:]}: {row['comparison']} agree more (mean τ "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import altair as alt
 import polars as pl
@@ -40,9 +41,9 @@ def group_dots(
         alt.Tooltip(f"{end}:Q", format=".3~g") for end in ("low", "high") if end in shown.columns
     ]
     kinds = [alt.Tooltip("kinds_lower:Q", title="ordinary kinds lower"), alt.Tooltip("kinds:Q")]
-    number = {"title": "percentile points", "format": ".3~g"}
+    number: dict[str, Any] = {"title": "percentile points", "format": ".3~g"}
     dots = ["group:N", "name:N", alt.Tooltip("value:Q", **number), *ends]
-    axis = {"title": None, "axis": alt.Axis(tickCount=5)}
+    axis: dict[str, Any] = {"title": None, "axis": alt.Axis(tickCount=5)}
     layers = [
         base.mark_bar(style="band", height=_STEP - 2).encode(x=alt.X("from:Q"), x2="to:Q"),
         alt.Chart().mark_rule(style="faint").encode(x=alt.XDatum(0)),

@@ -231,14 +231,9 @@ def by_base(
 
     `p` permutes the bases over the models, and the interval is Welch's, over models. Prompts are no
     units: the same few models answer every prompt. lineage_p is NaN where lineages are unknown or
-    all different. No rows where no two bases have two models each.
-
-    Args:
-      scale: what `scales` yields.
-      bases: slug -> family of base models; None where it is not known.
-      lineages: slug -> weights or data it was trained from, or None.
-      rng: draws assignments where there are more than `draws`.
-      draws: assignments, at most.
+    all different. No rows where no two bases have two models each. `bases` (families of base
+    models) and `lineages` (weights or data that a model was trained from) go by slug; None where
+    they are not known.
     """
     families = sorted({base for model in scale.models if (base := bases.get(model))})
     of_model = np.array([bases.get(model) or "" for model in scale.models])

@@ -67,13 +67,7 @@ MODELS = "models under one prompt"
 def wording_rows(
     wordings: Wordings, rng: np.random.Generator, permutations: int
 ) -> dict[str, list[Row]]:
-    """Name of each of the three tables -> its rows of one list, or of the vocabulary.
-
-    Args:
-      wordings: what `wordings.of_list` or `of_vocabulary` returns.
-      rng: draws samples and permutations.
-      permutations: draws of the test.
-    """
+    """Name of each of the three tables -> its rows of one list, or of the vocabulary."""
     some = np.sort(rng.permutation(len(wordings.items))[:_ITEMS])
     variance: list[Row] = []
     samples = []

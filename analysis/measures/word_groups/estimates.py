@@ -52,11 +52,8 @@ def estimate(
 ) -> Estimates:
     """Estimates of every group that is neither neutral nor a placebo: `GROUPS`, `OVER_MODELS`.
 
-    Args:
-      standing: the words of the groups, neutral words, and placebo words.
-      rng: draws arrangements, bootstrap samples, and words of the placebo kinds.
-      permutations: arrangements of each test, at most.
-      bootstraps: draws of each interval of a mean percentile.
+    `standing` has the words of the groups, neutral words, and placebo words. Each test takes
+    `permutations` arrangements at most, and each interval of a mean percentile `bootstraps` draws.
     """
     kinds = placebo.placebo_kinds(standing, rng)
     cells: list[pl.DataFrame] = []

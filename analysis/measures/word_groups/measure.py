@@ -23,13 +23,8 @@ def measure(
 ) -> dict[str, Array]:
     """Columns of `estimates.GROUPS` of one group of people.
 
-    Args:
-      standing: words under models and prompts.
-      axis: axis of the group.
-      group: its name.
-      rng: draws arrangements and bootstrap samples.
-      permutations: arrangements of each test, at most.
-      bootstraps: draws of each interval of a mean percentile.
+    Each test takes `permutations` arrangements at most, and each interval of a mean percentile
+    `bootstraps` draws.
 
     Returns:
       Name -> column [C]; NaN or 0 where a model has no words of the group.

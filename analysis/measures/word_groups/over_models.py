@@ -60,14 +60,8 @@ def over_models(
     models at once: would other words?), and p is the larger of the two. A group is tested where it
     is in each of two models or more that have words of it.
 
-    Args:
-      standing: words under models and prompts.
-      axis: axis of the group.
-      group: its name.
-      own: what `measure` returns of it.
-      drawn: distances and contrasts of the placebo kinds [J, R, C], drawn at its sizes.
-      rng: draws the arrangements of stems.
-      permutations: their number, at most.
+    `own` is what `measure` returns of the group, and `drawn` are the distances and contrasts of the
+    placebo kinds [J, R, C], drawn at its sizes; stems are arranged `permutations` times at most.
     """
     prompts = standing.cells["prompt"]
     cells = {

@@ -24,11 +24,8 @@ def placebo_contrasts(
 ) -> pl.DataFrame:
     """The table `PLACEBO`: every kind against the other kinds of its axis, as if it were a group.
 
-    Args:
-      placebo: the placebo kinds.
-      stems: stems of each kind, at most: as many as a typical group has.
-      other_stems: stems of the other kinds of the axis, at most.
-      rng: draws the arrangements.
+    A kind has `stems` stems at most, as a typical group has, and the other kinds of its axis have
+    `other_stems`.
     """
     standing, frames = placebo.standing, [PLACEBO.frame([])]
     form, unit = standing.words["form"].to_numpy(), standing.words["unit"].to_numpy()

@@ -64,7 +64,7 @@ def test_questions_that_matter_more_than_their_wording_are_told(tmp_path, rng, s
     study = study_of(list_run(tmp_path / "run", rng))
     headline, text = told(study)
     assert headline == (
-        "What is asked matters more than how it is worded: on average, the 4 models order the list "
+        "Not the wording alone but the question matters: on average, the 4 models order the list "
         "“words” more alike under two wordings of one question than under two questions of one "
         "framing."
     )
