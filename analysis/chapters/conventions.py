@@ -159,9 +159,7 @@ def _changes(study: Study) -> Iterator[Block]:
     if not over["noise"].any():
         yield Text("No noise floor was computed, so no change is called a finding.", "note")
     elif decided.filter(pl.col("change") != ABSENT).is_empty():
-        yield Text(
-            "No reading changes the sign or the significance of a finding beyond the noise floor."
-        )
+        yield Text(_NO_CHANGE)
     labelled = pl.col("reading").replace(named)
     yield from FINDINGS.rows(decided.with_columns(labelled))
     if over["noise"].any() and _floor_is_empty(study):
@@ -220,10 +218,7 @@ def _survival(every: pl.DataFrame) -> str:
     )
 
 
-Cells = Mapping[str, Any]  # Any: cells of a table
-
-
-def _example(study: Study, row: Cells, named: Mapping[str, str]) -> str:
+def _example(study: Study, row: Mapping[str, Any], named: Mapping[str, str]) -> str:
     before, now = (
         minus(f"{row[f'{of}value']:.{2 if abs(row[f'{of}value']) >= 0.01 else 4}f}")
         + f" ({q_value(row[f'{of}q'])})"
@@ -266,6 +261,7 @@ def _furthest(study: Study, agreement: pl.DataFrame, named: Mapping[str, str]) -
     )
 
 
+_NO_CHANGE = "No reading changes the sign or the significance of a finding beyond the noise floor."
 _NO_FLOOR = "Recomputing changed nothing, so this noise floor excludes nothing."
 _HOW = (
     "A finding is sure where q < .05. What computing the default reading again changes too does "

@@ -238,10 +238,7 @@ def _rows(study: Study) -> Iterator[Block]:
     yield Files(["identity.csv"])
 
 
-def _matched(study: Study) -> Iterator[Block]:
-    yield from matches_block(study.tables, "identity")
-
-
+_PARTS = (_furthest, _reference, _drawn, _rows)
 ANALYSIS = Analysis(
     id="identity",
     title="Words for groups of people",
@@ -251,7 +248,7 @@ ANALYSIS = Analysis(
     "differently too, so these distances stand before those of ordinary kinds of words (grey), "
     "such as months, fruits and tools.",
     make=_tables,
-    parts=(_furthest, _reference, _drawn, _rows, _matched),
+    parts=(*_PARTS, lambda study: matches_block(study.tables, "identity")),
     caveats=lambda study: (
         "A word is not a person: a model may mark down a word for how it is used, or any noun for "
         "people, as no answer to the question.",

@@ -16,7 +16,7 @@ from analysis.columns import Column, Spec, ends
 from analysis.sentences import minus
 from analysis.statistics import ranks, variance
 from analysis.statistics.variance import COMPONENTS
-from analysis.study import Analysis, Study, Table, required, table
+from analysis.study import Analysis, Study, required, table
 from analysis.words.stems import stem_numbers
 
 _SOURCES = "`token`, `token × model`, `token × prompt`, `token × model × prompt`"
@@ -35,10 +35,6 @@ VARIANCE = Spec(
 )
 _COLOURS = dict(zip(COMPONENTS, (look.TOP, "#8877cc", look.BOTTOM, REST), strict=True))
 _TOKEN, _MODEL, _PROMPT, _NOISE = COMPONENTS
-
-
-def _tables(study: Study) -> Iterator[Table]:
-    yield table(VARIANCE.name, make=partial(_variance, study))
 
 
 def variance_table(rewards: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -157,7 +153,7 @@ ANALYSIS = Analysis(
     lead="How much of the variance of a token’s percentile is common to all models and prompts, "
     "specific to a model, and specific to a prompt. Pure noise has a part in every share of the "
     "sum of squares; the variance components are corrected for it.",
-    make=_tables,
+    make=lambda study: [table(VARIANCE.name, make=partial(_variance, study))],
     parts=(_shown,),
     told=(lambda study: findings(study.tables[VARIANCE.name]),),
     caveats=lambda study: (

@@ -61,10 +61,9 @@ def group_dots(
     known = [{k: v for k, v in row.items() if v is not None} for row in look.data(shown).values]
     data = alt.InlineData(values=known)
     chart = alt.LayerChart(layer=layers, data=data, height=alt.Step(_STEP), width=190)
-    made: look.Chart = look.faceted(chart, panels.to_list(), 3, "axis", label).resolve_scale(
-        y="independent"
-    )
-    return made
+    made = look.faceted(chart, panels.to_list(), 3, "axis", label)
+    apart: look.Chart = made.resolve_scale(y="independent")
+    return apart
 
 
 def _means(over: pl.DataFrame, measure: str, several: bool) -> pl.DataFrame:

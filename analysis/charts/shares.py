@@ -46,6 +46,8 @@ def shares(
     rows = [each for each in dict.fromkeys(labels) if each in named[row]]
     scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
     x = alt.X("drawn:Q", title=None if panel else label, axis=alt.Axis(tickCount=5))
+    titles = {"percent": "share, %", "low": "95% from", "high": "to"}
+    numbers = [alt.Tooltip(f"{k}:Q", title=said, format=".3~g") for k, said in titles.items()]
     chart = (
         alt.Chart(
             look.data(shown), height=max(len(rows), 1) * look.STEP, width=230 if panel else 420
@@ -56,13 +58,7 @@ def shares(
             y=alt.Y(f"{row}:N", sort=rows, title=None),
             color=alt.Color("component:N", scale=scale, title=None),
             order=alt.Order("place:Q"),
-            tooltip=[
-                f"{row}:N",
-                "component:N",
-                alt.Tooltip("percent:Q", title="share, %", format=".3~g"),
-                alt.Tooltip("low:Q", title="95% from", format=".3~g"),
-                alt.Tooltip("high:Q", title="to", format=".3~g"),
-            ],
+            tooltip=[f"{row}:N", "component:N", *numbers],
         )
     )
     if not panel:
