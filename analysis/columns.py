@@ -70,9 +70,18 @@ def q(*within: str, of: str = "p", **about: str) -> Column:
     return Column(f"{of[:-1]}q", "p", of=of, within=within, **about)
 
 
-def ends(form: str, help: str = "95 %", stem: str = "ci") -> tuple[Column, Column]:
-    """Both ends of an interval."""
-    return Column(f"{stem}_low", form, "from"), Column(f"{stem}_high", form, "to", help)
+def ends(form: str, help: str = "95 %", stem: str = "ci", over: str = "") -> tuple[Column, Column]:
+    """Both ends of an interval; `over` names its units in the headings."""
+    units = f", over {over}" if over else ""
+    return (
+        Column(f"{stem}_low", form, f"from{units}"),
+        Column(f"{stem}_high", form, f"to{units}", help),
+    )
+
+
+def plain(form: str, *keys: str) -> tuple[Column, ...]:
+    """Columns of one form that their names explain."""
+    return tuple(Column(key, form) for key in keys)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,11 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def minus(text: str) -> str:
+    """`text` with a true minus sign in place of each hyphen."""
+    return text.replace("-", "−")
+
+
 def decimals(value: float) -> str:
     """A number with two decimals and a true minus sign."""
     return minus(f"{value:.2f}")
@@ -34,18 +39,13 @@ def span(values: Array) -> str:
     return " to ".join(dict.fromkeys((decimals(values.min()), decimals(values.max()))))
 
 
-def q_value(q: float | None) -> str:
-    """A q as papers print it: "q = .012", "q < .001"; "q undefined" where there is none."""
-    return p_value(q).replace("p", "q", 1)
-
-
 def p_value(p: float | None) -> str:
-    """A p-value as papers print it: "p = .018", "p < .001"; "p undefined" where there is none."""
+    """A p as papers print it: "p = .018", "p < .001"; "p undefined" where there is none."""
     if p is None or p != p:
         return "p undefined"
     return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
 
 
-def minus(text: str) -> str:
-    """`text` with a true minus sign in place of each hyphen."""
-    return text.replace("-", "−")
+def q_value(q: float | None) -> str:
+    """A q as papers print it: "q = .012", "q < .001"; "q undefined" where there is none."""
+    return p_value(q).replace("p", "q", 1)

@@ -1,7 +1,7 @@
 """Words in categories: where a category stands, and whether base models differ in it.
 
-The unit of a comparison of base models is the model. Prompts of one model are the same model asked
-again; so the test permutes the base labels over the models, and never over prompts.
+Two kinds of evidence are kept apart. Of one model the units are words. Of base models the units are
+models: the tests permute the base labels over the models, and never over prompts.
 """
 
 from __future__ import annotations
@@ -9,68 +9,57 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from analysis.blocks import (
-    LIST,
-    MODEL,
-    P_AND_Q,
-    Block,
-    Column,
-    Files,
-    Finding,
-    Heading,
-    Picture,
-    Section,
-    Text,
-    notes,
-    rows,
-)
+from analysis.blocks import Block, Files, Finding, Heading, Picture, Text
 from analysis.chapters.explained import family
-from analysis.figures import category_dots, style
+from analysis.charts.estimates import estimates
+from analysis.columns import Row, Spec
 from analysis.measures import word_scores
 from analysis.measures.category_contrasts import (
     BOTH,
     BY_BASE,
     BY_MODEL,
+    LANGUAGE_MODEL,
+    LOGPROBS,
+    MEDIANS,
     OTHERS,
     UNKNOWN,
     Scale,
     by_base,
     by_model,
+    category_medians,
     scales,
-    with_family,
 )
-from analysis.measures.category_medians import MEDIANS, category_medians
 from analysis.measures.word_scores import WordScores
-from analysis.sentences import q_value
+from analysis.sentences import minus, p_value, q_value
 from analysis.significant_effects import significant
-from analysis.study import Absent, Study, Table, required, table
+from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words.categories import categories
-from analysis.words.questions import questions
-
-EVERY_PROMPT = True  # see analysis/report/few_prompts.py
+from analysis.words.questions import NEGATIVE, POSITIVE, questions
 
 NO_WORDS = "No list and no vocabulary has words of two categories of one scale."
 _FEW_WORDS = "No list and no vocabulary has five words of a category, and five others of its scale."
-_CONTRASTS = "category_contrasts"  # Table, and start of the names of its figures.
+_FEW_MODELS = (
+    "Base models are compared where two bases have two models each or more, because the models are "
+    "the evidence; this run has too few, or their bases are not known."
+)
+_FRAMINGS = (POSITIVE, NEGATIVE, UNKNOWN, BOTH)  # A comparison is told under the first of them.
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """categories.csv, category_models.csv, category_contrasts.csv and category_logprobs.csv.
-
-    For the figures: ("category_framings",), the medians by framing.
-    """
+def _tables(study: Study) -> Iterator[Table]:
     found = _Found(study)
-    yield table("categories", make=found.medians)
-    yield table("category_framings", make=partial(_by_framing, study), file=False)
-    yield table("category_models", make=found.by_model)
-    yield table("category_contrasts", make=found.by_base)
-    yield table("category_logprobs", make=found.language_models)
+    lineages = {model: info.lineage for model, info in study.infos.items()}
+    yield table(MEDIANS.name, make=found.medians)
+    yield table(BY_MODEL.name, make=lambda: found.tested(BY_MODEL, by_model, _FEW_WORDS))
+    of_bases = partial(by_base, bases=bases_of(study), lineages=lineages)
+    yield table(BY_BASE.name, make=lambda: found.tested(BY_BASE, of_bases, _FEW_MODELS))
+    yield table(LOGPROBS.name, make=found.language_models)
 
 
 @dataclasses.dataclass
@@ -85,11 +74,6 @@ class _Found:
         return categories(self.study.options.categories)
 
     @functools.cached_property
-    def asked(self) -> pl.DataFrame:
-        """Question and framing of each prompt."""
-        return questions(self.study.run.prompts, self.study.options.questions)
-
-    @functools.cached_property
     def scores(self) -> list[WordScores]:
         """Rewards of the words, list by list, then of the vocabularies."""
         run, models = self.study.run, self.study.models
@@ -102,60 +86,50 @@ class _Found:
     @functools.cached_property
     def scales(self) -> list[Scale]:
         """The scales of each list, then those of the vocabularies."""
-        return [scale for scores in self.scores for scale in scales(scores, self.words, self.asked)]
+        return self.scales_of(self.scores)
 
-    def medians(self) -> pl.DataFrame:
-        """`categories.csv`."""
-        each = [category_medians(scores, self.words) for scores in self.scores]
-        return required(pl.concat([pl.DataFrame(schema=MEDIANS), *each]), NO_WORDS)
+    def scales_of(self, every: Iterable[WordScores]) -> list[Scale]:
+        """The scales of some scores."""
+        asked = questions(self.study.run.prompts, self.study.options.questions)
+        return [scale for scores in every for scale in scales(scores, self.words, asked)]
 
-    def by_model(self) -> pl.DataFrame:
-        """`category_models.csv`."""
+    def rows(self, every: Iterable[Scale], test: Callable[..., Iterable[Row]]) -> Iterator[Row]:
+        """The rows of a test of every scale."""
         options = self.study.options
         rng = np.random.default_rng(options.seed)
-        each = [by_model(scale, rng, options.permutations) for scale in self.scales]
-        found = required(pl.concat([pl.DataFrame(schema=BY_MODEL), *each]), _FEW_WORDS)
-        return with_family(found, "category_models.csv")
+        return (row for one in every for row in test(one, rng=rng, draws=options.permutations))
 
-    def by_base(self) -> pl.DataFrame:
-        """`category_contrasts.csv`."""
-        if not self.scales:
-            raise Absent(_FEW_WORDS)
-        options, infos = self.study.options, self.study.infos
-        rng = np.random.default_rng(options.seed)
-        bases = bases_of(self.study)
-        lineages = {model: info.lineage for model, info in infos.items()}
-        each = [by_base(scale, bases, lineages, rng, options.permutations) for scale in self.scales]
-        why = (
-            "Base models are compared where two bases have two models each or more, because the "
-            "models are the evidence; this run has too few, or their bases are not known."
-        )
-        found = required(pl.concat([pl.DataFrame(schema=BY_BASE), *each]), why)
-        return with_family(found, "category_contrasts.csv")
+    def medians(self) -> pl.DataFrame:
+        """`MEDIANS`."""
+        rows = (row for scores in self.scores for row in category_medians(scores, self.words))
+        return required(MEDIANS.frame(rows), NO_WORDS)
+
+    def tested(self, spec: Spec, test: Callable[..., Iterable[Row]], why: str) -> pl.DataFrame:
+        """The table of a test of every scale."""
+        return _table(spec, self.rows(self.scales, test), why if self.scales else _FEW_WORDS)
 
     def language_models(self) -> pl.DataFrame:
-        """`category_logprobs.csv`."""
-        run, options = self.study.run, self.study.options
+        """`LOGPROBS`."""
+        run, words = self.study.run, self.words["word"].unique().to_list()
         if not run.item_logprobs:
             raise Absent("No language model scored a list with words of the categories.")
-        rng = np.random.default_rng(options.seed)
-        frames = [pl.DataFrame(schema=BY_MODEL)]
-        words = self.words["word"].unique().to_list()
-        for items in dict.fromkeys(items for items, _, _ in run.item_logprobs):
-            replies = word_scores.with_ratios(word_scores.of_replies(run, items, words))
-            for scale in scales(replies, self.words, self.asked):
-                frames.append(by_model(scale, rng, options.permutations))
-        why = "No language model scored enough words of two categories of one scale."
-        pair = pl.col("model").str.split_exact(word_scores.PAIR, 1)
-        names = {
-            "language_model": pair.struct.field("field_0"),
-            "compared_with": pair.struct.field("field_1").fill_null(""),
-        }
-        tested = with_family(required(pl.concat(frames), why), "category_logprobs.csv")
-        found = tested.with_columns(**names)
-        at = found.columns.index("model")
-        before, after = found.columns[:at], found.columns[at + 1 : -2]
-        return found.select(*before, *names, *after)
+        lists = dict.fromkeys(items for items, _, _ in run.item_logprobs)
+        replies = (word_scores.of_replies(run, items, words) for items in lists)
+        every = self.scales_of(map(word_scores.with_ratios, replies))
+        at = LOGPROBS.columns.index(LANGUAGE_MODEL)
+        rows = (
+            (*row[:at], *(*str(row[at]).split(word_scores.PAIR), "")[:2], *row[at + 1 :])
+            for row in map(tuple, self.rows(every, by_model))
+        )
+        return _table(
+            LOGPROBS, rows, "No language model scored enough words of two categories of one scale."
+        )
+
+
+def _table(spec: Spec, rows: Iterable[Row], why: str) -> pl.DataFrame:
+    """The table of rows that lack its last column, `family`; absent where there are none."""
+    family = f"all tests of {spec.name}.csv"
+    return required(spec.frame((*row, family) for row in rows), why)
 
 
 def bases_of(study: Study) -> dict[str, str | None]:
@@ -164,60 +138,131 @@ def bases_of(study: Study) -> dict[str, str | None]:
     return {model: family(base) for model, base in named}
 
 
-def _by_framing(study: Study) -> pl.DataFrame:
-    """Mean over the prompts of a framing of the medians of a category, for each model."""
-    medians = study.tables["categories"]
-    asked = questions(study.run.prompts, study.options.questions).select("prompt", "framing")
-    framing = pl.when(pl.col("framing") == "").then(pl.lit(UNKNOWN)).otherwise(pl.col("framing"))
-    named = medians.join(
-        asked.with_columns(framing=framing), on="prompt", how="left", validate="m:1"
+def _bases_shown(study: Study) -> Iterator[Block]:
+    shown = BY_BASE.rows(study.tables[BY_BASE.name], unfolded=True)
+    yield from (Text(_EVIDENCE, "how"), *shown)
+
+
+def _drawn(study: Study) -> Iterator[Block]:
+    """The contrasts of each scale of each list; models of one base adjoin."""
+    known = bases_of(study)
+    order = sorted(study.names, key=lambda model: (known[model] is None, known[model] or ""))
+    bases = {model: known[model] or "base not known" for model in order}
+    place = pl.col("model").cast(pl.Enum(order))
+    every = study.tables[BY_MODEL.name].sort(place, maintain_order=True)
+    every = every.with_columns(base=pl.col("model").replace(bases))
+    kinds = every["base"].unique(maintain_order=True).to_list()
+    look: dict[str, Any] = {"value": "contrast", "scale": 100, "panel": "panel", "beside": False}
+    means = " A broad line is the mean of the models of one colour." if any(known.values()) else ""
+    if means:
+        look |= {"colour": "base", "kinds": kinds, "mean": "base"}
+    for items, scale in every.select("list", "scale").unique(maintain_order=True).iter_rows():
+        shown, label = _panels(study, every.filter(list=items, scale=scale))
+        yield Heading(f"{scale}, {said(items)}")
+        yield Picture(
+            f"{BY_BASE.name}_{_stem(study, items, scale)}",
+            "How far each model rates the words of a category above the others, with the 95% "
+            "interval over words. Words of any kind differ from words of another, so an interval "
+            f"clear of 0 says little.{means}",
+            partial(estimates, shown, study.names, label, **look),
+        )
+
+
+def _prompts() -> pl.Expr:
+    framing = pl.col("framing")
+    return pl.when(framing.str.contains(" ")).then(framing).otherwise(framing + " prompts")
+
+
+def _panels(study: Study, own: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """The contrasts of one scale that are drawn, with `panel`, and what they are.
+
+    Every framing of a scale of two categories; the last framing of a scale of more, which is the
+    difference of the two opposite ones where both occur, besides what is told.
+    """
+    last, (category, against) = own["framing"][-1], own.select("category", "against").row(0)
+    if against != OTHERS:
+        return own.with_columns(panel=_prompts()), f"{category} above {against}, percentile points"
+    keys = ["list", "scale", "category", "framing"]
+    told = _sure(study).select(keys).unique()
+    also = pl.concat([told, own.filter(framing=last).select(keys).unique()])
+    shown = own.join(also.unique(), on=keys, how="semi", maintain_order="left")
+    panel = pl.concat_str("category", _prompts(), separator=", ")
+    alone = pl.col("category") if shown["framing"].n_unique() == 1 else panel
+    return shown.with_columns(panel=alone), f"above the others, {last}, percentile points"
+
+
+def _rows(study: Study) -> Iterator[Block]:
+    models, logprobs = study.tables[BY_MODEL.name], study.tables.get(LOGPROBS.name)
+    yield from (Text(_OVER_WORDS, "how"), *BY_MODEL.rows(models), *LOGPROBS.rows(logprobs))
+    yield Files([f"{MEDIANS.name}.csv"])
+
+
+def said(items: str) -> str:
+    """A list as sentences name it."""
+    return "tokens" if items == word_scores.VOCABULARY else f"list “{items}”"
+
+
+def _sure(study: Study) -> pl.DataFrame:
+    """Differences between bases with q below 0.05, each under one framing; smallest p first."""
+    contrasts = study.tables.get(BY_BASE.name)
+    certain = significant(BY_BASE.frame([]) if contrasts is None else contrasts)
+    keys = ["list", "scale", "category", "base", "other_base"]
+    order = pl.col("framing").cast(pl.Enum(_FRAMINGS))
+    certain = certain.sort("p", order, maintain_order=True)
+    return certain.unique(keys, keep="first", maintain_order=True)
+
+
+def _told(study: Study) -> Iterator[Finding]:
+    """The clearest difference between bases in plain words; then each, with its statistics."""
+    sure = list(_sure(study).iter_rows(named=True))
+    for tell, some in ((_headline, sure[:1]), (_statistics, sure)):
+        for row in some:
+            stem = _stem(study, row["list"], row["scale"])
+            yield Finding(text=tell(row), picture=f"{BY_BASE.name}_{stem}")
+
+
+Cells = Mapping[str, Any]  # Any: cells of a table
+
+
+def _headline(row: Cells) -> str:
+    side = "higher" if row["difference"] > 0 else "lower"
+    return (
+        f"The {row['models']} {row['base']} models place words of {row['category']} {side} than "
+        f"the {row['other_models']} {row['other_base']} models do: by "
+        f"{abs(100 * row['difference']):.0f} percentile points on average, compared with "
+        f"{_against(row)} ({_where(row)})."
     )
-    keys = ["list", "scale", "category", "framing", "model"]
-    means = named.group_by(keys, maintain_order=True).agg(pl.col("median_percentile").mean())
-    return means.sort(pl.col("framing").replace_strict(_ORDER), maintain_order=True)
 
 
-_ORDER = {"positive": 0, "negative": 1, UNKNOWN: 2}
-
-
-def section(study: Study) -> Section:
-    """Each scale of each list: base models first, then the models one by one."""
-    made = study.tables
-    names = ("categories", "category_models", "category_contrasts")
-    blocks: list[Block] = notes(made.reason(name) for name in names)
-    contrasts = made.get("category_contrasts")
-    if contrasts is not None:
-        blocks.append(Text(_EVIDENCE, "how"))
-    blocks += rows(contrasts, _BASES, "category_contrasts.csv", "Base models compared", True)
-    blocks += _figures(study)
-    if made.get("category_models") is not None:
-        blocks.append(Text(_OVER_WORDS, "how"))
-    title = "Contrasts by model"
-    blocks += rows(made.get("category_models"), _MODELS, "category_models.csv", title)
-    title = "The same contrasts in language models"
-    logprobs = made.get("category_logprobs")
-    blocks += rows(logprobs, _LANGUAGE_MODELS, "category_logprobs.csv", title)
-    if made.get("categories") is not None:
-        blocks.append(Files(["categories.csv"]))
-    return Section(
-        id="categories",
-        title="Word categories",
-        label="Word categories",
-        lead="Which kinds of words does a model rate high: those of agency or of communion, of one "
-        "virtue or another? And do models of different bases differ in it? A word’s percentile is "
-        "its place among the words of its scale.",
-        blocks=blocks,
-        caveats=(
-            "The words of a category are a choice, and they differ in more than their meaning: in "
-            "frequency, length and sound.",
-            "The test of bases takes models as independent. Models that share weights or "
-            "preference data are not: lineage_p in category_contrasts.csv takes those of one base "
-            "and lineage as one.",
-            "A contrast is in percentiles of a short list: a large one may be a small difference "
-            "in reward.",
-        ),
-        findings=list(_base_findings(study)),
+def _statistics(row: Cells) -> str:
+    text = f"{row['category']} against {_against(row)} ({_where(row)})"
+    lineage = row["lineage_p"]
+    alike = "" if math.isnan(lineage) else f"; lineages as units, {p_value(lineage)}"
+    ends = ("difference", "ci_low", "ci_high")
+    difference, low, high = (minus(f"{100 * row[end]:+.0f}") for end in ends)
+    return (
+        f"{text[:1].upper()}{text[1:]}: the mean of the {row['models']} {row['base']} models is "
+        f"{difference} points of percentile from that of the {row['other_models']} "
+        f"{row['other_base']} models (95% {low} to {high} over models; bases permuted over models, "
+        f"{p_value(row['p'])}, {q_value(row['q'])}{alike})."
     )
+
+
+def _where(row: Cells) -> str:
+    """The list and the prompts of a comparison."""
+    both = {BOTH: ", prompts for good less prompts for bad", UNKNOWN: ""}
+    return said(row["list"]) + both.get(row["framing"], f", {row['framing']} prompts")
+
+
+def _against(row: Cells) -> str:
+    """What the words of a category are compared with."""
+    return f"the other words of {row['scale']}" if row["against"] == OTHERS else row["against"]
+
+
+def _stem(study: Study, items: str, scale: str) -> str:
+    """Part of a figure's name: the list, and the place of the scale among those of the report."""
+    places = study.tables[BY_MODEL.name]["scale"].unique(maintain_order=True).to_list()
+    return f"{items}_{places.index(scale) + 1}"
 
 
 _EVIDENCE = (
@@ -229,135 +274,23 @@ _OVER_WORDS = (
     "differ from words of another kind, months from fruits as well, so that a p over words, such "
     "as those of category_models.csv and category_logprobs.csv, says little about a category."
 )
-
-
-def _figures(study: Study) -> list[Block]:
-    """Two figures for each scale of each list."""
-    contrasts = study.tables.get("category_models")
-    framed = study.tables.get("category_framings")
-    if contrasts is None or framed is None:
-        return []
-    bases = {model: base or "" for model, base in bases_of(study).items()}
-    told = _told(study)
-    blocks: list[Block] = []
-    for items, scale in contrasts.select("list", "scale").unique(maintain_order=True).iter_rows():
-        own = contrasts.filter(list=items, scale=scale)
-        medians = framed.filter(list=items, scale=scale)
-        here = told.filter(list=items, scale=scale)
-        chosen = here.select("category", "framing").rows()
-        stem = _stem(contrasts, items, scale)
-        blocks += [
-            Heading(f"{scale}, {said(items)}"),
-            Picture(
-                f"{_CONTRASTS}_{stem}",
-                "How far each model rates the words of a category above the others, with the 95% "
-                "interval over words. Words of any kind differ from words of another, so an "
-                "interval clear of 0 says little. A thick line is the mean of the models of one "
-                "base.",
-                partial(category_dots.contrasts, own, study.names, bases, chosen),
-            ),
-            Picture(
-                f"category_medians_{stem}",
-                "The median percentile of each category, a mean over the prompts of a framing.",
-                partial(category_dots.medians, medians, study.names, bases),
-            ),
-        ]
-    return blocks
-
-
-def said(items: str) -> str:
-    """A list as sentences name it."""
-    return "tokens" if items == word_scores.VOCABULARY else f"list “{items}”"
-
-
-def _against(row: Mapping[str, str]) -> str:
-    """What the words of a category are compared with."""
-    return f"the other words of {row['scale']}" if row["against"] == OTHERS else row["against"]
-
-
-def _points(value: float) -> str:
-    return style.minus(f"{100 * value:+.0f}")
-
-
-# A comparison is told under the first of these framings that shows it most clearly.
-_TOLD = {"positive": 0, "negative": 1, UNKNOWN: 2, BOTH: 3}
-
-
-def _heading(row: Mapping[str, str]) -> str:
-    asked = f"{row['framing']} prompts" if row["framing"] in ("positive", "negative") else ""
-    asked = "prompts for good less prompts for bad" if row["framing"] == BOTH else asked
-    where = said(row["list"]) + (f", {asked}" if asked else "")
-    text = f"{row['category']} against {_against(row)} ({where})"
-    return text[:1].upper() + text[1:]
-
-
-def _told(study: Study) -> pl.DataFrame:
-    """Differences between bases with q below 0.05, each under one framing; smallest p first."""
-    contrasts = study.tables.get("category_contrasts")
-    if contrasts is None:
-        return pl.DataFrame(schema=BY_BASE)
-    keys = ["list", "scale", "category", "base", "other_base"]
-    order = pl.col("framing").replace_strict(_TOLD)
-    certain = significant(contrasts).sort("p", order, maintain_order=True)
-    return certain.unique(keys, keep="first", maintain_order=True)
-
-
-def _base_findings(study: Study) -> Iterator[Finding]:
-    """What `_told` holds, in sentences; models are the units."""
-    for row in _told(study).iter_rows(named=True):
-        lineage = row["lineage_p"]
-        alike = "" if math.isnan(lineage) else f"; lineages as units, {style.p_value(lineage)}"
-        ends = f"{_points(row['ci_low'])} to {_points(row['ci_high'])}"
-        yield Finding(
-            text=f"{_heading(row)}: the mean of the {row['models']} {row['base']} models is "
-            f"{_points(row['difference'])} points of percentile from that of the "
-            f"{row['other_models']} {row['other_base']} models (95% {ends} over models; bases "
-            f"permuted over models, {style.p_value(row['p'])}, {q_value(row['q'])}{alike}).",
-            picture=_picture(study, row),
-        )
-
-
-def _picture(study: Study, row: Mapping[str, str]) -> str:
-    stem = _stem(study.tables["category_models"], row["list"], row["scale"])
-    return f"{_CONTRASTS}_{stem}"
-
-
-def _stem(contrasts: pl.DataFrame, items: str, scale: str) -> str:
-    """Part of a figure's name: the list, and the place of the scale among those of the report."""
-    places = contrasts["scale"].unique(maintain_order=True).to_list()
-    return f"{items}_{places.index(scale) + 1}"
-
-
-_SIDES: tuple[Column, ...] = (
-    LIST,
-    ("scale", "scale", "text"),
-    ("category", "category", "text"),
-    ("against", "against", "text"),
-    ("framing", "prompts", "text"),
-)
-_BASES: tuple[Column, ...] = (
-    *_SIDES,
-    ("base", "base", "text"),
-    ("models", "models", "count"),
-    ("other_base", "other base", "text"),
-    ("other_models", "models", "count"),
-    ("difference", "difference", "share"),
-    ("ci_low", "from, over models", "share"),
-    ("ci_high", "to, over models", "share"),
-    *P_AND_Q,
-    ("least_p", "least p", "p"),
-)
-_WORDS: tuple[Column, ...] = (
-    ("words", "words", "count"),
-    ("other_words", "other words", "count"),
-    ("contrast", "contrast", "share"),
-    ("ci_low", "from, over words", "share"),
-    ("ci_high", "to, over words", "share"),
-)
-_MODELS: tuple[Column, ...] = (*_SIDES, MODEL, *_WORDS)
-_LANGUAGE_MODELS: tuple[Column, ...] = (
-    *_SIDES,
-    ("language_model", "language model", "text"),
-    ("compared_with", "less than in", "text"),
-    *_WORDS,
+ANALYSIS = Analysis(
+    id="categories",
+    title="Word categories",
+    lead="Which kinds of words does a model rate high: those of agency or of communion, of one "
+    "virtue or another? And do models of different bases differ in it? A word’s percentile is its "
+    "place among the words of its scale.",
+    make=_tables,
+    parts=(_bases_shown, _drawn, _rows),
+    told=(_told,),
+    caveats=lambda study: (
+        "The words of a category are a choice, and they differ in more than their meaning: in "
+        "frequency, length and sound.",
+        "The test of bases takes models as independent. Models that share weights or preference "
+        "data are not: lineage_p in category_contrasts.csv takes those of one base and lineage as "
+        "one.",
+        "A contrast is in percentiles of a short list: a large one may be a small difference in "
+        "reward.",
+    ),
+    every_prompt=True,
 )

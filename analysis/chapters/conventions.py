@@ -12,29 +12,16 @@ from typing import Any
 
 import polars as pl
 
-from analysis.blocks import (
-    MODEL,
-    PROMPT,
-    Block,
-    Column,
-    Finding,
-    Picture,
-    Section,
-    Text,
-    notes,
-    rows,
-)
+from analysis.blocks import Block, Finding, Picture, Text
 from analysis.chapters import findings_by_reading as by_reading
-from analysis.chapters.findings_by_reading import ABSENT, GAINED, LOST, OTHER, REVERSED
-from analysis.figures import style
-from analysis.figures.reading_dots import reading_dots
+from analysis.chapters.findings_by_reading import ABSENT, FINDINGS, GAINED, LOST, OTHER, REVERSED
+from analysis.charts.estimates import estimates
+from analysis.columns import Column, Spec, plain
 from analysis.measures import readings
-from analysis.measures.readings import Readings, label
-from analysis.sentences import decimals, listed, q_value, span
-from analysis.study import Absent, Study, Table, table
-from engine.runs.convention_index import DEFAULT, NOISE_MESH
-
-EVERY_PROMPT = True  # see analysis/report/few_prompts.py
+from analysis.measures.readings import AGREEMENT, JUMPS, READING, Readings, label
+from analysis.sentences import decimals, listed, minus, q_value
+from analysis.study import Absent, Analysis, Study, Table, table
+from engine.runs.convention_index import DEFAULT
 
 _NONE = "No other readings of the models were scored (assay conventions)."
 _ROUNDING = 1e-9  # of τ
@@ -48,37 +35,50 @@ _COUNTED = (
     (GAINED, "other becomes sure", "others become sure"),
 )
 _SAID = {REVERSED: "is reversed", LOST: "is no longer sure", GAINED: "becomes sure"}
+SUMMARY = Spec(
+    "conventions_summary",
+    (
+        *(READING, Column("label", title="reading", help="what differs from the default")),
+        *(Column("noise", "bool"), Column("models", "count")),
+        *(Column("kendall_low", "fixed", "lowest τ"), Column("kendall_high", "fixed", "highest τ")),
+        Column("top_low", "share", "highest tokens kept, at least"),
+        Column("top_high", "share", "at most", "share of the highest tokens in common"),
+        Column("findings", "count", help="that a test decides"),
+        *plain("count", REVERSED, LOST, GAINED),
+        Column(ABSENT, "count", help="what the noise floor changes too does not count"),
+    ),
+    page="label models kendall_low kendall_high top_low top_high findings reversed lost gained "
+    "absent",
+    title="By reading",
+)
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """conventions_readings, _summary, _findings and _jumps.csv."""
+def _tables(study: Study) -> Iterator[Table]:
+    """Four tables, and for the page ("conventions_missing",)."""
     made, found = study.tables, functools.cache(partial(_found, study))
     count = study.settings.top
-    yield table("conventions_readings", make=lambda: readings.agreement(found(), count))
+    yield table(AGREEMENT.name, make=lambda: readings.agreement(found(), count))
     yield table(
-        "conventions_findings",
-        make=lambda: by_reading.findings_table(study, found(), made["conventions_readings"]),
+        FINDINGS.name, make=lambda: by_reading.findings_table(study, found(), made[AGREEMENT.name])
     )
     yield table(
-        "conventions_summary",
-        make=lambda: summary(made["conventions_readings"], made["conventions_findings"], found()),
+        SUMMARY.name, make=lambda: summary(made[AGREEMENT.name], made[FINDINGS.name], found())
     )
-    yield table("conventions_jumps", make=lambda: readings.jumps(found(), _JUMPS))
+    yield table(JUMPS.name, make=lambda: readings.jumps(found(), _JUMPS))
     yield table("conventions_missing", make=lambda: missing(found()), file=False)
 
 
-def summary(agreement: pl.DataFrame, findings: pl.DataFrame, found: Readings) -> pl.DataFrame:
-    """The table `conventions_summary.csv`: one row per reading, over models and prompts.
+def _found(study: Study) -> Readings:
+    found = readings.readings_of(study.run)
+    if found is None or not any(found.computed(model) for model in found.models()):
+        raise Absent(_NONE)
+    return found
 
-    Returns:
-      reading, label (what differs from the default), noise, models, kendall_low, kendall_high (of
-      τ with the default), top_low, top_high (share of the highest tokens in common), findings
-      (that a test decides), reversed, lost, gained, absent (of them; those that the noise floor
-      changes too do not count).
-    """
-    keys = ["reading", "noise"]
-    taus = agreement.group_by(keys, maintain_order=True).agg(
-        models=pl.col("model").n_unique().cast(pl.Int64),
+
+def summary(agreement: pl.DataFrame, findings: pl.DataFrame, found: Readings) -> pl.DataFrame:
+    """The table `SUMMARY`: one row per reading, over models and prompts."""
+    taus = agreement.group_by("reading", "noise", maintain_order=True).agg(
+        models=pl.col("model").n_unique(),
         kendall_low=pl.col("kendall").fill_nan(None).min(),
         kendall_high=pl.col("kendall").fill_nan(None).max(),
         top_low=(pl.col("top") / pl.col("ends")).min(),
@@ -88,20 +88,15 @@ def summary(agreement: pl.DataFrame, findings: pl.DataFrame, found: Readings) ->
     kinds = (REVERSED, LOST, GAINED, ABSENT)
     changed = pl.when("as_noise", ~pl.col("noise")).then(pl.lit("")).otherwise("change")
     counts = decided.group_by("reading").agg(
-        findings=pl.len().cast(pl.Int64),
-        **{kind: (changed == kind).sum().cast(pl.Int64) for kind in kinds},
+        findings=pl.len(), **{kind: (changed == kind).sum() for kind in kinds}
     )
     named = labels(found)
-    order = {name: place for place, name in enumerate(named)}
     joined = taus.join(counts, on="reading", how="left", validate="1:1", maintain_order="left")
-    joined = joined.with_columns(pl.col("findings", *kinds).fill_null(0))
-    return (
+    joined = joined.sort(pl.col("reading").cast(pl.Enum(list(named))))
+    return SUMMARY.frame(
         joined.with_columns(
-            label=pl.col("reading").replace_strict(named),
-            place=pl.col("reading").replace_strict(order),
+            pl.col("findings", *kinds).fill_null(0), label=pl.col("reading").replace(named)
         )
-        .sort("place")
-        .select("reading", "label", pl.exclude("reading", "label", "place"))
     )
 
 
@@ -109,13 +104,12 @@ def missing(found: Readings) -> pl.DataFrame:
     """Readings without results: model, reading (its label), same_as (label; null), failure."""
     types = dict.fromkeys(("model", "reading", "same_as", "failure"), pl.String)
     named = labels(found)
-    lines = []
-    for model in found.models():
-        done = found.computed(model)
-        for name, entry in found.index[model].items():
-            if name != DEFAULT and name not in done:
-                same = named.get(entry.same_as or "", entry.same_as)
-                lines.append((model, named[name], same, entry.failure))
+    lines = [
+        (model, named[name], named.get(entry.same_as or "", entry.same_as), entry.failure)
+        for model in found.models()
+        for name, entry in found.index[model].items()
+        if name != DEFAULT and name not in found.computed(model)
+    ]
     return pl.DataFrame(lines, schema=types, orient="row")
 
 
@@ -128,121 +122,115 @@ def labels(found: Readings) -> dict[str, str]:
     return {name: text for (_, name), text in sorted(named.items(), key=lambda one: one[0][0])}
 
 
-def _found(study: Study) -> Readings:
-    found = readings.readings_of(study.run)
-    if found is None or not any(found.computed(model) for model in found.models()):
-        raise Absent(_NONE)
-    return found
+def _named(study: Study) -> dict[str, str]:
+    """Reading -> its label, in the order of the page."""
+    return dict(study.tables[SUMMARY.name].select("reading", "label").iter_rows())
 
 
-def section(study: Study) -> Section:
-    """Dots of τ, what each reading changes, and which tokens jump."""
-    made = study.tables
-    agreement, over = made.get("conventions_readings"), made.get("conventions_summary")
-    blocks: list[Block] = notes([made.reason("conventions_readings")])
-    if agreement is not None and over is not None:
-        named = list(over.select("reading", "label").iter_rows())
-        caption = (
-            "How far the order of the tokens under a reading agrees with that under the default "
-            "one: a dot for each model and prompt. Grey: the noise floor, which is the default "
-            "reading computed again in other steps or, with several devices, on another mesh. What "
-            "is as far right as that changes nothing."
-        )
-        draw = partial(reading_dots, agreement, named, study.names)
-        blocks += [Text(_scored(study, agreement), "how"), Picture("conventions", caption, draw)]
-        blocks += rows(over, _SUMMARY, "conventions_summary.csv", "By reading", unfolded=True)
-        blocks += _of_findings(study)
-        blocks += rows(
-            _labelled(made["conventions_jumps"], over), _JUMPED, "conventions_jumps.csv", _FURTHEST
-        )
-        blocks += _of_missing(study)
-    return Section(
-        id="conventions",
-        title="Conventions: which findings survive",
-        label="Conventions",
-        lead="A reward depends on choices that papers seldom report: how many BOS tokens stand in "
-        "front, which date the template prints, whether a token is put in as an id or as text, "
-        "where the reward is read, in which precision. Which findings stay when one of them is "
-        "made otherwise?",
-        blocks=blocks,
-        caveats=(
-            "A change of significance may be small: an estimate that was barely sure is barely "
-            "not. The table says whether it leaves the default’s interval.",
-            "Findings are those of a report of each model alone: q is corrected within a reading, "
-            "not over readings.",
-            "The default reading is a choice, not the truth.",
-        ),
-        findings=list(findings(study)),
+def _drawn(study: Study) -> Iterator[Block]:
+    """How far the orders under each reading agree with the default's."""
+    named, agreement = _named(study), study.tables[AGREEMENT.name]
+    order = pl.col("reading").cast(pl.Enum(list(named)))
+    shown = agreement.sort(order, maintain_order=True).select(
+        *("model", "kendall", pl.col("prompt").replace(study.prompt_names)),
+        label=pl.col("reading").replace(named),
     )
+    floor = agreement.filter("noise")["kendall"].fill_nan(None).min()
+    draw = partial(estimates, shown, study.names, "Kendall’s τ with the default reading")
+    counts = agreement["tokens"].unique().sort().to_list()
+    tokens = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
+    yield Text(f"{tokens} tokens of each model are compared under every reading.", "how")
+    yield Picture(
+        "conventions",
+        "How far the order of the tokens under a reading agrees with that under the default one: a "
+        "dot for each model and prompt. The line is the noise floor, the lowest τ of the default "
+        "reading computed again in other steps or, with several devices, on another mesh. What is "
+        "as far right as that changes nothing.",
+        partial(draw, value="kendall", row="label", zero=floor, beside=False),
+    )
+    yield from SUMMARY.rows(study.tables[SUMMARY.name], unfolded=True)
+
+
+def _changes(study: Study) -> Iterator[Block]:
+    """Every finding that a reading changes, what the noise floor is made of, and the jumps."""
+    named, over = _named(study), study.tables[SUMMARY.name]
+    changed = by_reading.changes(study.tables[FINDINGS.name])
+    decided = changed.filter(pl.col("change") != OTHER)
+    if not over["noise"].any():
+        yield Text("No noise floor was computed, so no change is called a finding.", "note")
+    elif decided.filter(pl.col("change") != ABSENT).is_empty():
+        yield Text(_NO_CHANGE)
+    labelled = pl.col("reading").replace(named)
+    yield from FINDINGS.rows(decided.with_columns(labelled))
+    if over["noise"].any() and _floor_is_empty(study):
+        yield Text(_NO_FLOOR, "note")
+    yield Text(_HOW, "how")
+    yield from JUMPS.rows(study.tables[JUMPS.name].with_columns(labelled))
+
+
+def _floor_is_empty(study: Study) -> bool:
+    """Whether computing the default reading again changed neither an order nor a finding."""
+    taus = study.tables[AGREEMENT.name].filter("noise")["kendall"].fill_nan(None)
+    changed = study.tables[FINDINGS.name].filter("noise", pl.col("change") != "")
+    return bool((taus.drop_nulls() >= 1 - _ROUNDING).all()) and not changed.height
+
+
+def _of_missing(study: Study) -> Iterator[Block]:
+    """Readings that are the same as others, that failed, or that are not finished."""
+    for model, reading, same, failure in study.tables["conventions_missing"].iter_rows():
+        why = f"could not be compared ({failure or 'not finished; run assay conventions again'})"
+        if same:
+            why = f"gives the token ids of {same}, and is not computed again"
+        yield Text(f"{study.names.get(model, model)}: {reading} {why}.", "note")
 
 
 def findings(study: Study) -> Iterator[Finding]:
     """What changes by more than the noise floor: findings, and the order of tokens.
 
     That a q crosses .05 is no finding of its own: one must be reversed, or its estimate must leave
-    the default's interval.
+    the default's interval. Without a noise floor nothing can be said.
     """
-    table_ = study.tables.get("conventions_findings")
-    over = study.tables.get("conventions_summary")
-    if table_ is None or over is None or not over["noise"].any():
-        return  # without a noise floor nothing can be said
-    named = dict(over.select("reading", "label").iter_rows())
-    clear = (r for r in by_reading.examples(table_) if r["change"] == REVERSED or r["outside"])
-    first = next(clear, None)
-    if first is not None:
-        yield Finding(text=_changed(study, table_, first, named), picture="conventions")
-    if (text := _furthest(study, study.tables["conventions_readings"], named)) is not None:
-        yield Finding(text=text, picture="conventions")
+    every, over = study.tables[FINDINGS.name], study.tables[SUMMARY.name]
+    if not over["noise"].any():
+        return
+    named = _named(study)
+    for row in by_reading.examples(every):
+        if row["change"] == REVERSED or row["outside"]:
+            yield Finding(text=_survival(every), picture="conventions")
+            yield Finding(text=_example(study, row, named), picture="conventions")
+            break
+    furthest = _furthest(study, study.tables[AGREEMENT.name], named)
+    if furthest:
+        yield Finding(text=furthest, picture="conventions")
 
 
-def _changed(
-    study: Study,
-    table_: pl.DataFrame,
-    example: Mapping[str, Any],  # Any: cells of a table
-    named: Mapping[str, str],
-) -> str:
-    """How many findings change under some reading, and the clearest that does."""
-    total = by_reading.survival(table_)
-    said = [
+def _survival(every: pl.DataFrame) -> str:
+    total = by_reading.survival(every)
+    counts = [
         f"{total[kind]} {one if total[kind] == 1 else many}"
         for kind, one, many in _COUNTED
         if total[kind]
     ]
-    name = study.names.get(example["model"], example["model"])
-    keep = "keeps" if total["kept"] == 1 else "keep"
     return (
         f"Of {total['sure']} findings that are sure under the default reading, {total['kept']} "
-        f"{keep} sign and significance under {_every(table_)}; under some, {listed(said)}. "
-        f"For example, the {example['finding']} of {name} "
-        f"({example['of']}) {_SAID[example['change']]} with {named[example['reading']]}: "
-        f"{_number(example, 'default_')} by default, {_number(example, '')} then. "
-        f"{_NO_FLOOR if _floor_is_empty(study) else 'The noise floor changes none of them.'}"
+        f"{'keeps' if total['kept'] == 1 else 'keep'} sign and significance under every other "
+        f"reading of their model; under some, {listed(counts)}."
     )
 
 
-def _every(table_: pl.DataFrame) -> str:
-    """How many other readings a model has: `all 5 other readings`."""
-    others = table_.filter(~pl.col("noise")).group_by("model").agg(pl.col("reading").n_unique())
-    counts = sorted(set(others["reading"].to_list()))
-    if counts == [1]:
-        return "the one other reading"
-    if len(counts) == 1:
-        return f"all {counts[0]} other readings"
-    return f"all other readings of their model ({counts[0]} to {counts[-1]})"
-
-
-def _floor_is_empty(study: Study) -> bool:
-    """Whether computing the default reading again changed neither an order nor a finding."""
-    taus = study.tables["conventions_readings"].filter("noise")["kendall"].fill_nan(None)
-    table_ = study.tables["conventions_findings"]
-    changed = table_.filter("noise", pl.col("change") != "")
-    return bool((taus.drop_nulls() >= 1 - _ROUNDING).all()) and not changed.height
-
-
-def _number(row: Mapping[str, Any], of: str) -> str:  # Any: cells of a table
-    value = row[f"{of}value"]
-    digits = 2 if abs(value) >= 0.01 else 4
-    return style.minus(f"{value:.{digits}f}") + f" ({q_value(row[f'{of}q'])})"
+def _example(study: Study, row: Mapping[str, Any], named: Mapping[str, str]) -> str:
+    before, now = (
+        minus(f"{row[f'{of}value']:.{2 if abs(row[f'{of}value']) >= 0.01 else 4}f}")
+        + f" ({q_value(row[f'{of}q'])})"
+        for of in ("default_", "")
+    )
+    of = " · ".join(study.prompt_names.get(key, key) for key in row["of"].split(" · "))
+    floor = _NO_FLOOR if _floor_is_empty(study) else "The noise floor changes none of them."
+    return (
+        f"The clearest change: the {row['finding']} of "
+        f"{study.names.get(row['model'], row['model'])} ({of}) {_SAID[row['change']]} with "
+        f"{named[row['reading']]}: {before} by default, {now} then. {floor}"
+    )
 
 
 def _furthest(study: Study, agreement: pl.DataFrame, named: Mapping[str, str]) -> str | None:
@@ -263,152 +251,39 @@ def _furthest(study: Study, agreement: pl.DataFrame, named: Mapping[str, str]) -
     if not below.height:
         return None
     row = below.sort("kendall", "model", "reading", "prompt").row(0, named=True)
-    model, reading = row["model"], named[row["reading"]]
-    share = f"{100 * row['top'] / row['ends']:.0f}"
     return (
-        f"Of all readings, {reading} changes an order of tokens most, that of "
-        f"{study.names.get(model, model)} under “{row['prompt']}”: Kendall’s τ with the default is "
-        f"{decimals(row['kendall'])}, and {share}% of the highest tokens stay among the highest. "
-        f"{_elsewhere(taus, row)}The noise floor of this model has τ of at least "
+        f"Of all readings, {named[row['reading']]} changes an order of tokens most, that of "
+        f"{study.names.get(row['model'], row['model'])} under "
+        f"{study.prompt_names[row['prompt']]}: Kendall’s τ with the default is "
+        f"{decimals(row['kendall'])}, and {100 * row['top'] / row['ends']:.0f}% of the highest "
+        f"tokens stay among the highest. The noise floor of this model has τ of at least "
         f"{row['floor']:.4f}."
     )
 
 
-def _elsewhere(taus: pl.DataFrame, row: Mapping[str, Any]) -> str:  # Any: cells of a table
-    """τ of the reading of a row over all models and prompts, where it has several."""
-    own = taus.filter(reading=row["reading"])
-    if own.height == 1:
-        return ""
-    kendall = own["kendall"].to_numpy()
-    models, every = own["model"].n_unique(), taus["model"].n_unique()
-    which = f"the {models} of {every} models with this reading" if every > 1 else "all prompts"
-    return f"Over {which} τ is {span(kendall)}. "
-
-
-def _of_findings(study: Study) -> list[Block]:
-    """Every finding that a reading changes."""
-    made = study.tables
-    table_, over = made["conventions_findings"], made["conventions_summary"]
-    changed = by_reading.changes(table_)
-    decided = changed.filter(pl.col("change") != OTHER)
-    blocks: list[Block] = []
-    if not over["noise"].any():
-        blocks.append(
-            Text("No noise floor was computed, so no change is called a finding.", "note")
-        )
-    elif decided.filter(pl.col("change") != ABSENT).is_empty():
-        text = (
-            "No reading changes the sign or the significance of a finding beyond the noise floor."
-        )
-        blocks.append(Text(text))
-    title = "Findings whose sign or significance a reading changes, or that it cannot compute"
-    return [
-        *blocks,
-        *rows(_labelled(decided, over), _CHANGED, "conventions_findings.csv", title),
-        *_of_floor(study, over),
-        Text(_HOW, "how"),
-    ]
-
-
-def _of_floor(study: Study, over: pl.DataFrame) -> list[Block]:
-    """What the noise floor is made of, and whether it excludes anything."""
-    floor = over.filter("noise")["reading"]
-    said = []
-    if len(floor) and not floor.str.starts_with(NOISE_MESH).any():
-        said.append(_ONE_MESH)
-    if len(floor) and _floor_is_empty(study):
-        said.append(_NO_FLOOR)
-    return [Text(text, "note") for text in said]
-
-
-def _labelled(frame: pl.DataFrame, over: pl.DataFrame) -> pl.DataFrame:
-    return frame.join(
-        over.select("reading", "label"),
-        on="reading",
-        how="left",
-        validate="m:1",
-        maintain_order="left",
-    )
-
-
-def _scored(study: Study, agreement: pl.DataFrame) -> str:
-    """How many tokens were compared."""
-    vocabularies = study.described.select("model", "vocabulary")
-    joined = agreement.join(vocabularies, on="model", how="left", validate="m:1")
-    few = joined.filter(pl.col("tokens") < pl.col("vocabulary"))
-    if not few.height:
-        return "Every token of the vocabulary was scored under every reading."
-    tokens = few.select(pl.min("tokens"), pl.max("tokens").alias("most"), pl.max("vocabulary")).row(
-        0
-    )
-    counts = " to ".join(dict.fromkeys(f"{n:,}" for n in tokens[:2]))
-    return f"{counts} of {tokens[2]:,} tokens, drawn at random, were scored under every reading."
-
-
-def _of_missing(study: Study) -> list[Block]:
-    """Readings that are the same as others, that failed, or that are not finished."""
-    table_ = study.tables["conventions_missing"]
-    lines = []
-    for (model,), part in table_.group_by("model", maintain_order=True):
-        name = study.names.get(str(model), str(model))
-        same = part.filter(pl.col("same_as").is_not_null())
-        pairs = [f"{own} ({other})" for own, other in same.select("reading", "same_as").iter_rows()]
-        if pairs:
-            lines.append(
-                f"{name}: these readings give the token ids of another one, in brackets, and are "
-                f"not computed again: {listed(pairs)}."
-            )
-        rest = part.filter(pl.col("same_as").is_null())
-        for reading, failure in rest.select("reading", "failure").iter_rows():
-            why = failure or "not finished; run assay conventions again"
-            lines.append(f"{name}: {reading} could not be compared ({why}).")
-    return [Text(line, "note") for line in lines]
-
-
-_FURTHEST = "Tokens that jump furthest"
+_NO_CHANGE = "No reading changes the sign or the significance of a finding beyond the noise floor."
 _NO_FLOOR = "Recomputing changed nothing, so this noise floor excludes nothing."
-_ONE_MESH = (
-    "The noise floor here is other steps alone: another mesh takes several devices, and a model "
-    "that can be split over them otherwise."
-)
 _HOW = (
     "A finding is sure where q < .05. What computing the default reading again changes too does "
     "not count. Absent: the reading has no such estimate."
 )
-_SUMMARY: tuple[Column, ...] = (
-    ("label", "reading", "text"),
-    ("models", "models", "count"),
-    ("kendall_low", "lowest τ", "fixed"),
-    ("kendall_high", "highest τ", "fixed"),
-    ("top_low", "highest tokens kept, at least", "share"),
-    ("top_high", "at most", "share"),
-    ("findings", "findings", "count"),
-    (REVERSED, "reversed", "count"),
-    (LOST, "lost", "count"),
-    (GAINED, "gained", "count"),
-    (ABSENT, "absent", "count"),
-)
-_CHANGED: tuple[Column, ...] = (
-    MODEL,
-    ("finding", "finding", "text"),
-    ("of", "of", "text"),
-    ("label", "reading", "text"),
-    ("change", "change", "text"),
-    ("default_value", "by default", "number"),
-    ("default_low", "from", "number"),
-    ("default_high", "to", "number"),
-    ("default_q", "q", "p"),
-    ("value", "then", "number"),
-    ("q", "q", "p"),
-    ("outside", "outside interval", "bool"),
-)
-_JUMPED: tuple[Column, ...] = (
-    MODEL,
-    ("label", "reading", "text"),
-    PROMPT,
-    ("rank", "rank", "count"),
-    ("token", "token", "token"),
-    ("default_percentile", "percentile by default", "share"),
-    ("percentile", "then", "share"),
-    ("jump", "jump", "share"),
+ANALYSIS = Analysis(
+    id="conventions",
+    title="Conventions: which findings survive",
+    label="Conventions",
+    lead="A reward depends on choices that papers seldom report: how many BOS tokens stand in "
+    "front, which date the template prints, whether a token is put in as an id or as text, where "
+    "the reward is read, in which precision. Which findings stay when one of them is made "
+    "otherwise?",
+    make=_tables,
+    parts=(_drawn, _changes, _of_missing),
+    told=(findings,),
+    caveats=lambda study: (
+        "A change of significance may be small: an estimate that was barely sure is barely not. "
+        "The table says whether it leaves the default’s interval.",
+        "Findings are those of a report of each model alone: q is corrected within a reading, not "
+        "over readings.",
+        "The default reading is a choice, not the truth.",
+    ),
+    every_prompt=True,
 )

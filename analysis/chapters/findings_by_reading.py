@@ -4,18 +4,18 @@ The findings are rows of other chapters' tables, made by those chapters from the
 here they are only compared.
 """
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from analysis.chapters import distributions, framing, frequency, groups, humans, sentiment, tokens
-from analysis.measures.readings import Readings
+from analysis.columns import MODEL, Column, Spec
+from analysis.measures.readings import READING, Readings
 from analysis.significant_effects import ALPHA
 from analysis.statistics.kendall import tau_b
 from analysis.study import Chapter, Study
 from engine.runs.convention_index import DEFAULT
-from engine.runs.schema import Columns
 
 # Chapters in the order of the page, and which of their tables hold findings or lead to them.
 _MADE: Sequence[tuple[Chapter, Sequence[str]]] = (
@@ -25,103 +25,76 @@ _MADE: Sequence[tuple[Chapter, Sequence[str]]] = (
     (frequency.ANALYSIS, ("frequency_points", "frequency_slopes")),
     (framing.ANALYSIS, ("framing",)),
     (humans, ("humans", "humans_correlation")),
-    (groups, ("identity",)),
+    (groups.ANALYSIS, ("identity",)),
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """A kind of finding: rows of a table, each with an estimate, its interval and its test.
-
-    Attributes:
-      name: of the kind.
-      table: of another chapter.
-      keys: columns that say what a row is of.
-      value: column of the estimate; 0 is no effect.
-      low: column of the lower end of its 95 % interval.
-      high: column of the upper end.
-    """
+class Kind(NamedTuple):
+    """A kind of finding: rows of a table, each with an estimate, its interval and its test."""
 
     name: str
-    table: str
-    keys: Sequence[str]
-    value: str
-    low: str = "ci_low"
-    high: str = "ci_high"
+    table: str  # Of another chapter.
+    keys: Sequence[str]  # Columns that say what a row is of.
+    value: str  # Column of the estimate; 0 is no effect.
+    interval: str = "ci"  # Start of the names of the columns of its 95 % interval.
 
 
 KINDS = (
     Kind("slope of sentiment", "sentiment_slopes", ("prompt", "valence"), "slope"),
     Kind("slope of frequency", "frequency_slopes", ("prompt",), "slope"),
     Kind("r of framing", "framing", ("prompt_a", "prompt_b"), "pearson"),
-    Kind(
-        "group of people",
-        "identity",
-        ("prompt", "axis", "group"),
-        "contrast",
-        low="contrast_low",
-        high="contrast_high",
-    ),
+    Kind("group of people", "identity", ("prompt", "axis", "group"), "contrast", "contrast"),
     Kind("ρ with people", "humans_correlation", ("list", "prompt"), "spearman"),
-    Kind("skewness", "moments", ("prompt",), "skewness", "skewness_low", "skewness_high"),
+    Kind("skewness", "moments", ("prompt",), "skewness", "skewness"),
 )
 ORDER, TOP, BOTTOM = "order of groups", "highest tokens", "lowest tokens"
 REVERSED, LOST, GAINED, OTHER, ABSENT = "reversed", "lost", "gained", "other", "absent"
-
-_ROW: Columns = {
-    **dict.fromkeys(("finding", "of"), pl.String),
-    **dict.fromkeys(("value", "low", "high", "q"), pl.Float64),
-    "sure": pl.Boolean,
-}
-_KEYS: Columns = {**dict.fromkeys(("model", "reading"), pl.String), "noise": pl.Boolean}
-FINDINGS: Columns = {
-    **_KEYS,
-    **_ROW,
-    **{f"default_{name}": kind for name, kind in _ROW.items() if name not in ("finding", "of")},
-    "outside": pl.Boolean,
-    "change": pl.String,
-    "as_noise": pl.Boolean,
-}
-_COMPARED = [name for name in FINDINGS if name not in (*_KEYS, "as_noise")]
+_FOUND = ("value", "low", "high", "q", "sure")
+_CHANGE = (
+    "`reversed`, `lost`, `gained`; `other` for an order or a set of tokens; `absent` where the "
+    "reading has no such estimate; empty for none"
+)
+FINDINGS = Spec(
+    "conventions_findings",
+    (
+        *(MODEL, READING, Column("noise", "bool"), Column("finding", help="its kind")),
+        *(Column("of"), Column("value", "number", "then"), Column("low", "number")),
+        *(Column("high", "number", help="95 %"), Column("q", "p"), Column("sure", "bool")),
+        *(Column("default_value", "number", "by default"), Column("default_low", "number", "from")),
+        *(Column("default_high", "number", "to"), Column("default_q", "p", "q")),
+        Column("default_sure", "bool"),
+        Column("outside", "bool", "outside interval", "the default's interval"),
+        Column("change", help=_CHANGE),
+        Column("as_noise", "bool", help="the noise floor changes it too, an order or a set as far"),
+    ),
+    page="model finding of reading change default_value default_low default_high default_q value q "
+    "outside",
+    title="Findings whose sign or significance a reading changes, or that it cannot compute",
+    help="Values are those of a report of the model alone; NaN or empty where no test decides",
+)
+ROW = {name: FINDINGS.schema[name] for name in ("finding", "of", *_FOUND)}
 
 
 def findings_table(study: Study, found: Readings, agreement: pl.DataFrame) -> pl.DataFrame:
-    """The table `conventions_findings.csv`: every finding under every reading.
+    """The table `FINDINGS`: every finding under every reading.
 
-    Args:
-      study: for its settings.
-      found: the readings.
-      agreement: `conventions_readings.csv`.
-
-    Returns:
-      model, reading, noise (whether it is the noise floor's), finding (its kind), of; value, low,
-      high (95 %), q, sure; the same of the default reading (default_value, …; null where only the
-      other has the finding, and then default_sure is false); outside (value lies
-      outside the default's interval), change (`reversed`: sure under both, with other signs;
-      `lost`, `gained`: sure under one; `other`: an order, or a set of tokens, that is not the
-      default's; `absent`: the reading has no such estimate; "" for none), as_noise (the noise floor
-      changes it too; of an order or a set, as far).
+    Where only another reading has a finding, the columns of the default one are null, and
+    default_sure is false. `agreement` is `conventions_readings.csv`.
     """
-    frames = [pl.DataFrame(schema=FINDINGS).drop("as_noise")]
+    frames = [FINDINGS.frame([]).drop("as_noise")]
     for model in found.models():
         default = _effects(study, found, DEFAULT, model)
         for name, entry in found.computed(model).items():
             own = _effects(study, found, name, model)
-            rows = pl.concat([_beside(default.rows, own.rows), _orders(default, own)])
-            keys = {"model": model, "reading": name, "noise": entry.noise}
-            frames.append(_with_keys(rows, keys))
+            keys = {"model": pl.lit(model), "reading": pl.lit(name), "noise": pl.lit(entry.noise)}
+            both = (_beside(default.rows, own.rows), _orders(default, own))
+            frames += [rows.with_columns(**keys) for rows in both]
     frames.append(_sets(agreement))
-    return _with_noise(pl.concat(frames)).select(list(FINDINGS))
+    return FINDINGS.frame(_with_noise(pl.concat(frames, how="diagonal")))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Effects:
-    """The findings of one model under one reading.
-
-    Attributes:
-      rows: one per finding (`_ROW`).
-      groups: `identity.csv`; None where there is none.
-    """
+class _Effects(NamedTuple):
+    """The findings of one model under one reading (`ROW`), and its `identity.csv`."""
 
     rows: pl.DataFrame
     groups: pl.DataFrame | None
@@ -134,7 +107,7 @@ def _effects(study: Study, found: Readings, reading: str, model: str) -> _Effect
         for wanted in chapter.tables(own):
             if wanted.key[0] in names:
                 own.tables.add(wanted)
-    frames = [pl.DataFrame(schema=_ROW)]
+    frames = [pl.DataFrame(schema=ROW)]
     for kind in KINDS:
         table = own.tables.get(kind.table)
         if table is not None and table.height:
@@ -144,45 +117,40 @@ def _effects(study: Study, found: Readings, reading: str, model: str) -> _Effect
 
 def _rows(table: pl.DataFrame, kind: Kind) -> pl.DataFrame:
     """The rows of a table as findings; those without an estimate or a test are left out."""
-    return (
-        table.filter(pl.col(kind.value).is_not_nan(), pl.col("q").is_not_nan())
-        .select(
-            finding=pl.lit(kind.name),
-            of=pl.concat_str(list(kind.keys), separator=" · "),
-            value=kind.value,
-            low=kind.low,
-            high=kind.high,
-            q="q",
-            sure=pl.col("q") < ALPHA,
-        )
-        .cast(pl.Schema(_ROW))
-    )
+    known = table.filter(pl.col(kind.value).is_not_nan(), pl.col("q").is_not_nan())
+    return known.select(
+        finding=pl.lit(kind.name),
+        of=pl.concat_str(list(kind.keys), separator=" · "),
+        value=kind.value,
+        low=f"{kind.interval}_low",
+        high=f"{kind.interval}_high",
+        q="q",
+        sure=pl.col("q") < ALPHA,
+    ).cast(pl.Schema(ROW))
 
 
 def _beside(default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
     """The findings of the default reading and of another, side by side; either may be absent."""
     keys = ["finding", "of"]
-    named = {name: f"{name}_d" for name in _ROW if name not in keys}
+    named = {name: f"default_{name}" for name in ROW if name not in keys}
     joined = default.rename(named).join(
         own, on=keys, how="full", coalesce=True, validate="1:1", maintain_order="left_right"
     )
-    joined = joined.with_columns(pl.col("sure_d").fill_null(value=False))
-    both = pl.col("sure") & pl.col("sure_d")
-    turned = both & (pl.col("value").sign() != pl.col("value_d").sign())
+    joined = joined.with_columns(pl.col("default_sure").fill_null(value=False))
+    sure, was, value = pl.col("sure"), pl.col("default_sure"), pl.col("value")
     change = (
-        pl.when(pl.col("value").is_null())
+        pl.when(value.is_null())
         .then(pl.lit(ABSENT))
-        .when(turned)
+        .when(sure & was & (value.sign() != pl.col("default_value").sign()))
         .then(pl.lit(REVERSED))
-        .when(pl.col("sure_d") & ~pl.col("sure"))
+        .when(was & ~sure)
         .then(pl.lit(LOST))
-        .when(pl.col("sure") & ~pl.col("sure_d"))
+        .when(sure & ~was)
         .then(pl.lit(GAINED))
         .otherwise(pl.lit(""))
     )
-    inside = pl.col("value").is_between(pl.col("low_d"), pl.col("high_d"))
-    table = joined.with_columns(change=change, outside=~inside)
-    return table.rename({new: f"default_{old}" for old, new in named.items()}).select(_COMPARED)
+    inside = value.is_between(pl.col("default_low"), pl.col("default_high"))
+    return joined.with_columns(change=change, outside=~inside)
 
 
 def _orders(default: _Effects, own: _Effects) -> pl.DataFrame:
@@ -195,68 +163,43 @@ def _orders(default: _Effects, own: _Effects) -> pl.DataFrame:
         keys = ["prompt", "axis", "group"]
         differ = (pl.col("q") < ALPHA).any().over("prompt", "axis")
         tested = default.groups.filter(differ).filter(pl.col("p").is_not_nan())
-        groups_ = default.groups.clear() if own.groups is None else own.groups
+        others = default.groups.clear() if own.groups is None else own.groups
         means = tested.select(*keys, default="mean_percentile").join(
-            groups_.select(*keys, own=pl.col("mean_percentile").fill_nan(None)),
+            others.select(*keys, own=pl.col("mean_percentile").fill_nan(None)),
             on=keys,
             how="left",
             validate="1:1",
         )
-        for (prompt, axis), part in means.sort(keys).group_by(
-            "prompt", "axis", maintain_order=True
-        ):
+        for (prompt, axis), part in means.sort(keys).group_by(keys[:2], maintain_order=True):
             if part.height > 1:
                 both = part.drop_nulls("own")
                 tau = tau_b(both["default"].to_numpy(), both["own"].to_numpy())
                 rows.append((ORDER, f"{prompt} · {axis}", tau if both.height > 1 else None, 1.0))
-    return _without_test(rows)
+    names = ("finding", "of", "value", "default_value")
+    schema = {name: FINDINGS.schema[name] for name in names}
+    return _without_test(pl.DataFrame(rows, schema=schema, orient="row"))
 
 
 def _sets(agreement: pl.DataFrame) -> pl.DataFrame:
     """How many tokens at each end are the default reading's, as findings."""
-    frames = []
-    for row in agreement.iter_rows(named=True):
-        ends = float(row["ends"])
-        own = [
-            (name, row["prompt"], float(row[column]), ends)
-            for name, column in ((TOP, "top"), (BOTTOM, "bottom"))
-        ]
-        frames.append(_with_keys(_without_test(own), {n: row[n] for n in _KEYS}))
-    schema = {name: kind for name, kind in FINDINGS.items() if name != "as_noise"}
-    return pl.concat([pl.DataFrame(schema=schema), *frames])
+    ends = agreement.select(
+        *("model", "reading", "noise", pl.col("prompt").alias("of")),
+        finding=pl.lit([TOP, BOTTOM]),
+        value=pl.concat_list(pl.col("top", "bottom").cast(pl.Float64)),
+        default_value=pl.col("ends").cast(pl.Float64),
+    )
+    return _without_test(ends.explode("finding", "value"))
 
 
-def _without_test(rows: Sequence[tuple[str, str, float | None, float]]) -> pl.DataFrame:
-    """Findings that no test decides.
-
-    Args:
-      rows: kind, what it is of, how alike it is (None: the reading has none), what is the same.
-    """
-    schema = {**{n: FINDINGS[n] for n in ("finding", "of", "value", "default_value")}}
-    nothing = {
-        f"{of}{name}": pl.lit(None, dtype=pl.Float64)
-        for of in ("", "default_")
-        for name in ("low", "high", "q")
-    }
+def _without_test(rows: pl.DataFrame) -> pl.DataFrame:
+    """Findings that no test decides: whether `value`, how alike it is, is below the default's."""
     changed = (
         pl.when(pl.col("value").is_null())
         .then(pl.lit(ABSENT))
         .when(pl.col("value") < pl.col("default_value"))
         .then(pl.lit(OTHER))
     )
-    frame = pl.DataFrame(rows, schema=schema, orient="row").with_columns(
-        **nothing,
-        sure=pl.lit(None, dtype=pl.Boolean),
-        default_sure=pl.lit(None, dtype=pl.Boolean),
-        outside=pl.lit(None, dtype=pl.Boolean),
-        change=changed.otherwise(pl.lit("")),
-    )
-    return frame.select(_COMPARED)
-
-
-def _with_keys(rows: pl.DataFrame, keys: Mapping[str, object]) -> pl.DataFrame:
-    columns = {name: pl.lit(value) for name, value in keys.items()}
-    return rows.with_columns(**columns).select([*_KEYS, *_COMPARED])
+    return rows.with_columns(change=changed.otherwise(pl.lit("")))
 
 
 def _with_noise(table: pl.DataFrame) -> pl.DataFrame:
@@ -274,21 +217,19 @@ def _with_noise(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def changes(table: pl.DataFrame) -> pl.DataFrame:
-    """The rows of `conventions_findings.csv` that change by more than the noise floor does."""
+    """The rows of `FINDINGS` that change by more than the noise floor does."""
     return table.filter(~pl.col("noise"), pl.col("change") != "", ~pl.col("as_noise"))
 
 
 def survival(table: pl.DataFrame) -> dict[str, int]:
     """How many findings that a test decides keep sign and significance under every reading.
 
-    Args:
-      table: `conventions_findings.csv`.
+    Changes that the noise floor makes too do not count.
 
     Returns:
       sure (under the default reading), kept (of these, under every reading), reversed, lost, absent
-      (of the sure, under some reading; one may be both reversed and lost), gained (not sure under
-      the default reading, and sure under some). Changes that the noise floor makes too do not
-      count.
+      (of the sure, under some reading; one may be both reversed and lost), gained (sure under
+      another reading alone).
     """
     kinds = (REVERSED, LOST, ABSENT, GAINED)
     own = table.filter(~pl.col("noise"), pl.col("default_sure").is_not_null())
@@ -301,19 +242,15 @@ def survival(table: pl.DataFrame) -> dict[str, int]:
     return {name: int(told[name].sum()) for name in ("sure", "kept", *kinds)}
 
 
-def examples(table: pl.DataFrame) -> Iterator[dict[str, object]]:
+def examples(table: pl.DataFrame) -> Iterator[dict[str, Any]]:  # Any: cells of a table
     """Changed findings that a test decides, the clearest first.
 
     Reversals come first, then those whose estimate leaves the default's interval; among them the
     one whose larger q (of both, for a reversal; of the sure one otherwise) is lowest.
     """
     decided = changes(table).filter(pl.col("change").is_in((REVERSED, LOST, GAINED)))
+    turned = pl.col("change") == REVERSED
     both = pl.max_horizontal("q", "default_q")
-    order = decided.with_columns(
-        kind=pl.col("change").replace_strict({REVERSED: 0, LOST: 1, GAINED: 1}, default=2),
-        inside=~pl.col("outside"),
-        clear=pl.when(pl.col("change") == REVERSED)
-        .then(both)
-        .otherwise(pl.min_horizontal("q", "default_q")),
-    ).sort("kind", "inside", "clear", "model", "reading", "finding", "of")
-    yield from order.drop("kind", "inside", "clear").iter_rows(named=True)
+    clear = pl.when(turned).then(both).otherwise(pl.min_horizontal("q", "default_q"))
+    keys = ("model", "reading", "finding", "of")
+    yield from decided.sort(~turned, ~pl.col("outside"), clear, *keys).iter_rows(named=True)

@@ -27,6 +27,8 @@ def estimates(
     shared: bool = True,
     columns: int = 5,
     width: int = 0,
+    mean: str = "",
+    beside: bool = True,
 ) -> look.Chart:
     """A dot for each row of a table, with a line from `low` to `high` where both are known.
 
@@ -46,6 +48,9 @@ def estimates(
       shared: whether panels have one scale.
       columns: panels side by side, at most.
       width: of a panel in pixels; 0 chooses.
+      mean: column of whose values the mean is a stroke: in its row for `row`, else in its colour
+        through all rows.
+      beside: whether the dots of a row stand below one another; else they share a line.
     """
     shown = _drawn(table, names, {"value": value, "low": low, "high": high}, scale)
     panels = shown[panel].unique(maintain_order=True).to_list() if panel else []
@@ -64,15 +69,18 @@ def estimates(
         )
     else:
         paint = look.by_kind(colour, kinds, legend=None if colour in (row, panel) else alt.Legend())
-    beside = alt.Undefined if colour in (row, panel) else alt.YOffset(f"{colour}:N")
-    base = alt.Chart().encode(y=y, color=paint, tooltip=_tooltips(shown, label), yOffset=beside)
+    apart = beside and colour not in (row, panel)
+    offset = alt.YOffset(f"{colour}:N") if apart else alt.Undefined
+    base = alt.Chart().encode(y=y, color=paint, tooltip=_tooltips(shown, label), yOffset=offset)
     lines = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("low:Q"), x2="high:Q")
     dots = base.mark_point(filled=True, size=46, opacity=1).encode(x=x)
     layers: list[alt.Chart] = [lines, dots] if shown["low"].is_finite().any() else [dots]
     if zero is not None:
         guide = alt.Chart().mark_rule(style="faint").encode(x=alt.XDatum(zero * scale))
         layers.insert(0, guide)
-    offsets = 1 if colour in (row, panel) else shown[colour].n_unique()
+    if mean:
+        layers.append(_mean(label).encode(y=y) if mean == row else _mean(label, paint))
+    offsets = shown[colour].n_unique() if apart else 1
     height = max(len(rows), 1) * max(look.STEP, 9 * offsets)
     wide = width or (150 if panels else 420)
     layered = alt.LayerChart(layer=layers, data=look.data(shown), height=height, width=wide)
@@ -80,6 +88,16 @@ def estimates(
         return layered
     chart = look.faceted(layered, panels, columns, panel, label)
     return chart if shared else chart.resolve_scale(x="independent")
+
+
+def _mean(label: str, paint: alt.Color | None = None) -> alt.Chart:
+    """Strokes at means: of each row in ink, or of each colour through all rows."""
+    value = alt.Tooltip("mean(value):Q", title=f"mean of {label}", format=".3~g")
+    chart = alt.Chart().encode(x=alt.X("mean(value):Q"), tooltip=[value])
+    made: alt.Chart = chart.mark_tick(style="inked", thickness=2.4, size=13)
+    if paint is not None:
+        made = chart.mark_rule(strokeWidth=3, opacity=0.45).encode(color=paint)
+    return made
 
 
 def _drawn(

@@ -1,4 +1,4 @@
-"""Contrasts of word categories: by model, and between models of different bases.
+"""Word categories: medians, and contrasts by model and between models of different bases.
 
 A contrast is the mean percentile of the words of a category less that of the words it is compared
 with: those of the other category of its scale, or of all others where there are more than two. A
@@ -17,50 +17,78 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from analysis.columns import LIST, MODEL, PROMPT, Column, P, Row, Spec, ends, plain, q
 from analysis.measures.word_groups.measure import LEAST_WORDS
 from analysis.measures.word_scores import WordScores
 from analysis.statistics import Array
-from analysis.statistics.inference import with_q
 from analysis.statistics.permutation_tests import permutation_test, welch_interval
+from analysis.statistics.ranks import median_interval
 from analysis.words.questions import NEGATIVE, POSITIVE
-from engine.runs.schema import Columns
 
 BOTH = "positive minus negative"
 UNKNOWN = "unknown"
 OTHERS = "the others"
-_SIDES: Columns = dict.fromkeys(("list", "scale", "category", "against", "framing"), pl.String)
-_INTERVAL: Columns = dict.fromkeys(("ci_low", "ci_high"), pl.Float64)
-BY_MODEL: Columns = {
-    **_SIDES,
-    "model": pl.String,
-    **dict.fromkeys(("words", "other_words", "questions", "prompts"), pl.Int64),
-    "contrast": pl.Float64,
-    **_INTERVAL,
-    "p": pl.Float64,
-}
-BY_BASE: Columns = {
-    **_SIDES,
-    **dict.fromkeys(("base", "other_base"), pl.String),
-    **dict.fromkeys(("models", "other_models", "words", "other_words"), pl.Int64),
-    **dict.fromkeys(("questions", "prompts"), pl.Int64),
-    "difference": pl.Float64,
-    **_INTERVAL,
-    "p": pl.Float64,
-    "least_p": pl.Float64,
-    "assignments": pl.Int64,
-    **dict.fromkeys(("median_difference", "median_p", "lineage_p"), pl.Float64),
-}
+_SIDES = (
+    *(LIST, *plain("text", "scale", "category", "against")),
+    Column("framing", title="prompts"),
+)
+_SIZES = plain("count", "words", "other_words", "questions", "prompts")
+_FAMILY = Column("family", help="all tests of the table")
+LANGUAGE_MODEL = Column("language_model")
+MEDIANS = Spec(
+    "categories",
+    (
+        *(MODEL, PROMPT, LIST.but(help="`vocabulary` for tokens"), *plain("text", "scale")),
+        *(Column("category"), Column("n", "count", help="words")),
+        Column("median_percentile", "share", help="among the words of the scale"),
+        *ends("share", "95 %, over words; NaN for fewer than six"),
+    ),
+)
+BY_MODEL = Spec(
+    "category_models",
+    (
+        *(*_SIDES, MODEL, *_SIZES),
+        Column("contrast", "share", help="mean percentile of its words less that of the others"),
+        *ends("share", "95 %, over words", over="words"),
+        P.but(help="categories permuted over words; any kinds differ, so it says little"),
+        *(q(), _FAMILY),
+    ),
+    page="list scale category against framing model words other_words contrast ci_low ci_high",
+    title="Contrasts by model",
+)
+LOGPROBS = Spec(
+    "category_logprobs",
+    (
+        *(*_SIDES, LANGUAGE_MODEL),
+        Column("compared_with", "text", "less than in", "empty, or that of a log-ratio"),
+        *(*_SIZES, Column("contrast", "share"), *ends("share", "", over="words")),
+        *(P.but(help="over words; see category_models.csv"), q(), _FAMILY),
+    ),
+    page="list scale category against framing language_model compared_with words other_words "
+    "contrast ci_low ci_high",
+    title="The same contrasts in language models",
+)
+BY_BASE = Spec(
+    "category_contrasts",
+    (
+        *(*_SIDES, *plain("text", "base", "other_base"), Column("models", "count")),
+        *(Column("other_models", "count", "models"), *_SIZES),
+        Column("difference", "share", help="between the bases' mean contrasts"),
+        *ends("share", "95 %, over models", over="models"),
+        *(P.but(help="bases permuted over models"), q()),
+        *(Column("least_p", "p", help="smallest p possible"), Column("assignments", "count")),
+        *(Column("median_difference", "share"), Column("median_p", "p", help="of medians")),
+        *(Column("lineage_p", "p", help="models of one base and lineage as one"), _FAMILY),
+    ),
+    page="list scale category against framing base models other_base other_models difference "
+    "ci_low ci_high p q least_p",
+    title="Base models compared",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Framed:
-    """A framing of the questions, or the difference of two.
-
-    Attributes:
-      name: "positive", "negative", "positive minus negative" or "unknown".
-      questions: for each question 1, -1 or 0, as `signed_weights` takes them.
-      prompts: the same for each prompt.
-    """
+    """A framing, or the difference of two: weights of questions [Q] and of prompts [P] in means."""
 
     name: str
     questions: Array
@@ -75,9 +103,8 @@ class Scale:
       list: name of the list, or "vocabulary".
       name: name of the scale.
       models: slugs.
-      prompts: prompt ids; every model was asked all of them.
       categories: category of each word [W].
-      percentiles: float64 [M, P, W].
+      percentiles: float64 [M, P, W], under the prompts that every model was asked.
       by_question: the mean over the wordings of each question; float64 [M, Q, W].
       framings: the framings of the prompts.
     """
@@ -85,7 +112,6 @@ class Scale:
     list: str
     name: str
     models: Sequence[str]
-    prompts: Sequence[str]
     categories: Array
     percentiles: Array
     by_question: Array
@@ -102,13 +128,34 @@ class Scale:
             yield name, against, self.categories == name
 
 
+def category_medians(scores: WordScores, words: pl.DataFrame) -> Iterator[Row]:
+    """Rows of `MEDIANS`: each category, for every model under every prompt of its own.
+
+    Scales of which one category alone is there are left out. `words` is what
+    `words.categories.categories` returns.
+    """
+    for (scale,), own in words.group_by("scale", maintain_order=True):
+        kept = scores.only(own["word"].to_list())
+        of_word = dict(own.select("word", "category").iter_rows())
+        mine = np.array([of_word[word] for word in kept.words])
+        if len(set(mine.tolist())) < 2:
+            continue
+        percentiles = kept.percentiles()
+        asked = ~np.isnan(kept.values).any(axis=2)
+        for m, p in np.argwhere(asked).tolist():
+            for category in dict.fromkeys(own["category"]):
+                values = percentiles[m, p, mine == category]
+                if len(values):
+                    keys = (kept.models[m], kept.prompts[p], scores.source, scale, category)
+                    median = float(np.median(values))
+                    yield (*keys, len(values), median, *median_interval(values))
+
+
 def scales(scores: WordScores, words: pl.DataFrame, asked: pl.DataFrame) -> Iterator[Scale]:
     """The scales of `words` that have enough of them in `scores` to compare a category.
 
-    Args:
-      scores: rewards of the words.
-      words: what `words.categories.categories` returns.
-      asked: what `words.questions.questions` returns, for every prompt.
+    `words` is what `words.categories.categories` returns, and `asked` what
+    `words.questions.questions` returns for every prompt.
     """
     for (name,), own in words.group_by("scale", maintain_order=True):
         kept = scores.only(own["word"].to_list()).complete()
@@ -116,7 +163,8 @@ def scales(scores: WordScores, words: pl.DataFrame, asked: pl.DataFrame) -> Iter
         order = {category: at for at, category in enumerate(dict.fromkeys(own["category"]))}
         places = sorted(range(len(kept.words)), key=lambda at: order[of_word[kept.words[at]]])
         categories = np.array([of_word[kept.words[at]] for at in places])
-        if not kept.prompts or not _enough(categories):
+        tested = (_tested(categories == category) for category in order)
+        if not kept.prompts or not any(tested):
             continue
         percentiles = kept.percentiles()[:, :, places]
         by_prompt = {p: (c, f or UNKNOWN) for p, c, f, _ in asked.iter_rows()}
@@ -130,68 +178,46 @@ def scales(scores: WordScores, words: pl.DataFrame, asked: pl.DataFrame) -> Iter
             list=scores.source,
             name=str(name),
             models=kept.models,
-            prompts=kept.prompts,
             categories=categories,
             percentiles=percentiles,
             by_question=np.stack(means, axis=1),
-            framings=_framings([f for _, f in questions], [f for _, f in prompts]),
+            framings=list(_framings([f for _, f in questions], [f for _, f in prompts])),
         )
 
 
-def _enough(categories: Array) -> bool:
-    """Whether some category, and the others together, have `LEAST_WORDS` words."""
-    counts = np.unique(categories, return_counts=True)[1]
-    return bool(((counts >= LEAST_WORDS) & (len(categories) - counts >= LEAST_WORDS)).any())
-
-
-def _framings(questions: Sequence[str], prompts: Sequence[str]) -> list[Framed]:
+def _framings(questions: Sequence[str], prompts: Sequence[str]) -> Iterator[Framed]:
     """The framings that occur, and the difference of the two opposite ones."""
-    found: list[Framed] = []
-    sides = {name: (name, "") for name in (POSITIVE, NEGATIVE, UNKNOWN)} | {
-        BOTH: (POSITIVE, NEGATIVE)
-    }
-    for name, (first, second) in sides.items():
+    for name in (POSITIVE, NEGATIVE, UNKNOWN, BOTH):
+        first, second = (POSITIVE, NEGATIVE) if name == BOTH else (name, "")
         if first in questions and (not second or second in questions):
-            signs = [
-                np.array([(f == first) - (f == second) for f in named], dtype=np.int64)
+            weights = [
+                _weights(np.array([(f == first) - (f == second) for f in named]))
                 for named in (questions, prompts)
             ]
-            found.append(Framed(name=name, questions=signs[0], prompts=signs[1]))
-    return found
+            yield Framed(name=name, questions=weights[0], prompts=weights[1])
 
 
-def by_model(scale: Scale, rng: np.random.Generator, permutations: int) -> pl.DataFrame:
-    """Contrast of each category for each model, with words as units.
+def by_model(scale: Scale, rng: np.random.Generator, draws: int) -> Iterator[Row]:
+    """Rows of `BY_MODEL` without its family: contrasts with words as units.
 
     The interval is Welch's, over words. The test permutes the categories among the words of the
-    scale. It says little: words of any one kind are rated apart from words of another more often
-    than single words drawn at random are: a third of the tests of ordinary kinds have p < .05.
-
-    Args:
-      scale: what `scales` yields.
-      rng: draws the permutations.
-      permutations: draws of each test.
-
-    Returns:
-      list, scale, category, against, framing, model, words, other_words, questions, prompts,
-      contrast, ci_low, ci_high, p (NaN for fewer than five words on a side).
+    scale, where there are five on both sides, `draws` times. It says little: words of any one kind
+    are rated apart from words of another more often than single words drawn at random are: a third
+    of the tests of ordinary kinds have p < .05.
     """
-    found = []
-    weights = np.array([signed_weights(framed.questions) for framed in scale.framings])
+    weights = np.array([framed.questions for framed in scale.framings])
     values = np.einsum("mqw,fq->wfm", scale.by_question, weights)
     flat = values.reshape(len(values), -1)
     for category, against, mine in scale.comparisons():
         low, high = welch_interval(flat, mine)
         contrast = flat[mine].mean(axis=0) - flat[~mine].mean(axis=0)
         p = np.full(flat.shape[1], math.nan)
-        if min(mine.sum(), (~mine).sum()) >= LEAST_WORDS:
-            p = permutation_test(flat, mine, rng, permutations).p
-        cells = itertools.product(scale.framings, scale.models)
-        for at, (framed, model) in enumerate(cells):
+        if _tested(mine):
+            p = permutation_test(flat, mine, rng, draws).p
+        for at, (framed, model) in enumerate(itertools.product(scale.framings, scale.models)):
             keys = (scale.list, scale.name, category, against, framed.name, model)
             numbers = (contrast[at], low[at], high[at], p[at])
-            found.append((*keys, *_sizes(mine, framed), *map(float, numbers)))
-    return pl.DataFrame(found, schema=BY_MODEL, orient="row")
+            yield (*keys, *_sizes(mine, framed), *map(float, numbers))
 
 
 def by_base(
@@ -200,34 +226,21 @@ def by_base(
     lineages: Mapping[str, str | None],
     rng: np.random.Generator,
     draws: int,
-) -> pl.DataFrame:
-    """How far models of one base differ from models of another in their contrasts.
+) -> Iterator[Row]:
+    """Rows of `BY_BASE` without its family: how far models of one base differ from another's.
 
-    `p` permutes the bases over the models. Prompts are no units: the same few models answer every
-    prompt.
-
-    Args:
-      scale: what `scales` yields.
-      bases: slug -> family of base models; None where it is not known.
-      lineages: slug -> weights or data it was trained from, or None.
-      rng: draws assignments where there are more than `draws`.
-      draws: number of assignments at most.
-
-    Returns:
-      list, scale, category, against, framing, base, other_base, models, other_models, words,
-      other_words, questions, prompts, difference (of the contrasts of `base` from those of
-      `other_base`), ci_low, ci_high (Welch's, over models), p, least_p (the smallest that so few
-      models can give), assignments, median_difference, median_p (the same of medians), lineage_p
-      (models of one base and one lineage taken as one; NaN where lineages are unknown or all
-      different). No rows where no two bases have two models each.
+    `p` permutes the bases over the models, and the interval is Welch's, over models. Prompts are no
+    units: the same few models answer every prompt. lineage_p is NaN where lineages are unknown or
+    all different. No rows where no two bases have two models each. `bases` (families of base
+    models) and `lineages` (weights or data that a model was trained from) go by slug; None where
+    they are not known.
     """
-    frames = [pl.DataFrame(schema=BY_BASE)]
     families = sorted({base for model in scale.models if (base := bases.get(model))})
     of_model = np.array([bases.get(model) or "" for model in scale.models])
-    for first, second in itertools.combinations(families, 2):
-        here = np.isin(of_model, (first, second))
-        sides = of_model[here] == first
-        if min(sides.sum(), (~sides).sum()) < 2:
+    for names in itertools.combinations(families, 2):
+        here = np.isin(of_model, names)
+        first = of_model[here] == names[0]
+        if min(first.sum(), (~first).sum()) < 2:
             continue
         models = [model for model, kept in zip(scale.models, here, strict=True) if kept]
         pair = dataclasses.replace(
@@ -237,8 +250,7 @@ def by_base(
             by_question=scale.by_question[here],
         )
         lines = [lineages.get(model) for model in models]
-        frames.append(_pair(pair, (first, second), sides, lines, rng, draws))
-    return pl.concat(frames)
+        yield from _pair(pair, names, first, lines, rng, draws)
 
 
 def _pair(
@@ -248,58 +260,39 @@ def _pair(
     lineages: Sequence[str | None],
     rng: np.random.Generator,
     draws: int,
-) -> pl.DataFrame:
+) -> Iterator[Row]:
     """`by_base` of two bases; `first` [M] is True for the models of the first."""
-    found = []
     cells = [(*one, framed) for one in scale.comparisons() for framed in scale.framings]
-    contrasts = np.stack([_model_contrasts(scale, mine, f) for _, _, mine, f in cells], axis=1)
-    medians = np.stack([_model_medians(scale, mine, f) for _, _, mine, f in cells], axis=1)
+    contrasts = np.stack([_contrasts(scale, mine, f) for _, _, mine, f in cells], axis=1)
+    medians = np.stack([_medians(scale, mine, f) for _, _, mine, f in cells], axis=1)
     test = permutation_test(contrasts, first, rng, draws)
     low, high = welch_interval(contrasts, first)
     of_medians = permutation_test(medians, first, rng, draws)
     lineage_p = _lineage_p(contrasts, first, lineages, rng, draws)
+    sides = (*names, int(first.sum()), int((~first).sum()))
     for at, (category, against, mine, framed) in enumerate(cells):
-        keys = (scale.list, scale.name, category, against, framed.name, *names)
-        tested = min(mine.sum(), (~mine).sum()) >= LEAST_WORDS
-        several = [of_medians.p[at], lineage_p[at]]
-        ps = [float(p) if tested else math.nan for p in (test.p[at], *several)]
-        found.append(
-            (
-                *keys,
-                *(int(first.sum()), int((~first).sum())),
-                *_sizes(mine, framed),
-                *map(float, (test.difference[at], low[at], high[at])),
-                *(ps[0], test.least_p, test.assignments),
-                *(float(of_medians.difference[at]), *ps[1:]),
-            )
+        known = 1.0 if _tested(mine) else math.nan
+        p, median_p, of_lineages = (known * each[at] for each in (test.p, of_medians.p, lineage_p))
+        yield (
+            *(scale.list, scale.name, category, against, framed.name, *sides),
+            *(*_sizes(mine, framed), test.difference[at], low[at], high[at]),
+            *(p, test.least_p, test.assignments),
+            *(of_medians.difference[at], median_p, of_lineages),
         )
-    return pl.DataFrame(found, schema=BY_BASE, orient="row")
 
 
-def with_family(table: pl.DataFrame, name: str) -> pl.DataFrame:
-    """`table` with q, and `family`: the tests that q corrects for, which are all of the table.
-
-    Args:
-      table: what `by_model` or `by_base` returns, of every scale and list.
-      name: the file that the table becomes.
-    """
-    return with_q(table).with_columns(family=pl.lit(f"all tests of {name}"))
+def _tested(mine: Array) -> bool:
+    """Whether both sides of a comparison have `LEAST_WORDS` words."""
+    return bool(min(mine.sum(), (~mine).sum()) >= LEAST_WORDS)
 
 
-def _sizes(mine: Array, framed: Framed) -> tuple[int, int, int, int]:
+def _sizes(mine: Array, framed: Framed) -> list[int]:
     """Words, other words, questions and prompts of a comparison."""
-    used = (mine, ~mine, framed.questions != 0, framed.prompts != 0)
-    words, others, questions, prompts = (int(one.sum()) for one in used)
-    return words, others, questions, prompts
+    return [int(one.sum()) for one in (mine, ~mine, framed.questions != 0, framed.prompts != 0)]
 
 
-def signed_weights(signs: Array) -> Array:
-    """Weights of a mean, or of a difference of two means; float64 [N].
-
-    Args:
-      signs: 1 for the first side, -1 for the second, 0 for what is left out; there may be no
-        second side.
-    """
+def _weights(signs: Array) -> Array:
+    """Weights [N] of a mean (`signs` 1), or of its difference from another (-1); 0 is left out."""
     weights = np.zeros(len(signs))
     for sign in (1, -1):
         side = signs == sign
@@ -307,20 +300,16 @@ def signed_weights(signs: Array) -> Array:
     return weights
 
 
-def _word_signs(mine: Array) -> Array:
-    return np.where(mine, 1, -1)
-
-
-def _model_contrasts(scale: Scale, mine: Array, framed: Framed) -> Array:
+def _contrasts(scale: Scale, mine: Array, framed: Framed) -> Array:
     """Contrast of each model; float64 [M]."""
-    words, questions = signed_weights(_word_signs(mine)), signed_weights(framed.questions)
-    return np.asarray(np.einsum("mqw,q,w->m", scale.by_question, questions, words))
+    words = _weights(np.where(mine, 1, -1))
+    return np.asarray(np.einsum("mqw,q,w->m", scale.by_question, framed.questions, words))
 
 
-def _model_medians(scale: Scale, mine: Array, framed: Framed) -> Array:
+def _medians(scale: Scale, mine: Array, framed: Framed) -> Array:
     """The contrast of medians of each model: prompt by prompt, then their mean; float64 [M]."""
     sides = [np.median(scale.percentiles[:, :, these], axis=2) for these in (mine, ~mine)]
-    return np.asarray((sides[0] - sides[1]) @ signed_weights(framed.prompts))
+    return np.asarray((sides[0] - sides[1]) @ framed.prompts)
 
 
 def _lineage_p(

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 from etils import epath
 
+from analysis.columns import KENDALL, MODEL, PROMPT, Column, Spec
 from analysis.run import Run, load
 from analysis.statistics import Array, ranks
 from analysis.statistics.kendall import tau_b
@@ -14,25 +15,40 @@ from analysis.statistics.ranks import end_overlap
 from engine.runs import convention_index, schema, storage
 from engine.runs.convention_index import DEFAULT, Entry, Index
 from engine.runs.reader import read_contents
-from engine.runs.schema import Columns
 
 _ONE_DEVICE = "1x1"
-_READING: Columns = dict.fromkeys(("model", "reading", "prompt"), pl.String)
-AGREEMENT: Columns = {
-    **_READING,
-    "noise": pl.Boolean,
-    "tokens": pl.Int64,
-    "kendall": pl.Float64,
-    **dict.fromkeys(("ends", "top", "bottom"), pl.Int64),
-    **dict.fromkeys(("mean_jump", "largest_jump"), pl.Float64),
-}
-JUMPS: Columns = {
-    **_READING,
-    "rank": pl.Int64,
-    "token_id": pl.UInt32,
-    "token": pl.String,
-    **dict.fromkeys(("percentile", "default_percentile", "jump"), pl.Float64),
-}
+READING = Column("reading")
+AGREEMENT = Spec(
+    "conventions_readings",
+    (
+        *(MODEL, READING, PROMPT),
+        Column(
+            "noise",
+            "bool",
+            help="the default reading computed again in other steps or on another mesh",
+        ),
+        Column("tokens", "count", help="compared"),
+        KENDALL.but(help="τ-b with the default reading"),
+        Column("ends", "count", help="tokens at each end"),
+        Column("top", "count"),
+        Column("bottom", "count", help="of them in common"),
+        Column("mean_jump", "share"),
+        Column("largest_jump", "share", help="of a token's percentile, absolute"),
+    ),
+)
+JUMPS = Spec(
+    "conventions_jumps",
+    (
+        *(MODEL, READING, PROMPT, Column("rank", "count")),
+        Column("token_id", "count", dtype=pl.UInt32),
+        Column("token", "token"),
+        Column("percentile", "share", "then"),
+        Column("default_percentile", "share", "percentile by default"),
+        Column("jump", "share", help="five tokens of each reading, model and prompt"),
+    ),
+    page="model reading prompt rank token default_percentile percentile jump",
+    title="Tokens that jump furthest",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,16 +117,11 @@ def label(entry: Entry, default: Entry) -> str:
 
 
 def agreement(found: Readings, count: int) -> pl.DataFrame:
-    """The table `conventions_readings.csv`: each reading's ranking beside the default one's.
+    """The table `AGREEMENT`: each reading's ranking beside the default one's.
 
     Args:
       found: the readings.
       count: tokens at each end that are compared.
-
-    Returns:
-      model, reading, prompt, noise (whether it is the noise floor's), tokens (compared), kendall
-      (tau-b with the default), ends (tokens at each end), top and bottom (of them in common),
-      mean_jump and largest_jump (of a token's percentile, 0 to 1, absolute).
     """
     rows = []
     for model, name, entry, prompt, (_, default, own) in _pairs(found):
@@ -119,45 +130,33 @@ def agreement(found: Readings, count: int) -> pl.DataFrame:
         overlap = [end_overlap(default, own, ends, highest) for highest in (True, False)]
         numbers = (tau_b(default, own), ends, *overlap, far.mean(), far.max())
         rows.append((model, name, prompt, entry.noise, len(own), *numbers))
-    return pl.DataFrame(rows, schema=AGREEMENT, orient="row")
+    return AGREEMENT.frame(rows)
 
 
 def jumps(found: Readings, count: int) -> pl.DataFrame:
-    """The table `conventions_jumps.csv`: the tokens whose percentile changes most.
+    """The table `JUMPS`: the tokens whose percentile changes most, without the noise floor.
 
     Args:
-      found: the readings; those of the noise floor are left out.
-      count: tokens of each reading, model and prompt.
-
-    Returns:
-      model, reading, prompt, rank (1 jumps furthest), token_id, token, percentile and
-      default_percentile (0 to 1, among the tokens that were scored), jump (their difference).
+      found: the readings.
+      count: tokens of each reading, model and prompt; rank 1 jumps furthest.
     """
-    frames = [pl.DataFrame(schema=JUMPS)]
+    frames = [JUMPS.frame([])]
     for model, name, entry, prompt, (ids, default, own) in _pairs(found):
         if entry.noise:
             continue
-        places = [ranks.percentiles(each) for each in (own, default)]
-        jump = places[0] - places[1]
+        now, before = (ranks.percentiles(each) for each in (own, default))
+        jump = now - before
         first = np.lexsort((ids, -np.abs(jump)))[: min(count, np.count_nonzero(jump))]
         if not len(first):  # the same order
             continue
-        frame = pl.DataFrame(
-            {
-                **{"model": model, "reading": name, "prompt": prompt},
-                "rank": np.arange(1, len(first) + 1),
-                "token_id": ids[first],
-                "percentile": places[0][first],
-                "default_percentile": places[1][first],
-                "jump": jump[first],
-            }
-        )
+        numbers = (ids[first], now[first], before[first], jump[first])
+        rows = zip(range(1, len(first) + 1), *(each.tolist() for each in numbers), strict=True)
+        names = ["rank", "token_id", "percentile", "default_percentile", "jump"]
+        frame = pl.DataFrame(list(rows), schema={n: JUMPS.schema[n] for n in names}, orient="row")
         tokens = found.runs[DEFAULT].vocabulary(model).select("token_id", "token").collect()
-        frames.append(
-            frame.join(tokens, on="token_id", how="left", validate="m:1", maintain_order="left")
-            .select(list(JUMPS))
-            .cast(pl.Schema(JUMPS))
-        )
+        frame = frame.join(tokens, on="token_id", how="left", validate="m:1", maintain_order="left")
+        keys = {"model": model, "reading": name, "prompt": prompt}
+        frames.append(JUMPS.frame(frame.with_columns(**{k: pl.lit(v) for k, v in keys.items()})))
     return pl.concat(frames)
 
 

@@ -1,134 +1,91 @@
-"""What the wording of a question does: variance, agreement and spread.
+"""What the wording of a question does: variance and agreement.
 
 All tables of one list, or of the vocabulary, are made in one pass over the models, so that the
 rewards of one model are in memory at a time.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
 
+from analysis.columns import LIST, MODEL, Column, P, Row, Spec, ends, plain, q
 from analysis.measures.wordings import FRAMING, QUESTION, Wordings
 from analysis.statistics import Array
 from analysis.statistics.inference import t_test
 from analysis.statistics.kendall import tau_b_matrix
 from analysis.statistics.permutation_tests import label_agreement
 from analysis.statistics.variance import NESTED, nested_shares
-from engine.runs.schema import Columns
 
 _ITEMS = 500  # Items that agreement is computed on; of more, a random sample.
-_LISTED = 1_000  # Items up to which the table of spreads holds all.
-_SOURCE: Columns = {"list": pl.String, "level": pl.String}
-VARIANCE: Columns = {
-    **_SOURCE,
-    **dict.fromkeys(("framing", "model", "component"), pl.String),
-    **dict.fromkeys(("share", "ci_low", "ci_high"), pl.Float64),
-    **dict.fromkeys(("questions", "prompts", "items"), pl.Int64),
-}
-AGREEMENT: Columns = {
-    **_SOURCE,
-    "comparison": pl.String,
-    "model": pl.String,
-    "pairs": pl.Int64,
-    "kendall": pl.Float64,
-}
-MORE_ALIKE: Columns = {
-    **_SOURCE,
-    **dict.fromkeys(("comparison", "against"), pl.String),
-    "models": pl.Int64,
-    **dict.fromkeys(("difference", "ci_low", "ci_high", "p"), pl.Float64),
-}
-SPREAD: Columns = {
-    **_SOURCE,
-    **dict.fromkeys(("question", "item"), pl.String),
-    **dict.fromkeys(("models", "prompts"), pl.Int64),
-    **dict.fromkeys(("mean_percentile", "spread", "lowest", "highest"), pl.Float64),
-}
+_LEVEL = "`question`, or `framing` where no question has two wordings: a framing is then one"
+_SOURCE = plain("text", "list", "level")
+VARIANCE = Spec(
+    "wording_variance",
+    (
+        *(LIST.but(help="`vocabulary` for tokens"), Column("level", help=_LEVEL)),
+        *(Column("framing", title="prompts"), MODEL),
+        Column("component", title="part", help="`common`, `question`, `wording`"),
+        Column("share", "share", help="corrected; of the variance of percentiles"),
+        *(*ends("share", "95 %, over items"), Column("questions", "count")),
+        *(Column("prompts", "count", "wordings"), Column("items", "count")),
+    ),
+    page="list framing model component share ci_low ci_high questions prompts",
+    title="Shares of the variance",
+)
+AGREEMENT = Spec(
+    "wording_agreement",
+    (
+        *(*_SOURCE, Column("comparison", "text", "prompts", "which prompts, or models")),
+        *(MODEL, Column("pairs", "count"), Column("kendall", "fixed", "mean τ", "their mean τ-b")),
+    ),
+    page="list comparison model pairs kendall",
+    title="Agreement of prompts and of models",
+)
+COMPARISON = Spec(
+    "wording_comparison",
+    (
+        *(*_SOURCE, Column("comparison", title="prompts"), Column("against")),
+        *(
+            Column("models", "count"),
+            Column("difference", "fixed", "difference in τ", "of mean τ-b"),
+        ),
+        *ends("fixed", "95 %, over models", over="models"),
+        P.but(help="questions permuted over prompts"),
+        q(help="over the lists and the vocabulary"),
+    ),
+    page="list comparison against models difference ci_low ci_high p q",
+    title="Do wordings of one question agree more than other prompts?",
+)
 # Comparisons of two prompts, from the closest to the furthest, by level.
 ONE_QUESTION, QUESTIONS = "wordings of one question", "questions of one framing"
 ONE_FRAMING, OPPOSITE = "prompts of one framing", "opposite framings"
 MODELS = "models under one prompt"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WordingTables:
-    """The tables of one list, or of the vocabulary.
-
-    Attributes:
-      variance: shares of the variance of percentiles, by framing and model (`VARIANCE`).
-      agreement: mean tau of each kind of pairs, by model (`AGREEMENT`).
-      more_alike: whether wordings of one question agree more than other prompts (`MORE_ALIKE`).
-      spread: each item's spread over the wordings of a question (`SPREAD`).
-    """
-
-    variance: pl.DataFrame
-    agreement: pl.DataFrame
-    more_alike: pl.DataFrame
-    spread: pl.DataFrame
-
-
-def wording_tables(
-    wordings: Wordings, rng: np.random.Generator, permutations: int, count: int
-) -> WordingTables:
-    """The tables of one list, or of the vocabulary.
-
-    Args:
-      wordings: what `wordings.of_list` or `of_vocabulary` returns.
-      rng: draws samples and permutations.
-      permutations: draws of the test.
-      count: items of a vocabulary in the table of spreads.
-    """
-    size = len(wordings.items)
-    some = np.sort(rng.permutation(size)[:_ITEMS])
-    sums = {question: _Sums.empty(len(at), size) for question, at in wordings.questions()}
-    variance: list[tuple[object, ...]] = []
+def wording_rows(
+    wordings: Wordings, rng: np.random.Generator, permutations: int
+) -> dict[str, list[Row]]:
+    """Name of each of the three tables -> its rows of one list, or of the vocabulary."""
+    some = np.sort(rng.permutation(len(wordings.items))[:_ITEMS])
+    variance: list[Row] = []
     samples = []
     for model in wordings.models:
         percentiles = wordings.read(model)
         samples.append(percentiles[:, some])
         variance += _variance(wordings, model, percentiles)
-        for question, at in wordings.questions():
-            sums[question].add(percentiles[at])
     sample = np.array(samples)
-    orders = np.array([tau_b_matrix(own) for own in sample])
-    spread = [
-        row for question in sums for row in _spread(wordings, question, sums[question], count)
-    ]
-    return WordingTables(
-        variance=pl.DataFrame(variance, schema=VARIANCE, orient="row"),
-        agreement=_agreement(wordings, orders, sample),
-        more_alike=_more_alike(wordings, orders, rng, permutations),
-        spread=pl.DataFrame(spread, schema=SPREAD, orient="row"),
-    )
+    orders = np.array([tau_b_matrix(each) for each in sample])
+    return {
+        VARIANCE.name: variance,
+        AGREEMENT.name: list(_agreement(wordings, orders, sample)),
+        COMPARISON.name: list(_comparison(wordings, orders, rng, permutations)),
+    }
 
 
-@dataclasses.dataclass
-class _Sums:
-    """Sums over the models of what the wordings of one question give.
-
-    Attributes:
-      by_wording: percentiles [K, N].
-      spread: standard deviation over the wordings [N].
-    """
-
-    by_wording: Array
-    spread: Array
-
-    @classmethod
-    def empty(cls, wordings: int, items: int) -> "_Sums":
-        return cls(by_wording=np.zeros((wordings, items)), spread=np.zeros(items))
-
-    def add(self, percentiles: Array) -> None:
-        """Adds a model's percentiles [K, N]."""
-        self.by_wording += percentiles
-        self.spread += percentiles.std(axis=0, ddof=1)
-
-
-def _variance(wordings: Wordings, model: str, percentiles: Array) -> Iterator[tuple[object, ...]]:
-    """Rows of `VARIANCE` of one model."""
+def _variance(wordings: Wordings, model: str, percentiles: Array) -> Iterator[Row]:
+    """Shares of the variance of one model, framing by framing."""
     questions, worded = (wordings.prompts[c].to_numpy() for c in ("question", "wording"))
     for framing, at in wordings.framings():
         own = questions[at]
@@ -145,33 +102,31 @@ def _kinds(wordings: Wordings) -> list[tuple[str, Array]]:
 
     Two questions are compared in different wordings, as the wordings of one question are.
     """
-    questions, framings = (wordings.prompts[c].to_numpy() for c in ("question", "framing"))
+    columns = ("question", "framing", "wording")
+    questions, framings, worded = (wordings.prompts[c].to_numpy() for c in columns)
     once = np.triu(np.ones((len(questions), len(questions)), dtype=np.bool_), 1)
     alike = (questions[:, None] == questions) & (questions != "")
     framed = (framings[:, None] == framings) & (framings != "")
-    known = (framings != "") & (framings != "")[:, None]
-    opposite = known & (framings[:, None] != framings)
+    opposite = np.outer(framings != "", framings != "") & (framings[:, None] != framings)
     if wordings.level == QUESTION:
-        other = ~_same(wordings, "wording")
+        other = worded[:, None] != worded
         named = {ONE_QUESTION: alike, QUESTIONS: framed & ~alike & other, OPPOSITE: opposite}
     else:
         named = {ONE_FRAMING: alike, OPPOSITE: opposite}
     return [(name, pairs & once) for name, pairs in named.items() if (pairs & once).any()]
 
 
-def _agreement(wordings: Wordings, orders: Array, sample: Array) -> pl.DataFrame:
-    """`AGREEMENT`: mean tau over the pairs of a kind for each model; then of every two models."""
-    rows: list[tuple[object, ...]] = []
+def _agreement(wordings: Wordings, orders: Array, sample: Array) -> Iterator[Row]:
+    """Mean tau over the pairs of each kind for each model; then of every two models."""
     keys = (wordings.source, wordings.level)
     for name, pairs in _kinds(wordings):
         for model, matrix in zip(wordings.models, orders, strict=True):
-            rows.append((*keys, name, model, int(pairs.sum()), _mean(matrix[pairs])))
+            yield (*keys, name, model, int(pairs.sum()), _mean(matrix[pairs]))
     if len(wordings.models) > 1:
         between = np.array([tau_b_matrix(sample[:, p]) for p in range(sample.shape[1])])
         for m, model in enumerate(wordings.models):
             others = np.delete(between[:, m], m, axis=1)
-            rows.append((*keys, MODELS, model, others.size, _mean(others)))
-    return pl.DataFrame(rows, schema=AGREEMENT, orient="row")
+            yield (*keys, MODELS, model, others.size, _mean(others))
 
 
 def _mean(values: Array) -> float:
@@ -180,31 +135,30 @@ def _mean(values: Array) -> float:
     return float(known.mean()) if known.size else math.nan
 
 
-def _more_alike(
+def _comparison(
     wordings: Wordings, orders: Array, rng: np.random.Generator, draws: int
-) -> pl.DataFrame:
-    """`MORE_ALIKE`: the closest pairs of prompts against the next kind.
+) -> Iterator[Row]:
+    """The closest pairs of prompts against the next kind; no row where there are not both.
 
     Questions are permuted over the prompts (see `_labels`), so that prompts are the units; the
     interval is over models.
     """
     kinds = _kinds(wordings)[:2]
     if len(kinds) < 2 or kinds[0][0] not in (ONE_QUESTION, ONE_FRAMING):
-        return pl.DataFrame(schema=MORE_ALIKE)
+        return
     (name, close), (other, far) = kinds
     orders = orders[~np.isnan(orders).any(axis=(1, 2))]
     known = (wordings.prompts["framing"] != "").to_numpy()
     close = close & np.outer(known, known)
     if not close.any() or not len(orders):
-        return pl.DataFrame(schema=MORE_ALIKE)
+        return
     each = np.array([matrix[close].mean() - matrix[far].mean() for matrix in orders])
     labels, strata = _labels(wordings, known)
     compared = (close | far | close.T | far.T)[np.ix_(known, known)]
     matrix = orders.mean(axis=0)[np.ix_(known, known)]
     _, p = label_agreement(matrix, labels, compared, strata, rng, draws)
     mean, low, high, _ = t_test(each)
-    row = (wordings.source, wordings.level, name, other, len(each), mean, low, high)
-    return pl.DataFrame([(*row, p)], schema=MORE_ALIKE, orient="row")
+    yield (wordings.source, wordings.level, name, other, len(each), mean, low, high, p)
 
 
 def _labels(wordings: Wordings, known: Array) -> tuple[Array, Array]:
@@ -222,23 +176,3 @@ def _labels(wordings: Wordings, known: Array) -> tuple[Array, Array]:
     keys = ["framing", "wording"] if crossed else ["framing"]
     strata = prompts.select(pl.concat_str(keys, separator="\n").rank("dense")).to_series()
     return labels, strata.to_numpy().astype(np.int64)
-
-
-def _same(wordings: Wordings, column: str) -> Array:
-    """Whether two prompts agree in a column; bool [P, P]."""
-    values = wordings.prompts[column].to_numpy()
-    return np.asarray(values[:, None] == values)
-
-
-def _spread(
-    wordings: Wordings, question: str, sums: _Sums, count: int
-) -> Iterator[tuple[object, ...]]:
-    """Rows of `SPREAD` of one question, the widest first: all of a list, some of a vocabulary."""
-    models = len(wordings.models)
-    spread, means = sums.spread / models, sums.by_wording / models
-    order = np.argsort(-spread, kind="stable")
-    for at in order if len(order) <= _LISTED else order[:count]:
-        own = means[:, at]
-        keys = (wordings.source, wordings.level, question, wordings.items[at])
-        numbers = (own.mean(), spread[at], own.min(), own.max())
-        yield (*keys, models, len(own), *map(float, numbers))

@@ -31,7 +31,6 @@ class Wordings:
       clusters: label of each item; forms of one word have one label.
       models: slugs.
       prompts: prompt, question, framing, wording [P] of the prompts that every model was asked.
-        Prompts of different questions may share their wording, all but the quality asked for.
       read: slug -> its percentiles, float64 [P, N].
     """
 
@@ -86,13 +85,7 @@ def of_vocabulary(
     """The wordings of the shared vocabulary; None where no two prompts ask one question.
 
     Percentiles are those of the whole vocabulary of a model. Of prompts of one text the first
-    counts.
-
-    Args:
-      run: the run.
-      shared: the table `shared_vocabulary.csv`.
-      models: slugs that scored their vocabulary.
-      path: the user's own questions, as `words.questions.questions` takes them.
+    counts. `path` is the user's file of questions, as `words.questions.questions` takes it.
     """
     first: dict[str, str] = {}
     for prompt, text in run.vocabulary_prompts.items():
@@ -126,10 +119,8 @@ def of_vocabulary(
 def leveled(asked: pl.DataFrame) -> tuple[str, pl.DataFrame] | None:
     """The level of `Wordings`, and prompt, question, framing, wording of each prompt.
 
-    At the level of framings the question is the framing, and every prompt a wording of its own.
-
-    Args:
-      asked: what `words.questions.questions` returns.
+    At the level of framings the question is the framing, and every prompt a wording. `asked` is
+    what `words.questions.questions` returns.
     """
     for level, column in ((QUESTION, "question"), (FRAMING, "framing")):
         wording = "wording" if level == QUESTION else "prompt"

@@ -5,40 +5,43 @@ contrast has a place among those of placebo kinds. No rule says that a group dif
 one meaning differ from other words, and the placebo kinds are not all kinds that there are.
 """
 
-import dataclasses
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, plain, q
 from analysis.measures.word_groups import placebo
-from analysis.measures.word_groups.measure import Measured, measure
-from analysis.measures.word_groups.over_models import COLUMNS as OVER_MODELS
-from analysis.measures.word_groups.over_models import over_models
-from analysis.measures.word_groups.placebo import Drawn
+from analysis.measures.word_groups.measure import measure
+from analysis.measures.word_groups.over_models import OVER_MODELS, PLACE, over_models
 from analysis.measures.word_groups.standing import Standing
-from analysis.statistics.inference import with_q
+from analysis.statistics import Array
 from analysis.words.lexicons import NEUTRAL
-from engine.runs.schema import Columns
 
-GROUPS: Columns = {
-    **dict.fromkeys(("model", "prompt", "group", "axis"), pl.String),
-    "n": pl.Int64,
-    **dict.fromkeys(("mean_percentile", "ci_low", "ci_high", "p"), pl.Float64),
-    **dict.fromkeys(("words", "stems", "other_words", "other_stems"), pl.Int64),
-    **dict.fromkeys(("contrast", "contrast_low", "contrast_high", "placebo_share"), pl.Float64),
-    **dict.fromkeys(("difference", "placebo_percentile"), pl.Float64),
-    **dict.fromkeys(("kinds_lower", "kinds"), pl.Int64),
-}
+GROUPS = Spec(
+    "identity",
+    (
+        *(MODEL, PROMPT, *plain("text", "group", "axis"), Column("n", "count", "tokens", "tokens")),
+        *(Column("mean_percentile", "share"), *ends("share", "95 %, stems drawn")),
+        P.but(help="contrast, stems permuted; NaN for fewer than five words on a side"),
+        q(help="all tests of the table"),
+        *plain("count", "words", "stems", "other_words"),
+        Column("other_stems", "count", help="of the axis"),
+        Column("contrast", "share", "minus others of the axis", "the same word form"),
+        *ends("share", "", "contrast"),
+        Column("placebo_share", "share", "ordinary kinds as far", "from the others of their axis"),
+        Column("difference", "share", "minus neutral", "less neutral words"),
+        Column("placebo_percentile", "share", "ordinary kinds below", "that stand lower"),
+        *PLACE,
+    ),
+    page="model prompt axis group n words mean_percentile ci_low ci_high contrast contrast_low "
+    "contrast_high kinds_lower kinds placebo_share difference placebo_percentile",
+    title="In each model",
+)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Estimates:
-    """Tables of estimates; both have q behind p.
-
-    Attributes:
-      groups: one row per model, prompt and group (`GROUPS`).
-      over_models: one row per prompt and group (`over_models.COLUMNS`).
-    """
+class Estimates(NamedTuple):
+    """Two tables: one row per model, prompt and group, and one per prompt and group."""
 
     groups: pl.DataFrame
     over_models: pl.DataFrame
@@ -47,63 +50,40 @@ class Estimates:
 def estimate(
     standing: Standing, rng: np.random.Generator, permutations: int, bootstraps: int
 ) -> Estimates:
-    """Estimates of every group that is neither neutral nor a placebo.
+    """Estimates of every group that is neither neutral nor a placebo: `GROUPS`, `OVER_MODELS`.
 
-    Args:
-      standing: the words of the groups, neutral words, and placebo words.
-      rng: draws arrangements, bootstrap samples, and words of the placebo kinds.
-      permutations: arrangements of each test, at most.
-      bootstraps: draws of each interval of a mean percentile.
+    `standing` has the words of the groups, neutral words, and placebo words. Each test takes
+    `permutations` arrangements at most, and each interval of a mean percentile `bootstraps` draws.
     """
     kinds = placebo.placebo_kinds(standing, rng)
-    cells, prompts = [pl.DataFrame(schema=GROUPS)], [pl.DataFrame(schema=OVER_MODELS)]
-    last: tuple[bytes, Drawn] | None = None  # Neighbours are often of the same sizes.
-    for axis, group in groups_of(standing):
-        own = measure(standing, axis, group, rng, permutations, bootstraps)
-        sizes = np.stack([own.stems, own.other_stems])
-        if last is None or last[0] != sizes.tobytes():
-            last = (sizes.tobytes(), kinds.drawn(*sizes))
-        drawn = last[1]
-        cells.append(_in_models(standing, own, drawn))
-        prompts.append(over_models(standing, own, drawn, rng, permutations))
-    asked = standing.cells.select("prompt").unique(maintain_order=True)
-    return Estimates(
-        groups=_ordered(pl.concat(cells), standing.cells),
-        over_models=_ordered(pl.concat(prompts), asked),
-    )
-
-
-def groups_of(standing: Standing) -> list[tuple[str, str]]:
-    """Axis and group of every group of people, sorted."""
+    cells: list[pl.DataFrame] = []
+    prompts: list[dict[str, Any]] = []  # Any: cells of a table
+    drawn: tuple[bytes, Array, Array] | None = None  # Neighbours are often of the same sizes.
     people = standing.words.filter(pl.col("group") != NEUTRAL, placebo=False)
-    return people.select("axis", "group").unique().sort("axis", "group").rows()
-
-
-def _in_models(standing: Standing, own: Measured, drawn: Drawn) -> pl.DataFrame:
-    """The rows of one group, one for each model and prompt that has words of it."""
-    lower, kinds = placebo.lower(drawn.contrasts, own.contrast[0])
-    columns = {
-        **{"group": own.group, "axis": own.axis, "n": own.tokens},
-        **dict(zip(("mean_percentile", "ci_low", "ci_high"), own.mean, strict=True)),
-        **{"p": own.p, "words": own.words, "stems": own.stems, "other_words": own.other_words},
-        "other_stems": own.other_stems,
-        **dict(zip(("contrast", "contrast_low", "contrast_high"), own.contrast, strict=True)),
-        "placebo_share": placebo.rarity(drawn.contrasts, own.contrast[0]),
-        "difference": own.distance,
-        "placebo_percentile": placebo.percentile(drawn.distances, own.distance),
-        "kinds_lower": lower,
-        "kinds": kinds,
-    }
-    table = standing.cells.with_columns(
-        pl.lit(values).alias(name) if isinstance(values, str) else pl.Series(name, values)
-        for name, values in columns.items()
+    for axis, group in people.select("axis", "group").unique().sort("axis", "group").rows():
+        own = measure(standing, axis, group, rng, permutations, bootstraps)
+        sizes = np.stack([own["stems"], own["other_stems"]])
+        if drawn is None or drawn[0] != sizes.tobytes():
+            drawn = (sizes.tobytes(), kinds.distances(sizes[0]), kinds.contrasts(*sizes))
+        _, distances, contrasts = drawn
+        lower, count = placebo.lower(contrasts, own["contrast"])
+        columns = own | {
+            "placebo_share": placebo.rarity(contrasts, own["contrast"]),
+            "placebo_percentile": placebo.percentile(distances, own["difference"]),
+            **{"kinds_lower": lower, "kinds": count},
+        }
+        table = standing.cells.with_row_index("place").with_columns(
+            **{name: pl.Series(values) for name, values in columns.items()},
+            axis=pl.lit(axis),
+            group=pl.lit(group),
+        )
+        cells.append(table.filter(pl.col("words") > 0))
+        kinds_here = (distances, contrasts)
+        prompts += over_models(standing, axis, group, own, kinds_here, rng, permutations)
+    asked = standing.cells["prompt"].unique(maintain_order=True).to_list()
+    rows = sorted(prompts, key=lambda row: asked.index(row["prompt"]))
+    groups = [frame for frame in cells if frame.height]
+    return Estimates(
+        groups=GROUPS.frame(pl.concat(groups).sort("place", maintain_order=True) if groups else []),
+        over_models=OVER_MODELS.frame(rows),
     )
-    return table.filter(pl.col("words") > 0).cast(pl.Schema(GROUPS))
-
-
-def _ordered(table: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
-    """`table` with q, in the order of the cells, then by axis and group."""
-    with_place = table.join(
-        order.with_row_index("_place"), on=order.columns, how="left", validate="m:1"
-    )
-    return with_q(with_place.sort("_place", "axis", "group").drop("_place"))

@@ -1,39 +1,58 @@
 """One estimate of a group of words over models: the models are the units."""
 
 import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
-import polars as pl
 
+from analysis.columns import PROMPT, Column, P, Spec, ends, plain, q
 from analysis.measures.word_groups import placebo
-from analysis.measures.word_groups.measure import Measured
-from analysis.measures.word_groups.placebo import Drawn
 from analysis.measures.word_groups.standing import Standing
 from analysis.statistics import Array, permutation_tests
 from analysis.statistics.inference import t_test
-from engine.runs.schema import Columns
 
-_MEAN = ("", "_low", "_high", "_spread", "_placebo_low", "_placebo_high")
-COLUMNS: Columns = {
-    **dict.fromkeys(("prompt", "group", "axis"), pl.String),
-    "models": pl.Int64,
-    **dict.fromkeys((f"contrast{part}" for part in _MEAN), pl.Float64),
-    "above": pl.Int64,
-    **dict.fromkeys(("p_words", "p_models", "p", "placebo_share"), pl.Float64),
-    **dict.fromkeys((f"difference{part}" for part in _MEAN), pl.Float64),
-    "placebo_percentile": pl.Float64,
-    **dict.fromkeys(("kinds_lower", "kinds"), pl.Int64),
-}
+_PARTS = ("", "_low", "_high", "_spread", "_placebo_low", "_placebo_high")
+PLACE = (
+    Column(
+        "kinds_lower", "count", "ordinary kinds lower", "ordinary kinds whose contrast is lower"
+    ),
+    Column("kinds", "count", "of", "of so many"),
+)
+_AS_FAR = Column("placebo_share", "share", "ordinary kinds as far")
+OVER_MODELS = Spec(
+    "identity_models",
+    (
+        *(PROMPT, *plain("text", "group", "axis"), Column("models", "count")),
+        Column("contrast", "share", "minus others of the axis", "mean over models"),
+        *ends("share", "t interval, models as units", "contrast"),
+        Column("contrast_spread", "share", "spread between models", "their standard deviation"),
+        Column("contrast_placebo_low", "share"),
+        Column("contrast_placebo_high", "share", help="5 and 95 % of ordinary kinds"),
+        Column("above", "count", "models above", "models in which it is positive"),
+        Column("p_words", "p", help="stems permuted in all models at once"),
+        *(Column("p_models", "p", help="t-test"), P.but(help="the larger")),
+        *(q(help="all tests of the table"), _AS_FAR),
+        *(Column("difference", "share", "minus neutral"), *ends("share", "", "difference")),
+        *plain("share", "difference_spread", "difference_placebo_low", "difference_placebo_high"),
+        *(Column("placebo_percentile", "share", "ordinary kinds below"), *PLACE),
+    ),
+    page="prompt axis group models contrast contrast_low contrast_high contrast_spread above "
+    "kinds_lower kinds placebo_share difference placebo_percentile",
+    title="Over models",
+)
 
 
 def over_models(
     standing: Standing,
-    own: Measured,
-    drawn: Drawn,
+    axis: str,
+    group: str,
+    own: Mapping[str, Array],
+    drawn: tuple[Array, Array],
     rng: np.random.Generator,
     permutations: int,
-) -> pl.DataFrame:
-    """Means over models of what was measured of one group, for each prompt.
+) -> Iterator[dict[str, Any]]:
+    """Means over models of what was measured of one group: a row of `OVER_MODELS` for each prompt.
 
     Models rate the same words, and much alike. So models that agree show little about the words:
     the same difference in every model may be that of a few words. The difference is tested twice,
@@ -41,76 +60,65 @@ def over_models(
     models at once: would other words?), and p is the larger of the two. A group is tested where it
     is in each of two models or more that have words of it.
 
-    Args:
-      standing: words under models and prompts.
-      own: what was measured of the group.
-      drawn: the placebo kinds, drawn at its sizes.
-      rng: draws the arrangements of stems.
-      permutations: number of arrangements, at most.
-
-    Returns:
-      `COLUMNS`. contrast is the mean over models of the difference from the others of the axis,
-      _low and _high are the ends of its t interval, _spread is the standard deviation between
-      models, and nine of ten draws of placebo kinds lie between _placebo_low and _placebo_high.
-      above is the number of models in which it is positive. difference is the mean distance from
-      neutral words, likewise; placebo_percentile is the share of placebo kinds that stand lower;
-      kinds_lower is the number of placebo kinds, of `kinds`, whose contrast is lower.
+    `own` is what `measure` returns of the group, and `drawn` are the distances and contrasts of the
+    placebo kinds [J, R, C], drawn at its sizes; stems are arranged `permutations` times at most.
     """
-    p_words = _over_words(standing, own, rng, permutations)
-    rows = []
-    for prompt, at in _cells_of_prompts(standing).items():
-        at = at[own.words[at] > 0]
-        if len(at) == 0:
-            continue
-        contrast, distance = own.contrast[0, at], own.distance[at]
-        distances, apart = (x[:, :, at].mean(axis=2) for x in (drawn.distances, drawn.contrasts))
-        lower, kinds = placebo.lower(apart[:, :, None], contrast.mean(keepdims=True))
-        p_models = t_test(contrast)[3]
-        tested = len(at) > 1 and bool(own.tested[at].all())
-        p = (p_words[prompt], p_models) if tested else (math.nan, math.nan)
-        rows.append(
-            (
-                *(prompt, own.group, own.axis, len(at)),
-                *_mean(contrast, apart),
-                *(int((contrast > 0).sum()), *p, max(p)),
-                placebo.rarity(apart[:, :, None], contrast.mean(keepdims=True)).item(),
-                *_mean(distance, distances),
-                placebo.percentile(distances[:, :, None], distance.mean(keepdims=True)).item(),
-                *(lower.item(), kinds.item()),
-            )
-        )
-    return pl.DataFrame(rows, schema=COLUMNS, orient="row")
-
-
-def _mean(values: Array, drawn: Array) -> tuple[float, ...]:
-    """The numbers of `_MEAN`: of a group's `values` [M], and of placebo kinds, `drawn` [J, R]."""
-    mean, low, high, _ = t_test(values)
-    spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
-    known = drawn[~np.isnan(drawn)]
-    ends = np.quantile(known, (0.05, 0.95)).tolist() if len(known) else (math.nan, math.nan)
-    return mean, low, high, spread, *ends
-
-
-def _cells_of_prompts(standing: Standing) -> dict[str, Array]:
     prompts = standing.cells["prompt"]
-    return {
+    cells = {
         prompt: (prompts == prompt).to_numpy().nonzero()[0]
         for prompt in prompts.unique(maintain_order=True)
     }
+    tested = ~np.isnan(own["p"])
+    p_words = dict.fromkeys(cells, math.nan)
+    if tested.any():
+        p_words = _over_words(standing, axis, group, cells, rng, permutations)
+    for prompt, every in cells.items():
+        at = every[own["words"][every] > 0]
+        if len(at) == 0:
+            continue
+        contrast, distance = own["contrast"][at], own["difference"][at]
+        distances, apart = (kinds[:, :, at].mean(axis=2)[:, :, None] for kinds in drawn)
+        mean, near = contrast.mean(keepdims=True), distance.mean(keepdims=True)
+        lower, kinds = placebo.lower(apart, mean)
+        ps = (math.nan, math.nan)
+        if len(at) > 1 and tested[at].all():
+            ps = (p_words[prompt], t_test(contrast)[3])
+        yield {
+            **{"prompt": prompt, "group": group, "axis": axis},
+            **{"models": len(at), "above": int((contrast > 0).sum())},
+            **_numbers("contrast", contrast, apart),
+            **_numbers("difference", distance, distances),
+            **{"p_words": ps[0], "p_models": ps[1], "p": max(ps)},
+            "placebo_share": placebo.rarity(apart, mean).item(),
+            "placebo_percentile": placebo.percentile(distances, near).item(),
+            **{"kinds_lower": lower.item(), "kinds": kinds.item()},
+        }
+
+
+def _numbers(stem: str, values: Array, drawn: Array) -> dict[str, float]:
+    """Columns of a mean over models: of a group's `values` [M], and of placebo kinds [J, R, 1]."""
+    mean, low, high, _ = t_test(values)
+    spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+    known = drawn[~np.isnan(drawn)]
+    band = np.quantile(known, (0.05, 0.95)).tolist() if len(known) else (math.nan, math.nan)
+    numbers = (mean, low, high, spread, *band)
+    return {f"{stem}{part}": number for part, number in zip(_PARTS, numbers, strict=True)}
 
 
 def _over_words(
-    standing: Standing, own: Measured, rng: np.random.Generator, permutations: int
+    standing: Standing,
+    axis: str,
+    group: str,
+    cells: Mapping[str, Array],
+    rng: np.random.Generator,
+    permutations: int,
 ) -> dict[str, float]:
     """Prompt -> p of the mean contrast over models, if stems change groups in all models at once.
 
     A vocabulary takes part in an arrangement with those of the stems that it has.
     """
-    cells = _cells_of_prompts(standing)
-    if not own.tested.any():
-        return dict.fromkeys(cells, math.nan)
-    mine = standing.rows(placebo=False, axis=own.axis, group=own.group)
-    on_axis = standing.rows(placebo=False, axis=own.axis)
+    mine = standing.rows(placebo=False, axis=axis, group=group)
+    on_axis = standing.rows(placebo=False, axis=axis)
     on_axis &= ~np.isnan(standing.adjusted).all(axis=1)
     form = standing.words["form"].to_numpy()
     units, unit = np.unique(standing.words["unit"].to_numpy()[on_axis], return_inverse=True)
@@ -133,8 +141,7 @@ def _over_words(
         at = at[~np.isnan(observed[at])]
         means = permuted[:, at].mean(axis=1)  # NaN where a model cannot compare; left out.
         means = means[~np.isnan(means)]
-        extreme = int(
-            permutation_tests.as_large(means[:, None], observed[at].mean(keepdims=True))[0]
-        )
+        own = observed[at].mean(keepdims=True)
+        extreme = int(permutation_tests.as_large(means[:, None], own)[0])
         p[prompt] = extreme / len(means) if exact else (1 + extreme) / (1 + len(means))
     return p

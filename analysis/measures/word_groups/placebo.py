@@ -20,19 +20,6 @@ _REPEATS = 24  # Draws of words of each kind.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """Placebo kinds [J], drawn [R] times, under models and prompts [C].
-
-    Attributes:
-      distances: float64 [J, R, C], from neutral words.
-      contrasts: float64 [J, R, C], from the other kinds of the axis.
-    """
-
-    distances: Array
-    contrasts: Array
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlaceboKinds:
     """The placebo words of a `Standing`.
 
@@ -51,10 +38,6 @@ class PlaceboKinds:
     axes: Array
     unit: Array
     keys: Array
-
-    def drawn(self, stems: Array, other_stems: Array) -> Drawn:
-        """Kinds of as many stems as a group and the others of its axis have, int [C] each."""
-        return Drawn(distances=self.distances(stems), contrasts=self.contrasts(stems, other_stems))
 
     def distances(self, stems: Array) -> Array:
         """Mean distances from neutral words, [J, R, C]: of `stems` [C] stems of each kind.
@@ -76,9 +59,7 @@ class PlaceboKinds:
     def contrasts(self, stems: Array, others: Array) -> Array:
         """Differences from the other kinds of the axis, [J, R, C], at equal word form.
 
-        Args:
-          stems: number of stems of the kind, at most [C].
-          others: number of stems of the other kinds together, at most [C].
+        `stems` and `others` [C] are the most stems of the kind, and of the other kinds together.
         """
         drawn = np.full((len(self.kinds), len(self.keys), len(stems)), np.nan)
         form = self.standing.words["form"].to_numpy()
@@ -152,9 +133,7 @@ def placebo_kinds(standing: Standing, rng: np.random.Generator) -> PlaceboKinds:
 def percentile(drawn: Array, observed: Array) -> Array:
     """Share of kinds that stand lower than `observed` [C], ties counted half; NaN without kinds.
 
-    Args:
-      drawn: float64 [J, R, C]; NaN where a kind takes no part.
-      observed: float64 [C].
+    `drawn` is float64 [J, R, C]; NaN where a kind takes no part.
     """
     below = (drawn < observed) + 0.5 * (drawn == observed)
     share, kinds = _over_draws(below, drawn)
@@ -165,7 +144,7 @@ def percentile(drawn: Array, observed: Array) -> Array:
 def lower(drawn: Array, observed: Array) -> tuple[Array, Array]:
     """How many kinds stand lower than `observed` [C] in the mean of their draws, and the kinds.
 
-    Arguments as in `percentile`. Both are int [C], and 0 where `observed` is NaN.
+    Both are int [C], and 0 where `observed` is NaN.
     """
     known = ~np.isnan(drawn)
     draws = known.sum(axis=1)
@@ -177,7 +156,7 @@ def lower(drawn: Array, observed: Array) -> tuple[Array, Array]:
 def rarity(drawn: Array, observed: Array) -> Array:
     """Share of kinds that are as far from 0 as `observed` [C], which counts as one of them.
 
-    So for a kind that is like all others, the share is at most x with probability x.
+    For a kind that is like all others, the share is at most x with probability x.
     """
     far = np.abs(drawn) >= np.abs(observed) * (1 - 1e-9)
     share, kinds = _over_draws(far.astype(np.float64), drawn)

@@ -1,55 +1,33 @@
 """Placebo kinds through the test of the groups: how often different things differ."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import polars as pl
 
+from analysis.columns import MODEL, PROMPT, Column, P, Spec
 from analysis.measures.word_groups.placebo import PlaceboKinds
 from analysis.statistics import permutation_tests
-from engine.runs.schema import Columns
 
-PLACEBO: Columns = {
-    **dict.fromkeys(("model", "prompt", "group", "axis"), pl.String),
-    "words": pl.Int64,
-    **dict.fromkeys(("contrast", "p"), pl.Float64),
-}
+PLACEBO = Spec(
+    "identity_placebo",
+    (
+        *(MODEL, PROMPT, Column("group", help="an ordinary kind of words"), Column("axis")),
+        Column("words", "count"),
+        Column("contrast", "share", help="less other kinds, at the size of a group of people"),
+        P,
+    ),
+)
 _PERMUTATIONS = 999  # p is only compared with 0.05.
 
 
 def placebo_contrasts(
     placebo: PlaceboKinds, stems: int, other_stems: int, rng: np.random.Generator
 ) -> pl.DataFrame:
-    """The contrast of every kind with the other kinds of its axis, as if it were a group.
+    """The table `PLACEBO`: every kind against the other kinds of its axis, as if it were a group.
 
-    Args:
-      placebo: the placebo kinds.
-      stems: stems of each kind, at most: as many as a typical group has.
-      other_stems: stems of the other kinds of the axis, at most.
-      rng: draws the arrangements.
-
-    Returns:
-      `PLACEBO`: model, prompt, group (the kind), axis, words, contrast, p.
+    A kind has `stems` stems at most, as a typical group has, and the other kinds of its axis have
+    `other_stems`.
     """
-    frames = [pl.DataFrame(schema=PLACEBO), *_contrasts(placebo, stems, other_stems, rng)]
-    return pl.concat(frames).sort("model", "prompt", "axis", "group")
-
-
-def left_out(table: pl.DataFrame) -> pl.DataFrame:
-    """`PLACEBO` with `placebo_share`, as groups of people have it: each kind among the other kinds.
-
-    The share of the kinds of a model and prompt whose contrast is as far from 0, the kind itself
-    counted as one of them.
-    """
-    size = pl.col("contrast").abs().fill_nan(0.0).round(9)
-    share = (size.rank("max", descending=True) / pl.len()).over("model", "prompt")
-    return table.with_columns(placebo_share=share)
-
-
-def _contrasts(
-    placebo: PlaceboKinds, stems: int, other_stems: int, rng: np.random.Generator
-) -> Iterator[pl.DataFrame]:
-    standing = placebo.standing
+    standing, frames = placebo.standing, [PLACEBO.frame([])]
     form, unit = standing.words["form"].to_numpy(), standing.words["unit"].to_numpy()
     for _, adjusted, at in standing.same_words:
         for kind, (axis, group) in enumerate(placebo.kinds):
@@ -63,13 +41,19 @@ def _contrasts(
                 standing.adjusted[np.ix_(here, at)],
                 *(own[here], form[here], unit[here], rng, _PERMUTATIONS),
             )
-            yield (
-                standing.cells[at]
-                .select(
-                    *("model", "prompt", pl.lit(group).alias("group"), pl.lit(axis).alias("axis")),
-                    pl.lit(int(own.sum())).alias("words"),
-                    pl.Series("contrast", found.difference),
-                    pl.Series("p", found.p),
-                )
-                .cast(pl.Schema(PLACEBO))
-            )
+            keys = {"group": group, "axis": axis, "words": int(own.sum())}
+            numbers = {"contrast": pl.Series(found.difference), "p": pl.Series(found.p)}
+            named = {key: pl.lit(value) for key, value in keys.items()}
+            frames.append(PLACEBO.frame(standing.cells[at].with_columns(**named, **numbers)))
+    return pl.concat(frames).sort("model", "prompt", "axis", "group")
+
+
+def left_out(table: pl.DataFrame) -> pl.DataFrame:
+    """`PLACEBO` with `placebo_share`, as groups of people have it: each kind among the other kinds.
+
+    The share of the kinds of a model and prompt whose contrast is as far from 0, the kind itself
+    counted as one of them.
+    """
+    size = pl.col("contrast").abs().fill_nan(0.0).round(9)
+    share = (size.rank("max", descending=True) / pl.len()).over("model", "prompt")
+    return table.with_columns(placebo_share=share)

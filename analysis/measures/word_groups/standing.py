@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ _WORD = ["placebo", "axis", "group", "form", "stem", "word"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Words [W] under models and prompts [C]; NaN where a vocabulary lacks the word.
+    """Words [W] under models and prompts [C]; float64 [W, C], NaN where a vocabulary lacks a word.
 
     The spellings of a word (" women", "Women") count as one, by their mean.
 
@@ -24,12 +24,12 @@ class Standing:
       words: placebo (an ordinary word), axis, group, form, stem, word, unit (a number; equal for
         words of one stem in one group).
       cells: model, prompt.
-      tokens: float64 [W, C], number of spellings.
-      percentile: float64 [W, C], in the model's whole vocabulary, 0 to 1.
-      adjusted: float64 [W, C], the percentile less the mean of neutral tokens of the same surface
-        (leading space, capital); NaN too where there is no such token.
-      distance: float64 [W, C], `adjusted` less the mean of neutral words of the same form; NaN too
-        where there is no such word.
+      tokens: number of spellings.
+      percentile: in the model's whole vocabulary, 0 to 1.
+      adjusted: the percentile less the mean of neutral tokens of the same surface (leading space,
+        capital); NaN too where there is no such token.
+      distance: `adjusted` less the mean of neutral words of the same form; NaN too where there is
+        no such word.
     """
 
     words: pl.DataFrame
@@ -82,26 +82,9 @@ def standing(frames: Sequence[pl.DataFrame]) -> Standing:
         where = (at["row"].to_numpy(), at["column"].to_numpy())
         for name, values in filled.items():
             values[where] = at[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-    return numbered(words, cells, filled)
-
-
-def numbered(words: pl.DataFrame, cells: pl.DataFrame, numbers: Mapping[str, Array]) -> Standing:
-    """A `Standing` of known numbers.
-
-    Args:
-      words: placebo, axis, group, form, stem, word.
-      cells: model, prompt.
-      numbers: tokens, percentile and adjusted, float64 [W, C].
-    """
     units = pl.struct("placebo", "axis", "group", "stem").rank("dense")
-    return Standing(
-        words=words.with_columns(unit=units),
-        cells=cells,
-        tokens=numbers["tokens"],
-        percentile=numbers["percentile"],
-        adjusted=numbers["adjusted"],
-        distance=_beside_neutral(words, numbers["adjusted"]),
-    )
+    distance = _beside_neutral(words, filled["adjusted"])
+    return Standing(words=words.with_columns(unit=units), cells=cells, distance=distance, **filled)
 
 
 def _by_word(tokens: pl.DataFrame) -> pl.DataFrame:
@@ -116,8 +99,7 @@ def _by_word(tokens: pl.DataFrame) -> pl.DataFrame:
         centre, on=[*_CELL, "surface"], how="left", validate="m:1", maintain_order="left"
     )
     folded = joined.with_columns(
-        pl.col("word", "stem").str.to_lowercase(),
-        adjusted=pl.col("percentile") - pl.col("centre"),
+        pl.col("word", "stem").str.to_lowercase(), adjusted=pl.col("percentile") - pl.col("centre")
     )
     return folded.group_by(*_CELL, *_WORD, maintain_order=True).agg(
         tokens=pl.len(), percentile=pl.col("percentile").mean(), adjusted=pl.col("adjusted").mean()

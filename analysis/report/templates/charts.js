@@ -7,7 +7,7 @@ const madeCharts = new Map(); // Element -> what vegaEmbed returned.
 async function makeChart(box) {
   const spec = JSON.parse(document.getElementById(`chart-${box.dataset.chart}`).textContent);
   const canvas = document.createElement("div");
-  const options = { config: themes[darkPage.matches ? 1 : 0], actions: false, ast: true, renderer: "svg" };
+  const options = { config: themes[darkPage.matches ? 1 : 0], actions: false, ast: true, renderer: "svg", logLevel: 1 };
   madeCharts.get(box)?.finalize();
   const made = await vegaEmbed(canvas, spec, options);
   madeCharts.set(box, made);

@@ -10,12 +10,12 @@ import scipy.stats
 
 import analysis
 from analysis import ModelInfo
-from analysis.blocks import Text
+from analysis.blocks import Text, pictures
 from analysis.chapters import categories
 from analysis.words.categories import categories as built_in
 from configs.prompts import FOLLOW_UP
 from engine.errors import AssayError
-from tests.support import category_runs, runs
+from tests.support import category_runs, charts, runs
 
 GEMMA = [f"g{i}" for i in range(5)]
 LLAMA = [f"l{i}" for i in range(6)]
@@ -38,7 +38,7 @@ def study_of(tmp_path, settings, options):
 
     def compute(run, infos=None, **changed):
         chosen = dataclasses.replace(settings, options=options(permutations=999, **changed))
-        return analysis.compute(analysis.load(run), infos or {}, chosen, [categories])
+        return analysis.compute(analysis.load(run), infos or {}, chosen, [categories.ANALYSIS])
 
     return compute
 
@@ -68,11 +68,7 @@ _BY_MODEL = "Contrasts by model"
 
 
 def told(study):
-    return [finding.text for finding in categories.section(study).findings]
-
-
-def of_bases(study):
-    return [text for text in told(study) if "over models" in text]
+    return [finding.text for finding in categories.ANALYSIS.section(study).findings]
 
 
 def big_two(study, framing="positive"):
@@ -98,12 +94,17 @@ def test_a_difference_of_bases_is_found_with_models_as_units(tmp_path, study_of,
     assert row["median_p"] < 0.05
     assert big_two(study, "negative")["difference"] > 0
     assert row["family"] == "all tests of category_contrasts.csv"
-    (text,) = of_bases(study)
+    headline, text = told(study)
+    assert headline == (
+        "The 5 Gemma models place words of agency lower than the 6 Llama models do: by "
+        f"{-100 * row['difference']:.0f} percentile points on average, compared with communion "
+        "(list “words”, positive prompts)."
+    )
     assert text.startswith(
         "Agency against communion (list “words”, positive prompts): the mean of the 5 Gemma models "
         f"is −{-100 * row['difference']:.0f} points of percentile from that of the 6 Llama models"
     )
-    assert categories.section(study).findings[0].picture == "category_contrasts_words_1"
+    assert categories.ANALYSIS.section(study).findings[0].picture == "category_contrasts_words_1"
 
 
 @pytest.mark.slow
@@ -150,7 +151,9 @@ def test_where_bases_are_unknown_models_are_described_and_nothing_is_told(tmp_pa
     study = study_of(run)
     assert study.tables.reason("category_contrasts").startswith("Base models are compared where")
     assert told(study) == []
-    (shown,) = [b for b in categories.section(study).blocks if getattr(b, "title", "") == _BY_MODEL]
+    (shown,) = [
+        b for b in categories.ANALYSIS.section(study).blocks if getattr(b, "title", "") == _BY_MODEL
+    ]
     assert not {"p", "q"} & {key for key, _, _ in shown.columns}
     table = study.tables["category_models"]
     assert table["q"].is_not_nan().all()
@@ -163,9 +166,9 @@ def test_two_bases_of_which_one_has_a_single_model_are_not_compared(tmp_path, st
     run = category_runs.category_run(tmp_path / "run", rng, dict.fromkeys(["g0", "l0", "l1"], 1.0))
     study = study_of(run, {m: i for m, i in two_bases().items() if m in ("g0", "l0", "l1")})
     assert study.tables.get("category_contrasts") is None
-    notes = [b.text for b in categories.section(study).blocks if isinstance(b, Text)]
-    assert notes[0] == study.tables.reason("category_contrasts")
-    assert "described here, and not tested" in notes[1]
+    texts = [b.text for b in categories.ANALYSIS.section(study).blocks if isinstance(b, Text)]
+    assert study.tables.reason("category_contrasts") in texts
+    assert any("described here, and not tested" in text for text in texts)
 
 
 def test_medians_are_those_of_the_words_ranked_among_their_scale(tmp_path, study_of):
@@ -267,19 +270,21 @@ def test_language_models_are_put_through_the_same_contrast(tmp_path, study_of, r
     assert signs == [True, False, False]  # the ratio is high where the second gives more
 
 
-def test_the_figures_are_drawn(tmp_path, study_of, rng):
+def test_the_charts_show_the_contrasts_of_every_scale(tmp_path, study_of, rng):
     run = category_runs.category_run(tmp_path / "run", rng, effects(rng, -1.5, 1.5))
     study = study_of(run, two_bases())
-    section = categories.section(study)
-    pictures = [block for block in section.blocks if block.kind == "picture"]
-    assert [p.stem for p in pictures[:2]] == [
-        "category_contrasts_words_1",
-        "category_medians_words_1",
-    ]
-    assert len(pictures) == 6
-    for picture in pictures[:3]:
-        assert picture.draw().axes
-    assert {f.picture for f in section.findings} <= {p.stem for p in pictures}
+    section = categories.ANALYSIS.section(study)
+    drawn = {picture.stem: picture.draw() for picture in pictures(section.blocks)}
+    assert list(drawn) == [f"category_contrasts_words_{scale}" for scale in (1, 2, 3)]
+    for chart in drawn.values():
+        assert "<svg" in charts.svg(chart)
+    shown = charts.rows(drawn["category_contrasts_words_1"])
+    own = study.tables["category_models"].filter(scale="Big Two")
+    assert sorted(row["value"] for row in shown) == pytest.approx(
+        sorted((100 * own["contrast"]).to_list()), rel=1e-4
+    )
+    assert {row["base"] for row in shown} == {"Gemma", "Llama"}
+    assert {f.picture for f in section.findings} <= set(drawn)
 
 
 def test_a_picture_shows_the_framing_that_its_sentence_is_about(tmp_path, study_of, rng):
@@ -294,9 +299,9 @@ def test_a_picture_shows_the_framing_that_its_sentence_is_about(tmp_path, study_
             runs.add_items(run, "words", model, prompt, dict(zip(words, rewards, strict=True)))
     runs.edit_manifest(run, lambda content: content.update(prompts=category_runs.SOME))
     study = study_of(run, two_bases())
-    (finding,) = [f for f in categories.section(study).findings if f.text.startswith("Harm")]
+    findings = categories.ANALYSIS.section(study).findings
+    (finding,) = [f for f in findings if f.text.startswith("Harm")]
     assert "positive prompts" in finding.text
-    pictures = [b for b in categories.section(study).blocks if b.kind == "picture"]
-    (picture,) = [p for p in pictures if p.stem == finding.picture]
-    titles = [ax.get_title(loc="left") for ax in picture.draw().axes if ax.get_visible()]
-    assert "positive prompts\nharm above the others" in titles
+    found = pictures(categories.ANALYSIS.section(study).blocks)
+    (picture,) = [p for p in found if p.stem == finding.picture]
+    assert "harm, positive prompts" in {row["panel"] for row in charts.rows(picture.draw())}

@@ -61,7 +61,7 @@ def readings(tmp_path, rng, words):
 def study_of(settings, options):
     def compute(folder, **changed):
         chosen = dataclasses.replace(settings, top=20, options=options(**changed))
-        return analysis.compute(analysis.load(folder), {}, chosen, [conventions])
+        return analysis.compute(analysis.load(folder), {}, chosen, [conventions.ANALYSIS])
 
     return compute
 
@@ -111,9 +111,12 @@ def test_a_reading_that_reverses_the_rewards_reverses_its_findings(readings, stu
     slopes = study.tables["conventions_findings"].filter(finding="slope of sentiment")
     survival = by_reading.survival(slopes)
     assert (survival["sure"], survival["kept"], survival["reversed"]) == (4, 0, 4)
-    changed, furthest = texts(study)
-    assert "are sure under the default reading" in changed and "4 are reversed" in changed
-    assert "is reversed with bos none" in changed
+    survived, example, furthest = texts(study)
+    assert survived.startswith(
+        "Of 5 findings that are sure under the default reading, 1 keeps sign "
+    )
+    assert "4 are reversed" in survived
+    assert "is reversed with bos none" in example
     assert furthest.startswith("Of all readings, bos none changes an order of tokens most, that")
     assert "−1.00" in furthest
 
@@ -124,7 +127,9 @@ def test_noise_alone_changes_nothing(readings, study_of, taste, rng):
     )
     assert not texts(study)
     assert not by_reading.changes(study.tables["conventions_findings"]).height
-    shown = [block.text for block in conventions.section(study).blocks if block.kind == "text"]
+    shown = [
+        block.text for block in conventions.ANALYSIS.section(study).blocks if block.kind == "text"
+    ]
     assert any(text.startswith("No reading changes the sign or the significance") for text in shown)
 
 
@@ -150,7 +155,7 @@ def row(of="a", change="", model="m", reading="bos-none", noise=False, **cells):
 
 
 def findings_frame(*rows):
-    return pl.DataFrame(rows, schema=by_reading.FINDINGS, orient="row")
+    return pl.DataFrame(rows, schema=by_reading.FINDINGS.schema, orient="row")
 
 
 def test_noise_of_another_kind_counts_as_noise_too():
@@ -163,8 +168,8 @@ def test_noise_of_another_kind_counts_as_noise_too():
 
 
 def test_a_finding_that_only_another_reading_has_is_gained():
-    own = [{name: row()[name] for name in ("finding", "of", *by_reading._ROW)}]
-    found = pl.DataFrame(own, schema=by_reading._ROW)
+    own = [{name: row()[name] for name in ("finding", "of", *by_reading.ROW)}]
+    found = pl.DataFrame(own, schema=by_reading.ROW)
     beside = by_reading._beside(found.clear(), found)
     assert beside["change"].to_list() == ["gained"] and beside["default_value"].to_list() == [None]
     assert by_reading._beside(found, found.clear())["change"].to_list() == ["absent"]
@@ -172,7 +177,7 @@ def test_a_finding_that_only_another_reading_has_is_gained():
     table = beside.with_columns(
         model=pl.lit("m"), reading=pl.lit("bos-none"), noise=pl.lit(value=False), as_noise=False
     )
-    counts = by_reading.survival(table.select(list(by_reading.FINDINGS)))
+    counts = by_reading.survival(by_reading.FINDINGS.frame(table))
     assert (counts["sure"], counts["gained"]) == (0, 1)
 
 
@@ -196,6 +201,7 @@ class Made(dict):
 
     tables = property(lambda self: self)
     names = property(lambda self: {})
+    prompt_names = property(lambda self: {"best": "“best”"})
 
 
 TOKENS = 1_000
@@ -230,31 +236,14 @@ TAUS = {("m", NOISE, True): 1.0, ("m", "bos-none", False): 1.0}
 def test_a_q_that_barely_crosses_is_no_finding_of_the_page():
     barely = row(change="lost", q=0.051, sure=False)
     assert not texts(study_with(findings_frame(barely), TAUS))
-    [said] = texts(study_with(findings_frame(barely | {"outside": True}), TAUS))
+    _, said = texts(study_with(findings_frame(barely | {"outside": True}), TAUS))
     assert said.endswith("Recomputing changed nothing, so this noise floor excludes nothing.")
 
 
 def test_a_noise_floor_that_moves_tokens_excludes_something():
     table = findings_frame(row(change="lost", sure=False) | {"outside": True})
-    [said] = texts(study_with(table, TAUS | {("m", NOISE, True): 0.99}))
+    _, said = texts(study_with(table, TAUS | {("m", NOISE, True): 0.99}))
     assert said.endswith("The noise floor changes none of them.")
-
-
-def test_the_page_says_where_the_noise_floor_has_no_other_mesh():
-    table = findings_frame(row())
-    study = study_with(table, TAUS)
-    said = [b.text for b in conventions._of_floor(study, study["conventions_summary"])]
-    assert said[0].startswith("The noise floor here is other steps alone") and len(said) == 2
-    study = study_with(table, TAUS | {("m", "noise-mesh-2x2", True): 0.9})
-    assert not conventions._of_floor(study, study["conventions_summary"])
-
-
-def test_readings_are_counted_within_a_model():
-    one, two = row(), row(model="n", reading="dtype-float16")
-    assert conventions._every(findings_frame(one, two)) == "the one other reading"
-    three = row(model="n", reading="mode-text")
-    said = conventions._every(findings_frame(one, two, three))
-    assert said == "all other readings of their model (1 to 2)"
 
 
 def test_the_largest_change_may_be_of_one_model_of_several():
@@ -270,8 +259,7 @@ def test_the_largest_change_may_be_of_one_model_of_several():
     assert said == (
         "Of all readings, bos-none changes an order of tokens most, that of m under “best”: "
         "Kendall’s τ with the default is 0.20, and 45% of the highest tokens stay among the "
-        "highest. Over the 2 of 2 models with this reading τ is 0.20 to 1.00. The noise floor of "
-        "this model has τ of at least 0.9900."
+        "highest. The noise floor of this model has τ of at least 0.9900."
     )
 
 
@@ -294,13 +282,13 @@ def test_a_reading_as_noisy_as_the_floor_changes_no_order(monkeypatch):
 def test_a_finding_that_a_reading_cannot_compute_is_absent_and_not_kept():
     default = pl.DataFrame(
         [("skewness", of, 1.0, 0.5, 1.5, 0.01, True) for of in "ab"],
-        schema=by_reading._ROW,
+        schema=by_reading.ROW,
         orient="row",
     )
     beside = by_reading._beside(default, default.filter(of="a"))
     assert beside["change"].to_list() == ["", "absent"]
-    keys = {"model": "m", "reading": "bos-none", "noise": False}
-    table = by_reading._with_noise(by_reading._with_keys(beside, keys))
+    keys = {"model": pl.lit("m"), "reading": pl.lit("bos-none"), "noise": pl.lit(value=False)}
+    table = by_reading._with_noise(beside.with_columns(**keys))
     counted = by_reading.survival(table)
     assert (counted["sure"], counted["kept"], counted["absent"]) == (2, 1, 1)
     assert not list(by_reading.examples(table))
@@ -313,7 +301,7 @@ def test_an_order_of_groups_that_a_reading_lacks_is_absent():
             **{"mean_percentile": [0.2, 0.8], "q": [0.01, 0.2], "p": [0.01, 0.01]},
         }
     )
-    nothing = pl.DataFrame(schema=by_reading._ROW)
+    nothing = pl.DataFrame(schema=by_reading.ROW)
     with_groups, without = (by_reading._Effects(rows=nothing, groups=g) for g in (groups_, None))
     assert by_reading._orders(with_groups, without)["change"].to_list() == ["absent"]
     assert by_reading._orders(with_groups, with_groups)["change"].to_list() == [""]
@@ -323,7 +311,9 @@ def test_without_a_noise_floor_nothing_is_claimed(readings, study_of, taste):
     reverse = {p: -x for p, x in taste.items()}
     study = study_of(readings({DEFAULT: taste, "bos-none": reverse}))
     assert not texts(study)
-    shown = [block.text for block in conventions.section(study).blocks if block.kind == "text"]
+    shown = [
+        block.text for block in conventions.ANALYSIS.section(study).blocks if block.kind == "text"
+    ]
     assert "No noise floor was computed, so no change is called a finding." in shown
 
 
@@ -376,7 +366,7 @@ def test_a_reading_that_ranks_against_people_reverses_rho(readings, study_of, ta
     study = study_of(folder)
     assert findings_of(study, "bos-none", "ρ with people") == {"elo · best": "reversed"}
     assert findings_of(study, NOISE, "ρ with people") == {"elo · best": ""}
-    assert "the ρ with people of m (elo · best) is reversed with bos none" in texts(study)[0]
+    assert "the ρ with people of m (elo · “best”) is reversed with bos none" in texts(study)[1]
 
 
 def test_an_estimate_that_stays_sure_may_leave_the_interval(readings, study_of, taste, rng):
@@ -414,7 +404,7 @@ def test_tau_overlap_and_jumps_are_those_of_a_slow_count(readings, study_of, tas
 def test_a_run_without_readings_has_no_section(make_run, study_of):
     folder = make_run({"v": ["a", "b"]}, {"m": "v"}, {("m", "best"): [1.0, 2.0]})
     study = study_of(folder)
-    assert conventions.section(study).is_empty
+    assert conventions.ANALYSIS.section(study).is_empty
     assert "assay conventions" in study.tables.reason("conventions_readings")
 
 
@@ -426,7 +416,7 @@ def test_a_reading_that_is_not_finished_is_left_out_and_named(readings, study_of
     )
     study = study_of(folder)
     assert set(study.tables["conventions_readings"]["reading"]) == {NOISE}
-    blocks = conventions.section(study).blocks
+    blocks = conventions.ANALYSIS.section(study).blocks
     said = [block.text for block in blocks if block.kind == "text"]
     assert any("bos none could not be compared (not finished" in text for text in said)
 

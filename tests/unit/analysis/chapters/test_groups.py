@@ -47,7 +47,7 @@ def study_of(make_run, settings, tmp_path):
         planted.of_two_groups().write_csv(terms)
         options = dataclasses.replace(settings.options, permutations=999, identity=str(terms))
         chosen = dataclasses.replace(settings, options=options)
-        return studies.compute(analysis.load(folder), {}, chosen, [groups])
+        return studies.compute(analysis.load(folder), {}, chosen, [groups.ANALYSIS])
 
     return make
 
@@ -79,13 +79,13 @@ def test_a_slighted_group_is_found_in_each_model_and_over_models(study_of):
 
 
 def texts(study):
-    return [block.text for block in groups.section(study).blocks if block.kind == "text"]
+    return [block.text for block in groups.ANALYSIS.section(study).blocks if block.kind == "text"]
 
 
 def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(study_of):
     study = study_of(*MODELS, best={"northerners": -9.0}, worst={"women": 9.0})
-    section = groups.section(study)
-    assert section.findings == ()
+    section = groups.ANALYSIS.section(study)
+    assert section.findings == []
     of_two, of_many, *_ = texts(study)
     over = study.tables["identity_models"]
     tested = over.filter(pl.col("p").is_not_nan(), prompt="best").height
@@ -264,7 +264,7 @@ def test_a_placebo_kind_left_out_has_its_place_among_the_others():
 
 def test_the_same_seed_gives_the_same_tables(study_of):
     study = study_of(*MODELS[:2], best={})
-    again = studies.compute(study.run, {}, study.settings, [groups])
+    again = studies.compute(study.run, {}, study.settings, [groups.ANALYSIS])
     for name, table in study.tables.files.items():
         assert table.equals(again.tables.files[name], null_equal=True), name
 

@@ -3,6 +3,7 @@ import polars as pl
 import pytest
 
 from analysis.chapters import variance
+from tests.support import charts
 
 TOKENS = [f"{space}w{i}" for i in range(400) for space in ("", " ")]
 
@@ -36,7 +37,7 @@ def said(cube):
     ],
 )
 def test_a_planted_source_is_named_with_its_share_and_the_others_are_not(rng, shape, meaning):
-    (text,) = said(rng.normal(size=shape) + rng.normal(size=(800, 5, 3)))
+    *_, text = said(rng.normal(size=shape) + rng.normal(size=(800, 5, 3)))
     assert text.count("%") == 3  # Its share, the rest, and the level of the interval.
     assert f"is {meaning}; " in text
     share = float(text.split("percentile, ")[1].split(" %")[0])
@@ -68,13 +69,29 @@ def test_one_model_has_raw_shares_and_their_reference_alone(rng):
     table = variance.variance_table(rewards_of(rng.normal(size=(800, 1, 3))))
     assert table["estimated_share"].is_nan().all()
     assert table["noise_share"].to_list() == pytest.approx([1 / 3, 0, 2 / 3, 0])
-    assert variance.findings(table) == []
-    assert len(variance.share_bars(table).axes) == 1
+    assert list(variance.findings(table)) == []
+    shown = charts.rows(variance.bars(table))
+    assert {row["what"] for row in shown} == {"not corrected", "pure noise"}
 
 
-def test_the_figure_fills_only_what_is_above_noise(rng):
-    cube = rng.normal(size=(800, 1, 3)) + rng.normal(size=(800, 5, 3))
-    axes = variance.share_bars(variance.variance_table(rewards_of(cube))).axes
-    filled = [bar.get_facecolor()[-1] > 0 for bar in axes[0].patches]
-    assert filled == [False, False, True, True]
-    assert len(axes[1].lines) == 8
+def test_the_prompt_is_said_to_matter_more_only_where_intervals_show_it(rng):
+    noise = rng.normal(size=(800, 5, 3))
+    headline, _ = said(rng.normal(size=(800, 1, 3)) + noise)
+    assert headline.startswith("Where a token stands depends more on the prompt than on the model:")
+    headline, _ = said(rng.normal(size=(800, 5, 1)) + noise)
+    assert headline.startswith("Where a token stands depends more on the model than on the prompt:")
+    both = said(rng.normal(size=(800, 1, 3)) + rng.normal(size=(800, 5, 1)) + noise)
+    assert len(both) == 1
+
+
+def test_the_chart_shows_the_estimates_beside_the_shares_of_squares(rng):
+    table = variance.variance_table(rewards_of(rng.normal(size=(800, 5, 3))))
+    chart = variance.bars(table)
+    assert "<svg" in charts.svg(chart)
+    shown = charts.rows(chart)
+    bars = ["corrected for noise", "not corrected", "pure noise"]
+    assert [row["what"] for row in shown[::4]] == bars
+    assert [row["percent"] for row in shown[:4]] == pytest.approx(
+        (100 * table["estimated_share"]).to_list(), rel=1e-4
+    )
+    assert min(row["drawn"] for row in shown) >= 0

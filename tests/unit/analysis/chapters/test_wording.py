@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis.blocks import Text
+from analysis.blocks import Text, pictures
 from analysis.chapters import items, tokens, wording
 from analysis.words.questions import NEGATIVE, questions
 from configs.prompts import FOLLOW_UP, PAPER
-from tests.support import runs
+from tests.support import charts, runs
 
 FORMS = ("ever-one-word", "ever-single-word", "ever-answer-only", "in_the_world-one-word")
 PROMPTS = {
@@ -32,7 +32,9 @@ def rng():
 def study_of(settings, options):
     def compute(run):
         chosen = dataclasses.replace(settings, options=options(permutations=999))
-        return analysis.compute(analysis.load(run), {}, chosen, [tokens.ANALYSIS, items, wording])
+        return analysis.compute(
+            analysis.load(run), {}, chosen, [tokens.ANALYSIS, items, wording.ANALYSIS]
+        )
 
     return compute
 
@@ -56,20 +58,19 @@ def list_run(folder, rng, models=4, question=1.0, noise=0.5, shared=0.0, prompts
     return folder
 
 
-def tables_shown(study, file):
-    blocks = wording.section(study).blocks
-    return [block for block in blocks if getattr(block, "file", "") == file]
-
-
 def told(study):
-    return [finding.text for finding in wording.section(study).findings]
+    return [finding.text for finding in wording.ANALYSIS.section(study).findings]
 
 
 def test_questions_that_matter_more_than_their_wording_are_told(tmp_path, rng, study_of):
     study = study_of(list_run(tmp_path / "run", rng))
-    (text,) = told(study)
+    headline, text = told(study)
+    assert headline == (
+        "Not the wording alone but the question matters: on average, the 4 models order the list "
+        "“words” more alike under two wordings of one question than under two questions of one "
+        "framing."
+    )
     assert text.startswith("List “words”: wordings of one question agree more (mean τ 0.")
-    assert "The wording has 1" in text
     row = study.tables["wording_comparison"].row(0, named=True)
     assert (row["comparison"], row["against"], row["models"]) == (
         *("wordings of one question", "questions of one framing"),
@@ -114,28 +115,6 @@ def test_wordings_that_questions_share_are_not_told_as_questions(tmp_path, rng, 
     assert abs(table["share"].mean()) < 0.03
 
 
-def test_the_interval_over_models_says_so(tmp_path, rng, study_of):
-    (shown,) = tables_shown(study_of(list_run(tmp_path / "run", rng)), "wording_comparison.csv")
-    titles = {key: title for key, title, _ in shown.columns}
-    assert titles["ci_low"] == "from, over models"
-    assert titles["ci_high"] == "to, over models"
-
-
-def test_the_spread_of_an_item_is_written_out(tmp_path, rng, study_of):
-    study = study_of(list_run(tmp_path / "run", rng, models=2))
-    points = study.tables["items_points", "words"].filter(item="item 5")
-    own = points.filter(points["prompt"].str.starts_with("best-"))
-    deviations = [part["percentile"].std() for _, part in own.group_by("model")]
-    row = study.tables["wording_spread"].row(
-        by_predicate=(pl.col("item") == "item 5") & (pl.col("question") == "best"),
-        named=True,
-    )
-    assert row["spread"] == pytest.approx(np.mean(deviations))
-    assert row["mean_percentile"] == pytest.approx(own["percentile"].mean())
-    means = own.group_by("prompt").agg(pl.col("percentile").mean())["percentile"]
-    assert (row["lowest"], row["highest"]) == pytest.approx((means.min(), means.max()))
-
-
 def test_the_papers_prompts_are_compared_by_framing(make_run, rng, study_of):
     words = [f"t{i}" for i in range(60)]
     value = rng.normal(size=60)
@@ -156,30 +135,37 @@ def test_the_papers_prompts_are_compared_by_framing(make_run, rng, study_of):
         "models under one prompt",
     }
     assert study.tables["wording_comparison"]["p"].item() > 0.05  # three prompts cannot show it
-    texts = [b.text for b in wording.section(study).blocks if isinstance(b, Text)]
+    texts = [b.text for b in wording.ANALYSIS.section(study).blocks if isinstance(b, Text)]
     assert any(text.startswith("No question was asked in two wordings") for text in texts)
     assert told(study) == []
 
 
 def test_one_wording_is_absent_with_its_reason(small_run, study_of):
     study = study_of(small_run)
-    for name in ("variance", "agreement", "comparison", "spread"):
+    for name in ("variance", "agreement", "comparison"):
         assert study.tables.reason(f"wording_{name}") == wording.ONE_WORDING
-    assert [b.text for b in wording.section(study).blocks] == [wording.ONE_WORDING]
+    assert [b.text for b in wording.ANALYSIS.section(study).blocks] == [wording.ONE_WORDING]
 
 
 def test_one_model_has_shares_but_nothing_to_agree_with(tmp_path, rng, study_of):
     study = study_of(list_run(tmp_path / "run", rng, models=1))
     assert math.isnan(study.tables["wording_comparison"]["ci_low"].item())
-    (text,) = told(study)
+    headline, text = told(study)
+    assert "the model orders the list" in headline
     assert "over models" not in text
 
 
-def test_the_figures_are_drawn(tmp_path, rng, study_of):
+def test_the_charts_show_the_tables(tmp_path, rng, study_of):
     study = study_of(list_run(tmp_path / "run", rng))
-    section = wording.section(study)
-    pictures = [block for block in section.blocks if block.kind == "picture"]
-    assert [p.stem for p in pictures] == ["wording_variance_words", "wording_agreement_words"]
-    for picture in pictures:
-        assert picture.draw().axes
-    assert [f.picture for f in section.findings] == ["wording_agreement_words"]
+    section = wording.ANALYSIS.section(study)
+    drawn = {picture.stem: picture.draw() for picture in pictures(section.blocks)}
+    assert list(drawn) == ["wording_agreement_words", "wording_variance_words"]
+    assert {f.picture for f in section.findings} == {"wording_agreement_words"}
+    agreement, variance = (charts.rows(chart) for chart in drawn.values())
+    taus = study.tables["wording_agreement"]["kendall"].to_list()
+    assert [row["value"] for row in agreement] == pytest.approx(taus, rel=1e-4)
+    shares = (100 * study.tables["wording_variance"]["share"]).to_list()
+    assert [row["percent"] for row in variance] == pytest.approx(shares, rel=1e-4)
+    assert min(row["drawn"] for row in variance) >= 0
+    for chart in drawn.values():
+        assert "<svg" in charts.svg(chart)

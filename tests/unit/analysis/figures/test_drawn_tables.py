@@ -15,10 +15,10 @@ from analysis.charts import look
 from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
 from analysis.charts.fans import fans
+from analysis.charts.group_dots import group_dots
 from analysis.charts.token_bars import token_bars
 from analysis.charts.violins import violins
 from analysis.figures import human_ranks, model_map, style
-from analysis.figures.group_dots import group_dots
 from tests.support import charts, large_runs, runs, slow
 
 MODEL = "urm-llama-3.1-8b"
@@ -238,44 +238,34 @@ def test_lists_of_few_items_are_drawn(tables, count, tmp_path):
 
 
 def drawn_groups(tables, names, models):
-    """The marks of the first panel of a figure of two groups."""
+    """The rows of a chart of two groups, and their rows in the tables."""
     over = tables["identity_models"].filter(prompt="best").head(2)
     each = tables["identity"].filter(pl.col("model").is_in(models), prompt="best")
     each = each.join(over.select("axis", "group"), on=["axis", "group"], how="semi")
-    figure = group_dots(over, each, names)
-    lines = [line for line in figure.axes[0].lines if line.get_marker() in ("o", "D")]
-    return figure, {
-        (line.get_marker(), line.get_color(), int(line.get_ydata()[0])): line for line in lines
-    }
+    chart = group_dots(over, each, names, "contrast", "points")
+    assert "<svg" in charts.svg(chart)
+    return charts.rows(chart), over, each
 
 
-def test_a_group_is_drawn_in_each_model_and_over_models(tables, names, tmp_path):
-    figure, marks = drawn_groups(tables, names, list(names))
-    colours = {*style.colours(names).values(), style.INK}
-    assert {(colour, place) for _, colour, place in marks} == {
-        (colour, place) for colour in colours for place in (0, 1)
-    }
-    over = tables["identity_models"].filter(prompt="best").head(2)
-    for (_, colour, place), line in marks.items():
-        if colour == style.INK:
-            assert line.get_xdata()[0] == pytest.approx(100 * over["contrast"][place])
-    bands = [patch.get_width() for patch in figure.axes[0].patches]
-    width = over["contrast_placebo_high"] - over["contrast_placebo_low"]
-    assert bands == pytest.approx((100 * width).to_list())
-    draw(figure, tmp_path)
-
-
-def test_one_model_has_its_own_intervals_and_no_mean(tables, names, tmp_path):
-    figure, marks = drawn_groups(tables, names, [MODEL])
-    assert {marker for marker, _, _ in marks} == {"o"}
-    own = tables["identity"].filter(model=MODEL, prompt="best")
-    over = tables["identity_models"].filter(prompt="best").head(2)
-    row = own.join(over.select("axis", "group"), on=["axis", "group"], how="semi").row(
-        0, named=True
+def test_a_group_is_drawn_in_each_model_and_over_models(tables, names):
+    shown, over, each = drawn_groups(tables, names, list(names))
+    means = [row for row in shown if "name" not in row]
+    dots = {(row["name"], row["group"]): row["value"] for row in shown if "name" in row}
+    assert len(dots) == each.height == 2 * len(names)
+    assert [row["mean"] for row in means] == pytest.approx(
+        (100 * over["contrast"]).to_list(), rel=1e-4
     )
-    ends = figure.axes[0].collections[0].get_paths()[0].vertices[:, 0]
-    assert ends.tolist() == pytest.approx([100 * row["contrast_low"], 100 * row["contrast_high"]])
-    draw(figure, tmp_path)
+    assert [row["to"] - row["from"] for row in means] == pytest.approx(
+        (100 * (over["contrast_placebo_high"] - over["contrast_placebo_low"])).to_list(), rel=1e-3
+    )
+
+
+def test_one_model_has_its_own_intervals_and_no_mean(tables, names):
+    shown, _, each = drawn_groups(tables, names, [MODEL])
+    assert not any("mean" in row for row in shown)
+    ends = {row["group"]: (row["low"], row["high"]) for row in shown if "name" in row}
+    for group, low, high in each.select("group", "contrast_low", "contrast_high").rows():
+        assert ends[group] == pytest.approx((100 * low, 100 * high), rel=1e-4)
 
 
 def test_a_point_alone_and_points_in_one_place_have_a_map(full, tables, names, tmp_path):

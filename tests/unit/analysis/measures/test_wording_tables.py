@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from analysis.measures.wording_tables import wording_tables
+from analysis.measures.wording_tables import COMPARISON, wording_rows
 from analysis.measures.wordings import QUESTION, Wordings
 from analysis.statistics import ranks
 
@@ -45,8 +45,8 @@ def test_a_question_is_found_beside_wordings_that_differ_much():
     found = 0
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        made = wording_tables(crossed(rng, question=0.15, alike=1.0), rng, 199, 5)
-        found += made.more_alike["p"].item() < 0.05
+        [row] = wording_rows(crossed(rng, question=0.15, alike=1.0), rng, 199)[COMPARISON.name]
+        found += row[-1] < 0.05
     assert found == 5
 
 
@@ -54,6 +54,6 @@ def test_wordings_of_two_kinds_are_no_question():
     alarms = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        made = wording_tables(crossed(rng, question=0.0, alike=1.0), rng, 199, 5)
-        alarms += made.more_alike["p"].item() < 0.05
+        [row] = wording_rows(crossed(rng, question=0.0, alike=1.0), rng, 199)[COMPARISON.name]
+        alarms += row[-1] < 0.05
     assert alarms <= 4
