@@ -49,8 +49,8 @@ _CHAPTERS: tuple[Chapter, ...] = (
     tokens,
     shared_ends,
     distributions,
-    agreement,
-    explained,
+    agreement.ANALYSIS,
+    explained.ANALYSIS,
     sentiment,
     frequency.ANALYSIS,
     framing,
@@ -59,7 +59,7 @@ _CHAPTERS: tuple[Chapter, ...] = (
     language_models,
 )
 _WITH_PICTURES: tuple[Chapter, ...] = (
-    *(distributions, explained, sentiment, frequency.ANALYSIS, framing, humans),
+    *(distributions, explained.ANALYSIS, sentiment, frequency.ANALYSIS, framing, humans),
 )
 
 

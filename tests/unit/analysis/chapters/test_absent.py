@@ -211,7 +211,9 @@ def test_four_models_of_which_something_is_known_are_explained(make_run, lexica,
     (row,) = study.tables["rsa"].to_dicts()
     assert (row["prompt"], row["predictor"], row["pairs"]) == ("greatest", "size", 6)
     assert row["r_squared"] == pytest.approx(row["pearson_r"] ** 2)
-    assert "rsa.csv" in [b.file for b in explained.section(study).blocks if b.kind == "rows"]
+    assert "rsa.csv" in [
+        b.file for b in explained.ANALYSIS.section(study).blocks if b.kind == "rows"
+    ]
 
 
 def test_round_trips_asked_of_an_imported_vocabulary(make_run, options, compute):

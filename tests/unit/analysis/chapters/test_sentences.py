@@ -87,14 +87,14 @@ def explanations(rng, effect):
 
 
 def test_a_base_that_models_agree_by_is_named(rng):
-    found = list(explained.findings(explanations(rng, 0.4)))
+    found = list(explained.findings(explanations(rng, 0.4), QUOTED))
     assert [one.picture for one in found] == ["rsa_best"]
     assert "models that are alike in base (r = 0." in found[0].text
     assert "over 45 pairs of models; q by Mantel’s test, 4 tests." in found[0].text
 
 
 def test_traits_without_an_effect_are_not_named(rng):
-    assert not list(explained.findings(explanations(rng, 0.0)))
+    assert not list(explained.findings(explanations(rng, 0.0), QUOTED))
 
 
 def people(rng, weight, slighted=False):

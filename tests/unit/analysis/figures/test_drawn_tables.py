@@ -18,9 +18,9 @@ from analysis.charts import look
 from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
-from analysis.figures import human_ranks, model_map, reward_by_valence, style, token_bars
+from analysis.figures import human_ranks, reward_by_valence, style, token_bars
 from analysis.figures.group_dots import group_dots
-from tests.support import charts, large_runs, runs, slow
+from tests.support import charts, runs, slow
 
 MODEL = "urm-llama-3.1-8b"
 PROMPTS = list(runs.PROMPTS)
@@ -229,32 +229,9 @@ def test_one_model_has_its_own_intervals_and_no_mean(tables, names, tmp_path):
     draw(figure, tmp_path)
 
 
-def test_a_point_alone_and_points_in_one_place_have_a_map(full, tables, names, tmp_path):
-    alike = tables["mds", "greatest"].with_columns(x=pl.lit(0.0), y=pl.lit(0.0))
-    for points in (alike, alike.head(1)):
-        draw(model_map.map_of_models(points, full.described, names), tmp_path)
-
-
 def test_bars_that_do_not_start_at_zero_say_where(tables, names):
     figure = token_bars.ends(tables["framing_sum"], names, 3, "reward", "sum")
     assert figure.get_supxlabel() == "sum (bars start midway between the ends)"
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_names_on_a_map_stay_inside_its_frame(seed):
-    slugs = list(large_runs.PAPER)
-    x, y = np.random.default_rng(seed).normal(size=(2, len(slugs)))
-    points = pl.DataFrame({"model": slugs, "x": x, "y": y, "stress": 0.14})
-    bases = ["Gemma 2" if base == "gemma" else "Llama 3.1" for base in large_runs.PAPER.values()]
-    models = pl.DataFrame({"model": slugs, "base": bases, "developer": [s[:3] for s in slugs]})
-    names = {slug: slug[:14] for slug in slugs}
-    figure = model_map.map_of_models(points, models, names)
-    figure.canvas.draw()
-    for ax in figure.axes:
-        frame = ax.get_window_extent()
-        for label in ax.texts:
-            box = label.get_window_extent()
-            assert frame.x0 <= box.x0 and box.x1 <= frame.x1, label.get_text()
 
 
 def test_prompts_keep_their_look_whatever_else_is_shown():

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from matplotlib import cbook
 
-from analysis.chapters import agreement, distributions, framing
+from analysis.chapters import distributions, framing
 from analysis.figures import style
-from analysis.figures.heat_map import heat_map
 from analysis.figures.token_bars import top_bottom
 
 AWKWARD = [
@@ -107,22 +106,6 @@ def test_a_violin_of_equal_rewards_is_a_line(tmp_path):
     data = [("m", "greatest", np.full(4, 2.5), np.arange(4))]
     tables = distributions.density_table(data), distributions.quantiles_table(data)
     draw(distributions.violins(*tables, {"m": "M"}, ["greatest"]), tmp_path)
-
-
-def test_the_heat_map_writes_every_number(tmp_path):
-    rewards = pl.DataFrame({"token": list("abc"), "m1": [1.0, 2.0, 3.0], "m2": [1.0, 3.0, 2.0]})
-    matrix = agreement.kendall_matrix(rewards)
-    figure = heat_map(matrix, {"m1": "One", "m2": "Two"}, "τ")
-    assert texts(figure) == ["1.00", "0.33", "0.33", "1.00"]
-    draw(figure, tmp_path)
-
-
-def test_the_heat_map_shows_a_dash_where_nothing_is_defined(tmp_path):
-    rewards = pl.DataFrame({"token": list("ab"), "m1": [1.0, 2.0], "m2": [3.0, 3.0]})
-    matrix = agreement.kendall_matrix(rewards)
-    figure = heat_map(matrix, {"m1": "One", "m2": "Two"}, "τ")
-    assert texts(figure) == ["1.00", "–", "–", "–"]
-    draw(figure, tmp_path)
 
 
 AXIS = pl.DataFrame({"model": ["m"], "axis_kind": ["same"], "loading_a": [0.6], "loading_b": [0.8]})
