@@ -189,9 +189,9 @@ ANALYSIS = Analysis(
     "Kendall’s τ is 1 for equal orders, 0 for unrelated and −1 for opposite ones. A bloc is a "
     "group of models that agree more than chance: the interval of τ is above 0 for every two of "
     f"them. They rank alike where the interval of their mean τ is above {CLEAR}. Two blocs "
-    "disagree more than chance where the interval of τ is below 0 for every model of one with every model "
-    f"of the other, and oppose one another where that of the mean is below −{CLEAR}. Intervals are "
-    "of 95%, for all pairs under a prompt together.",
+    "disagree more than chance where the interval of τ is below 0 for every model of one with "
+    "every model of the other, and oppose one another where that of the mean is below "
+    f"−{CLEAR}. Intervals are of 95%, for all pairs under a prompt together.",
     make=_tables,
     parts=(_drawn,),
     told=(bloc_sentences.findings,),

@@ -52,7 +52,7 @@ def map_of_models(
             tooltip=["name:N", "base:N", "developer:N"],
         )
         layers = [dots, *_written("name")]
-        frame = alt.ViewBackground(style="faint")
+        frame = alt.ViewBackground(stroke="#8e98a5", strokeOpacity=0.4)
         width, height = _MAP
         panels.append(alt.LayerChart(layer=layers, width=width, height=height, view=frame))
     said = f"1 − τ as distance; stress {table['stress'][0]:.2f}"
@@ -130,7 +130,7 @@ def _placed(shown: pl.DataFrame, label: str, domain: Array, size: tuple[int, int
     for (x, y), text in zip(pixels, shown[label], strict=True):
         width = _LETTER * len(text) + 8
         spots = {
-            (side, up): (*sorted((x, x + side * width)), y + up)
+            (side, up): (*sorted((x + 5 * side, x + side * width)), y + up)
             for up in (0, _LINE - 3, 3 - _LINE)
             for side in (1, -1)
         }

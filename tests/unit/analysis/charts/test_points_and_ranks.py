@@ -30,7 +30,7 @@ def test_the_names_on_a_map_stay_inside_its_frame_and_apart(seed):
     for row in charts.rows(chart):
         at = (row["x"] - spans[0][0]) / unit[0]
         ends = sorted((at, at + row["side"] * (6 * len(row["name"]) + 7)))
-        assert 0 <= ends[0] and ends[1] <= 400
+        assert ends[0] >= 0 and ends[1] <= 400
         boxes.append((*ends, (row["at"] - spans[1][0]) / unit[1]))
     close = [a for i, a in enumerate(boxes) for b in boxes[:i] if _covers(a, b)]
     assert len(close) <= 1
