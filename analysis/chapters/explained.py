@@ -55,7 +55,7 @@ RSA = Spec(
     (
         PROMPT,
         *_TESTS[:4],
-        q(of="mantel_p", help="over all traits and prompts"),
+        q(of="mantel_p"),
         *_TESTS[4:],
     ),
     title="Traits of the models and their agreement",

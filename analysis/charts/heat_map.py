@@ -1,18 +1,13 @@
-"""Tables of numbers as colours: correlations, places of items, agreement between prompts."""
+"""A table of correlations as a heat map."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import altair as alt
 import polars as pl
 
 from analysis.charts import look
-from engine import display
-
-_MANY = 12  # Columns above which they are narrow, under upright names.
-_QUESTIONS = 8  # Up to which a panel names them.
-_PANEL = 126  # Pixels of a panel.
 
 
 def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> look.Chart:
@@ -33,12 +28,13 @@ def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> look
     down = cells["row"].unique(maintain_order=True).to_list()
     low = -1.0 if (cells["value"].fill_nan(None) < -0.05).any() else 0.0
     scale = look.around_zero(1.0) if low else look.from_zero(1.0)
+    paint = alt.Color("value:Q", scale=scale, title=label, legend=alt.Legend(gradientLength=140))
     base = alt.Chart(look.data(cells)).encode(
         x=alt.X("column:N", sort=across, title=None, axis=alt.Axis(labelAngle=-40, grid=False)),
         y=alt.Y("row:N", sort=down, title=None, axis=alt.Axis(grid=False)),
     )
     tooltip = ["row:N", "column:N", alt.Tooltip("value:Q", title=label, format=".3f")]
-    squares = base.mark_rect().encode(color=_paint("value", scale, label), tooltip=tooltip)
+    squares = base.mark_rect().encode(color=paint, tooltip=tooltip)
     dark = "isValid(datum.value) && (datum.value > 0.6 || datum.value < -0.6)"
     text = alt.Text("text:N")
     numbers = base.transform_calculate(
@@ -48,82 +44,3 @@ def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> look
     written = numbers.mark_text(fontSize=10.5).encode(text=text, color=ink)
     width, height = max(46 * len(across), 120), max(30 * len(down), 90)
     return alt.LayerChart(layer=[squares, written], width=width, height=height)
-
-
-def standings(
-    cells: pl.DataFrame,
-    by: str,
-    value: str,
-    groups: Sequence[pl.DataFrame],
-    columns: Mapping[str, str],
-) -> look.Chart:
-    """Percentiles of the items of one list.
-
-    Args:
-      cells: item_id, and the columns `by` and `value`, one row per cell.
-      by: the column of `cells` that names a column of the chart ("model" or "question").
-      value: the column of percentiles, from 0 to 1.
-      groups: the items shown, one row each, as `items_questions.shown_items` returns; groups are
-        set apart.
-      columns: entry of `by` -> its label, in the order of the columns; entries without a cell are
-        left out.
-    """
-    numbered = enumerate(groups)
-    order = pl.concat(part.select("item_id", "item", group=pl.lit(at)) for at, part in numbered)
-    labels = look.unique(columns)
-    across = [labels[entry] for entry in columns if entry in cells[by]]
-    shown = order.join(cells.select("item_id", by, value), on="item_id", maintain_order="left")
-    shown = shown.filter(pl.col(by).is_in(list(columns))).select(
-        "group",
-        item=pl.col("item").map_elements(lambda item: display.plain(item, len(item)), pl.String),
-        column=pl.col(by).replace(labels),
-        percentile=100 * pl.col(value),
-    )
-    rows = shown["item"].unique(maintain_order=True).to_list()
-    many = len(across) > _MANY
-    down = alt.Axis(grid=False, labelLimit=210)
-    scale = alt.Scale(domain=[0, 50, 100], range=[look.BOTTOM, "#f6f4ee", look.TOP])
-    chart = alt.Chart(look.data(shown)).mark_rect()
-    chart = chart.encode(
-        x=_across("column:N", across, -90 if many else -40),
-        y=alt.Y("item:N", sort=rows, title=None, axis=down),
-        row=alt.Row("group:O", title=None, header=alt.Header(labels=False), spacing=7),
-        color=_paint("percentile", scale, "percentile in the list"),
-        tooltip=["item:N", "column:N", alt.Tooltip("percentile:Q", format=".1f")],
-    ).properties(width=alt.Step(15 if many else 28), height=alt.Step(13))
-    made: look.Chart = chart.resolve_scale(y="independent")
-    return made
-
-
-def between_prompts(table: pl.DataFrame, names: Mapping[str, str]) -> look.Chart:
-    """Mean tau between the prompts of every two questions, one panel per model.
-
-    Args:
-      table: rows of `items_between_prompts.csv` of one list.
-      names: slug -> nickname, in the order of the panels; models without rows are left out.
-    """
-    both = pl.concat([table["question_a"], table["question_b"]])
-    questions = both.unique(maintain_order=True).to_list()
-    panels = [name for model, name in look.unique(names).items() if model in table["model"]]
-    few = len(questions) <= _QUESTIONS
-    named = look.named(table, names).select("name", "question_a", "question_b", "kendall")
-    base = alt.Chart(look.data(named), width=_PANEL, height=_PANEL).mark_rect()
-    chart = base.encode(
-        x=_across("question_a:N", questions, -40, few),
-        y=alt.Y("question_b:N", sort=questions, title=None, axis=alt.Axis(grid=False, labels=few)),
-        color=_paint("kendall", look.around_zero(1.0), "Kendall’s τ"),
-        tooltip=[
-            *("name:N", "question_a:N", "question_b:N"),
-            alt.Tooltip("kendall:Q", title="mean τ", format=".2f"),
-        ],
-    )
-    return look.faceted(chart, panels, 5)
-
-
-def _paint(field: str, scale: alt.Scale, label: str) -> alt.Color:
-    return alt.Color(f"{field}:Q", scale=scale, title=label, legend=alt.Legend(gradientLength=140))
-
-
-def _across(field: str, order: Sequence[str], angle: int, labels: bool = True) -> alt.X:
-    axis = alt.Axis(labelAngle=angle, grid=False, labels=labels)
-    return alt.X(field, sort=list(order), title=None, axis=axis)

@@ -61,7 +61,7 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica, co
         *("consensus", "rsa", "items_top_bottom"),
         *("items_prompts", "items_questions", "items_pairs", "items_agreement"),
         *("items_between_prompts", "items_prompt_kinds", "items_framing"),
-        *("items_framed_pairs", "items_blocs"),
+        "items_blocs",
         *("items_controls", "items_controlled", "item_logprobs_questions"),
         *("humans_correlation", "humans_gap", "humans_fit"),
         *("searches", "sequences", "sequence_traces", "sequence_transfer"),

@@ -16,7 +16,11 @@ def shown(blocks):
             yield block
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.__name__.split(".")[-1])
+def name_of(chapter):
+    return getattr(chapter, "id", None) or chapter.__name__.split(".")[-1]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=name_of)
 def test_every_table_of_the_page_is_in_a_file_of_the_report(chapter, full):
     for block in shown(chapter.section(full).blocks):
         assert block.file.removesuffix(".csv") in full.tables.files, block.title or block.columns

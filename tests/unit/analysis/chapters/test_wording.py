@@ -32,7 +32,7 @@ def rng():
 def study_of(settings, options):
     def compute(run):
         chosen = dataclasses.replace(settings, options=options(permutations=999))
-        return analysis.compute(analysis.load(run), {}, chosen, [tokens, items, wording])
+        return analysis.compute(analysis.load(run), {}, chosen, [tokens, items.ANALYSIS, wording])
 
     return compute
 

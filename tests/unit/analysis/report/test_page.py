@@ -39,7 +39,7 @@ def test_every_section_that_has_a_table_shows_it_and_escapes_it(full):
 def test_few_sections_of_a_full_run_have_nothing_to_show(full):
     # It has one prompt for its list, no words in categories, and one reading of each model.
     empty = {section.id for section in sections_of(full) if section.is_empty}
-    assert empty <= {"shared-ends", "items_framing", "categories", "conventions"}
+    assert empty <= {"shared-ends", "categories", "conventions"}
 
 
 def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
