@@ -70,6 +70,12 @@ def q(*within: str, of: str = "p", **about: str) -> Column:
     return Column(f"{of[:-1]}q", "p", of=of, within=within, **about)
 
 
+def several(form: str, keys: str, help: str = "") -> tuple[Column, ...]:
+    """Columns of one form, their keys separated by spaces; `help` follows the last."""
+    *first, last = (Column(key, form) for key in keys.split())
+    return (*first, last.but(help=help))
+
+
 def ends(form: str, help: str = "95 %", stem: str = "ci") -> tuple[Column, Column]:
     """Both ends of an interval."""
     return Column(f"{stem}_low", form, "from"), Column(f"{stem}_high", form, "to", help)

@@ -44,7 +44,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     framing,
     items.ANALYSIS,
     items_agreement.ANALYSIS,
-    humans,
+    humans.ANALYSIS,
     groups,
     categories,
     sequences,

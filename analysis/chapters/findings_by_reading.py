@@ -24,7 +24,7 @@ _MADE: Sequence[tuple[Chapter, Sequence[str]]] = (
     (sentiment, ("sentiment_points", "sentiment_slopes")),
     (frequency.ANALYSIS, ("frequency_points", "frequency_slopes")),
     (framing, ("framing",)),
-    (humans, ("humans", "humans_correlation")),
+    (humans.ANALYSIS, ("humans", "humans_correlation")),
     (groups, ("identity",)),
 )
 

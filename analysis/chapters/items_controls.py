@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import combinations
 
 import numpy as np
 import polars as pl
@@ -13,14 +12,7 @@ from analysis.blocks import Block, Finding, Heading, Picture
 from analysis.chapters.items_questions import SOME
 from analysis.charts.estimates import estimates
 from analysis.columns import LIST, MODEL, Column, P, Spec
-from analysis.measures.list_scores import (
-    ALL,
-    ALL_MODELS,
-    ITEM,
-    ListScores,
-    every_list,
-    lists_in,
-)
+from analysis.measures.list_scores import ALL, ALL_MODELS, ITEM, ListScores, every_list, lists_in
 from analysis.sentences import decimals, listed, q_value
 from analysis.significant_effects import ALPHA, significant
 from analysis.statistics import Array
@@ -32,42 +24,28 @@ from analysis.words.questions import ASKED_FOR, NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
 
 LENGTH, TOKENS, FREQUENCY = "characters", "tokens", "log frequency"
+_TITLES = {LENGTH: "length in characters", TOKENS: "length in tokens", FREQUENCY: "frequency"}
+_SAID = {LENGTH: ("Longer", "frequency"), FREQUENCY: ("Commoner", "length")}
+_HELD = {LENGTH: FREQUENCY, TOKENS: FREQUENCY, FREQUENCY: LENGTH}
 _LEAST = 10  # Items of which a trait is known, for a correlation.
 _TRAITS: Columns = {**ITEM, **dict.fromkeys((LENGTH, TOKENS, FREQUENCY), pl.Float64)}
-_HELD = {LENGTH: FREQUENCY, TOKENS: FREQUENCY, FREQUENCY: LENGTH}
-_ASKED = Column("asked", help="framing, or one question")
-_TESTS = (
-    *(LIST, _ASKED, MODEL.but(help="and `all models`")),
-    Column("trait", help="`characters`, `tokens` or `log frequency`"),
-    Column("n", "count", "items", "items"),
-    Column("spearman", "fixed", "Spearman’s ρ", "with the percentile"),
-    Column("held", title="held equal", help="the trait held equal"),
-    Column("partial", "fixed", "partial ρ"),
-    P.but(help="of partial, over items"),
-)
-_EACH = Spec("items_controls", _TESTS)  # Of one list.
 CONTROLS = Spec(
     "items_controls",
-    (*_TESTS, Column("q", "p", help="family: the single models of a list, or their mean")),
+    (
+        *(LIST, Column("asked", help="framing, or one question")),
+        MODEL.but(help="and `all models`"),
+        Column("trait", help="`characters`, `tokens` or `log frequency`"),
+        Column("n", "count", "items", "items"),
+        Column("spearman", "fixed", "Spearman’s ρ", "with the percentile"),
+        Column("held", title="held equal", help="the trait held equal"),
+        Column("partial", "fixed", "partial ρ"),
+        P.but(help="of partial, over items"),
+        Column("q", "p", help="family: the single models of a list, or their mean"),
+    ),
     page="asked trait n spearman held partial p q",
     title="Length and frequency",
 )
-CONTROLLED = Spec(
-    "items_controlled",
-    (
-        *(LIST, _ASKED.but(help=""), Column("held", title="held equal")),
-        *(Column("models", "count"), Column("pairs", "count", "pairs of models")),
-        Column("n", "count", "items", "items"),
-        Column("spearman", "fixed", "mean ρ"),
-        Column(
-            "partial",
-            "fixed",
-            "mean partial ρ",
-            "means over the pairs of models, before and after the traits are held equal",
-        ),
-    ),
-    page="asked held n pairs spearman partial",
-)
+_EACH = Spec(CONTROLS.name, CONTROLS.columns[:-1])  # Of one list.
 CAVEATS = (
     "Long and rare words mean other things than short and common ones: a correlation of an item’s "
     "place with its length is no proof that the model counts letters.",
@@ -76,11 +54,10 @@ CAVEATS = (
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """items_controls.csv and items_controlled.csv. For other chapters: ("items_traits", list)."""
+    """items_controls.csv. For other chapters: ("items_traits", list)."""
     for (name,) in study.tables.of("items_points"):
         yield table("items_traits", name, make=partial(_traits, study, name), file=False)
     yield table(CONTROLS.name, make=partial(_controls, study))
-    yield table(CONTROLLED.name, make=partial(_controlled, study))
 
 
 def items_traits(
@@ -97,43 +74,31 @@ def items_traits(
       item_id, item, characters, tokens, log frequency (natural log of occurrences per million words
       of the item as one word, in any case; null where it is not known); sorted by item_id.
     """
-    word = pl.col("item").str.strip_chars().str.to_lowercase()
-    traits = items.select(
-        *ITEM, word=word, **{LENGTH: pl.col("item").str.strip_chars().str.len_chars()}
-    )
-    none = pl.lit(None, pl.Float64)
-    if tokens is None:
-        traits = traits.with_columns(none.alias(TOKENS))
-    else:
-        traits = traits.join(
-            tokens.select("item_id", pl.col("tokens").alias(TOKENS)),
-            on="item_id",
-            how="left",
-            validate="1:1",
-        )
-    if frequency is None:
-        traits = traits.with_columns(none.alias(FREQUENCY))
-    else:
+    bare = pl.col("item").str.strip_chars()
+    traits = items.with_columns(bare.str.len_chars().alias(LENGTH), word=bare.str.to_lowercase())
+    if tokens is not None:
+        cut = tokens.select("item_id", pl.col("tokens").alias(TOKENS))
+        traits = traits.join(cut, on="item_id", how="left", validate="1:1")
+    if frequency is not None:
         known = frequency.select("word", pl.col("per_million").log().alias(FREQUENCY))
         traits = traits.join(known, on="word", how="left", validate="m:1")
-    return traits.select(pl.col(name).cast(dtype) for name, dtype in _TRAITS.items()).sort(
-        "item_id"
-    )
+    every = pl.concat([pl.DataFrame(schema=_TRAITS), traits], how="diagonal_relaxed")
+    return every.select(pl.col(key).cast(kind) for key, kind in _TRAITS.items()).sort("item_id")
 
 
 def items_controls(scores: ListScores, traits: pl.DataFrame) -> pl.DataFrame:
     """Rank correlation of the items' percentiles with their length and their frequency.
 
-    A model's percentile of an item is its mean over the prompts. The test takes the items as a
-    random sample; "all models" is the mean of the models' percentiles.
+    A model's percentile of an item is its mean over the prompts; "all models" is the mean of these.
+    Frequency is held equal for length, and length for frequency; where that is not known, `held` is
+    "" and partial is spearman. p is two-sided and takes the items as a random sample.
 
     Args:
       scores: the list.
       traits: what `items_traits` returns.
 
     Returns:
-      The table `CONTROLS` without q: frequency is held equal for length, and length for frequency;
-      `held` is "" where that is not known, and then partial is spearman. p is two-sided.
+      The table `CONTROLS` without q.
     """
     known = traits.join(scores.items.select("item_id"), on="item_id", how="inner", validate="1:1")
     found = []
@@ -169,53 +134,19 @@ def _known(traits: pl.DataFrame, trait: str, other: str) -> tuple[pl.DataFrame, 
     return traits.clear(), []
 
 
-def items_controlled(scores: ListScores, traits: pl.DataFrame) -> pl.DataFrame:
-    """Agreement of the models on one list, before and after length and frequency are held equal.
-
-    Args:
-      scores: the list.
-      traits: what `items_traits` returns.
-
-    Returns:
-      The table `CONTROLLED`: correlations of the models' mean percentiles, over the same items.
-    """
-    known = traits.join(scores.items.select("item_id"), on="item_id", how="inner", validate="1:1")
-    there, _ = _known(known, FREQUENCY, LENGTH)
-    held = [LENGTH, FREQUENCY] if there.height else [LENGTH]
-    there = there if there.height else known
-    chosen = scores.items["item_id"].is_in(there["item_id"].implode()).to_numpy()
-    by = there.select(held).to_numpy().T
-    found = []
-    for asked, at in views(scores):
-        models, means = scores.means(at)
-        pairs = list(combinations(means[:, chosen], 2))
-        if pairs:
-            none = np.empty((0, int(chosen.sum())))
-            numbers = [
-                float(np.mean([partial_spearman(x, y, h)[0] for x, y in pairs])) for h in (none, by)
-            ]
-            counts = (len(models), len(pairs), int(chosen.sum()))
-            found.append((scores.name, asked, " and ".join(held), *counts, *numbers))
-    return CONTROLLED.frame(found)
-
-
 def views(scores: ListScores) -> list[tuple[str, Array]]:
     """The prompts of each framing, by its name; prompts without one, by their question."""
     framed = [(framing, scores.framed(framing)) for framing in (POSITIVE, NEGATIVE)]
-    alone = [
-        (question, at)
-        for question, framing, at in scores.parts()
-        if not framing and question != ALL
-    ]
+    alone = [(name, at) for name, framing, at in scores.parts() if not framing and name != ALL]
     return [(name, at) for name, at in framed if len(at)] + alone[:SOME]
 
 
 def _traits(study: Study, name: str) -> pl.DataFrame:
     items = study.tables["items_points", name].select(*ITEM).unique("item_id").sort("item_id")
-    cut = [
-        study.run.replies(items_list, model, prompt).select("item_id", "tokens")
-        for model, (items_list, prompt) in _first(study, name).items()
-    ]
+    # A prompt under which each language model scored the list.
+    keys = reversed(list(study.run.item_logprobs))
+    first = {model: prompt for listed, model, prompt in keys if listed == name}
+    cut = [study.run.replies(name, *key).select("item_id", "tokens") for key in first.items()]
     tokens = None
     if cut:
         each = pl.concat(cut).group_by("item_id", maintain_order=True)
@@ -227,51 +158,27 @@ def _traits(study: Study, name: str) -> pl.DataFrame:
     return items_traits(items, tokens, frequency)
 
 
-def _first(study: Study, name: str) -> dict[str, tuple[str, str]]:
-    """Language model -> the list and a prompt under which it scored the list."""
-    keys = reversed(list(study.run.item_logprobs))
-    return {model: (items, prompt) for items, model, prompt in keys if items == name}
-
-
 def _controls(study: Study) -> pl.DataFrame:
-    frames = [
+    """`items_controls` of every list; q is over the single models of a list, or over their mean."""
+    each = pl.concat(
         items_controls(scores, study.tables["items_traits", scores.name])
         for scores in every_list(study)
-    ]
-    each = required(pl.concat(frames), f"Fewer than {_LEAST} items of a list differ in length.")
-    together = (pl.col("model") == ALL_MODELS).alias("together")
-    return with_q(each.with_columns(together), within=["list", "together"]).drop("together")
-
-
-def _controlled(study: Study) -> pl.DataFrame:
-    _ = study.tables["items_controls"]
-    frames = [
-        items_controlled(scores, study.tables["items_traits", scores.name])
-        for scores in every_list(study)
-    ]
-    return required(pl.concat(frames), "Agreement takes two models.")
-
-
-_TITLES = {LENGTH: "length in characters", TOKENS: "length in tokens", FREQUENCY: "frequency"}
+    )
+    required(each, f"Fewer than {_LEAST} items of a list differ in length.")
+    mean = (pl.col("model") == ALL_MODELS).alias("mean")
+    return with_q(each.with_columns(mean), within=["list", "mean"]).drop("mean")
 
 
 def drawn(study: Study) -> Iterator[Block]:
-    """Each list: the correlations, and the agreement that is left without them."""
+    """Each list: the correlations of every model, and of their mean as a table."""
     controls = study.tables[CONTROLS.name]
+    sure = pl.when(pl.col("q") < ALPHA).then(pl.lit("yes")).otherwise(pl.lit("no"))
     for name in lists_in(controls):
         own = controls.filter(list=name)
-        caption = (
-            "Right of zero, longer or commoner items stand higher. Frequency is held equal for "
-            "length, and length for frequency, where the frequency of enough items is known. "
-            "Filled: q < .05."
-        )
-        shown = own.with_columns(
-            trait=pl.col("trait").replace(_TITLES),
-            sure=pl.when(pl.col("q") < ALPHA).then(pl.lit("yes")).otherwise(pl.lit("no")),
-        )
+        titled = pl.col("trait").replace(_TITLES)
         draw = partial(
             estimates,
-            shown.select("model", "trait", "asked", "partial", "sure"),
+            own.select("model", titled, "asked", "partial", sure=sure),
             study.names,
             "partial Spearman’s ρ with the item’s percentile",
             value="partial",
@@ -281,13 +188,14 @@ def drawn(study: Study) -> Iterator[Block]:
             hollow="sure",
             width=220,
         )
+        caption = (
+            "Right of zero, longer or commoner items stand higher. Frequency is held equal for "
+            "length, and length for frequency, where the frequency of enough items is known. "
+            "Filled: q < .05."
+        )
         yield Heading(f"{name}: length and frequency")
         yield Picture(f"items_controls_{name}", caption, draw)
         yield from CONTROLS.rows(own.filter(model=ALL_MODELS), unfolded=True)
-        title = f"{name}: agreement with length and frequency held equal"
-        left = study.tables.get(CONTROLLED.name)
-        if left is not None:
-            yield from CONTROLLED.rows(left.filter(list=name), title=title, unfolded=True)
 
 
 def told(study: Study) -> Iterator[Finding]:
@@ -300,11 +208,7 @@ def told(study: Study) -> Iterator[Finding]:
 
 
 def preferred(certain: pl.DataFrame) -> list[str]:
-    """Where longer or commoner items stand, in words; nothing for no rows.
-
-    Args:
-      certain: rows of `CONTROLS` of one list and trait, of all models.
-    """
+    """Where longer or commoner items stand; of rows of one list and trait, of all models."""
     each = []
     for row in certain.iter_rows(named=True):
         asked = ASKED_FOR.get(row["asked"], f"“{row['asked']}”")
@@ -319,6 +223,3 @@ def preferred(certain: pl.DataFrame) -> list[str]:
     held = f", {other} held equal" if all(certain["held"] != "") else ""
     name = certain["list"][0]
     return [f"{which} items of “{name}” stand {listed(each)} in the mean of the models{held}."]
-
-
-_SAID = {LENGTH: ("Longer", "frequency"), FREQUENCY: ("Commoner", "length")}

@@ -54,12 +54,12 @@ _CHAPTERS: tuple[Chapter, ...] = (
     sentiment,
     frequency.ANALYSIS,
     framing,
-    humans,
+    humans.ANALYSIS,
     sequences,
     language_models,
 )
 _WITH_PICTURES: tuple[Chapter, ...] = (
-    *(distributions, explained.ANALYSIS, sentiment, frequency.ANALYSIS, framing, humans),
+    *(distributions, explained.ANALYSIS, sentiment, frequency.ANALYSIS, framing, humans.ANALYSIS),
 )
 
 

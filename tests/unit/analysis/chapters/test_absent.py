@@ -62,7 +62,7 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica, co
         *("items_prompts", "items_questions", "items_pairs", "items_agreement"),
         *("items_between_prompts", "items_prompt_kinds", "items_framing"),
         "items_blocs",
-        *("items_controls", "items_controlled", "item_logprobs_questions"),
+        *("items_controls", "item_logprobs_questions"),
         *("humans_correlation", "humans_gap", "humans_fit"),
         *("searches", "sequences", "sequence_traces", "sequence_transfer"),
         *("sequence_certificates", "sequence_matrix"),
@@ -154,7 +154,7 @@ def test_a_list_without_human_scores_beside_one_that_has_them(small_run, lexica,
     runs.add_humans(small_run, "elo", {"a": 2.0, "b": 1.0})
     study = study_of(small_run, lexica)
     assert study.tables.reason("humans_gap") is None
-    texts = [block for block in humans.section(study).blocks if isinstance(block, Text)]
+    texts = [block for block in humans.ANALYSIS.section(study).blocks if isinstance(block, Text)]
     notes = [block.text for block in texts if block.role == "note"]
     assert notes == ["No human ranks of the items are known (mine)."]
 

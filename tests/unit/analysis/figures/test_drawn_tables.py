@@ -18,7 +18,7 @@ from analysis.charts import look
 from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
-from analysis.figures import human_ranks, reward_by_valence, style, token_bars
+from analysis.figures import reward_by_valence, style, token_bars
 from analysis.figures.group_dots import group_dots
 from tests.support import charts, runs, slow
 
@@ -156,36 +156,6 @@ def test_slopes_that_are_not_defined_leave_a_gap(tables, names, tmp_path):
     chart = estimates(table, names, "slope", value="slope", row="prompt", panel="name")
     draw(chart, tmp_path)
     assert "best" not in {row["prompt"] for row in charts.rows(chart)}
-
-
-def test_trajectories_pass_through_the_ranks_of_the_table(tables, names):
-    table = tables["humans_ranks", "elo", "thing"]
-    figure = human_ranks.trajectories(table, names, ["$y$"])
-    row = table.filter(item="$y$").row(0, named=True)
-    expected = [row["human_rank"], *(row[model] for model in names)]
-    assert list(figure.axes[0].lines[0].get_ydata()) == expected
-    assert figure.axes[1].get_yscale() == "log"
-
-
-def test_gaps_show_the_furthest_items_of_each_end(tables):
-    table = tables["humans_gap"]
-    upper, lower = human_ranks.dumbbells(table, 3).axes
-    shown = [[label.get_text() for label in ax.get_yticklabels()] for ax in (upper, lower)]
-    ordered = table.sort("residual", "item", descending=[True, False])
-    named = [
-        f"{style.token(item, 34)} ({place})"
-        for item, place in ordered.select("item", "gap_place").rows()
-    ]
-    assert shown == [named[:3], named[:-4:-1]]
-    first = ordered.row(0, named=True)
-    ends = [line.get_xdata().tolist() for line in upper.lines[:2]]
-    predicted = first["model_rank"] - first["residual"]
-    assert ends == [[first["human_rank"], predicted], [predicted, first["model_rank"]]]
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_lists_of_few_items_are_drawn(tables, count, tmp_path):
-    draw(human_ranks.dumbbells(tables["humans_gap"].head(count), 10), tmp_path)
 
 
 def drawn_groups(tables, names, models):
