@@ -33,7 +33,7 @@ from analysis.study import Chapter
 
 # In the order of the page. A chapter may read the tables of those before it.
 CHAPTERS: tuple[Chapter, ...] = (
-    model_list,
+    model_list.ANALYSIS,
     tokens,
     shared_ends,
     distributions,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from analysis.columns import KENDALL, Column, Spec, ends
+from analysis.columns import KENDALL, Column, Spec, ends, several
 from analysis.statistics import Array, ranks
 from analysis.statistics.kendall import Order, concordant_shares, pair_interval
 from analysis.statistics.similarity import blocs
@@ -16,12 +16,11 @@ from analysis.words.stems import stem_numbers
 PAIRS = Spec(
     "kendall_pairs_<prompt>",
     (
-        Column("model_a", "model"),
-        Column("model_b", "model"),
-        KENDALL,
+        *(*several("model", "model_a model_b"), KENDALL),
         *ends("fixed", "95 % for all pairs under the prompt together"),
-        Column("concordant", "share"),
-        Column("discordant", "share", help="shares of the pairs of tokens; the rest is tied"),
+        *several(
+            "share", "concordant discordant", "shares of the pairs of tokens; the rest is tied"
+        ),
         Column("stems", "count"),
     ),
 )
@@ -42,8 +41,7 @@ BLOCS = Spec(
         ),
         Column("pairs", "count"),
         Column("kendall", "fixed", "mean τ", "mean"),
-        Column("lowest", "fixed", "lowest τ"),
-        Column("highest", "fixed", "highest τ"),
+        *(Column("lowest", "fixed", "lowest τ"), Column("highest", "fixed", "highest τ")),
         *ends("fixed", "of the mean"),
     ),
     page="bloc other relation kendall ci_low ci_high lowest highest pairs models other_models",
@@ -52,20 +50,15 @@ BLOCS = Spec(
 CONSENSUS = Spec(
     "consensus_<prompt>",
     (
-        Column("bloc", "count"),
-        Column("models"),
+        *(Column("bloc", "count"), Column("models")),
         Column("end", help="`highest`, `lowest`, `disputed`"),
-        Column("rank", "count", dtype=pl.UInt32),
-        Column("token", "token"),
+        *(Column("rank", "count", dtype=pl.UInt32), Column("token", "token")),
         Column("percentile", "share", help="mean over the models"),
-        Column(
-            "spread", "share", help="standard deviation between the models, ddof 1; NaN for one"
-        ),
-        Column("lowest", "share"),
-        Column(
-            "highest",
+        *several("share", "spread", "standard deviation between the models, ddof 1; NaN for one"),
+        *several(
             "share",
-            help="percentile in a model; blocs of two models at least, or the one model of a run",
+            "lowest highest",
+            "percentile in a model; blocs of two models at least, or the one model of a run",
         ),
     ),
 )

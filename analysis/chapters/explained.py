@@ -12,8 +12,8 @@ import polars as pl
 from analysis.blocks import Block, Finding, Heading, Picture, notes
 from analysis.charts.estimates import estimates
 from analysis.charts.look import Chart
-from analysis.charts.points import map_of_models
-from analysis.columns import PROMPT, Column, Spec, q
+from analysis.charts.model_map import map_of_models
+from analysis.columns import MODEL, PROMPT, Column, Spec, q, several
 from analysis.sentences import listed, q_value
 from analysis.significant_effects import significant
 from analysis.statistics import Array
@@ -28,39 +28,23 @@ from analysis.statistics.similarity import (
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, table
 
 _LEAST = 4  # Models: three have three pairs, and six orders are too few for a p-value.
-MDS = Spec(
-    "mds_<prompt>",
-    (
-        Column("model", "model"),
-        Column("x", "number"),
-        Column("y", "number"),
-        Column("stress", "number", help="Kruskal's stress-1, the same in every row"),
-    ),
-)
-_TESTS = (
-    Column("predictor", title="trait", help="`base`, `developer`, `size`, `rank`"),
-    Column("pairs", "count", help="of models"),
-    Column("pearson_r", "fixed", "Pearson’s r", "of the trait's similarity with Kendall's τ"),
-    Column("mantel_p", "p", "p (Mantel)", "one-sided"),
-    Column("beta", "fixed", "β, jointly", "standardised, all predictors together"),
-    Column(
-        "r_squared",
-        "fixed",
-        "R², jointly",
-        "of the joint regression, the same in every row of a prompt",
-    ),
-)
+_MDS = (MODEL, *several("number", "x y stress", "Kruskal's stress-1, the same in every row"))
+MDS = Spec("mds_<prompt>", _MDS)
 RSA = Spec(
     "rsa",
     (
-        PROMPT,
-        *_TESTS[:4],
-        q(of="mantel_p"),
-        *_TESTS[4:],
+        *(PROMPT, Column("predictor", title="trait", help="`base`, `developer`, `size`, `rank`")),
+        Column("pairs", "count", help="of models"),
+        Column("pearson_r", "fixed", "Pearson’s r", "of the trait's similarity with Kendall's τ"),
+        *(Column("mantel_p", "p", "p (Mantel)", "one-sided"), q(of="mantel_p")),
+        Column("beta", "fixed", "β, jointly", "standardised, all predictors together"),
+        *several(
+            "fixed", "r_squared", "of the joint regression, the same in every row of a prompt"
+        ),
     ),
     title="Traits of the models and their agreement",
 )
-_RSA = Spec("rsa", _TESTS)  # Of one prompt.
+_RSA = Spec("rsa", [column for column in RSA.columns if column.key not in ("prompt", "mantel_q")])
 _KINDS = ("alone: Pearson’s r", "jointly: standardised β")
 
 

@@ -280,7 +280,7 @@ def _drawn(study: Study) -> Iterator[Block]:
         if name in lists_in(pairs):
             yield from _of_models(study, name)
         yield from items_framing.drawn(study, name)
-    specs = (ITEM_PAIRS, items_framing.BETWEEN, items_framing.PROMPT_KINDS, items_framing.ITEMS)
+    specs = (ITEM_PAIRS, items_framing.BETWEEN, items_framing.PROMPT_KINDS)
     yield from notes(made.reason(spec.name) for spec in specs)
 
 

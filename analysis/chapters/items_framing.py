@@ -13,18 +13,14 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Picture
-from analysis.chapters.items_questions import ITEM, ITEM_ID
 from analysis.charts.cells import between_prompts
 from analysis.charts.estimates import estimates
-from analysis.charts.points import both_framings
-from analysis.columns import LIST, MODEL, Column, Spec, ends
-from analysis.ends import head_and_tail
+from analysis.columns import LIST, MODEL, Column, Spec, ends, several
 from analysis.measures.list_scores import ALL_MODELS, ListScores, every_list, sample
 from analysis.sentences import decimals
 from analysis.statistics import Array, kendall
 from analysis.statistics.kendall import FEWEST, tau_b_matrix
 from analysis.study import Study, Table, required, table
-from analysis.words.questions import NEGATIVE, POSITIVE
 
 WORDING, QUESTION, FRAMING = "other wording", "other question", "opposite framing"
 SHARED = "other question, same wording"
@@ -41,11 +37,10 @@ _CONTRASTS = {
 BETWEEN = Spec(
     "items_between_prompts",
     (
-        *(LIST, MODEL, Column("question_a"), Column("question_b")),
+        *(LIST, MODEL, *several("text", "question_a question_b")),
         Column("pairs", "count", help="of prompts"),
         Column("kendall", "fixed", help="mean of τ-b between two prompts of the model"),
-        Column("spread", "fixed", help="standard deviation"),
-        *(Column("lowest", "fixed"), Column("highest", "fixed")),
+        *(*several("fixed", "spread", "standard deviation"), *several("fixed", "lowest highest")),
     ),
 )
 PROMPT_KINDS = Spec(
@@ -66,66 +61,43 @@ PROMPT_KINDS = Spec(
     ),
     page="kind models pairs kendall ci_low ci_high",
 )
-ITEMS = Spec(
-    "items_framing",
-    (
-        *(LIST, ITEM_ID, ITEM, Column("n", "count", help="models")),
-        Column("positive", "share"),
-        Column("negative", "share", help="mean percentiles"),
-        Column("kept", "share", "mean of both", "their mean"),
-        Column("turned", "share", "difference", "their difference"),
-    ),
-    page="item positive negative kept turned",
-)
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """items_between_prompts.csv, items_prompt_kinds.csv and items_framing.csv."""
+    """items_between_prompts.csv and items_prompt_kinds.csv."""
     yield table(BETWEEN.name, make=partial(_between, study))
     yield table(PROMPT_KINDS.name, make=partial(_kinds, study))
-    yield table(ITEMS.name, make=partial(_framing, study))
 
 
 def items_between_prompts(scores: ListScores) -> pl.DataFrame:
-    """Kendall's tau between the prompts, inside each model, by question.
-
-    Returns:
-      The table `BETWEEN`, in the order of the models and questions; spread is null for one pair.
-    """
+    """The table `BETWEEN` of one list, in the order of the models and questions."""
     names = scores.prompts["question"].to_list()
     upper = np.triu_indices(len(names), 1)
     found = []
     for m, model in enumerate(scores.models):
-        taus = tau_b_matrix(scores.percentiles[m])
-        each = pl.DataFrame(
-            {
-                "question_a": [names[i] for i in upper[0]],
-                "question_b": [names[j] for j in upper[1]],
-                "tau": taus[upper],
-            },
-            schema_overrides={"tau": pl.Float64},
-        ).filter(pl.col("tau").is_not_nan())
-        tau = pl.col("tau")
-        grouped = each.group_by("question_a", "question_b", maintain_order=True).agg(
-            pairs=pl.len().cast(pl.Int64),
+        taus = pl.Series(tau_b_matrix(scores.percentiles[m])[upper], dtype=pl.Float64)
+        a, b = ([names[i] for i in side] for side in upper)
+        each = pl.DataFrame({"question_a": a, "question_b": b, "kendall": taus})
+        tau = pl.col("kendall")
+        known = each.filter(tau.is_not_nan()).with_columns(list=pl.lit(scores.name))
+        grouped = known.group_by("list", "question_a", "question_b", maintain_order=True).agg(
+            model=pl.lit(model),
+            pairs=pl.len(),
             kendall=tau.mean(),
             spread=tau.std(),
             lowest=tau.min(),
             highest=tau.max(),
         )
-        keys = {"list": pl.lit(scores.name), "model": pl.lit(model)}
-        found.append(BETWEEN.frame(grouped.with_columns(**keys)))
+        found.append(BETWEEN.frame(grouped))
     return pl.concat(found)
 
 
 def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataFrame:
     """Kendall's tau between two prompts of each model, by what distinguishes the prompts.
 
-    Kinds: another wording of one question; another question of the same framing ("best" and
-    "greatest") in another wording; a question of the opposite framing ("best" and "worst"); another
-    question of the same framing in the same wording, which makes orders alike too. Pairs of prompts
-    whose framing is not known are of none of the last three. Then the differences of the first
-    three.
+    The other question is of the same framing ("best" and "greatest"); in the same wording it makes
+    orders alike too. Pairs of prompts whose framing is not known are wordings of one question, or
+    of no kind. Intervals take the items as a random sample; models and prompts are fixed.
 
     Args:
       scores: the list.
@@ -133,7 +105,6 @@ def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataF
 
     Returns:
       The table `PROMPT_KINDS`. "all models" is the mean over them, and its pairs are those of all.
-      Intervals take the items as a random sample; models and prompts are fixed.
     """
     at, size = sample(scores, rng), scores.items.height
     counts = np.zeros((len(scores.models), len(KINDS)), dtype=np.int64)
@@ -177,30 +148,6 @@ def _masks(prompts: pl.DataFrame) -> Array:
     return np.array(kinds, dtype=np.float64)
 
 
-def items_framing(scores: ListScores) -> pl.DataFrame:
-    """Where each item stands under the positive and the negative prompts.
-
-    Returns:
-      The table `ITEMS`: means over the models that have both framings, by falling `turned`
-      (positive less negative), then by item_id. No rows without prompts of both.
-    """
-    both = [scores.means(scores.framed(framing)) for framing in (POSITIVE, NEGATIVE)]
-    models = [model for model in both[0][0] if model in both[1][0]]
-    if not models:
-        return ITEMS.frame([])
-    good, bad = (
-        means[[names.index(model) for model in models]].mean(axis=0) for names, means in both
-    )
-    numbers = {"positive": good, "negative": bad, "kept": (good + bad) / 2, "turned": good - bad}
-    each = scores.items.with_columns(
-        list=pl.lit(scores.name),
-        n=pl.lit(len(models)),
-        **{name: pl.Series(values, dtype=pl.Float64) for name, values in numbers.items()},
-    )
-    order = pl.col("turned").round(12)
-    return ITEMS.frame(each).sort(order, "item_id", descending=[True, False])
-
-
 def _between(study: Study) -> pl.DataFrame:
     frames = pl.concat(map(items_between_prompts, every_list(study)))
     return required(frames, "No model scored a list under two prompts.")
@@ -213,18 +160,10 @@ def _kinds(study: Study) -> pl.DataFrame:
     return required(frames, "No prompts of a list are wordings of one question, or have a framing.")
 
 
-def _framing(study: Study) -> pl.DataFrame:
-    frames = pl.concat(map(items_framing, every_list(study)))
-    return required(frames, "No model scored a list under prompts of both framings.")
-
-
 def drawn(study: Study, name: str) -> Iterator[Block]:
-    """One list: agreement by kind of pair, question by question, and item by item."""
-    kinds, between, framing = (
-        pl.DataFrame() if (made := study.tables.get(spec.name)) is None else made.filter(list=name)
-        for spec in (PROMPT_KINDS, BETWEEN, ITEMS)
-    )
-    if kinds.height:
+    """One list: agreement by kind of pair, and question by question."""
+    kinds, between = (study.tables.get(spec.name) for spec in (PROMPT_KINDS, BETWEEN))
+    if kinds is not None and (kinds := kinds.filter(list=name)).height:
         shown = [kind for kind in KINDS if kind in kinds["kind"]]
         draw = partial(
             estimates,
@@ -240,31 +179,17 @@ def drawn(study: Study, name: str) -> Iterator[Block]:
         yield Picture(f"items_prompt_kinds_{name}", caption_of(kinds), draw)
         title = f"{name}: two prompts of one model"
         yield from PROMPT_KINDS.rows(kinds.filter(model=ALL_MODELS), title=title)
-    if between.height:
+    if between is not None and (between := between.filter(list=name)).height:
         caption = (
             "Mean τ between the prompts of every two questions, model by model. On the diagonal: "
             "between the wordings of one question."
         )
         draw = partial(between_prompts, between, study.names)
         yield Picture(f"items_between_prompts_{name}", caption, draw, 5)
-    if framing.height:
-        top = study.settings.figure_top
-        caption = (
-            "Each square is a few items, at their mean percentiles over the models. Top right: "
-            "high whatever is asked. Bottom right: high under positive and low under negative "
-            "prompts, as the question demands of good things."
-        )
-        draw = partial(both_framings, framing, max(2, top // 2))
-        yield Picture(f"items_framing_{name}", caption, draw)
-        yield from ITEMS.rows(head_and_tail(framing, top), title=f"{name}: item by item")
 
 
 def caption_of(kinds: pl.DataFrame) -> str:
-    """What the chart shows, and whose the order is where the intervals say so.
-
-    Args:
-      kinds: rows of `PROMPT_KINDS` of one list.
-    """
+    """What the chart of a list's `kinds` shows, and whose the order is where intervals say so."""
     text = (
         "95% intervals over the items. Another question is asked in another wording; questions in "
         "the same wording stand apart. A model that follows the question reverses its order under "
@@ -281,10 +206,8 @@ def caption_of(kinds: pl.DataFrame) -> str:
 def framing_beyond_chance(kinds: pl.DataFrame) -> list[str]:
     """What the opposite framing does to a list, in plain words, and with its tau.
 
-    Nothing where the interval of the mean tau holds 0, and of fewer than 10 items.
-
-    Args:
-      kinds: rows of `PROMPT_KINDS` of one list.
+    Nothing where the interval of the mean tau holds 0, and of fewer than 10 items; `kinds` are of
+    one list.
     """
     own = kinds.filter(kind=FRAMING)
     mean = own.filter(pl.col("items") >= FEWEST, model=ALL_MODELS)

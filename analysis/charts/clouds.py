@@ -37,7 +37,7 @@ def clouds(
     """
     models = [model for model in names if model in points["model"]]
     labels = look.unique(names)
-    cells = pl.concat(binned(points.filter(model=model), x, y) for model in models)
+    cells = pl.concat(_binned(points.filter(model=model), x, y) for model in models)
     frames = [look.named(cells, names)]
     if lines is not None:
         frames.append(look.named(lines, names))
@@ -73,7 +73,7 @@ def clouds(
     return made
 
 
-def binned(points: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
+def _binned(points: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
     """The middle of every bin that holds points, how many, and some of their words."""
     edges = [
         _edges(points[key].to_numpy(), count) for key, count in zip((x, y), _BINS, strict=True)

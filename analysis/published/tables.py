@@ -45,7 +45,7 @@ _GREATEST = "greatest"
 _ONE_PROMPT = ("kendall_tau", "spearman", "rbo", "mds")
 _LEFT_OUT = ("kendall_pairs", "blocs", "consensus", "logprobs_rewards", "logprobs_ratio")
 _CHAPTERS: tuple[Chapter, ...] = (
-    model_list,
+    model_list.ANALYSIS,
     tokens,
     shared_ends,
     distributions,

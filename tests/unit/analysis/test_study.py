@@ -121,7 +121,9 @@ def test_a_table_that_cannot_be_made_is_a_sentence_and_no_file(
     assert "Characters are not bytes." not in page
 
 
-@pytest.mark.parametrize("before", [(), (tokens,), (model_list, tokens, agreement.ANALYSIS)])
+@pytest.mark.parametrize(
+    "before", [(), (tokens,), (model_list.ANALYSIS, tokens, agreement.ANALYSIS)]
+)
 def test_a_report_may_have_few_chapters(small_run, tmp_path, settings, before):
     chapters = [*before, capitals()]
     page = write_report(analysis.load(small_run), tmp_path / "r", {}, settings, chapters=chapters)

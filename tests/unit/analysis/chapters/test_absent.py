@@ -60,7 +60,7 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica, co
     assert {key[0] for key in tables.absent if len(key) == 1 or key[1] == "greatest"} == {
         *("consensus", "rsa", "items_top_bottom"),
         *("items_prompts", "items_questions", "items_pairs", "items_agreement"),
-        *("items_between_prompts", "items_prompt_kinds", "items_framing"),
+        *("items_between_prompts", "items_prompt_kinds"),
         "items_blocs",
         *("items_controls", "item_logprobs_questions"),
         *("humans_correlation", "humans_gap", "humans_fit"),

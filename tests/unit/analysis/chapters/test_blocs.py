@@ -9,7 +9,7 @@ from analysis.chapters import agreement, distributions, model_list, tokens
 from analysis.statistics import ranks
 from tests.support import charts
 
-CHAPTERS = [model_list, tokens, distributions, agreement.ANALYSIS]
+CHAPTERS = [model_list.ANALYSIS, tokens, distributions, agreement.ANALYSIS]
 WORDS = [f"{start}w{i}" for i in range(150) for start in ("", " ")]
 
 

@@ -164,7 +164,7 @@ def test_stems_are_taken_from_the_vocabulary(make_run):
 
 
 def test_the_section_says_that_two_axes_are_always_one_of_each_kind(run, settings):
-    study = analysis.compute(run, {}, settings, [model_list, framing])
+    study = analysis.compute(run, {}, settings, [model_list.ANALYSIS, framing])
     (picture, *_) = [b for b in framing.section(study).blocks if b.kind == "picture"]
     assert "in noise too" in picture.caption
     assert sorted(study.tables["framing_axis"]["axis_kind"]) == ["opposed", "same"]

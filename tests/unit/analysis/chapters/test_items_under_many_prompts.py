@@ -35,7 +35,7 @@ PROMPTS = {
 }
 
 
-LISTS = (model_list, items.ANALYSIS, items_agreement.ANALYSIS)
+LISTS = (model_list.ANALYSIS, items.ANALYSIS, items_agreement.ANALYSIS)
 
 
 def scores_of(percentiles, prompts=PROMPTS):
@@ -235,19 +235,6 @@ def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_
     assert ("Taken alone" in measured) == ("1 keeps" not in said)
 
 
-def test_items_under_both_framings_are_means_over_the_models():
-    x = drawn(np.random.default_rng(4))
-    table = items_framing.items_framing(scores_of(x))
-    row = table.filter(item_id=3).row(0, named=True)
-    good, bad = x[:, :6, 3].mean(), x[:, 6:, 3].mean()
-    assert [row[k] for k in ("positive", "negative", "kept", "turned")] == pytest.approx(
-        [good, bad, (good + bad) / 2, good - bad]
-    )
-    assert table["turned"].round(12).is_sorted(descending=True)
-    only = {p: text for p, text in PROMPTS.items() if "worst" not in p}
-    assert items_framing.items_framing(scores_of(x[:, :6], only)).height == 0
-
-
 # --- Length and frequency ---------------------------------------------------------------------
 
 
@@ -438,11 +425,11 @@ def study(tmp_path, settings):
 def test_figures_do_not_grow_with_the_prompts(study):
     sections = [chapter.section(study) for chapter in CHAPTERS]
     stems = {one.stem for section in sections for one in pictures(section.blocks)}
-    assert len(stems) == 11
+    assert len(stems) == 10
     for section in sections:
         for finding in section.findings:
             assert finding.picture in stems
-    assert {"items_prompts_words", "items_controls_words", "items_framing_words"} <= stems
+    assert {"items_prompts_words", "items_controls_words", "items_between_prompts_words"} <= stems
     assert {"item_logprobs_words_positive_lm-0", "item_logprobs_words_negative_lm-0"} <= stems
 
 
@@ -451,7 +438,7 @@ def test_every_figure_of_a_list_is_drawn(study, tmp_path):
     figures = tmp_path / "figures"
     figures.mkdir()
     drawn = drawing.draw([chapter.section(study) for chapter in CHAPTERS], figures)
-    assert len(list(figures.glob("*.svg"))) == len(drawn) == 11
+    assert len(list(figures.glob("*.svg"))) == len(drawn) == 10
 
 
 def test_language_models_are_averaged_over_the_wordings(study):

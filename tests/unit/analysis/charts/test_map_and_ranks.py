@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.charts import look, points, ranks
+from analysis.charts import look, model_map, ranks
 from tests.support import charts, large_runs
 
 
@@ -13,7 +13,7 @@ def map_of(x, y, developers):
     table = pl.DataFrame({"model": slugs, "x": x, "y": y, "stress": 0.14})
     bases = [large_runs.PAPER[slug] for slug in slugs]
     models = pl.DataFrame({"model": slugs, "base": bases, "developer": developers})
-    return points.map_of_models(table, models, {slug: slug[:14] for slug in slugs})
+    return model_map.map_of_models(table, models, {slug: slug[:14] for slug in slugs})
 
 
 @pytest.mark.parametrize("seed", range(3))
