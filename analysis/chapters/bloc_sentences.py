@@ -83,14 +83,9 @@ def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
 def _measured(study: Study, claims: _Claims, prompts: list[str]) -> str:
     within, between = [], []
     for models, others, relation in claims:
-        rows = [
-            study.tables["blocs", prompt].row(
-                by_predicate=(pl.col("models") == models) & (pl.col("other_models") == others),
-                named=True,
-            )
-            for prompt in prompts
-        ]
-        tau = _tau(rows)
+        each = (study.tables["blocs", prompt] for prompt in prompts)
+        rows = (blocs.filter(models=models, other_models=others) for blocs in each)
+        tau = _tau([row.row(0, named=True) for row in rows])
         if models == others:
             within.append(f"{who(study, models.split())} {_SAID[relation]} ({tau})")
         else:
@@ -98,9 +93,8 @@ def _measured(study: Study, claims: _Claims, prompts: list[str]) -> str:
             between.append(f"{two} {_SAID[relation]} ({tau})")
     parts = within + between[:_NAMED]
     if (more := len(between) - _NAMED) > 0:
-        parts.append(
-            f"{more} more {'pairs' if more > 1 else 'pair'} of blocs oppose one another or disagree"
-        )
+        pairs = "pairs of blocs oppose" if more > 1 else "pair of blocs opposes"
+        parts.append(f"{more} more {pairs} one another or disagree{'s' * (more == 1)}")
     error = max(_error(study.tables["kendall_pairs", prompt]) for prompt in prompts)
     each = " under each prompt" if len(prompts) > 1 else ""
     return (

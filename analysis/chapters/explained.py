@@ -219,11 +219,7 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 
 def tests(rsa: pl.DataFrame) -> Chart:
-    """How well each trait of the models predicts their agreement, alone and jointly.
-
-    Args:
-      rsa: rows of `RSA` of one prompt.
-    """
+    """How well each trait of the models predicts their agreement, alone and jointly."""
     said = [q_value(each) for each in rsa["mantel_q"]]
     columns = zip(_KINDS, ("pearson_r", "beta"), (said, [""] * rsa.height), strict=True)
     shown = pl.concat(
@@ -235,23 +231,18 @@ def tests(rsa: pl.DataFrame) -> Chart:
 
 
 def findings(rsa: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:
-    """One sentence for each prompt under which a trait surely goes with agreement.
-
-    Args:
-      rsa: the table `RSA`.
-      prompts: prompt id -> how the page calls it.
-    """
+    """Under which prompts a trait surely goes with agreement: in plain words, then with r and q."""
     for (prompt,), each in significant(rsa, "mantel_q").group_by("prompt", maintain_order=True):
-        traits = [
-            f"{name} (r = {r:.2f}, {q_value(q)})"
-            for name, r, q in each.select("predictor", "pearson_r", "mantel_q").iter_rows()
-        ]
-        text = (
-            f"Asked {prompts[str(prompt)]}, models that are alike in {listed(traits)} agree more: "
-            f"Pearson’s r with Kendall’s τ over {each['pairs'][0]} pairs of models; q by Mantel’s "
-            f"test, {rsa.height} tests."
+        start = f"Asked {prompts[str(prompt)]}, models that are alike in"
+        plain = f"{start} {listed(each['predictor'].to_list())} agree more about words."
+        columns = each.select("predictor", "pearson_r", "mantel_q").iter_rows()
+        traits = [f"{name} (r = {r:.2f}, {q_value(q)})" for name, r, q in columns]
+        measured = (
+            f"{start} {listed(traits)} agree more: Pearson’s r with Kendall’s τ over "
+            f"{each['pairs'][0]} pairs of models; q by Mantel’s test, {rsa.height} tests."
         )
-        yield Finding(text=text, picture=f"rsa_{prompt}")
+        for text in (plain, measured):
+            yield Finding(text=text, picture=f"rsa_{prompt}")
 
 
 ANALYSIS = Analysis(

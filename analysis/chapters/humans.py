@@ -123,13 +123,7 @@ def compared(study: Study) -> Iterator[tuple[str, str]]:
 
 
 def sides(study: Study, key: tuple[str, str], least_matches: int = 0) -> pl.DataFrame | None:
-    """People beside the models, as `side_by_side` returns them; None where people ranked nothing.
-
-    Args:
-      study: the run and its tables.
-      key: one of `compared`.
-      least_matches: as in `side_by_side`.
-    """
+    """People beside the models, as `side_by_side` has them; None where people ranked nothing."""
     name, asked = key
     if key in study.run.lists():
         return side_by_side(study.run, name, asked, study.models, least_matches)
@@ -166,42 +160,30 @@ def _chance(study: Study, key: tuple[str, ...]) -> pl.DataFrame:
 def humans_chance(ranked: pl.DataFrame, rng: np.random.Generator, draws: int) -> pl.DataFrame:
     """`regression.largest_by_chance` of a list, the column `nearest`.
 
-    What people add is shuffled inside fifths of the items by how often people compared them.
-
-    Args:
-      ranked: what `humans_ranks` returns.
-      rng: draws the permutations.
-      draws: number of permutations.
+    What people add is shuffled inside fifths of the items by how often people compared them;
+    `ranked` is what `humans_ranks` returns.
     """
     matches = ranked["matches"].cast(pl.Float64).fill_null(0.0).to_numpy()
     bands = np.searchsorted(np.quantile(matches, (0.2, 0.4, 0.6, 0.8)), matches)
-    largest = regression.largest_by_chance(
-        ranked.select(ranked.columns[4:]).to_numpy().T,
-        ranked["human_rank"].to_numpy(),
-        bands,
-        rng,
-        draws,
-    )
+    models, human = ranked.select(ranked.columns[4:]).to_numpy().T, ranked["human_rank"].to_numpy()
+    largest = regression.largest_by_chance(models, human, bands, rng, draws)
     return pl.DataFrame({"nearest": largest}, schema={"nearest": pl.Float64})
 
 
 def _correlations(study: Study) -> pl.DataFrame:
-    known = _known(study, "humans")
-    draws = study.options.bootstraps
+    seed, draws = study.options.seed, study.options.bootstraps
     each = (
-        humans_correlation(found, *key, np.random.default_rng(study.options.seed), draws)
-        for key, found in known.items()
+        humans_correlation(found, *key, np.random.default_rng(seed), draws)
+        for key, found in _known(study, "humans").items()
     )
     return CORRELATION.frame(pl.concat(each))
 
 
 def _gaps(study: Study) -> pl.DataFrame:
-    quirk = study.options.humans_in_median
-    known = _known(study, "humans_ranks")
-    chance = study.tables.of("humans_chance")
+    quirk, chance = study.options.humans_in_median, study.tables.of("humans_chance")
     return pl.concat(
         humans_gap(ranked, *key, chance[key]["nearest"].to_numpy(), quirk)
-        for key, ranked in known.items()
+        for key, ranked in _known(study, "humans_ranks").items()
     )
 
 
@@ -281,10 +263,9 @@ _CAPTIONS = {
     "kendall": "Kendall’s τ-b of every two orders of the items.",
 }
 _HOW = (
-    "Models and people agree in part, so models must rank lower what people rank first and higher "
-    "what they rank last: raw gaps mostly say where people rank an item. The residual is the "
-    "models’ rank less the least-squares line on the people’s rank. “Nearest” is the residual of "
-    "the model that is nearest to its own line, where all models stand on one side of theirs; its "
+    "Raw gaps mostly say where people rank an item: orders that agree in part regress to the mean. "
+    "The residual is the models’ rank less the least-squares line on the people’s. “Nearest” is "
+    "that of the model nearest to its own line, where all models stand on one side of theirs; its "
     "p is corrected for all items of the list and comes from draws in which what people add to "
     "the models’ common order is shuffled over items that people compared about as often. "
     "q is the p-value of ρ corrected over all models, lists and prompts, which are one family."
@@ -297,21 +278,12 @@ def _asked(study: Study, prompt: str) -> str:
 
 
 def correlation(table: pl.DataFrame, names: Mapping[str, str]) -> Chart:
-    """Rank correlations of each model with the people, best first.
-
-    Args:
-      table: rows of `CORRELATION` of one list and prompt.
-      names: slug -> nickname.
-    """
+    """Rank correlations of each model with the people, best first; of one list and prompt."""
     rho, tau = SPEARMAN.title, KENDALL.title
     best = table.sort("spearman", "model", descending=[True, False], nulls_last=True)
-    both = pl.concat(
-        [
-            best.select("model", "ci_low", "ci_high", kind=pl.lit(rho), value="spearman"),
-            best.select("model", kind=pl.lit(tau), value="kendall"),
-        ],
-        how="diagonal",
-    )
+    first = best.select("model", "ci_low", "ci_high", kind=pl.lit(rho), value="spearman")
+    second = best.select("model", kind=pl.lit(tau), value="kendall")
+    both = pl.concat([first, second], how="diagonal")
     label = "correlation with people"
     return estimates(both, names, label, value="value", colour="kind", kinds=(rho, tau))
 
@@ -326,13 +298,7 @@ def _told(study: Study) -> Iterator[Finding]:
 def agreement_findings(
     correlations: pl.DataFrame, names: Mapping[str, str], asked: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """In how many models an order like people's, or its reverse, is sure: plainly, then with ρ.
-
-    Args:
-      correlations: the table `CORRELATION`.
-      names: slug -> nickname.
-      asked: prompt -> how the page calls it.
-    """
+    """In how many models an order like people's, or its reverse, is sure: plainly, then with ρ."""
     plain, measured = [], []
     for (items, prompt), part in correlations.group_by("list", "prompt", maintain_order=True):
         certain = significant(part)["spearman"]
@@ -360,11 +326,7 @@ def agreement_findings(
 
 
 def item_findings(gaps: pl.DataFrame) -> Iterator[Finding]:
-    """A sentence for each of the first items that every model surely ranks apart from people.
-
-    Args:
-      gaps: the table `GAP`.
-    """
+    """A sentence for each of the first items that every model surely ranks apart from people."""
     lists = gaps.partition_by("list", "prompt", maintain_order=True)
     for part in lists:
         certain = part.filter(pl.col("p_adjusted") < ALPHA / len(lists))

@@ -18,19 +18,16 @@ from analysis.chapters.bloc_sentences import with_nicknames
 from analysis.chapters.blocs import BLOCS, PAIRS, blocs_table, kendall_pairs
 from analysis.chapters.items_questions import FRAMING, QUESTION
 from analysis.charts.heat_map import heat_map
-from analysis.columns import LIST, Column, Spec, ends
-from analysis.measures.list_scores import ListScores, every_list, lists_in, sample
+from analysis.columns import LIST, Column, Spec, ends, several
+from analysis.measures.list_scores import ListScores, every_list, names_of, of_list, sample
 from analysis.sentences import decimals, listed
 from analysis.statistics import Array, kendall
 from analysis.statistics.kendall import FEWEST, tau_b_matrix
 from analysis.study import Analysis, Study, Table, required, table
 from analysis.words.questions import ASKED_FOR, NEGATIVE, POSITIVE
-from engine.runs.schema import Columns
 
 _FRAMED = tuple(f"{framing} prompts" for framing in (POSITIVE, NEGATIVE))
 _NAMED = 3  # Pairs of blocs that a sentence names.
-_MODELS = (Column("model_a", "model"), Column("model_b", "model"))
-_OF_MEANS = ("kendall_of_means", *(column.key for column in PAIRS.columns[3:]))
 ITEM_PAIRS = Spec(
     "items_pairs",
     (
@@ -39,10 +36,10 @@ ITEM_PAIRS = Spec(
             help="then `positive prompts`, `negative prompts` and `all prompts` where there are "
             "several"
         ),
-        *(FRAMING, *_MODELS, Column("prompts", "count")),
+        *(FRAMING, *several("model", "model_a model_b"), Column("prompts", "count")),
         Column("kendall", "fixed", help="mean of τ-b over the prompts"),
-        Column("kendall_spread", "fixed", help="standard deviation over them"),
-        *(Column("spearman", "fixed"), Column("spearman_spread", "fixed")),
+        *several("fixed", "kendall_spread", "standard deviation over them"),
+        *several("fixed", "spearman spearman_spread"),
         Column(
             "kendall_of_means",
             "fixed",
@@ -50,15 +47,14 @@ ITEM_PAIRS = Spec(
             "framing",
         ),
         *ends("fixed", "95 % for all pairs under the framing together, over items"),
-        *(Column("concordant", "share"), Column("discordant", "share", help="shares")),
-        Column("stems", "count"),
+        *(*several("share", "concordant discordant", "shares"), Column("stems", "count")),
     ),
 )
 AGREEMENT = Spec(
     "items_agreement",
     (
         *(LIST, QUESTION.but(help="as in items_pairs.csv"), FRAMING),
-        *(Column(key, "count") for key in ("prompts", "models", "pairs", "items")),
+        *several("count", "prompts models pairs items"),
         Column("kendall", "fixed", "mean τ", "mean of τ-b over pairs and prompts"),
         *ends(
             "fixed",
@@ -67,9 +63,7 @@ AGREEMENT = Spec(
         ),
         Column("lowest", "fixed", "lowest pair"),
         Column("highest", "fixed", "highest pair", "pair"),
-        Column(
-            "prompt_spread", "fixed", "spread over prompts", "standard deviation over the prompts"
-        ),
+        *several("fixed", "prompt_spread", "standard deviation over the prompts"),
         Column("spearman", "fixed", "mean ρ"),
     ),
     page="question prompts models kendall ci_low ci_high lowest highest prompt_spread spearman",
@@ -137,7 +131,7 @@ def _by_question(
 
 def _of_means(scores: ListScores, at: Array) -> pl.DataFrame:
     """`kendall_pairs` of the models' mean percentiles over the prompts `at`."""
-    models, means = scores.means(at) if len(at) else ([], [])
+    models, means = scores.means(at)
     pairs = PAIRS.frame([])
     if len(models) > 1:
         orders = dict(zip(models, means, strict=True))
@@ -147,16 +141,10 @@ def _of_means(scores: ListScores, at: Array) -> pl.DataFrame:
 
 
 def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFrame:
-    """Mean agreement of all pairs of models on one list, by question.
+    """Mean agreement of all pairs of models on one list, by question: the table `AGREEMENT`.
 
-    Args:
-      scores: the list.
-      rng: draws the items from which the interval of a long list is computed.
-
-    Returns:
-      The table `AGREEMENT`. Intervals take the items as a random sample; models and prompts are
-      fixed. Lowest and highest are means over prompts of the pair that agrees least and most;
-      prompt_spread is of the mean over pairs, and null for one prompt.
+    Intervals take the items as a random sample, of which `rng` draws some of a long list; models
+    and prompts are fixed. Lowest and highest are means over prompts of one pair.
     """
     each = _by_prompt(scores)
     shares = _shares(scores, rng)
@@ -180,12 +168,7 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
 
 
 def items_blocs(scores: ListScores, pairs: pl.DataFrame) -> pl.DataFrame:
-    """Blocs of models that order one list alike, framing by framing: the table `ITEM_BLOCS`.
-
-    Args:
-      scores: the list.
-      pairs: `items_pairs` of the list.
-    """
+    """Blocs of models that order one list alike: the table `ITEM_BLOCS` of its `items_pairs`."""
     frames = [ITEM_BLOCS.frame([])]
     known = pairs.filter(pl.col("stems").is_not_null()).drop("kendall")
     known = known.rename({"kendall_of_means": "kendall"})
@@ -198,22 +181,20 @@ def items_blocs(scores: ListScores, pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def square(pairs: pl.DataFrame, question: str = "") -> pl.DataFrame:
-    """Kendall's tau of one list under one question as a square table: model, then the models.
+    """Kendall's tau of rows of `ITEM_PAIRS` as a square table: model, then the models.
 
-    Args:
-      pairs: rows of `ITEM_PAIRS` of one list.
-      question: one of its questions; "" for the last, which is all prompts.
+    Of one question, or of the last, which is all prompts.
     """
     own = pairs.filter(pl.col("prompts") > 0, question=question or pairs["question"][-1])
-    both = pl.concat([own["model_a"], own["model_b"]])
-    models = both.unique(maintain_order=True).to_list()
-    values = np.full((len(models), len(models)), np.nan)
-    np.fill_diagonal(values, 1.0)
-    for a, b, tau in own.select("model_a", "model_b", "kendall").iter_rows():
-        i, j = models.index(a), models.index(b)
-        values[i, j] = values[j, i] = tau
-    schema: Columns = {"model": pl.String, **dict.fromkeys(models, pl.Float64)}
-    return pl.DataFrame([models, *values.T], schema=schema, orient="col")
+    both = pl.concat([own["model_a"], own["model_b"]]).unique(maintain_order=True)
+    there = own.select(model="model_a", other="model_b", tau="kendall")
+    mirrored = there.select(model="other", other="model", tau="tau")
+    diagonal = pl.DataFrame({"model": both, "other": both, "tau": 1.0})
+    cells = pl.concat([there, mirrored, diagonal])
+    wide = cells.pivot("other", index="model", values="tau", sort_columns=False)
+    return (
+        both.to_frame("model").join(wide, on="model", maintain_order="left").select("model", *both)
+    )
 
 
 def _by_prompt(scores: ListScores) -> pl.DataFrame:
@@ -273,30 +254,25 @@ def file_name(question: str) -> str:
 
 def _drawn(study: Study) -> Iterator[Block]:
     """Each list: heat maps of the models, then the prompts of each model."""
-    made = study.tables
-    pairs, between = (made.get(name) for name in (ITEM_PAIRS.name, items_framing.BETWEEN.name))
-    for name in dict.fromkeys((*lists_in(pairs), *lists_in(between))):
-        yield Heading(name)
-        if name in lists_in(pairs):
-            yield from _of_models(study, name)
-        yield from items_framing.drawn(study, name)
     specs = (ITEM_PAIRS, items_framing.BETWEEN, items_framing.PROMPT_KINDS)
-    yield from notes(made.reason(spec.name) for spec in specs)
+    for name in names_of(study):
+        if any(of_list(study, spec, name).height for spec in specs):
+            yield from (Heading(name), *_of_models(study, name), *items_framing.drawn(study, name))
+    yield from notes(study.tables.reason(spec.name) for spec in specs)
 
 
 def _of_models(study: Study, name: str) -> Iterator[Block]:
     """A heat map of each framing, or of all prompts where none is known; then the numbers."""
-    pairs = study.tables[ITEM_PAIRS.name].filter(list=name)
+    pairs = of_list(study, ITEM_PAIRS, name)
     parts = pairs["question"].unique(maintain_order=True).to_list()
     for part in [part for part in parts if part in _FRAMED] or parts[-1:]:
         caption = f"Kendall’s τ-b of every two models, {part}: the mean over the prompts."
         draw = partial(heat_map, square(pairs, part), study.names, "Kendall’s τ")
         yield Picture(_picture(name, part), caption, draw, 6)
-    yield from AGREEMENT.rows(study.tables[AGREEMENT.name].filter(list=name))
-    blocs = study.tables.get(ITEM_BLOCS.name)
-    if blocs is not None:
-        named = with_nicknames(blocs.filter(list=name), study, "models", "other_models")
-        yield from ITEM_BLOCS.rows(named, title=f"{name}: blocs")
+    yield from AGREEMENT.rows(of_list(study, AGREEMENT, name))
+    blocs = of_list(study, ITEM_BLOCS, name)
+    named = with_nicknames(blocs, study, "models", "other_models")
+    yield from ITEM_BLOCS.rows(named, title=f"{name}: blocs")
 
 
 def _picture(name: str, question: str) -> str:
@@ -306,39 +282,30 @@ def _picture(name: str, question: str) -> str:
 
 def _told(study: Study) -> Iterator[Finding]:
     """The answers of each list in plain words, then what they rest on."""
-    made = study.tables
-    kinds = made.get(items_framing.PROMPT_KINDS.name)
-    every = []
-    for name in dict.fromkeys((*lists_in(made.get(ITEM_PAIRS.name)), *lists_in(kinds))):
-        said = (
-            list(_between_models(study, name))
-            if name in lists_in(made.get(ITEM_PAIRS.name))
-            else []
-        )
-        if kinds is not None:
-            texts = items_framing.framing_beyond_chance(kinds.filter(list=name))
-            said += [(texts, f"items_prompt_kinds_{name}")] if texts else []
-        if said:
-            every.append(said)
+    every = [said for name in names_of(study) if (said := list(_said(study, name)))]
     for said in every:
         yield Finding(text=" ".join(texts[0] for texts, _ in said), picture=said[0][1])
     for texts, picture in itertools.chain.from_iterable(every):
         yield Finding(text=texts[1], picture=picture)
 
 
-def _between_models(study: Study, name: str) -> Iterator[tuple[list[str], str]]:
-    """Whether the models agree on a list, and the chart that shows it."""
-    pairs = study.tables[ITEM_PAIRS.name].filter(list=name)
-    blocs = study.tables.get(ITEM_BLOCS.name)
-    for own in framed_rows(study.tables[AGREEMENT.name].filter(list=name)):
-        texts: list[str] = []
-        if own["framing"] and blocs is not None:
-            # A mean over models that oppose one another describes none of them.
-            of = {"list": name, "framing": own["framing"]}
-            texts = opposition(pairs.filter(**of), blocs.filter(**of), study.names)
+def _said(study: Study, name: str) -> Iterator[tuple[list[str], str]]:
+    """Whether the models agree on a list, what the framing does, and the charts that show it."""
+    pairs, blocs = (of_list(study, spec, name) for spec in (ITEM_PAIRS, ITEM_BLOCS))
+    for own in framed_rows(of_list(study, AGREEMENT, name)):
+        # A mean over models that oppose one another describes none of them.
+        of = {"framing": own["framing"]}
+        texts = (
+            opposition(pairs.filter(**of), blocs.filter(**of), study.names)
+            if own["framing"]
+            else []
+        )
         texts = texts or agreement_beyond_chance(own, pairs, study.names)
         if texts:
             yield texts, _picture(name, own["question"])
+    kinds = of_list(study, items_framing.PROMPT_KINDS, name)
+    if texts := items_framing.framing_beyond_chance(kinds):
+        yield texts, f"items_prompt_kinds_{name}"
 
 
 def framed_rows(agreement: pl.DataFrame) -> list[dict[str, Any]]:  # Any: cells of a table
@@ -355,12 +322,8 @@ def agreement_beyond_chance(
 ) -> list[str]:
     """Whether the models agree on a list: in plain words, and with their mean tau.
 
-    Nothing where its interval holds 0, and of fewer than 10 items.
-
-    Args:
-      own: a row of `AGREEMENT`.
-      pairs: rows of `ITEM_PAIRS` of the list.
-      names: slug -> nickname.
+    Nothing where its interval holds 0, and of fewer than 10 items; `own` is a row of `AGREEMENT`,
+    and `pairs` are rows of `ITEM_PAIRS`.
     """
     if own["items"] < FEWEST or not (own["ci_low"] > 0 or own["ci_high"] < 0):
         return []
@@ -387,12 +350,8 @@ def agreement_beyond_chance(
 def opposition(pairs: pl.DataFrame, blocs: pl.DataFrame, names: Mapping[str, str]) -> list[str]:
     """Which models order a list in opposite ways: in plain words, and with tau.
 
-    Nothing where no interval is below 0, and of fewer than 10 items.
-
-    Args:
-      pairs: rows of `ITEM_PAIRS` of one list and framing.
-      blocs: rows of `ITEM_BLOCS` of the same.
-      names: slug -> nickname.
+    Nothing where no interval is below 0, and of fewer than 10 items; `pairs` and `blocs` are rows
+    of `ITEM_PAIRS` and `ITEM_BLOCS` of one framing.
     """
     pairs = pairs.filter(pl.col("stems").is_not_null())
     below = pairs.filter(pl.col("ci_high") < 0, pl.col("stems") >= FEWEST).height

@@ -63,16 +63,10 @@ def tables(study: Study) -> Iterator[Table]:
 def items_traits(
     items: pl.DataFrame, tokens: pl.DataFrame | None, frequency: pl.DataFrame | None
 ) -> pl.DataFrame:
-    """Length and frequency of each item.
+    """item_id, item, characters, tokens and log frequency of each item; null where not known.
 
-    Args:
-      items: item_id, item.
-      tokens: item_id, tokens, where a language model has cut the items into tokens.
-      frequency: what `lexicons.frequency` returns, where there is such a list.
-
-    Returns:
-      item_id, item, characters, tokens, log frequency (natural log of occurrences per million words
-      of the item as one word, in any case; null where it is not known); sorted by item_id.
+    Frequency is the natural log of occurrences per million words of the item as one word, in any
+    case, from `lexicons.frequency`; `tokens` are a language model's, by item_id.
     """
     bare = pl.col("item").str.strip_chars()
     traits = items.with_columns(bare.str.len_chars().alias(LENGTH), word=bare.str.to_lowercase())
@@ -92,13 +86,7 @@ def items_controls(scores: ListScores, traits: pl.DataFrame) -> pl.DataFrame:
     A model's percentile of an item is its mean over the prompts; "all models" is the mean of these.
     Frequency is held equal for length, and length for frequency; where that is not known, `held` is
     "" and partial is spearman. p is two-sided and takes the items as a random sample.
-
-    Args:
-      scores: the list.
-      traits: what `items_traits` returns.
-
-    Returns:
-      The table `CONTROLS` without q.
+    The table `CONTROLS` without q, of what `items_traits` returns.
     """
     known = traits.join(scores.items.select("item_id"), on="item_id", how="inner", validate="1:1")
     found = []

@@ -16,7 +16,7 @@ from analysis.blocks import Block, Picture
 from analysis.charts.cells import between_prompts
 from analysis.charts.estimates import estimates
 from analysis.columns import LIST, MODEL, Column, Spec, ends, several
-from analysis.measures.list_scores import ALL_MODELS, ListScores, every_list, sample
+from analysis.measures.list_scores import ALL_MODELS, ListScores, every_list, of_list, sample
 from analysis.sentences import decimals
 from analysis.statistics import Array, kendall
 from analysis.statistics.kendall import FEWEST, tau_b_matrix
@@ -162,8 +162,8 @@ def _kinds(study: Study) -> pl.DataFrame:
 
 def drawn(study: Study, name: str) -> Iterator[Block]:
     """One list: agreement by kind of pair, and question by question."""
-    kinds, between = (study.tables.get(spec.name) for spec in (PROMPT_KINDS, BETWEEN))
-    if kinds is not None and (kinds := kinds.filter(list=name)).height:
+    kinds, between = (of_list(study, spec, name) for spec in (PROMPT_KINDS, BETWEEN))
+    if kinds.height:
         shown = [kind for kind in KINDS if kind in kinds["kind"]]
         draw = partial(
             estimates,
@@ -179,7 +179,7 @@ def drawn(study: Study, name: str) -> Iterator[Block]:
         yield Picture(f"items_prompt_kinds_{name}", caption_of(kinds), draw)
         title = f"{name}: two prompts of one model"
         yield from PROMPT_KINDS.rows(kinds.filter(model=ALL_MODELS), title=title)
-    if between is not None and (between := between.filter(list=name)).height:
+    if between.height:
         caption = (
             "Mean τ between the prompts of every two questions, model by model. On the diagonal: "
             "between the wordings of one question."

@@ -64,18 +64,10 @@ def tables(study: Study) -> Iterator[Table]:
 
 
 def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) -> pl.DataFrame:
-    """Where each item of one list stands under each question.
+    """Where each item of one list stands under each question: the table `QUESTIONS`.
 
-    A model's percentile of an item is its mean over the wordings of the question.
-
-    Args:
-      scores: the list.
-      rng: draws the null of p.
-      draws: as in `mean_place_test`.
-
-    Returns:
-      The table `QUESTIONS`, by question as in `scores`, from the highest mean down, then by
-      item_id; p is two-sided, and the spread is null for one wording.
+    A model's percentile of an item is its mean over the wordings of the question. From the highest
+    mean down, then by item_id; p is two-sided, of `mean_place_test`.
     """
     frames = []
     for question, framing, at in scores.parts():
@@ -127,8 +119,7 @@ def _questions(study: Study) -> pl.DataFrame:
 def ends_beyond_chance(part: pl.DataFrame) -> list[str]:
     """The items with q < .05 under every question of `part`: in plain words, and with numbers.
 
-    Args:
-      part: rows of `QUESTIONS` of one list; nothing is said where there is no such item.
+    Nothing is said where there is none; `part` are rows of `QUESTIONS` of one list.
     """
     asked = part["question"].unique(maintain_order=True).to_list()
     certain = significant(part).with_columns(high=pl.col("mean_percentile") > 0.5)
@@ -143,7 +134,8 @@ def ends_beyond_chance(part: pl.DataFrame) -> list[str]:
     named = {end: items for end, items in ends.items() if items.height}
     if not named:
         return []
-    start = f"Asked for {listed([f'“{name}”' for name in asked])}, the {_models(part)} together"
+    models = part.select(pl.col("n").max()).item()
+    start = f"Asked for {listed([f'“{name}”' for name in asked])}, the {models} models together"
     plain = " and ".join(f"{_names(items)} {end}" for end, items in named.items())
     shares = " and ".join(
         f"{_names(items)} {end} (mean percentiles "
@@ -155,10 +147,6 @@ def ends_beyond_chance(part: pl.DataFrame) -> list[str]:
         f"{start} put {shares} in the list “{part['list'][0]}”. Models whose orders have nothing "
         "in common would not put them there (q < .05 for each).",
     ]
-
-
-def _models(part: pl.DataFrame) -> str:
-    return f"{part.select(pl.col('n').max()).item()} models"
 
 
 def _names(items: pl.DataFrame) -> str:

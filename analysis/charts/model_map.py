@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -13,6 +14,7 @@ from analysis.statistics import Array
 
 SIZE = (400, 300)  # Pixels of a panel.
 _LETTER, _LINE = 6.2, 13  # Pixels of a letter and of a line of a name.
+_ALIGNED: dict[int, Any] = {1: "left", -1: "right"}  # Any: literals of Altair
 _ROOM = 1.5  # Width of a map over that of its points: room for the names.
 
 
@@ -45,7 +47,7 @@ def map_of_models(
         .transform_filter(f"datum.side == {side}")
         .mark_text(align=align, dx=7 * side, fontSize=10.5)
         .encode(x=x, y=alt.Y("at:Q", scale=scales[1], axis=None), text="name:N")
-        for side, align in ((1, "left"), (-1, "right"))
+        for side, align in _ALIGNED.items()
     ]
     varying = [trait for trait in ("base", "developer") if shown[trait].n_unique() > 1]
     panels = [
@@ -58,8 +60,9 @@ def map_of_models(
     ]
     said = f"1 − τ as distance; stress {table['stress'][0]:.2f}"
     below = alt.TitleParams(said, orient="bottom", fontSize=11, fontWeight=400)
-    made: look.Chart = alt.hconcat(*panels, data=look.data(placed), title=below)
-    return made.resolve_scale(color="independent", shape="independent")
+    chart = alt.hconcat(*panels, data=look.data(placed), title=below)
+    made: look.Chart = chart.resolve_scale(color="independent", shape="independent")
+    return made
 
 
 def _dots(trait: pl.Series) -> alt.Chart:
@@ -68,11 +71,12 @@ def _dots(trait: pl.Series) -> alt.Chart:
     legend = alt.Legend(title=trait.name, columns=3, symbolLimit=0)
     shapes = alt.Scale(domain=kinds, range=[shape for _, shape in look.looks(kinds).values()])
     dots = alt.Chart().mark_point(filled=True, size=70, opacity=1)
-    return dots.encode(
+    made: alt.Chart = dots.encode(
         color=look.by_kind(trait.name, kinds, legend=legend),
         shape=alt.Shape(f"{trait.name}:N", scale=shapes, legend=legend),
         tooltip=["name:N", "base:N", "developer:N"],
     )
+    return made
 
 
 def _placed(points: Array, names: pl.Series) -> tuple[list[int], list[float]]:
