@@ -101,13 +101,13 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 
 _MODELS = (
-    "One row per item, from the highest mean down; one column per model. A long list is shown in "
-    "three groups: the highest means, the items on which models differ most, and the lowest means."
+    "One row per item, one column per model; of a long list the highest means, the items on which "
+    "models differ most, and the lowest means."
 )
 _QUESTIONS = (
-    "One row per item, from the highest mean down; one column per question, with its number of "
-    "wordings: the mean over wordings and models. A long list is shown in three groups: high "
-    "whatever is asked, changed most by the question, and low whatever is asked."
+    "One row per item, one column per question with its number of wordings: the mean over wordings "
+    "and models. Of a long list: high whatever is asked, changed most by the question, and low "
+    "whatever is asked."
 )
 
 
@@ -137,10 +137,8 @@ def _by_question(study: Study, scores: ListScores) -> Iterator[Block]:
         at = scores.framed(framing)
         if len(at):
             asked = f", asked for {ASKED_FOR[framing]}" if framing else ""
-            caption = (
-                f"The models{asked}: each one’s mean over the {len(at)} prompts. Disputed items, "
-                "in the middle, are those on which models differ most."
-            )
+            prompts = "prompts" if len(at) > 1 else "prompt"
+            caption = f"The models{asked}: each one’s mean over {len(at)} {prompts}."
             stem = "_".join(filter(None, ("items_models", name, framing)))
             cells = _means(scores, at)
             yield _standing(study, cells, "model", "percentile", study.names, stem, caption)

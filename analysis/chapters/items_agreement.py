@@ -266,7 +266,8 @@ def _of_models(study: Study, name: str) -> Iterator[Block]:
     pairs = of_list(study, ITEM_PAIRS, name)
     parts = pairs["question"].unique(maintain_order=True).to_list()
     for part in [part for part in parts if part in _FRAMED] or parts[-1:]:
-        caption = f"Kendall’s τ-b of every two models, {part}: the mean over the prompts."
+        asked = f", asked for {ASKED_FOR[part.split()[0]]}" if part in _FRAMED else ""
+        caption = f"Kendall’s τ-b of every two models{asked}: the mean over the prompts."
         draw = partial(heat_map, square(pairs, part), study.names, "Kendall’s τ")
         yield Picture(_picture(name, part), caption, draw, 6)
     yield from AGREEMENT.rows(of_list(study, AGREEMENT, name))
@@ -284,7 +285,7 @@ def _told(study: Study) -> Iterator[Finding]:
     """The answers of each list in plain words, then what they rest on."""
     every = [said for name in names_of(study) if (said := list(_said(study, name)))]
     for said in every:
-        yield Finding(text=" ".join(texts[0] for texts, _ in said), picture=said[0][1])
+        yield Finding(text=" ".join(texts[0] for texts, _ in said), picture=said[-1][1])
     for texts, picture in itertools.chain.from_iterable(every):
         yield Finding(text=texts[1], picture=picture)
 

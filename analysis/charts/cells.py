@@ -10,6 +10,8 @@ import polars as pl
 from analysis.charts import look
 from engine import display
 
+_TITLES = (["all"], ["highest", "lowest"], ["highest", "differ most", "lowest"])  # Of groups.
+_BESIDE = 7  # Columns up to which the groups stand side by side.
 _MANY = 12  # Columns above which they are narrow, under upright names.
 _QUESTIONS = 8  # Up to which a panel names them.
 _PANEL = 126  # Pixels of a panel.
@@ -33,8 +35,11 @@ def standings(
       columns: entry of `by` -> its label, in the order of the columns; entries without a cell are
         left out.
     """
-    numbered = enumerate(groups)
-    order = pl.concat(part.select("item_id", "item", group=pl.lit(at)) for at, part in numbered)
+    titles = _TITLES[len(groups) - 1]
+    order = pl.concat(
+        part.select("item_id", "item", group=pl.lit(title))
+        for title, part in zip(titles, groups, strict=True)
+    )
     labels = look.unique(columns)
     across = [labels[entry] for entry in columns if entry in cells[by]]
     shown = order.join(cells.select("item_id", by, value), on="item_id", maintain_order="left")
@@ -45,18 +50,19 @@ def standings(
         percentile=100 * pl.col(value),
     )
     rows = shown["item"].unique(maintain_order=True).to_list()
-    many = len(across) > _MANY
-    down = alt.Axis(grid=False, labelLimit=210)
+    few, many = len(across) <= _BESIDE, len(across) > _MANY
     scale = alt.Scale(domain=[0, 50, 100], range=[look.BOTTOM, "#f6f4ee", look.TOP])
-    chart = alt.Chart(look.data(shown)).mark_rect()
+    step = alt.Step(15 if many else 30)
+    chart = alt.Chart(look.data(shown), width=step, height=alt.Step(15)).mark_rect()
     chart = chart.encode(
         x=_across("column:N", across, -90 if many else -40),
-        y=alt.Y("item:N", sort=rows, title=None, axis=down),
-        row=alt.Row("group:O", title=None, header=alt.Header(labels=False), spacing=7),
+        y=alt.Y("item:N", sort=rows, title=None, axis=alt.Axis(grid=False, labelLimit=150)),
         color=_paint("percentile", scale, "percentile in the list"),
         tooltip=["item:N", "column:N", alt.Tooltip("percentile:Q", format=".1f")],
-    ).properties(width=alt.Step(15 if many else 28), height=alt.Step(13))
-    made: look.Chart = chart.resolve_scale(y="independent")
+    )
+    made: look.Chart = look.faceted(chart, titles, 3 if few else 1, "group").resolve_scale(
+        y="independent"
+    )
     return made
 
 

@@ -145,7 +145,7 @@ def test_colours_are_percentiles_in_the_order_of_the_report(points):
     order = items_questions.over(greatest, "percentile")
     names = {"m-one": "One", "m-two": "Two", "m-three": "Three"}
     chart = standings(greatest, "model", "percentile", [order.head(1), order.tail(2)], names)
-    spec = look.specification(chart)["encoding"]
+    spec = look.specification(chart)["spec"]["encoding"]
     assert spec["x"]["sort"] == ["One", "Two"]
     assert spec["y"]["sort"] == ["cat", "<b>", "dog"]
     shown = {(row["item"], row["column"]): row["percentile"] for row in charts.rows(chart)}
@@ -156,7 +156,7 @@ def test_colours_are_percentiles_in_the_order_of_the_report(points):
         for name, sixths in zip(("One", "Two"), both, strict=True)
     }
     groups = {row["item"]: row["group"] for row in charts.rows(chart)}
-    assert groups == {"cat": 0, "<b>": 1, "dog": 1}
+    assert groups == {"cat": "highest", "<b>": "lowest", "dog": "lowest"}
 
 
 def test_wide_and_alike_items_are_drawn(points):
