@@ -94,9 +94,9 @@ def items_pairs(scores: ListScores) -> pl.DataFrame:
       null for one prompt.
     """
     frames = [ITEM_PAIRS.frame([])]
-    several = len(list(scores.parts())) > 1
+    alone = len(list(scores.parts())) == 1
     for (question, framing, at), grouped in _by_question(scores, _by_prompt(scores)):
-        framed = question in _FRAMED if several else framing != ""
+        framed = framing != "" if alone else question in _FRAMED
         ordered = _of_means(scores, at if framed else at[:0])
         both = ["model_a", "model_b"]
         joined = grouped.join(
@@ -301,7 +301,7 @@ def _said(study: Study, name: str) -> Iterator[tuple[list[str], str]]:
             if own["framing"]
             else []
         )
-        texts = texts or agreement_beyond_chance(own, pairs, study.names)
+        texts = texts or agreement_beyond_chance(own)
         if texts:
             yield texts, _picture(name, own["question"])
     kinds = of_list(study, items_framing.PROMPT_KINDS, name)
@@ -318,34 +318,23 @@ def framed_rows(agreement: pl.DataFrame) -> list[dict[str, Any]]:  # Any: cells 
     return (framed if framed.height else agreement.tail(1)).to_dicts()
 
 
-def agreement_beyond_chance(
-    own: Mapping[str, Any], pairs: pl.DataFrame, names: Mapping[str, str]
-) -> list[str]:
+def agreement_beyond_chance(own: Mapping[str, Any]) -> list[str]:  # Any: cells of a table
     """Whether the models agree on a list: in plain words, and with their mean tau.
 
-    Nothing where its interval holds 0, and of fewer than 10 items; `own` is a row of `AGREEMENT`,
-    and `pairs` are rows of `ITEM_PAIRS`.
+    Nothing where its interval holds 0, and of fewer than 10 items; `own` is a row of `AGREEMENT`.
     """
     if own["items"] < FEWEST or not (own["ci_low"] > 0 or own["ci_high"] < 0):
         return []
-    said = "agree" if own["kendall"] > 0 else "disagree"
     start = f"Asked for {ASKED_FOR[own['framing']]}, the" if own["framing"] else "The"
-    start += f" {own['models']} models {said} on the order of"
-    text = (
-        f"{start} the {own['items']:,} items of “{own['list']}”, in the mean and beyond chance: "
-        f"mean τ = {decimals(own['kendall'])} over {count(own['pairs'], 'pair')} of models and "
-        f"{count(own['prompts'], 'prompt')} (95% interval over items {decimals(own['ci_low'])} to "
-        f"{decimals(own['ci_high'])})."
-    )
-    rows = pairs.filter(pl.col("prompts") > 0, question=own["question"])
-    rows = rows.sort("kendall", "model_a", "model_b")
-    if rows.height > 1:
-        low, high = (
-            f"{decimals(row['kendall'])} ({names[row['model_a']]} and {names[row['model_b']]})"
-            for row in (rows.row(0, named=True), rows.row(-1, named=True))
-        )
-        text += f" The pairs run from {low} to {high}."
-    return [f"{start} “{own['list']}” on the whole.", text]
+    start += f" {own['models']} models {'agree' if own['kendall'] > 0 else 'disagree'}"
+    return [
+        f"{start} more than chance on the order of “{own['list']}”.",
+        f"{start} on the order of the {own['items']:,} items of “{own['list']}”, in the mean and "
+        f"beyond chance: mean τ = {decimals(own['kendall'])} over {count(own['pairs'], 'pair')} of "
+        f"models and {count(own['prompts'], 'prompt')} (95% interval over items "
+        f"{decimals(own['ci_low'])} to {decimals(own['ci_high'])}). Means of pairs run from "
+        f"{decimals(own['lowest'])} to {decimals(own['highest'])}.",
+    ]
 
 
 def opposition(pairs: pl.DataFrame, blocs: pl.DataFrame, names: Mapping[str, str]) -> list[str]:
@@ -373,12 +362,8 @@ def opposition(pairs: pl.DataFrame, blocs: pl.DataFrame, names: Mapping[str, str
     if said:
         each = (f"{one} against {other} (mean τ = {tau})" for one, other, tau in said)
         text += f" Blocs of which every two models do: {'; '.join(each)}."
-    who = (
-        f"{said[0][0]} against {said[0][1]}"
-        if said
-        else f"{below} of {count(pairs.height, 'pair')}"
-    )
-    return [f"{start}, models order “{pairs['list'][0]}” in opposite ways: {who}.", text]
+    who = f": {said[0][0]} against {said[0][1]}" if said else ""
+    return [f"{start}, some models order “{pairs['list'][0]}” in opposite ways{who}.", text]
 
 
 def count(number: int, what: str) -> str:

@@ -33,7 +33,7 @@ def _drawn(study: Study) -> Iterator[Block]:
         yield from (Text(text, "how"), Files(["shared_vocabulary.csv"]))
     yield from notes([study.tables.reason("shared_vocabulary")])
     missing = [
-        f"{study.names[model]} asked {study.prompt_names[prompt]}"
+        f"{study.names[model]} under {study.prompt_names[prompt]}"
         for model in study.scored
         for prompt in study.run.vocabulary_prompts
         if (model, prompt) not in study.run.results

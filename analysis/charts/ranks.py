@@ -64,8 +64,9 @@ def dumbbells(gaps: pl.DataFrame, count: int) -> look.Chart:
     ]
     made = alt.LayerChart(layer=layers, data=look.data(shown), width=520, height=alt.Step(16))
     said = "rank (1 is best): ring people, bar predicted from people, dot median of the models"
-    chart = look.faceted(made, list(ends), 1, "end", said)
-    return chart.resolve_scale(y="independent")
+    panels = look.faceted(made, list(ends), 1, "end", said)
+    chart: look.Chart = panels.resolve_scale(y="independent")
+    return chart
 
 
 def trajectories(

@@ -130,10 +130,8 @@ def claims(drawn: Drawn, claim: str, rng: np.random.Generator) -> bool:
         return bool(items_questions.ends_beyond_chance(standing.filter(framing=POSITIVE)))
     if claim == AGREE:
         agreement = items_agreement.items_agreement(scores, rng)
-        names = {model: model for model in scores.models}
-        pairs = items_agreement.items_pairs(scores)
         framed = items_agreement.framed_rows(agreement)
-        return any(items_agreement.agreement_beyond_chance(own, pairs, names) for own in framed)
+        return any(map(items_agreement.agreement_beyond_chance, framed))
     if claim == OPPOSE:
         return _opposed(scores)
     if claim == FRAMING:

@@ -340,14 +340,16 @@ def test_opposition_is_said_of_its_framing_alone_and_names_the_blocs():
     assert measured.startswith("Asked for something bad, 25 of 45 pairs of models order “words”")
     blocs = "M-0, M-1, M-2, M-3 and M-4 against M-5, M-6, M-7, M-8 and M-9"
     assert f"{blocs} (mean τ = −0." in measured
-    assert plain == (f"Asked for something bad, models order “words” in opposite ways: {blocs}.")
+    assert plain == (
+        f"Asked for something bad, some models order “words” in opposite ways: {blocs}."
+    )
     a, b = (scores.means(scores.framed("negative"))[1][m] for m in (1, 7))
     own = pairs.filter(question="negative prompts", model_a="m-1", model_b="m-7")
     assert own["kendall_of_means"].item() == pytest.approx(scipy.stats.kendalltau(a, b).statistic)
     agreement = items_agreement.items_agreement(scores, np.random.default_rng(0))
     framed = items_agreement.framed_rows(agreement)
     assert [row["framing"] for row in framed] == ["positive", "negative"]
-    _, said = items_agreement.agreement_beyond_chance(framed[0], pairs, names)
+    _, said = items_agreement.agreement_beyond_chance(framed[0])
     assert said.startswith("Asked for something good, the ")
     assert "models agree on the order of the 60 items of “words”" in said
 
@@ -395,8 +397,8 @@ def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_pa
     made = analysis.compute(analysis.load(run), {}, settings, LISTS)
     plain, finding = items_agreement.ANALYSIS.section(made).findings
     assert plain.text == (
-        "Asked for something good, models order “words” in opposite ways: m0, m1 and m2 against "
-        "m3 and m4."
+        "Asked for something good, some models order “words” in opposite ways: m0, m1 and m2 "
+        "against m3 and m4."
     )
     assert finding.text.startswith("Asked for something good, 6 of 10 pairs of models order")
     assert "m0, m1 and m2 against m3 and m4 (mean τ = −0." in finding.text
