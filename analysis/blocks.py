@@ -19,7 +19,7 @@ INTERVAL: tuple[Column, ...] = (("ci_low", "from", "fixed"), ("ci_high", "to", "
 INTERVAL_OF_SHARE: tuple[Column, ...] = (("ci_low", "from", "share"), ("ci_high", "to", "share"))
 P_AND_Q: tuple[Column, ...] = (("p", "p", "p"), ("q", "q", "p"))
 _FOLDED_ABOVE = 6  # Rows.
-_MOST = 200  # Rows of a table on the page; its file holds all.
+_MOST = 100  # Rows of a table on the page; its file holds all.
 # Columns of a table of tokens; the number that is ranked follows.
 TOKENS: tuple[Column, ...] = (
     MODEL,
@@ -116,6 +116,15 @@ class Folded:
 
 
 @dataclasses.dataclass(frozen=True)
+class Under:
+    """Blocks on one prompt of vocabularies, shown while the reader has chosen that question."""
+
+    kind: ClassVar[str] = "under"
+    prompt: str
+    blocks: "Sequence[Block]"
+
+
+@dataclasses.dataclass(frozen=True)
 class Files:
     """Links to files of the report."""
 
@@ -124,7 +133,7 @@ class Files:
 
 
 _SHOWN = (Picture, Rows, SideBySide)  # what makes a section more than words
-Block: TypeAlias = Heading | Text | Picture | Rows | SideBySide | Folded | Files
+Block: TypeAlias = Heading | Text | Picture | Rows | SideBySide | Folded | Under | Files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,17 +187,17 @@ class Section:
 
 def _any_shown(blocks: Iterable[Block]) -> bool:
     return any(
-        _any_shown(block.blocks) if isinstance(block, Folded) else isinstance(block, _SHOWN)
+        _any_shown(block.blocks) if isinstance(block, Folded | Under) else isinstance(block, _SHOWN)
         for block in blocks
     )
 
 
 def pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
-    """The figures among `blocks`, also the folded ones, in the order of the page."""
+    """The figures among `blocks`, inner ones too, in the order of the page."""
     for block in blocks:
         if isinstance(block, Picture):
             yield block
-        elif isinstance(block, Folded):
+        elif isinstance(block, Folded | Under):
             yield from pictures(block.blocks)
 
 

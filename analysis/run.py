@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 from etils import epath
 
@@ -33,6 +34,14 @@ _SEARCH = re.compile(
     rf"{schema.SEQUENCES_DIR}/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
     r"/direction=(?P<direction>max|min)/(?P<method>[^/]+)-seed(?P<seed>\d+)\.parquet$"
 )
+
+
+def places(token_ids: Array, wanted: Array) -> tuple[Array, Array]:
+    """Places of the ids `wanted` [N] among the ascending `token_ids`, and which are there: [N]."""
+    whole = token_ids[-1] == len(token_ids) - 1  # then an id is its own place
+    at = wanted if whole else np.searchsorted(token_ids, wanted)
+    at = np.minimum(at, len(token_ids) - 1)
+    return at, token_ids[at] == wanted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from analysis.figures import style
 from analysis.statistics import Array
 
 
@@ -14,15 +13,15 @@ def listed(words: Sequence[str]) -> str:
 
 def decimals(value: float) -> str:
     """A number with two decimals and a true minus sign."""
-    return style.minus(f"{value:.2f}")
+    return minus(f"{value:.2f}")
 
 
-def beside(value: float, limit: float) -> str:
-    """A number with three decimals, or as many as show that its size is not the limit's."""
-    size, places = abs(value), 3
+def beside(value: float, limit: float, places: int = 3) -> str:
+    """A number with `places` decimals, or as many as show that its size is not the limit's."""
+    size = abs(value)
     while places < 16 and size != abs(limit) and round(size, places) == abs(limit):
         places += 1
-    return style.minus(f"{value:.{places}f}")
+    return minus(f"{value:.{places}f}")
 
 
 def at_most(width: float) -> str:
@@ -37,4 +36,16 @@ def span(values: Array) -> str:
 
 def q_value(q: float | None) -> str:
     """A q as papers print it: "q = .012", "q < .001"; "q undefined" where there is none."""
-    return style.p_value(q).replace("p", "q", 1)
+    return p_value(q).replace("p", "q", 1)
+
+
+def p_value(p: float | None) -> str:
+    """A p-value as papers print it: "p = .018", "p < .001"; "p undefined" where there is none."""
+    if p is None or p != p:
+        return "p undefined"
+    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
+
+
+def minus(text: str) -> str:
+    """`text` with a true minus sign in place of each hyphen."""
+    return text.replace("-", "−")

@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -158,13 +159,29 @@ def matmul_rate(config: DecoderConfig, candidates: int, positions: int, dtype: s
       positions: of each candidate.
       dtype: of both operands.
     """
-    products = flops.projections(config, candidates * positions, candidates)
+    products = projections(config, candidates * positions, candidates)
     work = sum(2 * m * k * n * count for (m, k, n), count in products.items())
     return work / sum(count * product_s(shape, dtype) for shape, count in products.items())
 
 
+def projections(config: DecoderConfig, positions: int, read: int) -> Counter[tuple[int, int, int]]:
+    """Products [m, k] x [k, n] with weights in a pass -> their count.
+
+    Every layer needs keys and values at the `positions` of all candidates; the last layer needs
+    everything else only at the `read` reward positions.
+    """
+    keys_values, rest = flops.matrices(config)
+    shapes: Counter[tuple[int, int, int]] = Counter()
+    for k, n in keys_values:
+        shapes[positions, k, n] += config.num_layers
+    for k, n in rest:
+        shapes[positions, k, n] += config.num_layers - 1
+        shapes[read, k, n] += 1
+    return shapes
+
+
 @functools.cache
-def product_s(shape: flops.Shape, dtype: str) -> float:
+def product_s(shape: tuple[int, int, int], dtype: str) -> float:
     """Seconds of one product [m, k] × [k, n] of random numbers, the best of five rounds.
 
     Several products run in one program, as in a step, each of other matrices than the one before:

@@ -18,15 +18,13 @@ from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.planning import admission
 from engine.runs import schema
-from engine.scoring.reward_passes import RewardScorer, default_dtype, dtype_named
+from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
 from engine.scoring.rows import RewardRows
 from engine.search import certificate
-from engine.search.loop import run_problem
-from engine.search.run_folder import trace_frame
-from engine.search.universal import SearchProblem
+from engine.search.loop import run_problem, trace_frame
+from engine.search.problem import SearchProblem
 from engine.settings import SearchSettings, check_integer
 from engine.sweep.reward_jobs import mode_of, pooling_of, reply_rows, token_rows
-from engine.sweep.self_check import check_finite
 from engine.sweep.setup import vocabulary_of
 
 

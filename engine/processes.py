@@ -19,12 +19,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from engine.errors import AssayError
 
 T = TypeVar("T")
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+STOPPED, INTERRUPTED = 143, 130  # exit codes: 128 + SIGTERM or SIGINT
+INTERRUPTION = "interrupted; run it again to go on"
 LOST, REFUSED = 3, 2  # exit codes: a process was killed, lost or missing; bad input
 HEARTBEAT_S = 30  # without a sign of life, after which jax counts a process as lost
 _CALLBACKS_S = 5.0  # for the callbacks of `at_exit`
@@ -285,3 +288,57 @@ def _run_callbacks() -> None:
 def _one_line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 2] + " …"
+
+
+def end_by(name: str, received: str) -> NoReturn:
+    """Ends all processes of the command `name` within a second, because of a signal."""
+    if received == signal.SIGINT.name:
+        fail(name, INTERRUPTION, INTERRUPTED)
+    fail(name, f"stopped by {received}; run it again to go on", STOPPED)
+
+
+@contextlib.contextmanager
+def on_signal(
+    stop: Callable[[str], object], signals: Sequence[signal.Signals] = SIGNALS
+) -> Iterator[None]:
+    """Calls `stop` with a signal's name, in a thread; does nothing outside the main thread.
+
+    Python runs signal handlers between two steps of the main thread, which may be minutes apart
+    while XLA compiles. So a thread waits for the byte that the interpreter writes when a signal
+    arrives.
+
+    Args:
+      stop: ends the process.
+      signals: for which it is called; of two nested contexts the inner one counts. Several
+        processes also stop for Ctrl-C, which would not reach a main thread that waits for another
+        process. SIGHUP stays ignored where it is, as under `nohup`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signals = [number for number in signals if number != signal.SIGHUP]
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    watcher = threading.Thread(target=_watch, args=[reader, stop, signals], daemon=True)
+    watcher.start()
+    before = {number: signal.signal(number, lambda *_: None) for number in signals}
+    descriptor = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(descriptor)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        writer.close()
+        watcher.join()
+        reader.close()
+
+
+def _watch(
+    reader: socket.socket, stop: Callable[[str], object], signals: Sequence[signal.Signals]
+) -> None:
+    while received := reader.recv(1):
+        waits = received[0] == signal.SIGINT and count() > 1
+        if received[0] in signals or waits:
+            stop(signal.Signals(received[0]).name)

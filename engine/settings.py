@@ -600,6 +600,9 @@ class AnalyzeSettings:
         "Prompts of vocabularies that most sections of the page show; the tables hold all of them.",
         command=6,
     )
+    figures: str = setting(
+        "Kinds of files of charts, separated by commas: `svg`, `png`, `pdf`.", "svg"
+    )
     allow_incomplete: bool = setting("Also report on a sweep that has not finished.", command=False)
     options: Options = setting("Choices of the analyses.")
 
@@ -610,7 +613,14 @@ class AnalyzeSettings:
             raise AssayError(
                 f"analyze.figure_top={self.figure_top!r}; allowed: at most top={self.top}"
             )
+        for kind in self.formats:
+            check_choice("analyze.figures", kind, ("svg", "png", "pdf"))
         check_switch("analyze.allow_incomplete", self.allow_incomplete)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The kinds of `figures`."""
+        return tuple(kind.strip() for kind in self.figures.split(","))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -655,10 +665,11 @@ class DiffSettings:
     compared: str = setting(
         'Prompts that are compared; "" takes all, and both sides must then have the same.', ""
     )
-    measure_noise: bool = setting(
-        "One checkpoint, --after where it is one, is also swept in another dtype and in steps of "
-        "another size, which measures the noise; it takes as long as the sweep itself.",
-        True,
+    noise: str = setting(
+        "Prompts under which one checkpoint, --after where it is one, is swept once more, in "
+        "another dtype and in steps of another size, which measures the noise: `all`, as long as "
+        "the sweep itself; `one`, the first; `off`, none.",
+        "all",
     )
     limits: Limits = setting("What the models may differ by.")
     analyze: AnalyzeSettings = setting("Settings of the report, as of `assay analyze`.")

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from launch.common import stopping
+from engine import processes
 from launch.common.text import escape_unencodable, nearest, show
 
 # Listed here, so that the list needs no import of a command: most of them import jax.
@@ -48,20 +48,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(module: str, arguments: Sequence[str]) -> int:
     """Imports a command, which may take seconds, and runs it; a signal ends it in one line."""
-    stop = functools.partial(stopping.end, module)
+    stop = functools.partial(processes.end_by, module)
     try:
-        with stopping.on_signal(stop):
+        with processes.on_signal(stop):
             # A KeyboardInterrupt in the middle of an import would be reported as its failure.
             # A shell's script ignores SIGINT for commands in its background.
             ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
             interrupt = () if ignored else (signal.SIGINT,)
-            with stopping.on_signal(stop, (*stopping.SIGNALS, *interrupt)):
+            with processes.on_signal(stop, (*processes.SIGNALS, *interrupt)):
                 command = importlib.import_module(f"launch.{module}")
             status: int = command.main(arguments)
             return status
     except KeyboardInterrupt:  # outside of `command.run`, which says the same
-        print(f"{module}: {stopping.INTERRUPTION}", file=sys.stderr)
-        return stopping.INTERRUPTED
+        print(f"{module}: {processes.INTERRUPTION}", file=sys.stderr)
+        return processes.INTERRUPTED
 
 
 def _listing() -> str:

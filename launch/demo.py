@@ -31,7 +31,7 @@ from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
 from engine.text.chat_template import TemplatePolicy
 from launch import pipeline
-from launch.common import command, inputs, locking, reporting, scoring, searching, summaries
+from launch.common import command, inputs, locking, reporting, scoring, searching
 from launch.common.text import pieces
 from launch.pipeline import Say
 
@@ -132,7 +132,7 @@ def _settings(given: command.Given) -> Demo:
         prompts=scoring.prompts(given),
         words=inputs.list_name(path) if config.words else "",
         replies=list(dict.fromkeys(replies)),
-        word_prompts=inputs.chosen_prompts(config.word_prompts, ()),
+        word_prompts=scoring.chosen_prompts(config.word_prompts, ()),
         settings=settings,
         logprobs=LogprobSettings(form="chat", **common),  # the model was tuned to chat
         mesh=mesh,
@@ -183,7 +183,7 @@ def sweep(work: Demo, say: Say) -> None:
     say(f"scoring every token under {len(work.prompts)} prompts into {work.run}")
     if work.prompts:
         where = (work.prompts, work.run, work.settings, work.mesh)
-        work.new += sweep_vocabulary(work.models, *where, finished=summaries.show_extremes)
+        work.new += sweep_vocabulary(work.models, *where, finished=scoring.show_extremes)
 
 
 def score(work: Demo, say: Say) -> None:
@@ -192,7 +192,7 @@ def score(work: Demo, say: Say) -> None:
     if work.words:
         where = (work.word_prompts, work.words, work.replies, work.run)
         settings = dataclasses.replace(work.settings, lens=False)
-        work.new += sweep_replies(work.models, *where, settings, work.mesh, summaries.show_models)
+        work.new += sweep_replies(work.models, *where, settings, work.mesh, scoring.show_models)
 
 
 def logprobs(work: Demo, say: Say) -> None:

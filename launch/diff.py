@@ -17,11 +17,15 @@ import analysis
 from analysis import report
 from analysis.chapters.changes import Changes
 from analysis.measures.two_models import AFTER, BEFORE, language_models, left_out
+from analysis.report import verdict as verdicts
 from analysis.report.folder import check_target
+from analysis.report.verdict import Verdict
+from engine import display
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.settings import Limits
 from launch.common import command, comparing, locking, reporting, scoring
+from launch.common.text import aligned, say
 
 
 def main(argv: Sequence[str]) -> int:
@@ -64,18 +68,37 @@ def diff(failed: list[str], given: command.Given) -> str:
     checked = comparing.planned(given, paths, settings.allow_incomplete)
     for prompt in checked.prompts:
         limits.check_ends(prompt, checked.tokens_under(prompt))
+    if checked.cost:
+        say(checked.cost)
     for sweep in checked.sweeps:
         sweep.sweep(given)
     run, noise = checked.compared()
     changes = Changes(limits=limits, noise=noise)
-    verdict = analysis.compute(run, {}, settings, [changes]).tables["changes_checks"]
-    failed += verdict.filter(~verdict["holds"])["check"].to_list()
+    verdict = verdicts.of(analysis.compute(run, {}, settings, [changes]))
+    assert verdict is not None
+    failed += [limit.on for limit in verdict.limits if not limit.holds]
     # The other chapters are about rewards.
     chapters = [changes] if language_models(run) else [changes, *analysis.CHAPTERS]
     page = report.write_report(run, target, {}, settings, chapters=chapters)
-    held = f"{len(failed)} of {verdict.height} limits do not hold"
-    said = [held if failed else f"all {verdict.height} limits hold", left_out(run)]
-    return f"{page}: {'; '.join(filter(None, said))}"
+    last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out(run)]))}"
+    return "\n".join([*_lines(verdict), last])
+
+
+def _lines(verdict: Verdict) -> list[str]:
+    """The verdict for a terminal: both models, the limits, and the words that moved most."""
+    limits, more = verdicts.shortened(verdict)
+    sources = [(side, source.name, source.source) for side, source in verdict.sources.items()]
+    table = [("", "limit on", "prompt", "measured", "allowed", "noise")]
+    for one in limits:
+        held = "holds" if one.holds else "FAILS"
+        table.append((held, one.on, one.prompt, one.measured, one.allowed, one.noise))
+    words = [("moved most", "prompt", "percentile before", "after")]
+    for word in verdict.moved_most():
+        shown = display.plain(word["token"].strip())
+        words.append((shown, word["prompt"], *verdicts.from_to(word)))
+    parts = [aligned(sources), [*aligned(table), *[more] * bool(more)], aligned(words)]
+    body = [line for part in parts for line in ("", *part)]
+    return [f"{verdict.word}: {verdict.said}", *body, ""]
 
 
 if __name__ == "__main__":

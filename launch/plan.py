@@ -16,9 +16,8 @@ from ml_collections import ConfigDict
 
 from engine.errors import AssayError
 from engine.planning import machines, memory
-from engine.planning.memory import Model, in_words
+from engine.planning.memory import Model, SearchWork, SweepWork, in_words
 from engine.planning.plans import Plan, plan
-from engine.planning.work import SearchWork, SweepWork
 from engine.scoring.reward_passes import dtype_named
 from engine.settings import check_choice, check_integer
 from launch.common import command, scoring

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.reward_jobs import sweep_vocabulary
-from launch.common import command, locking, scoring, sharding, summaries
+from launch.common import command, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
@@ -18,7 +18,7 @@ def sweep(given: command.Given) -> str:
     run, models, prompts = scoring.inputs(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=True)
     settings, mesh = scoring.settings(given.config, models)
-    show = summaries.show_extremes, sharding.show_models(given)
+    show = scoring.show_extremes, sharding.show_models(given)
     with locking.held(given, run, "sweep"):
         rewards = sweep_vocabulary(models, prompts, run, settings, mesh, *show)
     what = scoring.outcome(rewards, "rewards")

@@ -14,9 +14,9 @@ from absl.flags import FlagValues
 from etils import epath
 
 from engine.checkpoint.card import Checkpoint
+from engine.display import progress
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.progress import progress
 from engine.runs import convention_index, lock, schema, shards, storage
 from engine.runs.manifest import Manifest
 from engine.runs.verify import AGAIN, Findings, rebuild, unchecked, verify

@@ -1,7 +1,9 @@
 """How far the models agree: square matrices of rank statistics, and blocs of models that agree."""
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -19,10 +21,12 @@ from analysis.chapters.blocs import (
 from analysis.chapters.tokens import NOTHING_SHARED
 from analysis.charts.heat_map import heat_map
 from analysis.statistics import Array, kendall, ranks
-from analysis.statistics.ranks import positions, rank_biased_overlap
+from analysis.statistics.kendall import Order, Ranking
+from analysis.statistics.ranks import rank_biased_overlap
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
 from engine.runs.schema import Columns
 
+_Matrix: TypeAlias = Callable[[Sequence[Ranking]], Array]
 ONE_MODEL = "Only one model was scored: agreement needs two."
 # Table -> what its numbers are, and how its chart is read.
 _MATRICES = {
@@ -41,14 +45,13 @@ _ITSELF = pl.col("bloc") == pl.col("other")  # Rows of `blocs_table` of a bloc, 
 
 def _tables(study: Study) -> Iterator[Table]:
     """kendall_tau_, spearman_, rbo_, kendall_pairs_, blocs_ and consensus_<prompt>.csv."""
-    rbo = partial(rbo_matrix, p=study.options.rbo_p)
-    matrices: dict[str, Callable[[pl.DataFrame], pl.DataFrame]]
-    matrices = {"kendall_tau": kendall_matrix, "spearman": spearman_matrix, "rbo": rbo}
-    for name, matrix in matrices.items():
-        for prompt in study.run.vocabulary_prompts:
-            yield table(name, prompt, make=partial(_compared, study, prompt, matrix))
+    rbo = partial(_overlaps, p=study.options.rbo_p)
+    matrices: dict[str, _Matrix] = {"kendall_tau": _taus, "spearman": _rhos, "rbo": rbo}
     for prompt in study.run.vocabulary_prompts:
-        yield table("kendall_pairs", prompt, make=partial(_pairs_of, study, prompt))
+        orders = functools.cache(partial(_orders, study, prompt))
+        for name, matrix in matrices.items():
+            yield table(name, prompt, make=partial(_matrix_of, orders, matrix))
+        yield table("kendall_pairs", prompt, make=partial(_pairs_of, study, prompt, orders))
         yield table("blocs", prompt, make=partial(_blocs_of, study, prompt))
         yield table("consensus", prompt, make=partial(_consensus_of, study, prompt))
 
@@ -62,7 +65,7 @@ def kendall_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
     Returns:
       A square table: model, then one column per model, both in the order of `rewards`.
     """
-    return _square(rewards, kendall.tau_b_matrix(_columns(rewards)))
+    return _square(_rankings(rewards), _taus)
 
 
 def spearman_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
@@ -70,7 +73,7 @@ def spearman_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
 
     Takes and returns the same shapes as `kendall_matrix`.
     """
-    return _square(rewards, ranks.spearman_matrix(_columns(rewards)))
+    return _square(_rankings(rewards), _rhos)
 
 
 def rbo_matrix(rewards: pl.DataFrame, p: float) -> pl.DataFrame:
@@ -82,17 +85,29 @@ def rbo_matrix(rewards: pl.DataFrame, p: float) -> pl.DataFrame:
       rewards: as in `kendall_matrix`.
       p: persistence, in (0, 1).
     """
-    columns = [positions(column) for column in _columns(rewards)]
+    return _square(_rankings(rewards), partial(_overlaps, p=p))
+
+
+def _taus(columns: Sequence[Ranking]) -> Array:
+    return kendall.tau_matrix(columns)
+
+
+def _rhos(columns: Sequence[Ranking]) -> Array:
+    return ranks.pearson_matrix([column.average for column in columns])
+
+
+def _overlaps(columns: Sequence[Ranking], p: float) -> Array:
     values = np.empty((len(columns), len(columns)))
     for i, x in enumerate(columns):
         for j, y in enumerate(columns[: i + 1]):
-            values[i, j] = values[j, i] = rank_biased_overlap(x, y, p)
-    return _square(rewards, values)
+            overlap = rank_biased_overlap(x.positions, y.positions, p)
+            values[i, j] = values[j, i] = overlap
+    return values
 
 
-def _pairs_of(study: Study, prompt: str) -> pl.DataFrame:
+def _pairs_of(study: Study, prompt: str, orders: Callable[[], Mapping[str, Order]]) -> pl.DataFrame:
     kendall = study.tables["kendall_tau", prompt]
-    return kendall_pairs(study.tables["shared_rewards", prompt], kendall)
+    return kendall_pairs(study.tables["shared_rewards", prompt]["token"], orders(), kendall)
 
 
 def _blocs_of(study: Study, prompt: str) -> pl.DataFrame:
@@ -115,10 +130,8 @@ def _consensus_of(study: Study, prompt: str) -> pl.DataFrame:
     return required(ends, "No two models agree more than chance under this prompt.")
 
 
-def _compared(
-    study: Study, prompt: str, matrix: Callable[[pl.DataFrame], pl.DataFrame]
-) -> pl.DataFrame:
-    """`matrix` of the models scored under `prompt`."""
+def _orders(study: Study, prompt: str) -> Mapping[str, Order]:
+    """The order of each model that was scored under `prompt`, of two at least."""
     if len(study.models) < 2:
         raise Absent(ONE_MODEL)
     if len(study.scored_under(prompt)) < 2:
@@ -126,20 +139,25 @@ def _compared(
     rewards = study.tables["shared_rewards", prompt]
     if not rewards.height:
         raise Absent(study.tables.reason("shared_vocabulary") or NOTHING_SHARED)
-    return matrix(rewards)
+    return {model: Order.of(rewards[model].to_numpy()) for model in rewards.columns[1:]}
 
 
-def _columns(rewards: pl.DataFrame) -> list[Array]:
-    return [rewards[model].to_numpy() for model in rewards.columns[1:]]
+def _matrix_of(orders: Callable[[], Mapping[str, Order]], matrix: _Matrix) -> pl.DataFrame:
+    return _square({model: order.ranking for model, order in orders().items()}, matrix)
 
 
-def _square(rewards: pl.DataFrame, values: Array) -> pl.DataFrame:
-    """A table of `values` [M, M] of the models of `rewards`.
+def _rankings(rewards: pl.DataFrame) -> Mapping[str, Ranking]:
+    return {model: kendall.ranking(rewards[model].to_numpy()) for model in rewards.columns[1:]}
+
+
+def _square(rankings: Mapping[str, Ranking], matrix: _Matrix) -> pl.DataFrame:
+    """A table of the `matrix` [M, M] of the models of `rankings`.
 
     The diagonal is computed too: it is NaN, not 1, where a model scores every token alike.
     """
-    models = rewards.columns[1:]
+    models = list(rankings)
     schema: Columns = {"model": pl.String, **dict.fromkeys(models, pl.Float64)}
+    values = matrix(list(rankings.values()))
     return pl.DataFrame([models, *values.T], schema=schema, orient="col")
 
 

@@ -1,7 +1,7 @@
 """Blocs of models of which every two agree, and the tokens that a bloc agrees on."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -64,29 +64,30 @@ CONSENSUS = Spec(
 )
 
 
-def kendall_pairs(rewards: pl.DataFrame, kendall: pl.DataFrame) -> pl.DataFrame:
+def kendall_pairs(
+    tokens: pl.Series, orders: Mapping[str, Order], kendall: pl.DataFrame
+) -> pl.DataFrame:
     """Every two models with the interval of their tau.
 
     Args:
-      rewards: token, and one column per model, as `tokens.shared_rewards` makes them.
-      kendall: `kendall_matrix` of `rewards`.
+      tokens: the tokens [N].
+      orders: slug -> the model's order of them.
+      kendall: Kendall's tau-b of every two models, as `agreement.kendall_matrix` makes it.
 
     Returns:
       The table `PAIRS`. Forms of one word are resampled together. NaN where a model has no order.
     """
-    models = rewards.columns[1:]
-    labels = stem_numbers(rewards["token"])
-    orders = [Order.of(rewards[model].to_numpy()) for model in models]
-    values = kendall.select(models).to_numpy()
-    two = list(itertools.combinations(range(len(models)), 2))
+    labels = stem_numbers(tokens)
+    values = kendall.select(list(orders)).to_numpy()
+    two = list(itertools.combinations(enumerate(orders), 2))
     found = []
-    for i, j in two:
+    for (i, a), (j, b) in two:
         tau = float(values[i, j])
         numbers = (np.nan,) * 4
         if not np.isnan(tau):
-            interval = pair_interval(orders[i], orders[j], labels, tau, len(two))
-            numbers = (*interval, *concordant_shares(orders[i].ranking, orders[j].ranking, tau))
-        found.append((models[i], models[j], tau, *numbers, int(labels.max()) + 1))
+            interval = pair_interval(orders[a], orders[b], labels, tau, len(two))
+            numbers = (*interval, *concordant_shares(orders[a].ranking, orders[b].ranking, tau))
+        found.append((a, b, tau, *numbers, int(labels.max()) + 1))
     return PAIRS.frame(found)
 
 

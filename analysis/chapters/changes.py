@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+import numpy as np
 import polars as pl
 
 from analysis.blocks import (
@@ -15,28 +15,28 @@ from analysis.blocks import (
     PROMPT,
     Block,
     Column,
-    Finding,
     Heading,
     Picture,
     Section,
     Text,
     rows,
 )
-from analysis.figures import shifts
+from analysis.charts.shifts import shifts
 from analysis.measures.changes import (
-    AT_MOST,
+    CHANGE,
     LEAST_STEMS,
     changes,
     checks,
     kinds_with_a_test,
     moved_tokens,
     moved_words,
+    noise_floors,
     shift_map,
 )
 from analysis.measures.matched_words import trims
 from analysis.measures.two_models import AFTER, language_models, left_out
 from analysis.run import Run
-from analysis.sentences import beside, listed
+from analysis.sentences import listed, span
 from analysis.study import Study, Table, table
 from analysis.words.kinds import kinds
 from engine.settings import Limits
@@ -70,20 +70,12 @@ class Changes:
             ),
         )
         yield table("changes_tokens", make=partial(moved_tokens, run, self.noise, top))
+        yield table("noise_floors", make=partial(noise_floors, run, self.noise), file=False)
 
     def section(self, study: Study) -> Section:
-        """The verdict, and for each prompt the shifts of tokens and of words."""
+        """For each prompt, the shifts of tokens and of kinds of words."""
         made = study.tables
-        verdict = made["changes_checks"]
-        failed = verdict.filter(~pl.col("holds"))
-        said = (
-            f"All {verdict.height} limits hold."
-            if failed.height == 0
-            else f"{failed.height} of {verdict.height} limits do not hold."
-        )
-        blocks: list[Block] = [Text(said, "" if failed.height == 0 else "warning")]
-        blocks += _compared(study)
-        blocks += rows(verdict, _CHECKS, "changes_checks.csv", "Limits", unfolded=True)
+        blocks: list[Block] = [Text(_PERCENTILES, "how"), *_compared(study)]
         blocks += rows(made["changes"], _CHANGES, "changes.csv", "How alike", unfolded=True)
         blocks.append(Text(_NOISE, "how") if self.noise else Text(_NO_NOISE, "note"))
         for prompt in study.run.vocabulary_prompts:
@@ -94,8 +86,7 @@ class Changes:
             id="changes",
             title="What changed",
             label="Changes",
-            lead="Two models rank the same tokens. Percentiles compare them: the share of the "
-            "vocabulary below a token. Noise is what two sweeps of one model differ by.",
+            lead=_answer(made["changes"]),
             blocks=blocks,
             caveats=(
                 "Percentiles say nothing about the scale of the numbers: two models with the same "
@@ -103,25 +94,18 @@ class Changes:
                 "A kind of words is compared with the whole vocabulary: where all ordinary words "
                 "move, each kind does. Compare kinds with one another.",
             ),
-            findings=findings(verdict),
         )
 
 
-def findings(verdict: pl.DataFrame) -> list[Finding]:
-    """One sentence for each limit that does not hold; none where all hold."""
-    found = []
-    for row in verdict.filter(~pl.col("holds")).iter_rows(named=True):
-        noise = "" if row["noise"] is None else f"; two sweeps of one model: {row['noise']:.3f}"
-        measured = row["measured"]
-        shown = "undefined" if math.isnan(measured) else beside(measured, row["limit"])
-        what = f" ({row['what']})" if row["what"] else ""
-        either = " either way" if row["allowed"] == AT_MOST else ""
-        text = (
-            f"Under “{row['prompt']}”, {row['check']}{what} is {shown}; "
-            f"allowed: {row['allowed']} {row['limit']:g}{either}{noise}."
-        )
-        found.append(Finding(text=text, picture=f"changes_{row['prompt']}"))
-    return found
+def _answer(summary: pl.DataFrame) -> str:
+    """How far tokens moved, and how much of their order is left."""
+    change = summary.filter(of=CHANGE)
+    moved = span(100 * change["mean_shift"].to_numpy())
+    said = f"Tokens moved by {moved} percentile points on average"
+    agreement = change["kendall"].to_numpy()
+    if not np.isnan(agreement).any():
+        said += f"; Kendall’s τ between the two rankings is {span(agreement)}"
+    return said + (", depending on the question." if " to " in said else ".")
 
 
 def _compared(study: Study) -> list[Block]:
@@ -156,35 +140,30 @@ def _of_prompt(study: Study, prompt: str) -> list[Block]:
     made = study.tables
     caption = (
         "Left: every token by its percentile before and after; tokens on the line did not move. "
-        "Right: the kinds of words that moved most, with 95 % intervals; filled where q < .05."
+        "Right: the kinds of words that moved most, with 95 % intervals; faint where q is not "
+        "below .05."
     )
     words = made["changes_words"].filter(prompt=prompt)
-    draw = partial(shifts.shifts, shift_map(study.run, prompt), words)
+    draw = partial(shifts, shift_map(study.run, prompt), words)
     moved = made["changes_tokens"].filter(prompt=prompt)
     shown = moved.filter(pl.col("rank") <= study.settings.figure_top)
     return [
-        Heading(f"Under “{prompt}”"),
+        Heading(f"“{study.run.prompts[prompt]}”"),
         Picture(f"changes_{prompt}", caption, draw),
         *rows(shown, _TOKENS, "changes_tokens.csv", "Tokens that moved most", unfolded=True),
     ]
 
 
+_PERCENTILES = (
+    "Two models rank the same tokens. Percentiles compare them: the share of the vocabulary below "
+    "a token. Noise is what two sweeps of one model differ by."
+)
 _NO_NOISE = "No noise was measured: no second sweep of one of the models was given."
 _NOISE = (
     "How the noise was measured: two sweeps of the same weights, in the dtypes that the table "
     "names. Where assay diff made the second one, dtype and step size change together, so the "
     "noise is that of both and cannot be divided between them. The mesh is the same in both, "
     "unless a sweep on another one was given: differences between meshes are not in it."
-)
-_CHECKS: tuple[Column, ...] = (
-    PROMPT,
-    ("check", "limit on", "text"),
-    ("what", "of", "text"),
-    ("measured", "measured", "fixed"),
-    ("noise", "noise", "fixed"),
-    ("allowed", "allowed", "text"),
-    ("limit", "limit", "fixed"),
-    ("holds", "holds", "bool"),
 )
 _CHANGES: tuple[Column, ...] = (
     PROMPT,

@@ -123,9 +123,10 @@ def rsa_table(
     orders, exact = permutations(len(models), draws, rng)
     places = pair_places(orders)
     betas, r_squared = joint(values, stack)
+    tests = mantel(values, stack, places, exact)
     each = [
-        (name, len(pairs_of(values)), *mantel(values, predictor, places, exact), beta, r_squared)
-        for name, predictor, beta in zip(explained_by, stack, betas.tolist(), strict=True)
+        (name, len(pairs_of(values)), *test, beta, r_squared)
+        for name, test, beta in zip(explained_by, tests, betas.tolist(), strict=True)
     ]
     return _RSA.frame(each)
 

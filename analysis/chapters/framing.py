@@ -35,7 +35,7 @@ from analysis.run import Run
 from analysis.statistics import Array, correlation, ranks
 from analysis.statistics.correlation import principal_axes
 from analysis.statistics.inference import with_q
-from analysis.statistics.kendall import tau_b_matrix
+from analysis.statistics.kendall import ranking, tau_matrix
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 
@@ -126,8 +126,10 @@ def _pairs(
 ) -> Iterator[tuple[str | float, ...]]:
     """A row for every two prompts of one model."""
     prompts, values = list(rewards), list(rewards.values())
-    pearson, spearman = ranks.pearson_matrix(values), ranks.spearman_matrix(values)
-    kendall = tau_b_matrix(values)
+    orders = [ranking(x) for x in values]
+    pearson = ranks.pearson_matrix(values)
+    spearman = ranks.pearson_matrix([order.average for order in orders])
+    kendall = tau_matrix(orders)
     scaled = [correlation.standardised(x) for x in values]
     good = [i for i, prompt in enumerate(prompts) if prompt in _ONE_FRAMING]
     reference, same = math.nan, np.empty(0)

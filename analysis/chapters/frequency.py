@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Finding, Picture, Text
@@ -15,7 +16,7 @@ from analysis.charts.estimates import estimates
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures.matched_words import CELL, by_model_and_prompt, matches_block
 from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant
-from analysis.statistics import regression
+from analysis.statistics import Array, regression
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words import lexicons
 
@@ -68,15 +69,15 @@ def frequency_points(points: pl.DataFrame, frequency: pl.DataFrame) -> pl.DataFr
     joined = points.join(
         frequency, on="word", how="inner", validate="m:m", maintain_order="left_right"
     ).with_columns(log_frequency=pl.col("per_million").log())
-    frames = []
+    frames, residuals = [joined.clear()], [np.empty(0)]
     for _, own in by_model_and_prompt(with_stems(joined)):
-        value = float(_fit(own).coefficients[2])
-        residual = pl.col("reward") - (0.0 if math.isnan(value) else value) * pl.col("value")
-        frames.append(own.with_columns(residual=residual))
+        value = float(regression.coefficients(*_data(own))[2])
+        value = 0.0 if math.isnan(value) else value
+        residuals.append(own["reward"].to_numpy() - value * own["value"].to_numpy())
+        frames.append(own.drop("stem"))
     columns = [*CELL, "token_id", "token", "word", "log_frequency", "value", "reward"]
-    if not frames:
-        return joined.select(columns).with_columns(residual=pl.col("reward"))
-    return pl.concat(frames).select(*columns, "residual")
+    residual = pl.Series("residual", np.concatenate(residuals))
+    return pl.concat(frames).select(*columns, residual)
 
 
 def frequency_slopes(points: pl.DataFrame) -> pl.DataFrame:
@@ -89,13 +90,15 @@ def frequency_slopes(points: pl.DataFrame) -> pl.DataFrame:
       The table `SLOPES`.
     """
     return SLOPES.frame(
-        {**cell, **slope_of(_fit(own))} for cell, own in by_model_and_prompt(with_stems(points))
+        {**cell, **slope_of(regression.ols(*_data(own)))}
+        for cell, own in by_model_and_prompt(with_stems(points))
     )
 
 
-def _fit(own: pl.DataFrame) -> regression.Fit:
+def _data(own: pl.DataFrame) -> tuple[Array, Array, Array]:
+    """What `regression.ols` takes."""
     design = own.select("log_frequency", "value").to_numpy()
-    return regression.ols(own["reward"].to_numpy(), design, own["stem"].to_numpy())
+    return own["reward"].to_numpy(), design, own["stem"].to_numpy()
 
 
 def _points(study: Study) -> pl.DataFrame:

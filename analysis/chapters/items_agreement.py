@@ -22,7 +22,7 @@ from analysis.columns import LIST, Column, Spec, ends, several
 from analysis.measures.list_scores import ListScores, every_list, names_of, of_list, sample
 from analysis.sentences import decimals, listed
 from analysis.statistics import Array, kendall
-from analysis.statistics.kendall import FEWEST, tau_b_matrix
+from analysis.statistics.kendall import FEWEST, Order, tau_b_matrix
 from analysis.study import Analysis, Study, Table, required, table
 from analysis.words.questions import ASKED_FOR, NEGATIVE, POSITIVE
 
@@ -134,9 +134,10 @@ def _of_means(scores: ListScores, at: Array) -> pl.DataFrame:
     models, means = scores.means(at)
     pairs = PAIRS.frame([])
     if len(models) > 1:
-        orders = dict(zip(models, means, strict=True))
-        frame = pl.DataFrame({"token": scores.items["item"], **orders})
-        pairs = kendall_pairs(frame, kendall_matrix(frame))
+        each = dict(zip(models, means, strict=True))
+        matrix = kendall_matrix(pl.DataFrame({"token": scores.items["item"], **each}))
+        orders = {model: Order.of(x) for model, x in each.items()}
+        pairs = kendall_pairs(scores.items["item"], orders, matrix)
     return pairs.rename({"kendall": "kendall_of_means"})
 
 

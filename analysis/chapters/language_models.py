@@ -25,7 +25,7 @@ from analysis.blocks import (
 from analysis.chapters import framed_logprobs
 from analysis.ends import TOKEN_ENDS, both_ends, token_ends
 from analysis.figures import token_bars
-from analysis.run import Run
+from analysis.run import Run, places
 from analysis.statistics.correlation import correlations
 from analysis.statistics.distributions import log_ratio
 from analysis.study import Absent, Study, Table, required, table
@@ -37,7 +37,6 @@ AGAINST: Columns = {
     **dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64),
 }
 _ENDS: Columns = {**TOKEN_ENDS, "logprob": pl.Float32}
-_REWARDS: Columns = {"token_id": pl.UInt32, "reward": pl.Float32}
 _P_AND_Q = {"p": False, "q": True}  # The ratio is low where p is higher, high where q is.
 
 
@@ -80,21 +79,24 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
       same text.
     """
     each = []
-    vocabularies = {m: _unambiguous_tokens(run, m) for m in models if m in run.vocabulary_models}
+    scored = [model for model in models if model in run.vocabulary_models]
+    vocabularies = {run.same_vocabulary(model): model for model in scored}
+    tokens = {key: _unambiguous_tokens(run, model) for key, model in vocabularies.items()}
     for language, prompt in run.logprobs:
         own = _unambiguous(run, language, prompt)
-        for model, vocabulary in vocabularies.items():
+        common = {
+            key: own.join(known, on="token", how="inner", validate="1:1").sort("token")
+            for key, known in tokens.items()
+        }
+        for model in scored:
             asked = same_text(run, prompt, (p for m, p in run.results if m == model))
             if asked is None:
                 continue
-            rewards = dict(zip(_REWARDS, run.rewards(model, asked), strict=True))
-            scored = vocabulary.join(
-                pl.DataFrame(rewards, schema=_REWARDS), on="token_id", how="inner", validate="1:1"
-            )
-            both = own.join(scored, on="token", how="inner", validate="1:1").sort("token")
+            both = common[run.same_vocabulary(model)]
+            at, known = places(run.rewards(model, asked)[0], both["token_id"].to_numpy())
+            x, y = both["logprob"].to_numpy()[known], run.rewards(model, asked)[1][at[known]]
             keys = {"prompt": prompt, "language_model": language, "model": model}
-            x, y = both["logprob"].to_numpy(), both["reward"].to_numpy()
-            each.append({**keys, "n": both.height, **correlations(x, y)})
+            each.append({**keys, "n": len(x), **correlations(x, y)})
     return pl.DataFrame(each, schema=AGAINST)
 
 

@@ -23,7 +23,7 @@ from analysis.blocks import (
 from analysis.chapters import bloc_sentences
 from analysis.ends import TOKEN_ENDS, token_ends
 from analysis.figures import token_bars
-from analysis.run import Run
+from analysis.run import Run, places
 from analysis.sentences import listed
 from analysis.statistics import Array
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, table
@@ -103,11 +103,8 @@ def shared_rewards(
     columns: dict[str, Array] = {}
     for model in run.models_under(prompt) if models is None else models:
         token_ids, rewards = run.rewards(model, prompt)
-        wanted = shared[model].to_numpy()
-        whole = token_ids[-1] == len(token_ids) - 1  # then an id is its own place
-        at = wanted if whole else np.searchsorted(token_ids, wanted)
-        at = np.minimum(at, len(token_ids) - 1)
-        scored &= token_ids[at] == wanted
+        at, known = places(token_ids, shared[model].to_numpy())
+        scored &= known
         columns[model] = rewards[at]
     types: Columns = dict.fromkeys(columns, pl.Float32)
     table = shared.select("token").hstack(pl.DataFrame(columns, schema=types))

@@ -12,7 +12,14 @@ import polars as pl
 
 from engine import display
 
-Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart | alt.HConcatChart | alt.VConcatChart
+Chart: TypeAlias = (
+    alt.Chart
+    | alt.LayerChart
+    | alt.FacetChart
+    | alt.ConcatChart
+    | alt.HConcatChart
+    | alt.VConcatChart
+)
 
 # The ten models of the paper, in the order in which it assigns them matplotlib's tab10.
 _PAPER = {

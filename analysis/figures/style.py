@@ -9,6 +9,8 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec
 
+from analysis.sentences import minus as minus
+from analysis.sentences import p_value as p_value
 from analysis.statistics import Array
 from engine import display
 
@@ -211,13 +213,6 @@ def token(text: str, limit: int = 18) -> str:
     return drawable(display.plain(text), limit)
 
 
-def p_value(p: float | None) -> str:
-    """A p-value as papers print it: "p = .018", "p < .001"; "p undefined" where there is none."""
-    if p is None or p != p:
-        return "p undefined"
-    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
-
-
 def title(ax: "Axes", text: str, colour: str) -> None:
     """Titles the panel of one model: its name in ink, over a line in its colour."""
     from matplotlib import transforms
@@ -295,11 +290,6 @@ def log_axis(ax: "Axes", ticks: int) -> None:
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(ticker.LogLocator(numticks=ticks))
     ax.xaxis.set_minor_formatter(ticker.NullFormatter())
-
-
-def minus(text: str) -> str:
-    """`text` with a true minus sign in place of each hyphen."""
-    return text.replace("-", "−")
 
 
 @functools.cache

@@ -44,6 +44,7 @@ CHECKS: Columns = {
     "holds": pl.Boolean,
 }
 AT_LEAST, AT_MOST = "at least", "at most"
+RANK_AGREEMENT = "Kendall’s τ"  # The name of its limit.
 _CELLS = 60  # of the map of tokens, along each side
 LEAST_STEMS = 5  # of a kind of words: fewer have no interval worth the name
 
@@ -78,8 +79,16 @@ def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.Da
     return pl.DataFrame(frames, schema=CHANGES)
 
 
-def moved_tokens(run: Run, noise: Sequence[tuple[str, Run]], count: int) -> pl.DataFrame:
+def moved_tokens(
+    run: Run, noise: Sequence[tuple[str, Run]], count: int, among: Array | None = None
+) -> pl.DataFrame:
     """The tokens whose percentile rose and fell most under each prompt; ties by id.
+
+    Args:
+      run: what `two_models` returned.
+      noise: as `changes` takes it.
+      count: number of tokens of each direction, at most.
+      among: ids of the tokens that may be listed; by default all.
 
     Returns:
       Rows of `changes_tokens.csv`: end is "rose" or "fell"; ranks are from 1, the best; a token is
@@ -91,10 +100,11 @@ def moved_tokens(run: Run, noise: Sequence[tuple[str, Run]], count: int) -> pl.D
     for prompt in run.vocabulary_prompts:
         ids, before, after = _percentiles(run, prompt)
         shift, floor = after - before, _floor(noise, prompt, 1.0)
+        wanted = np.ones(len(ids), bool) if among is None else np.isin(ids, among)
         places = [ranks.average_ranks(-x).astype(np.int64) for x in (before, after)]
         for end, sign in (("rose", -1), ("fell", 1)):
-            chosen = np.argsort(sign * shift, kind="stable")[:count]
-            chosen = chosen[sign * shift[chosen] < 0]
+            chosen = np.argsort(sign * shift, kind="stable")
+            chosen = chosen[(sign * shift < 0)[chosen] & wanted[chosen]][:count]
             for rank, i in enumerate(chosen.tolist(), start=1):
                 keys = {"prompt": prompt, "end": end, "rank": rank}
                 named = {"token_id": int(ids[i]), "token": texts[int(ids[i])]}
@@ -165,7 +175,7 @@ def checks(
         own = summary.filter(prompt=prompt)
         noise = own.filter(pl.col("of") != CHANGE)
         for column, check, limit in (
-            ("kendall", "Kendall’s τ", limits.kendall),
+            ("kendall", RANK_AGREEMENT, limits.kendall),
             ("top_kept", f"top {limits.ends} kept", limits.kept),
             ("bottom_kept", f"bottom {limits.ends} kept", limits.kept),
         ):
@@ -176,6 +186,28 @@ def checks(
             rows.append({**keys, "noise": least, **bound})
         rows.append({"prompt": prompt, **words_check(prompt, words, noise_words, limits.words)})
     return pl.DataFrame(rows, schema=CHECKS)
+
+
+def worst_first(verdict: pl.DataFrame) -> pl.DataFrame:
+    """`verdict`, rows of `changes_checks.csv`, with the worst violation first.
+
+    How bad one is: its share of the way from the limit to the worst value that is possible (-1 of
+    Kendall's τ, 0 of what is kept, 1 of a shift). An undefined number is worst. Limits that hold
+    come last, the nearest to its limit first; ties keep their order.
+    """
+    limit, measured = pl.col("limit"), pl.col("measured")
+    shift = pl.col("allowed") == AT_MOST
+    lowest = pl.when(pl.col("check") == RANK_AGREEMENT).then(-1.0).otherwise(0.0)
+    way = pl.when(shift).then(1 - limit).otherwise(limit - lowest)
+    over = pl.when(shift).then(measured.abs() - limit).otherwise(limit - measured)
+    share = (over / way.clip(1e-9)).fill_nan(np.inf)
+    return verdict.sort("holds", share, descending=[False, True], maintain_order=True)
+
+
+def noise_floors(run: Run, noise: Sequence[tuple[str, Run]]) -> pl.DataFrame:
+    """Prompt and floor: the largest shift of a token between two sweeps of one model, or null."""
+    floors = [(prompt, _floor(noise, prompt, 1.0)) for prompt in run.vocabulary_prompts]
+    return pl.DataFrame(floors, {"prompt": pl.String, "floor": pl.Float64}, orient="row")
 
 
 def kinds_with_a_test(words: pl.DataFrame) -> tuple[int, int]:

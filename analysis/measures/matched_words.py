@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
+import numpy as np
 import polars as pl
 
 from analysis.blocks import MODEL, Block, rows
-from analysis.run import Run
+from analysis.run import Run, places
 from analysis.statistics import ranks
 from analysis.study import Tables
 from analysis.words.matching import match
@@ -48,20 +49,15 @@ def matched_rewards(
     for prompt in run.vocabulary_prompts:
         for model in (model for model in matched if (model, prompt) in run.results):
             token_ids, rewards = run.rewards(model, prompt)
-            scores = {"token_id": token_ids, "reward": rewards}
-            schema: Columns = {"token_id": pl.UInt32, "reward": pl.Float64}
+            wanted = matched[model]["token_id"].to_numpy()
+            at, scored = places(token_ids, wanted)
+            chosen = rewards[at[scored]]
+            numbers = [pl.Series("reward", chosen, dtype=pl.Float64)]
             if percentile:
-                scores["percentile"] = ranks.percentiles(rewards)
-                schema = {**schema, "percentile": pl.Float64}
-            own = matched[model].join(
-                pl.DataFrame(scores, schema=schema),
-                on="token_id",
-                how="inner",
-                validate="1:1",
-                maintain_order="left",
-            )
+                among = ranks.percentiles_among(np.sort(rewards), chosen)
+                numbers.append(pl.Series("percentile", among))
             keys = (pl.lit(model).alias("model"), pl.lit(prompt).alias("prompt"))
-            frames.append(own.select(*keys, pl.all()))
+            frames.append(matched[model].filter(scored).select(*keys, pl.all(), *numbers))
     return pl.concat(frames) if frames else pl.DataFrame(schema=_POINT)
 
 

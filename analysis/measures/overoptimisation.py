@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 from scipy.optimize import isotonic_regression
 
-from analysis.measures.reference_policy import KLS, Replies
+from analysis.measures.reference_policy import Replies
 from analysis.statistics import Array
-from analysis.statistics.exact_policies import optimal
+from analysis.statistics.ranks import dot
 from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns
 
@@ -35,13 +35,11 @@ def curves_of(replies: Replies) -> pl.DataFrame:
     """
     frames = []
     for at, optimised in enumerate(replies.models):
-        reached, reward = replies.strengths[at], replies.standardised[at]
-        known = np.isfinite(reached)
-        policies = [optimal(replies.log_p, reward, strength) for strength in reached[known]]
-        gains = np.array([replies.standardised @ np.exp(policy) for policy in policies])
+        kls, policies = replies.policies(at)
+        gains = np.array([[dot(pi, z) for z in replies.standardised] for pi in policies])
         gains = gains.reshape(-1, len(replies.models))
         for own, read in enumerate(replies.models):
-            numbers = {"kl": np.array(KLS)[known], "gain": gains[:, own], "own_gain": gains[:, at]}
+            numbers = {"kl": kls, "gain": gains[:, own], "own_gain": gains[:, at]}
             names = dict(zip(_PAIR, (replies.of, replies.prompt, optimised, read), strict=True))
             columns = {name: pl.lit(value) for name, value in names.items()}
             frames.append(pl.DataFrame(numbers).select(**columns, **{n: n for n in numbers}))
@@ -100,39 +98,39 @@ def with_p(replies: Replies, pairs: pl.DataFrame, least: float, seed: int) -> pl
     """
     stem = stem_numbers(replies.texts)
     rng = np.random.default_rng(seed)
-    signs = rng.integers(0, 2, (int(stem.max()) + 1, _SIGNS), dtype=np.int8).astype(np.float32)
-    signs = 2 * signs - 1
+    signs = rng.integers(0, 2, (int(stem.max()) + 1, _SIGNS), dtype=np.int8)
+    signs = 2 * signs.astype(np.float64) - 1
     places = {model: at for at, model in enumerate(replies.models)}
-    found = []
-    for row in pairs.iter_rows(named=True):
-        p = math.nan
-        if row["correlation"] > least:
-            pair = places[row["optimised"]], places[row["read"]]
-            p = _p_of_falls(replies, *pair, stem, signs)
-        found.append(p)
+    tested = pairs.filter(pl.col("correlation") > least).select("optimised", "read")
+    found = {}
+    for (optimised,), own in tested.group_by("optimised"):
+        at = places[str(optimised)]
+        said = np.concatenate([[np.exp(replies.log_p)], replies.policies(at)[1]])
+        order = np.argsort(replies.standardised[at], kind="stable")
+        for read in own["read"]:
+            z = replies.standardised[places[read]]
+            found[optimised, read] = _p_of_falls(said, z, order, stem, signs)
+    each = pairs.select("optimised", "read").iter_rows()
     at = pairs.columns.index("loss") + 1
-    column = pl.Series("p", found, dtype=pl.Float64)
+    column = pl.Series("p", [found.get(pair, math.nan) for pair in each], dtype=pl.Float64)
     return pairs.select(*pairs.columns[:at], column, *pairs.columns[at:])
 
 
-def _p_of_falls(replies: Replies, a: int, b: int, stem: Array, signs: Array) -> float:
-    """P of the falls of the reward at index `b` where that at `a` is optimised.
+def _p_of_falls(said: Array, read: Array, order: Array, stem: Array, signs: Array) -> float:
+    """P of the falls of one reward where another one is optimised.
 
     Args:
-      replies: both rewards and the reference policy.
-      a: index of the optimised model.
-      b: index of the read model.
+      said: probabilities of the reference policy, and of optimal policies by KL [K, N].
+      read: the reward that is read, standardised [N].
+      order: places of the replies by the optimised reward, the lowest first [N].
       stem: number of the word of each reply [N].
       signs: -1 or 1 by word and draw [S, D].
     """
-    z = replies.standardised
-    order = np.argsort(z[a], kind="stable")
-    rising = np.empty_like(z[b])
-    rising[order] = isotonic_regression(z[b][order]).x
-    said = [np.exp(replies.log_p), *(np.exp(own) for _, _, own in replies.policies(a))]
-    errors = z[b] - rising
+    rising = np.empty_like(read)
+    rising[order] = isotonic_regression(read[order]).x
+    errors = read - rising
     by_word = np.array([np.bincount(stem, own * errors, minlength=len(signs)) for own in said])
-    known = np.array([own @ rising for own in said])[:, None]
+    known = np.array([dot(own, rising) for own in said])[:, None]
     drawn = _falls(known + by_word @ signs)
     fall = _falls(known + by_word.sum(axis=1, keepdims=True))
     spread = drawn.std(axis=1, keepdims=True)
@@ -141,7 +139,8 @@ def _p_of_falls(replies: Replies, a: int, b: int, stem: Array, signs: Array) -> 
         return math.nan
     middle = drawn[at].mean(axis=1, keepdims=True)
     each, own = (((x[at] - middle) / spread[at]).max(axis=0) for x in (drawn, fall))
-    return float((1 + np.count_nonzero(each >= own)) / (1 + signs.shape[1]))
+    equal = 1e-9  # Draws that are equal but for rounding count as equal.
+    return float((1 + np.count_nonzero(each >= own - equal)) / (1 + signs.shape[1]))
 
 
 def _falls(gains: Array) -> Array:

@@ -17,6 +17,7 @@ from analysis.statistics.exact_policies import (
     optimal,
     strengths,
 )
+from analysis.statistics.ranks import dot, extremes
 from engine.runs.schema import Columns
 
 OPTIMAL, BEST_OF_N = "optimal", "best of n"
@@ -69,7 +70,8 @@ def _rows_of(replies: Replies, at: int) -> Iterator[dict[str, Any]]:
     keys: dict[str, Any] = {"of": replies.of, "prompt": replies.prompt}
     keys |= {"model": replies.models[at]}
     keys |= {"reference": replies.reference, "covered": replies.covered}
-    drawn = {n: _numbers(replies, at, best_of(replies.log_p, reward, n)) for n in DRAWS}
+    best = best_of(replies.log_p, reward, DRAWS)
+    drawn = {n: _numbers(replies, at, policy) for n, policy in zip(DRAWS, best, strict=True)}
     for strength in _line(replies, at, [own["kl"] for own in drawn.values()]):
         own = {"method": OPTIMAL, "n": None, "beta": unit / strength, "bound": None}
         yield {**keys, **own, **_numbers(replies, at, optimal(replies.log_p, z, strength))}
@@ -91,8 +93,8 @@ def _numbers(replies: Replies, at: int, policy: Array) -> dict[str, Any]:
     pi, top, nats = np.exp(policy), int(policy.argmax()), entropy(policy)
     return {
         "kl": kl(policy, replies.log_p),
-        "reward": float(pi @ replies.rewards[at]),
-        "gain": float(pi @ replies.standardised[at]),
+        "reward": dot(pi, replies.rewards[at]),
+        "gain": dot(pi, replies.standardised[at]),
         "entropy": nats,
         "replies": float(np.exp(nats)),
         "top_id": int(replies.ids[top]),
@@ -114,21 +116,17 @@ def movers(replies: Replies, kls: Sequence[float], count: int) -> pl.DataFrame:
       go to the lower id.
     """
     p, rows = np.exp(replies.log_p), []
-    for keys, pi in _at(replies, kls):
+    cells = [(at, nats) for at in range(len(replies.models)) for nats in KLS if nats in kls]
+    for at, nats in cells:
+        pi = replies.policy(at, nats)
+        if pi is None:
+            continue
+        keys = {"of": replies.of, "prompt": replies.prompt, "model": replies.models[at], "kl": nats}
         for end, change in (("gains", pi - p), ("loses", p - pi)):
-            chosen = np.argsort(-change, kind="stable")[:count]
+            chosen = extremes(change, count, highest=True)
             for rank, i in enumerate(chosen[change[chosen] > 0].tolist(), start=1):
                 own = {"end": end, "rank": rank}
                 own |= {"reply_id": int(replies.ids[i]), "reply": replies.texts[i]}
                 numbers = {"p": p[i], "policy": pi[i], "change": pi[i] - p[i]}
                 rows.append({**keys, **own, **numbers})
     return pl.DataFrame(rows, schema=MOVERS)
-
-
-def _at(replies: Replies, kls: Sequence[float]) -> Iterator[tuple[dict[str, Any], Array]]:
-    """Keys, and probabilities [N], of each model's policies at the KLs that it reaches."""
-    for at, model in enumerate(replies.models):
-        for nats, _, policy in replies.policies(at):
-            if nats in kls:
-                keys = {"of": replies.of, "prompt": replies.prompt, "model": model, "kl": nats}
-                yield keys, np.exp(policy)

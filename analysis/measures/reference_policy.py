@@ -10,6 +10,7 @@ import polars as pl
 from analysis.run import Run
 from analysis.statistics import Array
 from analysis.statistics.exact_policies import normalised, optimal, strengths
+from analysis.statistics.ranks import dot
 from engine.runs import schema
 
 VOCABULARY = "vocabulary"
@@ -56,8 +57,8 @@ class Replies:
     def standardised(self) -> Array:
         """Rewards [M, N] in standard deviations from the mean, under the reference policy."""
         p = np.exp(self.log_p)
-        centred = self.rewards - (self.rewards @ p)[:, None]
-        return np.asarray(centred / np.sqrt(centred**2 @ p)[:, None])
+        centred = self.rewards - [[dot(own, p)] for own in self.rewards]
+        return np.array([own / np.sqrt(dot(own**2, p)) for own in centred])
 
     @cached_property
     def strengths(self) -> Array:
@@ -67,16 +68,22 @@ class Replies:
         """
         return np.array([strengths(self.log_p, z, np.array(KLS)) for z in self.standardised])
 
-    def policy(self, model: int, nats: float) -> Array:
-        """Probabilities [N] of the optimal policy of the model at an index, at a KL of `KLS`."""
+    def policy(self, model: int, nats: float) -> Array | None:
+        """Probabilities [N] of the optimal policy of the model at an index, at a KL of `KLS`.
+
+        None where the KL is out of reach.
+        """
         strength = self.strengths[model][KLS.index(nats)]
+        if np.isnan(strength):
+            return None
         return np.exp(optimal(self.log_p, self.standardised[model], strength))
 
-    def policies(self, model: int) -> list[tuple[float, float, Array]]:
-        """KL, 1/β and log-probabilities [N] of the optimal policies of the model at an index."""
-        z = self.standardised[model]
-        known = zip(KLS, self.strengths[model].tolist(), strict=True)
-        return [(nats, s, optimal(self.log_p, z, s)) for nats, s in known if np.isfinite(s)]
+    def policies(self, model: int) -> tuple[Array, Array]:
+        """KLs [K] that the model at an index reaches, and probabilities [K, N] of its policies."""
+        each = ((nats, self.policy(model, nats)) for nats in KLS)
+        reached = {nats: pi for nats, pi in each if pi is not None}
+        shape = (len(reached), len(self.log_p))
+        return np.array(list(reached)), np.array(list(reached.values())).reshape(shape)
 
 
 def vocabularies(run: Run, models: Sequence[str]) -> Iterator[Replies]:

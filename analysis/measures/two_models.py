@@ -167,7 +167,10 @@ def two_models(
     return dataclasses.replace(
         before,
         folders=tuple(dict.fromkeys((*before.folders, *after.folders))),
-        models={side: run.models.get(named[side], {}) for side, run in runs.items()},
+        models={
+            side: {**run.models.get(named[side], {}), "slug": named[side]}
+            for side, run in runs.items()
+        },
         prompts={prompt: sides[BEFORE].prompts[prompt].text for prompt in kept},
         results=results,
         items={},

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import scipy.stats
 
-from analysis.run import Run
+from analysis.run import Run, places
 from analysis.statistics import Array
 from analysis.statistics.distributions import log_ratio
 from analysis.words.spellings import folded
@@ -112,9 +112,9 @@ def of_vocabulary(run: Run, models: Sequence[str], words: Sequence[str]) -> Word
     def read(model: str, prompt: str) -> pl.DataFrame:
         token_ids, rewards = run.rewards(model, prompt)
         wanted = spelt[model]["token_id"].to_numpy()
-        at = np.minimum(np.searchsorted(token_ids, wanted), len(token_ids) - 1)
+        at, known = places(token_ids, wanted)
         own = spelt[model].select("word", value=pl.Series(rewards[at], dtype=pl.Float64))
-        return own.filter(token_ids[at] == wanted)
+        return own.filter(known)
 
     return _scores(VOCABULARY, scored, run.prompts, set(run.results), read, words)
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from analysis.measures.list_scores import ListScores
 from analysis.measures.word_scores import VOCABULARY
-from analysis.run import Run
+from analysis.run import Run, places
 from analysis.statistics import Array, ranks
 from analysis.words.questions import questions
 from analysis.words.stems import stem_numbers
@@ -109,7 +109,7 @@ def of_vocabulary(
         wanted, rows = scored[model].to_numpy(), []
         for prompt in prompts["prompt"]:
             token_ids, rewards = run.rewards(model, prompt)
-            rows.append(ranks.percentiles(rewards)[_places(token_ids, wanted)])
+            rows.append(ranks.percentiles(rewards)[places(token_ids, wanted)[0]])
         return np.array(rows)
 
     return Wordings(
@@ -148,13 +148,5 @@ def _scored_everywhere(
     for model in models:
         wanted = shared[model].to_numpy()
         for prompt in prompts:
-            token_ids, _ = run.rewards(model, prompt)
-            kept &= token_ids[_places(token_ids, wanted)] == wanted
+            kept &= places(run.rewards(model, prompt)[0], wanted)[1]
     return shared.filter(kept)
-
-
-def _places(token_ids: Array, wanted: Array) -> Array:
-    """Places of the ids `wanted` among the ascending `token_ids`; some place for one not there."""
-    if token_ids[-1] == len(token_ids) - 1:  # All ids from 0.
-        return np.minimum(wanted, len(token_ids) - 1)
-    return np.minimum(np.searchsorted(token_ids, wanted), len(token_ids) - 1)

@@ -8,11 +8,11 @@ from typing import Any
 
 import jinja2
 
-from analysis.figures import style
 from analysis.published import verdicts
 from analysis.published.comparison import totals, uncounted
 from analysis.published.explanations import explanations, unexplained
 from analysis.published.records import Compared, Line, TokenList
+from analysis.sentences import minus
 from engine import display
 
 _TEMPLATES = pathlib.Path(__file__).parent / "templates"
@@ -98,14 +98,14 @@ def shown(value: float | str | None, published: str) -> str:
     digits = len(published.partition(".")[2])
     more = 2 if digits < 4 else 0
     text = f"{value:.{digits + more}f}" if 0 < digits < 7 else f"{value:.6g}"
-    return style.minus(text)
+    return minus(text)
 
 
 def signed(value: float | None) -> str:
     """A difference with its sign; a dash where there is none."""
     if value is None or value != value:
         return "–"
-    return style.minus(f"{value:+.3g}") if value else "0"
+    return minus(f"{value:+.3g}") if value else "0"
 
 
 def summary(lines: Sequence[Line]) -> str:

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from etils import epath
 
 from analysis.chapters import CHAPTERS
-from analysis.figures import style
+from analysis.charts import look
 from analysis.model_info import ModelInfo
-from analysis.report import drawing, explorer, few_prompts, page
+from analysis.report import drawing, explorer, few_prompts, page, verdict
 from analysis.report.folder import check_target, staged
 from analysis.report.token_sets import TokenSets, sets_of
 from analysis.run import Run
@@ -31,6 +31,8 @@ def write_report(
     chapters: Sequence[Chapter] = CHAPTERS,
 ) -> pathlib.Path | epath.Path:
     """Writes index.html, figures/ and tables/ of `run` under the folder `report`.
+
+    Where `chapters` compare two models, verdict.json and verdict.md are written too.
 
     The folder appears complete, in place of an older report; the page needs no other file and no
     network.
@@ -54,6 +56,7 @@ def write_report(
     progress("tables")
     study = compute(run, infos, settings, chapters)
     sections = few_prompts.sections_of(study, chapters)
+    told = verdict.of(study)
     with staged(report, _about(run)) as folder:
         (folder / "tables").mkdir()
         (folder / "figures").mkdir()
@@ -63,10 +66,12 @@ def write_report(
         # Packing is gzip and polars, which release the interpreter to the drawing.
         with ThreadPoolExecutor(1) as beside:
             packed = beside.submit(_packed, study)
-            drawn = drawing.draw(sections, folder / "figures")
+            drawn = drawing.draw(sections, folder / "figures", settings.formats)
             progress("page")
-            html = page.render(study, sections, drawn, packed.result())
+            html = page.render(study, sections, drawn, packed.result(), told)
         (folder / "index.html").write_text(html, encoding="utf-8")
+        for name, text in (verdict.files(told) if told else {}).items():
+            (folder / name).write_text(text, encoding="utf-8")
     index = report / "index.html"
     return index if storage.is_remote(index) else pathlib.Path(index)
 
@@ -83,5 +88,5 @@ def _packed(study: Study) -> explorer.Packed:
     def filters(texts: Sequence[str]) -> Sequence[TokenSets]:
         return sets_of(texts, study.options)
 
-    colours = style.colours(study.models)
+    colours = look.colours(study.models)
     return explorer.pack(study.run, study.models, study.names, colours, filters)

@@ -1,23 +1,27 @@
-"""The token explorer's data, packed into the page: every reward, or the places of chosen tokens.
+"""The token explorer's data, packed into the page: every token, or the places of chosen tokens.
 
 A row of the explorer is a string, with its rewards from every vocabulary in which exactly one
 token decodes to it. Where several tokens of a vocabulary do, each of them is a row of its own.
 
-Up to `LIMIT` rewards are packed as they are; the page computes ranks and percentiles from them in
-less time than it takes to unpack them. Of more, the page holds the tokens that
-`analysis.report.chosen_tokens` names, and instead of each reward its place: twice the number of
-tokens below it, plus the number of those equal to it, itself included. Rank and percentile follow
-from that number; rewards are left out.
+A column is what one model says under one prompt. It holds three things: for each token the number
+of its value among the column's different values in ascending order, from 1 (0 where not scored);
+for each value its place, which is twice the number of tokens below it plus the number of those
+equal to it; and that last number. Percentiles and ranks follow from them exactly. Up to `LIMIT`
+scores, the values are there too, rounded to the digits that the page shows: whole steps of a power
+of ten, at least 10,000 of them over the middle nine tenths of the column. Of more scores, the page
+holds the tokens that `analysis.report.chosen_tokens` names, and no rewards.
 
 A blob is base64 of gzip of little-endian values, stored a byte plane at a time: first the lowest
 byte of each value, then the next. Planes of high bytes are repetitive, so gzip compresses them
-better than whole values, and the float32 rewards stay exact.
+better than whole values.
 """
 
 import base64
 import dataclasses
 import gzip
+import itertools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -30,10 +34,11 @@ from analysis.run import Run
 from analysis.statistics import Array
 from engine import display
 
-LIMIT = 6_000_000  # Rewards: about 27 MB of a page.
-# Of the limit, the share that places of chosen tokens take: about 12 MB, since the figures of such
+LIMIT = 6_000_000  # Scores: about 19 MB of a page.
+# Of the limit, the share that places of chosen tokens take: about 13 MB, since the figures of such
 # a run take the rest of 40 MB.
 _CHOSEN = 2 / 3
+_STEPS = 10_000  # See the module.
 _LEVEL = 5  # Of gzip: 6 and above take twice the time for half a percent.
 FLAGS = ("same", "other_id", "split", "replacement", "empty", "unknown")
 SPECIAL = 8  # Added to the place in FLAGS.
@@ -87,10 +92,8 @@ def pack(
     scores = sum(table.size(m) for m, p in run.results if m in models)
     kept = _kept(table, sets, prompts, limit) if scores > limit else None
     blobs: list[str] = []
-    if kept is None:
-        columns = {pair: (_rewards(blobs, run, *pair), 0) for pair in run.results}
-    else:
-        columns = _places(blobs, table, prompts, kept)
+    columns = _columns(blobs, table, prompts, kept)
+    if kept is not None:
         sets = [_of_kept(one, kept) for one in sets]
         table = table.of_rows(kept)
     meta = {
@@ -98,7 +101,12 @@ def pack(
         "held": {"tokens": len(table.texts), "of": table.rows_in_all, "scores": scores},
         "display": display.signs(table.texts),
         "tokens": _add(blobs, _json(table.texts)),
-        "prompts": [{"id": prompt, "text": run.prompts[prompt]} for prompt in prompts],
+        "prompts": [
+            {"id": prompt, "text": run.prompts[prompt], "short": short}
+            for prompt, short in zip(
+                prompts, shortened([run.prompts[p] for p in prompts]), strict=True
+            )
+        ],
         "filters": [_filter(blobs, one) for one in sets if len(one.rows)],
         "vocabularies": [
             _vocabulary(blobs, *pair) for pair in zip(table.vocabularies, table.rows, strict=True)
@@ -110,8 +118,7 @@ def pack(
                 "colour": colours[model],
                 "vocabulary": table.keys.index(run.same_vocabulary(model)),
                 "of": table.size(model),
-                "columns": [columns.get((model, prompt), (None, 0))[0] for prompt in prompts],
-                "scored": [columns.get((model, prompt), (None, 0))[1] for prompt in prompts],
+                "columns": [columns.get((model, prompt)) for prompt in prompts],
             }
             for model in models
         ],
@@ -203,6 +210,16 @@ def union(vocabularies: Sequence[pl.DataFrame]) -> tuple[list[str], list[Array]]
     return texts, rows
 
 
+def shortened(texts: Sequence[str]) -> list[str]:
+    """`texts` without the words with which all of them begin; the last word of each stays."""
+    words = [text.split(" ") for text in texts]
+    columns = zip(*(parts[:-1] for parts in words), strict=False)
+    same = len(list(itertools.takewhile(lambda column: len(set(column)) == 1, columns)))
+    if len(texts) < 2 or not same:
+        return list(texts)
+    return [" ".join(["…", *parts[same:]]) for parts in words]
+
+
 def _kept(table: _Table, sets: Sequence[TokenSets], prompts: Sequence[str], limit: int) -> Array:
     """The rows that the page holds where the scores are too many."""
     models = table.models
@@ -214,22 +231,46 @@ def _kept(table: _Table, sets: Sequence[TokenSets], prompts: Sequence[str], limi
     return chosen_tokens.chosen(standing, words, max(int(_CHOSEN * limit) // pairs, 1))
 
 
-def _places(
-    blobs: list[str], table: _Table, prompts: Sequence[str], kept: Array
-) -> dict[tuple[str, str], tuple[int, int]]:
-    """Blob of the places of the rows `kept` under each model and prompt (0 where not scored).
-
-    With it the number of tokens that were ranked.
-    """
+def _columns(
+    blobs: list[str], table: _Table, prompts: Sequence[str], kept: Array | None
+) -> dict[tuple[str, str], dict[str, Any]]:  # Any: JSON
+    """The column of each model and prompt that was scored; of the rows `kept`, or of all."""
     by_model = table.by_model()
-    inside = [np.isin(rows, kept) for rows in by_model]
+    held = [rows if kept is None else rows[np.isin(rows, kept)] for rows in by_model]
     found = {}
     for at, which, own, percentile in chosen_tokens.columns_of(table.run, table.models, by_model):
-        dense = np.zeros(table.rows_in_all, dtype=np.uint32)
-        dense[own] = np.rint(2 * len(own) * percentile)
-        blob = _add(blobs, byte_planes(dense[by_model[at][inside[at]]]))
-        found[table.models[at], prompts[which]] = (blob, len(own))
+        pair = table.models[at], prompts[which]
+        places = np.rint(2 * len(own) * percentile).astype(np.uint32)
+        dense = np.zeros(table.rows_in_all, dtype=np.uint32)  # 0 where not scored
+        dense[own] = places
+        of = dense[held[at]]
+        there = np.zeros(2 * len(own) + 1, dtype=bool)  # which places
+        there[of] = True
+        there[0] = False
+        values = np.flatnonzero(there).astype(np.uint32)
+        equal = np.bincount(places)[values].astype(np.uint32)
+        numbers = np.cumsum(there, dtype=np.uint32)[of]
+        column = {
+            "scored": len(own),
+            "values": _add(blobs, byte_planes(numbers)),
+            "places": _add(blobs, byte_planes(np.concatenate([_steps(values), equal]))),
+        }
+        if kept is None:
+            column |= _rewards(blobs, table.run.rewards(*pair)[1])
+        found[pair] = column
     return found
+
+
+def _rewards(blobs: list[str], rewards: Array) -> dict[str, int]:
+    """The different values of `rewards`, ascending and rounded: see the module."""
+    values = np.unique(rewards).astype(np.float64)
+    low, high = np.quantile(rewards.astype(np.float64), [0.05, 0.95])
+    spread = (high - low) or (values[-1] - values[0]) or max(abs(values[0]), 1.0)
+    finest = (values[-1] - values[0]) / 2**31  # The steps between neighbours are uint32.
+    decimals = -math.floor(math.log10(max(spread / _STEPS, 10 * finest)))
+    steps = np.rint(values * 10.0**decimals).astype(np.int64)
+    blob = _add(blobs, byte_planes(np.diff(steps, prepend=steps[0]).astype(np.uint32)))
+    return {"rewards": blob, "least": int(steps[0]), "decimals": decimals}
 
 
 def _of_kept(one: TokenSets, kept: Array) -> TokenSets:
@@ -282,12 +323,3 @@ def _vocabulary(blobs: list[str], table: pl.DataFrame, rows: Array) -> dict[str,
 def _steps(values: Array) -> Array:
     """Differences of neighbours, modulo 2^32: nearly all are 1, which compresses well."""
     return np.diff(values, prepend=np.uint32(0)).astype(np.uint32)
-
-
-def _rewards(blobs: list[str], run: Run, model: str, prompt: str) -> int:
-    """Rewards of one model under one prompt by place in its vocabulary; NaN where not scored."""
-    ids, rewards = run.rewards(model, prompt)
-    places = run.vocabulary(model).select("token_id").collect()["token_id"].to_numpy()
-    dense = np.full(len(places), np.nan, dtype=np.float32)
-    dense[np.searchsorted(places, ids)] = rewards
-    return _add(blobs, byte_planes(dense))

@@ -74,8 +74,8 @@ class Question:
 
 def questions(study: Study, prompts: Sequence[str]) -> list[Question]:
     """The first screen under each of `prompts`."""
-    common = _common(study)
-    words = {model: _words(study, model, common) for model in study.scored[:_MOST_MODELS]}
+    common = common_words(study)
+    words = {model: whole_words(study, model, common) for model in study.scored[:_MOST_MODELS]}
     made = []
     for prompt in prompts:
         models = study.scored_under(prompt)
@@ -86,7 +86,7 @@ def questions(study: Study, prompts: Sequence[str]) -> list[Question]:
     return made
 
 
-def _common(study: Study) -> set[str]:
+def common_words(study: Study) -> set[str]:
     """Words that are not rare, in lower case; none where no list of frequencies is at hand."""
     try:
         frequency = lexicons.frequency(study.options.frequency)
@@ -96,7 +96,7 @@ def _common(study: Study) -> set[str]:
     return set(common["word"].str.to_lowercase())
 
 
-def _words(study: Study, model: str, common: set[str]) -> pl.DataFrame:
+def whole_words(study: Study, model: str, common: set[str]) -> pl.DataFrame:
     """token_id, token and word (in lower case) of a vocabulary's tokens that are whole words."""
     tokens = study.run.vocabulary(model).filter(~pl.col("is_special")).collect()
     words = tokens.select("token_id", "token", word=spellings.folded(pl.col("token")))

@@ -17,7 +17,8 @@ from engine.errors import AssayError
 from engine.runs import storage
 
 MARKER = "report.json"
-_CONTENT = frozenset({"index.html", "figures", "tables", MARKER})
+_FILES = ("verdict.json", "verdict.md")  # Of a comparison of two models alone.
+_CONTENT = frozenset({"index.html", "figures", "tables", MARKER, *_FILES})
 _KIND = "assay-report"
 _LOCK = "writer.lock"  # Held while its writer lives; the kernel releases it, even after kill -9.
 
@@ -74,6 +75,11 @@ def _uploaded(report: epath.Path) -> Iterator[pathlib.Path]:
         folders = [path for path in fresh.iterdir() if path.is_dir()]
         for folder in folders:
             storage.upload(folder, report / folder.name)
+        for name in _FILES:
+            if (fresh / name).exists():
+                storage.write_atomic(report / name, (fresh / name).read_bytes())
+            else:  # An older report may have it.
+                storage.remove(report / name)
         storage.write_atomic(report / "index.html", (fresh / "index.html").read_bytes())
         for folder in folders:
             for name in storage.names(report / folder.name):

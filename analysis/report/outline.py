@@ -3,12 +3,11 @@
 import dataclasses
 from collections.abc import Sequence
 
-from analysis.blocks import Block, Finding, Heading, Picture, Section, Text, pictures
+from analysis.blocks import Block, Finding, Heading, Picture, Section, Text, Under, pictures
 
 HEADLINES = 5  # At most.
 # Sections by what they tell about, in the order of the page.
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("verdict", "Verdict", ("changes",)),
     ("words", "Words", ("tokens", "shared-ends", "distributions", "sentiment", "frequency")),
     ("models-compared", "Models", ("agreement", "explained")),
     ("wordings", "Framing and wording", ("framing", "wording", "variance")),
@@ -32,10 +31,9 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("method", "Method", ("conventions", "models")),
 )
-# Sections in the order of their headlines; others follow in page order. First the verdict of
-# `assay diff`; then what the models like, framing, agreement, sentiment and frequency, lists.
+# Sections in the order of their headlines; others follow in page order: what the models like,
+# framing, agreement, sentiment and frequency, lists.
 ORDER = (
-    "changes",
     "tokens",
     "framing",
     "agreement",
@@ -156,6 +154,23 @@ def charts(section: Section, prompts: Sequence[str]) -> dict[str, Picture]:
     return {prompt: every[base + prompt] for prompt in prompts if base + prompt in every}
 
 
+def question(block: Block, beside: Sequence[Block], prompts: Sequence[str]) -> str:
+    """The prompt under whose question alone `block` is shown, or "".
+
+    It is that of `Under`. Charts with one stem for each of `prompts` take turns, too.
+    """
+    if isinstance(block, Under):
+        return block.prompt if len(prompts) > 1 else ""
+    if not isinstance(block, Picture) or len(prompts) < 2:
+        return ""
+    stems = {picture.stem for picture in beside if isinstance(picture, Picture)}
+    for prompt in prompts:
+        base = block.stem.removesuffix(prompt)
+        if base != block.stem and {base + other for other in prompts} <= stems:
+            return prompt
+    return ""
+
+
 def without(blocks: Sequence[Block], shown: Sequence[Picture]) -> list[Block]:
     """`blocks` without some pictures, and without headings that then stand above nothing."""
     kept: list[Block] = []
@@ -163,6 +178,8 @@ def without(blocks: Sequence[Block], shown: Sequence[Picture]) -> list[Block]:
         above_nothing = not kept or isinstance(kept[-1], Heading)
         if any(block is picture for picture in shown):
             continue
+        if isinstance(block, Under):
+            block = dataclasses.replace(block, blocks=without(block.blocks, shown))
         if not (isinstance(block, Heading) and above_nothing):
             kept.append(block)
     return kept[::-1]

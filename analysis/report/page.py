@@ -11,27 +11,26 @@ from typing import Any
 
 import jinja2
 
-from analysis.blocks import Section
+from analysis.blocks import Picture, Section
 from analysis.charts import look
-from analysis.figures import style
 from analysis.report import drawing, few_prompts, first_screen, outline
 from analysis.report.explorer import LIMIT, Packed
+from analysis.report.verdict import Verdict, from_to
 from analysis.run import Run
+from analysis.sentences import minus
 from analysis.study import Study
 from engine import display
 from engine.runs.reader import Result
 from engine.runs.schema import LOGPROBS_DIR
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
-_EXPLORER = ("data", "text", "plot")
 _PLAIN = ("table.js", "question.js", "charts.js")
 SCRIPTS = (
     *_PLAIN,
-    "vendor/slickgrid.min.js",
-    *(f"explorer-{part}.js" for part in _EXPLORER),
+    *(f"explorer-{part}.js" for part in ("data", "text", "plot", "table")),
     "explorer.js",
 )
-_LICENCE = "/*! SlickGrid 5.20.2\n{}*/\n"
+_HALF = 470  # Pixels of a column of analyses.
 
 
 def render(
@@ -39,6 +38,7 @@ def render(
     sections: Sequence[Section],
     figures: Mapping[str, drawing.Drawn],
     explorer: Packed,
+    verdict: Verdict | None = None,
 ) -> str:
     """The page as one string of HTML that loads nothing from outside.
 
@@ -47,6 +47,7 @@ def render(
       sections: those of the chapters, in their order.
       figures: file stem -> chart.
       explorer: the data of the token explorer.
+      verdict: that of a comparison of two models, which then takes the first screen.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -59,20 +60,27 @@ def render(
         "number": number,
         "count": lambda n: f"{n:,}",
         "percent": lambda x: number(x, "{:.2f} %"),
+        "broad": _broad,
         "charts": outline.charts,
+        "question": outline.question,
         "without": outline.without,
         "fixed": lambda x: number(x, "{:.2f}"),
         "segments": display.segments,
         "cell": cell,
+        "from_to": from_to,
         "urlpart": lambda text: urllib.parse.quote(text, safe=""),
     }
     full = [section for section in sections if not section.is_empty]
     shown = few_prompts.shown(study)
+    compared = [section for section in sections if verdict and section.id == "changes"]
+    unranked = verdict is not None or of_language_models(study.run)
     return environment.get_template("index.html.j2").render(
         _context(study),
         shown=shown,
-        questions=[] if of_language_models(study.run) else first_screen.questions(study, shown),
-        groups=outline.groups(sections),
+        questions=[] if unranked else first_screen.questions(study, shown),
+        verdict=verdict,
+        compared=compared,
+        groups=outline.groups([section for section in sections if section not in compared]),
         headlines=outline.headlines(full),
         figures=figures,
         files=[f"{stem}.csv" for stem in study.tables.files],
@@ -80,7 +88,7 @@ def render(
         explorer_limit=LIMIT,
         # JSON in a script element ends at "</script", even inside a string.
         explorer_meta=json.dumps(explorer.meta).replace("<", "\\u003c"),
-        style=_text("vendor/slickgrid.min.css") + _text("style.css"),
+        style="".join(map(_text, ["style.css", *(["verdict.css"] if verdict else [])])),
         themes=json.dumps([look.config(), look.config(dark=True)]),
         scripts=[
             _hashed(f"/*! {_text('vendor/vega.LICENSE')}*/\n{drawing.library()}"),
@@ -89,14 +97,18 @@ def render(
     )
 
 
+def _broad(beside: Mapping[str, Picture], figures: Mapping[str, drawing.Drawn]) -> bool:
+    """Whether a chart beside an answer needs the whole width of the page."""
+    return any(figures[picture.stem].width > _HALF for picture in beside.values())
+
+
 def _text(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def _script(name: str) -> dict[str, str]:
     """A script of the page with its hash: the page's policy runs no other script."""
-    licence = _LICENCE.format(_text("vendor/slickgrid.LICENSE")) if "vendor" in name else ""
-    return _hashed(licence + _text(name))
+    return _hashed(_text(name))
 
 
 def _hashed(text: str) -> dict[str, str]:
@@ -108,7 +120,7 @@ def number(value: float | None, form: str = "{:.4g}") -> str:
     """A number for a reader: a true minus sign, and a dash where there is none."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
-    return style.minus(form.format(value))
+    return minus(form.format(value))
 
 
 def cell(value: Any, kind: str) -> str:  # Any: an entry of a table
@@ -179,6 +191,7 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         "lede": lede(study),
         "worded": list(worded.items()),
         "prompts": list(run.vocabulary_prompts),
+        "prompt_names": study.prompt_names,
         "results": [_provenance(result, paths) for result in run.results.values()],
         "language_models": of_language_models(run),
         "modes": sorted(

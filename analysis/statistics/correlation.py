@@ -3,11 +3,11 @@
 import math
 
 import numpy as np
-import scipy.stats
+import scipy.special
 
 from analysis.statistics import Array, ranks
 from analysis.statistics.inference import clustered_error, half_width, two_sided_p
-from analysis.statistics.kendall import tau_b
+from analysis.statistics.kendall import ranking, tau_of
 
 # --- Correlations by name; intervals of Pearson's r and of a difference of two, clustered --------
 
@@ -16,10 +16,11 @@ _NEAREST = 1 - 1e-12  # To 1 that r is taken to be, so that its Fisher transform
 
 def correlations(x: Array, y: Array) -> dict[str, float]:
     """Pearson's r, Spearman's rho and Kendall's tau-b of `x` and `y` [N], by name."""
+    a, b = ranking(x), ranking(y)
     return {
         "pearson": ranks.pearson(x, y),
-        "spearman": ranks.spearman(x, y),
-        "kendall": tau_b(x, y),
+        "spearman": ranks.pearson(a.average, b.average),
+        "kendall": tau_of(a, b),
     }
 
 
@@ -129,7 +130,7 @@ def spearman_p(rho: float, size: int) -> float:
     if abs(rho) >= 1:
         return 0.0
     t = rho * math.sqrt((size - 2) / (1 - rho**2))
-    return float(2 * scipy.stats.t.sf(abs(t), size - 2))
+    return float(2 * scipy.special.stdtr(size - 2, -abs(t)))
 
 
 def partial_spearman(x: Array, y: Array, held: Array) -> tuple[float, float]:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import scipy.ndimage
-import scipy.stats
+import scipy.special
 
 from analysis.statistics import Array, ranks
 from analysis.statistics.inference import cluster_sums, clustered_error, half_width, two_sided_p
@@ -144,9 +144,10 @@ def auc(x: Array, y: Array, x_groups: Array, y_groups: Array) -> tuple[float, fl
         return chance, math.nan, math.nan, math.nan
     parts = np.array([_mean_variance(above, sides[0]), _mean_variance(below, sides[1])])
     error = math.sqrt(parts.sum())
-    t = scipy.stats.t(degrees_of_freedom(parts[:, None], free)[0])
-    half = float(t.ppf(0.975)) * error
-    p = 2 * float(t.sf(abs(chance - 0.5) / error)) if error > 0 else math.nan
+    degrees = degrees_of_freedom(parts[:, None], free)[0]
+    half = float(scipy.special.stdtrit(degrees, 0.975)) * error
+    t = abs(chance - 0.5) / error if error > 0 else math.nan
+    p = 2 * float(scipy.special.stdtr(degrees, -t))
     return chance, max(chance - half, 0.0), min(chance + half, 1.0), p
 
 

@@ -62,7 +62,10 @@ def _quantile(probability: float, degrees: int) -> float:
 
 
 def two_sided_p(estimate: float, error: float, clusters: int) -> float:
-    """P-value of `estimate` being 0, by Student's t; NaN without a standard error above 0."""
+    """P-value of `estimate` being 0, by Student's t with `clusters` − 1 degrees.
+
+    NaN without a standard error above 0.
+    """
     if clusters < 2 or not error > 0:
         return math.nan
     # `scipy.stats.t.sf` calls this too, after fifty times as long.
@@ -82,8 +85,7 @@ def t_test(values: Array) -> tuple[float, float, float, float]:
         return mean, math.nan, math.nan, math.nan
     error = float(values.std(ddof=1)) / math.sqrt(len(values))
     half = half_width(error, len(values))
-    p = 2 * float(scipy.stats.t.sf(abs(mean) / error, len(values) - 1)) if error > 0 else math.nan
-    return mean, mean - half, mean + half, p
+    return mean, mean - half, mean + half, two_sided_p(mean, error, len(values))
 
 
 # --- Bootstrap intervals -------------------------------------------------------------------------

@@ -5,6 +5,7 @@ things all pairs of things are compared at once.
 """
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -39,6 +40,19 @@ class Ranking:
     tied: Array
     ties: int
 
+    @functools.cached_property
+    def average(self) -> Array:
+        """Ranks from 1 (lowest), ties sharing their mean rank; float64 [N]."""
+        equal = np.bincount(self.ascending)
+        return (np.cumsum(equal) - (equal - 1) / 2)[self.ranks]
+
+    @functools.cached_property
+    def positions(self) -> Array:
+        """How many values exceed each one, and how many equal it; float64 [2, N]."""
+        equal = np.bincount(self.ascending)
+        above = len(self.ranks) - np.cumsum(equal)
+        return np.stack([above, equal]).astype(np.float64)[:, self.ranks]
+
 
 def ranking(x: Array) -> Ranking:
     """`x` [N], sorted once for any number of pairs; all equal where a value is NaN."""
@@ -69,14 +83,18 @@ def tau_b_matrix(columns: Sequence[Array] | Array) -> Array:
 
     The diagonal is NaN where a column has no tau.
     """
-    if len(columns) and len(columns[0]) <= _SMALL:
-        return _of_few(np.asarray(columns))
-    sorted_once = [ranking(x) for x in columns]
+    return tau_matrix([ranking(x) for x in columns])
+
+
+def tau_matrix(columns: Sequence[Ranking]) -> Array:
+    """`tau_b_matrix` of columns that were sorted already."""
+    if len(columns) and len(columns[0].ranks) <= _SMALL:
+        return _of_few(np.array([column.ranks for column in columns], dtype=np.float32))
     matrix = np.full((len(columns), len(columns)), math.nan)
 
     def fill(row: int) -> None:
         for column in range(row + 1):
-            value = tau_of(sorted_once[row], sorted_once[column])
+            value = tau_of(columns[row], columns[column])
             matrix[row, column] = matrix[column, row] = value
 
     # The count releases the interpreter. The longest rows go first, so that no thread is left over.
@@ -137,8 +155,7 @@ def tau_of(a: Ranking, b: Ranking) -> float:
 
 
 def _of_few(x: Array) -> Array:
-    """`tau_b_matrix` of the rows of `x` [K, N]."""
-    x = dense_rows(x)
+    """`tau_b_matrix` of few things, of the ranks `x` [K, N] without gaps, float32."""
     count = len(x)
     together = np.zeros((count, count))
     for _, block in signs(x):
@@ -193,13 +210,15 @@ class Order:
     @classmethod
     def of(cls, x: Array) -> "Order":
         """The order of `x` [N >= 1]."""
-        bins = (ranks.percentiles(x) * _BINS).astype(np.int64)
+        own, size = ranking(x), len(x)
+        equal = np.bincount(own.ascending)
+        percentiles = (np.cumsum(equal) - equal / 2) / size
+        bins = (percentiles * _BINS).astype(np.int64)[own.ranks]
         counts = np.bincount(bins, minlength=_BINS)
-        size = len(bins)
         net = _net_below(counts, 0) / size
         within = 1 - float((counts * counts).sum()) / size**2
         spread = float((counts * net**2).sum()) / size / within if within else math.nan
-        return cls(ranking(x), bins, 1 - counts[bins] / size, spread)
+        return cls(own, bins, 1 - counts[bins] / size, spread)
 
 
 def pair_interval(

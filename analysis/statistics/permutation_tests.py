@@ -5,9 +5,10 @@ import itertools
 import math
 
 import numpy as np
-import scipy.stats
+import scipy.special
 
 from analysis.statistics import Array
+from analysis.statistics.inference import half_width
 
 # --- The difference of one group of words from other groups, word forms held, and its test -------
 # Words of one stem ("mother", "mothers") are rated alike, so they are one unit: they change groups
@@ -143,7 +144,7 @@ def contrast(
     half = nothing
     if freedom > 0:
         error = size * np.sqrt(square * (total - 1) / freedom)
-        half = float(scipy.stats.t.ppf(0.975, freedom)) * error
+        half = half_width(1.0, freedom + 1) * error
     return Contrast(
         difference=difference,
         low=difference - half,
@@ -228,7 +229,7 @@ def welch_interval(values: Array, first: Array) -> tuple[Array, Array]:
         return np.full(values.shape[1], math.nan), np.full(values.shape[1], math.nan)
     parts = np.stack([group.var(axis=0, ddof=1) / len(group) for group in groups])
     free = np.array([len(group) - 1 for group in groups])
-    quantile = np.asarray(scipy.stats.t.ppf(0.975, degrees_of_freedom(parts, free)))
+    quantile = scipy.special.stdtrit(degrees_of_freedom(parts, free), 0.975)
     half = quantile * np.sqrt(parts.sum(axis=0))
     middle = groups[0].mean(axis=0) - groups[1].mean(axis=0)
     return middle - half, middle + half

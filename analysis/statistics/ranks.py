@@ -32,20 +32,13 @@ def average_ranks(x: Array) -> Array:
     """
     if np.isnan(x).any():
         return np.full(len(x), math.nan)
-    starts, ends = tied_spans(x)
-    return np.asarray((starts + ends + 1) / 2)
-
-
-def tied_spans(x: Array) -> tuple[Array, Array]:
-    """How many values of `x` [N] are below each one, and how many are not above it; int64 [N]."""
     order = np.argsort(x)
     values = x[order]
     firsts = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(x)])
     ends = np.append(firsts, len(x))[1:]
-    below, not_above = np.empty((2, len(x)), dtype=np.int64)
-    below[order] = np.repeat(firsts, ends - firsts)
-    not_above[order] = np.repeat(ends, ends - firsts)
-    return below, not_above
+    found = np.empty(len(x))
+    found[order] = np.repeat((firsts + ends + 1) / 2, ends - firsts)
+    return found
 
 
 def dense_ranks(x: Array) -> Array:
@@ -65,8 +58,13 @@ def percentile_among(ascending: Array, value: float) -> float:
     """
     if len(ascending) == 0:
         return math.nan
-    ends = (np.searchsorted(ascending, np.float32(value), side) for side in ("left", "right"))
-    return float(sum(ends)) / (2 * len(ascending))
+    return float(percentiles_among(ascending, np.array(value, np.float32)))
+
+
+def percentiles_among(ascending: Array, values: Array) -> Array:
+    """Share of the sorted `ascending` [N >= 1] below each of `values`, ties counted half."""
+    below, not_above = (np.searchsorted(ascending, values, side) for side in ("left", "right"))
+    return (below + not_above) / (2 * len(ascending))
 
 
 def spearman(x: Array, y: Array) -> float:
@@ -103,11 +101,6 @@ def pearson_matrix(columns: Sequence[Array]) -> Array:
                 r = max(-1.0, min(1.0, dot(centred[i], centred[j]) / scale))
                 matrix[i, j] = matrix[j, i] = r
     return matrix
-
-
-def spearman_matrix(columns: Sequence[Array]) -> Array:
-    """`spearman` of every two columns [N] of the same things; float64 [K, K]."""
-    return pearson_matrix([average_ranks(x) for x in columns])
 
 
 def extremes(x: Array, count: int, highest: bool) -> Array:
@@ -168,12 +161,6 @@ def end_overlap(x: Array, y: Array, count: int, highest: bool) -> int:
 _NEGLIGIBLE = 1e-16  # The sum stops where all deeper depths together weigh less than this.
 
 
-def positions(x: Array) -> Array:
-    """How many values of `x` [N] exceed each one, and how many equal it; float64 [2, N]."""
-    starts, ends = tied_spans(-np.asarray(x, np.float64))
-    return np.stack([starts, ends - starts]).astype(np.float64)
-
-
 def rank_biased_overlap(x: Array, y: Array, p: float) -> float:
     """Extrapolated rank-biased overlap of two rankings of the same N things, highest first.
 
@@ -181,8 +168,8 @@ def rank_biased_overlap(x: Array, y: Array, p: float) -> float:
     the ties (RBO^a). 1 for one order, NaN for N = 0. O(N log N).
 
     Args:
-      x: `positions` [2, N] of the first ranking.
-      y: `positions` [2, N] of the second, of the same things in the same order.
+      x: `kendall.Ranking.positions` [2, N] of the first ranking.
+      y: those of the second, of the same things in the same order.
       p: persistence: depth d weighs (1 - p) p^(d-1). At 0.9 the first ten weigh 86 %.
     """
     n = x.shape[1]

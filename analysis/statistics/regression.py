@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 import numpy as np
-import scipy.stats
+import scipy.special
 
 from analysis.statistics import Array, ranks
 
@@ -47,25 +47,41 @@ def ols(y: Array, x: Array, groups: Array) -> Fit:
     Returns:
       The fit; all NaN where observations are too few or predictors collinear.
     """
-    design = np.column_stack([np.ones(len(y)), np.asarray(x, dtype=np.float64)])
-    y = np.asarray(y, dtype=np.float64)
+    design, y = _design(x), np.asarray(y, dtype=np.float64)
     n, k = design.shape
-    clusters = np.unique(groups, return_inverse=True)[1]
     nan = np.full(k, math.nan)
-    if n <= k or clusters.max(initial=0) < 1 or np.linalg.matrix_rank(design) < k:
+    coefficients, bread = _solved(y, design, groups)
+    if np.isnan(coefficients).any():
         return Fit(coefficients=nan, stderr=nan, p=nan, low=nan, high=nan, n=n)
-    bread = np.linalg.inv(design.T @ design)
-    coefficients = bread @ (design.T @ y)
+    clusters = np.unique(groups, return_inverse=True)[1]
     parts = _clusters(design, y - design @ coefficients, clusters, bread)
     if np.abs(np.linalg.det(parts.left)).min() < _SINGULAR:
         return Fit(coefficients=coefficients, stderr=nan, p=nan, low=nan, high=nan, n=n)
     stderr = _jackknife(parts, bread)
     t = np.divide(coefficients, stderr, out=np.full(k, math.nan), where=stderr > 0)
     df = np.array([_degrees(parts, bread, j) for j in range(k)])
-    p = np.asarray(2 * scipy.stats.t.sf(np.abs(t), df))
-    half = np.asarray(scipy.stats.t.ppf(0.975, df)) * stderr
+    p = 2 * scipy.special.stdtr(df, -np.abs(t))
+    half = scipy.special.stdtrit(df, 0.975) * stderr
     low, high = coefficients - half, coefficients + half
     return Fit(coefficients=coefficients, stderr=stderr, p=p, low=low, high=high, n=n)
+
+
+def coefficients(y: Array, x: Array, groups: Array) -> Array:
+    """The coefficients of `ols` alone; float64 [K + 1]."""
+    return _solved(np.asarray(y, dtype=np.float64), _design(x), groups)[0]
+
+
+def _design(x: Array) -> Array:
+    return np.column_stack([np.ones(len(x)), np.asarray(x, dtype=np.float64)])
+
+
+def _solved(y: Array, design: Array, groups: Array) -> tuple[Array, Array]:
+    """Coefficients [K], NaN where they are not identified or in one cluster, and (X'X)^-1."""
+    n, k = design.shape
+    if n <= k or len(np.unique(groups)) < 2 or np.linalg.matrix_rank(design) < k:
+        return np.full(k, math.nan), np.full((k, k), math.nan)
+    bread = np.linalg.inv(design.T @ design)
+    return bread @ (design.T @ y), bread
 
 
 _SINGULAR = 1e-9
@@ -244,4 +260,4 @@ def adjusted_p(values: Array, largest: Array) -> Array:
 
 
 def _normal_scores(ranked: Array) -> Array:
-    return np.asarray(scipy.stats.norm.ppf(ranks.percentiles(ranked)))
+    return np.asarray(scipy.special.ndtri(ranks.percentiles(ranked)))

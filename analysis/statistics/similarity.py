@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -39,24 +40,30 @@ def pair_places(orders: Array) -> Array:
     return np.asarray(place.ravel()[orders[:, rows] * size + orders[:, columns]])
 
 
-def mantel(similarity: Array, predictor: Array, places: Array, exact: bool) -> tuple[float, float]:
-    """Mantel's test (1967): Pearson's r, and its one-sided p; models of `similarity` are permuted.
+def mantel(
+    similarity: Array, predictors: Array, places: Array, exact: bool
+) -> Iterator[tuple[float, float]]:
+    """Mantel's test (1967) of each predictor; models of `similarity` are permuted.
 
     Args:
       similarity: symmetric [M, M].
-      predictor: symmetric [M, M].
+      predictors: symmetric [K, M, M].
       places: `pair_places` of the permutations [P, N].
       exact: whether these are all permutations.
+
+    Yields:
+      Pearson's r, and its one-sided p.
     """
-    y, x = pairs_of(similarity), pairs_of(predictor)
-    r = ranks.pearson(x, y)
-    if math.isnan(r):
-        return r, math.nan
+    y = pairs_of(similarity)
     shuffled = y[places]
     shuffled -= y.mean()
-    centred = x - x.mean()
-    scale = math.sqrt(float(centred @ centred) * float(((y - y.mean()) ** 2).sum()))
-    return r, _p(shuffled @ centred / scale, r, exact)
+    for x in map(pairs_of, predictors):
+        r, p = ranks.pearson(x, y), math.nan
+        if not math.isnan(r):
+            centred = x - x.mean()
+            scale = math.sqrt(float(centred @ centred) * float(((y - y.mean()) ** 2).sum()))
+            p = _p(shuffled @ centred / scale, r, exact)
+        yield r, p
 
 
 def joint(similarity: Array, predictors: Array) -> tuple[Array, float]:
@@ -178,8 +185,9 @@ def _smacof(distances: Array, points: Array) -> Array:
 def _guttman(distances: Array, points: Array, drawn: Array) -> Array:
     """One Guttman transform of `points` with distances `drawn`; it never raises the raw stress."""
     ratio = np.divide(distances, drawn, out=np.zeros_like(drawn), where=drawn > 1e-12)
-    pull = np.diag(ratio.sum(axis=1)) - ratio
-    return pull @ points / len(points)
+    pull = -ratio
+    np.fill_diagonal(pull, ratio.sum(axis=1))
+    return np.asarray(pull @ points / len(points))
 
 
 def _raw_stress(distances: Array, points: Array) -> float:

@@ -4,8 +4,10 @@ No word list of others is shipped. AFINN and wordfreq are read from the packages
 where they are installed (their data files only; the code is never imported), or from a path.
 """
 
+import functools
 import gzip
 import importlib.util
+import itertools
 import pathlib
 from collections.abc import Iterator, Sequence
 
@@ -83,16 +85,21 @@ def frequency(path: str = "", join: str = "forms") -> pl.DataFrame:
     """
     if path:
         return _bnc_heads(path) if join == "paper" else _bnc(path)
-    source = _installed(
-        "wordfreq", "data/large_en.msgpack.gz", "a BNC word list by options.frequency"
-    )
+    file = "data/large_en.msgpack.gz"
+    return _wordfreq(_installed("wordfreq", file, "a BNC word list by options.frequency"))
+
+
+@functools.cache
+def _wordfreq(source: pathlib.Path) -> pl.DataFrame:
+    """The list of the installed package, which takes a quarter of a second to read."""
     try:
         _, *buckets = msgpack.unpackb(gzip.decompress(source.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
         raise LexiconError(f"{source}: not a word list of wordfreq ({error})") from None
     # The first entry is a header; the words of bucket i have frequency 10^(-i/100).
-    rows = [(w, 10 ** (6 - i / 100)) for i, words in enumerate(buckets) for w in words]
-    return _distinct(pl.DataFrame(rows, schema=_FREQUENCY, orient="row"), str(source))
+    often = [10 ** (6 - i / 100) for i, words in enumerate(buckets) for _ in words]
+    columns = {"word": list(itertools.chain.from_iterable(buckets)), "per_million": often}
+    return _distinct(pl.DataFrame(columns, schema=_FREQUENCY), str(source))
 
 
 def identity(path: str = "") -> pl.DataFrame:

@@ -1,5 +1,6 @@
 """Words of one origin ("abandon", "abandoned"), which are one cluster of errors."""
 
+import collections
 import functools
 import re
 
@@ -18,9 +19,12 @@ _ENDING = re.compile(
 )
 _VOWEL = re.compile("[aeiouy]")
 _DOUBLE = re.compile(r"([b-df-hj-np-tv-z])\1$")
+_LAST_Y = re.compile("y$")
+# Tokens and their stems: a report asks for the same few vocabularies again and again.
+_NUMBERED: collections.deque[tuple[pl.Series, npt.NDArray[np.int64]]] = collections.deque(maxlen=8)
 
 
-@functools.lru_cache(maxsize=2**18)  # A report asks for the same words again and again.
+@functools.lru_cache(maxsize=2**18)  # Vocabularies have most of their words in common.
 def stem(word: str) -> str:
     """`word` without its endings, the same for most forms of a word.
 
@@ -29,17 +33,22 @@ def stem(word: str) -> str:
     clusters larger. Irregular forms ("anger" and "angry") stay apart.
     """
     left = word.lower()
-    while True:
-        found = _ending(left)
-        if not found:
-            return _DOUBLE.sub(r"\1", re.sub("y$", "i", left))
+    while found := _ending(left):
         left = left[:-found]
+    # Few words need these two; "$" is also before a last line end.
+    if left.endswith(("y", "\n")):
+        left = _LAST_Y.sub("i", left)
+    if left[-1:] == left[-2:-1] or left.endswith("\n"):
+        left = _DOUBLE.sub(r"\1", left)
+    return left
 
 
 def stems(words: pl.Series) -> pl.Series:
     """The stem of each word."""
     distinct = words.unique()
-    return words.replace_strict(distinct, [stem(word) for word in distinct], return_dtype=pl.String)
+    return words.replace_strict(
+        distinct, list(map(stem, distinct.to_list())), return_dtype=pl.String
+    )
 
 
 def stem_numbers(tokens: pl.Series) -> npt.NDArray[np.int64]:
@@ -49,14 +58,22 @@ def stem_numbers(tokens: pl.Series) -> npt.NDArray[np.int64]:
       tokens: text of each token [N].
 
     Returns:
-      int64 [N], from 0 without gaps.
+      int64 [N], from 0 without gaps; read only.
     """
-    return dense_numbers(stems(folded(tokens)))
+    for known, numbers in _NUMBERED:
+        if known.equals(tokens):
+            return numbers
+    numbers = dense_numbers(stems(folded(tokens)))
+    numbers.flags.writeable = False
+    _NUMBERED.append((tokens, numbers))
+    return numbers
 
 
 def _ending(word: str) -> int:
     """Letters of the ending of `word`; 0 where it has none, or too little would be left."""
-    if len(word) > 3 and word[-1] == "e" and _VOWEL.search(word[:-1]):
+    if len(word) < 4:
+        return 0
+    if word[-1] == "e" and _VOWEL.search(word, 0, len(word) - 1):
         return 1
     match = _ENDING.search(word)
-    return len(match[1]) if match and _VOWEL.search(word[: match.start()]) else 0
+    return len(match[1]) if match and _VOWEL.search(word, 0, match.start()) else 0

@@ -24,8 +24,7 @@ from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
 from engine.runs import schema, storage
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
-from engine.text.tokenizer import load_tokenizer
-from engine.text.vocabulary import candidate_ids
+from engine.text.tokenizer import candidate_ids, load_tokenizer
 
 CARD = "model.json"
 VERSION = schema.CONVERSION

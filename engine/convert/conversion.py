@@ -27,7 +27,7 @@ from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
-from engine.text.template_environment import spelled
+from engine.text.template_sandbox import spelled
 from engine.text.tokenizer import load_tokenizer
 
 # A head, the rules of its parameters that are copied from tensors, and those that are computed.

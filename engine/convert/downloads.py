@@ -19,8 +19,8 @@ import httpx2
 from tqdm import tqdm
 
 from engine import processes
+from engine.display import progress
 from engine.errors import AssayError
-from engine.progress import progress
 
 _LATER = "run it again later, complete files are kept"
 _DISK = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)

@@ -7,6 +7,7 @@ devices along the axis `data`, and on no measured time. So equal machines give e
 import dataclasses
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 
 from jax.sharding import Mesh
@@ -16,9 +17,8 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import memory
-from engine.planning.free import device_memory, free_disk, free_memory
-from engine.planning.memory import STEPS, Model, account, fitting_step, in_words, ways_to_fit
-from engine.planning.work import SELF_CHECK, SearchWork, SweepWork
+from engine.planning.machines import free_disk, free_memory
+from engine.planning.memory import Model, SearchWork, SweepWork, in_words
 from engine.scoring.batches import SHORT
 
 _PROMPT = 64  # positions of a prompt that is not known yet
@@ -32,26 +32,19 @@ class Place:
     platform: str  # `cpu`, `gpu` or `tpu`
     data: int  # devices along the mesh axis `data`
     model: int  # devices along the mesh axis `model`
-    free: int | None  # bytes of a device, or of the host of a CPU; None where that is not known
+    usable: float  # bytes of a device, or of the host of a CPU; infinite where that is not known
 
     @classmethod
     def of(cls, mesh: Mesh) -> "Place":
         """This machine; of several processes, that of process 0."""
-        platform, local = mesh.devices.flat[0].platform, mesh.local_devices
-        free = processes.from_first(
-            "free memory", lambda: free_memory() if platform == memory.CPU else device_memory(local)
-        )
-        return cls(platform, mesh.shape["data"], mesh.shape["model"], free)
-
-    @property
-    def usable(self) -> float:
-        """Bytes that each device may take."""
-        return math.inf if self.free is None else self.free
+        platform = mesh.devices.flat[0].platform
+        usable = processes.from_first("free memory", lambda: _usable(mesh, platform))
+        known = platform if platform in memory.STEPS else "gpu"
+        return cls(known, mesh.shape["data"], mesh.shape["model"], usable)
 
     def holding(self, model: Model, dtype: str) -> Model:
         """The model on the mesh."""
-        known = self.platform if self.platform in STEPS else "gpu"
-        return model.on(known, dtype, self.data, self.model)
+        return model.on(self.platform, dtype, self.data, self.model)
 
     def splits(self, model: Model) -> bool:
         """Whether the axis `model` splits the decoder evenly; loading a model refuses another."""
@@ -65,49 +58,34 @@ class Place:
 def model_of_checkpoints(group: Sequence[Checkpoint]) -> Model:
     """Models that share a decoder, before they have a mesh; the deepest is the first."""
     cards = [checkpoint.card for checkpoint in group]
-    return Model(
-        name=", ".join(card.slug for card in cards),
-        config=cards[0].decoder,
-        heads=tuple(card.head for card in cards),
-        stored=cards[0].dtype,
-    )
+    heads, names = tuple(card.head for card in cards), ", ".join(card.slug for card in cards)
+    return Model(name=names, config=cards[0].decoder, heads=heads, stored=cards[0].dtype)
 
 
-def step_for(
-    model: Model,
-    place: Place,
-    dtype: str,
-    prefix: int,
-    positions: int | None,
-    self_check: int = SELF_CHECK,
-) -> int:
-    """The candidates of a step on each device that `step_size=auto` takes.
-
-    `prefix` are positions of the longest prompt, `positions` those of a candidate (None: replies of
-    any length). The plain pass computes `self_check` conversations at once.
-    """
+def step_for(model: Model, place: Place, dtype: str, work: SweepWork) -> int:
+    """The candidates of a step on each device that `step_size=auto` takes."""
     if not place.splits(model):  # no step is computed
         place = dataclasses.replace(place, model=1)
-    work = SweepWork(prefix=prefix, own=positions or SHORT, self_check=self_check)
-    return fitting_step(place.holding(model, dtype), place.usable, work)[0]
+    return memory.fitting_step(place.holding(model, dtype), place.usable, work)[0]
 
 
-def refusal(
-    model: Model,
-    place: Place,
-    dtype: str,
-    prefix: int,
-    positions: int,
-    step_size: int,
-    self_check: int = SELF_CHECK,
-) -> str:
-    """Why models cannot be scored here; "" if they can.
-
-    The arguments are those of `step_for`; `positions` are those of the shortest candidate, and
-    `step_size` the candidates per step on each device.
-    """
-    work = SweepWork(prefix=prefix, own=positions, step_size=step_size, self_check=self_check)
-    return _refusal(model, place, dtype, work)
+def refusal(model: Model, place: Place, dtype: str, work: SweepWork | SearchWork) -> str:
+    """Why models do not fit here; "" if they do."""
+    if not place.splits(model):
+        return ""
+    placed = place.holding(model, dtype)
+    needed = memory.account(placed, work)
+    if needed.total <= place.usable:
+        return ""
+    rest = needed.total - needed.weights - needed.step
+    would = memory.ways_to_fit(placed, place.usable, work)
+    would = would or [f"{in_words(needed.total)} of free memory"]
+    return (
+        f"{model.name}: needs {in_words(needed.total)} of memory on a device in {dtype} "
+        f"(weights {in_words(needed.weights)}, a step {in_words(needed.step)}, the rest "
+        f"{in_words(rest)}), {in_words(place.usable)} are free; {' or '.join(would)} would fit; "
+        f"{_WAY_OUT}"
+    )
 
 
 def admit(
@@ -118,10 +96,10 @@ def admit(
     A `step_size` of None is chosen. Raises AssayError for a model that is too large, if `check`.
     """
     model, place = model_of_checkpoints([checkpoint]), Place.of(mesh)
-    step = step_size
-    if step is None:
-        step = step_for(model, place, dtype, _PROMPT, None, self_check=1)
-    if check and (reason := refusal(model, place, dtype, _PROMPT, 1, step, self_check=1)):
+    work = SweepWork(prefix=_PROMPT, own=SHORT, self_check=1)
+    step = step_size or step_for(model, place, dtype, work)
+    least = dataclasses.replace(work, own=1, step_size=step)
+    if check and (reason := refusal(model, place, dtype, least)):
         raise AssayError(reason)
     return step
 
@@ -134,9 +112,8 @@ def check_search(
     Other models are going to take `beside` bytes on each device.
     """
     model, place = model_of_checkpoints([checkpoint]), Place.of(mesh)
-    if place.free is not None:
-        place = dataclasses.replace(place, free=int(place.free - beside))
-    if reason := _refusal(model, place, dtype, work):
+    place = dataclasses.replace(place, usable=place.usable - beside)
+    if reason := refusal(model, place, dtype, work):
         raise AssayError(reason)
     return memory.weight_bytes(place.holding(model, dtype)) if place.splits(model) else 0.0
 
@@ -169,31 +146,24 @@ def check_conversion(
         from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
 
         wanted.append(("the download", cache or HF_HUB_CACHE, max(0, size - cached)))
-    per_disk: dict[int, int] = {}  # of the file systems that are written to
-    for what, folder, bytes_ in wanted:
-        if (disk := free_disk(folder)) is None:
-            continue
-        needed = per_disk[disk.number] = per_disk.get(disk.number, 0) + bytes_
-        if needed > disk.free:
+    per_disk: Counter[int] = Counter()
+    for what, folder, more in wanted:
+        disk = free_disk(folder)
+        per_disk[disk.number] += more
+        if per_disk[disk.number] > disk.free:
             raise AssayError(
-                f"{model.name}: {what} needs {in_words(needed)} of disk, {in_words(disk.free)} "
-                f"are free at {folder}; name another disk, or make room; {_WAY_OUT}"
+                f"{model.name}: {what} needs {in_words(per_disk[disk.number])} of disk, "
+                f"{in_words(disk.free)} are free at {folder}; name another disk, or make room; "
+                f"{_WAY_OUT}"
             )
 
 
-def _refusal(model: Model, place: Place, dtype: str, work: SweepWork | SearchWork) -> str:
-    """Why models do not fit; "" if they do."""
-    if not place.splits(model):
-        return ""
-    placed, usable = place.holding(model, dtype), place.usable
-    needed = account(placed, work)
-    if needed.total <= usable:
-        return ""
-    rest = needed.total - needed.weights - needed.step
-    would = ways_to_fit(placed, usable, work) or [f"{in_words(needed.total)} of free memory"]
-    return (
-        f"{model.name}: needs {in_words(needed.total)} of memory on a device in {dtype} "
-        f"(weights {in_words(needed.weights)}, a step {in_words(needed.step)}, the rest "
-        f"{in_words(rest)}), {in_words(usable)} are free; {' or '.join(would)} would fit; "
-        f"{_WAY_OUT}"
-    )
+def _usable(mesh: Mesh, platform: str) -> float:
+    """Free bytes of the host of a CPU, or of the fullest local accelerator, where it tells them."""
+    if platform == memory.CPU:
+        free = free_memory()
+        return math.inf if free is None else free
+    stats = [device.memory_stats() or {} for device in mesh.local_devices]
+    if not all("bytes_limit" in one for one in stats):
+        return math.inf
+    return min(int(one["bytes_limit"]) - int(one.get("bytes_in_use", 0)) for one in stats)

@@ -18,28 +18,18 @@ from collections.abc import Iterable
 
 from engine.models.config import DecoderConfig
 
-Shape = tuple[int, int, int]  # [m, k] x [k, n]
 
-
-def projections(config: DecoderConfig, positions: int, read: int) -> Counter[Shape]:
-    """Matrix products of a pass with weights: shape -> count.
-
-    Every layer needs keys and values at the `positions` of all candidates; the last layer needs
-    everything else only at the `read` reward positions.
-    """
-    keys_values, rest = _matrices(config)
-    shapes: Counter[Shape] = Counter()
-    for k, n in keys_values:
-        shapes[positions, k, n] += config.num_layers
-    for k, n in rest:
-        shapes[positions, k, n] += config.num_layers - 1
-        shapes[read, k, n] += 1
-    return shapes
+def matrices(c: DecoderConfig) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Rows and columns of a layer's matrices: of keys and values, and of everything else."""
+    query, shared = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
+    rest = [(c.width, query), (query, c.width)]
+    rest += [(c.width, c.ffn_width), (c.width, c.ffn_width), (c.ffn_width, c.width)]
+    return [(c.width, shared), (c.width, shared)], rest
 
 
 def layer_weights(config: DecoderConfig) -> int:
     """Elements of the matrices of one layer."""
-    return sum(k * n for matrices in _matrices(config) for k, n in matrices)
+    return sum(k * n for each in matrices(config) for k, n in each)
 
 
 def response(config: DecoderConfig, positions: int, before: int) -> float:
@@ -90,15 +80,7 @@ def step_operations(
     return total
 
 
-def _matrices(c: DecoderConfig) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Rows and columns of a layer's matrices: of keys and values, and of everything else."""
-    query, shared = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
-    rest = [(c.width, query), (query, c.width)]
-    rest += [(c.width, c.ffn_width), (c.width, c.ffn_width), (c.ffn_width, c.width)]
-    return [(c.width, shared), (c.width, shared)], rest
-
-
 def _of_position(config: DecoderConfig) -> tuple[int, int, int]:
     """Operations of one position in one layer: keys and values, other weights, each key read."""
-    keys_values, rest = (sum(2 * k * n for k, n in each) for each in _matrices(config))
+    keys_values, rest = (sum(2 * k * n for k, n in each) for each in matrices(config))
     return keys_values, rest, 4 * config.num_heads * config.head_size

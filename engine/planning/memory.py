@@ -17,10 +17,9 @@ from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
 from engine.planning import flops
-from engine.planning.work import BLOCK_PARENTS, SearchWork, SweepWork
+from engine.planning.machines import GIB
 from engine.scoring.batches import PREFIX_MULTIPLE, largest_step, rows_of_step
 
-GIB = 2**30
 CPU = "cpu"  # the platform on which host and device share memory
 LEAST_STEP = 16  # candidates per step on each device
 # Candidates per step that `auto` takes where memory allows: docs/decisions/step-and-memory.md.
@@ -34,6 +33,54 @@ _SEARCH_BYTES, _CODE_BYTES = 460 * 2**20, 13 * 2**20
 # Tables [attempts, T, V] float32 in a step of a search: the gain (or its noise) and what orders it;
 # with a gradient its slopes too, of a block and of all.
 _TABLES, _GRADIENT_TABLES = 2, 2
+BLOCK_ROWS = 32  # rows of packed candidates that a search scores at a time: 64 candidates
+# Attempts whose parents a device runs through the model at once in a search. A parent is so short
+# that reading the weights takes most of its time. A single attempt is doubled, so that there is one
+# shape.
+BLOCK_PARENTS = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepWork:
+    """Sweeps of one model."""
+
+    prompts: int = 1  # vocabularies that are swept
+    prefix: int  # positions of a prompt, padding included
+    own: int  # positions of a candidate
+    step_size: int | None = None  # candidates per step on each device; None: chosen
+    self_check: int = 16  # conversations that the plain pass computes at once
+    part_size: int = 16384  # rows of a part, whose end no step crosses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchWork:
+    """One search."""
+
+    prefix: int  # positions of the longest prompt
+    suffix: int  # positions behind the reply
+    length: int  # tokens of the reply
+    candidates: int  # of a step and attempt
+    attempts: int  # that run side by side; two for both directions
+    together: int = 1  # prompts that are judged by the mean of their rewards
+    gradient: bool = True  # whether a step takes one
+    merged: int = 0  # replies that join changes of the best candidates, scored whole
+    packed: bool = True  # whether two candidates share a row (`engine.search.passes.pack`)
+    enumerates: bool = False  # whether a step scores `candidates` whole replies, as `beam` does
+
+    @property
+    def own(self) -> int:
+        """Positions of a whole candidate: reply and suffix."""
+        return self.length + self.suffix
+
+    @property
+    def row_positions(self) -> int:
+        """Positions of a row: a candidate, or a short and a long one."""
+        return 2 * self.own - self.length + 1 if self.packed else self.own
+
+    @property
+    def rows(self) -> int:
+        """Rows of a step and attempt: candidates, or pairs of them."""
+        return -(-self.candidates // 2) if self.packed else self.candidates
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,17 +143,17 @@ class Account:
 def account(model: Model, work: SweepWork | SearchWork) -> Account:
     """Bytes on each device during a sweep, a list, log-probabilities or a search.
 
-    Without `work.step_size` a step has `LEAST_STEP` candidates.
+    Without `work.step_size` a step has `LEAST_STEP` candidates. The prompt's pass and the plain
+    pass of the self-check count where they need more than a step.
     """
-    if isinstance(work, SweepWork):
-        step = work.step_size or LEAST_STEP
-        return _of_scoring(model, work.prefix, work.own, step, work.self_check)
-    if not work.enumerates:
+    if isinstance(work, SearchWork):
         return _of_search(model, work)
-    rows = rows_of_step(work.candidates, work.own, work.candidates)
-    prefix, checked = work.prefix + work.length, 2 * work.together
-    one = _of_scoring(model, prefix, work.own, rows, checked)
-    return dataclasses.replace(one, prefix=one.prefix * work.together)
+    candidates = work.step_size or LEAST_STEP
+    if model.language:
+        candidates = largest_step(candidates, model.config.vocab_size)
+    step = _pass_bytes(model, candidates, work.prefix, work.own)
+    whole = _whole_bytes(model, work.prefix, work.own, work.self_check)
+    return _account(model, work.prefix, max(step, whole))
 
 
 def fitting_step(model: Model, usable: float, work: SweepWork) -> tuple[int, Account]:
@@ -124,23 +171,18 @@ def fitting_step(model: Model, usable: float, work: SweepWork) -> tuple[int, Acc
 
 def ways_to_fit(model: Model, usable: float, work: SweepWork | SearchWork) -> list[str]:
     """Settings each of which makes a model fit that does not, on the same devices."""
-    ways, count = [], model.data * model.model
+
+    def fits(work: SweepWork | SearchWork = work, **changes: Any) -> bool:  # Any: of a Model
+        return account(dataclasses.replace(model, **changes), work).total <= usable
+
+    count, ways = model.data * model.model, []
     if isinstance(work, SweepWork):
         step, least = fitting_step(model, usable, dataclasses.replace(work, step_size=None))
-        if step < (work.step_size or 0) and least.total <= usable:
-            ways.append(f"step_size={step}")
-        unchecked = dataclasses.replace(work, self_check=1)
-        if work.self_check > 1 and account(model, unchecked).total <= usable:
-            ways.append("self_check=1")
-    for split in splits(model.config, count):
-        other = dataclasses.replace(model, data=count // split, model=split)
-        if split > model.model and account(other, work).total <= usable:
-            ways.append(f"mesh.model={split}")
-            break
-    for dtype in ("bfloat16", "float16"):
-        if account(dataclasses.replace(model, dtype=dtype), work).total <= usable:
-            ways.append(f"dtype={dtype}")
-            break
+        ways += [f"step_size={step}"] if least.total <= usable else []
+        ways += ["self_check=1"] if fits(dataclasses.replace(work, self_check=1)) else []
+    larger = [split for split in splits(model.config, count) if split > model.model]
+    ways += [f"mesh.model={n}" for n in larger if fits(data=count // n, model=n)][:1]
+    ways += [f"dtype={dtype}" for dtype in ("bfloat16", "float16") if fits(dtype=dtype)][:1]
     return ways
 
 
@@ -190,114 +232,84 @@ def _block_bytes(model: Model) -> tuple[int, int, int]:
     """Bytes of the blocks of a checkpoint: the embedding, one layer, the readout."""
     item, sizes = jnp.dtype(model.stored).itemsize, [0, 0, 0]
     for name, parameter in parameters(model.config, model.heads[0]).items():
-        size = math.prod(parameter.shape)
-        if name.startswith("readout."):
-            sizes[2] += 4 * size
-        elif "L" in parameter.axes:
-            sizes[1] += item * size // model.config.num_layers
-        else:
-            sizes[0] += item * size
+        readout, layered = name.startswith("readout."), "L" in parameter.axes
+        size = math.prod(parameter.shape) * (4 if readout else item)
+        block = 2 if readout else 1 if layered else 0
+        sizes[block] += size // (model.config.num_layers if block == 1 else 1)
     return sizes[0], sizes[1], sizes[2]
 
 
-def _of_scoring(
-    model: Model, prefix: int, positions: int, candidates: int, self_check: int
-) -> Account:
-    """Bytes where rewards or log-probabilities of candidates are computed.
-
-    The prompt's pass and the plain pass of the self-check count where they need more than a step.
-    """
-    if model.language:
-        candidates = largest_step(candidates, model.config.vocab_size)
-    step = _pass_bytes(model, candidates, prefix, positions)
-    return _account(model, prefix, max(step, _whole_bytes(model, prefix, positions, self_check)))
-
-
 def _of_search(model: Model, work: SearchWork) -> Account:
-    """Bytes of a search by the compiled step, with what compiling it takes.
+    """Bytes of a search, with what compiling its step takes.
 
     The self-check computes two conversations for each prompt: of the ids, and of their text.
     """
-    # The prompt has room for the reply.
-    prefix = -(-(work.prefix + work.length) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
-    positions = work.block_rows * work.row_positions * work.together
-    step = positions * _position_bytes(model, prefix, work.row_positions)
+    c, b, on_cpu = model.held, model.item_bytes, model.platform == CPU
+    if work.enumerates:
+        prefix, rows = work.prefix + work.length, work.candidates
+        step = _pass_bytes(model, rows_of_step(rows, work.own, rows), prefix, work.own)
+        whole = _whole_bytes(model, prefix, work.own, 2 * work.together)
+        one = _account(model, prefix, max(step, whole))
+        return dataclasses.replace(one, prefix=one.prefix * work.together)
+    prefix = _padded(work.prefix + work.length)  # the prompt has room for the reply
+    rows = min(BLOCK_ROWS, work.rows) * work.together
+    step = _pass_bytes(model, rows, prefix, work.row_positions)
+    # Attempts are computed in whole blocks.
+    attempts = -(-work.attempts // BLOCK_PARENTS) * BLOCK_PARENTS
+    tables = _TABLES * 4 * attempts * work.length * c.vocab_size
     if work.gradient:
-        step = max(step, _gradient_bytes(model, work))
+        # The gradient of a block of parents keeps activations of every layer.
+        kept = b * 3 * c.ffn_width // model.model + 12 * c.width
+        saved = BLOCK_PARENTS * work.own * work.together * kept * c.num_layers
+        if on_cpu and b < 4:  # XLA transposes and widens the embedding that slopes multiply
+            saved += (b + 4) * c.vocab_size * c.width
+        step, tables = max(step, saved), tables * (_TABLES + _GRADIENT_TABLES) // _TABLES
+        # Where candidates are drawn by position, devices along `model` keep their tokens' slopes.
+        if not on_cpu and work.packed and c.vocab_size % model.model == 0:
+            tables //= model.model
     step = max(step, _whole_bytes(model, work.prefix, work.own, 2 * work.together))
     needed = _account(model, prefix * work.together, step)
-    needed = dataclasses.replace(needed, step=needed.step + _table_bytes(model, work))
-    if model.platform == CPU:
+    needed = dataclasses.replace(needed, step=needed.step + tables)
+    if on_cpu:
         return dataclasses.replace(needed, process=needed.process + _SEARCH_BYTES)
     return dataclasses.replace(needed, code=_CODE_BYTES)
-
-
-def _gradient_bytes(model: Model, work: SearchWork) -> int:
-    """Bytes that the gradient of a block of parents keeps of every layer."""
-    c, b = model.held, model.item_bytes
-    kept = b * 3 * c.ffn_width // model.model + 12 * c.width
-    saved = BLOCK_PARENTS * work.own * work.together * kept * c.num_layers
-    if model.platform == CPU and b < 4:
-        # XLA transposes and widens the embedding that slopes are multiplied by.
-        saved += (b + 4) * c.vocab_size * c.width
-    return saved
-
-
-def _table_bytes(model: Model, work: SearchWork) -> int:
-    """Bytes of a number for each position and token; attempts are computed in whole blocks."""
-    vocab, attempts = model.held.vocab_size, -(-work.attempts // BLOCK_PARENTS) * BLOCK_PARENTS
-    table = 4 * attempts * work.length * vocab
-    if not work.gradient:
-        return _TABLES * table
-    tables = (_TABLES + _GRADIENT_TABLES) * table
-    # Where candidates are drawn by position, devices along `model` keep the slopes of their tokens.
-    if model.platform != CPU and work.packed and vocab % model.model == 0:
-        tables //= model.model
-    return tables
 
 
 def _account(model: Model, prefix: int, step: int) -> Account:
     on_cpu, c = model.platform == CPU, model.held
     keys = 2 * c.num_layers * prefix * c.num_kv_heads * c.head_size * model.item_bytes
     one = flops.layer_weights(c) // model.model
-    layer = 0
     if model.platform == "tpu":
         step = max(0, step - _VECTOR_MEMORY)
-    if on_cpu:
-        # XLA's CPU compiler copies a layer out of the stack. Of bfloat16, it converts all layers to
-        # float32 before the loop over them begins; of float16, one at a time.
-        layer = one * 4 * (c.num_layers if model.dtype == "bfloat16" else 1)
-    elif model.item_bytes * one > step:
-        layer = model.item_bytes * one - step  # one layer more while the model is restored
+    # One layer more is there while the model is restored. XLA's CPU compiler copies a layer out of
+    # the stack. Of bfloat16, it converts all layers to float32 before the loop over them begins; of
+    # float16, one at a time.
+    copied = one * 4 * (c.num_layers if model.dtype == "bfloat16" else 1)
     return Account(
         weights=weight_bytes(model),
         prefix=keys // model.model,
-        layer=layer,
+        layer=copied if on_cpu else max(0, model.item_bytes * one - step),
         step=step,
         process=process_bytes(model) if on_cpu else 0,
     )
 
 
+def _padded(positions: int) -> int:
+    return -(-positions // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+
+
 def _whole_bytes(model: Model, prefix: int, positions: int, self_check: int) -> int:
     """Bytes of activations of the larger pass over whole sequences: the prompt, the self-check."""
-    whole = -(-(prefix + positions) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+    whole = _padded(prefix + positions)
     return max(_pass_bytes(model, 1, 0, prefix), _pass_bytes(model, self_check, 0, whole))
 
 
 def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
-    """Bytes of activations of a pass over rows of so many positions behind a prefix."""
-    step = rows * positions * _position_bytes(model, prefix, positions)
-    if model.language:
-        step += 2 * 4 * rows * model.config.vocab_size  # logits, and their softmax
-    return step
+    """Bytes of activations of a pass over rows of so many positions behind a prefix.
 
-
-def _position_bytes(model: Model, prefix: int, positions: int) -> int:
-    """Bytes of activations of one position of a row at the largest moment of a layer.
-
-    In the feed-forward: the residual stream in float32, the normed one, gate, up, and on a CPU
-    their product. In the attention: the residual stream, queries, the row's keys and values, the
-    logits and their exponentials, and the mixed values in float32.
+    The largest moment of a layer is in the feed-forward (the residual stream in float32, the normed
+    one, gate, up, and on a CPU their product) or in the attention (the residual stream, queries,
+    the row's keys and values, the logits and their exponentials, and the mixed values in float32).
     """
     c, split = model.held, model.model
     on_cpu = model.platform == CPU
@@ -306,4 +318,7 @@ def _position_bytes(model: Model, prefix: int, positions: int) -> int:
     ffn = 4 * c.width + b * c.width + (3 if on_cpu else 2) * b * (c.ffn_width // split)
     logits = (4 + b) * (c.num_heads // split) * (prefix + positions)
     attention = 4 * c.width + b * (heads + 2 * shared) + logits + 4 * heads
-    return max(ffn, attention)
+    step = rows * positions * max(ffn, attention)
+    if model.language:
+        step += 2 * 4 * rows * c.vocab_size  # logits, and their softmax
+    return step

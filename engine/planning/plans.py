@@ -9,10 +9,19 @@ import dataclasses
 import math
 
 from engine.errors import AssayError
-from engine.planning import flops, memory
+from engine.planning import flops, machines, memory
 from engine.planning.machines import Devices, Kind
-from engine.planning.memory import Account, Model, account, fitting_step, splits, ways_to_fit
-from engine.planning.work import PART_SIZE, SearchWork, SweepWork
+from engine.planning.memory import (
+    BLOCK_ROWS,
+    Account,
+    Model,
+    SearchWork,
+    SweepWork,
+    account,
+    fitting_step,
+    splits,
+    ways_to_fit,
+)
 from engine.runs import parts
 
 _ENOUGH = 256  # candidates per step below which another split of the model is better
@@ -67,14 +76,14 @@ def plan(
         model=chosen,
         step_size=step,
         account=needed,
-        sweep_s=sweep_seconds(chosen, kind, sweep, step),
+        sweep_s=_sweep_seconds(chosen, kind, sweep, step),
         searched=searched,
         search_bytes=0 if searched is None else account(searched, search).total,
         would_fit="" if fitting else _larger(chosen, devices, sweep, dtype),
     )
 
 
-def sweep_seconds(model: Model, kind: Kind, work: SweepWork, step: int) -> float | None:
+def _sweep_seconds(model: Model, kind: Kind, work: SweepWork, step: int) -> float | None:
     """Seconds of all sweeps, or of all prompts of a language model; None: the peak is not known."""
     peak = kind.peak(model.dtype)
     if peak is None:
@@ -82,15 +91,10 @@ def sweep_seconds(model: Model, kind: Kind, work: SweepWork, step: int) -> float
     if model.language:  # the prompt's pass gives every token's log-probability
         operations = work.prefix * flops.extension(model.config, 1, 0)
     else:
-        count = steps_of(model.config.vocab_size, model.data * step, work.part_size)
+        spans = parts.ranges(model.config.vocab_size, work.part_size)  # no step crosses an end
+        count = sum(-(-(stop - start) // (model.data * step)) for start, stop in spans)
         operations = count * step * flops.response(model.config, work.own, work.prefix)
     return work.prompts * operations / model.model / (kind.share * peak)
-
-
-def steps_of(rows: int, candidates: int, part_size: int = PART_SIZE) -> int:
-    """Steps of a list of rows, with `candidates` on all devices; none crosses the end of a part."""
-    spans = parts.ranges(rows, part_size)
-    return sum(-(-(stop - start) // candidates) for start, stop in spans)
 
 
 def _meshes(model: Model, count: int, kind: Kind, dtype: str | None, axis: int) -> list[Model]:
@@ -108,7 +112,8 @@ def _search_mesh(meshes: list[Model], usable: float, work: SearchWork) -> Model:
     fitting = [model for model, total in zip(meshes, totals, strict=True) if total <= usable]
     if not fitting:
         return meshes[totals.index(min(totals))]
-    return next((model for model in fitting if model.data <= work.blocks), fitting[-1])
+    blocks = work.attempts * -(-work.rows // min(BLOCK_ROWS, work.rows))
+    return next((model for model in fitting if model.data <= blocks), fitting[-1])
 
 
 def _larger(model: Model, devices: Devices, work: SweepWork, dtype: str | None) -> str:
@@ -121,4 +126,4 @@ def _larger(model: Model, devices: Devices, work: SweepWork, dtype: str | None) 
         for one in _meshes(model, count, kind, dtype, 0):
             if account(one, free).total <= kind.usable_bytes:
                 return f"{count} of these devices"
-    return f"{math.ceil(account(model, free).total / kind.usable / memory.GIB):,} GiB"
+    return f"{math.ceil(account(model, free).total / kind.usable / machines.GIB):,} GiB"

@@ -55,7 +55,6 @@ VOCAB_COLUMNS: Columns = {
 # How decode -> tokenise maps a token back: to itself, to another single id, to several ids; the
 # text holds U+FFFD (bytes that are no character on their own); the text is empty. Null where it
 # is not known: in vocabularies that came with imported scores.
-ROUND_TRIPS = ("same", "other_id", "split", "replacement", "empty")
 
 SCORE_COLUMNS: Columns = {"token_id": pl.UInt32, "reward": pl.Float32}
 ITEM_COLUMNS: Columns = {"item_id": pl.UInt32, "item": pl.String, "reward": pl.Float32}

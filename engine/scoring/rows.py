@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from engine.display import progress
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
-from engine.progress import progress
 from engine.runs import schema
 from engine.scoring.batches import Bucket, Distinct, reply_buckets, token_candidates
 from engine.settings import MODES, check_choice

@@ -2,8 +2,10 @@
 
 objective    what one model's search maximises: prompts, signs, admitted sequences
 passes       gradients of the parents and rewards of the candidates of a step
-gcg          the step: proposals, scores, buffer
-universal    the models and prompts of a search as a list; one sequence for several: its step
+proposals    the candidates of a step
+gcg          the step: gradient, proposals, scores, buffer
+problem      the models and prompts of a search as a list
+universal    one sequence for several models and prompts: judges, and the step
 baselines    methods that enumerate the vocabulary, and rewards of rows behind a common beginning
 loop         host loop of one search until it ends; its trace, from whose file it resumes
 certificate  whether a swap of one token improves a found sequence; the ascent if one does

@@ -10,28 +10,21 @@ rewards come from one program on one shape. Between sweeps, whose shapes differ,
 reward may move by that tolerance; more is an error.
 """
 
-import contextlib
 import dataclasses
-import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
-from etils import epath
 
-from engine import processes
 from engine.errors import AssayError
-from engine.runs import schema, storage
+from engine.runs import schema
 from engine.runs.reader import Json
-from engine.scoring.reward_passes import RewardScorer
+from engine.scoring.reward_passes import SELF_CHECK_TOLERANCE, RewardScorer
 from engine.search.baselines import SuffixScorer, starts_of
 from engine.search.objective import SearchObjective, not_finite
 from engine.settings import DIRECTIONS, SearchSettings
-from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 
-_SAVE_S = 2.0  # between two saves of an unfinished certificate
 _SHAPES = 8  # lengths of rows at most, as each is compiled
 
 
@@ -168,14 +161,13 @@ def run_certificate(
     reward: float,
     known: Iterable[PositionSweep] = (),
     *,
-    save: Callable[[list[PositionSweep]], object] = lambda sweeps: None,
+    save: Callable[[Ascent], object] = lambda ascent: None,
     advance: Callable[[int], object] = lambda swaps: None,
 ) -> Ascent:
     """Sweeps until no swap improves, or `settings.certify` sweeps are done.
 
     It goes on from the `known` sweeps of a sequence with a signed reward, in one direction. After
-    each sweep it calls `save` with all of them, and `advance` with numbers of swaps that were
-    scored.
+    each sweep it calls `save`, and `advance` with numbers of swaps that were scored.
 
     Raises:
       AssayError: a reward that is not finite, or one sequence with two rewards.
@@ -193,7 +185,7 @@ def run_certificate(
         beginning, rows = _swaps_at(objective, ascent.ids, position, starts[position])
         rewards = objective.signs[0] * suffixes.rewards(beginning, rows, advance)
         ascent.take(judged(objective, ascent.ids, position, rewards))
-        save(ascent.sweeps)
+        save(ascent)
     return ascent
 
 
@@ -370,54 +362,3 @@ def of_reply(
     reward = float(scorer.plain_rewards([[*split.prefix, *ids, *split.suffix]])[0, 0])
     found = {"token_ids": list(map(int, ids)), "reward": reward}
     return of_found(objective, scorer, found)
-
-
-def state_file(file: epath.Path) -> epath.Path:
-    """Where the sweeps of an unfinished certificate lie, beside the folders of the directions."""
-    direction = file.parent.name.removeprefix("direction=")
-    return file.parent.parent / f"{file.stem}-{direction}.json"
-
-
-def saved_sweeps(file: epath.Path) -> int:
-    """Number of sweeps in the state file beside a certificate; 0 for none or a damaged one."""
-    data = storage.read_if_there(state_file(file))
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: said when it is loaded
-        return len(json.loads(data or b"")["sweeps"])
-    return 0
-
-
-class SavedSweeps:
-    """The file of the sweeps of an unfinished certificate; `identity` says of which one."""
-
-    def __init__(self, file: epath.Path, identity: Json):
-        self._file = state_file(file)
-        self._identity, self._saved_at = identity, time.monotonic()
-
-    def load(self) -> tuple[PositionSweep, ...]:
-        """The saved sweeps, on every process; none where there is no file.
-
-        Raises AssayError for a file that is damaged, or belongs to another certificate.
-        """
-        data = processes.bytes_from_first(
-            f"state {self._file.name}", lambda: storage.read_if_there(self._file)
-        )
-        if data is None:
-            return ()
-        try:
-            saved = json.loads(data)
-            same = saved["certificate"] == json.loads(json.dumps(self._identity))
-            sweeps = tuple(map(PositionSweep.from_json, saved["sweeps"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise AssayError(f"{self._file}: damaged; remove it and run again") from error
-        if not same:
-            raise AssayError(
-                f"{self._file}: an unfinished certificate of another search; remove it to begin"
-            )
-        return sweeps
-
-    def save(self, sweeps: Sequence[PositionSweep], *, now: bool = False) -> None:
-        """Writes the sweeps if some time has passed, or `now`; only on the first process."""
-        if processes.writes() and (now or time.monotonic() - self._saved_at > _SAVE_S):
-            saved = {"certificate": self._identity, "sweeps": [one.to_json() for one in sweeps]}
-            storage.write_atomic(self._file, json.dumps(saved).encode())
-            self._saved_at = time.monotonic()

@@ -21,16 +21,17 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import admission
 from engine.planning.admission import Place
-from engine.planning.work import SearchWork
+from engine.planning.memory import SearchWork, SweepWork
 from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.batches import padded_length, rows_of_step
-from engine.search import gcg
-from engine.search.certificate import PositionSweep, saved_sweeps, state_file
+from engine.search import gcg, proposals
+from engine.search.certificate import PositionSweep
 from engine.search.loop import Trace
 from engine.search.objective import SearchObjective
-from engine.search.universal import SAMPLE, Reader, SearchProblem
+from engine.search.problem import Reader, SearchProblem
+from engine.search.universal import SAMPLE
 from engine.settings import AUTO, DIRECTIONS, ENUMERATIONS, SearchSettings
 from engine.sweep import setup
 from engine.sweep.jobs import recorded_step
@@ -116,7 +117,7 @@ def searches_of(
 
     With `joint` one search per model, for all prompts; with a rule one for all models and prompts.
     """
-    gcg.first_changes(settings)
+    proposals.first_changes(settings)
     models = [list(checkpoints)] if rule else [[checkpoint] for checkpoint in checkpoints]
     texts = [{prompt_id: text} for prompt_id, text in prompts.items()]
     jobs = []
@@ -224,8 +225,8 @@ def _certificate_job(
     step = settings.certify_step or recorded_step(manifest, path)
     if not step:
         one = admission.model_of_checkpoints(list(search.problem.models))
-        longest, whole = _positions(search.problem.whole)
-        step = admission.step_for(one, place, settings.dtype, longest, whole, self_check=1)
+        work = _sweep_work(search.problem.whole)
+        step = admission.step_for(one, place, settings.dtype, work)
     said = manifest.content["results"].get(path, {}).get("certificate", {})
     whole_file = _is_whole(manifest, path) and _suffices(said, settings.certify)
     # The search may be complete, and keep its numerics: the certificate has others.
@@ -276,8 +277,6 @@ def _present(
     if not manifest.result(path)["complete"]:
         _adopt(manifest, path, table)
     complete, known = _suffices(said, budget), about.get("sweeps", [])
-    if complete and saved_sweeps(file) <= len(known):
-        storage.remove(state_file(file))  # a command may have been stopped before it did so
     return known, complete
 
 
@@ -286,10 +285,8 @@ def check_memory(job: SearchJob, mesh: Mesh) -> None:
     dtype, models = job.settings.dtype, job.problem.models
     if job.searched:
         one = admission.model_of_checkpoints(list(models))
-        longest, whole = _positions(job.problem.whole)
-        place, step = Place.of(mesh), job.step_size
-        reason = admission.refusal(one, place, dtype, longest, whole, step, self_check=1)
-        if reason:
+        work = _sweep_work(job.problem.whole, job.step_size)
+        if reason := admission.refusal(one, Place.of(mesh), dtype, work):
             raise AssayError(reason.replace("--config.step_size", "--config.certify_step"))
         return
     works = [_work(one, job.problem.whole) for one in job.problem.each]
@@ -304,11 +301,12 @@ def check_memory(job: SearchJob, mesh: Mesh) -> None:
             raise AssayError(f"beside the other models of the universal search: {error}") from error
 
 
-def _positions(objective: SearchObjective) -> tuple[int, int]:
-    """Positions of the longest prompt with its reply, and of a whole reply with its suffix."""
+def _sweep_work(objective: SearchObjective, step_size: int | None = None) -> SweepWork:
+    """The sweeps of a certificate, whose longest prompt ends with the reply."""
     length = objective.settings.length
     longest = max(len(prompt.prefix) for prompt in objective.prompts)
-    return longest + length, length + len(objective.suffix)
+    own = length + len(objective.suffix)
+    return SweepWork(prefix=longest + length, own=own, step_size=step_size, self_check=1)
 
 
 def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
@@ -316,7 +314,7 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
     settings, attempts = whole.settings, len(whole.signs)
     candidates = settings.candidates
     if isinstance(one, SearchObjective):
-        first = gcg.first_changes(settings)
+        first = proposals.first_changes(settings)
         return SearchWork(
             prefix=max(len(prompt.prefix) for prompt in one.prompts),
             suffix=len(one.suffix),
@@ -325,7 +323,7 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
             attempts=attempts,
             together=len(one.prompts),
             gradient=settings.takes_gradient,
-            merged=len(gcg.whole_replies(settings)),
+            merged=len(proposals.whole_replies(settings)),
             packed=first[0] < first[-1],
             enumerates=settings.method in ENUMERATIONS,
         )

@@ -4,6 +4,7 @@ The file of an unfinished search holds the trace and the driver's state, from wh
 """
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import polars as pl
 import safetensors.numpy
 from etils import epath
 from safetensors import SafetensorError
@@ -18,15 +20,16 @@ from safetensors import SafetensorError
 from engine import mesh as meshes
 from engine import processes
 from engine.errors import AssayError
-from engine.runs import provenance, storage
+from engine.runs import provenance, schema, storage
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import gcg, universal
 from engine.search.baselines import EnumerationDriver
 from engine.search.gcg import CompiledStep, State
 from engine.search.objective import SearchObjective, not_finite
 from engine.search.passes import BROKEN, StepInputs, fitness
-from engine.search.universal import Judge, SearchProblem, judges_of
-from engine.settings import ENUMERATIONS, SearchSettings
+from engine.search.problem import SearchProblem
+from engine.search.universal import Judge, judges_of
+from engine.settings import DIRECTIONS, ENUMERATIONS, SearchSettings
 
 Arrays = Mapping[str, np.ndarray]  # what a driver saves, by name
 
@@ -88,6 +91,34 @@ def end_step(best: np.ndarray, settings: SearchSettings) -> int | None:
         still = np.diff(np.append(risen, len(best))) > settings.patience
         ends += (risen[still] + settings.patience + 1).tolist()
     return min(ends, default=None)
+
+
+def trace_frame(objective: SearchObjective, trace: Trace, direction: str) -> pl.DataFrame:
+    """The best sequence after each step of one direction, from its first sequence to its end.
+
+    Rewards are not signed.
+    """
+    settings = objective.settings
+    rewards, ids = trace.best(settings.directions.index(direction), settings)
+    stop = end_step(rewards, settings)
+    rows = np.flatnonzero(np.isfinite(rewards[:stop]))
+
+    @functools.cache
+    def text_and_verdict(key: tuple[int, ...]) -> tuple[str, bool]:
+        return objective.round_trip.text(key), objective.round_trip.passes(key)
+
+    said = [text_and_verdict(tuple(map(int, ids[row]))) for row in rows]
+    return pl.DataFrame(
+        {
+            "step": rows + 1,
+            "reward": np.float32(DIRECTIONS[direction]) * rewards[rows],
+            "token_ids": ids[rows].tolist(),
+            "text": [text for text, _ in said],
+            "round_trips": [passes for _, passes in said],
+            "flops": trace.flops_per_direction(settings)[rows],
+        },
+        schema=schema.SEQUENCE_COLUMNS,
+    )
 
 
 def run_problem(

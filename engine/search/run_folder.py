@@ -17,23 +17,23 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
+from engine.display import progress
 from engine.errors import AssayError
-from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
-from engine.scoring.reward_passes import RewardScorer, dtype_named
+from engine.scoring.reward_passes import SELF_CHECK_TOLERANCE, RewardScorer, dtype_named
 from engine.search import certificate, jobs
 from engine.search.baselines import SuffixScorer
+from engine.search.certificate import Ascent
 from engine.search.jobs import SearchJob
-from engine.search.loop import Trace, end_step, run_problem
+from engine.search.loop import Trace, run_problem, trace_frame
 from engine.search.objective import SearchObjective
 from engine.search.universal import IdsJudge, Judge
 from engine.settings import AUTO, DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep import setup
 from engine.sweep.outcomes import free_models, memory_errors
 from engine.sweep.reward_jobs import sweep_replies
-from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,34 +156,6 @@ def score_elsewhere(
     return sweep_replies(checkpoints, prompts, schema.FOUND + digest, distinct, run, sweep, mesh)
 
 
-def trace_frame(objective: SearchObjective, trace: Trace, direction: str) -> pl.DataFrame:
-    """The best sequence after each step of one direction, from its first sequence to its end.
-
-    Rewards are not signed.
-    """
-    settings = objective.settings
-    rewards, ids = trace.best(settings.directions.index(direction), settings)
-    stop = end_step(rewards, settings)
-    rows = np.flatnonzero(np.isfinite(rewards[:stop]))
-
-    @functools.cache
-    def text_and_verdict(key: tuple[int, ...]) -> tuple[str, bool]:
-        return objective.round_trip.text(key), objective.round_trip.passes(key)
-
-    said = [text_and_verdict(tuple(map(int, ids[row]))) for row in rows]
-    return pl.DataFrame(
-        {
-            "step": rows + 1,
-            "reward": np.float32(DIRECTIONS[direction]) * rewards[rows],
-            "token_ids": ids[rows].tolist(),
-            "text": [text for text, _ in said],
-            "round_trips": [passes for _, passes in said],
-            "flops": trace.flops_per_direction(settings)[rows],
-        },
-        schema=schema.SEQUENCE_COLUMNS,
-    )
-
-
 def _search(
     manifest: Manifest, job: SearchJob, scorers: Mapping[str, RewardScorer], bar: tqdm
 ) -> None:
@@ -253,7 +225,7 @@ def _state_file(manifest: Manifest, job: SearchJob) -> epath.Path:
 def _certify(
     manifest: Manifest, job: SearchJob, scorers: Mapping[str, RewardScorer], bar: tqdm
 ) -> None:
-    """Runs a certificate to its end, or resumes it, and writes its file."""
+    """Runs a certificate to its end; its file is written after each sweep, and resumes it."""
     began, done, objective = time.perf_counter(), bar.n, job.problem.whole
     [scorer], [(direction, files)] = scorers.values(), job.files.items()
     [path] = files.values()
@@ -261,38 +233,32 @@ def _certify(
     found, _ = processes.from_first(
         f"found in {job.searched}", lambda: jobs.last_row(manifest, job.searched, job.prompts)
     )
-    identity = {
-        "fingerprint": manifest.result(path)["fingerprint"],
-        "searched_ids": list(found["token_ids"]),
-    }
-    file = manifest.run / path
-    state = certificate.SavedSweeps(file, identity)
-    kept = state.load()
-    ascent = certificate.run_certificate(
-        objective,
-        dataclasses.replace(scorer, step_size=job.step_size),
-        np.array(found["token_ids"]),
-        DIRECTIONS[direction] * found["reward"],
-        kept if len(kept) > len(job.known) else job.known,
-        save=state.save,
-        advance=bar.update,
-    )
-    frame = certificate.ascent_frame(objective, scorer, ascent, found["flops"])
-    check = check_last_step(objective, scorer, frame, path)
-    if processes.writes():
-        state.save(ascent.sweeps, now=True)
-        # A file of a smaller budget is replaced: until then the manifest does not vouch for it.
-        manifest.forget_parts(path, [file.name])
-        manifest.save()
+
+    def save(ascent: Ascent) -> None:
+        frame = certificate.ascent_frame(objective, scorer, ascent, found["flops"])
+        check = check_last_step(objective, scorer, frame, path)
         said = {
             "rejected": ascent.rejected,
             "certificate": certificate.summary(objective, ascent, found),
             "sweeps": [sweep.to_json() for sweep in ascent.sweeps],
         }
-        seconds = time.perf_counter() - began
-        _write(manifest, path, job.prompts, frame, check, said, seconds)
-        manifest.save()
-        storage.remove(certificate.state_file(file))
+        if processes.writes():
+            # Until the file is replaced, the manifest does not vouch for it.
+            manifest.forget_parts(path, [path.rpartition("/")[2]])
+            manifest.save()
+            seconds = time.perf_counter() - began
+            _write(manifest, path, job.prompts, frame, check, said, seconds)
+            manifest.save()
+
+    certificate.run_certificate(
+        objective,
+        dataclasses.replace(scorer, step_size=job.step_size),
+        np.array(found["token_ids"]),
+        DIRECTIONS[direction] * found["reward"],
+        job.known,
+        save=save,
+        advance=bar.update,
+    )
     bar.update(done + job.swaps - bar.n)  # the sweeps that were not needed
 
 

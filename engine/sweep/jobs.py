@@ -11,14 +11,16 @@ from tqdm import tqdm
 
 from engine import processes
 from engine.checkpoint.card import Checkpoint
+from engine.display import progress
 from engine.errors import AssayError, OutOfMemory
 from engine.planning import admission
 from engine.planning.admission import Place
-from engine.progress import progress
+from engine.planning.memory import SweepWork
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
+from engine.scoring.batches import SHORT
 from engine.scoring.rows import Rows
 from engine.settings import Settings
 
@@ -195,18 +197,13 @@ def choose_step(
         if recorded and path.rpartition("/")[0] in folders:
             return recorded
     rows = [group[0].rows for group in same_models]
-    longest = max(len(each.prompt.prefix) for each in rows)
-    # Positions of a candidate; None for replies of any length.
     positions = 1 + max(len(each.prompt.suffix) for each in rows)
-    any_length = any(each.any_length for each in rows)
-    return admission.step_for(
-        admission.model_of_checkpoints([job.checkpoint for job in same_models[0]]),
-        place,
-        settings.dtype,
-        longest,
-        None if any_length else positions,
-        settings.self_check,
-    )
+    if any(each.any_length for each in rows):
+        positions = SHORT
+    model = admission.model_of_checkpoints([job.checkpoint for job in same_models[0]])
+    longest = max(len(each.prompt.prefix) for each in rows)
+    work = SweepWork(prefix=longest, own=positions, self_check=settings.self_check)
+    return admission.step_for(model, place, settings.dtype, work)
 
 
 def recorded_step(manifest: Manifest, path: str) -> int | None:
@@ -237,16 +234,14 @@ def refusals(
         if not settings.check_memory:
             continue
         rows = [group[0].rows for group in same_models]
-        reason = admission.refusal(
-            admission.model_of_checkpoints([job.checkpoint for job in same_models[0]]),
-            place,
-            settings.dtype,
-            max(len(each.prompt.prefix) for each in rows),
-            1 + min(len(each.prompt.suffix) for each in rows),
-            step,
-            min(settings.self_check, max(map(len, rows))),
+        model = admission.model_of_checkpoints([job.checkpoint for job in same_models[0]])
+        work = SweepWork(
+            prefix=max(len(each.prompt.prefix) for each in rows),
+            own=1 + min(len(each.prompt.suffix) for each in rows),
+            step_size=step,
+            self_check=min(settings.self_check, max(map(len, rows))),
         )
-        if reason:
+        if reason := admission.refusal(model, place, settings.dtype, work):
             reasons[models] = reason
     if reasons and len(reasons) == len(by_models):
         raise OutOfMemory(next(iter(reasons.values())))

@@ -21,12 +21,13 @@ from tqdm import tqdm
 from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
+from engine.display import progress
 from engine.errors import AssayError, OutOfMemory
-from engine.progress import progress
 from engine.runs import parts, provenance, schema
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
+from engine.scoring.reward_passes import check_finite, self_check
 from engine.scoring.rows import Rows
 from engine.settings import Settings
 from engine.sweep import setup
@@ -42,7 +43,6 @@ from engine.sweep.jobs import (
     step_of,
 )
 from engine.sweep.outcomes import Ended, Outcomes, SomeFailed, memory_errors
-from engine.sweep.self_check import check_finite, self_check
 from engine.types import PromptIds
 
 

@@ -15,13 +15,12 @@ from engine.errors import AssayError
 from engine.runs import parts, provenance, schema
 from engine.runs.reader import Json
 from engine.scoring.language_passes import LanguageScorer
-from engine.scoring.reward_passes import RewardScorer, dtype_named
+from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Pooling, Rows
 from engine.settings import OBJECTIVES
 from engine.sweep.logprob_jobs import cue_of
 from engine.sweep.outcomes import free_models
 from engine.sweep.reward_jobs import pooling_of, reply_rows, token_rows
-from engine.sweep.self_check import self_check
 
 _AT_ONCE = 16  # conversations of a plain pass
 

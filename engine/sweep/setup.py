@@ -35,7 +35,7 @@ from engine.sweep.jobs import (
     recorded_step,
     refusals,
 )
-from engine.text.vocabulary import vocabulary
+from engine.text.tokenizer import vocabulary
 
 _SHARED_S = 20.0  # for the lock of process 0 to appear on every process
 

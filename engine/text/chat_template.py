@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
 from engine.text import template_sandbox
-from engine.text.template_environment import parsed_date, spelled
+from engine.text.template_sandbox import parsed_date, spelled
 from engine.types import PromptIds
 
 BOS_POLICIES = ("template", "none", "single", "double")

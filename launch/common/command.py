@@ -20,7 +20,7 @@ from absl.flags import FlagValues
 from engine import processes
 from engine.errors import AssayError
 from launch.common import config as config_files
-from launch.common import joining, stopping
+from launch.common import joining
 from launch.common.text import escape_unencodable, nearest, show
 
 Given = Any  # parsed FlagValues: flags are attributes of several types
@@ -57,7 +57,7 @@ def run(
     given = FlagValues()
     given.set_gnu_getopt(True)
     try:
-        with _quiet(), stopping.on_signal(functools.partial(stopping.end, name)):
+        with _quiet(), processes.on_signal(functools.partial(processes.end_by, name)):
             _define_common(given, config)
             for define_flags in define:
                 define_flags(given)
@@ -76,7 +76,7 @@ def run(
         code = getattr(error, "exit_status", processes.REFUSED)
         return _failed(name, message, code)
     except KeyboardInterrupt:
-        return _failed(name, stopping.INTERRUPTION, stopping.INTERRUPTED)
+        return _failed(name, processes.INTERRUPTION, processes.INTERRUPTED)
     except Exception as error:  # an unexpected one must end the other processes too
         if processes.count() == 1:
             raise

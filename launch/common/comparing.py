@@ -30,9 +30,9 @@ from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
-from engine.settings import SweepSettings
+from engine.settings import SweepSettings, check_choice
 from engine.sweep.reward_jobs import check_vocabulary, sweep_vocabulary
-from launch.common import command, locking, scoring, summaries
+from launch.common import command, locking, scoring
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
@@ -66,7 +66,7 @@ class NeededSweep:
         run = str(self.run)
         where = (self.prompts, run, self.settings, self.mesh)
         with locking.held(given, run, "diff"):
-            sweep_vocabulary([self.model], *where, summaries.show_extremes)
+            sweep_vocabulary([self.model], *where, scoring.show_extremes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,6 +103,24 @@ class Comparison:
     prompts: Sequence[str]
     noise: Sequence[tuple[Origin, Sequence[str]]]
     partial: bool
+
+    @property
+    def cost(self) -> str:
+        """What the sweeps are, and what the noise adds to them; "" where nothing is swept."""
+        swept = [of for of, origin in self.sides.items() if origin.sweep is not None]
+        if not swept:
+            return ""
+        said = f"sweeping {' and '.join(swept)} under {_prompts(self.prompts)}"
+        again = [(origin, prompts) for origin, prompts in self.noise if origin.sweep is not None]
+        for origin, prompts in again:
+            assert origin.sweep is not None
+            said += (
+                f"; then, to measure the noise, {origin.of} once more, in "
+                f"{origin.sweep.settings.dtype}, under {_prompts(prompts)}: {origin.of} takes "
+                f"{1 + len(prompts) / len(self.prompts):.3g} times as long by it "
+                "(--config.noise=off: no such sweep; =one: under the first prompt)"
+            )
+        return said
 
     @property
     def sweeps(self) -> list[NeededSweep]:
@@ -147,6 +165,7 @@ def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool
     Raises:
       AssayError: what cannot be compared or swept, or a setting that would be ignored.
     """
+    check_choice("noise", given.config.noise, ("all", "one", "off"))
     swept = [of for of, path in paths.items() if is_checkpoint(path)]
     if swept and storage.is_file(storage.path_of(given.run)):
         raise AssayError(f"--run={given.run}: a file; allowed: a folder")
@@ -163,10 +182,15 @@ def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool
             sides[of] = Origin(side=side, of=of, folder=path, run=run)
     prompts = matching(sides[BEFORE].side, sides[AFTER].side, named)
     noise = [_given_noise(path, sides, prompts, partial) for path in given.noise]
-    if swept and given.config.measure_noise:
+    if swept and given.config.noise != "off":
         side = sides[AFTER if AFTER in swept else BEFORE]
-        noise.append((_swept_again(given, side, prompts), prompts))
+        under = prompts if given.config.noise == "all" else prompts[:1]
+        noise.append((_swept_again(given, side, under), under))
     return Comparison(sides=sides, prompts=prompts, noise=noise, partial=partial)
+
+
+def _prompts(prompts: Sequence[str]) -> str:
+    return "1 prompt" if len(prompts) == 1 else f"{len(prompts)} prompts"
 
 
 def is_checkpoint(path: epath.Path) -> bool:

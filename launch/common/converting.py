@@ -19,7 +19,7 @@ from engine.errors import AssayError
 from engine.planning import admission
 from engine.runs import storage
 from engine.text.chat_template import TemplatePolicy
-from engine.text.vocabulary import left_out
+from engine.text.tokenizer import left_out
 from launch.common.planned_models import model_of_config
 
 # Field of the decoder -> its name in config.json.

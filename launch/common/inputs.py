@@ -1,6 +1,5 @@
-"""What models are given: prompts, and lists of replies, of files or of a run."""
+"""Lists of replies, of files or of a run."""
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,35 +10,12 @@ from absl import flags
 from absl.flags import FlagValues
 from etils import epath
 
-from configs import prompts
 from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.reader import read_contents
 from launch.common.command import Given, paths
-from launch.common.text import nearest, pieces
-
-
-def chosen_prompts(ids: str, own: Sequence[str]) -> Mapping[str, str]:
-    """Prompt id -> text: the texts of --prompt, or those that `ids` name in configs/prompts.py."""
-    if own:
-        return {prompt_id(text): text for text in own}
-    for name in pieces(ids):
-        if name not in prompts.PROMPTS:
-            raise AssayError(
-                f"prompts={name!r}{nearest(name, prompts.PROMPTS)}; "
-                f"allowed: {', '.join(prompts.PROMPTS)}"
-            )
-    return {name: prompts.PROMPTS[name] for name in pieces(ids)}
-
-
-def prompt_id(text: str) -> str:
-    """Id of a prompt: its name in configs/prompts.py, or its first words and a hash."""
-    for name, known in prompts.PROMPTS.items():
-        if text == known:
-            return name
-    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:32].strip("-")
-    return f"{words or 'prompt'}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+from launch.common.text import lines_of, nearest, pieces
 
 
 def define_flags(given: FlagValues) -> None:
@@ -85,7 +61,7 @@ def read_items(path: Path, column: str) -> list[str]:
         line or row (counted from 1) the message names.
     """
     if path.suffix == ".txt":
-        replies, unit = _lines(path), "line"
+        replies, unit = lines_of("items", path), "line"
     else:
         replies, unit = _column(path, column), f"column {column!r}, row"
     for number, reply in enumerate(replies, 1):
@@ -110,18 +86,6 @@ def read_table(path: Path, flag: str) -> tuple[pl.DataFrame, bytes]:
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise AssayError(f"{flag}={path}: {reason}") from error
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise AssayError(
-            f"items={path}: byte {error.start} is not UTF-8; allowed: UTF-8"
-        ) from error
-    except OSError as error:
-        raise AssayError(f"items={path}: {error.strerror}") from error
-    return lines[: -1 if lines[-1] == "" else None]
 
 
 def _column(path: Path, column: str) -> list[str]:

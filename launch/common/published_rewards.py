@@ -16,9 +16,10 @@ from jax.sharding import Mesh
 
 from configs.known_goldens import GOLDENS, NOISE, RewardSet
 from engine.checkpoint.card import Checkpoint
+from engine.display import progress
 from engine.errors import AssayError
 from engine.planning import admission
-from engine.progress import progress
+from engine.planning.memory import SweepWork
 from engine.scoring.reward_passes import RewardScorer
 from engine.scoring.rows import RewardRows
 from engine.sweep.outcomes import memory_errors
@@ -288,8 +289,9 @@ def _refusal(model: Checkpoint, dtype: str, rows: Sequence[RewardRows], mesh: Me
     """Why a model does not fit the memory; "" if it does."""
     prefix = max(len(each.prompt.prefix) for each in rows)
     positions = 1 + min(len(each.prompt.suffix) for each in rows)
+    work = SweepWork(prefix=prefix, own=positions, step_size=STEP_SIZE, self_check=1)
     where = admission.model_of_checkpoints([model]), admission.Place.of(mesh), dtype
-    return admission.refusal(*where, prefix, positions, STEP_SIZE, self_check=1)
+    return admission.refusal(*where, work)
 
 
 def _rows(model: Checkpoint, published: RewardSet, convention: Convention) -> RewardRows:

@@ -11,7 +11,8 @@ import polars as pl
 
 from configs import known_models, prompts
 from engine.errors import AssayError
-from launch.common.inputs import prompt_id, read_table
+from launch.common.inputs import read_table
+from launch.common.scoring import prompt_id
 
 PROMPT_ALLOWED = (
     f"a prompt's text, which ends in '.', '?', '!' or ':', or an id: "

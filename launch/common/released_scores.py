@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
+from engine.display import progress
 from engine.errors import AssayError
-from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest, items_hash
 from engine.runs.provenance import library_versions

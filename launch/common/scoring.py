@@ -1,24 +1,33 @@
-"""Flags and settings that launch.sweep, launch.score, launch.logprobs and launch.search share."""
+"""What commands that score share: flags, prompts, settings, and what they print at the end."""
 
 import dataclasses
+import hashlib
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import polars as pl
 from absl import flags
 from absl.flags import FlagValues
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
+from tqdm import tqdm
 
-from engine import programs
+from configs.prompts import PROMPTS
+from engine import display, programs
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.scoring.reward_passes import default_dtype
 from engine.settings import Settings, SweepSettings
+from engine.sweep.outcomes import Outcome
 from launch.common import joining
 from launch.common.command import Given, paths
-from launch.common.inputs import chosen_prompts
 from launch.common.locking import define_wait
+from launch.common.text import nearest, pieces
+
+_SHOWN = 5  # tokens per end
 
 
 def define_flags(given: FlagValues) -> None:
@@ -67,6 +76,27 @@ def prompts(given: Given) -> Mapping[str, str]:
     return chosen_prompts(given.config.prompts, given.prompt)
 
 
+def chosen_prompts(ids: str, own: Sequence[str]) -> Mapping[str, str]:
+    """Prompt id -> text: the texts of --prompt, or those that `ids` name in configs/prompts.py."""
+    if own:
+        return {prompt_id(text): text for text in own}
+    for name in pieces(ids):
+        if name not in PROMPTS:
+            raise AssayError(
+                f"prompts={name!r}{nearest(name, PROMPTS)}; allowed: {', '.join(PROMPTS)}"
+            )
+    return {name: PROMPTS[name] for name in pieces(ids)}
+
+
+def prompt_id(text: str) -> str:
+    """Id of a prompt: its name in configs/prompts.py, or its first words and a hash."""
+    for name, known in PROMPTS.items():
+        if text == known:
+            return name
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:32].strip("-")
+    return f"{words or 'prompt'}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+
+
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSettings, Mesh]:
     """The settings of a scoring config for some models, and its mesh."""
     common, mesh = shared_settings(config, models)
@@ -113,3 +143,56 @@ def dtype_and_mesh(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[st
 def outcome(computed: int, what: str) -> str:
     """`1,152 new rewards`, or that nothing was missing."""
     return f"{computed:,} new {what}" if computed else "complete already"
+
+
+def show_extremes(model: str, prompt: str, scores: pl.DataFrame) -> None:
+    """Prints `extremes` on standard error, above the progress bar."""
+    tqdm.write(extremes(model, prompt, scores), file=sys.stderr)
+
+
+def extremes(model: str, prompt: str, scores: pl.DataFrame) -> str:
+    """The five highest and five lowest tokens of a model under a prompt, as three lines.
+
+    `scores` has token_id, token and reward, one row per token. Spaces, line ends and other
+    invisible characters are shown as marks. Equal rewards are ordered by token id.
+    """
+    title = f"{model}, prompt {prompt!r}:"
+    highest = scores.sort("reward", "token_id", descending=[True, False]).head(_SHOWN)
+    lowest = scores.sort("reward", "token_id").head(_SHOWN)
+    return "\n".join([title, f"  highest  {_row(highest)}", f"  lowest   {_row(lowest)}"])
+
+
+def show_models(outcomes: Sequence[Outcome]) -> None:
+    """Prints `table` on standard error, if there are several models."""
+    if len(outcomes) > 1:
+        show_table(outcomes)
+
+
+def show_table(outcomes: Sequence[Outcome]) -> None:
+    """Prints `table` on standard error, for a single model too: as of a shard, among others."""
+    tqdm.write(table(outcomes), file=sys.stderr)
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """One line per model: prompts done, new rows, seconds, and whether it is complete."""
+    head = ("model", "prompts", "new rows", "seconds", "status")
+    lines = [head] + [
+        (
+            outcome.model,
+            f"{outcome.done}/{outcome.prompts}",
+            f"{outcome.rows:,}",
+            f"{outcome.seconds:.1f}",
+            f"failed: {outcome.failure}" if outcome.failure else "complete",
+        )
+        for outcome in outcomes
+    ]
+    widths = [max(map(len, cells)) for cells in list(zip(*lines, strict=True))[:-1]]
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:-1], widths[1:]), line[-1]])
+        for line in lines
+    )
+
+
+def _row(scores: pl.DataFrame) -> str:
+    rows = scores.select("token", "reward").iter_rows()
+    return "   ".join(f"{display.plain(token, limit=24)} {reward:.2f}" for token, reward in rows)

@@ -1,7 +1,6 @@
 """Settings of a search, and the call that launch.search and launch.demo share."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -12,7 +11,7 @@ from engine.search.run_folder import SearchResult, score_elsewhere, search_seque
 from engine.settings import SearchSettings
 from engine.sweep import setup
 from launch.common.scoring import dtype_and_mesh, given_fields
-from launch.common.text import pieces
+from launch.common.text import lines_of, pieces
 
 
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSettings, Mesh]:
@@ -95,14 +94,7 @@ def _others(known: Sequence[Checkpoint], config: ConfigDict) -> list[Checkpoint]
 def _texts(name: str, path: str) -> tuple[str, ...]:
     if not path:
         return ()
-    try:
-        texts = tuple(filter(None, Path(path).read_text(encoding="utf-8").split("\n")))
-    except UnicodeDecodeError as error:
-        raise AssayError(
-            f"{name}={path}: byte {error.start} is not UTF-8; allowed: UTF-8"
-        ) from error
-    except OSError as error:
-        raise AssayError(f"{name}={path}: {error.strerror}") from error
+    texts = tuple(filter(None, lines_of(name, path)))
     if not texts:
         raise AssayError(f"{name}={path}: empty; allowed: at least one text of a token, one a line")
     return texts

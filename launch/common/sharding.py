@@ -10,7 +10,7 @@ from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.planning import flops
 from engine.sweep.outcomes import Ended
-from launch.common import summaries
+from launch.common import scoring
 from launch.common.command import Given
 
 
@@ -27,7 +27,7 @@ def define_flags(given: FlagValues) -> None:
 
 def show_models(given: Given) -> Ended:
     """What prints the models at the end: a table, also of a shard's single model."""
-    return summaries.show_models if given.shard is None else summaries.show_table
+    return scoring.show_models if given.shard is None else scoring.show_table
 
 
 def share(

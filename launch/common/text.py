@@ -5,6 +5,9 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from engine.errors import AssayError
 
 _UNITS = (("days", 86_400, 2 * 86_400), ("h", 3600, 7200), ("min", 60, 180))
 
@@ -18,6 +21,19 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def pieces(text: str) -> tuple[str, ...]:
     """The pieces of a comma-separated setting, without empty ones."""
     return tuple(piece.strip() for piece in text.split(",") if piece.strip())
+
+
+def lines_of(setting: str, path: str | os.PathLike[str]) -> list[str]:
+    """The lines of a text file; raises AssayError, which begins with the setting."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise AssayError(
+            f"{setting}={path}: byte {error.start} is not UTF-8; allowed: UTF-8"
+        ) from error
+    except OSError as error:
+        raise AssayError(f"{setting}={path}: {error.strerror}") from error
+    return lines[: -1 if lines[-1] == "" else None]
 
 
 def in_hours(seconds: float) -> str:

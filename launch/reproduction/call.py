@@ -15,7 +15,7 @@ from engine.scoring.reward_passes import dtype_named
 from launch.common import scoring
 from launch.common.command import Given, paths
 from launch.common.conventions import dimensions_of
-from launch.common.inputs import chosen_prompts
+from launch.common.scoring import chosen_prompts
 from launch.common.text import nearest, pieces
 from launch.reproduction.elo import EloList, read_elo
 

@@ -10,11 +10,9 @@ from configs import known_shapes
 from configs.known_models import ModelSpec
 from engine.errors import AssayError
 from engine.planning import machines, memory
-from engine.planning.free import free_disk
-from engine.planning.machines import Devices
-from engine.planning.memory import Model, in_words
+from engine.planning.machines import Devices, free_disk
+from engine.planning.memory import Model, SearchWork, SweepWork, in_words
 from engine.planning.plans import Plan, plan
-from engine.planning.work import SearchWork, SweepWork
 from launch.common.planned_models import model_of_config
 from launch.common.text import aligned, in_hours
 from launch.reproduction import runs, singles, sources
@@ -145,7 +143,7 @@ def disk(call: Call, every: Sequence[Needs], keep: str) -> int:
 def _is_elsewhere(call: Call) -> bool:
     """Whether the hub's cache is on another disk than the root."""
     root, cache = free_disk(call.root), free_disk(sources.hub_cache())
-    return root is not None and cache is not None and root.number != cache.number
+    return root.number != cache.number
 
 
 def check(call: Call, every: Sequence[Needs]) -> None:
@@ -158,7 +156,7 @@ def check(call: Call, every: Sequence[Needs]) -> None:
     if every and all(one.absent for one in every):
         raise sources.refusal(call, every[0].spec)
     place, needed = free_disk(call.root), disk(call, every, call.keep)
-    if call.config.check_memory and place is not None and needed > place.free:
+    if call.config.check_memory and needed > place.free:
         raise AssayError(
             f"--root={call.root}: {in_words(needed)} of disk are needed with --keep={call.keep}, "
             f"{in_words(place.free)} are free; allowed: a larger disk, fewer --models, or "
@@ -172,7 +170,7 @@ def table(call: Call, every: Sequence[Needs]) -> str:
     plans = every[0].plans if every else []
     head = ("model", "fetch", "checkpoint", "memory to convert", "on a device", "to compute")
     rows = [(*head, *(one.devices.name for one in plans))]
-    place = free_disk(call.root)
+    free = in_words(free_disk(call.root).free)
     lines = [
         f"planned below {call.root}: {len(call.rewards)} reward models and "
         f"{len(call.languages)} language models, nothing is done",
@@ -183,8 +181,7 @@ def table(call: Call, every: Sequence[Needs]) -> str:
         "",
         "*: expected from the model's shapes; the others are the bytes of the published tensors",
         f"disk at its peak: {in_words(disk(call, every, 'all'))} with --keep=all, "
-        f"{in_words(disk(call, every, 'none'))} with --keep=none; free at {call.root}: "
-        f"{'unknown' if place is None else in_words(place.free)}",
+        f"{in_words(disk(call, every, 'none'))} with --keep=none; free at {call.root}: {free}",
         f"downloads go to {sources.hub_cache()}, with --keep=none below {call.root}",
     ]
     if Stage.READINGS in call.stages:

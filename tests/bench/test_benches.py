@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench import device, peers, report, search, sweep
+from bench import device, page, peers, report, search, sweep
 from bench.random_model import published
 from demo.embedded_models import EMBEDDED
 from tests.support import large_runs
@@ -86,3 +86,20 @@ def test_torch_is_the_peer_of_what_assay_measures():
         hidden = network.base(rows, use_cache=False).last_hidden_state[:, -1]
         whole = network.head(hidden)[:, 0].float().numpy()
     assert np.abs(cached - whole).max() < 0.1 * whole.std()
+
+
+def test_the_parts_of_a_page_are_its_bytes():
+    html = '<style>é</style><p>text</p><script>1</script><img src="data:image/png;base64,AA=="/>'
+    parts = page.parts(html)
+    assert parts["scripts and style"] == len("<style>é</style><script>1</script>".encode())
+    assert parts["images"] == len('"data:image/png;base64,AA=="')
+    assert parts["page"] == len(html.encode())
+    assert sum(parts.values()) == 2 * parts["page"]
+
+
+def test_without_a_browser_the_page_bench_says_so_in_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "index.html").write_text("<p>text</p>", encoding="utf-8")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match="no chromium or google-chrome on PATH; bytes alone"):
+        page.main([str(tmp_path)])
+    assert "page" in capsys.readouterr().out

@@ -1,10 +1,11 @@
 """Commands called inside the test process, and a real S3 server behind a proxy that fails."""
 
-import collections
 import dataclasses
 import importlib
 
 import pytest
+
+from tests.support import charts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,7 @@ def source(tmp_path):
 @pytest.fixture
 def light(monkeypatch):
     """Leaves the figures of reports undrawn."""
-    monkeypatch.setattr("analysis.report.drawing.draw", lambda *_: collections.defaultdict(str))
+    monkeypatch.setattr("analysis.report.drawing.draw", lambda *_: charts.Undrawn())
 
 
 @pytest.fixture(scope="session")

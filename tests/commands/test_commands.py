@@ -5,8 +5,7 @@ import polars as pl
 import pytest
 
 from launch.common import config, inputs
-from launch.common.inputs import chosen_prompts
-from launch.common.summaries import extremes
+from launch.common.scoring import chosen_prompts, extremes
 from tests.support import runs, tiny
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

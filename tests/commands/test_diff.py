@@ -34,9 +34,11 @@ def test_the_exit_status_is_the_verdict(command, both, tmp_path, light, after, c
     done = command("diff", *flags, *FAST)
     assert done.code == code, done.err
     said = "all 4 limits hold" if code == 0 else "3 of 4 limits do not hold"
-    assert done.out == [f"{report}/index.html: {said}"]
+    assert done.out[0] == f"{'FAIL' if code else 'PASS'}: {said}"
+    assert done.out[-1] == f"{report}/index.html: {said}"
     page = (report / "index.html").read_text(encoding="utf-8")
-    assert '<section id="verdict"' in page
+    assert f"<h1><b>{'FAIL' if code else 'PASS'}</b> <span>{said}</span></h1>" in page
+    assert '<section id="first"' not in page  # The verdict stands in its place.
     assert pl.read_csv(report / "tables" / "changes.csv")["of"].to_list() == ["change"]
 
 
@@ -48,6 +50,8 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint
     flags += ["--config.prompts=greatest", *FAST]
     done = command("diff", *flags)
     assert done.code == 0, done.err
+    assert done.err[0].startswith("sweeping before and after under 1 prompt; then, to measure the")
+    assert "after takes 2 times as long by it (--config.noise=off: no such sweep;" in done.err[0]
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
     assert table["of"].to_list() == ["change", "noise: after in float32 and bfloat16 (noise)"]
     change, noise = table["mean_shift"]
@@ -58,6 +62,35 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint
     (result,) = manifest["results"].values()
     assert result["fingerprint"]["dtype"] == "bfloat16"
     assert result["fingerprint"]["step_size"] == 48
+
+
+@pytest.mark.parametrize(("noise", "measured"), [("one", ["greatest"]), ("off", [])])
+def test_the_sweep_that_measures_the_noise_may_be_shorter_or_left_out(
+    command, checkpoint, tmp_path, light, noise, measured
+):
+    model = checkpoint("diffed", seed=3)
+    flags = [f"--before={model.path}", f"--after={model.path}", f"--run={tmp_path / 'runs'}"]
+    flags += [f"--report={tmp_path / 'report'}", "--config.prompts=greatest,worst", *FAST]
+    done = command("diff", *flags, f"--config.noise={noise}")
+    assert done.code == 0, done.err
+    assert ("after takes 1.5 times as long" in done.err[0]) is (noise == "one")
+    table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
+    assert table.filter(pl.col("of") != "change")["prompt"].to_list() == measured
+    assert (tmp_path / "runs" / "noise").exists() is bool(measured)
+
+
+def test_the_limits_stand_on_the_terminal_worst_first_with_the_words_that_moved(
+    command, both, tmp_path, light
+):
+    flags = [f"--before={both['before']}", f"--after={both['other']}"]
+    done = command("diff", *flags, f"--report={tmp_path / 'report'}", *FAST)
+    assert [line.split("  ")[0] for line in done.out[2:4]] == ["before", "after"]
+    states = [line.split()[0] for line in done.out if line.startswith(("FAILS", "holds"))]
+    assert states == ["FAILS"] * 3 + ["holds"]
+    content = json.loads((tmp_path / "report" / "verdict.json").read_text(encoding="utf-8"))
+    shown = [line for line in done.out if line.startswith("FAILS")]
+    failing = [row["on"] for row in content["limits"] if not row["ok"]]
+    assert all(on in line for on, line in zip(failing, shown, strict=True))
 
 
 @pytest.fixture
@@ -95,6 +128,7 @@ SWEPT = ["--run={tmp}/runs", "--config.prompts=greatest"]
             "diff: --config.prompts: both sides are runs, so nothing is swept; allowed: --config.c",
         ),
         ([*SIDES, *SWEPT, "--noise={fits}"], "--noise={fits}: of neither model"),
+        ([*SIDES, *SWEPT, "--config.noise=half"], "noise='half'; allowed: 'all', 'one', 'off'"),
         (
             [*SIDES, *SWEPT, "--config.compared=worst"],
             "--before has no prompt 'worst'; allowed: --config.",
@@ -198,7 +232,7 @@ def test_a_language_model_is_called_one_and_its_second_run_is_noise(
     done = command("diff", *flags, f"--noise={tmp_path / 'noise'}", *FAST)
     assert done.code == 1, done.err
     left = f"left out: 1 token that only after has ({len(tokens)} '<|pad|>')"
-    assert done.out[0].endswith(f"of 4 limits do not hold; {left}")
+    assert done.out[-1].endswith(f"of 4 limits do not hold; {left}")
     table = pl.read_csv(report / "tables" / "changes.csv")
     assert table["of"].to_list() == ["change", "noise: before in float32 and bfloat16 (noise)"]
     assert table["n"].to_list() == [len(tokens)] * 2
@@ -207,4 +241,12 @@ def test_a_language_model_is_called_one_and_its_second_run_is_noise(
     assert "2 models gave a reward or a log-probability to every token" in text
     assert "reward model" not in text
     sections = re.findall(r"<section id=\"(.*?)\"", page)  # none that is about rewards
-    assert sections == ["headlines", "explorer", "verdict", "caveats", "tables"]
+    assert sections == [
+        "verdict",
+        "moved",
+        "comparison",
+        "headlines",
+        "explorer",
+        "caveats",
+        "tables",
+    ]

@@ -1,7 +1,6 @@
 """README, notes and pages name only commands, flags, files and columns that exist."""
 
 import ast
-import collections
 import importlib
 import importlib.util
 import re
@@ -17,6 +16,7 @@ from configs import analyze
 from engine.runs import schema
 from launch.__main__ import ALIASES, COMMANDS, main
 from launch.common.reporting import settings_of
+from tests.support import charts
 
 ROOT = Path(__file__).parents[2]
 # The changelog names what is no more.
@@ -247,7 +247,7 @@ def report(tmp_path_factory):
     config.options.shared_ends = True
     settings = settings_of(config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing, "draw", lambda *_: collections.defaultdict(str))
+        patch.setattr(drawing, "draw", lambda *_: charts.Undrawn())
         write_report(analysis.load(run), folder / "report", {}, settings)
     return folder / "report"
 

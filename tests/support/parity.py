@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from engine.checkpoint import restore as restoring
 from engine.checkpoint.card import Checkpoint
+from engine.models.config import Rope
 from engine.scoring import language_passes, reward_passes
 from engine.scoring.reward_passes import RewardScorer
 from engine.types import Candidates, PromptIds
@@ -65,6 +66,17 @@ class Restored:
         graph, params = nnx.split(model)
         changed = RewardScorer.build(graph, params, scorer.mesh, step_size=scorer.step_size)
         return Restored(graph, changed, build_layers(graph))
+
+
+# Of Llama 3.1.
+LLAMA3 = Rope(
+    theta=500_000.0,
+    kind="llama3",
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_positions=8192,
+)
 
 
 def make_mesh(data: int = 1, model: int = 1) -> Mesh:

@@ -15,7 +15,7 @@ from engine.search.gcg import Ranked, State, build_step, build_step_inputs
 from engine.search.jobs import SearchJob
 from engine.search.loop import StepDriver
 from engine.search.objective import SearchObjective
-from engine.search.universal import SearchProblem
+from engine.search.problem import SearchProblem
 from engine.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
 

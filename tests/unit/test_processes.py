@@ -16,11 +16,10 @@ HOST = socket.gethostname()
 START = """
 import os, signal, sys, time
 from engine import processes
-from launch.common import stopping
 port, count, index, timeout = map(int, sys.argv[1:])
 processes.HEARTBEAT_S = 5
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
-with stopping.on_signal(lambda received: stopping.end("test", received)):
+with processes.on_signal(lambda received: processes.end_by("test", received)):
     try:
         processes.join("test", f"127.0.0.1:{{port}}", count, index, timeout)
 {body}

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from launch.common import stopping
+from engine import processes
 from tests.support.processes import ROOT
 
 pytestmark = pytest.mark.usefixtures("hanging_up_is_not_ignored")
@@ -16,14 +16,13 @@ pytestmark = pytest.mark.usefixtures("hanging_up_is_not_ignored")
 BUSY = """
 import hashlib
 from engine import processes
-from launch.common import stopping
-with stopping.on_signal(lambda name: processes.end(f"told by {name}", 143)):
+with processes.on_signal(lambda name: processes.end(f"told by {name}", 143)):
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes, as a long compilation
 """
 
 
-@pytest.mark.parametrize("number", stopping.SIGNALS)
+@pytest.mark.parametrize("number", processes.SIGNALS)
 def test_a_command_stops_in_the_middle_of_a_long_call(number):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", BUSY], cwd=ROOT, text=True, **pipes) as process:

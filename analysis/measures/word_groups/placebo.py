@@ -6,6 +6,7 @@ has. They are called placebo kinds in the code, and "ordinary kinds of words" on
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -116,11 +117,18 @@ class PlaceboKinds:
 
     def _draw(self, rows: Array, count: int) -> Array | None:
         """Which of the words `rows` have the first `count` stems of each draw: bool [R, N]."""
-        units, unit = np.unique(self.unit[rows], return_inverse=True)
-        if len(units) < LEAST_STEMS:
-            return None
-        first: Array = self.keys[:, units].argsort(axis=1).argsort(axis=1) < count
-        return first[:, unit]
+        place = self._places.get(rows.tobytes())
+        if place is None:
+            units, unit = np.unique(self.unit[rows], return_inverse=True)
+            place = self.keys[:, units].argsort(axis=1).argsort(axis=1)[:, unit]
+            place = place if len(units) >= LEAST_STEMS else np.empty(0)
+            self._places[rows.tobytes()] = place
+        return place < count if place.size else None
+
+    @functools.cached_property
+    def _places(self) -> dict[bytes, Array]:
+        """Words [W] -> place of the stem of each one in each draw, [R, N]; empty for few stems."""
+        return {}
 
 
 def placebo_kinds(standing: Standing, rng: np.random.Generator) -> PlaceboKinds:

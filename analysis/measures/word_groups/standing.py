@@ -53,13 +53,13 @@ class Standing:
         The words that they hold, bool [W]; those of them that have an adjusted percentile; and the
         indices of the cells.
         """
-        shapes = np.concatenate([~np.isnan(self.percentile), ~np.isnan(self.adjusted)])
-        patterns, which = np.unique(shapes, axis=1, return_inverse=True)
-        half = len(self.percentile)
-        return [
-            (patterns[:half, at], patterns[half:, at], np.flatnonzero(which == at))
-            for at in dict.fromkeys(which.tolist())
-        ]
+        there, known = (
+            np.ascontiguousarray(~np.isnan(x.T)) for x in (self.percentile, self.adjusted)
+        )
+        cells: dict[bytes, list[int]] = {}
+        for cell, words in enumerate(np.concatenate([there, known], axis=1)):
+            cells.setdefault(words.tobytes(), []).append(cell)
+        return [(there[at[0]], known[at[0]], np.array(at)) for at in cells.values()]
 
 
 def standing(frames: Sequence[pl.DataFrame]) -> Standing:

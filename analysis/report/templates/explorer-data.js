@@ -1,8 +1,8 @@
 "use strict";
 // The explorer's data: blobs of the page -> typed arrays (analysis/report/explorer.py says how they are
-// packed), ranks and percentiles from rewards, search. Nothing here touches what is shown.
+// packed), ranks, percentiles and rewards, search. Nothing here touches what is shown.
 const Data = (() => {
-  const meta = JSON.parse(document.getElementById("explorer-meta")?.textContent ?? "null");
+  const meta = JSON.parse(document.getElementById("explorer-meta").textContent);
 
   async function unpack(at) {
     const node = document.getElementById(`blob-${at}`);
@@ -46,30 +46,23 @@ const Data = (() => {
     return places;
   }
 
-  // Rank: 1 + the number above it. Percentile: the share below it, ties counted half.
-  function ranked(reward) {
-    const order = descending(reward), n = order.length;
-    const rank = new Uint32Array(reward.length), percentile = new Float32Array(reward.length).fill(NaN);
-    for (let start = 0, end; start < n; start = end) {
-      for (end = start + 1; end < n && reward[order[end]] === reward[order[start]]; ) end++;
-      const share = (n - end + (end - start) / 2) / n;
-      for (let i = start; i < end; i++) {
-        rank[order[i]] = start + 1;
-        percentile[order[i]] = share;
-      }
+  // A column as rank, percentile and reward (null where the page has none) by place in the vocabulary,
+  // NaN where not scored. Rank 1 is the highest. `of` numbers the value of each token; `places` holds the
+  // place of each value, then how many tokens have it; `steps` the values in units of the last digit.
+  function column(of, places, steps, { scored: n, least, decimals }) {
+    const nothing = () => new Float64Array(of.length).fill(NaN), different = places.length / 2;
+    const rank = nothing(), percentile = Float32Array.from(rank), reward = steps && nothing();
+    for (let i = 0; i < of.length; i++) {
+      const at = of[i] - 1;
+      if (at < 0) continue;
+      rank[i] = n + 1 - (places[at] + places[different + at]) / 2;
+      percentile[i] = places[at] / (2 * n);
+      if (steps) reward[i] = (least + steps[at]) / 10 ** decimals;
     }
-    return { reward, rank, percentile, order, n };
+    return { reward, rank, percentile, decimals };
   }
 
-  // The same of places: twice the number below, plus the number equal; 0 where there is none.
-  function placed(places, n) {
-    const rank = Float64Array.from(places, (place) => (place ? n + 0.5 - place / 2 : NaN));
-    const percentile = Float32Array.from(places, (place) => (place ? place / (2 * n) : NaN));
-    const order = descending(percentile);
-    return { reward: null, rank, percentile, order, n: order.length };
-  }
-
-  const columns = new Map(); // `${model}:${prompt}` -> what `ranked` or `placed` returns.
+  const columns = new Map(); // `${model}:${prompt}` -> what `column` returns.
   const loading = new Map(); // The same keys -> a promise, while a column is unpacked.
   const data = { meta, tokens: [], joined: "", starts: null, vocabularies: [], held: null, filters: [] };
 
@@ -95,6 +88,17 @@ const Data = (() => {
     }
   };
 
+  let spelt = null;
+  const bare = (row) => data.tokens[row].replace(/^[ _▁]/, "").toLowerCase();
+  // In how many spellings the text of a row is there: with and without a space, in upper and lower case.
+  data.spellings = (row) => {
+    if (!spelt) {
+      spelt = new Map();
+      for (let at = 0; at < meta.rows; at++) spelt.set(bare(at), (spelt.get(bare(at)) ?? 0) + 1);
+    }
+    return spelt.get(bare(row));
+  };
+
   // 1 for each row that has a value of a filter.
   data.members = (filter, value) => {
     const inside = new Uint8Array(meta.rows), { rows, of } = data.filters[filter];
@@ -102,13 +106,18 @@ const Data = (() => {
     return inside;
   };
 
+  const packed = (model, prompt) => meta.models[model].columns[prompt]; // null where not scored
+  data.scored = (model, prompt) => packed(model, prompt) !== null;
+  async function read(about) {
+    const numbers = async (blob) => unpackedAs(await unpack(blob), Uint32Array);
+    const places = await numbers(about.places), steps = "rewards" in about ? summed(await numbers(about.rewards)) : null;
+    summed(places.subarray(0, places.length / 2));
+    return column(await numbers(about.values), places, steps, about);
+  }
   data.load = async (model, prompt) => {
-    const { columns: blobs, scored } = meta.models[model], key = `${model}:${prompt}`;
-    if (blobs[prompt] === null || columns.has(key)) return;
-    if (!loading.has(key)) {
-      loading.set(key, unpack(blobs[prompt]).then((bytes) => columns.set(key, meta.whole
-        ? ranked(unpackedAs(bytes, Float32Array)) : placed(unpackedAs(bytes, Uint32Array), scored[prompt]))));
-    }
+    const key = `${model}:${prompt}`;
+    if (!data.scored(model, prompt) || columns.has(key)) return;
+    if (!loading.has(key)) loading.set(key, read(packed(model, prompt)).then((made) => columns.set(key, made)));
     await loading.get(key);
   };
 
@@ -169,19 +178,12 @@ const Data = (() => {
     return latest.get(key);
   }
 
-  // Rows by falling value of a column ("mean", "spread", or a model's place), kept once computed.
-  const orders = new Map();
-  data.order = (key, prompt) => {
-    const name = `${key}:${prompt}`;
-    if (!orders.has(name)) {
-      if (key === "mean" || key === "spread") orders.set(name, descending(data.together(prompt)[key]));
-      else {
-        const { rows } = data.vocabularies[meta.models[key].vocabulary];
-        orders.set(name, data.column(key, prompt)?.order.map((place) => rows[place]) ?? new Uint32Array(0));
-      }
-    }
-    return orders.get(name);
-  };
+  // Rows by falling value of "mean", "spread" or of [model, prompt].
+  data.order = (key, prompt) => kept(`order ${key} ${prompt}`, () => {
+    if (typeof key === "string") return descending(data.together(prompt)[key]);
+    const { rows } = data.vocabularies[meta.models[key].vocabulary];
+    return descending(data.column(key, prompt).percentile).map((place) => rows[place]);
+  });
 
   // Calls `found(row, at)` once for each row whose folded text holds `wanted`, `at` characters in.
   // One search through one long string: a call for each of 400,000 short ones takes ten times as long.

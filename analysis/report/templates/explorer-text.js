@@ -34,10 +34,10 @@ const Write = (() => {
   const form = {
     percentile: (x) => (100 * x).toFixed(x > 0.999 || x < 0.001 ? 2 : 1),
     rank: count,
-    reward: (x) => minus(x.toPrecision(Math.abs(x) < 1e-3 ? 3 : 5)),
+    reward: (x, decimals = 3) => minus(x.toFixed(Math.max(decimals, 0))),
     difference: (x) => { const text = x.toFixed(1); return Number(text) === 0 ? "0.0" : (x > 0 ? "+" : "") + minus(text); },
   };
-  const number = (x, measure) => (x === x ? form[measure](x) : "–");
+  const number = (x, measure, decimals) => (x === x ? form[measure](x, decimals) : "–");
   function model(about) {
     const node = element("span", about.name, "model");
     node.style.setProperty("--model", about.colour);

@@ -1,105 +1,121 @@
 "use strict";
-// The token explorer: controls, table and details over `Data`; the address of the page holds them all.
+// The token explorer: its controls over `Data`, `Plot` and `Table`. Nothing is unpacked before the
+// explorer comes into view or a link asks for it; the address of the page holds the view. The values of
+// the controls are names, which stay the same when the report is written again.
 (() => {
   const app = document.getElementById("explorer-app");
   const $ = (id) => document.getElementById(`explorer-${id}`);
   const { meta } = Data, { element, count, number } = Write;
-  const models = meta.models.map((_, at) => at), FEW = 12; // Prompts whose details all fit.
-  const pairs = meta.models.reduce((n, about) => n + about.columns.filter((at) => at !== null).length, 0);
+  const models = [...meta.models.keys()], prompts = [...meta.prompts.keys()], FEW = 12; // Prompts whose details all fit.
+  const slugs = meta.models.map(({ slug }) => slug), ids = meta.prompts.map(({ id }) => id);
   const state = { rows: new Uint32Array(0), tier: null, row: -1, mask: null };
-  const prompt = () => +$("prompt").value, measure = () => $("measure").value;
-  const side = (id) => [+$(`${id}-model`).value, +$(`${id}-prompt`).value];
-  const pair = () => [side("a"), side("b")];
-  const plot = Plot($("scatter"), { pair, measure, mask: () => state.mask, row: () => state.row,
-    tier: () => state.tier, matches: () => (state.tier ? state.rows : null) });
+  const prompt = () => ids.indexOf($("prompt").value), measure = () => $("measure").value;
+  const scored = (at) => models.filter((model) => Data.scored(model, at));
+  const words = (at) => `“${meta.prompts[at].text}”`;
+  const short = (at) => `“${meta.prompts[at].short}”`;
+  // The two axes: [model, prompt], and [model, prompt] or null.
+  function pair() {
+    const a = slugs.indexOf($("a").value), [kind, name] = halves($("b").value);
+    return [[a, prompt()], kind === "model" ? [slugs.indexOf(name), prompt()] : kind === "prompt" ? [a, ids.indexOf(name)] : null];
+  }
+  function halves(value) {
+    const at = value.indexOf(" ");
+    return at < 0 ? [value, ""] : [value.slice(0, at), value.slice(at + 1)];
+  }
+  let drawing = 0; // Of the rows of an area, once a frame.
+  const plot = Plot($("plot"), { pair, measure, name: axis, mask: () => state.mask, rows: () => state.rows,
+    labelled, tier: () => state.tier, row: () => state.row, pick: select, hover, area: () => { cancelAnimationFrame(drawing); drawing = requestAnimationFrame(update); } });
+  const table = Table($("grid"), { columns, rows: () => state.rows, row: () => state.row, sorted, sort,
+    pick: select, hover: (row) => { plot.hover(row); hover(row); } });
 
-  // --- Table ------------------------------------------------------------------------------
-  // The columns: key, head, what CSV calls it, and the number of a row.
+  // --- Columns ----------------------------------------------------------------------------
+  function axis([model, asked]) {
+    return asked === prompt() ? meta.models[model].name : `${meta.models[model].name} on ${short(asked)}`;
+  }
   function columns() {
-    const own = models.filter((at) => meta.models[at].columns[prompt()] !== null);
-    const list = own.map((at) => ({ key: String(at), head: () => Write.model(meta.models[at]),
-      name: `${meta.models[at].slug}, ${measure()}`, value: (row) => Data.value(row, at, prompt(), measure()) }));
-    const together = (key) => ({ key, head: () => element("span", key), name: key,
-      value: (row) => Data.together(prompt())[key][row] });
-    const apart = { key: "difference", head: () => element("span", "A − B"),
-      name: `difference of percentiles, ${pair().map(sideName).join(" minus ")}`, value: (row) => Data.difference(...pair())[row] };
-    return [...(pairs > 1 ? [apart] : []), ...(own.length > 1 ? [together("mean"), together("spread")] : []), ...list];
+    const at = prompt(), [one, other] = pair(), own = scored(at), sides = other ? [one, other] : [];
+    const rest = own.filter((model) => ![one, other].some((side) => side?.[0] === model && side[1] === at));
+    const place = ([model, asked], letter = "") => ({
+      key: asked === at ? `model ${slugs[model]}` : "other", name: `${sideName([model, asked])}, ${measure()}`,
+      head: () => [element("b", letter), Write.model(meta.models[model]), asked === at ? "" : element("small", short(asked))], wide: true,
+      value: (row) => (measure() === "percentile" ? hundredths(100 * percentile(row, model, asked)) : Data.value(row, model, asked, measure())),
+      cell: (row) => Write.bar(percentile(row, model, asked), shown(row, model, asked)) });
+    const together = (key) => ({ key, name: key, head: () => element("span", key),
+      value: (row) => hundredths(100 * Data.together(at)[key][row]),
+      cell: (row) => element("span", number(Data.together(at)[key][row], "percentile")) });
+    const difference = { key: "difference", name: `difference of percentiles, ${sides.map(sideName).join(" minus ")}`,
+      head: () => element("span", "A − B"), value: (row) => hundredths(Data.difference(...sides)[row]),
+      cell: (row) => element("span", number(Data.difference(...sides)[row], "difference")) };
+    return [place(one, other ? "A " : ""), ...(other ? [place(other, "B "), difference] : []),
+      ...(own.length > 1 ? [together("mean"), together("spread")] : []), ...rest.map((model) => place([model, at]))];
   }
-  const sideName = ([model, asked]) => `${meta.models[model].slug} under ${meta.prompts[asked].id}`;
-  function cell(row, { key, value }) {
-    const x = value(row);
-    if (key === "difference") return element("span", number(x, "difference"));
-    if (key === "mean") return Write.bar(x, number(x, "percentile"));
-    if (key === "spread") return element("span", number(x, "percentile"));
-    return Write.bar(Data.value(row, +key, prompt(), "percentile"), number(x, measure()));
-  }
-  function definitions() {
-    const shown = columns(), narrow = app.clientWidth < 560, first = narrow ? 128 : 190;
-    const rest = app.clientWidth - first - 250, each = Math.max(narrow ? 104 : 132, Math.min(240, (rest / models.length) | 0));
-    const widths = { difference: 78, mean: 84, spread: 74 };
-    const token = { id: "token", field: "row", name: element("span", "token"), width: first, sortable: false,
-      formatter: (at, _, value, about, item) => Write.token(Data.tokens[item.row]) };
-    return [token, ...shown.map((column) => ({ id: column.key, field: "row", name: column.head(), sortable: true,
-      width: widths[column.key] ?? each, defaultSortAsc: !(column.key in widths) && measure() === "rank",
-      formatter: (at, _, value, about, item) => cell(item.row, column) }))];
-  }
-  const provider = { getLength: () => state.rows.length, getItem: (at) => ({ row: state.rows[at] }), getItemMetadata: () => null };
-  let grid;
-  function makeGrid() {
-    grid = new Slick.Grid($("grid"), provider, definitions(), {
-      enableColumnReorder: false, enableHtmlRendering: false, rowHeight: 28, frozenColumn: 0,
-      enableCellNavigation: true, syncColumnCellResize: true, mixinDefaults: false,
+  // The rows whose names may stand in the plot, in lists of which six are written: the first of a search
+  // or an area; else the words that A and B place furthest apart, in both directions: no beginnings of words, which
+  // have few spellings.
+  function labelled() {
+    const [one, other] = pair(), word = /^[ _▁]\p{L}{4,}$/u;
+    if (state.tier || plot.inside() || !other) return [state.rows.subarray(0, 6), state.rows.subarray(6, 14)];
+    const order = Data.orderApart(one, other, false);
+    return [order, order.slice().reverse()].map((list) => {
+      const found = [];
+      for (let i = 0; i < list.length && found.length < 60; i++) if (state.mask[list[i]] && word.test(Data.tokens[list[i]]) && Data.spellings(list[i]) > 2) found.push(list[i]);
+      return found;
     });
-    grid.onSort.subscribe((event, { sortCol, sortAsc }) => {
-      $("sort").value = sortCol.id;
-      // A rank falls as its reward rises.
-      $("rising").checked = !Number.isNaN(+sortCol.id) && measure() === "rank" ? !sortAsc : sortAsc;
-      update();
-    });
-    grid.onActiveCellChanged.subscribe((event, { row }) => row !== undefined && select(state.rows[row]));
-    new ResizeObserver(() => grid.resizeCanvas()).observe($("grid"));
   }
-  function columnsChanged() {
-    const sort = $("sort").value, own = columns().map(({ key }) => key);
-    const names = { difference: "A − B", mean: "mean percentile", spread: "spread of the models" };
-    const options = [new Option("best match, then mean", ""), ...(own.includes("difference") ? [new Option("largest difference", "apart")] : []),
-      ...own.map((key) => new Option(names[key] ?? meta.models[+key].name, key))];
-    $("sort").replaceChildren(...options);
-    $("sort").value = options.some((option) => option.value === sort) ? sort : "";
-    grid.setColumns(definitions());
-    marked();
+  const hundredths = (x) => +x.toFixed(4);
+  const percentile = (row, model, asked) => Data.value(row, model, asked, "percentile");
+  const shown = (row, model, asked, kind = measure()) =>
+    number(Data.value(row, model, asked, kind), kind, Data.column(model, asked)?.decimals);
+  const sideName = ([model, asked]) => `${slugs[model]} under ${ids[asked]}`;
+  function sorted() {
+    const key = $("sort").value, up = $("rising").checked;
+    return [key, measure() === "rank" && /^(model|other)/.test(key) ? !up : up]; // A rank falls as its reward rises.
+  }
+  function sort(key) {
+    $("rising").checked = $("sort").value === key && !$("rising").checked;
+    $("sort").value = key;
     update();
   }
-  // The head of the column by which the rows are sorted has an arrow.
-  function marked() {
-    const key = $("sort").value, up = $("rising").checked;
-    const rank = !Number.isNaN(+key) && measure() === "rank";
-    grid.setSortColumns(key && key !== "apart" ? [{ columnId: key, sortAsc: rank ? !up : up }] : []);
+  // After another question, model, or number to show.
+  function columnsChanged() {
+    const names = { difference: "A − B", mean: "mean of the models", spread: "spread of the models", other: "B" };
+    const keys = columns().map(({ key }) => key);
+    keep("sort", [["best match, then highest", ""], ...(pair()[1] ? [["largest difference of A and B", "apart"]] : []),
+      ...keys.map((key) => [names[key] ?? meta.models[slugs.indexOf(halves(key)[1])].name, key])]);
+    $("plot").ariaLabel = `${pair()[1] ? "Scatter plot of the tokens: " : "Histogram of the tokens: "}${pair().filter(Boolean).map(axis).join(" against ")}. `
+      + "The arrow keys move over it, Enter picks a word, the arrow keys with Shift select an area, Escape clears it.";
+    plot.forget();
+    update();
+    if (state.row >= 0) select(state.row, false);
+    else hover(-1);
   }
 
   // --- Which rows, in which order ---------------------------------------------------------
+  const sets = () => meta.filters.map(({ label }, at) => [label, `set-${at}`]);
+  const filtered = () => [...sets().map(([, id]) => $(id).value), $("words").checked, $("specials").checked,
+    $("scope").value !== "all"].filter(Boolean).length;
   function admitted() {
-    const scope = $("scope").value, words = $("words").checked, specials = $("specials").checked;
-    const special = new Uint8Array(meta.rows), sets = [];
+    const [scope, slug] = halves($("scope").value), plainWords = $("words").checked, specials = $("specials").checked;
+    const special = new Uint8Array(meta.rows), word = /^[ _▁]?[\p{L}\p{M}'’-]+$/u;
     for (const { rows, flags } of Data.vocabularies) rows.forEach((row, i) => { special[row] |= flags[i] & 8; });
-    Data.filters.forEach((_, at) => { if ($(`set-${at}`).value) sets.push(Data.members(at, +$(`set-${at}`).value)); });
-    const word = /^[ _▁]?[\p{L}\p{M}'’-]+$/u;
+    const inside = sets().map(([, id], at) => [$(id).value, at]).filter(([chosen]) => chosen)
+      .map(([chosen, at]) => Data.members(at, meta.filters[at].values.indexOf(chosen)));
+    const own = scope === "model" && Data.vocabularies[meta.models[slugs.indexOf(slug)].vocabulary].place;
     return Uint8Array.from(Data.held, (held, row) =>
-      (scope === "shared" ? held === models.length : scope === "all" || Data.vocabularies[+scope].place[row] >= 0)
-      && sets.every((inside) => inside[row])
-      && !(specials && special[row]) && (!words || word.test(Data.tokens[row])) ? 1 : 0);
+      (scope === "shared" ? held === models.length : !own || own[row] >= 0) && inside.every((set) => set[row])
+      && !(specials && special[row]) && (!plainWords || word.test(Data.tokens[row])) ? 1 : 0);
   }
-  // How good a match each admitted row is, 0 for none; and how many matches are not admitted.
+  // How good a match each shown row is, 0 for none; and what hides the other matches.
   function leveled() {
-    const { tier, mask } = state, n = meta.rows;
-    if (!tier) return { levels: mask, hidden: 0 };
-    const levels = new Uint8Array(n), most = $("sort").value ? 1 : 4;
-    let hidden = 0;
-    for (let row = 0; row < n; row++) {
-      const found = tier[row];
+    const { tier, mask } = state, area = plot.inside(), levels = new Uint8Array(meta.rows), most = $("sort").value ? 1 : 4;
+    const hidden = { filters: 0, area: 0, exact: false };
+    for (let row = 0; row < meta.rows; row++) {
+      const found = tier ? tier[row] : 1;
       if (!found) continue;
-      if (mask[row]) levels[row] = found < most ? found : most;
-      else hidden++;
+      hidden.exact ||= found > 2;
+      if (!mask[row]) hidden.filters++;
+      else if (area && !area[row]) hidden.area++;
+      else levels[row] = Math.min(found, most);
     }
     return { levels, hidden };
   }
@@ -117,13 +133,15 @@
     return rows;
   }
   function ordered() {
-    const key = $("sort").value;
-    if (key === "apart" || key === "difference") return Data.orderApart(...pair(), key === "apart");
-    const first = models.find((at) => meta.models[at].columns[prompt()] !== null);
-    return Data.order(key ? (Number.isNaN(+key) ? key : +key) : models.length > 1 ? "mean" : first, prompt());
+    const key = $("sort").value, [one, other] = pair(), [kind, slug] = halves(key);
+    if (key === "apart" || key === "difference") return Data.orderApart(one, other, key === "apart");
+    if (key === "other") return Data.order(...other);
+    if (kind === "model") return Data.order(slugs.indexOf(slug), prompt());
+    return scored(prompt()).length > 1 ? Data.order(key || "mean", prompt()) : Data.order(...one);
   }
   function update() {
-    const start = performance.now(), query = $("query").value;
+    const query = $("query").value, needed = [...scored(prompt()).map((model) => [model, prompt()]), ...pair().filter(Boolean)];
+    if (!needed.every((side) => Data.column(...side))) return; // What reads them updates the rows afterwards.
     state.mask ??= admitted();
     try { state.tier = query ? Data.match(query, $("how").value) : null; } catch (error) {
       $("status").textContent = `Not a regular expression: ${error.message}`;
@@ -131,94 +149,99 @@
     }
     const { levels, hidden } = leveled();
     state.rows = arranged(levels, ordered(), $("rising").checked);
-    report(hidden);
-    grid.invalidateAllRows();
-    grid.updateRowCount();
-    grid.scrollRowToTop(0);
-    grid.render();
+    report(query, hidden);
+    table.fill();
     plot.drawSoon();
     remember();
-    app.dataset.ms = (performance.now() - start).toFixed(1);
   }
-  function report(elsewhere) {
-    const query = $("query").value, none = !state.rows.length && !elsewhere && query;
-    const parts = [none && meta.whole ? `“${query}” is no token of these models, nor part of one: assay score rates any text` : `${count(state.rows.length)} of ${count(meta.rows)} tokens`];
-    $("grid").hidden = Boolean(none);
-    if (elsewhere) {
-      const all = element("button", `show ${count(elsewhere)} more that the filters hide`, "link");
-      all.onclick = () => {
-        $("scope").value = "all";
-        $("words").checked = $("specials").checked = false;
-        Data.filters.forEach((_, at) => { $(`set-${at}`).value = ""; });
-        filtersChanged();
-      };
-      parts.push("; ", all);
-    }
-    $("status").replaceChildren(...parts);
+  // How many rows there are; where there are none, what hides them.
+  function report(query, { filters, area, exact }) {
+    const found = state.rows.length, all = found + filters + area, active = filtered();
+    const parts = [], asked = `“${query.trim() || query}”`, total = `${count(found)} of ${count(meta.rows)} tokens${query ? ` match ${asked}` : ""}. `;
+    const lone = query && !exact && $("how").value !== "regex" && meta.whole;
+    if (lone) parts.push(`${asked} ${all ? "is part of tokens, but no token by itself" : "is no token of these models, nor part of one"}: `, element("code", "assay score"), " rates any text. ");
+    else if (!all) parts.push(`No token ${meta.whole ? "of these models" : "in this page"} matches ${asked}. `);
+    if (filters && (query || !found)) parts.push(`The filters hide ${query ? `${count(filters)} that match` : "all"}. `);
+    if (area && !found) parts.push("None is in the selected area. ");
+    if (active) parts.push(button("Clear filters", clearFilters), " ");
+    if (plot.inside()) parts.push(button("Clear the selected area", () => plot.clear()), " ");
+    if (query && !found) parts.push(button("Clear the search", () => { $("query").value = ""; update(); $("query").focus(); }));
+    $("count").textContent = active ? ` (${active})` : "";
+    $("status").replaceChildren(total, ...(found ? parts : []));
+    $("none").replaceChildren(...(found ? [] : parts));
+    $("grid").firstChild.hidden = !found;
+  }
+  function button(text, act) {
+    const node = element("button", text, "link");
+    node.onclick = act;
+    return node;
+  }
+  function clearFilters() {
+    for (const [, id] of sets()) $(id).value = "";
+    $("words").checked = $("specials").checked = false;
+    $("scope").value = "all";
+    filtersChanged();
   }
   function filtersChanged() { state.mask = null; update(); }
   function save() {
-    const shown = columns(), head = ["token", ...shown.map(({ name }) => name)];
-    const exact = ["rank", "reward"].includes(measure()); // Percentiles are in hundredths, as on the page.
-    const written = (key, x) => (key === "difference" ? +x.toFixed(4)
-      : exact && !Number.isNaN(+key) ? x : +(100 * x).toFixed(4));
-    const rows = Array.from(state.rows, (row) => [Data.tokens[row], ...shown.map(({ key, value }) => written(key, value(row)))]);
-    Write.download(`tokens_${meta.prompts[prompt()].id}.csv`, Write.csv([head, ...rows]));
+    const list = columns(), rows = Array.from(state.rows, (row) => [Data.tokens[row], ...list.map(({ value }) => value(row))]);
+    Write.download(`tokens_${ids[prompt()]}.csv`, Write.csv([["token", ...list.map(({ name }) => name)], ...rows]));
   }
 
   // --- One token --------------------------------------------------------------------------
+  const HINT = "Point at a word to read it; drag to list an area.";
+  function hover(row) {
+    const sides = pair().filter(Boolean), at = row >= 0 ? row : state.row;
+    const kinds = sides.length > 1 ? [measure()] : meta.whole ? ["percentile", "reward"] : ["percentile"];
+    const side = (kind) => ([model, asked], i) =>
+      `${sides.length > 1 ? `${"AB"[i]} ` : ""}${shown(at, model, asked, kind)}${kind === "percentile" ? " %" : ""}`;
+    const said = kinds.map((kind) => `${kind} ${sides.map(side(kind)).join(", ")}`).join(", ");
+    $("hover").replaceChildren(...(at < 0 ? [HINT] : [Write.token(Data.tokens[at]), ` ${said}`]));
+  }
   function named(row) {
     const twin = Data.tokens.indexOf(Data.tokens[row]) !== row || Data.tokens.indexOf(Data.tokens[row], row + 1) >= 0;
     return `token=${encodeURIComponent(Data.tokens[row])}${twin ? `&row=${row}` : ""}`;
   }
-  function select(row, shown = true) {
+  async function select(row, kept = true) {
     state.row = row;
+    table.mark();
+    plot.draw();
+    hover(row);
+    if (kept) remember();
+    const every = prompts.length <= FEW ? prompts : [...new Set([prompt(), ...pair().filter(Boolean).map(([, asked]) => asked)])];
+    for (const at of every) await load(at);
+    if (state.row !== row) return;
     const link = element("a", "link to this token");
     link.href = `#${named(row)}`;
-    const ids = Data.vocabularies.map(({ place, ids }, at) => place[row] < 0 ? null
+    const known = Data.vocabularies.map(({ place, ids }, at) => place[row] < 0 ? null
       : `${meta.models.filter((m) => m.vocabulary === at).map((m) => m.name).join(", ")}: id ${ids[place[row]]}`);
-    const title = element("h3", Write.token(Data.tokens[row], 200));
-    const about = element("p", [ids.filter(Boolean).join(" · ") || "–", " · ", link], "how");
-    $("detail").replaceChildren(title, about, element("div", details(row), "scroll"));
-    plot.draw();
-    if (shown) remember();
+    const about = element("p", [known.filter(Boolean).join(" · ") || "–", " · ", link], "how");
+    $("detail").hidden = false;
+    $("detail").replaceChildren(element("h3", Write.token(Data.tokens[row], 200)), element("div", details(row, every), "scroll"), about);
   }
-  function details(row) {
-    const every = [...meta.prompts.keys()];
-    const few = every.length <= FEW ? every : [...new Set([prompt(), ...pair().map(([, asked]) => asked)])];
-    const head = element("tr", [element("th", "model"), ...few.map((at) => element("th", meta.prompts[at].id))]);
-    const body = models.map((at) => element("tr", [
-      element("th", [Write.model(meta.models[at]), element("small", `of ${count(meta.models[at].of)}`)]),
-      ...few.map((asked) => element("td", detail(row, at, asked)))]));
+  function details(row, every) {
+    const head = element("tr", [element("th", "model"), ...every.map((at) => element("th", words(at), "asked"))]);
+    const body = models.map((model) => {
+      const first = element("th", [Write.model(meta.models[model]), element("small", ` of ${count(meta.models[model].of)}`)]);
+      first.scope = "row";
+      return element("tr", [first, ...every.map((asked) => element("td", detail(row, model, asked)))]);
+    });
     return element("table", [element("thead", head), element("tbody", body)]);
   }
   function detail(row, model, asked) {
-    const share = Data.value(row, model, asked, "percentile");
+    const share = percentile(row, model, asked);
     if (share !== share) return element("span", Data.column(model, asked) ? "no such token" : "–", "how");
-    const more = [element("small", `rank ${count(Data.value(row, model, asked, "rank"))}`)];
-    if (meta.whole) more.push(element("small", `reward ${Write.form.reward(Data.value(row, model, asked, "reward"))}`));
-    return [Write.bar(share, `${Write.form.percentile(share)} %`), ...more];
+    const more = ["rank", ...(meta.whole ? ["reward"] : [])].map((kind) => `${kind} ${shown(row, model, asked, kind)}`);
+    return [Write.bar(share, `${Write.form.percentile(share)} %`), element("small", more.join(", "))];
   }
 
   // --- The view in the address ------------------------------------------------------------
-  // A control's value by names, which stay the same when the report is written again.
-  const texts = [["q", "query"], ["as", "how"], ["among", "scope"], ["show", "measure"], ["sort", "sort"]];
+  const texts = [["q", "query"], ["as", "how"], ["prompt", "prompt"], ["among", "scope"], ["show", "measure"],
+    ["a", "a"], ["b", "b"], ["sort", "sort"], ...sets()];
   const ticks = [["words", "words"], ["plain", "specials"], ["rising", "rising"]];
-  const slug = (at) => meta.models[at].slug, asked = (at) => meta.prompts[at].id;
-  const place = (list, name, otherwise) => { const at = list.findIndex((one) => one === name); return at < 0 ? otherwise : at; };
-  const slugs = models.map(slug), ids = meta.prompts.map(({ id }) => id);
-  const plain = {}; // The view without a choice.
-  function view() {
-    const all = {};
-    for (const [key, id] of texts) all[key] = $(id).value;
-    for (const [key, id] of ticks) all[key] = $(id).checked ? "1" : "";
-    if (all.sort !== "" && !Number.isNaN(+all.sort)) all.sort = `model ${slug(+all.sort)}`;
-    if (!Number.isNaN(+all.among)) all.among = `model ${slug(meta.models.findIndex((m) => m.vocabulary === +all.among))}`;
-    all.prompt = asked(prompt());
-    for (const id of ["a", "b"]) all[id] = `${slug(side(id)[0])} ${asked(side(id)[1])}`;
-    Data.filters.forEach(({ label, values }, at) => { const chosen = $(`set-${at}`).value; all[label] = chosen && values[+chosen]; });
-    return all;
-  }
+  let plain = null; // The view without a choice.
+  const view = () => Object.fromEntries([...texts.map(([key, id]) => [key, $(id).value]),
+    ...ticks.map(([key, id]) => [key, $(id).checked ? "1" : ""])]);
   function address() {
     const parts = state.row >= 0 ? [named(state.row)] : [], now = view();
     // A token alone is also searched for; beside a view it is not.
@@ -238,129 +261,140 @@
       if (here !== "#explorer" || /=/.test(location.hash)) history.replaceState(null, "", here);
     }, 150);
   }
-  function set(wanted) {
+  function choose(id, value) {
+    const options = $(id).options; // This report may not have the choice of a link.
+    if (!options || [...options].some((option) => option.value === value)) $(id).value = value;
+  }
+  async function set(wanted) {
     const full = { ...plain, ...wanted };
-    $("prompt").value = place(ids, full.prompt, 0);
-    for (const id of ["a", "b"]) {
-      const [model, ...rest] = full[id].split(" ");
-      $(`${id}-model`).value = place(slugs, model, 0);
-      $(`${id}-prompt`).value = place(ids, rest.join(" "), 0);
-    }
-    for (const [key, id] of texts) if (key !== "sort" && key !== "among") choose($(id), full[key]);
+    choose("prompt", full.prompt);
+    await pairChanged(full);
+    for (const [key, id] of texts) if (!["prompt", "a", "b", "sort"].includes(key)) choose(id, full[key]);
     for (const [key, id] of ticks) $(id).checked = full[key] === "1";
-    const among = /^model (.*)$/.exec(full.among), at = place(slugs, among?.[1], -1);
-    choose($("scope"), at < 0 ? full.among : String(meta.models[at].vocabulary));
-    Data.filters.forEach(({ label, values }, i) => { const chosen = place(values, full[label], -1); $(`set-${i}`).value = chosen < 0 ? "" : chosen; });
+    state.mask = null;
     columnsChanged(); // Makes the orders of the rows that can be chosen.
-    const by = /^model (.*)$/.exec(full.sort);
-    choose($("sort"), by ? String(place(slugs, by[1], "")) : full.sort);
+    choose("sort", full.sort);
+    update();
   }
-  function choose(control, value) {
-    const was = control.value;
-    control.value = value;
-    if (control.value !== value) control.value = was; // No such option in this report.
-  }
+  const linked = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  const isView = () => ["token", ...[...texts, ...ticks].map(([key]) => key)].some((key) => key in linked());
   async function follow() {
-    const wanted = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-    if (!["token", ...Object.keys(plain)].some((key) => key in wanted)) return;
+    const wanted = linked();
     document.getElementById("explorer").scrollIntoView();
     if ("token" in wanted) wanted.q ??= wanted.token;
     restoring = true;
-    await load(place(ids, wanted.prompt, place(ids, plain.prompt, 0)));
-    set(wanted);
-    await loadPair();
-    state.mask = null;
-    marked();
-    update();
+    if (!("prompt" in wanted) && switched()) wanted.prompt = switched();
+    await set(wanted);
     const row = !("token" in wanted) ? -1 : Data.tokens[+wanted.row] === wanted.token ? +wanted.row : Data.tokens.indexOf(wanted.token);
     if ("token" in wanted && row < 0) $("status").textContent = `${meta.whole ? "No token of these models" : "No token in this page"} is the one linked to.`;
     restoring = false;
-    if (row >= 0) select(row, false);
+    if (row >= 0) await select(row, false);
     $("link").href = address();
   }
 
+  // --- The question, and the two axes ------------------------------------------------------
+  const questions = document.getElementById("questions"); // The page's switch; it offers some of the prompts.
+  const switched = () => questions?.querySelector("input:checked")?.value;
+  function ask(id) {
+    const radio = [...(questions?.querySelectorAll("input") ?? [])].find((one) => one.value === id);
+    if (!radio || radio.checked) return asked(id);
+    radio.checked = true;
+    radio.dispatchEvent(new Event("change", { bubbles: true })); // Comes back through `asked`.
+  }
+  async function asked(id) {
+    choose("prompt", id);
+    await pairChanged();
+    columnsChanged();
+  }
+  // Offers the models and prompts that can be axes, chooses those of `wanted`, and reads their columns.
+  async function pairChanged(wanted = {}) {
+    const at = prompt(), own = scored(at);
+    keep("a", own.map((model) => [meta.models[model].name, slugs[model]]));
+    if (wanted.a) choose("a", wanted.a);
+    const a = slugs.indexOf($("a").value), others = own.filter((model) => model !== a);
+    const asked = prompts.filter((other) => other !== at && Data.scored(a, other));
+    keep("b", [["another model, same question", others.map((model) => [meta.models[model].name, `model ${slugs[model]}`])],
+      ["the same model, another question", asked.map((other) => [short(other), `prompt ${ids[other]}`])],
+      ["nothing: a histogram of A", "none"]]);
+    if (wanted.b) choose("b", wanted.b);
+    $("a").closest(".controls").hidden = $("a").options.length + $("b").options.length < 3;
+    await load(at);
+    for (const side of pair()) if (side) await Data.load(...side);
+  }
+  // Gives a list of choices to a control, and keeps what was chosen where it is still offered.
+  function keep(id, list) {
+    const was = $(id).value, option = ([text, value]) => new Option(text, value);
+    $(id).replaceChildren(...list.filter(([, value]) => value?.length !== 0 || value === "").map(([text, value]) => {
+      if (!Array.isArray(value)) return option([text, value]);
+      const group = element("optgroup", value.map(option));
+      group.label = text;
+      return group;
+    }));
+    choose(id, was);
+    if ($(id).selectedIndex < 0) $(id).selectedIndex = 0;
+  }
+
   // --- Start ------------------------------------------------------------------------------
-  const options = (id, list) => $(id).replaceChildren(...list.map(([text, value]) => new Option(text, value)));
-  function controls() {
-    const prompts = meta.prompts.map(({ id }, at) => [id, at]), every = models.map((at) => [meta.models[at].name, at]);
-    options("prompt", prompts);
-    for (const id of ["a", "b"]) {
-      options(`${id}-model`, every);
-      options(`${id}-prompt`, prompts);
-      for (const part of ["model", "prompt"]) $(`${id}-${part}`).onchange = pairChanged;
+  async function load(at) {
+    for (const model of scored(at)) {
+      if (Data.column(model, at)) continue;
+      await Data.load(model, at);
+      await new Promise((resolve) => setTimeout(resolve)); // One column at a time: the page stays alive.
     }
-    const scored = (model, at) => meta.models[model].columns[at] !== null;
-    const first = ids.findIndex((_, at) => scored(0, at)), last = ids.findLastIndex((_, at) => scored(0, at));
-    const other = models.find((at) => at > 0 && scored(at, first));
-    $("a-prompt").value = first;
-    $("b-model").value = other ?? 0;
-    $("b-prompt").value = other === undefined ? last : first;
-    const several = meta.vocabularies.map((v, at) =>
-      [`the ${count(v.size)} of ${meta.models.filter((m) => m.vocabulary === at).map((m) => m.name).join(", ")}`, at]);
-    const scopes = [["all tokens", "all"], ...(several.length > 1 ? several : [])];
-    if (several.length > 1 && Data.held.includes(models.length)) scopes.unshift(["tokens of every model", "shared"]);
-    options("scope", scopes);
+  }
+  function controls() {
+    keep("prompt", prompts.map((at) => [short(at), ids[at]]));
+    $("prompt").parentNode.hidden = prompts.length < 2;
+    const one = (at) => meta.models.filter((m) => m.vocabulary === at);
+    const several = meta.vocabularies.length < 2 ? [] : meta.vocabularies.map((v, at) =>
+      [`the ${count(v.size)} of ${one(at).map((m) => m.name).join(", ")}`, `model ${one(at)[0].slug}`]);
+    const shared = several.length && Data.held.includes(models.length) ? [["tokens of every model", "shared"]] : [];
+    keep("scope", [...shared, ["all tokens", "all"], ...several]);
+    $("scope").parentNode.hidden = !several.length;
     if (!meta.whole) $("measure").querySelector("[value=reward]").remove();
-    $("pair").hidden = pairs < 2;
     filterControls();
-    $("query").oninput = () => { if ($("sort").value) { $("sort").value = ""; marked(); } update(); };
-    for (const id of ["how", "sort", "rising"]) $(id).onchange = () => { marked(); update(); };
+    $("query").oninput = () => { $("sort").value = ""; $("rising").checked = false; update(); };
+    for (const id of ["how", "sort", "rising"]) $(id).onchange = update;
     for (const id of ["scope", "words", "specials"]) $(id).onchange = filtersChanged;
-    $("prompt").onchange = async () => { await load(prompt()); columnsChanged(); };
+    $("prompt").onchange = () => ask($("prompt").value);
+    for (const id of ["a", "b"]) $(id).onchange = async () => { await pairChanged(); columnsChanged(); };
     $("measure").onchange = columnsChanged;
     $("csv").onclick = save;
-    $("apart").onclick = () => { $("sort").value = "apart"; $("rising").checked = false; marked(); update(); };
-    window.addEventListener("hashchange", follow);
+    questions?.addEventListener("change", () => asked(switched()));
   }
   function filterControls() {
-    $("sets").replaceChildren(...Data.filters.map(({ label, values, of }, at) => {
+    $("sets").replaceChildren(...meta.filters.map(({ label, values }, at) => {
       const sizes = new Uint32Array(values.length), list = element("select");
-      of.forEach((value) => sizes[value]++);
+      Data.filters[at].of.forEach((value) => sizes[value]++);
       list.id = `explorer-set-${at}`;
-      list.append(new Option("any", ""), ...values.map((value, i) => new Option(`${value} (${count(sizes[i])})`, i)));
+      list.append(new Option("any", ""), ...values.map((value, i) => new Option(`${value} (${count(sizes[i])})`, value)));
       list.onchange = filtersChanged;
       return element("label", [`${label} `, list]);
     }));
   }
-  async function pairChanged() { await loadPair(); columnsChanged(); plot.draw(); }
-  const loadPair = async () => { for (const [model, at] of pair()) await Data.load(model, at); };
-  const breath = () => new Promise((resolve) => setTimeout(resolve));
-  async function load(at) {
-    for (const model of models) {
-      if (Data.column(model, at)) continue;
-      await Data.load(model, at);
-      await breath(); // One column at a time, so that the page stays alive.
-    }
-  }
-  function clicks() {
-    const canvas = $("scatter");
-    canvas.onclick = (event) => { const row = plot.nearest(event); if (row >= 0) select(row); };
-    canvas.onmousemove = (event) => {
-      const row = plot.nearest(event);
-      $("hover").replaceChildren(row < 0 ? "Point at a token to read it; click to pick it." : Write.token(Data.tokens[row]));
-    };
-  }
   async function start() {
     if (!window.DecompressionStream) throw new Error("this browser cannot unpack gzip (DecompressionStream)");
+    if (document.readyState === "loading") await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
     await Data.read();
     controls();
-    clicks();
-    await load(prompt());
-    await loadPair();
-    app.classList.remove("waiting");
-    makeGrid();
+    choose("prompt", switched() ?? "");
+    await pairChanged();
     columnsChanged();
-    Object.assign(plain, view());
-    await follow();
+    plain = view();
+    app.classList.remove("waiting");
+    app.inert = false;
+    if (isView()) await follow();
     restoring = false;
-    if (state.row < 0 && state.rows.length) select(state.rows[0], false);
     $("link").href = address();
-    plot.draw();
-    Data.match("e", "contains"); // The first search of the long string flattens it.
     app.dataset.ready = "yes";
-    for (const at of meta.prompts.keys()) await load(at);
-    if (meta.prompts.length <= FEW && state.row >= 0) select(state.row, false);
-    app.dataset.loaded = "yes";
   }
-  start().catch((error) => { $("status").textContent = `The explorer cannot start: ${error.message}`; console.error(error); });
+  let started = null;
+  const begin = () => (started ??= start().catch((error) => {
+    $("status").textContent = `The explorer cannot start: ${error.message}`;
+    console.error(error);
+  }));
+  const seen = new IntersectionObserver(([entry]) => { if (entry.isIntersecting) { seen.disconnect(); begin(); } }, { rootMargin: "300px" });
+  seen.observe(app);
+  window.addEventListener("hashchange", () => { if (isView()) (plain ? follow() : begin()); });
+  if (isView()) begin();
 })();

@@ -24,10 +24,6 @@ def written(name: str, text: str):
     return lambda folder: (folder / name).write_text(text)
 
 
-def configured(**fields):
-    return lambda folder: folders.edit_json(folder / "config.json", **fields)
-
-
 def retensored(change):
     def damage(folder: Path) -> None:
         tensors = load_file(folder / WEIGHTS)
@@ -91,18 +87,8 @@ def sharded(change=lambda shards, index: None):
     return damage
 
 
-def without_tokenizer(folder: Path) -> None:
-    for path in folder.glob("*tokenizer*"):
-        path.unlink()
-
-
 REFUSED = {
-    "no config.json": (removed("config.json"), r"no config\.json; allowed: a Hugging Face model f"),
     "a config.json that is not JSON": (written("config.json", "{"), r"config\.json: not JSON \("),
-    "an attribute that is not understood": (
-        configured(novelty=1),
-        r"hf: config\.json: not understood, and may change the rewards: 'novelty' \(= 1\)$",
-    ),
     "no weights": (
         removed(WEIGHTS),
         r"hf: no model\.safetensors and no model\.safetensors\.index\.json; allowed: a Hugging "
@@ -155,10 +141,6 @@ REFUSED = {
         r"tensor 'model\.layers\.0\.self_attn\.k_proj\.weight' has shape \[264, 32\]; "
         r"config\.json implies \[20, 32\]$",
     ),
-    "more layers in the config than in the file": (
-        configured(num_hidden_layers=4),
-        r"missing tensor 'model\.layers\.3\.input_layernorm\.weight' and 8 more$",
-    ),
     "two rewards": (
         replaced(score__weight=lambda t: t["score.weight"].repeat(2, 1)),
         r"hf: tensor 'score\.weight' has shape \[2, 32\]: a head with several rows is not "
@@ -168,7 +150,6 @@ REFUSED = {
         replaced(score__weight=lambda t: t["score.weight"].char()),
         r"tensor 'score\.weight' has element type I8; allowed: F32, F16, BF16$",
     ),
-    "no tokenizer": (without_tokenizer, r"hf: no tokenizer\.json; allowed: a folder with"),
     "no chat template": (
         removed("chat_template.jinja"),
         "no chat template; a reward model judges conversations",

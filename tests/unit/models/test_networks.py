@@ -14,7 +14,7 @@ from engine.models.config import Rope, inverse_frequencies
 from engine.models.decoder import rms_norm
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
-from tests.support.parity import make_mesh
+from tests.support.parity import LLAMA3, make_mesh
 
 PROMPT = "What is the greatest thing?"
 TOKENS = np.arange(3, 19)
@@ -61,15 +61,6 @@ def test_an_array_of_another_shape_than_annotated_is_refused():
     with pytest.raises(jaxtyping.TypeCheckError):
         rms_norm(jnp.ones((2, 3)), jnp.ones(4), 1e-5)
 
-
-LLAMA3 = Rope(
-    theta=500_000.0,
-    kind="llama3",
-    factor=8.0,
-    low_freq_factor=1.0,
-    high_freq_factor=4.0,
-    original_positions=8192,
-)
 
 # (head size, factor) -> pair -> radians per position, as Llama 3.1 and 3.2 have them in float32.
 PUBLISHED = {

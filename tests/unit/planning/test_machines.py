@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import AssayError
-from engine.planning import free, machines
-from engine.planning.machines import GIB, KINDS
+from engine.planning import machines
+from engine.planning.machines import GIB
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,11 @@ def test_bad_devices_are_refused_in_one_line_that_names_all_kinds(name):
 def test_the_peak_follows_from_the_kind_and_the_dtype(kind, dtype, tera):
     peak = machines.parse(kind)[0].kind.peak(dtype)
     assert peak == (None if tera is None else pytest.approx(tera * 1e12))
-    assert {kind.share for kind in KINDS.values()} == {0.5}
 
 
 def group(folder: Path, most: str, used: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    caches = (
-        "anon 5\nactive_file 1\ninactive_file 2\ntotal_active_file 30\ntotal_inactive_file 40\n"
-    )
+    caches = "anon 5\nactive_file 1\ninactive_file 2\n"
     (folder / "memory.max").write_text(f"{most}\n")
     (folder / "memory.current").write_text(f"{used}\n")
     (folder / "memory.stat").write_text(caches)
@@ -63,5 +60,5 @@ def group(folder: Path, most: str, used: int) -> None:
 def test_a_group_that_this_process_is_in_bounds_its_memory(tmp_path):
     (tmp_path / "own").write_text("0::/jobs/mine\n")
     group(tmp_path, "3000", 1000)
-    assert list(free._group_limits(tmp_path, tmp_path / "own")) == [2003]
-    assert 0 < free.free_memory() <= 2**50
+    assert list(machines._group_limits(tmp_path, tmp_path / "own")) == [2003]
+    assert 0 < machines.free_memory() <= 2**50

@@ -15,8 +15,7 @@ from engine.checkpoint.restore import abstract, parameters, restore
 from engine.models.config import DecoderConfig, Rope
 from engine.models.heads import HeadConfig
 from engine.planning import memory
-from engine.planning.memory import Model, account
-from engine.planning.work import SearchWork, SweepWork
+from engine.planning.memory import Model, SearchWork, SweepWork, account
 from engine.scoring.reward_passes import RewardScorer
 from engine.types import Candidates, KeyValues, Prefix
 from launch.common.planned_models import model_of_config

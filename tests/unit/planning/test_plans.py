@@ -7,8 +7,7 @@ import pytest
 from configs import known_models, known_shapes
 from engine.convert.hf_config import decoder_config
 from engine.planning import flops, machines, plans
-from engine.planning.memory import account
-from engine.planning.work import SearchWork, SweepWork
+from engine.planning.memory import SearchWork, SweepWork, account
 from launch.common.planned_models import model_of_config
 
 SEARCH = SearchWork(prefix=64, suffix=2, length=8, candidates=64, attempts=2)
@@ -92,9 +91,8 @@ SLUGS = ("skywork-reward-llama-3.1-8b", "grm-gemma2-2b-rewardmodel-ft", "gemma-2
 def test_a_response_is_its_matrix_products_and_its_attention(slug):
     config = decoder_config(known_shapes.config_json(known_models.KNOWN[slug]))
     own, before = 3, 64
-    products = sum(
-        2 * m * k * n * count for (m, k, n), count in flops.projections(config, own, 1).items()
-    )
+    keys_values, rest = (sum(k * n for k, n in each) for each in flops.matrices(config))
+    products = 2 * (own * config.num_layers * (keys_values + rest) - (own - 1) * rest)
     keys = (config.num_layers - 1) * own * (before + (own + 1) / 2) + before + own
     attention = 4 * config.num_heads * config.head_size * keys
     assert flops.response(config, own, before) == pytest.approx(products + attention, rel=1e-12)

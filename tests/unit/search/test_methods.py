@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.search.loop import Trace, end_step, run_search
+from engine.search.loop import Trace, end_step, run_search, trace_frame
 from engine.search.objective import SearchObjective
-from engine.search.run_folder import trace_frame
 from engine.settings import METHODS
 from tests.support import slow, tiny
 from tests.support.searches import job_of, problem, scorer, settings

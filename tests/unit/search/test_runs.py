@@ -25,9 +25,9 @@ from engine.errors import AssayError
 from engine.runs import provenance, schema
 from engine.search import jobs
 from engine.search.baselines import EnumerationDriver
-from engine.search.loop import StepDriver, run_search
+from engine.search.loop import StepDriver, run_search, trace_frame
 from engine.search.objective import SearchObjective
-from engine.search.run_folder import search_sequences, trace_frame
+from engine.search.run_folder import search_sequences
 from engine.settings import METHODS, SearchSettings
 from launch.common import searching
 from tests.support import full_disk

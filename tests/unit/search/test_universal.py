@@ -19,8 +19,9 @@ from engine.runs import schema
 from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
 from engine.search import gcg, jobs, loop, universal
+from engine.search import problem as problems
+from engine.search.problem import Reader
 from engine.search.run_folder import score_elsewhere, search_sequences
-from engine.search.universal import Reader
 from engine.sweep import rescore
 from launch.common import searching
 from tests.support import folders, slow, tiny
@@ -351,7 +352,7 @@ def test_memory_and_operations_of_a_reader_are_those_of_its_tokens(checkpoint, f
     assert (reading.most, reading.usual) == (36, 11)  # 4 * (8 + 1), 4 * (8 + 1 + 1 + 1) / 4
     # The longest reply has 4 * 9 tokens, which take 48 positions with what closes them.
     assert jobs._work(reading, whole).own == 48
-    both = universal.SearchProblem(
+    both = problems.SearchProblem(
         rule="mean", models=[model, reader], prompts=prompts, whole=whole, each=[whole, reading]
     )
     judge = universal.judges_of(both, [scorer(model), scorer(reader)])[-1]
@@ -379,4 +380,4 @@ def test_a_reader_that_cannot_be_standardised_is_named(checkpoint, tmp_path, tmp
     ],
 )
 def test_the_first_token_that_differs_is_quoted(known, other, said):
-    assert universal.vocabulary_difference(known, other) == said
+    assert problems.vocabulary_difference(known, other) == said

@@ -13,9 +13,8 @@ from engine.mesh import build_mesh
 from engine.runs import schema
 from engine.runs.reader import RunError
 from engine.runs.verify import verify
-from engine.scoring.reward_passes import RewardScorer
+from engine.scoring.reward_passes import RewardScorer, check_finite, self_check
 from engine.sweep.rescore import rescore
-from engine.sweep.self_check import check_finite, self_check
 from tests.support import slow, tiny
 from tests.support.parity import make_mesh
 from tests.support.sweeps import ONE, PROMPTS, SETTINGS, SIZE, Run, result

@@ -13,7 +13,8 @@ from engine.errors import AssayError
 from engine.runs import provenance
 from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
-from engine.sweep import loop, self_check, setup
+from engine.scoring import reward_passes
+from engine.sweep import loop, setup
 from tests.support.folders import flipped
 from tests.support.sweeps import ONE, PROMPTS, SIZE, result
 
@@ -138,7 +139,7 @@ def test_a_part_says_what_computed_it_and_nothing_that_equal_runs_differ_in(run,
 def test_a_run_that_stops_saves_what_it_wrote(run, tiny, monkeypatch):
     """However seldom it saves."""
     monkeypatch.setattr(Manifest, "save_if_due", lambda self: None)
-    original, left = self_check.check_finite, iter(range(2))
+    original, left = reward_passes.check_finite, iter(range(2))
 
     def stops(*arguments):
         if next(left, None) is None:

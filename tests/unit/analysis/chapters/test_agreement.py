@@ -4,7 +4,8 @@ import pytest
 import scipy.stats
 
 from analysis.chapters import agreement, blocs
-from analysis.statistics.ranks import positions, rank_biased_overlap
+from analysis.statistics.kendall import ranking
+from analysis.statistics.ranks import rank_biased_overlap
 
 
 @pytest.fixture
@@ -57,5 +58,5 @@ def test_overlaps_of_all_pairs_are_the_estimator_of_each(rewards):
     table = agreement.rbo_matrix(rewards, 0.8)
     for a in models:
         for b in models:
-            x, y = (positions(rewards[model].to_numpy()) for model in (a, b))
+            x, y = (ranking(rewards[model].to_numpy()).positions for model in (a, b))
             assert table.filter(model=a)[b].item() == pytest.approx(rank_biased_overlap(x, y, 0.8))

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis.chapters.changes import Changes, findings
+from analysis.chapters.changes import Changes
 from analysis.measures.changes import (
     CHANGE,
     WORDS,
@@ -14,7 +14,9 @@ from analysis.measures.changes import (
     kinds_with_a_test,
     moved_tokens,
     moved_words,
+    noise_floors,
     words_check,
+    worst_first,
 )
 from analysis.measures.two_models import two_models
 from analysis.statistics.inference import with_q
@@ -80,9 +82,12 @@ def test_the_verdict_names_what_does_not_hold_and_is_silent_about_noise(readings
         run, noise = _both(readings, after)
         verdict = _verdict(run, noise)
         assert verdict["holds"].all() is holds
-        assert bool(findings(verdict)) is not holds
-    said = " ".join(finding.text for finding in findings(_verdict(*_both(readings, "loved"))))
-    assert "largest significant shift of a kind of words (loved)" in said
+    broken = _verdict(*_both(readings, "loved")).filter(~pl.col("holds"))
+    assert broken["check"].to_list() == [
+        "top 20 kept",
+        "largest significant shift of a kind of words",
+    ]
+    assert broken["what"].to_list() == ["", "loved"]
 
 
 def _verdict(run, noise):
@@ -111,7 +116,8 @@ def test_rewards_without_an_order_are_undefined_and_do_not_hold(tmp_path):
     flat = _load(tmp_path / "flat", np.ones(N))
     run = two_models(flat, flat)
     verdict = checks(changes(run, [], LIMITS), moved_words(run, KINDS), [], LIMITS)
-    assert "Kendall’s τ is undefined" in findings(verdict)[0].text
+    first = worst_first(verdict).row(0, named=True)
+    assert first["check"] == "Kendall’s τ" and np.isnan(first["measured"]) and not first["holds"]
 
 
 def test_as_many_tokens_as_expected_move_beyond_noise_where_there_is_noise_alone(readings):
@@ -185,20 +191,27 @@ def test_a_prompt_that_the_noise_lacks_has_no_noise_at_all(tmp_path, rewards):
     assert verdict.filter(prompt="greatest")["noise"].null_count() == 0
 
 
-def test_findings_say_which_way_a_limit_goes(readings):
-    top, words = findings(_verdict(*_both(readings, "loved")))
-    assert "allowed: at least 0.8;" in top.text
-    assert "allowed: at most 0.05 either way;" in words.text
+def test_the_worst_violation_comes_first_and_what_holds_last():
+    """How bad: the share of the way from the limit to the worst value that is possible."""
+    rows = [
+        ("Kendall’s τ", 0.95, 0.9, "at least", True),
+        ("bottom 20 kept", 0.81, 0.8, "at least", True),
+        ("Kendall’s τ", -0.05, 0.9, "at least", False),  # .95 of 1.9
+        ("top 20 kept", 0.2, 0.8, "at least", False),  # .6 of .8
+        ("largest significant shift", -0.62, 0.05, "at most", False),  # .57 of .95
+    ]
+    names = ("check", "measured", "limit", "allowed", "holds")
+    sorted_rows = worst_first(pl.DataFrame(rows, names, orient="row"))
+    assert sorted_rows["measured"].to_list() == [0.2, -0.62, -0.05, 0.81, 0.95]
 
 
-@pytest.mark.parametrize(
-    ("tau", "shown"), [(0.8999, "0.8999"), (0.84321, "0.843"), (-0.9, "−0.900")]
-)
-def test_a_number_just_below_its_limit_is_not_rounded_to_it(readings, tau, shown):
-    verdict = _verdict(*_both(readings, "noisy")).filter(check="Kendall’s τ")
-    verdict = verdict.with_columns(measured=pl.lit(tau), holds=pl.lit(False))
-    (finding,) = findings(verdict)
-    assert f"is {shown}; allowed: at least 0.9" in finding.text
+def test_only_chosen_tokens_are_listed_and_each_as_it_was_among_all(readings):
+    run, noise = _both(readings, "loved")
+    every = moved_tokens(run, noise, N).drop("rank")
+    few = moved_tokens(run, noise, 3, among=np.array([3, 7, 11, 15])).drop("rank")
+    assert set(few["token_id"]) <= {3, 7, 11, 15} and few.height >= 3
+    assert few.join(every, on=every.columns, how="anti", nulls_equal=True).height == 0
+    assert noise_floors(run, [])["floor"].to_list() == [None]
 
 
 def test_ends_that_overlap_are_refused(readings):
@@ -234,13 +247,15 @@ def test_a_kind_of_fewer_than_five_stems_has_no_test(readings):
     assert kinds_with_a_test(moved_words(run, KINDS)) == (2, 2)
 
 
-def test_the_chapter_says_the_verdict(readings, settings):
+def test_the_chapter_says_how_far_tokens_moved_and_whether_there_is_noise(readings, settings):
     run, noise = _both(readings, "loved")
     chapter = Changes(limits=LIMITS, noise=noise)
     study = analysis.compute(run, {}, settings, [chapter])
-    section = chapter.section(study)
-    assert "limits do not hold" in section.blocks[0].text
-    assert section.findings
+    (row,) = study.tables["changes"].filter(of=CHANGE).rows(named=True)
+    assert chapter.section(study).lead == (
+        f"Tokens moved by {100 * row['mean_shift']:.2f} percentile points on average; Kendall’s τ "
+        f"between the two rankings is {row['kendall']:.2f}."
+    )
     noiseless = Changes(limits=LIMITS, noise=[])
     study = analysis.compute(
         two_models(readings["before"], readings["noisy"]), {}, settings, [noiseless]

@@ -1,5 +1,9 @@
 """Exact policies on a few replies, against numbers worked out here."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import polars as pl
 import pytest
@@ -104,3 +108,32 @@ def test_the_line_follows_the_optimum_to_its_end():
 def test_the_reference_itself_is_not_on_the_line_twice(two_levels):
     line = policies_of(two_levels).filter(method=OPTIMAL)
     assert line["kl"].min() > 0.01
+
+
+_DIGITS = """
+import numpy as np, polars as pl
+from analysis.measures.policies import policies_of
+from analysis.measures.reference_policy import Replies
+from analysis.statistics.exact_policies import normalised
+rng, size = np.random.default_rng(0), 30_000
+replies = Replies(
+    of="vocabulary", prompt="p", reference="lm", form="p", ids=np.arange(size),
+    texts=pl.Series(map(str, range(size))), log_p=normalised(rng.normal(size=size)), covered=1.0,
+    models=("a",), rewards=rng.normal(size=(1, size)),
+)
+print(policies_of(replies).write_csv())
+"""
+
+
+def test_digits_do_not_depend_on_the_threads_of_blas():
+    tables = {
+        subprocess.run(
+            [sys.executable, "-c", _DIGITS],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": threads},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for threads in ("1", "2")
+    }
+    assert len(tables) == 1

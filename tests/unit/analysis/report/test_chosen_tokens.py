@@ -10,7 +10,7 @@ from analysis.report import chosen_tokens, explorer, page
 from analysis.report.token_sets import TokenSets
 from analysis.statistics import ranks
 from tests.support import runs
-from tests.unit.analysis.report.test_explorer import numbers, places, tokens
+from tests.unit.analysis.report.test_explorer import numbers, rows_and_ids, standings, tokens
 
 ROWS = 200
 
@@ -109,20 +109,20 @@ def test_above_the_limit_the_page_has_the_places_of_chosen_tokens(run, rewards):
     meta = packed.meta
     assert not meta["whole"]
     assert meta["held"] == {"tokens": 20, "of": ROWS, "scores": ROWS * 12}
-    rows, ids = places(packed, 0)
+    rows, ids = rows_and_ids(packed, 0)
     assert rows == list(range(20))
     assert tokens(packed) == [f"t{token}" for token in ids]
     assert {3, 5, 100} <= set(ids)
     for model in meta["models"]:
         assert model["of"] == ROWS
-        for prompt, blob, scored in zip(
-            meta["prompts"], model["columns"], model["scored"], strict=True
-        ):
+        for prompt, about in zip(meta["prompts"], model["columns"], strict=True):
             own = rewards[model["slug"], prompt["id"]]
-            found = numbers(packed, blob, np.uint32)
-            assert scored == ROWS
+            of, found, equal = standings(packed, about)
+            assert set(about) == {"scored", "values", "places"}
+            assert about["scored"] == ROWS
             below = [2 * (own < own[i]).sum() + (own == own[i]).sum() for i in ids]
-            assert found.tolist() == below
+            assert found[of - 1].tolist() == below
+            assert equal[of - 1].tolist() == [(own == own[i]).sum() for i in ids]
     script, word = meta["filters"]
     assert np.cumsum(numbers(packed, script["rows"], np.uint32)).tolist() == rows
     assert np.cumsum(numbers(packed, word["rows"], np.uint32)).tolist() == [ids.index(100)]

@@ -3,7 +3,7 @@
 import pytest
 
 import analysis
-from analysis.blocks import Finding, Folded, Heading, Picture, Section, Text
+from analysis.blocks import Finding, Folded, Heading, Picture, Section, Text, Under
 from analysis.report import outline, page
 from analysis.report.explorer import Packed
 from tests.support import charts
@@ -124,8 +124,8 @@ def test_a_figure_inside_a_fold_is_something_to_show(source):
 
 
 def test_the_reading_order_is_words_headlines_explorer_groups_provenance(source):
-    html = source(section("models"), section("framing", "F"), section("changes"))
-    names = ("first", "headlines", "explorer", "verdict", "wordings", "method", "caveats", "tables")
+    html = source(section("models"), section("framing", "F"))
+    names = ("first", "headlines", "explorer", "wordings", "method", "caveats", "tables")
     places = [html.index(f'<section id="{name}"') for name in names]
     assert places == sorted(places)
 
@@ -147,3 +147,12 @@ def test_the_chart_beside_an_answer_follows_the_question():
     assert outline.charts(named, ["x", "y"]) == {"": blocks[2]}
     assert outline.without(blocks[:3], blocks[1:3]) == []
     assert outline.without(blocks, [blocks[3]]) == blocks[:3]
+
+
+def test_charts_of_every_question_take_turns_and_others_stay():
+    prompts = ["a", "b"]
+    pictures = [Picture(stem, "", lambda: None) for stem in ("x_a", "x_b", "y_a", "z")]
+    turns = [outline.question(one, pictures, prompts) for one in pictures]
+    assert turns == ["a", "b", "", ""]
+    assert outline.question(Under("a", pictures), [], prompts) == "a"
+    assert outline.question(Under("a", pictures), [], ["a"]) == ""

@@ -112,15 +112,15 @@ def test_cells_read_as_a_reader_writes(value, kind, said):
     assert page.cell(value, kind) == said
 
 
-def test_a_long_table_ends_after_two_hundred_rows_and_says_so(small_run, settings):
+def test_a_long_table_ends_after_a_hundred_rows_and_says_so(small_run, settings):
     study = analysis.compute(analysis.load(small_run), {}, settings, [])
     frame = pl.DataFrame({"place": range(1200)})
     blocks = rows(frame, [("place", "place", "count")], "places.csv")
     section = Section(id="long", title="Long", label="Long", lead="", blocks=blocks)
     text = page.render(study, [section], {}, NOTHING)
-    assert "The numbers (the first 200 of 1,200 rows)" in text
+    assert "The numbers (the first 100 of 1,200 rows)" in text
     shown = text.split('<article id="long"')[1].split("</article>")[0]
-    assert shown.count('<td class="n"') == 200
+    assert shown.count('<td class="n"') == 100
     assert 'href="tables/places.csv"' in text
 
 

@@ -8,9 +8,8 @@ import scipy.stats
 from hypothesis import given
 
 from analysis.statistics import ranks
-from analysis.statistics import ranks as overlap
-from analysis.statistics.kendall import tau_b
-from analysis.statistics.ranks import median_interval, positions
+from analysis.statistics.kendall import ranking, tau_b
+from analysis.statistics.ranks import median_interval, rank_biased_overlap
 
 # --- Ranks ---------------------------------------------------------------------------------------
 
@@ -87,17 +86,19 @@ def test_extremes_are_the_head_of_a_stable_sort(values, count, highest):
 def test_estimators_compute_in_float64_whatever_comes_in(dtype):
     """SciPy 1.18 ranks float32 in float32, and a table's columns would follow it."""
     x, y = np.array([1, 1, 2, 5], dtype=dtype), np.array([3, 1, 1, 4], dtype=dtype)
-    for array in (ranks.average_ranks(x), ranks.percentiles(x), positions(x)):
+    for array in (ranks.average_ranks(x), ranks.percentiles(x), ranking(x).positions):
         assert array.dtype == np.float64
     assert ranks.dense_ranks(x).dtype == np.int32
     assert tau_b(x, y) == pytest.approx(0.4, abs=1e-12)
-    assert positions(x).tolist() == [[2, 2, 1, 0], [2, 2, 1, 1]]
+    assert ranking(x).positions.tolist() == [[2, 2, 1, 0], [2, 2, 1, 1]]
 
 
 @given(st.lists(st.sampled_from([-2.5, -0.0, 0.0, 1.0, 7.0, math.inf]), max_size=20))
 def test_average_ranks_are_those_of_scipy(values):
     expected = scipy.stats.rankdata(np.array(values, dtype=np.float64))
     np.testing.assert_array_equal(ranks.average_ranks(np.array(values)), expected)
+    if values:
+        np.testing.assert_array_equal(ranking(np.array(values)).average, expected)
 
 
 def test_average_ranks_of_a_value_that_is_not_known_are_not_known():
@@ -109,7 +110,7 @@ def test_matrices_of_correlations_are_those_of_each_pair(rows):
     columns = np.array(rows, dtype=np.float32).reshape(-1, 3).T
     for matrix, pair in (
         (ranks.pearson_matrix(columns), ranks.pearson),
-        (ranks.spearman_matrix(columns), ranks.spearman),
+        (ranks.pearson_matrix([ranking(x).average for x in columns]), ranks.spearman),
     ):
         for i, x in enumerate(columns):
             for j, y in enumerate(columns):
@@ -139,7 +140,7 @@ VALUES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, m
 
 
 def overlap_of(x, y, p):
-    return overlap.rank_biased_overlap(overlap.positions(x), overlap.positions(y), p)
+    return rank_biased_overlap(ranking(x).positions, ranking(y).positions, p)
 
 
 def loop_rbo(first, second, p):

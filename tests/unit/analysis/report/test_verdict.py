@@ -1,0 +1,198 @@
+"""The verdict of `assay diff` as a page, as JSON and as Markdown: what was planted stands in it."""
+
+import dataclasses
+import html
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+import analysis
+from analysis.chapters.changes import Changes
+from analysis.measures.two_models import two_models
+from analysis.report import page, verdict, write_report
+from engine.settings import Limits
+from tests.support import runs
+
+WORDS = [f" {one}{two}o" for one in "abcdefghij" for two in "klmnprstvw"]  # 100 words
+LIMITS = Limits(kendall=0.9, ends=10, kept=0.8, words=0.05)
+HOSTILE = "hub/<b>a|b*"
+
+
+def load(folder, rewards, source=""):
+    run = runs.write_run(folder, {"v": WORDS}, {"m": "v"}, {("m", "worst"): rewards}, size=200)
+
+    def name(content):
+        content["models"]["m"] |= {"source": source or f"hub/{folder.name}", "revision": None}
+
+    runs.edit_manifest(run, name)
+    return analysis.load(run)
+
+
+def planted(folder, change, **sources):
+    """A run of 100 words, and of the same words after `change`."""
+    before = np.arange(len(WORDS), dtype=float)
+    after = change(before.copy())
+    return two_models(
+        load(folder / "one", before, sources.get("before", "")), load(folder / "two", after)
+    )
+
+
+def risen(rewards):
+    """Five of the lowest words are now above all."""
+    rewards[:5] += 1000
+    return rewards
+
+
+def told(run, settings, noise=()):
+    chapter = Changes(limits=LIMITS, noise=noise)
+    return verdict.of(analysis.compute(run, {}, settings, [chapter]))
+
+
+def write(run, report, settings):
+    chapters = [Changes(limits=LIMITS, noise=())]
+    return write_report(run, report, {}, settings, chapters=chapters)
+
+
+def test_planted_words_rose_most_and_the_limit_that_they_break_is_first(tmp_path, settings):
+    said = told(planted(tmp_path, risen), settings)
+    assert (said.word, said.failed) == ("FAIL", 3)
+    first = said.limits[0]
+    assert (first.holds, first.on, first.measured) == (False, "top 10 kept", "50.0 %")
+    assert (first.question, first.allowed) == (runs.PROMPTS["worst"], "at least 80 %")
+    assert [word["token"] for word in said.moved("worst", "rose")] == WORDS[:5]
+    assert {word["token"] for word in said.moved_most()[:5]} == set(WORDS[:5])
+    assert said.words["beyond_noise"].null_count() == said.words.height
+
+
+def test_nothing_that_moved_is_a_pass_without_words(light, tmp_path, settings):
+    run = planted(tmp_path, lambda rewards: rewards)
+    said = told(run, settings)
+    assert (said.word, said.said, said.words.height) == ("PASS", "all 4 limits hold", 0)
+    text = write(run, tmp_path / "report", settings).read_text(encoding="utf-8")
+    assert "<h1><b>PASS</b> <span>all 4 limits hold</span></h1>" in text
+    assert "<li>none</li>" in text
+
+
+def test_words_within_the_noise_are_marked(tmp_path, settings):
+    run = planted(tmp_path, risen)
+    assert not told(run, settings, [("itself", run)]).words["beyond_noise"].any()
+    still = planted(tmp_path / "still", lambda rewards: rewards)
+    assert told(run, settings, [("still", still)]).words["beyond_noise"].all()
+
+
+def test_the_files_say_what_the_tables_say(light, tmp_path, settings):
+    report = write(planted(tmp_path, risen), tmp_path / "report", settings).parent
+    content = json.loads((report / "verdict.json").read_text(encoding="utf-8"))
+    assert (content["verdict"], content["before"]["name"]) == ("fail", "one")
+    assert (content["after"]["source"], content["after"]["model"]) == ("hub/two", "m")
+    table = pl.read_csv(report / "tables" / "changes_checks.csv")
+    values = {row["on"]: (row["value"], row["limit"], row["ok"]) for row in content["limits"]}
+    assert values == {
+        row["check"]: (row["measured"], row["limit"], row["holds"])
+        for row in table.iter_rows(named=True)
+    }
+    assert [row["ok"] for row in content["limits"]] == sorted(table["holds"])
+    assert all((report / path).exists() for path in content["paths"].values())
+    summary = (report / "verdict.md").read_text(encoding="utf-8")
+    assert summary.startswith("**FAIL**: 3 of 4 limits do not hold\n")
+    assert "| ✗ | top 10 kept | What, in one word, is the worst thing ever? | 50.0 % |" in summary
+
+
+def test_an_undefined_number_is_null(light, tmp_path, settings):
+    run = planted(tmp_path, np.zeros_like)
+    report = write(run, tmp_path / "report", settings).parent
+    first = json.loads((report / "verdict.json").read_text(encoding="utf-8"))["limits"][0]
+    assert (first["on"], first["value"], first["ok"]) == ("Kendall’s τ", None, False)
+    assert told(run, settings).limits[0].measured == "undefined"
+
+
+def test_a_name_that_is_markup_shows_as_text(light, tmp_path, settings):
+    report = write(planted(tmp_path, risen, before=HOSTILE), tmp_path / "report", settings).parent
+    text = (report / "index.html").read_text(encoding="utf-8")
+    assert "<b>a|b" not in text and html.escape("<b>a|b*") in text
+    summary = (report / "verdict.md").read_text(encoding="utf-8")
+    assert r"- before: hub/\<b\>a\|b\*" in summary
+
+
+def test_a_writer_that_fails_leaves_the_older_verdict_whole(light, tmp_path, settings, monkeypatch):
+    run, report = planted(tmp_path, risen), tmp_path / "report"
+    write(run, report, settings)
+    older = {path.name: path.read_bytes() for path in report.iterdir() if path.is_file()}
+    assert {"verdict.json", "verdict.md", "index.html", "report.json"} == set(older)
+
+    def fails(told):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(verdict, "files", fails)
+    still = planted(tmp_path / "still", lambda rewards: rewards)
+    with pytest.raises(OSError, match="No space left"):
+        write(still, report, settings)
+    assert older == {path.name: path.read_bytes() for path in report.iterdir() if path.is_file()}
+    assert not list(tmp_path.glob(".report.*"))
+
+
+def test_another_report_in_its_place_has_no_verdict(light, tmp_path, settings):
+    run, report = planted(tmp_path, risen), tmp_path / "report"
+    write(run, report, settings)
+    write_report(run, report, {}, settings, chapters=[])
+    assert not (report / "verdict.json").exists()
+    assert '<section id="first"' in (report / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("sources", "names"),
+    [
+        (("hub/a", "hub/b"), ["a", "b"]),
+        (("runs/1/final", "runs/2/final"), ["1/final", "2/final"]),
+        (("final", "x/final"), ["final", "x/final"]),
+        (("hub/a", "hub/a"), ["m in 1", "m in 2"]),
+        (("hub/a/", "hub/b"), ["a", "b"]),
+    ],
+)
+def test_a_name_is_the_end_of_its_source_that_differs(sources, names):
+    assert list(verdict._names(sources, ["hub/a at x"] * 2, ["m in 1", "m in 2"])) == names
+
+
+def test_the_question_of_the_worst_violation_is_chosen_and_words_are_linked(
+    light, tmp_path, settings
+):
+    before = np.arange(len(WORDS), dtype=float)
+    scores = {("m", "best"): before, ("m", "worst"): before}
+    runs.write_run(tmp_path / "one", {"v": WORDS}, {"m": "v"}, scores, size=200)
+    scores |= {("m", "worst"): risen(before.copy())}
+    runs.write_run(tmp_path / "two", {"v": WORDS}, {"m": "v"}, scores, size=200)
+    run = two_models(*(analysis.load(tmp_path / name) for name in ("one", "two")))
+    text = write(run, tmp_path / "report", settings).read_text(encoding="utf-8")
+    (chosen,) = re.findall(r'name="question" value="(\w+)" checked', text)
+    assert chosen == "worst"
+    assert f'href="#token={WORDS[0].replace(" ", "%20")}"' in text
+
+
+def test_a_language_model_has_words_without_links(light, tmp_path, settings, monkeypatch):
+    monkeypatch.setattr(page, "of_language_models", lambda run: True)
+    few = dataclasses.replace(settings, page_prompts=1)
+    text = write(planted(tmp_path, risen), tmp_path / "report", few).read_text(encoding="utf-8")
+    assert "#token=" not in text.split("<script")[0]
+    assert f"<bdi>{WORDS[0].strip()}</bdi>" in text
+
+
+@pytest.mark.parametrize(
+    ("check", "allowed", "measured", "limit", "shown"),
+    [
+        ("Kendall’s τ", "at least", 0.8999, 0.9, ("0.8999", "at least 0.9")),
+        ("Kendall’s τ", "at least", -0.9, 0.9, ("−0.900", "at least 0.9")),
+        ("top 9 kept", "at least", 0.7999, 0.8, ("79.99 %", "at least 80 %")),
+        ("shift", "at most", 0.05001, 0.05, ("+5.001 points", "at most ±5 points")),
+        ("shift", "at most", -0.05, 0.05, ("−5.0 points", "at most ±5 points")),
+    ],
+)
+def test_a_number_just_beyond_its_limit_is_not_rounded_to_it(
+    check, allowed, measured, limit, shown
+):
+    row = {"check": check, "what": "", "prompt": "p", "measured": measured, "noise": None}
+    row |= {"limit": limit, "allowed": allowed, "holds": False}
+    line = verdict._limit(row, {"p": "Which?"})
+    assert (line.measured, line.allowed) == shown
