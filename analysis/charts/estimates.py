@@ -71,10 +71,10 @@ def estimates(
     lines = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("low:Q"), x2="high:Q")
     dots = base.mark_point(filled=True, size=46, opacity=1).encode(x=x)
     if hollow:
-        inside = alt.Fill(paint["shorthand"], scale=paint["scale"], legend=None)
+        inside = alt.Fill(paint["shorthand"], scale=paint["scale"], title=None)
         sure = alt.condition(alt.datum[hollow] == "no", alt.value(0), alt.value(1))
         dots = base.mark_point(size=42, opacity=1).encode(x=x, fill=inside, fillOpacity=sure)
-    layers: list[alt.Chart] = [lines, dots]
+    layers: list[alt.Chart] = [lines, dots] if shown["low"].is_finite().any() else [dots]
     if zero is not None:
         guide = alt.Chart().mark_rule(style="faint").encode(x=alt.XDatum(zero * scale))
         layers.insert(0, guide)
