@@ -89,15 +89,6 @@ class Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class Matrix:
-    """A square table of numbers: the models, and the numbers of each against all."""
-
-    kind: ClassVar[str] = "matrix"
-    title: str
-    rows: Sequence[tuple[str, Sequence[float]]]
-
-
-@dataclasses.dataclass(frozen=True)
 class SideBySide:
     """The same end of every model's ranking side by side: one row per rank.
 
@@ -141,8 +132,8 @@ class Files:
     names: Sequence[str]
 
 
-_SHOWN = (Picture, Rows, Matrix, SideBySide)  # what makes a section more than words
-Block: TypeAlias = Heading | Text | Picture | Rows | Matrix | SideBySide | Folded | Under | Files
+_SHOWN = (Picture, Rows, SideBySide)  # what makes a section more than words
+Block: TypeAlias = Heading | Text | Picture | Rows | SideBySide | Folded | Under | Files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -79,9 +79,10 @@ def ends(form: str, help: str = "95 %", stem: str = "ci", over: str = "") -> tup
     )
 
 
-def plain(form: str, *keys: str) -> tuple[Column, ...]:
-    """Columns of one form that their names explain."""
-    return tuple(Column(key, form) for key in keys)
+def several(form: str, keys: str, help: str = "") -> tuple[Column, ...]:
+    """Columns of one form, their keys separated by spaces; `help` follows the last."""
+    *first, last = (Column(key, form) for key in keys.split())
+    return (*first, last.but(help=help))
 
 
 @dataclasses.dataclass(frozen=True)

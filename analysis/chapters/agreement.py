@@ -8,39 +8,42 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from analysis.blocks import (
-    INTERVAL,
-    Block,
-    Column,
-    Files,
-    Folded,
-    Heading,
-    Matrix,
-    Picture,
-    Section,
-    notes,
-    rows,
-)
+from analysis.blocks import Block, Files, Folded, Heading, Picture, notes
 from analysis.chapters import bloc_sentences
-from analysis.chapters.blocs import CLEAR, blocs_of, blocs_table, consensus_ends, kendall_pairs
+from analysis.chapters.blocs import (
+    BLOCS,
+    CLEAR,
+    blocs_of,
+    blocs_table,
+    consensus_ends,
+    kendall_pairs,
+)
 from analysis.charts.heat_map import heat_map
 from analysis.measures.shared_tokens import NOTHING_SHARED
 from analysis.statistics import Array, kendall, ranks
 from analysis.statistics.kendall import Order, Ranking
 from analysis.statistics.ranks import rank_biased_overlap
-from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
+from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
 from engine.runs.schema import Columns
 
 _Matrix: TypeAlias = Callable[[Sequence[Ranking]], Array]
 ONE_MODEL = "Only one model was scored: agreement needs two."
-_LABELS = {
-    "kendall_tau": "Kendall’s τ",
-    "spearman": "Spearman’s ρ",
-    "rbo": "rank-biased overlap",
+# Table -> what its numbers are, and how its chart is read.
+_MATRICES = {
+    "kendall_tau": (
+        "Kendall’s τ",
+        "Kendall’s τ-b on the shared vocabulary; the models of a bloc stand together.",
+    ),
+    "spearman": ("Spearman’s ρ", "Spearman’s ρ: as τ, but far disagreements weigh more."),
+    "rbo": (
+        "rank-biased overlap",
+        "Rank-biased overlap: how many of the highest tokens are the same; 0 means none.",
+    ),
 }
+_ITSELF = pl.col("bloc") == pl.col("other")  # Rows of `blocs_table` of a bloc, not of two.
 
 
-def tables(study: Study) -> Iterator[Table]:
+def _tables(study: Study) -> Iterator[Table]:
     """kendall_tau_, spearman_, rbo_, kendall_pairs_, blocs_ and consensus_<prompt>.csv."""
     rbo = partial(_overlaps, p=study.options.rbo_p)
     matrices: dict[str, _Matrix] = {"kendall_tau": _taus, "spearman": _rhos, "rbo": rbo}
@@ -158,106 +161,56 @@ def _square(rankings: Mapping[str, Ranking], matrix: _Matrix) -> pl.DataFrame:
     return pl.DataFrame([models, *values.T], schema=schema, orient="col")
 
 
-def section(study: Study) -> Section:
-    """Heat maps prompt by prompt, with the numbers folded below."""
-    lead, blocks = "", notes([ONE_MODEL])
-    shared = study.tables.get("shared_vocabulary")
+def _drawn(study: Study) -> Iterator[Block]:
+    """Blocs and heat maps, prompt by prompt."""
     if not study.scored:
-        blocks = notes([NO_VOCABULARY])
-    elif len(study.models) > 1 and (shared is None or not shared.height):
-        blocks = notes([study.tables.reason("shared_vocabulary") or NOTHING_SHARED])
-    elif len(study.models) > 1:
-        lead = (
-            "How alike two models rank the shared vocabulary, whatever the scale of their rewards: "
-            "Kendall’s τ is 1 for equal orders, 0 for unrelated and −1 for opposite ones. A bloc "
-            "is a group of models that agree more than chance: the interval of τ is above 0 for "
-            "every two of them. They rank alike where the interval of their mean τ is above "
-            f"{CLEAR}. Two blocs disagree more than chance where the interval of τ is below 0 for "
-            "every model of one with every model of the other, and oppose one another where that "
-            f"of the mean is below −{CLEAR}. Intervals are of 95%, for all pairs under a prompt "
-            "together."
-        )
-        blocks = [
-            block
-            for prompt, text in study.run.vocabulary_prompts.items()
-            for block in (Heading(f"“{text}”", prompt), *_under(study, prompt))
-        ]
-    return Section(
-        id="agreement",
-        title="Agreement",
-        label="Agreement",
-        lead=lead,
-        blocks=blocks,
-        findings=bloc_sentences.findings(study),
-    )
-
-
-def _under(study: Study, prompt: str) -> list[Block]:
-    kendall = study.tables.get("kendall_tau", prompt)
-    if kendall is None:
-        return notes([study.tables.reason("kendall_tau", prompt)])
-    text = "Spearman’s ρ: as τ, but far disagreements weigh more."
-    overlap = "Rank-biased overlap: how many of the highest tokens are the same; 0 means none."
-    titles = {**_LABELS, "rbo": "Rank-biased overlap"}
-    numbers: list[Block] = [
-        Matrix(title, [(row[0], row[1:]) for row in study.tables[name, prompt].iter_rows()])
-        for name, title in titles.items()
-    ]
-    files = Files([f"{name}_{prompt}.csv" for name in (*titles, "kendall_pairs")])
-    return [
-        *_blocs_rows(study, prompt),
-        _heat_map(
-            study,
-            "kendall_tau",
-            prompt,
-            "Kendall’s τ-b on the shared vocabulary; the models of a bloc stand together.",
-        ),
-        Folded(
-            "Spearman’s ρ and rank-biased overlap",
-            [
-                _heat_map(study, "spearman", prompt, text),
-                _heat_map(study, "rbo", prompt, overlap),
-            ],
-        ),
-        Folded("The numbers", [*numbers, files]),
-    ]
+        raise Absent(NO_VOCABULARY)
+    if len(study.models) < 2:
+        raise Absent(ONE_MODEL)
+    prompts = study.run.vocabulary_prompts
+    known = [prompt for prompt in prompts if study.tables.get("kendall_tau", prompt) is not None]
+    for prompt in known:
+        yield Heading(study.prompt_names[prompt])
+        yield from _blocs_rows(study, prompt)
+        first, *others = (_heat_map(study, name, prompt) for name in _MATRICES)
+        files = Files([f"{name}_{prompt}.csv" for name in (*_MATRICES, "kendall_pairs")])
+        yield from (first, Folded("Spearman’s ρ and rank-biased overlap", [*others, files]))
+    yield from notes(study.tables.reason("kendall_tau", p) for p in prompts if p not in known)
 
 
 def _blocs_rows(study: Study, prompt: str) -> list[Block]:
-    """The blocs of one prompt, with nicknames."""
-    table = study.tables["blocs", prompt]
-    named = bloc_sentences.with_nicknames(table, study, "models", "other_models")
+    """The blocs of one prompt, with nicknames; a bloc itself has no other."""
+    blocs = study.tables["blocs", prompt]
+    named = bloc_sentences.with_nicknames(blocs, study, "models", "other_models")
     once = {name: pl.when(~_ITSELF).then(name) for name in ("other", "other_models")}
-    lacking = notes(_without_order(table, study))
+    lacking = [study.names[slug] for slug in blocs.filter(relation="no order")["models"]]
     shown = named.with_columns(**once).filter(pl.col("relation") != "no order")
-    return [*rows(shown, _BLOC_COLUMNS, f"blocs_{prompt}.csv", "Blocs"), *lacking]
+    return [
+        *BLOCS.rows(shown, prompt),
+        *notes(f"{model} has no order to compare." for model in lacking),
+    ]
 
 
-def _without_order(table: pl.DataFrame, study: Study) -> list[str]:
-    slugs = table.filter(relation="no order")["models"]
-    return [f"{study.names[slug]} has no order to compare." for slug in slugs]
-
-
-_ITSELF = pl.col("bloc") == pl.col("other")  # Rows of `blocs_table` of a bloc, not of two.
-# The names come last: they are long.
-_BLOC_COLUMNS: tuple[Column, ...] = (
-    ("bloc", "bloc", "count"),
-    ("other", "and bloc", "count"),
-    ("relation", "relation", "text"),
-    ("kendall", "mean τ", "fixed"),
-    *INTERVAL,
-    ("lowest", "lowest τ", "fixed"),
-    ("highest", "highest τ", "fixed"),
-    ("pairs", "pairs", "count"),
-    ("models", "models", "text"),
-    ("other_models", "and models", "text"),
-)
-
-
-def _heat_map(study: Study, name: str, prompt: str, caption: str) -> Picture:
+def _heat_map(study: Study, name: str, prompt: str) -> Picture:
     matrix = study.tables[name, prompt]
     listed = " ".join(study.tables["blocs", prompt].filter(_ITSELF)["models"]).split()
     order = pl.Enum(listed + [m for m in matrix.columns[1:] if m not in listed])
-    together = matrix.select("model", *order.categories).sort(pl.col("model").cast(order))
-    draw = partial(heat_map, together, study.names, _LABELS[name])
-    return Picture(f"{name}_{prompt}", caption, draw, 6)
+    beside = matrix.select("model", *order.categories).sort(pl.col("model").cast(order))
+    label, caption = _MATRICES[name]
+    return Picture(f"{name}_{prompt}", caption, partial(heat_map, beside, study.names, label), 6)
+
+
+ANALYSIS = Analysis(
+    id="agreement",
+    title="Agreement",
+    lead="How alike do two models rank the shared vocabulary, whatever the scale of their rewards? "
+    "Kendall’s τ is 1 for equal orders, 0 for unrelated and −1 for opposite ones. A bloc is a "
+    "group of models that agree more than chance: the interval of τ is above 0 for every two of "
+    f"them. They rank alike where the interval of their mean τ is above {CLEAR}. Two blocs "
+    "disagree more than chance where the interval of τ is below 0 for every model of one with "
+    "every model of the other, and oppose one another where that of the mean is below "
+    f"−{CLEAR}. Intervals are of 95%, for all pairs under a prompt together.",
+    make=_tables,
+    parts=(_drawn,),
+    told=(bloc_sentences.findings,),
+)

@@ -6,38 +6,62 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from analysis.columns import KENDALL, Column, Spec, ends, several
 from analysis.statistics import Array, ranks
 from analysis.statistics.kendall import Order, concordant_shares, pair_interval
 from analysis.statistics.similarity import blocs
 from analysis.words.spellings import words
 from analysis.words.stems import stem_numbers
-from engine.runs.schema import Columns
 
-_PAIRS: Columns = {
-    **dict.fromkeys(("model_a", "model_b"), pl.String),
-    **dict.fromkeys(("kendall", "ci_low", "ci_high", "concordant", "discordant"), pl.Float64),
-    "stems": pl.Int64,
-}
+PAIRS = Spec(
+    "kendall_pairs_<prompt>",
+    (
+        *(*several("model", "model_a model_b"), KENDALL),
+        *ends("fixed", "95 % for all pairs under the prompt together"),
+        *several(
+            "share", "concordant discordant", "shares of the pairs of tokens; the rest is tied"
+        ),
+        Column("stems", "count"),
+    ),
+)
 CLEAR = 0.3  # Mean tau beyond which models are said to rank alike, or to oppose one another.
 RELATIONS = ("alike", "agree", "opposed", "disagree")  # Those that are claimed.
-_MEANS = ("kendall", "lowest", "highest", "ci_low", "ci_high")
-_BLOCS: Columns = {
-    "bloc": pl.Int64,
-    "models": pl.String,
-    "other": pl.Int64,
-    "other_models": pl.String,
-    "relation": pl.String,
-    "pairs": pl.Int64,
-    **dict.fromkeys(_MEANS, pl.Float64),
-}
-_CONSENSUS: Columns = {
-    "bloc": pl.Int64,
-    "models": pl.String,
-    "end": pl.String,
-    "rank": pl.UInt32,
-    "token": pl.String,
-    **dict.fromkeys(("percentile", "spread", "lowest", "highest"), pl.Float64),
-}
+BLOCS = Spec(
+    "blocs_<prompt>",
+    (
+        Column("bloc", "count", help="1 is the largest"),
+        Column("models", help="slugs joined by spaces"),
+        Column("other", "count", "and bloc"),
+        Column("other_models", title="and models", help="the bloc itself or a later one"),
+        Column(
+            "relation",
+            help="within a bloc `agree`, or `alike` where ci_low is above 0.3, or `alone`; between "
+            "two `disagree`, or `opposed` where ci_high is below −0.3, or `unclear`; `no order` "
+            "for a model that scores every token alike",
+        ),
+        Column("pairs", "count"),
+        Column("kendall", "fixed", "mean τ", "mean"),
+        *(Column("lowest", "fixed", "lowest τ"), Column("highest", "fixed", "highest τ")),
+        *ends("fixed", "of the mean"),
+    ),
+    page="bloc other relation kendall ci_low ci_high lowest highest pairs models other_models",
+    title="Blocs",
+)
+CONSENSUS = Spec(
+    "consensus_<prompt>",
+    (
+        *(Column("bloc", "count"), Column("models")),
+        Column("end", help="`highest`, `lowest`, `disputed`"),
+        *(Column("rank", "count", dtype=pl.UInt32), Column("token", "token")),
+        Column("percentile", "share", help="mean over the models"),
+        *several("share", "spread", "standard deviation between the models, ddof 1; NaN for one"),
+        *several(
+            "share",
+            "lowest highest",
+            "percentile in a model; blocs of two models at least, or the one model of a run",
+        ),
+    ),
+)
 
 
 def kendall_pairs(
@@ -51,10 +75,7 @@ def kendall_pairs(
       kendall: Kendall's tau-b of every two models, as `agreement.kendall_matrix` makes it.
 
     Returns:
-      The table `kendall_pairs_<prompt>.csv`: model_a, model_b, kendall, ci_low, ci_high (95 % for
-      all pairs together; forms of one word are resampled together), concordant and discordant
-      (shares of the pairs of tokens that both models put in the same, and in the opposite order;
-      the rest is tied), stems. NaN where a model has no order.
+      The table `PAIRS`. Forms of one word are resampled together. NaN where a model has no order.
     """
     labels = stem_numbers(tokens)
     values = kendall.select(list(orders)).to_numpy()
@@ -67,7 +88,7 @@ def kendall_pairs(
             interval = pair_interval(orders[a], orders[b], labels, tau, len(two))
             numbers = (*interval, *concordant_shares(orders[a].ranking, orders[b].ranking, tau))
         found.append((a, b, tau, *numbers, int(labels.max()) + 1))
-    return pl.DataFrame(found, schema=_PAIRS, orient="row")
+    return PAIRS.frame(found)
 
 
 def blocs_table(
@@ -85,14 +106,8 @@ def blocs_table(
       without_order: slugs of those that score every token alike.
 
     Returns:
-      The table `blocs_<prompt>.csv`: bloc (from 1, the largest first), models (slugs, joined by a
-      space), other and other_models (the bloc itself, then the later ones), relation, pairs,
-      kendall (mean over the pairs), lowest, highest, ci_low, ci_high (of the mean). The relation
-      of a bloc to itself is "alike" where the interval of the mean is above `CLEAR`, otherwise
-      "agree", and "alone" for one model. To another bloc, if tau of every pair is below 0 beyond
-      its interval, it is "opposed" where the interval of the mean is below -`CLEAR` and otherwise
-      "disagree"; "unclear" if not. Models without an order have a row of "no order" each, without
-      a bloc.
+      The table `BLOCS`. Two blocs disagree only where tau of every pair is below 0 beyond its
+      interval. Models without an order have a row each, without a bloc.
     """
     place = {model: i for i, model in enumerate(models)}
     numbers = np.zeros((3, len(models), len(models)))
@@ -105,13 +120,13 @@ def blocs_table(
     found = []
     for a, b in itertools.combinations_with_replacement(range(len(groups)), 2):
         cells = [(i, j) for i in groups[a] for j in groups[b] if a != b or i < j]
-        own = numbers[:, [i for i, _ in cells], [j for _, j in cells]]
-        means = _means(own)
+        each = numbers[:, [i for i, _ in cells], [j for _, j in cells]]
+        means = _means(each)
         names = [" ".join(models[i] for i in groups[g]) for g in (a, b)]
-        relation = _relation(a == b, own)
+        relation = _relation(a == b, each)
         found.append((a + 1, names[0], b + 1, names[1], relation, len(cells), *means))
     lacking = [(None, model, None, None, "no order", 0, *(np.nan,) * 5) for model in without_order]
-    return pl.DataFrame([*found, *lacking], schema=_BLOCS, orient="row")
+    return BLOCS.frame([*found, *lacking])
 
 
 def blocs_of(table: pl.DataFrame) -> list[list[str]]:
@@ -175,12 +190,10 @@ def consensus_ends(
       count: words at each end. Of spellings that differ by case and outer spaces, the first counts.
 
     Returns:
-      The table `consensus_<prompt>.csv`: bloc (from 1), models (slugs, joined by a space), end
-      ("highest" and "lowest" by percentile, "disputed" by spread; one model disputes nothing),
-      rank (1 is the extreme), token, percentile (mean over the models, 0 to 1), spread (their
-      standard deviation, ddof 1), lowest, highest (of a model).
+      The table `CONSENSUS`: "highest" and "lowest" by percentile, "disputed" by spread; rank 1 is
+      the extreme. One model disputes nothing.
     """
-    frames = [pl.DataFrame(schema=_CONSENSUS)]
+    frames = [pl.DataFrame(schema=CONSENSUS.schema)]
     for bloc, models in enumerate(groups, 1):
         means = consensus(rewards.select("token", *models))
         ends = {"highest": means, "lowest": means.sort("percentile", "token")}
@@ -189,7 +202,7 @@ def consensus_ends(
         for end, ordered in ends.items():
             keys = {"bloc": pl.lit(bloc), "models": pl.lit(" ".join(models)), "end": pl.lit(end)}
             own = first_words(ordered, count).with_row_index("rank", 1).with_columns(**keys)
-            frames.append(own.select(list(_CONSENSUS)).cast(pl.Schema(_CONSENSUS)))
+            frames.append(CONSENSUS.frame(own))
     return pl.concat(frames)
 
 

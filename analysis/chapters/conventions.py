@@ -16,7 +16,7 @@ from analysis.blocks import Block, Finding, Picture, Text
 from analysis.chapters import findings_by_reading as by_reading
 from analysis.chapters.findings_by_reading import ABSENT, FINDINGS, GAINED, LOST, OTHER, REVERSED
 from analysis.charts.estimates import estimates
-from analysis.columns import Column, Spec, plain
+from analysis.columns import Column, Spec
 from analysis.measures import readings
 from analysis.measures.readings import AGREEMENT, JUMPS, READING, Readings, label
 from analysis.sentences import decimals, listed, minus, q_value
@@ -44,7 +44,7 @@ SUMMARY = Spec(
         Column("top_low", "share", "highest tokens kept, at least"),
         Column("top_high", "share", "at most", "share of the highest tokens in common"),
         Column("findings", "count", help="that a test decides"),
-        *plain("count", REVERSED, LOST, GAINED),
+        *(Column(key, "count") for key in (REVERSED, LOST, GAINED)),
         Column(ABSENT, "count", help="what the noise floor changes too does not count"),
     ),
     page="label models kendall_low kendall_high top_low top_high findings reversed lost gained "

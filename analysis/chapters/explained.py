@@ -9,23 +9,14 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis.blocks import (
-    PROMPT,
-    Block,
-    Column,
-    Finding,
-    Heading,
-    Picture,
-    Section,
-    notes,
-    rows,
-)
-from analysis.figures import style
-from analysis.figures.model_map import map_of_models
-from analysis.sentences import decimals, listed, q_value
+from analysis.blocks import Block, Finding, Heading, Picture, notes
+from analysis.charts.estimates import estimates
+from analysis.charts.look import Chart
+from analysis.charts.model_map import map_of_models
+from analysis.columns import MODEL, PROMPT, Column, Spec, q, several
+from analysis.sentences import listed, q_value
 from analysis.significant_effects import significant
 from analysis.statistics import Array
-from analysis.statistics.inference import with_q
 from analysis.statistics.similarity import (
     joint,
     mantel,
@@ -34,23 +25,33 @@ from analysis.statistics.similarity import (
     pairs_of,
     permutations,
 )
-from analysis.study import NO_VOCABULARY, Absent, Study, Table, table
-from engine.runs.schema import Columns
+from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, table
 
 _LEAST = 4  # Models: three have three pairs, and six orders are too few for a p-value.
-_MDS: Columns = {"model": pl.String, **dict.fromkeys(("x", "y", "stress"), pl.Float64)}
-_RSA: Columns = {
-    "predictor": pl.String,
-    "pairs": pl.Int64,
-    **dict.fromkeys(("pearson_r", "mantel_p", "beta", "r_squared"), pl.Float64),
-}
+_MDS = (MODEL, *several("number", "x y stress", "Kruskal's stress-1, the same in every row"))
+MDS = Spec("mds_<prompt>", _MDS)
+RSA = Spec(
+    "rsa",
+    (
+        *(PROMPT, Column("predictor", title="trait", help="`base`, `developer`, `size`, `rank`")),
+        Column("pairs", "count", help="of models"),
+        Column("pearson_r", "fixed", "Pearson’s r", "of the trait's similarity with Kendall's τ"),
+        *(Column("mantel_p", "p", "p (Mantel)", "one-sided"), q(of="mantel_p")),
+        Column("beta", "fixed", "β, jointly", "standardised, all predictors together"),
+        *several(
+            "fixed", "r_squared", "of the joint regression, the same in every row of a prompt"
+        ),
+    ),
+    title="Traits of the models and their agreement",
+)
+_RSA = Spec("rsa", [column for column in RSA.columns if column.key not in ("prompt", "mantel_q")])
+_KINDS = ("alone: Pearson’s r", "jointly: standardised β")
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """mds_<prompt>.csv and rsa.csv."""
+def _tables(study: Study) -> Iterator[Table]:
     for prompt in study.run.vocabulary_prompts:
         yield table("mds", prompt, make=partial(_map, study, prompt))
-    yield table("rsa", make=partial(_rsa, study))
+    yield table(RSA.name, make=partial(_rsa, study))
 
 
 def mds_table(matrix: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
@@ -61,15 +62,14 @@ def mds_table(matrix: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
       rng: draws the random starts.
 
     Returns:
-      The table `mds_<prompt>.csv`: model, x, y, stress (Kruskal's stress-1, the same in every
-      row). Models that score every token alike are left out.
+      The table `MDS`, without models that score every token alike.
     """
     models = _ordered(matrix)
     values = matrix.filter(pl.col("model").is_in(models)).select(models).to_numpy()
     distances = np.clip(1 - values, 0.0, None)
     np.fill_diagonal(distances, 0.0)
     points, stress = metric_mds(distances, rng)
-    return pl.DataFrame([models, *points.T, [stress] * len(models)], schema=_MDS, orient="col")
+    return MDS.frame(zip(models, *points.T, [stress] * len(models), strict=True))
 
 
 def predictors(models: pl.DataFrame) -> dict[str, Array]:
@@ -114,8 +114,7 @@ def rsa_table(
       draws: number of permutations at most.
 
     Returns:
-      predictor, pairs (of models), pearson_r, mantel_p (one-sided), beta (standardised, all
-      predictors together), r_squared (of the joint regression, the same in every row).
+      The table `RSA` of one prompt, without prompt and q.
     """
     models = _ordered(matrix)
     keep = [matrix.columns[1:].index(model) for model in models]
@@ -129,7 +128,7 @@ def rsa_table(
         (name, len(pairs_of(values)), *test, beta, r_squared)
         for name, test, beta in zip(explained_by, tests, betas.tolist(), strict=True)
     ]
-    return pl.DataFrame(each, schema=_RSA, orient="row")
+    return _RSA.frame(each)
 
 
 def family(base: str | None) -> str | None:
@@ -152,7 +151,7 @@ def _rsa(study: Study) -> pl.DataFrame:
     if not frames:
         missing = (why for key, why in study.tables.absent.items() if key[0] == "kendall_tau")
         raise Absent(next(iter([*reasons, *missing]), NO_VOCABULARY))
-    return with_q(pl.concat(frames), p="mantel_p", q="mantel_q")
+    return RSA.frame(pl.concat(frames))
 
 
 def _under_prompt(study: Study, prompt: str) -> pl.DataFrame:
@@ -164,7 +163,7 @@ def _under_prompt(study: Study, prompt: str) -> pl.DataFrame:
         raise Absent("No base, developer, size or rank is known of every model and varies.")
     rng = np.random.default_rng(study.options.seed)
     found = rsa_table(matrix, by, rng, study.options.permutations)
-    return found.select(pl.lit(prompt).alias("prompt"), *_RSA)
+    return found.with_columns(prompt=pl.lit(prompt))
 
 
 def _comparable(study: Study, prompt: str) -> pl.DataFrame:
@@ -195,114 +194,71 @@ def _near(values: Sequence[float | None]) -> Array | None:
     return np.array([[1 / (1 + abs(a - b)) for b in known] for a in known])
 
 
-@style.styled
-def predictor_bars(table: pl.DataFrame) -> style.Figure:
-    """How well each trait of the models predicts their agreement, alone and jointly.
-
-    Args:
-      table: rows of `rsa.csv` of one prompt.
-    """
-    figure = style.canvas(7.6, 0.42 * table.height + 1.1)
-    left, right = figure.subplots(1, 2, sharey=True)
-    _bars(left, table, "pearson_r", "mantel_q", "alone: Pearson’s r", style.TOP)
-    _bars(right, table, "beta", "", "jointly: standardised β", style.BOTTOM)
-    left.set_yticks(range(table.height), [style.name(p) for p in table["predictor"]])
-    left.invert_yaxis()
-    return figure
-
-
-def _bars(
-    ax: style.Axes, table: pl.DataFrame, key: str, q_key: str, label: str, colour: str
-) -> None:
-    values = np.array(table[key].cast(pl.Float64).fill_null(np.nan).to_list())
-    ax.barh(range(table.height), np.nan_to_num(values), color=colour, height=0.62)
-    reach = max(0.2, float(np.nanmax(np.abs(np.append(values, 0.0)))))
-    for at, value in enumerate(values):
-        text = decimals(value) if np.isfinite(value) else "undefined"
-        if q_key and np.isfinite(value):
-            text += f"  ({q_value(table[q_key][at])})"
-        ax.text(max(np.nan_to_num(value), 0) + 0.03 * reach, at, text, va="center", fontsize=8)
-    ax.axvline(0, color=style.INK, linewidth=0.8)
-    ax.set_xlim(min(0.0, float(np.nanmin(np.append(values, 0.0)))) - 0.05 * reach, 1.75 * reach)
-    ax.tick_params(axis="y", length=0)
-    ax.set_xlabel(label)
-
-
-def section(study: Study) -> Section:
-    """Map and bars, prompt by prompt, then the table."""
-    prompts = study.run.vocabulary_prompts
+def _drawn(study: Study) -> Iterator[Block]:
+    """Map and tests, prompt by prompt."""
     rsa = study.tables.get("rsa")
-    blocks = [block for prompt in prompts for block in _under(study, prompt)]
-    if rsa is not None:
-        blocks += rows(rsa, _COLUMNS, "rsa.csv", "Traits of the models and their agreement")
-    else:
-        blocks += notes([study.tables.reason("rsa")])
-    return Section(
-        id="explained",
-        title="What explains agreement",
-        label="Explained",
-        lead="Models that share a base, a developer, a size or a rank may agree for that reason. "
-        "The map shows which models are close; the bars test each trait, alone and with the "
-        "others.",
-        blocks=blocks,
-        findings=[] if rsa is None else list(findings(rsa)),
-        caveats=(
-            "Models trained from one another’s weights, or on one another’s preference data, "
-            "mostly share their base too: the two cannot be told apart.",
-            "Pairs that share a model are not independent. Coefficients of correlated traits are "
-            "unreliable.",
-        ),
-    )
-
-
-def _under(study: Study, prompt: str) -> list[Block]:
-    blocks: list[Block] = []
-    points, rsa = study.tables.get("mds", prompt), study.tables.get("rsa")
-    if points is not None:
+    for prompt in study.run.vocabulary_prompts:
+        points = study.tables.get("mds", prompt)
+        if points is None:
+            yield from notes([study.tables.reason("mds", prompt)])
+            continue
         caption = (
             "Each model is a point; the further apart two stand, the less alike they rank the "
             "shared vocabulary. Directions mean nothing. Where the stress is high, distances are "
             "only approximate."
         )
+        yield Heading(study.prompt_names[prompt])
         draw = partial(map_of_models, points, study.described, study.names)
-        blocks.append(Picture(f"mds_{prompt}", caption, draw))
-    each = None if rsa is None else rsa.filter(prompt=prompt)
-    if each is not None and each.height:
-        caption = (
-            "How well a shared trait predicts agreement over the pairs of models. The p-values "
-            "come from permuting the models; q corrects them over all traits and prompts."
-        )
-        blocks.append(Picture(f"rsa_{prompt}", caption, partial(predictor_bars, each)))
-    blocks += notes([study.tables.reason("mds", prompt)])
-    return [Heading(f"Under “{prompt}”"), *blocks] if points is not None else blocks
+        yield Picture(f"mds_{prompt}", caption, draw)
+        each = None if rsa is None else rsa.filter(prompt=prompt)
+        if each is not None and each.height:
+            caption = (
+                "How well a shared trait predicts agreement over the pairs of models. The p-values "
+                "come from permuting the models; q corrects them over all traits and prompts."
+            )
+            yield Picture(f"rsa_{prompt}", caption, partial(tests, each))
 
 
-def findings(rsa: pl.DataFrame) -> Iterator[Finding]:
-    """One sentence for each prompt under which a trait surely goes with agreement.
+def tests(rsa: pl.DataFrame) -> Chart:
+    """How well each trait of the models predicts their agreement, alone and jointly."""
+    said = [q_value(each) for each in rsa["mantel_q"]]
+    columns = zip(_KINDS, ("pearson_r", "beta"), (said, [""] * rsa.height), strict=True)
+    shown = pl.concat(
+        rsa.select("predictor", pl.lit(kind).alias("kind"), pl.Series("q", text), value=key)
+        for kind, key, text in columns
+    )
+    label = "correlation with agreement"
+    return estimates(shown, {}, label, value="value", row="predictor", colour="kind", kinds=_KINDS)
 
-    Args:
-      rsa: `rsa.csv`.
-    """
+
+def findings(rsa: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:
+    """Under which prompts a trait surely goes with agreement: in plain words, then with r and q."""
     for (prompt,), each in significant(rsa, "mantel_q").group_by("prompt", maintain_order=True):
-        traits = [
-            f"{name} (r = {r:.2f}, {q_value(q)})"
-            for name, r, q in each.select("predictor", "pearson_r", "mantel_q").iter_rows()
-        ]
-        text = (
-            f"Under “{prompt}”, models that are alike in {listed(traits)} agree more: Pearson’s r "
-            f"with Kendall’s τ over {each['pairs'][0]} pairs of models; q by Mantel’s test, "
-            f"{rsa.height} tests."
+        start = f"Asked {prompts[str(prompt)]}, models that are alike in"
+        plain = f"{start} {listed(each['predictor'].to_list())} agree more about words."
+        columns = each.select("predictor", "pearson_r", "mantel_q").iter_rows()
+        traits = [f"{name} (r = {r:.2f}, {q_value(q)})" for name, r, q in columns]
+        measured = (
+            f"{start} {listed(traits)} agree more: Pearson’s r with Kendall’s τ over "
+            f"{each['pairs'][0]} pairs of models; q by Mantel’s test, {rsa.height} tests."
         )
-        yield Finding(text=text, picture=f"rsa_{prompt}")
+        for text in (plain, measured):
+            yield Finding(text=text, picture=f"rsa_{prompt}")
 
 
-_COLUMNS: tuple[Column, ...] = (
-    PROMPT,
-    ("predictor", "trait", "text"),
-    ("pairs", "pairs", "count"),
-    ("pearson_r", "Pearson’s r", "fixed"),
-    ("mantel_p", "p (Mantel)", "p"),
-    ("mantel_q", "q", "p"),
-    ("beta", "β, jointly", "fixed"),
-    ("r_squared", "R², jointly", "fixed"),
+ANALYSIS = Analysis(
+    id="explained",
+    title="What explains agreement",
+    label="Explained",
+    lead="Do models agree because they share a base, a developer, a size or a rank? The map shows "
+    "which models are close; each trait is tested alone and with the others.",
+    make=_tables,
+    parts=(_drawn, lambda study: RSA.rows(study.tables["rsa"])),
+    told=(lambda study: findings(study.tables["rsa"], study.prompt_names),),
+    caveats=lambda study: (
+        "Models trained from one another’s weights, or on one another’s preference data, mostly "
+        "share their base too: the two cannot be told apart.",
+        "Pairs that share a model are not independent. Coefficients of correlated traits are "
+        "unreliable.",
+    ),
 )

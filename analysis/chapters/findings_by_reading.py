@@ -24,7 +24,7 @@ _MADE: Sequence[tuple[Chapter, Sequence[str]]] = (
     (sentiment.ANALYSIS, ("sentiment_points", "sentiment_slopes")),
     (frequency.ANALYSIS, ("frequency_points", "frequency_slopes")),
     (framing.ANALYSIS, ("framing",)),
-    (humans, ("humans", "humans_correlation")),
+    (humans.ANALYSIS, ("humans", "humans_correlation")),
     (groups.ANALYSIS, ("identity",)),
 )
 

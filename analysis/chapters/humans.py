@@ -1,4 +1,8 @@
-"""Models against people who ranked the same items (EloEverything, Fig 5)."""
+"""Models against people who ranked the same items (EloEverything, Fig 5).
+
+A list under a few prompts is compared under each; under many prompts, by question: a model is then
+compared by its mean percentiles over the wordings.
+"""
 
 from __future__ import annotations
 
@@ -9,90 +13,142 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.blocks import (
-    INTERVAL,
-    KENDALL,
-    LIST,
-    MODEL,
-    P_AND_Q,
-    PROMPT,
-    SPEARMAN,
-    Block,
-    Column,
-    Files,
-    Finding,
-    Heading,
-    Picture,
-    Section,
-    Text,
-    notes,
-    rows,
-)
-from analysis.chapters import humans_by_question
+from analysis.blocks import Block, Files, Finding, Heading, Picture, Text, notes
 from analysis.chapters.agreement import kendall_matrix
-from analysis.chapters.items import ROWS_SHOWN
+from analysis.chapters.items import FEW, ROWS_SHOWN
+from analysis.chapters.items_agreement import count, file_name
+from analysis.charts import ranks as charts
+from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
+from analysis.charts.look import Chart
+from analysis.columns import KENDALL, LIST, MODEL, PROMPT, SPEARMAN, Column, P, Spec, ends, q
 from analysis.ends import head_and_tail
-from analysis.figures import human_ranks
-from analysis.measures.human_agreement import LIST as KEYS
 from analysis.measures.human_agreement import (
+    beside,
     humans_correlation,
     humans_gap,
     humans_ranks,
+    side_by_side,
 )
+from analysis.measures.list_scores import ALL, scores_of
 from analysis.sentences import decimals
 from analysis.significant_effects import ALPHA, significant
 from analysis.statistics import ranks, regression
-from analysis.statistics.inference import with_q
-from analysis.study import Absent, Study, Table, table
+from analysis.study import Absent, Analysis, Study, Table, table
 from engine import display
-from engine.runs.schema import Columns
-
-EVERY_PROMPT = True  # see analysis/report/few_prompts.py
 
 _DRAWS = 999  # Shuffles of a list; `options.permutations` where that is lower.
-_FIT: Columns = {
-    **KEYS,
-    **dict.fromkeys(("n", "left_out"), pl.Int64),
-    **dict.fromkeys(
-        ("intercept", "slope", "gap_pearson", "nearest", "chance_median", "chance_95"), pl.Float64
+_UNKNOWN = "No human ranks of the items are known ({})."
+_N = Column("n", "count", "items", "items")
+CORRELATION = Spec(
+    "humans_correlation",
+    (
+        *(LIST, PROMPT, MODEL, SPEARMAN, KENDALL, _N),
+        *ends("fixed", "95 %, of spearman, over items"),
+        *(P.but(help="of spearman"), q()),
     ),
-}
+    page="list prompt model spearman ci_low ci_high p q kendall n",
+)
+_places = partial(Column, form="count", dtype=pl.Float64)  # A number of ranks.
+GAP = Spec(
+    "humans_gap",
+    (
+        *(LIST, PROMPT, Column("item", "token")),
+        _places("human_rank", title="people’s rank"),
+        _places("model_rank", title="models’ rank", help="median over the models"),
+        _places(
+            "gap",
+            help="model_rank − human_rank: positive where models rate the item lower than people "
+            "do",
+        ),
+        _places("residual", help="model_rank − its least-squares line on human_rank"),
+        Column("gap_place", "count", "place by gap"),
+        Column("residual_place", "count", "place by residual", "1 is the highest"),
+        Column("matches", "count", "comparisons", "comparisons by people"),
+        _places(
+            "nearest",
+            help="residual of the model nearest to its own line, where all models are on one side; "
+            "else 0",
+        ),
+        Column(
+            "p_adjusted", "p", "p, corrected", "of nearest, corrected for all items of the list"
+        ),
+    ),
+    page="item human_rank model_rank gap gap_place residual residual_place nearest p_adjusted "
+    "matches",
+)
+FIT = Spec(
+    "humans_fit",
+    (
+        *(LIST, PROMPT, _N),
+        Column("left_out", "count", help="items with too few comparisons"),
+        *(_places("intercept"), Column("slope", "fixed", help="of model_rank on human_rank")),
+        Column("gap_pearson", "fixed", "r of both", "Pearson's r of gap and human_rank"),
+        _places("nearest", title="largest “nearest”", help="the largest of the list"),
+        _places("chance_median", title="by chance, median"),
+        _places(
+            "chance_95",
+            title="by chance, 95%",
+            help="of the largest in draws without a special item",
+        ),
+    ),
+    title="Regression of the gaps",
+)
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """humans_correlation.csv, humans_gap.csv, humans_fit.csv, humans_kendall_<list>_<prompt>.csv.
-
-    For the figures, by list and prompt: ("humans", …), ("humans_ranks", …), ("humans_chance", …).
-    """
+def _tables(study: Study) -> Iterator[Table]:
+    """For the charts, of each list and prompt: "humans", "humans_ranks" and "humans_chance"."""
     made = study.tables
-    for key in humans_by_question.compared(study):
+    for key in compared(study):
         yield table("humans", *key, make=partial(_ranked_by_people, study, key), file=False)
-    for key, sides in made.of("humans").items():
-        yield table("humans_ranks", *key, make=partial(humans_ranks, sides), file=False)
+    for key, found in made.of("humans").items():
+        yield table("humans_ranks", *key, make=partial(humans_ranks, found), file=False)
         yield table("humans_chance", *key, make=partial(_chance, study, key), file=False)
-        yield table("humans_kendall", *key, make=partial(humans_kendall, sides))
-    yield table("humans_correlation", make=partial(_correlations, study))
-    yield table("humans_gap", make=partial(_gaps, study))
-    yield table("humans_fit", make=partial(_fits, study))
+        yield table("humans_kendall", *key, make=partial(humans_kendall, found))
+    yield table(CORRELATION.name, make=partial(_correlations, study))
+    yield table(GAP.name, make=partial(_gaps, study))
+    yield table(FIT.name, make=partial(_fits, study))
 
 
-def humans_kendall(sides: pl.DataFrame) -> pl.DataFrame:
+def compared(study: Study) -> Iterator[tuple[str, str]]:
+    """List and prompt of each comparison; of a list under many prompts, list and question."""
+    for name in study.run.item_lists():
+        prompts = [prompt for items, prompt in study.run.lists() if items == name]
+        if len(prompts) > FEW and study.tables.get("items_points", name) is not None:
+            for question, _, _ in scores_of(study, name).parts():
+                if question != ALL:
+                    yield name, file_name(question)
+        else:
+            yield from ((name, prompt) for prompt in prompts)
+
+
+def sides(study: Study, key: tuple[str, str], least_matches: int = 0) -> pl.DataFrame | None:
+    """People beside the models, as `side_by_side` has them; None where people ranked nothing."""
+    name, asked = key
+    if key in study.run.lists():
+        return side_by_side(study.run, name, asked, study.models, least_matches)
+    people, scores = study.run.humans(name), scores_of(study, name)
+    if people is None:
+        return None
+    places = {file_name(question): at for question, _, at in scores.parts()}
+    models, means = scores.means(places[asked])
+    columns = {model: pl.Series(values) for model, values in zip(models, means, strict=True)}
+    return beside(people, scores.items.with_columns(**columns), least_matches)
+
+
+def humans_kendall(found: pl.DataFrame) -> pl.DataFrame:
     """Kendall's tau-b between people and models, and among models: a square table."""
-    return kendall_matrix(sides.drop("item_id", "matches"))
+    return kendall_matrix(found.drop("item_id", "matches"))
 
 
 def _ranked_by_people(study: Study, key: tuple[str, str]) -> pl.DataFrame:
     least = study.options.humans_matches
-    sides = humans_by_question.sides(study, key, least)
-    if sides is None:
+    found = sides(study, key, least)
+    if found is None:
         raise Absent(_UNKNOWN.format(key[0]))
-    if not sides.height:
+    if not found.height:
         raise Absent(f"No item of {key[0]} was compared by people {least} times or more.")
-    return sides
-
-
-_UNKNOWN = "No human ranks of the items are known ({})."
+    return found
 
 
 def _chance(study: Study, key: tuple[str, ...]) -> pl.DataFrame:
@@ -104,43 +160,30 @@ def _chance(study: Study, key: tuple[str, ...]) -> pl.DataFrame:
 def humans_chance(ranked: pl.DataFrame, rng: np.random.Generator, draws: int) -> pl.DataFrame:
     """`regression.largest_by_chance` of a list, the column `nearest`.
 
-    What people add is shuffled inside fifths of the items by how often people compared them.
-
-    Args:
-      ranked: what `humans_ranks` returns.
-      rng: draws the permutations.
-      draws: number of permutations.
+    What people add is shuffled inside fifths of the items by how often people compared them;
+    `ranked` is what `humans_ranks` returns.
     """
     matches = ranked["matches"].cast(pl.Float64).fill_null(0.0).to_numpy()
     bands = np.searchsorted(np.quantile(matches, (0.2, 0.4, 0.6, 0.8)), matches)
-    largest = regression.largest_by_chance(
-        ranked.select(ranked.columns[4:]).to_numpy().T,
-        ranked["human_rank"].to_numpy(),
-        bands,
-        rng,
-        draws,
-    )
+    models, human = ranked.select(ranked.columns[4:]).to_numpy().T, ranked["human_rank"].to_numpy()
+    largest = regression.largest_by_chance(models, human, bands, rng, draws)
     return pl.DataFrame({"nearest": largest}, schema={"nearest": pl.Float64})
 
 
 def _correlations(study: Study) -> pl.DataFrame:
-    known = _known(study, "humans")
-    draws = study.options.bootstraps
-    return with_q(
-        pl.concat(
-            humans_correlation(sides, *key, np.random.default_rng(study.options.seed), draws)
-            for key, sides in known.items()
-        )
+    seed, draws = study.options.seed, study.options.bootstraps
+    each = (
+        humans_correlation(found, *key, np.random.default_rng(seed), draws)
+        for key, found in _known(study, "humans").items()
     )
+    return CORRELATION.frame(pl.concat(each))
 
 
 def _gaps(study: Study) -> pl.DataFrame:
-    quirk = study.options.humans_in_median
-    known = _known(study, "humans_ranks")
-    chance = study.tables.of("humans_chance")
+    quirk, chance = study.options.humans_in_median, study.tables.of("humans_chance")
     return pl.concat(
         humans_gap(ranked, *key, chance[key]["nearest"].to_numpy(), quirk)
-        for key, ranked in known.items()
+        for key, ranked in _known(study, "humans_ranks").items()
     )
 
 
@@ -151,18 +194,18 @@ def _fits(study: Study) -> pl.DataFrame:
         gaps = study.tables["humans_gap"].filter(list=key[0], prompt=key[1])
         largest = study.tables["humans_chance", *key]["nearest"]
         human, model = gaps["human_rank"].to_numpy(), gaps["model_rank"].to_numpy()
-        everything = humans_by_question.sides(study, key)
+        everything = sides(study, key)
         left_out = 0 if everything is None else everything.height - gaps.height
         nearest = float(np.abs(gaps["nearest"].to_numpy()).max())
         chance = [largest.quantile(level, "linear") for level in (0.5, 0.95)]
         numbers = (*regression.line(model, human), ranks.pearson(model - human, human), nearest)
         each.append((*key, gaps.height, left_out, *numbers, *chance))
-    return pl.DataFrame(each, schema=_FIT, orient="row")
+    return FIT.frame(each)
 
 
 def _known(study: Study, name: str) -> dict[tuple[str, str], pl.DataFrame]:
     """(list, prompt) -> the table `name` of it."""
-    known = {(items, prompt): frame for (items, prompt), frame in study.tables.of(name).items()}
+    known = {(key[0], key[1]): frame for key, frame in study.tables.of(name).items()}
     if not known:
         raise Absent(" ".join(_unknown(study)) or "No list of items was scored.")
     return known
@@ -176,22 +219,38 @@ def _unknown(study: Study) -> list[str]:
     return [*([_UNKNOWN.format(", ".join(sorted(without)))] if without else []), *other]
 
 
-def _figures(
-    study: Study, items: str, prompt: str, ranked: pl.DataFrame
-) -> dict[str, partial[Any]]:
-    """Kind of figure -> how it is drawn, for one list and prompt."""
-    made, names = study.tables, study.names
-    part = made["humans_correlation"].filter(list=items, prompt=prompt)
-    gaps = made["humans_gap"].filter(list=items, prompt=prompt)
-    best = ranked.sort("human_rank")["item"].head(3)
-    apart = gaps.sort("residual", "item", descending=[True, False])["item"]
-    chosen = list(dict.fromkeys([*best, *apart.head(4), *apart.tail(3)]))
-    return {
-        "correlation": partial(human_ranks.correlation_bars, part, names),
-        "gap": partial(human_ranks.dumbbells, gaps, ROWS_SHOWN),
-        "ranks": partial(human_ranks.trajectories, ranked, names, chosen),
-        "kendall": partial(heat_map, made["humans_kendall", items, prompt], names, "Kendall’s τ"),
-    }
+def _drawn(study: Study) -> Iterator[Block]:
+    """Each list under each prompt."""
+    made = study.tables
+    yield from notes(_unknown(study) or [made.reason(CORRELATION.name)])
+    for (items, prompt), ranked in made.of("humans_ranks").items():
+        gaps, correlations, fit = (
+            made[spec.name].filter(list=items, prompt=prompt) for spec in (GAP, CORRELATION, FIT)
+        )
+        gaps = gaps.sort("residual", "item", descending=[True, False])
+        yield Heading(f"{items}, asked {_asked(study, prompt)}")
+        if left := fit["left_out"][0]:
+            yield Text(
+                f"{left:,} of {left + fit['n'][0]:,} items, which people compared fewer than "
+                f"{study.options.humans_matches} times, are left out.",
+                "note",
+            )
+        chosen = ranked.sort("human_rank")["item"].head(2).to_list()
+        chosen += [*gaps["item"].head(3), *gaps["item"].tail(2)]
+        matrix = made["humans_kendall", items, prompt]
+        draws = {
+            "correlation": partial(correlation, correlations, study.names),
+            "gap": partial(charts.dumbbells, gaps, ROWS_SHOWN),
+            "ranks": partial(charts.trajectories, ranked, study.names, chosen),
+            "kendall": partial(heat_map, matrix, study.names, "Kendall’s τ"),
+        }
+        for name, draw in draws.items():
+            yield Picture(f"humans_{name}_{items}_{prompt}", _CAPTIONS[name], draw)
+        yield from GAP.rows(head_and_tail(gaps, ROWS_SHOWN))
+        yield Files([f"humans_kendall_{items}_{prompt}.csv"])
+    yield from FIT.rows(made.get(FIT.name))
+    yield from CORRELATION.rows(made.get(CORRELATION.name))
+    yield from [Text(_HOW, "how")] * (made.get(GAP.name) is not None)
 
 
 _CAPTIONS = {
@@ -203,110 +262,71 @@ _CAPTIONS = {
     "thousand ranks on a logarithmic scale.",
     "kendall": "Kendall’s τ-b of every two orders of the items.",
 }
-
-
-def section(study: Study) -> Section:
-    """Each list under each prompt, then the correlations of all."""
-    made = study.tables
-    blocks: list[Block] = notes(_unknown(study) or [made.reason("humans_correlation")])
-    for (items, prompt), ranked in made.of("humans_ranks").items():
-        figures = _figures(study, items, prompt, ranked)
-        gaps = made["humans_gap"].filter(list=items, prompt=prompt)
-        gaps = gaps.sort("residual", "item", descending=[True, False])
-        blocks += [
-            Heading(f"{items}, prompt “{prompt}”"),
-            *_left_out(study, items, prompt),
-            *(
-                Picture(f"humans_{name}_{items}_{prompt}", _CAPTIONS[name], draw)
-                for name, draw in figures.items()
-            ),
-            *rows(head_and_tail(gaps, ROWS_SHOWN), _GAPS, "humans_gap.csv"),
-            Files([f"humans_kendall_{items}_{prompt}.csv"]),
-        ]
-    blocks += rows(made.get("humans_fit"), _FITS, "humans_fit.csv", "Regression of the gaps")
-    correlations = made.get("humans_correlation")
-    blocks += rows(correlations, _CORRELATIONS, "humans_correlation.csv")
-    blocks += [Text(_HOW, "how")] if correlations is not None else []
-    return Section(
-        id="humans",
-        title="Against people",
-        label="People",
-        lead="Where people have ranked the same items, how close do models come, and what do they "
-        "rank differently? A positive gap means that the models rank an item lower than people "
-        "do; the residual is what is left of it when regression to the mean is taken out.",
-        blocks=blocks,
-        findings=[
-            *agreement_findings(correlations, study.names),
-            *item_findings(made.get("humans_gap")),
-        ],
-        caveats=(
-            "The people are those who voted on one web site; they stand for nobody else.",
-            "The models’ rank is a median: it may be far from every single model’s rank.",
-            "Intervals are over the items, not over people: they do not say what other people "
-            "would have chosen.",
-        ),
-    )
-
-
 _HOW = (
-    "Models and people agree in part, so models must rank lower what people rank first and higher "
-    "what they rank last: raw gaps mostly say where people rank an item. The residual is the "
-    "models’ rank less the least-squares line on the people’s rank. “Nearest” is the residual of "
-    "the model that is nearest to its own line, where all models stand on one side of theirs; its "
+    "Raw gaps mostly say where people rank an item: orders that agree in part regress to the mean. "
+    "The residual is the models’ rank less the least-squares line on the people’s. “Nearest” is "
+    "that of the model nearest to its own line, where all models stand on one side of theirs; its "
     "p is corrected for all items of the list and comes from draws in which what people add to "
     "the models’ common order is shuffled over items that people compared about as often. "
     "q is the p-value of ρ corrected over all models, lists and prompts, which are one family."
 )
 
 
-def _left_out(study: Study, items: str, prompt: str) -> list[Block]:
-    fit = study.tables["humans_fit"].row(
-        by_predicate=(pl.col("list") == items) & (pl.col("prompt") == prompt), named=True
-    )
-    least = study.options.humans_matches
-    count, of = fit["left_out"], fit["left_out"] + fit["n"]
-    said = (
-        f"{count:,} of {of:,} items, which people compared fewer than {least} times, are left out."
-    )
-    return [Text(said, "note")] if count else []
+def _asked(study: Study, prompt: str) -> str:
+    """How the page calls a prompt, or a question."""
+    return study.prompt_names.get(prompt, f"for “{prompt}”")
+
+
+def correlation(table: pl.DataFrame, names: Mapping[str, str]) -> Chart:
+    """Rank correlations of each model with the people, best first; of one list and prompt."""
+    rho, tau = SPEARMAN.title, KENDALL.title
+    best = table.sort("spearman", "model", descending=[True, False], nulls_last=True)
+    first = best.select("model", "ci_low", "ci_high", kind=pl.lit(rho), value="spearman")
+    second = best.select("model", kind=pl.lit(tau), value="kendall")
+    both = pl.concat([first, second], how="diagonal")
+    label = "correlation with people"
+    return estimates(both, names, label, value="value", colour="kind", kinds=(rho, tau))
+
+
+def _told(study: Study) -> Iterator[Finding]:
+    correlations = study.tables[CORRELATION.name]
+    asked = {prompt: _asked(study, prompt) for prompt in correlations["prompt"].unique()}
+    yield from agreement_findings(correlations, study.names, asked)
+    yield from item_findings(study.tables[GAP.name])
 
 
 def agreement_findings(
-    correlations: pl.DataFrame | None, names: Mapping[str, str]
+    correlations: pl.DataFrame, names: Mapping[str, str], asked: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """One sentence for each list and prompt where a model surely ranks as people do, or against.
-
-    Args:
-      correlations: `humans_correlation.csv`, or None.
-      names: slug -> nickname.
-    """
-    if correlations is None:
-        return
+    """In how many models an order like people's, or its reverse, is sure: plainly, then with ρ."""
+    plain, measured = [], []
     for (items, prompt), part in correlations.group_by("list", "prompt", maintain_order=True):
         certain = significant(part)["spearman"]
         if not len(certain):
             continue
         above, below = int((certain > 0).sum()), int((certain < 0).sum())
         each = part.filter(pl.col("spearman").is_not_nan()).sort("spearman", "model")
-        ends = [each.row(0, named=True), each.row(-1, named=True)]
-        said = [_with_interval(row, names[row["model"]]) for row in ends[: each.height]]
+        verb = "orders" if (above or below) == 1 else "order"
+        done = f"{verb} “{items}” to some degree {'as people do' if above else 'in reverse'}"
+        also = f", and {below} in reverse" if above and below else ""
+        start = f"Asked {asked[str(prompt)]}, {above or below} of {count(each.height, 'model')}"
+        picture = f"humans_correlation_{items}_{prompt}"
+        plain.append(Finding(text=f"{start} {done}{also}.", picture=picture))
+        rows = [each.row(at, named=True) for at in (0, -1)][: each.height]
+        said = " to ".join(_with_interval(row, names[row["model"]]) for row in rows)
         signs = [f"above 0 for {above}"] if above else []
         signs += [f"below 0 for {below}"] if below else []
         text = (
-            f"Spearman’s ρ with people on the {part['n'][0]:,} items of “{items}” under “{prompt}” "
-            f"is {' and '.join(signs)} of {each.height} models (q < .05): {' to '.join(said)}."
+            f"Spearman’s ρ with people on the {part['n'][0]:,} items of “{items}”, asked "
+            f"{asked[str(prompt)]}, is {' and '.join(signs)} of {count(each.height, 'model')} "
+            f"(q < .05): {said}."
         )
-        yield Finding(text=text, picture=f"humans_correlation_{items}_{prompt}")
+        measured.append(Finding(text=text, picture=picture))
+    yield from (*plain, *measured)
 
 
-def item_findings(gaps: pl.DataFrame | None) -> Iterator[Finding]:
-    """A sentence for each of the first items that every model surely ranks apart from people.
-
-    Args:
-      gaps: `humans_gap.csv`, or None.
-    """
-    if gaps is None:
-        return
+def item_findings(gaps: pl.DataFrame) -> Iterator[Finding]:
+    """A sentence for each of the first items that every model surely ranks apart from people."""
     lists = gaps.partition_by("list", "prompt", maintain_order=True)
     for part in lists:
         certain = part.filter(pl.col("p_adjusted") < ALPHA / len(lists))
@@ -331,37 +351,21 @@ def _apart(row: dict[str, Any], items: int) -> str:  # Any: cells of a table
     )
 
 
-_CORRELATIONS: tuple[Column, ...] = (
-    LIST,
-    PROMPT,
-    MODEL,
-    SPEARMAN,
-    *INTERVAL,
-    *P_AND_Q,
-    KENDALL,
-    ("n", "items", "count"),
-)
-_GAPS: tuple[Column, ...] = (
-    ("item", "item", "token"),
-    ("human_rank", "people’s rank", "count"),
-    ("model_rank", "models’ rank", "count"),
-    ("gap", "gap", "count"),
-    ("gap_place", "place by gap", "count"),
-    ("residual", "residual", "count"),
-    ("residual_place", "place by residual", "count"),
-    ("nearest", "nearest", "count"),
-    ("p_adjusted", "p (corrected)", "p"),
-    ("matches", "comparisons", "count"),
-)
-_FITS: tuple[Column, ...] = (
-    LIST,
-    PROMPT,
-    ("n", "items", "count"),
-    ("left_out", "left out", "count"),
-    ("intercept", "intercept", "count"),
-    ("slope", "slope", "fixed"),
-    ("gap_pearson", "r of gap and people’s rank", "fixed"),
-    ("nearest", "largest “nearest”", "count"),
-    ("chance_median", "by chance, median", "count"),
-    ("chance_95", "by chance, 95%", "count"),
+ANALYSIS = Analysis(
+    id="humans",
+    title="Against people",
+    label="People",
+    lead="Where people have ranked the same items, how close do models come, and what do they rank "
+    "differently? A positive gap means that the models rank an item lower than people do; the "
+    "residual is what is left of it when regression to the mean is taken out.",
+    make=_tables,
+    parts=(_drawn,),
+    told=(_told,),
+    caveats=lambda study: (
+        "The people are those who voted on one web site; they stand for nobody else.",
+        "The models’ rank is a median: it may be far from every single model’s rank.",
+        "Intervals are over the items, not over people: they do not say what other people would "
+        "have chosen.",
+    ),
+    every_prompt=True,
 )

@@ -11,46 +11,57 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import Block, Heading, Picture, Section, notes
-from analysis.chapters import items_questions
-from analysis.charts.token_bars import token_bars
-from analysis.ends import both_ends
-from analysis.figures.standings import shown_items, standings
-from analysis.measures.list_scores import ITEM, KEYS, items_points, scores_of
-from analysis.study import Absent, Study, Table, prompts_in, required, table
-from engine.runs.schema import Columns
-
-EVERY_PROMPT = True  # see analysis/report/few_prompts.py
+from analysis.blocks import Block, Finding, Heading, Picture, notes
+from analysis.chapters import items_controls
+from analysis.chapters.items_questions import (
+    ITEM,
+    ITEM_ID,
+    QUESTIONS,
+    SOME,
+    ends_beyond_chance,
+    over,
+    shown_items,
+    tables,
+)
+from analysis.charts.cells import standings
+from analysis.columns import LIST, MODEL, PROMPT, Column, Spec
+from analysis.ends import both_ends, head_and_tail
+from analysis.measures.list_scores import KEYS, ListScores, items_points, lists_in, scores_of
+from analysis.statistics import Array
+from analysis.study import Absent, Analysis, Study, Table, prompts_in, required, table
+from analysis.words.questions import ASKED_FOR, POSITIVE
 
 ROWS_SHOWN = 10  # Rows at each end of a list on the page; the file holds all.
 FEW = 3  # Prompts of a list up to which each has a figure of its own.
-_ENDS: Columns = {**KEYS, "end": pl.String, "rank": pl.UInt32, **ITEM, "reward": pl.Float32}
+ENDS = Spec(
+    "items_top_bottom",
+    (
+        *(LIST, PROMPT, MODEL),
+        Column("end"),
+        Column("rank", "count", dtype=pl.UInt32),
+        *(ITEM_ID, ITEM),
+        Column("reward", "number", dtype=pl.Float32),
+    ),
+)
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """items_top_bottom.csv, items_prompts.csv and items_questions.csv.
-
-    For the figures and other chapters: ("items_points", list).
-    """
+def _tables(study: Study) -> Iterator[Table]:
     for name in study.run.item_lists():
         yield table("items_points", name, make=partial(_of_list, study, name), file=False)
-    yield table(
-        "items_top_bottom", make=lambda: items_top_bottom(_points(study), study.settings.top)
-    )
-    yield from items_questions.tables(study)
+    yield table(ENDS.name, make=lambda: items_top_bottom(_points(study), study.settings.top))
+    yield from tables(study)
+    yield from items_controls.tables(study)
 
 
 def items_top_bottom(points: pl.DataFrame, count: int) -> pl.DataFrame:
-    """The `count` highest and lowest items of each list, prompt and model.
+    """The `count` highest and lowest items of each list, prompt and model: the table `ENDS`.
 
-    Returns:
-      The table `items_top_bottom.csv`: list, prompt, model, end ("top" or "bottom"), rank (1 is
-      the extreme), item_id, item, reward. Ties go to the lower item_id; the ends overlap in a list
-      of fewer than twice `count` items.
+    Rank 1 is the extreme. Ties go to the lower item_id; the ends overlap in a list of fewer than
+    twice `count` items.
     """
-    frames = [pl.DataFrame(schema=_ENDS)]
+    frames = [ENDS.frame([])]
     for _, own in points.group_by(list(KEYS), maintain_order=True):
-        frames.append(both_ends(own, "reward", count).select(list(_ENDS)))
+        frames.append(ENDS.frame(both_ends(own, "reward", count)))
     return pl.concat(frames)
 
 
@@ -72,51 +83,119 @@ def _incomparable(study: Study) -> Iterator[str]:
     return (reason for reason in reasons if reason)
 
 
-def section(study: Study) -> Section:
+def _drawn(study: Study) -> Iterator[Block]:
     """Each list: one prompt after the other, or by question where there are many prompts."""
-    blocks = notes([study.tables.reason("items_top_bottom"), *_incomparable(study)])
+    _ = study.tables[ENDS.name]
+    yield from notes(_incomparable(study))
     for (name,), points in study.tables.of("items_points").items():
         prompts = prompts_in(points)
         if len(prompts) > FEW:
-            blocks += items_questions.blocks(study, scores_of(study, name), ROWS_SHOWN)
+            yield from _by_question(study, scores_of(study, name))
         else:
             for prompt in prompts:
-                blocks += _under(study, name, prompt, points.filter(prompt=prompt))
-            blocks += items_questions.ends(study, name, ROWS_SHOWN)
-    return Section(
-        id="items",
-        title="Lists of replies",
-        label="Lists",
-        lead="Of the replies of a list, which do the models rate first and last, and do they agree "
-        "on it? An item’s percentile is the share of the list that a model rates lower, counting "
-        "half of what it rates alike.",
-        blocks=blocks,
-        caveats=(
-            "A longer reply is another reply: models may go by length or spelling, not by meaning.",
-            "An item with a middling mean may be first for some models and last for others.",
-        ),
-        findings=items_questions.findings(study, FEW),
+                yield Heading(f"{name}, asked {study.prompt_names[prompt]}")
+                cells = points.filter(prompt=prompt)
+                stem = f"items_standing_{name}_{prompt}"
+                yield _standing(study, cells, "model", "percentile", study.names, stem, _MODELS)
+        yield from _ends(study, name)
+
+
+_MODELS = (
+    "One row per item, one column per model; of a long list the highest means, the items on which "
+    "models differ most, and the lowest means."
+)
+_QUESTIONS = (
+    "One row per item, one column per question with its number of wordings: the mean over wordings "
+    "and models. Of a long list: high whatever is asked, changed most by the question, and low "
+    "whatever is asked."
+)
+
+
+def _standing(
+    study: Study,
+    cells: pl.DataFrame,
+    by: str,
+    value: str,
+    columns: dict[str, str],
+    stem: str,
+    caption: str,
+) -> Picture:
+    groups = shown_items(over(cells, value), study.settings.figure_top)
+    return Picture(stem, caption, partial(standings, cells, by, value, groups, columns))
+
+
+def _by_question(study: Study, scores: ListScores) -> Iterator[Block]:
+    """One list under many prompts: by question, and model by model for each framing."""
+    name = scores.name
+    standing = study.tables[QUESTIONS.name].filter(list=name)
+    counts = standing.select("question", "prompts").unique(maintain_order=True)
+    columns = {question: f"{question} ({n})" for question, n in counts.iter_rows()}
+    yield Heading(name, f"{scores.prompts.height} prompts, {len(columns)} questions")
+    stem = f"items_prompts_{name}"
+    yield _standing(study, standing, "question", "mean_percentile", columns, stem, _QUESTIONS)
+    for framing in (*ASKED_FOR, ""):
+        at = scores.framed(framing)
+        if len(at):
+            asked = f", asked for {ASKED_FOR[framing]}" if framing else ""
+            prompts = "prompts" if len(at) > 1 else "prompt"
+            caption = f"The models{asked}: each one’s mean over {len(at)} {prompts}."
+            stem = "_".join(filter(None, ("items_models", name, framing)))
+            cells = _means(scores, at)
+            yield _standing(study, cells, "model", "percentile", study.names, stem, caption)
+
+
+def _means(scores: ListScores, at: Array) -> pl.DataFrame:
+    """item_id, item, model, percentile: the mean over the prompts `at`."""
+    models, means = scores.means(at)
+    return pl.concat(
+        scores.items.with_columns(model=pl.lit(model), percentile=pl.Series(values))
+        for model, values in zip(models, means, strict=True)
     )
 
 
-def _under(study: Study, name: str, prompt: str, points: pl.DataFrame) -> list[Block]:
-    """One list under one prompt, model by model."""
-    top, names = study.settings.figure_top, study.names
-    standing = items_questions.over(points, "percentile")
-    ends = study.tables["items_top_bottom"].filter(list=name, prompt=prompt)
-    count = min(top, max(1, standing.height // 2))
-    groups = shown_items(standing, top)
-    colours = partial(standings, points, "model", "percentile", groups, names)
-    bars = ends.rename({"item": "token"})
-    sides = partial(token_bars, bars, names, count, "reward", "reward")
-    caption = (
-        "One row per item, from the highest mean down; one column per model. A long list is shown "
-        "in three groups: the highest means, the items on which models differ most, and the lowest "
-        "means."
-    )
-    stem = f"{name}_{prompt}"
-    return [
-        Heading(f"{name}, prompt “{prompt}”"),
-        Picture(f"items_standing_{stem}", caption, colours),
-        Picture(f"items_top_bottom_{stem}", "What each model rates first and last.", sides),
-    ]
+def _ends(study: Study, name: str) -> Iterator[Block]:
+    """The first and last items of a list under each of the first questions, as tables."""
+    standing = study.tables.get(QUESTIONS.name)
+    if standing is not None:
+        own = standing.filter(list=name)
+        for question in own["question"].unique(maintain_order=True).head(SOME):
+            both = head_and_tail(own.filter(question=question), ROWS_SHOWN)
+            yield from QUESTIONS.rows(both, title=f"{name}: “{question}”")
+
+
+def _told(study: Study) -> Iterator[Finding]:
+    """The items of each list that the models together put first and last, beyond chance.
+
+    Items count that have q < .05 under every positive question, or, where the framing of the
+    prompts is not known, under the list's first question.
+    """
+    standing, prompts = study.tables[QUESTIONS.name], study.tables["items_prompts"]
+    for name in lists_in(standing):
+        own, asked = standing.filter(list=name), prompts.filter(list=name)
+        part = own.filter(framing=POSITIVE)
+        if not part.height:
+            part = own.filter(question=own["question"][0])
+        first = asked.filter(question=part["question"][0])["prompt"][0]
+        few = len(prompts_in(study.tables["items_points", name])) <= FEW
+        stem = f"items_standing_{name}_{first}" if few else f"items_prompts_{name}"
+        for text in ends_beyond_chance(part):
+            yield Finding(text=text, picture=stem)
+
+
+ANALYSIS = Analysis(
+    id="items",
+    title="Lists of replies",
+    label="Lists",
+    lead="Which replies of a list do the models rate first and last, and do they go by length or "
+    "by how common a word is? An item’s percentile is the share of the list that a model rates "
+    "lower, counting half of what it rates alike.",
+    make=_tables,
+    parts=(_drawn, items_controls.drawn),
+    told=(_told, items_controls.told),
+    caveats=lambda study: (
+        "A longer reply is another reply: models may go by length or spelling, not by meaning.",
+        "An item with a middling mean may be first for some models and last for others.",
+        *items_controls.CAVEATS,
+    ),
+    every_prompt=True,
+)

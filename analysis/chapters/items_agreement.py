@@ -1,101 +1,156 @@
-"""How far the models agree on the order of a list."""
+"""How far the orders of a list agree: between models, and between the prompts of one model."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Column, Finding, Folded, Heading, Picture, Section, notes, rows
-from analysis.chapters import items_blocs
-from analysis.chapters.items_blocs import of_list
-from analysis.chapters.items_questions import SOME
+from analysis.blocks import Block, Finding, Heading, Picture, notes
+from analysis.chapters import items_framing
+from analysis.chapters.agreement import kendall_matrix
+from analysis.chapters.bloc_sentences import with_nicknames
+from analysis.chapters.blocs import BLOCS, PAIRS, blocs_table, kendall_pairs
+from analysis.chapters.items_questions import FRAMING, QUESTION
 from analysis.charts.heat_map import heat_map
-from analysis.measures.list_scores import ALL, ListScores, every_list
+from analysis.columns import LIST, Column, Spec, ends, several
+from analysis.measures.list_scores import ListScores, every_list, names_of, of_list, sample
+from analysis.sentences import decimals, listed
 from analysis.statistics import Array, kendall
-from analysis.statistics.kendall import tau_b_matrix
-from analysis.study import Study, Table, required, table
-from analysis.words.questions import NEGATIVE, POSITIVE
-from engine.runs.schema import Columns
+from analysis.statistics.kendall import FEWEST, Order, tau_b_matrix
+from analysis.study import Analysis, Study, Table, required, table
+from analysis.words.questions import ASKED_FOR, NEGATIVE, POSITIVE
 
-EVERY_PROMPT = True  # see analysis/report/few_prompts.py
-
-_SAMPLE = 1_000  # Items from which an interval is computed, drawn where a list is longer.
-_QUESTION: Columns = dict.fromkeys(("list", "question", "framing"), pl.String)
-_NUMBERS = ("kendall", "kendall_spread", "spearman", "spearman_spread")
-_PAIRS: Columns = {
-    **_QUESTION,
-    **dict.fromkeys(("model_a", "model_b"), pl.String),
-    "prompts": pl.Int64,
-    **dict.fromkeys(_NUMBERS, pl.Float64),
-}
-_AGREEMENT: Columns = {
-    **_QUESTION,
-    **dict.fromkeys(("prompts", "models", "pairs", "items"), pl.Int64),
-    **dict.fromkeys(
-        ("kendall", "ci_low", "ci_high", "lowest", "highest", "prompt_spread", "spearman"),
-        pl.Float64,
+_FRAMED = tuple(f"{framing} prompts" for framing in (POSITIVE, NEGATIVE))
+_NAMED = 3  # Pairs of blocs that a sentence names.
+ITEM_PAIRS = Spec(
+    "items_pairs",
+    (
+        LIST,
+        QUESTION.but(
+            help="then `positive prompts`, `negative prompts` and `all prompts` where there are "
+            "several"
+        ),
+        *(FRAMING, *several("model", "model_a model_b"), Column("prompts", "count")),
+        Column("kendall", "fixed", help="mean of τ-b over the prompts"),
+        *several("fixed", "kendall_spread", "standard deviation over them"),
+        *several("fixed", "spearman spearman_spread"),
+        Column(
+            "kendall_of_means",
+            "fixed",
+            help="of the models' mean percentiles; this and the following of all prompts of a "
+            "framing",
+        ),
+        *ends("fixed", "95 % for all pairs under the framing together, over items"),
+        *(*several("share", "concordant discordant", "shares"), Column("stems", "count")),
     ),
-}
+)
+AGREEMENT = Spec(
+    "items_agreement",
+    (
+        *(LIST, QUESTION.but(help="as in items_pairs.csv"), FRAMING),
+        *several("count", "prompts models pairs items"),
+        Column("kendall", "fixed", "mean τ", "mean of τ-b over pairs and prompts"),
+        *ends(
+            "fixed",
+            "95 %, over items; they reach 0 where two unrelated orders of as many items could give "
+            "the mean",
+        ),
+        Column("lowest", "fixed", "lowest pair"),
+        Column("highest", "fixed", "highest pair", "pair"),
+        *several("fixed", "prompt_spread", "standard deviation over the prompts"),
+        Column("spearman", "fixed", "mean ρ"),
+    ),
+    page="question prompts models kendall ci_low ci_high lowest highest prompt_spread spearman",
+)
+ITEM_BLOCS = Spec(
+    "items_blocs",
+    (LIST, FRAMING.but(title="asked"), *(column.but(help="") for column in BLOCS.columns)),
+    page="framing relation pairs kendall ci_low ci_high models other_models",
+    help="as in `blocs_<prompt>.csv`, from items_pairs.csv",
+)
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """items_pairs.csv, items_agreement.csv, and those of `items_blocs`."""
-    yield table("items_pairs", make=partial(_pairs, study))
-    yield table("items_agreement", make=partial(_agreement, study))
-    yield from items_blocs.tables(study)
+def _tables(study: Study) -> Iterator[Table]:
+    yield table(ITEM_PAIRS.name, make=partial(_pairs, study))
+    yield table(AGREEMENT.name, make=partial(_agreement, study))
+    yield table(ITEM_BLOCS.name, make=partial(_blocs, study))
+    yield from items_framing.tables(study)
 
 
 def items_pairs(scores: ListScores) -> pl.DataFrame:
-    """Agreement of every two models on one list: prompt by prompt, then averaged by question.
+    """Agreement of every two models on one list, by question.
+
+    Tau and rho are computed prompt by prompt and then averaged. Of all prompts of a framing the
+    models' mean percentiles are compared too, with an interval.
 
     Returns:
-      The table `items_pairs.csv`: list, question (then "positive prompts", "negative prompts" and
-      "all prompts" where there are several), framing, model_a, model_b, prompts (under which both
-      have an order), kendall (tau-b, mean over these prompts), kendall_spread (its standard
-      deviation over them; null for one), spearman, spearman_spread.
+      The table `ITEM_PAIRS`. `prompts` are those under which both models have an order; spreads are
+      null for one prompt.
     """
-    each = _by_prompt(scores)
-    frames = [pl.DataFrame(schema=_PAIRS)]
-    for question, framing, at in _parts(scores):
-        part = each.filter(pl.col("prompt").is_in(at.tolist()))
-        keys = {"list": scores.name, "question": question, "framing": framing}
-        grouped = part.group_by("model_a", "model_b", maintain_order=True).agg(
-            prompts=pl.len().cast(pl.Int64),
-            kendall=pl.col("kendall").mean(),
-            kendall_spread=pl.col("kendall").std(),
-            spearman=pl.col("spearman").mean(),
-            spearman_spread=pl.col("spearman").std(),
+    frames = [ITEM_PAIRS.frame([])]
+    alone = len(list(scores.parts())) == 1
+    for (question, framing, at), grouped in _by_question(scores, _by_prompt(scores)):
+        framed = framing != "" if alone else question in _FRAMED
+        ordered = _of_means(scores, at if framed else at[:0])
+        both = ["model_a", "model_b"]
+        joined = grouped.join(
+            ordered, on=both, how="full", coalesce=True, validate="1:1", maintain_order="left_right"
         )
-        named = grouped.with_columns(**{key: pl.lit(value) for key, value in keys.items()})
-        frames.append(named.select(list(_PAIRS)))
+        keys = {"list": scores.name, "question": question, "framing": framing}
+        named = joined.with_columns(
+            pl.col("prompts").fill_null(0), **{key: pl.lit(value) for key, value in keys.items()}
+        )
+        frames.append(ITEM_PAIRS.frame(named))
     return pl.concat(frames)
 
 
+def _by_question(
+    scores: ListScores, each: pl.DataFrame
+) -> Iterator[tuple[tuple[str, str, Array], pl.DataFrame]]:
+    """Each part of the prompts, and the means of every two models over its prompts."""
+    *parts, last = scores.parts()
+    for part in (*parts, *(scores.framings() if parts else ()), last):
+        own = each.filter(pl.col("prompt").is_in(part[2].tolist()))
+        yield (
+            part,
+            own.group_by("model_a", "model_b", maintain_order=True).agg(
+                prompts=pl.len().cast(pl.Int64),
+                kendall=pl.col("kendall").mean(),
+                kendall_spread=pl.col("kendall").std(),
+                spearman=pl.col("spearman").mean(),
+                spearman_spread=pl.col("spearman").std(),
+            ),
+        )
+
+
+def _of_means(scores: ListScores, at: Array) -> pl.DataFrame:
+    """`kendall_pairs` of the models' mean percentiles over the prompts `at`."""
+    models, means = scores.means(at)
+    pairs = PAIRS.frame([])
+    if len(models) > 1:
+        each = dict(zip(models, means, strict=True))
+        matrix = kendall_matrix(pl.DataFrame({"token": scores.items["item"], **each}))
+        orders = {model: Order.of(x) for model, x in each.items()}
+        pairs = kendall_pairs(scores.items["item"], orders, matrix)
+    return pairs.rename({"kendall": "kendall_of_means"})
+
+
 def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFrame:
-    """Mean agreement of all pairs of models on one list, by question.
+    """Mean agreement of all pairs of models on one list, by question: the table `AGREEMENT`.
 
-    Args:
-      scores: the list.
-      rng: draws the items from which the interval of a long list is computed.
-
-    Returns:
-      The table `items_agreement.csv`: list, question, framing, prompts, models, pairs, items,
-      kendall (mean of tau-b over pairs and prompts), ci_low, ci_high (95 %, the items taken as a
-      random sample; models and prompts fixed), lowest and highest (means over prompts of the pair
-      that agrees least and most), prompt_spread (standard deviation over the prompts of the mean
-      over pairs; null for one prompt), spearman (mean).
+    Intervals take the items as a random sample, of which `rng` draws some of a long list; models
+    and prompts are fixed. Lowest and highest are means over prompts of one pair.
     """
-    pairs, each = items_pairs(scores), _by_prompt(scores)
+    each = _by_prompt(scores)
     shares = _shares(scores, rng)
     found = []
-    for question, framing, at in _parts(scores):
-        own = pairs.filter(question=question)
+    for (question, framing, at), own in _by_question(scores, each):
         known = [p for p in at.tolist() if p in shares]
         if not known:
             continue
@@ -106,36 +161,41 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
         low, high = kendall.sum_interval(share, value, scores.items.height)
         models = {*own["model_a"], *own["model_b"]}
         counts = (len(known), len(models), own.height, scores.items.height)
-        ends = (own["kendall"].min(), own["kendall"].max())
-        spread = means["kendall"].std()
-        numbers = (value, low, high, *ends, spread, means["spearman"].mean())
-        found.append((scores.name, question, framing, *counts, *numbers))
-    return pl.DataFrame(found, schema=_AGREEMENT, orient="row")
+        lowest, highest = own["kendall"].min(), own["kendall"].max()
+        numbers = (value, low, high, lowest, highest, means["kendall"].std())
+        rho = means["spearman"].mean()
+        found.append((scores.name, question, framing, *counts, *numbers, rho))
+    return AGREEMENT.frame(found)
 
 
-def _parts(scores: ListScores) -> list[tuple[str, str, Array]]:
-    """`ListScores.parts`, and the framings before all prompts, which come last."""
-    *each, last = scores.parts()
-    return [*each, *scores.framings(), last] if each else [last]
+def items_blocs(scores: ListScores, pairs: pl.DataFrame) -> pl.DataFrame:
+    """Blocs of models that order one list alike: the table `ITEM_BLOCS` of its `items_pairs`."""
+    frames = [ITEM_BLOCS.frame([])]
+    known = pairs.filter(pl.col("stems").is_not_null()).drop("kendall")
+    known = known.rename({"kendall_of_means": "kendall"})
+    for (framing,), own in known.group_by("framing", maintain_order=True):
+        there = {*own["model_a"], *own["model_b"]}
+        blocs = blocs_table(own, [model for model in scores.models if model in there])
+        keys = {"list": pl.lit(scores.name), "framing": pl.lit(framing)}
+        frames.append(ITEM_BLOCS.frame(blocs.with_columns(**keys)))
+    return pl.concat(frames)
 
 
 def square(pairs: pl.DataFrame, question: str = "") -> pl.DataFrame:
-    """Kendall's tau of one list under one question as a square table: model, then the models.
+    """Kendall's tau of rows of `ITEM_PAIRS` as a square table: model, then the models.
 
-    Args:
-      pairs: rows of `items_pairs` of one list.
-      question: one of its questions; "" for the last, which is all prompts.
+    Of one question, or of the last, which is all prompts.
     """
-    own = pairs.filter(question=question or pairs["question"][-1])
-    both = pl.concat([own["model_a"], own["model_b"]])
-    models = both.unique(maintain_order=True).to_list()
-    values = np.full((len(models), len(models)), np.nan)
-    np.fill_diagonal(values, 1.0)
-    for a, b, tau in own.select("model_a", "model_b", "kendall").iter_rows():
-        i, j = models.index(a), models.index(b)
-        values[i, j] = values[j, i] = tau
-    schema: Columns = {"model": pl.String, **dict.fromkeys(models, pl.Float64)}
-    return pl.DataFrame([models, *values.T], schema=schema, orient="col")
+    own = pairs.filter(pl.col("prompts") > 0, question=question or pairs["question"][-1])
+    both = pl.concat([own["model_a"], own["model_b"]]).unique(maintain_order=True)
+    there = own.select(model="model_a", other="model_b", tau="kendall")
+    mirrored = there.select(model="other", other="model", tau="tau")
+    diagonal = pl.DataFrame({"model": both, "other": both, "tau": 1.0})
+    cells = pl.concat([there, mirrored, diagonal])
+    wide = cells.pivot("other", index="model", values="tau", sort_columns=False)
+    return (
+        both.to_frame("model").join(wide, on="model", maintain_order="left").select("model", *both)
+    )
 
 
 def _by_prompt(scores: ListScores) -> pl.DataFrame:
@@ -146,10 +206,10 @@ def _by_prompt(scores: ListScores) -> pl.DataFrame:
         if len(known) < 2:
             continue
         x = scores.percentiles[known, p]
-        kendall, spearman = tau_b_matrix(x), np.corrcoef(x)
+        taus, rhos = tau_b_matrix(x), np.corrcoef(x)
         for i, j in itertools.combinations(range(len(known)), 2):
             names = (scores.models[known[i]], scores.models[known[j]])
-            found.append((p, *names, float(kendall[i, j]), float(spearman[i, j])))
+            found.append((p, *names, float(taus[i, j]), float(rhos[i, j])))
     names = ("prompt", "model_a", "model_b", "kendall", "spearman")
     types = (pl.Int64, pl.String, pl.String, pl.Float64, pl.Float64)
     return pl.DataFrame(found, schema=dict(zip(names, types, strict=True)), orient="row")
@@ -168,74 +228,24 @@ def _shares(scores: ListScores, rng: np.random.Generator) -> dict[int, Array]:
     return shares
 
 
-def sample(scores: ListScores, rng: np.random.Generator) -> Array:
-    """The items from which intervals are computed: all, or 1,000 drawn from a longer list."""
-    size = scores.items.height
-    return np.sort(rng.choice(size, _SAMPLE, replace=False)) if size > _SAMPLE else np.arange(size)
-
-
-_ONE = "Agreement on a list takes two models that scored it under one prompt."
-
-
 def _pairs(study: Study) -> pl.DataFrame:
-    return required(pl.concat(map(items_pairs, every_list(study))), _ONE)
+    why = "Agreement on a list takes two models that scored it under one prompt."
+    pairs = pl.concat(map(items_pairs, every_list(study)))
+    required(pairs.filter(pl.col("prompts") > 0), why)
+    return pairs
 
 
 def _agreement(study: Study) -> pl.DataFrame:
-    _ = study.tables["items_pairs"]
+    _ = study.tables[ITEM_PAIRS.name]
     rng = np.random.default_rng(study.options.seed)
     return pl.concat(items_agreement(scores, rng) for scores in every_list(study))
 
 
-def lists_in(frame: pl.DataFrame | None) -> list[str]:
-    """The lists of a table, in the order of its rows; none for None."""
-    return [] if frame is None else frame["list"].unique(maintain_order=True).to_list()
-
-
-def section(study: Study) -> Section:
-    """Each list: a heat map over all prompts, those by question folded, and the numbers."""
-    made = study.tables
-    blocks: list[Block] = notes([made.reason("items_pairs")])
-    for name in lists_in(made.get("items_pairs")):
-        own = made["items_pairs"].filter(list=name)
-        blocks += [Heading(name), *_heat_maps(study, own)]
-        blocks += rows(made["items_agreement"].filter(list=name), _COLUMNS, "items_agreement.csv")
-        blocs = of_list(made.get("items_blocs"), name)
-        blocks += rows(blocs, items_blocs.BLOC_COLUMNS, "items_blocs.csv", f"{name}: blocs")
-    return Section(
-        id="items_agreement",
-        title="Agreement on lists",
-        label="Agreement on lists",
-        lead="How alike two models order the items of a list: Kendall’s τ under each prompt, then "
-        "the mean over the wordings of a question.",
-        blocks=blocks,
-        caveats=(
-            "The interval of a mean τ takes the items as a sample of such items. It says nothing "
-            "about other models: those here share bases and data.",
-        ),
-        findings=findings(study),
-    )
-
-
-def _heat_maps(study: Study, pairs: pl.DataFrame) -> list[Block]:
-    """Each framing, or all prompts where none is known; the rest is folded."""
-    parts = pairs["question"].unique(maintain_order=True).to_list()
-    shown = [part for part in parts if part in _FRAMED] or parts[-1:]
-    name, last = pairs["list"][0], parts[-1]
-    each = [part for part in parts[:-1] if part not in _FRAMED]
-    rest = [*(each if len(each) <= SOME else []), *([last] if last not in shown else [])]
-    stems = {part: f"items_kendall_{name}_{file_name(part)}" for part in parts[:-1]}
-    stems[last] = f"items_kendall_{name}"
-    drawn = {part: _heat_map(study, pairs, part, stems[part]) for part in (*shown, *rest)}
-    folded = [Folded("Question by question", [drawn[part] for part in rest])] if rest else []
-    return [*(drawn[part] for part in shown), *folded]
-
-
-def _heat_map(study: Study, pairs: pl.DataFrame, question: str, stem: str) -> Picture:
-    asked = question if question in (ALL, *_FRAMED) else f"“{question}”"
-    caption = f"Kendall’s τ-b of every two models, {asked}: the mean over the prompts."
-    draw = partial(heat_map, square(pairs, question), study.names, "Kendall’s τ")
-    return Picture(stem, caption, draw, 6)
+def _blocs(study: Study) -> pl.DataFrame:
+    pairs = study.tables[ITEM_PAIRS.name]
+    blocs = [items_blocs(each, pairs.filter(list=each.name)) for each in every_list(study)]
+    why = "No two models scored a list under prompts whose framing is known."
+    return required(pl.concat(blocs), why)
 
 
 def file_name(question: str) -> str:
@@ -243,24 +253,65 @@ def file_name(question: str) -> str:
     return re.sub(r"[^\w.-]+", "_", question)
 
 
-def findings(study: Study) -> list[Finding]:
-    """Whether the models agree on each list."""
-    made = study.tables
-    found: list[Finding] = []
-    for name in lists_in(made.get("items_pairs")):
-        pairs = made["items_pairs"].filter(list=name)
-        for own in framed_rows(made["items_agreement"].filter(list=name)):
-            picture = f"items_kendall_{name}"
-            picture += f"_{file_name(own['question'])}" if own["question"] in _FRAMED else ""
-            # A mean over models that oppose one another describes none of them.
-            text = _opposition(study, name, own["framing"])
-            text = text or items_blocs.agreement_beyond_chance(own, pairs, study.names)
-            found += [Finding(text=text, picture=picture)] if text else []
-    return found
+def _drawn(study: Study) -> Iterator[Block]:
+    """Each list: heat maps of the models, then the prompts of each model."""
+    specs = (ITEM_PAIRS, items_framing.BETWEEN, items_framing.PROMPT_KINDS)
+    for name in names_of(study):
+        if any(of_list(study, spec, name).height for spec in specs):
+            yield from (Heading(name), *_of_models(study, name), *items_framing.drawn(study, name))
+    yield from notes(study.tables.reason(spec.name) for spec in specs)
 
 
-def framed_rows(agreement: pl.DataFrame) -> list[dict[str, Any]]:
-    """The rows of `items_agreement` of one list that sentences are about.
+def _of_models(study: Study, name: str) -> Iterator[Block]:
+    """A heat map of each framing, or of all prompts where none is known; then the numbers."""
+    pairs = of_list(study, ITEM_PAIRS, name)
+    parts = pairs["question"].unique(maintain_order=True).to_list()
+    for part in [part for part in parts if part in _FRAMED] or parts[-1:]:
+        asked = f", asked for {ASKED_FOR[part.split()[0]]}" if part in _FRAMED else ""
+        caption = f"Kendall’s τ-b of every two models{asked}: the mean over the prompts."
+        draw = partial(heat_map, square(pairs, part), study.names, "Kendall’s τ")
+        yield Picture(_picture(name, part), caption, draw, 6)
+    yield from AGREEMENT.rows(of_list(study, AGREEMENT, name))
+    blocs = of_list(study, ITEM_BLOCS, name)
+    named = with_nicknames(blocs, study, "models", "other_models")
+    yield from ITEM_BLOCS.rows(named, title=f"{name}: blocs")
+
+
+def _picture(name: str, question: str) -> str:
+    part = f"_{file_name(question)}" if question in _FRAMED else ""
+    return f"items_kendall_{name}{part}"
+
+
+def _told(study: Study) -> Iterator[Finding]:
+    """The answers of each list in plain words, then what they rest on."""
+    every = [said for name in names_of(study) if (said := list(_said(study, name)))]
+    for said in every:
+        yield Finding(text=" ".join(texts[0] for texts, _ in said), picture=said[-1][1])
+    for texts, picture in itertools.chain.from_iterable(every):
+        yield Finding(text=texts[1], picture=picture)
+
+
+def _said(study: Study, name: str) -> Iterator[tuple[list[str], str]]:
+    """Whether the models agree on a list, what the framing does, and the charts that show it."""
+    pairs, blocs = (of_list(study, spec, name) for spec in (ITEM_PAIRS, ITEM_BLOCS))
+    for own in framed_rows(of_list(study, AGREEMENT, name)):
+        # A mean over models that oppose one another describes none of them.
+        of = {"framing": own["framing"]}
+        texts = (
+            opposition(pairs.filter(**of), blocs.filter(**of), study.names)
+            if own["framing"]
+            else []
+        )
+        texts = texts or agreement_beyond_chance(own)
+        if texts:
+            yield texts, _picture(name, own["question"])
+    kinds = of_list(study, items_framing.PROMPT_KINDS, name)
+    if texts := items_framing.framing_beyond_chance(kinds):
+        yield texts, f"items_prompt_kinds_{name}"
+
+
+def framed_rows(agreement: pl.DataFrame) -> list[dict[str, Any]]:  # Any: cells of a table
+    """The rows of `AGREEMENT` of one list that sentences are about.
 
     One per framing, or the last where there is none: opposite framings cancel in a mean.
     """
@@ -268,26 +319,71 @@ def framed_rows(agreement: pl.DataFrame) -> list[dict[str, Any]]:
     return (framed if framed.height else agreement.tail(1)).to_dicts()
 
 
-def _opposition(study: Study, name: str, framing: str) -> str:
-    pairs, blocs = (
-        of_list(study.tables.get(f"items_{table}"), name) for table in ("framed_pairs", "blocs")
+def agreement_beyond_chance(own: Mapping[str, Any]) -> list[str]:  # Any: cells of a table
+    """Whether the models agree on a list: in plain words, and with their mean tau.
+
+    Nothing where its interval holds 0, and of fewer than 10 items; `own` is a row of `AGREEMENT`.
+    """
+    if own["items"] < FEWEST or not (own["ci_low"] > 0 or own["ci_high"] < 0):
+        return []
+    start = f"Asked for {ASKED_FOR[own['framing']]}, the" if own["framing"] else "The"
+    start += f" {own['models']} models {'agree' if own['kendall'] > 0 else 'disagree'}"
+    return [
+        f"{start} more than chance on the order of “{own['list']}”.",
+        f"{start} on the order of the {own['items']:,} items of “{own['list']}”, in the mean and "
+        f"beyond chance: mean τ = {decimals(own['kendall'])} over {count(own['pairs'], 'pair')} of "
+        f"models and {count(own['prompts'], 'prompt')} (95% interval over items "
+        f"{decimals(own['ci_low'])} to {decimals(own['ci_high'])}). Means of pairs run from "
+        f"{decimals(own['lowest'])} to {decimals(own['highest'])}.",
+    ]
+
+
+def opposition(pairs: pl.DataFrame, blocs: pl.DataFrame, names: Mapping[str, str]) -> list[str]:
+    """Which models order a list in opposite ways: in plain words, and with tau.
+
+    Nothing where no interval is below 0, and of fewer than 10 items; `pairs` and `blocs` are rows
+    of `ITEM_PAIRS` and `ITEM_BLOCS` of one framing.
+    """
+    pairs = pairs.filter(pl.col("stems").is_not_null())
+    below = pairs.filter(pl.col("ci_high") < 0, pl.col("stems") >= FEWEST).height
+    if not below:  # Also where there are no rows.
+        return []
+    start = f"Asked for {ASKED_FOR[pairs['framing'][0]]}"
+    text = (
+        f"{start}, {below} of {count(pairs.height, 'pair')} of models order “{pairs['list'][0]}” "
+        "in opposite ways: the interval of their τ is below 0 (95% for all pairs together; each "
+        "model’s mean percentiles over the prompts)."
     )
-    if not pairs.height or not framing:
-        return ""
-    pairs, blocs = pairs.filter(framing=framing), blocs.filter(framing=framing)
-    return items_blocs.opposition(pairs, blocs, study.names)
+    opposed = blocs.filter(pl.col("relation").is_in(["opposed", "disagree"]))
+    sides = opposed.sort("kendall", "models", "other_models").head(_NAMED)
+    said = [
+        (*(listed([names[model] for model in side.split()]) for side in two), decimals(tau))
+        for *two, tau in sides.select("models", "other_models", "kendall").iter_rows()
+    ]
+    if said:
+        each = (f"{one} against {other} (mean τ = {tau})" for one, other, tau in said)
+        text += f" Blocs of which every two models do: {'; '.join(each)}."
+    who = f": {said[0][0]} against {said[0][1]}" if said else ""
+    return [f"{start}, some models order “{pairs['list'][0]}” in opposite ways{who}.", text]
 
 
-_FRAMED = tuple(f"{framing} prompts" for framing in (POSITIVE, NEGATIVE))
-_COLUMNS: tuple[Column, ...] = (
-    ("question", "question", "text"),
-    ("prompts", "prompts", "count"),
-    ("models", "models", "count"),
-    ("kendall", "mean τ", "fixed"),
-    ("ci_low", "from", "fixed"),
-    ("ci_high", "to", "fixed"),
-    ("lowest", "lowest pair", "fixed"),
-    ("highest", "highest pair", "fixed"),
-    ("prompt_spread", "spread over prompts", "fixed"),
-    ("spearman", "mean ρ", "fixed"),
+def count(number: int, what: str) -> str:
+    """A number of things: "1 pair", "3 pairs"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+ANALYSIS = Analysis(
+    id="items_agreement",
+    title="Agreement on lists",
+    lead="How alike do two models order the items of a list, and does one model order it by the "
+    "question, by its wording, or alike whatever is asked? Kendall’s τ is computed under each "
+    "prompt, or between two prompts of one model; then the mean is taken.",
+    make=_tables,
+    parts=(_drawn,),
+    told=(_told,),
+    caveats=lambda study: (
+        "The intervals take the items as a sample of such items, and the prompts as they are. They "
+        "say nothing about other questions or other models: those here share bases and data.",
+    ),
+    every_prompt=True,
 )

@@ -2,18 +2,26 @@
 
 from collections.abc import Iterator
 
-from analysis.blocks import Block, Column, Files, Section, Text, notes, rows
-from analysis.study import Study, Table, table
+from analysis.blocks import Block, Files, Text, notes
+from analysis.columns import Column, Spec
+from analysis.study import Analysis, Study, table
+
+MODELS = Spec(
+    "models",
+    (
+        *(Column("model", "slug"), Column("nickname"), Column("developer"), Column("base")),
+        Column("size_b", "number", "size (B)", "billions of parameters"),
+        Column("rewardbench_rank", "number", "RewardBench rank"),
+        Column("vocabulary", "count", help="tokens"),
+    ),
+    page="model developer base size_b rewardbench_rank vocabulary",
+    title="All models",
+)
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """models.csv."""
-    yield table("models", make=lambda: study.described)
-
-
-def section(study: Study) -> Section:
+def _drawn(study: Study) -> Iterator[Block]:
     """Metadata of the models, what they share, and what was not scored."""
-    blocks: list[Block] = rows(study.described, _COLUMNS, "models.csv", "All models", unfolded=True)
+    yield from MODELS.rows(study.described, unfolded=True)
     shared = study.tables.get("shared_vocabulary")
     if shared is not None and len(study.scored) > 1:
         text = (
@@ -22,26 +30,23 @@ def section(study: Study) -> Section:
             "decode to is left out. Models that descend from one another, or from one base, are "
             "not independent witnesses."
         )
-        blocks += [Text(text, "how"), Files(["shared_vocabulary.csv"])]
-    blocks += notes([study.tables.reason("shared_vocabulary")])
-    prompts = study.run.vocabulary_prompts
+        yield from (Text(text, "how"), Files(["shared_vocabulary.csv"]))
+    yield from notes([study.tables.reason("shared_vocabulary")])
     missing = [
-        f"{study.names[model]} under “{prompt}”"
+        f"{study.names[model]} under {study.prompt_names[prompt]}"
         for model in study.scored
-        for prompt in prompts
+        for prompt in study.run.vocabulary_prompts
         if (model, prompt) not in study.run.results
     ]
     if missing:
         text = f"Not scored: {', '.join(missing)}. Those models are absent from that prompt."
-        blocks.append(Text(text, "warning"))
-    return Section(id="models", title="Models", label="Models", lead="", blocks=blocks)
+        yield Text(text, "warning")
 
 
-_COLUMNS: tuple[Column, ...] = (
-    ("model", "model", "slug"),
-    ("developer", "developer", "text"),
-    ("base", "base", "text"),
-    ("size_b", "size (B)", "number"),
-    ("rewardbench_rank", "RewardBench rank", "number"),
-    ("vocabulary", "vocabulary", "count"),
+ANALYSIS = Analysis(
+    id="models",
+    title="Models",
+    lead="",
+    make=lambda study: [table(MODELS.name, make=lambda: study.described)],
+    parts=(_drawn,),
 )

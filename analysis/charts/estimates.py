@@ -22,6 +22,7 @@ def estimates(
     panel: str = "",
     colour: str = "name",
     kinds: Sequence[str] = (),
+    hollow: str = "",
     zero: float | None = 0.0,
     scale: float = 1.0,
     shared: bool = True,
@@ -43,6 +44,7 @@ def estimates(
       panel: column whose values are panels side by side; "" draws one.
       colour: column that colours the dots: "name" in the models' colours, another in `kinds`.
       kinds: values of `colour`, where it is not "name".
+      hollow: column of texts; dots whose text is "no" are hollow.
       zero: value without an effect, drawn as a line; None draws none.
       scale: what numbers are multiplied by, such as 100 for percentile points.
       shared: whether panels have one scale.
@@ -74,6 +76,10 @@ def estimates(
     base = alt.Chart().encode(y=y, color=paint, tooltip=_tooltips(shown, label), yOffset=offset)
     lines = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("low:Q"), x2="high:Q")
     dots = base.mark_point(filled=True, size=46, opacity=1).encode(x=x)
+    if hollow:
+        inside = alt.Fill(paint["shorthand"], scale=paint["scale"], title=None)
+        sure = alt.condition(alt.datum[hollow] == "no", alt.value(0), alt.value(1))
+        dots = base.mark_point(size=42, opacity=1).encode(x=x, fill=inside, fillOpacity=sure)
     layers: list[alt.Chart] = [lines, dots] if shown["low"].is_finite().any() else [dots]
     if zero is not None:
         guide = alt.Chart().mark_rule(style="faint").encode(x=alt.XDatum(zero * scale))

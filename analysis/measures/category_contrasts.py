@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from analysis.columns import LIST, MODEL, PROMPT, Column, P, Row, Spec, ends, plain, q
+from analysis.columns import LIST, MODEL, PROMPT, Column, P, Row, Spec, ends, q, several
 from analysis.measures.word_groups.measure import LEAST_WORDS
 from analysis.measures.word_scores import WordScores
 from analysis.statistics import Array
@@ -29,16 +29,16 @@ BOTH = "positive minus negative"
 UNKNOWN = "unknown"
 OTHERS = "the others"
 _SIDES = (
-    *(LIST, *plain("text", "scale", "category", "against")),
+    *(LIST, *several("text", "scale category against")),
     Column("framing", title="prompts"),
 )
-_SIZES = plain("count", "words", "other_words", "questions", "prompts")
+_SIZES = several("count", "words other_words questions prompts")
 _FAMILY = Column("family", help="all tests of the table")
 LANGUAGE_MODEL = Column("language_model")
 MEDIANS = Spec(
     "categories",
     (
-        *(MODEL, PROMPT, LIST.but(help="`vocabulary` for tokens"), *plain("text", "scale")),
+        *(MODEL, PROMPT, LIST.but(help="`vocabulary` for tokens"), *several("text", "scale")),
         *(Column("category"), Column("n", "count", help="words")),
         Column("median_percentile", "share", help="among the words of the scale"),
         *ends("share", "95 %, over words; NaN for fewer than six"),
@@ -71,7 +71,7 @@ LOGPROBS = Spec(
 BY_BASE = Spec(
     "category_contrasts",
     (
-        *(*_SIDES, *plain("text", "base", "other_base"), Column("models", "count")),
+        *(*_SIDES, *several("text", "base other_base"), Column("models", "count")),
         *(Column("other_models", "count", "models"), *_SIZES),
         Column("difference", "share", help="between the bases' mean contrasts"),
         *ends("share", "95 %, over models", over="models"),

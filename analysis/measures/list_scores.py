@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from analysis.columns import Spec
 from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.study import Study
@@ -16,6 +17,8 @@ KEYS: Columns = {"list": pl.String, "prompt": pl.String, "model": pl.String}
 ITEM: Columns = {"item_id": pl.UInt32, "item": pl.String}
 POINTS: Columns = {**KEYS, **ITEM, "reward": pl.Float32, "percentile": pl.Float64}
 ALL = "all prompts"  # The name of all questions of a list together.
+ALL_MODELS = "all models"
+_SAMPLE = 1_000  # Items from which an interval is computed, drawn where a list is longer.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,4 +169,26 @@ def every_list(study: Study) -> Iterator[ListScores]:
       Absent: no list has any.
     """
     _ = study.tables["items_top_bottom"]
-    return (scores_of(study, name) for (name,) in study.tables.of("items_points"))
+    return (scores_of(study, name) for name in names_of(study))
+
+
+def lists_in(frame: pl.DataFrame | None) -> list[str]:
+    """The lists of a table, in the order of its rows; none for None."""
+    return [] if frame is None else frame["list"].unique(maintain_order=True).to_list()
+
+
+def names_of(study: Study) -> list[str]:
+    """The lists that have points."""
+    return [name for (name,) in study.tables.of("items_points")]
+
+
+def of_list(study: Study, spec: Spec, name: str) -> pl.DataFrame:
+    """The rows of one list of a table; none where there is no such table."""
+    made = study.tables.get(spec.name)
+    return spec.frame([]) if made is None else made.filter(list=name)
+
+
+def sample(scores: ListScores, rng: np.random.Generator) -> Array:
+    """The items from which intervals are computed: all, or 1,000 drawn from a longer list."""
+    size = scores.items.height
+    return np.sort(rng.choice(size, _SAMPLE, replace=False)) if size > _SAMPLE else np.arange(size)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from analysis.columns import LIST, MODEL, Column, P, Row, Spec, ends, plain, q
+from analysis.columns import LIST, MODEL, Column, P, Row, Spec, ends, q, several
 from analysis.measures.wordings import FRAMING, QUESTION, Wordings
 from analysis.statistics import Array
 from analysis.statistics.inference import t_test
@@ -20,7 +20,7 @@ from analysis.statistics.variance import NESTED, nested_shares
 
 _ITEMS = 500  # Items that agreement is computed on; of more, a random sample.
 _LEVEL = "`question`, or `framing` where no question has two wordings: a framing is then one"
-_SOURCE = plain("text", "list", "level")
+_SOURCE = several("text", "list level")
 VARIANCE = Spec(
     "wording_variance",
     (

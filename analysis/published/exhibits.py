@@ -93,7 +93,7 @@ EXHIBITS: Final = (
         "from the printed numbers of Figure 2A. So this run’s agreement, too, is rounded to two "
         "decimals before they are computed. The published p-values have the chance error of some "
         "thousands of permutations, which counts as the same.",
-        ("rsa",),
+        ("rsa_greatest",),
         of_shared=True,
     ),
     Exhibit(

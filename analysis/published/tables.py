@@ -44,26 +44,26 @@ _GREATEST = "greatest"
 _ONE_PROMPT = ("kendall_tau", "spearman", "rbo", "mds")
 _LEFT_OUT = ("kendall_pairs", "blocs", "consensus", "logprobs_rewards", "logprobs_ratio")
 _CHAPTERS: tuple[Chapter, ...] = (
-    model_list,
+    model_list.ANALYSIS,
     tokens.ANALYSIS,
     distributions.ANALYSIS,
-    agreement,
-    explained,
+    agreement.ANALYSIS,
+    explained.ANALYSIS,
     sentiment.ANALYSIS,
     frequency.ANALYSIS,
     framing.ANALYSIS,
-    humans,
+    humans.ANALYSIS,
     sequences.ANALYSIS,
     language_models.ANALYSIS,
 )
 _WITH_PICTURES: tuple[Chapter, ...] = (
     *(
         distributions.ANALYSIS,
-        explained,
+        explained.ANALYSIS,
         sentiment.ANALYSIS,
         frequency.ANALYSIS,
         framing.ANALYSIS,
-        humans,
+        humans.ANALYSIS,
     ),
 )
 

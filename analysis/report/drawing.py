@@ -12,12 +12,10 @@ from typing import Any
 
 from analysis.blocks import Picture, Section, pictures
 from analysis.charts import look
-from analysis.figures import style
 from engine.errors import AssayError
 
 FORMATS = ("svg", "png", "pdf")
 _SIZE = re.compile(r'<svg[^>]*? width="([\d.]+)"[^>]*? height="([\d.]+)"')
-_INLINE_SVG_BYTES = 80_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +61,6 @@ def draw(
 
 def _drawn(picture: Picture, folder: pathlib.Path, formats: Collection[str]) -> Drawn:
     chart = picture.draw()
-    if not hasattr(chart, "to_dict"):
-        return _image(style.save(chart, folder, picture.stem))
     spec = look.specification(chart)
     svg = save(spec, folder, picture.stem, formats)
     size = _SIZE.search(svg)
@@ -91,14 +87,6 @@ def save(
     if "pdf" in formats:
         (folder / f"{stem}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
     return svg
-
-
-def _image(paths: Mapping[str, pathlib.Path]) -> Drawn:
-    if paths["svg"].stat().st_size <= _INLINE_SVG_BYTES:
-        kind, data = "svg+xml", paths["svg"].read_bytes()
-    else:
-        kind, data = "png", paths["png"].read_bytes()
-    return Drawn("", 0, 0, ("svg", "png"), _uri(kind, data))
 
 
 def _uri(kind: str, data: bytes) -> str:

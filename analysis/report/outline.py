@@ -10,11 +10,11 @@ HEADLINES = 5  # At most.
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("words", "Words", ("tokens", "distributions", "sentiment", "frequency")),
     ("models-compared", "Models", ("agreement", "explained")),
-    ("wordings", "Framing and wording", ("framing", "items_framing", "wording", "variance")),
+    ("wordings", "Framing and wording", ("framing", "wording", "variance")),
     (
         "lists",
         "Lists and people",
-        ("humans", "identity", "categories", "items", "items_agreement", "items_controls"),
+        ("humans", "identity", "categories", "items", "items_agreement"),
     ),
     (
         "replies",
@@ -42,8 +42,8 @@ ORDER = (
     "humans",
     "identity",
     "categories",
+    "items",
     "items_agreement",
-    "items_framing",
     "wording",
     "conventions",
     "variance",
@@ -53,9 +53,7 @@ ORDER = (
     "logprobs",
     "item_logprobs",
     "explained",
-    "items_controls",
     "distributions",
-    "items",
     "objectives",
     "sequences",
 )

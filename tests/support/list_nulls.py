@@ -17,12 +17,11 @@ import polars as pl
 
 from analysis.chapters import (
     items_agreement,
-    items_blocs,
     items_controls,
     items_framing,
     items_questions,
 )
-from analysis.measures.list_scores import POINTS, ListScores, list_scores
+from analysis.measures.list_scores import ALL_MODELS, POINTS, ListScores, list_scores
 from analysis.statistics import Array, ranks
 from analysis.statistics.inference import with_q
 from analysis.words.questions import NEGATIVE, POSITIVE, questions
@@ -131,10 +130,8 @@ def claims(drawn: Drawn, claim: str, rng: np.random.Generator) -> bool:
         return bool(items_questions.ends_beyond_chance(standing.filter(framing=POSITIVE)))
     if claim == AGREE:
         agreement = items_agreement.items_agreement(scores, rng)
-        names = {model: model for model in scores.models}
-        pairs = items_agreement.items_pairs(scores)
         framed = items_agreement.framed_rows(agreement)
-        return any(items_blocs.agreement_beyond_chance(own, pairs, names) for own in framed)
+        return any(map(items_agreement.agreement_beyond_chance, framed))
     if claim == OPPOSE:
         return _opposed(scores)
     if claim == FRAMING:
@@ -146,10 +143,10 @@ def claims(drawn: Drawn, claim: str, rng: np.random.Generator) -> bool:
 def _opposed(scores: ListScores) -> bool:
     """Whether models are said to oppose one another under either framing."""
     names = {model: model for model in scores.models}
-    pairs = items_blocs.items_framed_pairs(scores)
-    blocs = items_blocs.items_blocs(scores, pairs)
+    pairs = items_agreement.items_pairs(scores)
+    blocs = items_agreement.items_blocs(scores, pairs)
     return any(
-        items_blocs.opposition(pairs.filter(framing=f), blocs.filter(framing=f), names)
+        items_agreement.opposition(pairs.filter(framing=f), blocs.filter(framing=f), names)
         for f in (POSITIVE, NEGATIVE)
     )
 
@@ -180,7 +177,7 @@ def _controls(scores: ListScores, words: pl.DataFrame, claim: str) -> bool:
         items_controls.FREQUENCY,
     )
     controls = items_controls.items_controls(scores, traits)
-    together = controls.filter(model=items_framing.ALL_MODELS)
+    together = controls.filter(model=ALL_MODELS)
     trait = items_controls.LENGTH if claim == LENGTH else items_controls.FREQUENCY
     sure = with_q(together).filter(pl.col("q") < 0.05, trait=trait)
     return bool(items_controls.preferred(sure))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, plain, q
+from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q, several
 from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.measure import measure
 from analysis.measures.word_groups.over_models import OVER_MODELS, PLACE, over_models
@@ -21,11 +21,11 @@ from analysis.words.lexicons import NEUTRAL
 GROUPS = Spec(
     "identity",
     (
-        *(MODEL, PROMPT, *plain("text", "group", "axis"), Column("n", "count", "tokens", "tokens")),
+        *(MODEL, PROMPT, *several("text", "group axis"), Column("n", "count", "tokens", "tokens")),
         *(Column("mean_percentile", "share"), *ends("share", "95 %, stems drawn")),
         P.but(help="contrast, stems permuted; NaN for fewer than five words on a side"),
         q(help="all tests of the table"),
-        *plain("count", "words", "stems", "other_words"),
+        *several("count", "words stems other_words"),
         Column("other_stems", "count", help="of the axis"),
         Column("contrast", "share", "minus others of the axis", "the same word form"),
         *ends("share", "", "contrast"),

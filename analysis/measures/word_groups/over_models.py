@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.columns import PROMPT, Column, P, Spec, ends, plain, q
+from analysis.columns import PROMPT, Column, P, Spec, ends, q, several
 from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.standing import Standing
 from analysis.statistics import Array, permutation_tests
@@ -23,7 +23,7 @@ _AS_FAR = Column("placebo_share", "share", "ordinary kinds as far")
 OVER_MODELS = Spec(
     "identity_models",
     (
-        *(PROMPT, *plain("text", "group", "axis"), Column("models", "count")),
+        *(PROMPT, *several("text", "group axis"), Column("models", "count")),
         Column("contrast", "share", "minus others of the axis", "mean over models"),
         *ends("share", "t interval, models as units", "contrast"),
         Column("contrast_spread", "share", "spread between models", "their standard deviation"),
@@ -34,7 +34,7 @@ OVER_MODELS = Spec(
         *(Column("p_models", "p", help="t-test"), P.but(help="the larger")),
         *(q(help="all tests of the table"), _AS_FAR),
         *(Column("difference", "share", "minus neutral"), *ends("share", "", "difference")),
-        *plain("share", "difference_spread", "difference_placebo_low", "difference_placebo_high"),
+        *several("share", "difference_spread difference_placebo_low difference_placebo_high"),
         *(Column("placebo_percentile", "share", "ordinary kinds below"), *PLACE),
     ),
     page="prompt axis group models contrast contrast_low contrast_high contrast_spread above "

@@ -123,7 +123,8 @@ def test_a_table_that_cannot_be_made_is_a_sentence_and_no_file(
 
 
 @pytest.mark.parametrize(
-    "before", [(), (tokens.ANALYSIS,), (model_list, tokens.ANALYSIS, agreement)]
+    "before",
+    [(), (tokens.ANALYSIS,), (model_list.ANALYSIS, tokens.ANALYSIS, agreement.ANALYSIS)],
 )
 def test_a_report_may_have_few_chapters(small_run, tmp_path, settings, before):
     chapters = [*before, capitals()]

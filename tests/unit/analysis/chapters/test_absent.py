@@ -60,9 +60,9 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica, co
     assert {key[0] for key in tables.absent if len(key) == 1 or key[1] == "greatest"} == {
         *("consensus", "rsa", "items_top_bottom"),
         *("items_prompts", "items_questions", "items_pairs", "items_agreement"),
-        *("items_between_prompts", "items_prompt_kinds", "items_framing"),
-        *("items_framed_pairs", "items_blocs"),
-        *("items_controls", "items_controlled", "item_logprobs_questions"),
+        *("items_between_prompts", "items_prompt_kinds"),
+        "items_blocs",
+        *("items_controls", "item_logprobs_questions"),
         *("humans_correlation", "humans_gap", "humans_fit"),
         *("sequences", "sequence_traces"),
         *("sequence_certificates", "sequence_matrix"),
@@ -154,7 +154,7 @@ def test_a_list_without_human_scores_beside_one_that_has_them(small_run, lexica,
     runs.add_humans(small_run, "elo", {"a": 2.0, "b": 1.0})
     study = study_of(small_run, lexica)
     assert study.tables.reason("humans_gap") is None
-    texts = [block for block in humans.section(study).blocks if isinstance(block, Text)]
+    texts = [block for block in humans.ANALYSIS.section(study).blocks if isinstance(block, Text)]
     notes = [block.text for block in texts if block.role == "note"]
     assert notes == ["No human ranks of the items are known (mine)."]
 
@@ -211,7 +211,9 @@ def test_four_models_of_which_something_is_known_are_explained(make_run, lexica,
     (row,) = study.tables["rsa"].to_dicts()
     assert (row["prompt"], row["predictor"], row["pairs"]) == ("greatest", "size", 6)
     assert row["r_squared"] == pytest.approx(row["pearson_r"] ** 2)
-    assert "rsa.csv" in [b.file for b in explained.section(study).blocks if b.kind == "rows"]
+    assert "rsa.csv" in [
+        b.file for b in explained.ANALYSIS.section(study).blocks if b.kind == "rows"
+    ]
 
 
 def test_round_trips_asked_of_an_imported_vocabulary(make_run, options, compute):

@@ -16,7 +16,7 @@ def shown(blocks):
             yield block
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: getattr(c, "id", None) or c.__name__)
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.id)
 def test_every_table_of_the_page_is_in_a_file_of_the_report(chapter, full):
     for block in shown(chapter.section(full).blocks):
         assert block.file.removesuffix(".csv") in full.tables.files, block.title or block.columns

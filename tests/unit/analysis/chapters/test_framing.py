@@ -167,7 +167,8 @@ def test_stems_are_taken_from_the_vocabulary(make_run):
 
 
 def test_the_section_says_that_two_axes_are_always_one_of_each_kind(run, settings):
-    study = analysis.compute(run, {}, settings, [model_list, tokens.ANALYSIS, framing.ANALYSIS])
+    chapters = [model_list.ANALYSIS, tokens.ANALYSIS, framing.ANALYSIS]
+    study = analysis.compute(run, {}, settings, chapters)
     (picture, *_) = [b for b in framing.ANALYSIS.section(study).blocks if b.kind == "picture"]
     assert "in noise too" in picture.caption
     assert sorted(study.tables["framing_axis"]["axis_kind"]) == ["opposed", "same"]

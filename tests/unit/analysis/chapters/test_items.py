@@ -7,13 +7,13 @@ import pytest
 import analysis
 from analysis import CHAPTERS
 from analysis.chapters import items, items_questions
+from analysis.charts import look
+from analysis.charts.cells import standings
 from analysis.ends import head_and_tail
-from analysis.figures import style
-from analysis.figures.standings import shown_items, standings
 from analysis.report import drawing
 from engine.errors import AssayError
 from engine.runs import schema
-from tests.support import runs
+from tests.support import charts, runs
 
 ORDER = ["m-two", "m-one"]
 
@@ -49,11 +49,13 @@ def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(make_run, 
     path = make_run({"v": ["a"]}, {"m": "v", "n": "v"}, {})
     runs.add_items(path, "pets", "m", "greatest", {"cat": 1.0})
     runs.add_items(path, "pets", "n", "greatest", {"cat": None, "dog": 2.0})
-    study = analysis.compute(analysis.load(path, allow_incomplete=True), {}, settings, [items])
+    study = analysis.compute(
+        analysis.load(path, allow_incomplete=True), {}, settings, [items.ANALYSIS]
+    )
     why = "No item of “pets” was scored by every model of a prompt."
     assert study.tables.reason("items_questions") == study.tables.reason("items_top_bottom") == why
     assert study.tables.files == {}
-    assert [block.text for block in items.section(study).blocks] == [why]
+    assert [block.text for block in items.ANALYSIS.section(study).blocks] == [why]
 
 
 def test_ends_go_from_the_extreme_and_ties_to_the_earlier_item(points):
@@ -113,15 +115,13 @@ def test_no_list_is_said(small_run, settings):
 
 def figures_of(run, tmp_path, settings):
     """Stems of the figures of the section, drawn."""
-    study = analysis.compute(run, {}, settings, [items])
-    return list(drawing.draw([items.section(study)], tmp_path))
+    study = analysis.compute(run, {}, settings, [items.ANALYSIS])
+    return list(drawing.draw([items.ANALYSIS.section(study)], tmp_path))
 
 
-def test_a_list_under_few_prompts_has_two_figures_for_each(run, tmp_path, settings):
-    assert " ".join(figures_of(analysis.load(run), tmp_path, settings)) == (
-        "items_standing_pets_greatest items_top_bottom_pets_greatest "
-        "items_standing_pets_worst items_top_bottom_pets_worst"
-    )
+def test_a_list_under_few_prompts_has_a_figure_for_each(run, tmp_path, settings):
+    drawn = figures_of(analysis.load(run), tmp_path, settings)
+    assert drawn == ["items_standing_pets_greatest", "items_standing_pets_worst"]
 
 
 @pytest.mark.parametrize("prompts, together", [(1, False), (2, True)])
@@ -144,37 +144,42 @@ def test_colours_are_percentiles_in_the_order_of_the_report(points):
     greatest = points.filter(prompt="greatest")
     order = items_questions.over(greatest, "percentile")
     names = {"m-one": "One", "m-two": "Two", "m-three": "Three"}
-    ax = standings(greatest, "model", "percentile", [order.head(1), order.tail(2)], names).axes[0]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["One", "Two"]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["cat", "<b>", "dog"]
-    shown = 100 / 6 * np.array([[5, 2], [1, 5], [3, 2]])
-    np.testing.assert_allclose(ax.images[0].get_array(), shown)
-    assert [line.get_ydata()[0] for line in ax.lines] == [0.5]  # under the first group
+    chart = standings(greatest, "model", "percentile", [order.head(1), order.tail(2)], names)
+    spec = look.specification(chart)["spec"]["encoding"]
+    assert spec["x"]["sort"] == ["One", "Two"]
+    assert spec["y"]["sort"] == ["cat", "<b>", "dog"]
+    shown = {(row["item"], row["column"]): row["percentile"] for row in charts.rows(chart)}
+    expected = {"cat": (5, 2), "<b>": (1, 5), "dog": (3, 2)}
+    assert shown == {
+        (item, name): pytest.approx(100 * sixths / 6, abs=1e-3)
+        for item, both in expected.items()
+        for name, sixths in zip(("One", "Two"), both, strict=True)
+    }
+    groups = {row["item"]: row["group"] for row in charts.rows(chart)}
+    assert groups == {"cat": "highest", "<b>": "lowest", "dog": "lowest"}
 
 
-def test_wide_and_alike_items_are_drawn(points, tmp_path, recwarn):
+def test_wide_and_alike_items_are_drawn(points):
     texts = {"cat": "W" * 60, "dog": "The same beginning, and the end A", "<b>": "The same B"}
-    order = items_questions.over(points.filter(prompt="worst"), "percentile")
+    worst = points.filter(prompt="worst")
+    order = items_questions.over(worst, "percentile")
     order = order.with_columns(pl.col("item").replace_strict(texts))
-    figure = standings(
-        points.filter(prompt="worst"), "model", "percentile", [order], {"m-one": "1"}
-    )
-    style.save(figure, tmp_path, "wide")
-    assert not recwarn.list
-    assert figure.axes[0].get_position().width > 0.03
-    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels == ["The same B", "WWWWWWWWWWW…WWWWWWWWWWW", "The same be…d the end A"]
+    chart = standings(worst, "model", "percentile", [order], {"m-one": "1"})
+    assert "The same B" in charts.svg(chart)
 
 
 def test_a_long_list_shows_its_ends_and_what_is_disputed_most():
     mean = np.linspace(0.95, 0.05, 10)
     width = np.array([0, 9, 1, 8, 8, 1, 8, 2, 9, 0]) / 100
     standing = pl.DataFrame({"item": range(10), "lowest": mean - width, "highest": mean + width})
-    groups = shown_items(standing, 2)
+    groups = items_questions.shown_items(standing, 2)
     assert [group["item"].to_list() for group in groups] == [[0, 1], [3, 4], [8, 9]]
-    assert [group.height for group in shown_items(standing, 4)] == [10]
+    assert [group.height for group in items_questions.shown_items(standing, 4)] == [10]
     agreed = standing.with_columns(lowest=pl.col("highest"))
-    assert [group["item"].to_list() for group in shown_items(agreed, 2)] == [[0, 1], [8, 9]]
+    assert [group["item"].to_list() for group in items_questions.shown_items(agreed, 2)] == [
+        [0, 1],
+        [8, 9],
+    ]
 
 
 @pytest.mark.parametrize("size, shown", [(4, [0, 1, 2, 3]), (5, [0, 1, 3, 4])])

@@ -12,17 +12,16 @@ import scipy.stats
 import analysis
 from analysis.blocks import pictures
 from analysis.chapters import (
-    humans_by_question,
+    humans,
     items,
     items_agreement,
-    items_blocs,
     items_controls,
     items_framing,
     items_questions,
     list_probabilities,
     model_list,
 )
-from analysis.measures.list_scores import ALL, ListScores
+from analysis.measures.list_scores import ALL, ALL_MODELS, ListScores
 from analysis.report import drawing
 from analysis.words.questions import questions
 from configs.prompts import FOLLOW_UP
@@ -34,6 +33,9 @@ PROMPTS = {
     for prompt, text in FOLLOW_UP.items()
     if prompt.split("-")[0] in ("best", "greatest", "worst") and "-ever-" in prompt
 }
+
+
+LISTS = (model_list.ANALYSIS, items.ANALYSIS, items_agreement.ANALYSIS)
 
 
 def scores_of(percentiles, prompts=PROMPTS):
@@ -87,7 +89,11 @@ def test_the_items_that_all_models_put_first_are_named_and_no_others():
     x = np.random.default_rng(0).permuted(np.tile(np.arange(1, 201) / 200, (8, 9, 1)), axis=2)
     x[:, :, 3], x[:, :, 4] = 0.999, 0.002
     table = items_questions.items_questions(scores_of(x), np.random.default_rng(0), 999)
-    said = items_questions.ends_beyond_chance(table.filter(framing="positive"))
+    plain, said = items_questions.ends_beyond_chance(table.filter(framing="positive"))
+    assert plain == (
+        "Asked for “best” and “greatest”, the 8 models together rate “item 3” highest and “item 4” "
+        "lowest of the list “pets”."
+    )
     assert "“item 3” highest (mean percentiles 99.9)" in said
     assert "“item 4” lowest (mean percentiles 0.2)" in said
     assert said.startswith("Asked for “best” and “greatest”, the 8 models together put")
@@ -180,10 +186,8 @@ def test_kinds_of_pairs_are_wordings_questions_and_framings():
     less = table.filter(model="m0", kind=items_framing.WORDING_LESS)["kendall"].item()
     assert less == pytest.approx(means[items_framing.WORDING] - means[items_framing.QUESTION])
     own = table.filter(kind=items_framing.FRAMING)
-    every = own.filter(pl.col("model") != items_framing.ALL_MODELS)["kendall"]
-    assert own.filter(model=items_framing.ALL_MODELS)["kendall"].item() == pytest.approx(
-        every.mean()
-    )
+    every = own.filter(pl.col("model") != ALL_MODELS)["kendall"]
+    assert own.filter(model=ALL_MODELS)["kendall"].item() == pytest.approx(every.mean())
 
 
 def test_a_shared_wording_is_not_taken_for_the_question():
@@ -192,7 +196,7 @@ def test_a_shared_wording_is_not_taken_for_the_question():
     x = np.tile(rng.normal(size=(4, 3, 60)), (1, 3, 1)) + 0.1 * rng.normal(size=(4, 9, 60))
     scores = scores_of(scipy.stats.rankdata(x, axis=2) / 60)
     table = items_framing.items_prompt_kinds(scores, np.random.default_rng(0))
-    mean = {row["kind"]: row for row in table.filter(model=items_framing.ALL_MODELS).to_dicts()}
+    mean = {row["kind"]: row for row in table.filter(model=ALL_MODELS).to_dicts()}
     assert mean[items_framing.SHARED]["kendall"] > 0.9
     less = mean[items_framing.WORDING_LESS]
     assert abs(less["kendall"]) < 0.02 and less["ci_low"] < 0 < less["ci_high"]
@@ -213,34 +217,22 @@ def test_the_caption_says_that_wordings_agree_more_only_where_they_do(share, sai
 @pytest.mark.parametrize(
     ("taus", "said"),
     [
-        ((-0.6, -0.5, 0.9), "2 of 3 models reverse the order of “words” in part, and 1 keeps it: "),
-        ((-0.6, -0.5, -0.3), "the models reverse the order of “words” in part: "),
-        ((0.6, 0.5, 0.0), "the models keep the order of “words” in part: "),
+        ((-0.6, -0.5, 0.9), "2 of 3 models reverse the order of “words” in part, and 1 keeps it."),
+        ((-0.6, -0.5, -0.3), "the models reverse the order of “words” in part."),
+        ((0.6, 0.5, 0.0), "the models keep the order of “words” in part."),
     ],
 )
 def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_it(taus, said):
     numbers = {f"m{i}": tau for i, tau in enumerate(taus)}
-    numbers[items_framing.ALL_MODELS] = sum(taus) / 3
+    numbers[ALL_MODELS] = sum(taus) / 3
     kinds = pl.DataFrame(
         {"list": "words", "model": model, "kind": items_framing.FRAMING, "items": 60}
         | {"kendall": tau, "ci_low": tau - 0.05, "ci_high": tau + 0.05}
         for model, tau in numbers.items()
     )
-    text = items_framing.framing_beyond_chance(kinds)
-    assert text.startswith("Asked for something bad instead of something good, " + said)
-
-
-def test_items_under_both_framings_are_means_over_the_models():
-    x = drawn(np.random.default_rng(4))
-    table = items_framing.items_framing(scores_of(x))
-    row = table.filter(item_id=3).row(0, named=True)
-    good, bad = x[:, :6, 3].mean(), x[:, 6:, 3].mean()
-    assert [row[k] for k in ("positive", "negative", "kept", "turned")] == pytest.approx(
-        [good, bad, (good + bad) / 2, good - bad]
-    )
-    assert table["turned"].round(12).is_sorted(descending=True)
-    only = {p: text for p, text in PROMPTS.items() if "worst" not in p}
-    assert items_framing.items_framing(scores_of(x[:, :6], only)).height == 0
+    plain, measured = items_framing.framing_beyond_chance(kinds)
+    assert plain == "Asked for something bad instead of something good, " + said
+    assert ("Taken alone" in measured) == ("1 keeps" not in said)
 
 
 # --- Length and frequency ---------------------------------------------------------------------
@@ -286,7 +278,7 @@ def test_length_is_tested_with_frequency_held_equal():
         scores, traits_of(scores, length=length, frequency=frequency)
     )
     (row,) = table.filter(
-        asked="positive", trait=items_controls.LENGTH, model=items_framing.ALL_MODELS
+        asked="positive", trait=items_controls.LENGTH, model=ALL_MODELS
     ).to_dicts()
     assert row["spearman"] < -0.8
     assert abs(row["partial"]) < 0.2
@@ -295,10 +287,6 @@ def test_length_is_tested_with_frequency_held_equal():
     alone = items_controls.items_controls(scores, traits_of(scores, length=length))
     assert alone["held"].unique().to_list() == [""]
     assert (alone["partial"] - alone["spearman"]).abs().max() < 1e-9
-    left = items_controls.items_controlled(
-        scores, traits_of(scores, frequency=frequency, length=length)
-    )
-    assert (left["partial"] < left["spearman"] - 0.3).all()
 
 
 # --- Claims: planted, and where there is nothing ------------------------------------------------
@@ -340,25 +328,28 @@ def opposing(rng):
 
 def test_opposition_is_said_of_its_framing_alone_and_names_the_blocs():
     scores = nulls.scores_of(opposing(np.random.default_rng(0)))
-    pairs = items_blocs.items_framed_pairs(scores)
-    blocs = items_blocs.items_blocs(scores, pairs)
+    pairs = items_agreement.items_pairs(scores)
+    blocs = items_agreement.items_blocs(scores, pairs)
     names = {model: model.upper() for model in scores.models}
     good, bad = (
-        items_blocs.opposition(pairs.filter(framing=f), blocs.filter(framing=f), names)
+        items_agreement.opposition(pairs.filter(framing=f), blocs.filter(framing=f), names)
         for f in ("positive", "negative")
     )
-    assert good == ""
-    assert bad.startswith("Asked for something bad, 25 of 45 pairs of models order “words”")
-    assert "M-0, M-1, M-2, M-3 and M-4 against M-5, M-6, M-7, M-8 and M-9 (mean τ = −0." in bad
+    assert good == []
+    plain, measured = bad
+    assert measured.startswith("Asked for something bad, 25 of 45 pairs of models order “words”")
+    blocs = "M-0, M-1, M-2, M-3 and M-4 against M-5, M-6, M-7, M-8 and M-9"
+    assert f"{blocs} (mean τ = −0." in measured
+    assert plain == (
+        f"Asked for something bad, some models order “words” in opposite ways: {blocs}."
+    )
     a, b = (scores.means(scores.framed("negative"))[1][m] for m in (1, 7))
-    own = pairs.filter(framing="negative", model_a="m-1", model_b="m-7")
-    assert own["kendall"].item() == pytest.approx(scipy.stats.kendalltau(a, b).statistic)
+    own = pairs.filter(question="negative prompts", model_a="m-1", model_b="m-7")
+    assert own["kendall_of_means"].item() == pytest.approx(scipy.stats.kendalltau(a, b).statistic)
     agreement = items_agreement.items_agreement(scores, np.random.default_rng(0))
     framed = items_agreement.framed_rows(agreement)
     assert [row["framing"] for row in framed] == ["positive", "negative"]
-    said = items_blocs.agreement_beyond_chance(
-        framed[0], items_agreement.items_pairs(scores), names
-    )
+    _, said = items_agreement.agreement_beyond_chance(framed[0])
     assert said.startswith("Asked for something good, the ")
     assert "models agree on the order of the 60 items of “words”" in said
 
@@ -403,8 +394,12 @@ def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_pa
         own = {f"item {at}": reward for at, reward in enumerate(rewards)}
         runs.add_items(run, "words", model, "best-ever-one-word", own)
     runs.edit_manifest(run, lambda content: content.update(prompts=asked))
-    made = analysis.compute(analysis.load(run), {}, settings, [model_list, items, items_agreement])
-    (finding,) = items_agreement.findings(made)
+    made = analysis.compute(analysis.load(run), {}, settings, LISTS)
+    plain, finding = items_agreement.ANALYSIS.section(made).findings
+    assert plain.text == (
+        "Asked for something good, some models order “words” in opposite ways: m0, m1 and m2 "
+        "against m3 and m4."
+    )
     assert finding.text.startswith("Asked for something good, 6 of 10 pairs of models order")
     assert "m0, m1 and m2 against m3 and m4 (mean τ = −0." in finding.text
     assert "in the mean" not in finding.text
@@ -412,10 +407,7 @@ def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_pa
 
 # --- The page ---------------------------------------------------------------------------------
 
-CHAPTERS = (
-    *(model_list, items, items_agreement, items_framing, items_controls),
-    list_probabilities.ANALYSIS,
-)
+CHAPTERS = (*LISTS, list_probabilities.ANALYSIS)
 
 
 @pytest.fixture
@@ -435,11 +427,11 @@ def study(tmp_path, settings):
 def test_figures_do_not_grow_with_the_prompts(study):
     sections = [chapter.section(study) for chapter in CHAPTERS]
     stems = {one.stem for section in sections for one in pictures(section.blocks)}
-    assert len(stems) == 14
+    assert len(stems) == 9
     for section in sections:
         for finding in section.findings:
             assert finding.picture in stems
-    assert {"items_prompts_words", "items_kendall_words_best", "items_framing_words"} <= stems
+    assert {"items_prompts_words", "items_controls_words", "items_between_prompts_words"} <= stems
     assert "item_logprobs_words" in stems
 
 
@@ -462,16 +454,16 @@ def test_language_models_are_averaged_over_the_wordings(study):
 
 
 def test_people_are_compared_with_the_mean_over_the_wordings_of_a_question(study):
-    keys = list(humans_by_question.compared(study))
+    keys = list(humans.compared(study))
     assert keys == [("words", "best"), ("words", "greatest"), ("words", "worst")]
-    sides = humans_by_question.sides(study, keys[2])
+    sides = humans.sides(study, keys[2])
     points = study.tables["items_points", "words"].filter(model="m-one", item=sides["item"][7])
     worst = points.filter(pl.col("prompt").str.starts_with("worst"))["percentile"]
     assert sides["m-one"][7] == pytest.approx(worst.mean())
     assert sides.columns == ["item_id", "item", "matches", "human", *study.models]
-    assert humans_by_question.sides(study, keys[0], least_matches=91).height == 0
+    assert humans.sides(study, keys[0], least_matches=91).height == 0
 
 
 def test_a_list_under_few_prompts_is_compared_with_people_under_each(full):
-    assert ("elo", "thing") in list(humans_by_question.compared(full))
-    assert humans_by_question.sides(full, ("elo", "thing")).height == len(runs.ITEMS)
+    assert ("elo", "thing") in list(humans.compared(full))
+    assert humans.sides(full, ("elo", "thing")).height == len(runs.ITEMS)

@@ -87,14 +87,15 @@ def explanations(rng, effect):
 
 
 def test_a_base_that_models_agree_by_is_named(rng):
-    found = list(explained.findings(explanations(rng, 0.4)))
-    assert [one.picture for one in found] == ["rsa_best"]
-    assert "models that are alike in base (r = 0." in found[0].text
-    assert "over 45 pairs of models; q by Mantel’s test, 4 tests." in found[0].text
+    found = list(explained.findings(explanations(rng, 0.4), QUOTED))
+    assert [one.picture for one in found] == ["rsa_best"] * 2
+    assert found[0].text == "Asked “best”, models that are alike in base agree more about words."
+    assert "models that are alike in base (r = 0." in found[1].text
+    assert "over 45 pairs of models; q by Mantel’s test, 4 tests." in found[1].text
 
 
 def test_traits_without_an_effect_are_not_named(rng):
-    assert not list(explained.findings(explanations(rng, 0.0)))
+    assert not list(explained.findings(explanations(rng, 0.0), QUOTED))
 
 
 def people(rng, weight, slighted=False):
@@ -113,12 +114,14 @@ def people(rng, weight, slighted=False):
     chance = humans.humans_chance(ranked, rng, draws=199)["nearest"].to_numpy()
     gaps = analysis.humans_gap(ranked, "list", "p", chance)
     item = items[int(np.argmax(human))]
-    return list(humans.agreement_findings(table, NAMES)), list(humans.item_findings(gaps)), item
+    told = humans.agreement_findings(table, NAMES, {"p": "“p”"})
+    return list(told), list(humans.item_findings(gaps)), item
 
 
 def test_models_that_rank_as_people_do_are_counted_with_the_range_of_rho(rng):
-    (found,), _, _ = people(rng, 0.6)
-    assert "on the 300 items of “list” under “p” is above 0 for 2 of 2 models (q < .05): 0." in (
+    (plain, found), _, _ = people(rng, 0.6)
+    assert plain.text == "Asked “p”, 2 of 2 models order “list” to some degree as people do."
+    assert "on the 300 items of “list”, asked “p”, is above 0 for 2 of 2 models (q < .05): 0." in (
         found.text
     )
     assert found.text.count("; 95% 0.") == 2

@@ -32,9 +32,8 @@ def rng():
 def study_of(settings, options):
     def compute(run):
         chosen = dataclasses.replace(settings, options=options(permutations=999))
-        return analysis.compute(
-            analysis.load(run), {}, chosen, [tokens.ANALYSIS, items, wording.ANALYSIS]
-        )
+        chapters = [tokens.ANALYSIS, items.ANALYSIS, wording.ANALYSIS]
+        return analysis.compute(analysis.load(run), {}, chosen, chapters)
 
     return compute
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 
 import analysis
-from analysis.figures import style
 from analysis.report import explorer, write_report
 from analysis.report import page as page_module
 from engine import display
@@ -233,14 +232,7 @@ class Scripts(html.parser.HTMLParser):
 
 
 @pytest.fixture
-def page(small_run, tmp_path, settings, monkeypatch):
-    def save(figure, folder, stem):
-        paths = {kind: folder / f"{stem}.{kind}" for kind in ("png", "svg")}
-        for path in paths.values():
-            path.write_text("undrawn", encoding="utf-8")
-        return paths
-
-    monkeypatch.setattr(style, "save", save)
+def page(small_run, tmp_path, settings, light):
     info = analysis.ModelInfo(
         nickname=NAMES["m-two"], developer=None, base=None, size_b=None, rewardbench_rank=None
     )

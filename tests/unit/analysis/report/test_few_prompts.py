@@ -117,7 +117,10 @@ def test_the_prompt_of_a_language_model_goes_with_its_own(run_under, settings):
 
 def test_a_page_of_few_prompts_says_so(light, run_under, tmp_path, settings):
     few = dataclasses.replace(settings, page_prompts=2)
-    chapters = [model_list, tokens.ANALYSIS, distributions.ANALYSIS, agreement]
+    chapters = [
+        *(model_list.ANALYSIS, tokens.ANALYSIS, distributions.ANALYSIS),
+        agreement.ANALYSIS,
+    ]
     run = run_under(PAPER, ("m", "n"))
     page = write_report(run, tmp_path / "report", {}, few, chapters=chapters)
     text = " ".join(page.read_text(encoding="utf-8").split())

@@ -1,12 +1,15 @@
 """Sections of the page: each shows its tables and figures, or says why there is none."""
 
+import base64
+from functools import partial
+
 import polars as pl
 import pytest
 
 import analysis
 from analysis import CHAPTERS
 from analysis.blocks import Picture, Section, pictures, rows
-from analysis.figures import style
+from analysis.charts.heat_map import heat_map
 from analysis.report import drawing, page
 from analysis.report.explorer import Packed
 from tests.support import charts, runs
@@ -39,7 +42,7 @@ def test_every_section_that_has_a_table_shows_it_and_escapes_it(full):
 def test_few_sections_of_a_full_run_have_nothing_to_show(full):
     # It has one prompt for its list, no words in categories, and one reading of each model.
     empty = {section.id for section in sections_of(full) if section.is_empty}
-    assert empty <= {"items_framing", "categories", "conventions"}
+    assert empty <= {"categories", "conventions"}
 
 
 def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
@@ -52,17 +55,19 @@ def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
     assert {*own, "item_logprobs_elo_thing.chat_lm-a"} <= {*stems}
 
 
-def test_each_figure_is_saved_once_and_goes_into_the_page(monkeypatch, tmp_path):
-    def save(figure, folder, stem):
-        (folder / stem).write_text(figure, encoding="utf-8")
-        return {"png": folder / stem, "svg": folder / stem}
-
-    blocks = [Picture("a", "", lambda: "first"), Picture("b", "", lambda: "second")]
+def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
+    frames = [pl.DataFrame({"model": ["a"], "a": [value]}) for value in (0.5, 0.7)]
+    blocks = [
+        Picture(stem, "", partial(heat_map, frame, {}, "τ"))
+        for stem, frame in zip("ab", frames, strict=True)
+    ]
     two = Section(id="two", title="", label="", lead="", blocks=blocks)
-    monkeypatch.setattr(style, "save", save)
-    drawn = drawing.draw([two], tmp_path)
+    drawn = drawing.draw([two], tmp_path, ("svg", "png"))
     assert list(drawn) == ["a", "b"]
-    assert drawn["a"].image == "data:image/svg+xml;base64,Zmlyc3Q="
+    assert '"value":0.7' in drawn["b"].text
+    svg = (tmp_path / "a.svg").read_bytes()
+    assert drawn["a"].image == f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "a.svg", "b.png", "b.svg"]
 
 
 def test_every_lexicon_says_how_many_tokens_matched(full):

@@ -1,0 +1,78 @@
+"""Maps with names, and ranks of items for people and models."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.charts import look, model_map, ranks
+from tests.support import charts, large_runs
+
+
+def map_of(x, y, developers):
+    slugs = list(large_runs.PAPER)[: len(x)]
+    table = pl.DataFrame({"model": slugs, "x": x, "y": y, "stress": 0.14})
+    bases = [large_runs.PAPER[slug] for slug in slugs]
+    models = pl.DataFrame({"model": slugs, "base": bases, "developer": developers})
+    return model_map.map_of_models(table, models, {slug: slug[:14] for slug in slugs})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_names_on_a_map_stay_inside_its_frame_and_apart(seed):
+    x, y = np.random.default_rng(seed).normal(size=(2, 10))
+    chart = map_of(x, y, list("aabbccddee"))
+    assert "<svg" in charts.svg(chart)
+    base, developer = look.specification(chart)["hconcat"]
+    assert base["layer"][1:] == developer["layer"][1:]
+    spans = [base["layer"][0]["encoding"][key]["scale"]["domain"] for key in "xy"]
+    unit = [(high - low) / size for (low, high), size in zip(spans, (400, 300), strict=True)]
+    assert unit[0] == pytest.approx(unit[1])  # A distance is as long in every direction.
+    boxes = []
+    for row in charts.rows(chart):
+        at = (row["x"] - spans[0][0]) / unit[0]
+        ends = sorted((at, at + row["side"] * (6 * len(row["name"]) + 7)))
+        assert ends[0] >= 0 and ends[1] <= 400
+        boxes.append((*ends, (row["at"] - spans[1][0]) / unit[1]))
+    close = [a for i, a in enumerate(boxes) for b in boxes[:i] if _covers(a, b)]
+    assert len(close) <= 1
+
+
+def _covers(a, b):
+    return min(a[1], b[1]) - max(a[0], b[0]) > 0 and abs(a[2] - b[2]) < 6
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_point_alone_and_points_in_one_place_have_a_map(count):
+    chart = map_of([0.0] * count, [0.0] * count, [None] * count)
+    assert "<svg" in charts.svg(chart)
+    assert len(chart.hconcat) == 1  # Only one developer is known.
+
+
+def test_trajectories_pass_through_the_ranks_of_the_table(full):
+    table = full.tables["humans_ranks", "elo", "thing"]
+    chart = ranks.trajectories(table, full.names, ["$y$"])
+    row = table.filter(item="$y$").row(0, named=True)
+    expected = [row["human_rank"], *(row[model] for model in full.names)]
+    assert [cell["rank"] for cell in charts.rows(chart)] == expected
+    whole, first = look.specification(chart)["vconcat"]
+    assert first["encoding"]["y"]["scale"]["type"] == "log"
+    assert whole["encoding"]["x"]["sort"] == ["human", *full.names.values()]
+
+
+def test_gaps_show_the_furthest_items_of_each_end(full):
+    table = full.tables["humans_gap"]
+    rows = charts.rows(ranks.dumbbells(table, 3))
+    ordered = table.sort("residual", "item", descending=[True, False])
+    named = [
+        f"{look.token(item)} ({place})"
+        for item, place in ordered.select("item", "gap_place").rows()
+    ]
+    assert [row["item"] for row in rows] == [*named[:3], *named[:-4:-1]]
+    first = ordered.row(0, named=True)
+    numbers = [rows[0][key] for key in ("people", "predicted", "models")]
+    predicted = first["model_rank"] - first["residual"]
+    assert numbers == pytest.approx([first["human_rank"], predicted, first["model_rank"]], rel=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_lists_of_few_items_are_drawn(full, count):
+    assert "<svg" in charts.svg(ranks.dumbbells(full.tables["humans_gap"].head(count), 10))
