@@ -203,7 +203,7 @@ def contrast(
     titled = {m: _titled(name, each[m]) if m in each else name for m, name in names.items()}
     lines = pl.concat(_lines(own, principal.filter(model=model)) for model, own in each.items())
     titles = (f"reward under {prompts[0]}", f"under {prompts[1]}")
-    return clouds(pairs, titled, titles, x="a", y="b", lines=lines, shared=False)
+    return clouds(pairs, titled, titles, x="a", y="b", lines=lines, shared=False, columns=5)
 
 
 def _titled(name: str, own: pl.DataFrame) -> str:

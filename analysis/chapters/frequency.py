@@ -167,18 +167,23 @@ def findings(
       names: slug -> nickname.
       prompts: prompt id -> how the page calls it, in the order of the sentences.
     """
+    stated = []
     for prompt, part in in_order(significant(slopes), list(prompts)):
         above, below = "commoner words score higher", "commoner words score lower"
         said = counted(slopes.filter(prompt=prompt), "slope", above, below, "lower")
         best = clearest(part, ("model",))
-        text = (
-            f"Asked {prompts[prompt]}, {said}, among words of equal sentiment (q < .05 over "
-            f"{slopes.height} slopes). The clearest slope{CHOSEN} is that of "
-            f"{names[best['model']]}: "
-            f"{interval(best['slope'], best['ci_low'], best['ci_high'])} for each e-fold of "
-            "frequency."
+        number = interval(best["slope"], best["ci_low"], best["ci_high"])
+        yield Finding(
+            text=f"Asked {prompts[prompt]}, {said}, among words of equal sentiment.",
+            picture="frequency_slopes",
         )
-        yield Finding(text=text, picture="frequency_slopes")
+        text = (
+            f"Asked {prompts[prompt]}, the clearest slope{CHOSEN} is that of "
+            f"{names[best['model']]}: {number} for each e-fold of frequency (q < .05 over "
+            f"{slopes.height} slopes)."
+        )
+        stated.append(Finding(text=text, picture="frequency_slopes"))
+    yield from stated
 
 
 ANALYSIS = Analysis(

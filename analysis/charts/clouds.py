@@ -70,7 +70,7 @@ def clouds(
         fits = alt.Chart().transform_filter("isValid(datum.line)").mark_line(style="ink")
         layers.append(fits.encode(x="x:Q", y="y:Q", detail="line:N"))
     layered = alt.LayerChart(
-        layer=layers, data=look.data(shown, sparse=True), width=190, height=150
+        layer=layers, data=look.data(shown, sparse=True), width=150, height=125
     )
     chart = look.faceted(layered, [labels[model] for model in models], columns, label=titles[0])
     made: look.Chart = chart.resolve_scale(x="shared" if shared else "independent", y="independent")

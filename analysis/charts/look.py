@@ -72,12 +72,19 @@ def config(dark: bool = False) -> dict[str, Any]:  # Any: JSON
     axis = {"labelColor": soft, "titleColor": soft, "gridColor": grid, "domain": False}
     axis |= {"tickColor": grid, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": 400}
     header = {"labelColor": ink, "titleColor": soft, "labelFontSize": 11.5}
+    legend = {"labelColor": soft, "titleColor": soft}
     return {
         "background": None,
         "font": FONT,
         "axis": axis | {"labelLimit": 190, "ticks": False, "labelPadding": 5},
         "header": header | {"labelFontWeight": 600, "labelAnchor": "start", "labelLimit": 230},
-        "legend": {"labelColor": soft, "titleColor": soft, "orient": "top", "labelLimit": 220},
+        "legend": {
+            "labelColor": soft,
+            "titleColor": soft,
+            "orient": "top",
+            "labelLimit": 220,
+            "columns": 5,
+        },
         "title": {"color": ink, "fontSize": 12, "anchor": "start"},
         "view": {"stroke": None, "continuousWidth": 230, "continuousHeight": 190},
         "facet": {"spacing": 22},

@@ -15,6 +15,7 @@ from analysis.charts import look
 from engine.errors import AssayError
 
 FORMATS = ("svg", "png", "pdf")
+_NUMBERED = re.compile(r"\b(gradient_|clip)(\d+)\b")
 _SIZE = re.compile(r'<svg[^>]*? width="([\d.]+)"[^>]*? height="([\d.]+)"')
 
 
@@ -80,6 +81,8 @@ def save(
 
     config = look.config() | {"background": "white"}
     svg: str = vl_convert.vegalite_to_svg(json.dumps(spec), config=config, allowed_base_urls=[])
+    numbers: dict[str, str] = {}  # Vega numbers gradients and clips on from chart to chart.
+    svg = _NUMBERED.sub(lambda m: m[1] + numbers.setdefault(m[0], str(len(numbers))), svg)
     if "svg" in formats:
         (folder / f"{stem}.svg").write_text(svg, encoding="utf-8")
     if "png" in formats:

@@ -30,7 +30,7 @@ SCRIPTS = (
     *(f"explorer-{part}.js" for part in ("data", "text", "plot", "table")),
     "explorer.js",
 )
-_HALF = 470  # Pixels of a column of analyses.
+_HALF = 580  # Pixels of a chart that a column of analyses can still show, made smaller.
 
 
 def render(

@@ -56,9 +56,9 @@ def test_valences_without_grades_that_differ_are_said(rng):
 
 def test_a_slope_of_frequency_that_was_planted_is_said(rng):
     points = words(rng, lambda _, often: 0.9 * often)
-    (found,) = frequency.findings(analysis.frequency_slopes(points), NAMES, QUOTED)
-    assert "commoner words score higher in 2 of 2 models, among words of equal" in found.text
-    assert found.text.endswith("for each e-fold of frequency.")
+    said, size = frequency.findings(analysis.frequency_slopes(points), NAMES, QUOTED)
+    assert "commoner words score higher in 2 of 2 models, among words of equal" in said.text
+    assert size.text.endswith("for each e-fold of frequency (q < .05 over 4 slopes).")
 
 
 def test_words_without_an_effect_are_not_spoken_of(rng):
