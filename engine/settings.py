@@ -446,6 +446,11 @@ class ConvertSettings:
     head: str = setting(
         "Another published reading of the head: urm-helpfulness (as in the paper).", ""
     )
+    reward: str = setting(
+        "Which row of a head with several is the reward: its number or name, or a difference of "
+        "two, as `1 - 0`.",
+        "",
+    )
     softcap: bool = setting(
         "Gemma 2's attention soft-cap; the paper's library version had none.", True
     )

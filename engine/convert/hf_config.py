@@ -20,7 +20,7 @@ _FIXED = {
     "partial_rotary_factor": (1, 1.0, None),
     "use_mrope": (False, None),  # Qwen2.5: rotary positions of images and video
     "use_bfloat16": (False, None),
-    "normalize_reward": (False, None),  # OpenRLHF: (reward - mean) / std
+    "normalize_reward": (True, False, None),  # OpenRLHF: (reward - mean) / std
 }
 _READ = {
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
@@ -99,7 +99,7 @@ def decoder_config(hf: Json) -> DecoderConfig:
 
 
 def is_language_model(hf: Json) -> bool:
-    """Whether config.json is that of a causal language model, not of a reward model."""
+    """Whether config.json names a class of causal language models: without a reward head, it is."""
     return _architecture(hf) in LANGUAGE_MODELS
 
 
@@ -148,7 +148,7 @@ def _problems(hf: Json, family: Family) -> Iterator[str]:
     """What is wrong with attributes that may change the rewards in a way not implemented."""
     fixed = {**_FIXED, **family.fixed}
     known = _READ | _HARMLESS | _GENERATION | family.read | set(fixed)
-    if "normalize_reward" in hf:  # which is false: nothing reads them
+    if "normalize_reward" in hf:
         known |= {"mean", "std"}
     if unknown := [f"{name!r} (= {short(hf[name])})" for name in hf if name not in known]:
         yield f"not understood, and may change the rewards: {', '.join(unknown)}"

@@ -73,7 +73,7 @@ def fetch(
     tokenizer = load_tokenizer(folder)
     if not is_language_model(hf):  # a base language model may have no chat template
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
-    weights = safetensors.weight_names(folder)
+    weights = safetensors.weight_names(folder, names)
     if sizes:
         with prefixed(place):
             safetensors.check_shards(weights, names)

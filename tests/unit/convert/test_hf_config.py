@@ -220,10 +220,6 @@ REFUSED = {
         r"also attention_bias=True is not implemented; allowed: False, None; "
         r"also rope type 'yarn' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
     ),
-    "a reward that is normalised": (
-        {"normalize_reward": True, "mean": 0.5, "std": 2.0},
-        r"config\.json: normalize_reward=True is not implemented; allowed: False, None$",
-    ),
     "two ropes of other factors": (
         {"rope_parameters": {**PUBLISHED["rope_scaling"], "factor": 4.0}},
         "rope_parameters and rope_scaling differ; allowed: one of them, or both with the same val",
