@@ -130,10 +130,17 @@ def head_keys(keys: Iterable[str]) -> set[str]:
     return set(filter(_HEAD.match, keys))
 
 
-def canonical_names(keys: Iterable[str], head: str = "") -> dict[str, str]:
-    """Each tensor name of a file -> the name that the rules have for it.
+def head_name(key: str, head: str = "") -> str:
+    """The name that the rules have for a head's tensor; other names stay as they are.
 
-    `head` is a name of its head that config.json states, beside `HEAD_NAMES`.
+    `head` is a name of the head that config.json states, beside `HEAD_NAMES`.
+    """
+    named = "|".join(map(re.escape, (head or "score", *HEAD_NAMES)))
+    return re.sub(rf"^({named})\.", "score.", key)
+
+
+def canonical_names(keys: Iterable[str], head: str = "") -> dict[str, str]:
+    """Each tensor name of a file -> the name that the rules have for it (`head_name`).
 
     Some repositories hold a wrapped model (`module.model.layers…`; `pretrained_model.model.layers…`
     beside `v_head…`) or a decoder without `model.`. The prefix of the embedding's name is the
@@ -145,13 +152,12 @@ def canonical_names(keys: Iterable[str], head: str = "") -> dict[str, str]:
         return {key: key for key in keys}
     prefix = embeddings[0][1]
     wrapper = re.sub(r"(^|\.)model\.$", r"\1", prefix)
-    named = "|".join(map(re.escape, (head or "score", *HEAD_NAMES)))
 
     def canonical(key: str) -> str:
         inner = key.removeprefix(prefix)
         if key.startswith(prefix) and _DECODER.match(inner):
             return "model." + inner
-        return re.sub(rf"^({named})\.", "score.", key.removeprefix(wrapper))
+        return head_name(key.removeprefix(wrapper), head)
 
     return {key: canonical(key) for key in keys}
 
