@@ -60,6 +60,7 @@ def convert(given: command.Given) -> str:
         revision=given.revision,
         head=config.head,
         reward=config.reward,
+        template=config.template,
         softcap=config.softcap,
         check_memory=config.check_memory,
     )

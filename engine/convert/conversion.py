@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint import layouts
 from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, refuse_existing
 from engine.checkpoint.restore import axis_sizes, parameters
+from engine.convert import templates
 from engine.convert.hf_config import decoder_config
 from engine.convert.hf_families import DATES, READ_BY_POSITION
 from engine.convert.hf_values import Json
@@ -62,6 +64,7 @@ def convert_model(
     policy: TemplatePolicy,
     head: str = "",
     reward: str = "",
+    template: str = "",
     softcap: bool = True,
     tensor_bytes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -81,7 +84,8 @@ def convert_model(
         today's and it has none.
       head: kind of the head, for tensors that have more than one published reading
         (`urm-helpfulness`); "" takes the usual one.
-      reward: which of a head's rows is the reward (`readouts.read_head`).
+      reward: which of a head's rows is the reward, or whose logit (`readouts.read_head`).
+      template: the chat template in place of the folder's (`templates.choose`).
       softcap: whether Gemma 2's attention soft-cap applies; the library version of Christian et
         al. 2025 left it out.
       tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
@@ -99,8 +103,11 @@ def convert_model(
         hf = read_json(source.folder / "config.json")
         pad, named = _pad_token_id(hf), hf.get("value_head_prefix")
     files = TensorFiles.open(source.folder, named if isinstance(named, str) else "")
+    tokenizer = load_tokenizer(source.folder)
     with prefixed(source.folder):
-        conversion = _conversion(hf, files, head, reward, softcap)
+        conversion = _conversion(hf, files, tokenizer, head, reward, softcap)
+        templates.choose(tokenizer, template)
+        marked = templates.mark(tokenizer, hf["architectures"][0])
     if conversion.reading.note:
         note(conversion.reading.note)
     config = conversion.reading.config
@@ -109,13 +116,11 @@ def convert_model(
         raise AssayError(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
-    tokenizer = load_tokenizer(source.folder)
     pooling = "last"
     if isinstance(config, HeadConfig):
-        template = ChatTemplate(tokenizer, policy)
-        policy = _dated(hf, template)
+        policy = _dated(hf, ChatTemplate(tokenizer, policy))
         closing = ChatTemplate(tokenizer, policy).around("What?").suffix[-1:]
-        _check_closing(source.folder, hf, closing)
+        _check_closing(source.folder, hf.get("reward_token_id", marked), closing)
         pooling = _pooling(hf, closing, pad)
     elif tokenizer.chat_template:  # that of a base language model need not render a question
         with contextlib.suppress(AssayError):
@@ -167,9 +172,8 @@ def _pooling(hf: Json, closing: tuple[int, ...], pad: int | None) -> str:
     return "last_non_pad" if differs and not by_position else "last"
 
 
-def _check_closing(folder: Path, hf: Json, closing: tuple[int, ...]) -> None:
+def _check_closing(folder: Path, reads_at: int | None, closing: tuple[int, ...]) -> None:
     """Raises AssayError if the template does not end with the token that the reward is read at."""
-    reads_at = hf.get("reward_token_id")
     if reads_at is not None and closing != (reads_at,):
         raise AssayError(
             f"{folder}: the chat template ends with token {closing}; this model's "
@@ -177,11 +181,18 @@ def _check_closing(folder: Path, hf: Json, closing: tuple[int, ...]) -> None:
         )
 
 
-def _conversion(hf: Json, files: TensorFiles, head: str, reward: str, softcap: bool) -> Conversion:
+def _conversion(
+    hf: Json,
+    files: TensorFiles,
+    tokenizer: PreTrainedTokenizerBase,
+    head: str,
+    reward: str,
+    softcap: bool,
+) -> Conversion:
     decoder = decoder_config(hf)
     if not softcap:
         decoder = dataclasses.replace(decoder, attention_softcap=None)
-    reading = read_head(hf, decoder, files, reward=reward)
+    reading = read_head(hf, decoder, files, tokenizer, reward=reward)
     if head:
         reading = dataclasses.replace(reading, config=variant(reading.config, head))
     keys = set(files.tensors)

@@ -34,6 +34,7 @@ ARCHITECTURES = {
     "Gemma2ForRewardModelWithGating": "gemma2",  # QRM-Gemma
     "Qwen2ForRewardModel": "qwen2",  # an MLP under `score`
     "Qwen2ForProcessRewardModel": "qwen2",  # an MLP of two classes
+    "AtheneForSequenceClassification": "llama",
     "EurusRewardModel": "mistral",
     "LlamaRewardModel": "llama",  # UltraRM
     "GRewardModel": "*",  # GRM sftreg in RewardBench; its files say LlamaForCausalLM
@@ -43,7 +44,8 @@ ARCHITECTURES = {
 # those of language models hold a value head of TRL, LLaMA-Factory or GRM sftreg.
 READ_BY_POSITION = frozenset(
     {"GRewardModel", "InternLM2ForRewardModel", "RewardModel", "EurusRewardModel"}
-    | {"LlamaRewardModel", *LANGUAGE_MODELS}
+    | {"AtheneForSequenceClassification"}  # at a token of its own (convert/templates.py)
+    | {"LlamaRewardModel", "Qwen2ForProcessRewardModel", *LANGUAGE_MODELS}
 )
 # Class -> which rows of its head are the reward (`readouts.read_head`): log-odds of a good step.
 REWARDS = {"Qwen2ForProcessRewardModel": "1 - 0"}

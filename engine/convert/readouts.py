@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint import layouts
 from engine.convert import gates
@@ -18,6 +19,7 @@ from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
 
+_EMBEDDING = "model.embed_tokens.weight"
 _COLUMN = re.compile(r"(?!reward$)[\w.:-]+")  # what may name an objective in a run's files
 
 
@@ -29,25 +31,34 @@ class Reading:
     rules: tuple[layouts.Rule, ...]  # of parameters that are copied from tensors
     computed: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # by parameter
     extra: Collection[str] = ()  # tensors of no rule: those of `computed`, and what is left out
-    note: str = ""  # what is left out, in words
+    note: str = ""  # what the user should know of the reading
 
 
-def read_head(hf: Json, decoder: DecoderConfig, files: TensorFiles, *, reward: str) -> Reading:
+def read_head(
+    hf: Json,
+    decoder: DecoderConfig,
+    files: TensorFiles,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    reward: str,
+) -> Reading:
     """Reads a folder's head: a folder with any tensor of a reward head is a reward model.
 
     Args:
       hf: parsed config.json.
       decoder: read from it.
       files: the folder's tensors.
+      tokenizer: the folder's.
       reward: of a head with several rows the one that is the reward, by number or name, or the
-        difference of two, as `1 - 0`; "": it has one row.
+        difference of two, as `1 - 0`; "": it has one row. Of a language model the token whose
+        logit is the reward, or two, as `yes - no`; "": it is none.
 
     Raises:
-      AssayError: the head is not understood, or `reward` names none of its rows.
+      AssayError: the head is not understood, or `reward` names none of its rows or tokens.
     """
     head = layouts.head_keys(files.tensors)
     if is_language_model(hf) and not head:
-        return _language(hf, decoder, files)
+        return _language(hf, decoder, files, tokenizer, reward)
     kind = "gated" if gates.gate_keys(head) else layouts.plain_head(files.tensors)
     if kind in ("gated", "urm"):
         for name, given in (("normalize_reward", hf.get("normalize_reward")), ("reward", reward)):
@@ -156,10 +167,51 @@ def _urm(decoder: DecoderConfig, files: TensorFiles) -> Reading:
     return Reading(config=config, rules=(layouts.NORM, *layouts.URM))
 
 
-def _language(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> Reading:
+def _language(
+    hf: Json,
+    decoder: DecoderConfig,
+    files: TensorFiles,
+    tokenizer: PreTrainedTokenizerBase,
+    reward: str,
+) -> Reading:
     config = output_config(hf, decoder)
     rules = (layouts.NORM,) if config.tied else (layouts.NORM, layouts.LM_HEAD)
-    return Reading(config=config, rules=rules, extra=_tied_copy(config, files))
+    reading = Reading(config=config, rules=rules, extra=_tied_copy(config, files))
+    key = _EMBEDDING if config.tied else layouts.LM_HEAD.key
+    if not reward or key not in files.tensors:
+        return reading
+    if config.softcap is not None:
+        raise AssayError(
+            f"reward={reward!r}, the logit of a token; allowed with final_logit_softcapping="
+            f"{config.softcap}: none"
+        )
+    ids = [_token_id(part, tokenizer, decoder.vocab_size) for part in reward.split(" - ")]
+    if len(ids) > 2 or len(set(ids)) < len(ids):
+        raise AssayError(f"reward={reward!r}; allowed: one token, or two, as 'yes - no'")
+    rows = files.read(key)[ids].astype(np.float32)
+    said = [f"{tokenizer.convert_ids_to_tokens(i)!r} (token id {i})" for i in ids]
+    return Reading(
+        config=_head_config(decoder, kind="linear"),
+        rules=(layouts.NORM,),
+        computed={"readout.head.weight": rows[0] - rows[1] if len(ids) > 1 else rows[0]},
+        extra={*reading.extra, *(() if config.tied else (key,))},
+        note=f"the reward is the logit of {' minus that of '.join(said)}",
+    )
+
+
+def _token_id(text: str, tokenizer: PreTrainedTokenizerBase, rows: int) -> int:
+    """The id of a token that is given as an id, as its text, or as its text in single quotes."""
+    quoted = len(text) > 2 and text[0] == text[-1] == "'"
+    ids = [int(text)] if text.isdecimal() else []
+    if not ids:
+        encoded = tokenizer(text[1:-1] if quoted else text, add_special_tokens=False)
+        ids = encoded["input_ids"]
+    if len(ids) != 1 or ids[0] >= rows:
+        raise AssayError(
+            f"reward: {text!r}, token ids {ids}; allowed: an id below {rows:,}, or a text that is "
+            "one token, in single quotes where it is digits"
+        )
+    return ids[0]
 
 
 def _tied_copy(head: OutputConfig, files: TensorFiles) -> set[str]:
@@ -167,10 +219,10 @@ def _tied_copy(head: OutputConfig, files: TensorFiles) -> set[str]:
 
     Raises AssayError for one that differs from the embedding, to which config.json ties it.
     """
-    key, embedding = layouts.LM_HEAD.key, "model.embed_tokens.weight"
+    key, embedding = layouts.LM_HEAD.key, files.tensors.get(_EMBEDDING)
     if not head.tied or key not in files.tensors:
         return set()
-    if embedding in files.tensors and not np.array_equal(files.read(key), files.read(embedding)):
+    if embedding and not np.array_equal(files.read(key), files.read(_EMBEDDING)):
         raise AssayError(f"tensor {key!r} differs from the embedding, to which config.json ties it")
     return {key}
 

@@ -45,6 +45,7 @@ def convert(
     revision: str | None = None,
     head: str = "",
     reward: str = "",
+    template: str = "",
     softcap: bool = True,
     check_memory: bool = True,
     cache: Path | None = None,
@@ -53,9 +54,9 @@ def convert(
 
     If the destination exists, nothing is fetched. Of a listed model, `spec` gives the revision,
     shapes, tensor bytes and head that the source must have. `revision` is one in place of the
-    pinned one, `head` another published reading, `reward` which row of the head is the reward, and
-    `softcap` whether Gemma 2's applies. With `check_memory` host memory and disk must suffice.
-    `cache` is used in place of the hub's.
+    pinned one, `head` another published reading, `reward` which row of the head is the reward, or
+    whose logit, `template` the chat template, and `softcap` whether Gemma 2's applies. With
+    `check_memory` host memory and disk must suffice. `cache` is used in place of the hub's.
 
     Raises:
       AssayError: the download fails, or the source is not what it should be; nothing is written.
@@ -78,7 +79,9 @@ def convert(
         tqdm.write(f"note: {slug}: {said}", file=sys.stderr)
 
     tensor_bytes = spec.tensor_bytes if spec else None
-    source = fetch(name, revision or pinned, check, tensor_bytes=tensor_bytes, cache=cache)
+    source = fetch(
+        name, revision or pinned, check, template=template, tensor_bytes=tensor_bytes, cache=cache
+    )
     if is_folder and (hf := _readable(source.folder)) is not None:
         check(hf)
     with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
@@ -94,6 +97,7 @@ def convert(
             policy=policy,
             head=head or (spec.head if spec else ""),
             reward=reward,
+            template=template,
             softcap=softcap,
             tensor_bytes=tensor_bytes,
             progress=progress,

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken
 from torch import nn
 
 from engine.checkpoint.card import Checkpoint
@@ -187,6 +188,7 @@ class Case:
     file: str = "model.safetensors"  # that holds the head
     prefix: str = ""  # of the decoder's tensors
     lm_head: bool = False  # whether an output head over the vocabulary is beside it
+    token: str = ""  # that its tokenizer has beside the tiny one's
 
 
 _URM = "LlamaForSequenceClassificationWithNormal_Weights"
@@ -278,6 +280,12 @@ FORMS = {
         "qwen2",
         "Qwen2ForProcessRewardModel",
         lm_head=True,
+        token="<extra_0>",
+    ),
+    "Athene": Case(
+        lambda width: Rows(width, "v_head"),
+        architecture="AtheneForSequenceClassification",
+        token="<|reserved_special_token_1|>",
     ),
 }
 GATED = [name for name in CASES if name.startswith(("ArmoRM", "QRM"))]
@@ -349,6 +357,10 @@ def save(case: Case, head: nn.Module, folder: Path) -> Path:
     torch_models.save(torch_models.build(case.trunk), folder)
     tensors = load_file(folder / "model.safetensors")
     del tensors["score.weight"]
+    if case.token:
+        tokenizer = torch_models.tokenizer()
+        tokenizer.add_tokens([AddedToken(case.token, special=True)], special_tokens=True)
+        tokenizer.save_pretrained(folder)
     if case.lm_head:
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1
     tensors = {case.prefix + name: tensor for name, tensor in tensors.items()}
