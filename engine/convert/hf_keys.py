@@ -4,7 +4,7 @@ Whatever is in none of these lists, and in none of a family's, is refused by nam
 rewards. A group of names has its reason as its key.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from engine.convert.hf_values import Json, short
 
@@ -62,7 +62,7 @@ HARMLESS = {
     },
 }  # fmt: skip
 # Attribute -> values that this decoder implements.
-FIXED = {
+FIXED: dict[str, dict[str, tuple[object, ...]]] = {
     "another structure": {
         "is_encoder_decoder": (False, None),
         "tie_encoder_decoder": (False, None),
@@ -94,12 +94,15 @@ REFUSED = {
 }  # fmt: skip
 
 
-def problems(hf: Json, fixed: dict[str, tuple[object, ...]], read: frozenset[str]) -> Iterator[str]:
+def problems(
+    hf: Json, fixed: Mapping[str, tuple[object, ...]], read: frozenset[str]
+) -> Iterator[str]:
     """What is wrong with attributes that may change the rewards in a way not implemented.
 
     `fixed` and `read` are those of the decoder family.
     """
-    values = {name: allowed for group in FIXED.values() for name, allowed in group.items()} | fixed
+    values = {name: allowed for group in FIXED.values() for name, allowed in group.items()}
+    values |= fixed
     reasons = {name: reason for reason, group in FIXED.items() for name in group}
     refused = {name: reason for reason, group in REFUSED.items() for name in group}
     known = READ.union(read, values, refused, *HARMLESS.values())

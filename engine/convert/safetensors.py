@@ -185,8 +185,10 @@ def check_shards(weights: Sequence[str], names: Collection[str]) -> None:
     if pickled:
         allowed = (
             f"pickled weights ({layouts.listed(pickled)}) are never read, since loading them runs "
-            "code: where you trust them, load them with transformers and save them with "
-            "save_pretrained, which writes safetensors"
+            "code: of a hub id take the hub's conversion, where its list of pull requests has one "
+            "(--revision=refs/pr/<number>); or, where you trust them, save the folder again:  "
+            "model = AutoModelForSequenceClassification.from_pretrained(folder)  and:  "
+            "model.save_pretrained(folder)  with transformers"
         )
     else:
         allowed = "allowed: a Hugging Face model folder"

@@ -77,6 +77,12 @@ def test_a_head_in_a_file_of_its_own_is_fetched(hub, tmp_path):
     assert len(hub.downloads("value_head.safetensors")) == 1
 
 
+def test_the_hubs_conversion_of_pickled_weights_is_fetched_by_its_number(hub, tmp_path):
+    folder = tiny.write_model(tmp_path / "converted")
+    hub.add(NAME, folder, "refs/pr/3")
+    same_files(fetch(NAME, "refs/pr/3").folder, folder)
+
+
 def test_a_branch_and_a_commit_are_fetched_as_they_are_named(hub, tiny_folder, tmp_path):
     other = tiny.write_model(tmp_path / "other", seed=1)
     first, second = hub.add(NAME, tiny_folder), hub.add(NAME, other, "feature/seed-1")

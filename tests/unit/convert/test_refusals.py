@@ -110,7 +110,8 @@ REFUSED = {
     ),
     "pickled weights": (
         copied("pytorch_model.bin", damage=removed(WEIGHTS)),
-        r"pickled weights \('pytorch_model\.bin'\) are never read.* save_pretrained, which writes ",
+        r"pickled weights \('pytorch_model\.bin'\) are never read, .*\(--revision=refs/pr/<number>"
+        r"\); or, .* again:  model = Auto.*\.from_pretrained\(folder\)  and:  model\.save_pretrain",
     ),
     "an adapter": (
         adapter,
