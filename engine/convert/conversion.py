@@ -90,7 +90,7 @@ def convert_model(
         al. 2025 left it out.
       tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
       progress: called with the bytes done and the bytes in all.
-      note: called with what is left out of the folder, in words.
+      note: called with what the user should know of the head, in words.
 
     Returns:
       The new checkpoint.
@@ -108,8 +108,8 @@ def convert_model(
         conversion = _conversion(hf, files, tokenizer, head, reward, softcap)
         templates.choose(tokenizer, template)
         marked = templates.mark(tokenizer, hf["architectures"][0])
-    if conversion.reading.note:
-        note(conversion.reading.note)
+    for said in conversion.reading.notes:
+        note(said)
     config = conversion.reading.config
     total = files.nbytes
     if tensor_bytes not in (None, total):

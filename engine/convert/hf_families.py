@@ -24,9 +24,10 @@ _NAMES = {
 LANGUAGE_MODELS = {f"{name}ForCausalLM": family for name, family in _NAMES.items()}
 # Class name -> decoder family, or `*` for any of `FAMILIES`. The head is recognised by its tensors
 # (checkpoint/layouts.py), since one class name is published with different heads.
+_TOKENS = {f"{name}ForTokenClassification": family for name, family in _NAMES.items()}  # verl
 ARCHITECTURES = {
     **{f"{name}ForSequenceClassification": family for name, family in _NAMES.items()},
-    **{f"{name}ForTokenClassification": family for name, family in _NAMES.items()},  # verl, TRL
+    **_TOKENS,
     "LlamaForRewardModelWithGating": "llama",  # ArmoRM, QRM-Llama
     "LlamaForSequenceClassificationWithNormal_Weights": "llama",  # URM
     "INFORMForSequenceClassification": "llama",  # INF-ORM: an MLP under `score`
@@ -40,12 +41,13 @@ ARCHITECTURES = {
     "GRewardModel": "*",  # GRM sftreg in RewardBench; its files say LlamaForCausalLM
     "RewardModel": "*",  # OpenRLHF: the decoder that `model_type` names
 }
-# Classes that read the reward at the last position that is attended to, whatever token it holds;
-# those of language models hold a value head of TRL, LLaMA-Factory or GRM sftreg.
+# Classes that read the reward at the last position that is attended to, whatever token it holds, or
+# at a token of their own (convert/templates.py). Those of language models hold a value head of TRL,
+# LLaMA-Factory or GRM sftreg.
 READ_BY_POSITION = frozenset(
     {"GRewardModel", "InternLM2ForRewardModel", "RewardModel", "EurusRewardModel"}
-    | {"AtheneForSequenceClassification"}  # at a token of its own (convert/templates.py)
-    | {"LlamaRewardModel", "Qwen2ForProcessRewardModel", *LANGUAGE_MODELS}
+    | {"LlamaRewardModel", "AtheneForSequenceClassification", "Qwen2ForProcessRewardModel"}
+    | {*_TOKENS, *LANGUAGE_MODELS}
 )
 # Class -> which rows of its head are the reward (`readouts.read_head`): log-odds of a good step.
 REWARDS = {"Qwen2ForProcessRewardModel": "1 - 0"}

@@ -73,7 +73,8 @@ def fetch(
         hf = read_json(folder / "config.json")
         decoder_config(hf)
     tokenizer = load_tokenizer(folder)
-    if not is_language_model(hf):  # a base language model may have no chat template
+    # A base language model may have no chat template.
+    if not is_language_model(hf) or safetensors.VALUE_HEAD in names:
         templates.choose(tokenizer, template)
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
     weights = safetensors.weight_names(folder, names)

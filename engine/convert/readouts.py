@@ -18,9 +18,9 @@ from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
+from engine.runs import schema
 
 _EMBEDDING = "model.embed_tokens.weight"
-_COLUMN = re.compile(r"(?!reward$)[\w.:-]+")  # what may name an objective in a run's files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Reading:
     rules: tuple[layouts.Rule, ...]  # of parameters that are copied from tensors
     computed: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # by parameter
     extra: Collection[str] = ()  # tensors of no rule: those of `computed`, and what is left out
-    note: str = ""  # what the user should know of the reading
+    notes: tuple[str, ...] = ()  # what the user should know of the reading
 
 
 def read_head(
@@ -74,11 +74,10 @@ def _without_output(reading: Reading, files: TensorFiles, head: Collection[str])
     """The reading without an output head over the vocabulary that is beside the reward head."""
     if (unused := files.tensors.get(layouts.LM_HEAD.key)) is None:
         return reading
-    first = min(files.tensors[key].key for key in head) if head else "no head"
+    names = [files.tensors[key].key.rpartition(".")[0] for key in head]
+    said = f"{unused.key} is left out: the reward head is {min(names, default='missing')}"
     return dataclasses.replace(
-        reading,
-        extra={*reading.extra, layouts.LM_HEAD.key},
-        note=f"{unused.key} is left out, because {first} is the reward head",
+        reading, extra={*reading.extra, layouts.LM_HEAD.key}, notes=(*reading.notes, said)
     )
 
 
@@ -91,7 +90,8 @@ def _layers(
     last = "score.2" if kind == "mlp" else "score"
     shape = files.tensors[f"{last}.weight"].shape if f"{last}.weight" in files.tensors else ()
     names = _row_names(hf, shape[0] if len(shape) == 2 else 1)
-    mixture = _mixture(reward or REWARDS.get(hf["architectures"][0], ""), names)
+    reward = reward or REWARDS.get(hf["architectures"][0], "")
+    mixture = _mixture(reward, names)
     plain = kind == "mlp" or f"{last}.bias" not in files.tensors
     if (len(names) == 1 and plain and not hf.get("normalize_reward")) or len(shape) != 2:
         return Reading(config=_head_config(decoder, kind=kind, hidden=hidden), rules=rules)
@@ -108,6 +108,7 @@ def _layers(
         rules=tuple(rule for rule in rules if not rule.key.startswith(f"{last}.")),
         computed={f"readout.head.{name}": np.asarray(v) for name, v in computed.items()},
         extra={f"{last}.weight", f"{last}.bias"} & set(files.tensors),
+        notes=(f"the reward is {reward} of {len(names)} rows",) * (len(names) > 1),
     )
 
 
@@ -130,11 +131,14 @@ def _last_layer(
 
 
 def _row_names(hf: Json, rows: int) -> tuple[str, ...]:
-    """Names of a head's rows: those of config.json, if they can name columns."""
-    labels = hf.get("id2label")
-    named = [labels.get(str(row)) if isinstance(labels, dict) else None for row in range(rows)]
-    usable = [name for name in named if isinstance(name, str) and _COLUMN.fullmatch(name)]
-    return tuple(usable) if len(set(usable)) == rows else tuple(f"row_{k}" for k in range(rows))
+    """Names of a head's rows: those of config.json in lower case, if they can name columns."""
+    labels = hf["id2label"] if isinstance(hf.get("id2label"), dict) else {}
+    named = [str(labels.get(str(row), "")) for row in range(rows)]
+    names = [re.sub(r"\W+", "_", name.lower()) for name in named]
+    try:
+        return tuple(schema.objective_columns(names))
+    except AssayError:
+        return tuple(f"row_{row}" for row in range(rows))
 
 
 def _mixture(reward: str, names: Sequence[str]) -> np.ndarray:
@@ -143,7 +147,7 @@ def _mixture(reward: str, names: Sequence[str]) -> np.ndarray:
         return np.ones(1, np.float32)
     places = {name: row for row, name in enumerate(names)}
     places |= {str(row): row for row in range(len(names))}
-    rows = [places.get(part.strip(), -1) for part in reward.split(" - ")]
+    rows = [places.get(part.strip().lower(), -1) for part in reward.split(" - ")]
     if min(rows) < 0 or len(rows) > 2 or len(set(rows)) < len(rows):
         listed = ", ".join(f"{row} ({name})" for row, name in enumerate(names))
         raise AssayError(
@@ -195,7 +199,7 @@ def _language(
         rules=(layouts.NORM,),
         computed={"readout.head.weight": rows[0] - rows[1] if len(ids) > 1 else rows[0]},
         extra={*reading.extra, *(() if config.tied else (key,))},
-        note=f"the reward is the logit of {' minus that of '.join(said)}",
+        notes=(f"the reward is the logit of {' minus that of '.join(said)}",),
     )
 
 

@@ -101,7 +101,7 @@ def logits_of(model, sequences) -> np.ndarray:
     [
         (AutoModelForTokenClassification, 1, "", ()),
         (AutoModelForTokenClassification, 2, "1 - 0", ("row_0", "row_1")),  # without id2label
-        (AutoModelForSequenceClassification, 3, "2", ("LABEL_0", "LABEL_1", "LABEL_2")),
+        (AutoModelForSequenceClassification, 3, "2", ("label_0", "label_1", "label_2")),
     ],
 )
 def test_what_transformers_writes_is_read(tmp_path, auto, labels, reward, names):
@@ -116,9 +116,24 @@ def test_what_transformers_writes_is_read(tmp_path, auto, labels, reward, names)
         parity.assert_close(objective, logits[:, row], scale=logits[:, row].std())
 
 
+def test_the_row_that_is_the_reward_is_said(tmp_path):
+    notes = []
+    written(tmp_path, AutoModelForSequenceClassification, 3, reward="LABEL_2", note=notes.append)
+    assert notes == ["the reward is LABEL_2 of 3 rows"]
+
+
+def test_labels_name_columns_where_they_can():
+    def names(*labels):
+        return readouts._row_names({"id2label": dict(zip("012", labels, strict=False))}, 2)
+
+    assert names("Is Safe", "help-ful") == ("is_safe", "help_ful")
+    for labels in (("a", "a"), ("reward", "b"), ("1", "2"), ("a",), ("a", 1)):
+        assert names(*labels) == ("row_0", "row_1")
+
+
 NO_ROW = (
-    r"reward='{}' of a head with 3 rows; allowed: --config\.reward=<row or name> of 0 \(LABEL_0\), "
-    r"1 \(LABEL_1\), 2 \(LABEL_2\), or a difference, as '1 - 0'$"
+    r"reward='{}' of a head with 3 rows; allowed: --config\.reward=<row or name> of 0 \(label_0\), "
+    r"1 \(label_1\), 2 \(label_2\), or a difference, as '1 - 0'$"
 )
 
 
@@ -140,7 +155,7 @@ def test_an_output_head_beside_a_reward_head_is_left_out_in_one_line(tmp_path):
     head = random_head(case, torch_models.SHAPE["hidden_size"])
     folder, notes = save(case, head, tmp_path / "hf"), []
     checkpoint = folders.convert(folder, tmp_path / "checkpoint", note=notes.append)
-    assert notes == ["lm_head.weight is left out, because v_head.summary.bias is the reward head"]
+    assert notes == ["lm_head.weight is left out: the reward head is v_head.summary"]
     assert set(checkpoint.card.files) == {"model.safetensors", "value_head.safetensors"}
 
 
