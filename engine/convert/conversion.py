@@ -16,7 +16,7 @@ from engine.checkpoint import layouts
 from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, refuse_existing
 from engine.checkpoint.restore import axis_sizes, parameters
 from engine.convert import templates
-from engine.convert.hf_config import decoder_config
+from engine.convert.hf_config import architecture, decoder_config
 from engine.convert.hf_families import DATES, READ_BY_POSITION
 from engine.convert.hf_values import Json
 from engine.convert.hub import Source
@@ -107,7 +107,7 @@ def convert_model(
     with prefixed(source.folder):
         conversion = _conversion(hf, files, tokenizer, head, reward, softcap)
         templates.choose(tokenizer, template)
-        marked = templates.mark(tokenizer, hf["architectures"][0])
+        marked = templates.mark(tokenizer, architecture(hf))
     for said in conversion.reading.notes:
         note(said)
     config = conversion.reading.config
@@ -167,7 +167,7 @@ def _pooling(hf: Json, closing: tuple[int, ...], pad: int | None) -> str:
     Sequence-classification classes of transformers read the last id that is no pad token. That may
     differ from the last id where the closing token is the pad token, or the reply's own last one.
     """
-    by_position = hf["architectures"][0] in READ_BY_POSITION
+    by_position = architecture(hf) in READ_BY_POSITION
     differs = pad is not None and closing in ((), (pad,))
     return "last_non_pad" if differs and not by_position else "last"
 
@@ -245,9 +245,9 @@ def _check_shapes(
     for rule in rules:
         expected = layouts.file_shape(rule, sizes)
         for key in layouts.layer_keys(rule, config.num_layers):
-            if files.tensors[key].shape != expected:
+            if (tensor := files.tensors[key]).shape != expected:
                 raise AssayError(
-                    f"tensor {key!r} has shape {list(files.tensors[key].shape)}; "
+                    f"tensor {tensor.key!r} has shape {list(tensor.shape)}; "
                     f"config.json implies {list(expected)}"
                 )
 

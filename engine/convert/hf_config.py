@@ -46,7 +46,7 @@ def decoder_config(hf: Json) -> DecoderConfig:
 
 def is_language_model(hf: Json) -> bool:
     """Whether config.json names a class of causal language models: without a reward head, it is."""
-    return _architecture(hf) in LANGUAGE_MODELS
+    return architecture(hf) in LANGUAGE_MODELS
 
 
 def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
@@ -67,7 +67,7 @@ def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
     )
 
 
-def _architecture(hf: Json) -> str:
+def architecture(hf: Json) -> str:
     """The class name in `architectures`, which must be known."""
     listed = hf.get("architectures")
     named = listed[0] if isinstance(listed, list) and len(listed) == 1 else listed
@@ -79,7 +79,7 @@ def _architecture(hf: Json) -> str:
 
 
 def _family(hf: Json) -> Family:
-    named = _architecture(hf)
+    named = architecture(hf)
     family, model_type = (ARCHITECTURES | LANGUAGE_MODELS)[named], hf.get("model_type")
     allowed = FAMILIES if family == "*" else (family,)
     if not isinstance(model_type, str) or model_type not in allowed:

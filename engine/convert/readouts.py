@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint import layouts
 from engine.convert import gates
-from engine.convert.hf_config import is_language_model, output_config
+from engine.convert.hf_config import architecture, is_language_model, output_config
 from engine.convert.hf_families import REWARDS
 from engine.convert.hf_values import Json, number, positive
 from engine.convert.safetensors import TensorFiles
@@ -90,7 +90,7 @@ def _layers(
     last = "score.2" if kind == "mlp" else "score"
     shape = files.tensors[f"{last}.weight"].shape if f"{last}.weight" in files.tensors else ()
     names = _row_names(hf, shape[0] if len(shape) == 2 else 1)
-    reward = reward or REWARDS.get(hf["architectures"][0], "")
+    reward = reward or REWARDS.get(architecture(hf), "")
     mixture = _mixture(reward, names)
     plain = kind == "mlp" or f"{last}.bias" not in files.tensors
     if (len(names) == 1 and plain and not hf.get("normalize_reward")) or len(shape) != 2:
@@ -117,9 +117,10 @@ def _last_layer(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weight [R, width] and bias [R], float32: of rewards that OpenRLHF's settings normalise."""
     weight = files.read(f"{name}.weight").astype(np.float64)
-    biased = f"{name}.bias" in files.tensors
-    bias = files.read(f"{name}.bias").astype(np.float64) if biased else np.zeros(len(weight))
-    if weight.shape != (len(bias), width):
+    bias = np.zeros(len(weight))
+    if f"{name}.bias" in files.tensors:
+        bias = files.read(f"{name}.bias").astype(np.float64).reshape(-1)
+    if weight.shape != (bias.size, width):
         raise AssayError(
             f"tensor {files.tensors[f'{name}.weight'].key!r} has shape {list(weight.shape)}; "
             f"its bias and config.json imply {[bias.size, width]}"

@@ -52,6 +52,10 @@ def wrapped_beside_its_head(tensors):
     tensors["score.weight"] = score
 
 
+def narrow_value_head(tensors):
+    tensors["v_head.summary.weight"] = tensors.pop("score.weight")[:, :9].contiguous()
+
+
 def truncated(folder: Path) -> None:
     whole = (folder / WEIGHTS).read_bytes()
     (folder / WEIGHTS).write_bytes(whole[:-100])
@@ -124,6 +128,10 @@ REFUSED = {
         r"hf: weights that nothing reads, perhaps a head: score\.pth; only model\.safetensors and "
         r"value_head\.safetensors would be read; allowed: a folder without such files, if the ",
     ),
+    "a bias of other rows than its weight": (
+        replaced(v_head__bias=lambda t: t["model.norm.weight"] + 0),
+        r"tensor .score\.weight. has shape \[1, 32\]; its bias and config\.json imply \[32, 32\]$",
+    ),
     "two heads": (
         replaced(v_head__weight=lambda t: t["score.weight"] + 0),
         r"hf: tensors 'score\.weight' and 'v_head\.weight' are both 'score\.weight'$",
@@ -159,6 +167,10 @@ REFUSED = {
         ),
         r"tensor 'model\.layers\.0\.self_attn\.k_proj\.weight' has shape \[264, 32\]; "
         r"config\.json implies \[20, 32\]$",
+    ),
+    "a head of the wrong width, by its name in the file": (
+        retensored(narrow_value_head),
+        r"tensor 'v_head\.summary\.weight' has shape \[1, 9\]; config\.json implies \[1, 32\]$",
     ),
     "more layers in the config than in the file": (
         configured(num_hidden_layers=4),
