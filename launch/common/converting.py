@@ -75,9 +75,7 @@ def convert(
                 model, local, download=not is_folder, cached=cached, cache=cache
             )
 
-    def note(said: str) -> None:
-        tqdm.write(f"note: {slug}: {said}", file=sys.stderr)
-
+    notes: list[str] = []
     tensor_bytes = spec.tensor_bytes if spec else None
     source = fetch(
         name, revision or pinned, check, template=template, tensor_bytes=tensor_bytes, cache=cache
@@ -101,10 +99,10 @@ def convert(
             softcap=softcap,
             tensor_bytes=tensor_bytes,
             progress=progress,
-            note=note,
+            note=notes.append,
         )
-    for said in _notes(checkpoint, policy):
-        note(said)
+    for note in (*notes, *_notes(checkpoint, policy)):
+        tqdm.write(f"note: {slug}: {note}", file=sys.stderr)
     return checkpoint
 
 

@@ -77,6 +77,12 @@ def test_a_head_in_a_file_of_its_own_is_fetched(hub, tmp_path):
     assert len(hub.downloads("value_head.safetensors")) == 1
 
 
+def test_a_template_of_the_users_is_taken_before_the_weights_are_fetched(hub, tmp_path, hub_cache):
+    hub.add(NAME, tiny.write_model(tmp_path / "bare", template=None))
+    assert "no chat template; a reward model judges" in refusal(hub_cache, NAME, None)
+    assert (fetch(NAME, None, template="raw").folder / "model.safetensors").is_file()
+
+
 def test_the_hubs_conversion_of_pickled_weights_is_fetched_by_its_number(hub, tmp_path):
     folder = tiny.write_model(tmp_path / "converted")
     hub.add(NAME, folder, "refs/pr/3")
