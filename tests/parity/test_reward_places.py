@@ -5,10 +5,10 @@ import torch
 from transformers import AutoModelForCausalLM, Gemma2Config
 
 from engine.checkpoint.card import Checkpoint
-from engine.convert import readouts
+from engine.convert import readouts, templates
 from engine.errors import AssayError
 from tests.support import folders, parity, tiny, torch_models
-from tests.support.heads import FORMS
+from tests.support.heads import FORMS, load
 
 CONFIGS = {
     "tied": torch_models.CONFIGS["gqa-llama3"],
@@ -100,12 +100,10 @@ def whole_conversation(case, reply: str) -> list[int]:
     return tokenizer.apply_chat_template(messages, chat_template=tiny.CHATML, return_dict=False)
 
 
-@pytest.mark.parametrize("name", [PROCESS, ATHENE])
-def test_the_reward_is_read_at_the_classes_token(loaded, name):
+def check_place(case, name: str) -> None:
     """As the published code: in the reply's turn behind each step; behind the conversation."""
-    case, form = loaded(name), FORMS[name]
+    form, inside = FORMS[name], name == PROCESS
     marker = case.checkpoint.tokenizer.convert_tokens_to_ids(form.token)
-    inside = name == PROCESS
     published = [
         whole_conversation(form, reply + form.token)
         if inside
@@ -113,17 +111,45 @@ def test_the_reward_is_read_at_the_classes_token(loaded, name):
         for reply in REPLIES
     ]
     ends = [row.index(marker) + 1 for row in published]
+    assert all(len(row) > end for row, end in zip(published, ends, strict=True)) == inside
     expected = []
     with torch.no_grad():
         for row, end in zip(published, ends, strict=True):
             hidden = case.trunk(torch.tensor([row])).last_hidden_state[0]
             expected.append(case.head(hidden[end - 1], hidden[0]).reward.item())
     sequences = case.checkpoint.template.sequences(PROMPT, REPLIES)
-    assert sequences == [row[:end] for row, end in zip(published, ends, strict=True)]
-    assert all(len(row) > end for row, end in zip(published, ends, strict=True)) == inside
     scale = torch.tensor(expected).std().item()
     parity.assert_close(case.restored.scorer.plain_rewards(sequences)[0], expected, scale=scale)
-    assert case.checkpoint.template.split(PROMPT).suffix[-1] == marker
+
+
+@pytest.mark.parametrize("name", [PROCESS, ATHENE])
+def test_the_reward_is_read_at_the_classes_token(loaded, name):
+    check_place(loaded(name), name)
+    template = loaded(name).checkpoint.template
+    assert template.tokenizer.decode(template.split(PROMPT).suffix[-1:]) == FORMS[name].token
+
+
+def inside_taken_for_behind(patch):
+    patch.setattr(templates, "BEHIND", templates.BEHIND | templates.INSIDE)
+
+
+def no_token(patch):
+    patch.setattr(templates, "mark", lambda tokenizer, named: None)
+
+
+BUGS = {
+    "a step's token behind the conversation": (inside_taken_for_behind, PROCESS),
+    "no token behind a step": (no_token, PROCESS),
+    "no token behind the conversation": (no_token, ATHENE),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_place_planted_elsewhere_fails_parity(tmp_path, monkeypatch, bug):
+    plant, name = BUGS[bug]
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="relative error"):
+        check_place(load(name, tmp_path), name)
 
 
 def test_a_tokenizer_without_the_classes_token_is_refused(loaded, tmp_path):
