@@ -59,6 +59,8 @@ def convert(given: command.Given) -> str:
         policy=policy,
         revision=given.revision,
         head=config.head,
+        reward=config.reward,
+        template=config.template,
         softcap=config.softcap,
         check_memory=config.check_memory,
     )

@@ -1,10 +1,14 @@
-"""Prints the models that Assay knows, two lines a model. See configs/known_models.py."""
+"""Prints the decoders and heads that are read, and the models that are known by name.
+
+See configs/known_models.py.
+"""
 
 import itertools
 import sys
 from collections.abc import Sequence
 
 from configs import known_models, known_shapes
+from engine.convert import hf_families
 from launch.common import command
 
 _TABLES = {
@@ -21,6 +25,16 @@ rank: RewardBench's. BOS, date: policy of the chat template. -: none.
 tensor bytes: as the repository states them, or computed from the shapes. dtype: as far as known.
 revision: the commit that is fetched; unpinned: the newest one.
 A conversion that finds another head, other shapes or other tensor bytes is refused."""
+# Kind of a head -> the tensors by which it is recognised.
+HEAD_KINDS = {
+    "linear": "one row without bias: score, value_head, v_head, regression_head, score_head",
+    "affine": "one row with a bias: the same, v_head.summary; or normalize_reward in config.json",
+    "objectives": "several rows, of which --config.reward names the reward",
+    "mlp": "score.{0,2} or v_head.summary.{0,2}, ReLU between them",
+    "urm": "score and weights.fc.{0,2,4}; --config.head=urm-helpfulness reads its first attribute",
+    "gated": "regression_layer and gating: ArmoRM, QRM",
+    "logits": "lm_head or the embedding: a linear head with --config.reward, else a language model",
+}
 _COMMIT = 12  # characters of a commit that are shown
 
 
@@ -30,14 +44,27 @@ def main(argv: Sequence[str]) -> int:
 
 
 def table() -> str:
-    """The tables of configs/known_models.py under their titles, the paper's ten first."""
+    """What is read, then the tables of configs/known_models.py, the paper's ten first."""
     rows = {title: [_row(spec) for spec in specs.values()] for title, specs in _TABLES.items()}
     lines = zip(_HEADER, *itertools.chain(*rows.values()), strict=True)
     widths = [[max(map(len, cells)) for cells in zip(*line, strict=True)] for line in lines]
-    parts = [_text(_HEADER, widths)]
+    parts = [_read(), _text(_HEADER, widths)]
     for title, specs in rows.items():
         parts.append("\n".join([title, *(_text(row, widths) for row in specs)]))
     return "\n\n".join([*parts, _LEGEND])
+
+
+def _read() -> str:
+    """The decoder families and the kinds of heads that conversion reads."""
+    wide = max(map(len, HEAD_KINDS))
+    families = ", ".join(hf_families.FAMILIES)
+    return "\n".join(
+        [
+            f"Decoders that are read (model_type): {families}",
+            "Heads that are read, each in sweeps, lists, searches by gradient and with the lens:",
+            *(f"  {kind.ljust(wide)}  {tensors}" for kind, tensors in HEAD_KINDS.items()),
+        ]
+    )
 
 
 def _row(spec: known_models.ModelSpec) -> tuple[tuple[str, ...], ...]:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.convert import downloads, safetensors
+from engine.convert import downloads, safetensors, templates
 from engine.convert.hf_config import decoder_config, is_language_model
 from engine.convert.hf_values import Json
 from engine.convert.safetensors import read_json
@@ -31,6 +31,7 @@ def fetch(
     revision: str | None,
     before_weights: Callable[[Json, int], object] = lambda hf, cached: None,
     *,
+    template: str = "",
     tensor_bytes: int | None = None,
     cache: Path | None = None,
 ) -> Source:
@@ -44,6 +45,7 @@ def fetch(
       revision: commit, tag or branch of a hub id; None: the main branch.
       before_weights: called before the weights of a hub id are downloaded, with its config.json and
         the bytes of weights that the cache holds already.
+      template: the chat template in place of the repository's (`templates.choose`).
       tensor_bytes: bytes of all tensors of a hub id, if known; files of another size are not
         downloaded. Of a folder, `convert_model` compares them.
       cache: folder to download into instead of the hub's cache.
@@ -71,9 +73,11 @@ def fetch(
         hf = read_json(folder / "config.json")
         decoder_config(hf)
     tokenizer = load_tokenizer(folder)
-    if not is_language_model(hf):  # a base language model may have no chat template
+    # A base language model may have no chat template.
+    if not is_language_model(hf) or safetensors.VALUE_HEAD in names:
+        templates.choose(tokenizer, template)
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
-    weights = safetensors.weight_names(folder)
+    weights = safetensors.weight_names(folder, names)
     if sizes:
         with prefixed(place):
             safetensors.check_shards(weights, names)

@@ -23,6 +23,7 @@ from engine.errors import AssayError, prefixed
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+VALUE_HEAD = "value_head.safetensors"  # LLaMA-Factory's head, beside the decoder's files
 _ADAPTER = re.compile(r"adapter_(config\.json|model.*)")  # as peft names its files
 # Weights that count where they are read. Mistral's consolidated*.safetensors hold the same weights
 # again. Pickles are often copies too, unless they are named after a head, as value_head.bin.
@@ -37,6 +38,7 @@ _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 class Tensor:
     """Place, shape and element type of one tensor."""
 
+    key: str  # its name in the file
     file: str
     offset: int  # bytes from the start of the file
     shape: tuple[int, ...]
@@ -56,8 +58,10 @@ class TensorFiles:
     tensors: Mapping[str, Tensor]
 
     @classmethod
-    def open(cls, folder: Path) -> "TensorFiles":
+    def open(cls, folder: Path, head: str = "") -> "TensorFiles":
         """Reads every header; buffers that hold nothing learned are left out.
+
+        `head` is what config.json calls the head, if it does (`layouts.canonical_names`).
 
         Raises:
           AssayError: no safetensors; a shard that is missing, truncated or outside the folder; a
@@ -79,7 +83,7 @@ class TensorFiles:
                     )
                 tensors[key] = tensor
         names: dict[str, str] = {}  # name in the layouts -> name in the files
-        for key, name in layouts.canonical_names(tensors).items():
+        for key, name in layouts.canonical_names(tensors, head).items():
             if name in names:
                 raise AssayError(f"{folder}: tensors {names[name]!r} and {key!r} are both {name!r}")
             names[name] = key
@@ -121,8 +125,9 @@ class TensorFiles:
 def shard_names(folder: Path) -> list[str]:
     """Names of the files that hold a folder's tensors; raises AssayError if one is missing."""
     with prefixed(folder):
-        weights = weight_names(folder)
-        check_shards(weights, file_names(folder))
+        names = file_names(folder)
+        weights = weight_names(folder, names)
+        check_shards(weights, names)
         return weights
 
 
@@ -131,18 +136,22 @@ def file_names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.is_file()}
 
 
-def weight_names(folder: Path) -> list[str]:
-    """Names of the files that are read for a folder's tensors, whether or not they are there."""
-    return indexed_names(folder) if (folder / INDEX).is_file() else [SINGLE]
+def weight_names(folder: Path, names: Collection[str]) -> list[str]:
+    """Names of the files that are read for a folder's tensors, whether or not they are there.
+
+    `names` are its files, or those of the repository from which it is being filled.
+    """
+    read = indexed_names(folder) if (folder / INDEX).is_file() else [SINGLE]
+    return read + [VALUE_HEAD] * (VALUE_HEAD in names and VALUE_HEAD not in read)
 
 
 def check_whole(folder: Path, names: Collection[str]) -> None:
-    """Checks that a folder's weights are the model: no adapter, no head in another file.
+    """Checks that a folder's weights are the model: no adapter, no head that is not read.
 
     `names` are its files, or those of the repository from which it is being filled. Raises
     AssayError, to which the caller adds the place.
     """
-    read = weight_names(folder)
+    read = weight_names(folder, names)
     if adapter := sorted(filter(_ADAPTER.fullmatch, names)):
         path = folder / "adapter_config.json"
         base = read_json(path).get("base_model_name_or_path") if path.is_file() else None
@@ -157,8 +166,8 @@ def check_whole(folder: Path, names: Collection[str]) -> None:
         only = f"the files that {INDEX} names" if INDEX in names else SINGLE
         raise AssayError(
             f"weights that nothing reads, perhaps a head: {', '.join(unread)}; only {only} "
-            "would be read, and a head in a file of its own is not supported yet; allowed: a "
-            "folder without such files, if the model is whole without them"
+            f"and {VALUE_HEAD} would be read; allowed: a folder without such files, if the model "
+            "is whole without them"
         )
 
 
@@ -176,8 +185,10 @@ def check_shards(weights: Sequence[str], names: Collection[str]) -> None:
     if pickled:
         allowed = (
             f"pickled weights ({layouts.listed(pickled)}) are never read, since loading them runs "
-            "code: where you trust them, load them with transformers and save them with "
-            "save_pretrained, which writes safetensors"
+            "code: of a hub id take the hub's conversion, where its list of pull requests has one "
+            "(--revision=refs/pr/<number>); or, where you trust them, save the folder again:  "
+            "model = AutoModelForSequenceClassification.from_pretrained(folder)  and:  "
+            "model.save_pretrained(folder)  with transformers"
         )
     else:
         allowed = "allowed: a Hugging Face model folder"
@@ -224,7 +235,7 @@ def _header(folder: Path, name: str) -> Iterator[tuple[str, str, Tensor]]:
         if key != "__metadata__":
             dtype = np.dtype(_DTYPES.get(entry["dtype"], np.uint8))
             offset = 8 + len(text) + entry["data_offsets"][0]
-            yield key, entry["dtype"], Tensor(name, offset, tuple(entry["shape"]), dtype)
+            yield key, entry["dtype"], Tensor(key, name, offset, tuple(entry["shape"]), dtype)
 
 
 def _header_text(path: Path) -> bytes:

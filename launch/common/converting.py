@@ -44,6 +44,8 @@ def convert(
     policy: TemplatePolicy,
     revision: str | None = None,
     head: str = "",
+    reward: str = "",
+    template: str = "",
     softcap: bool = True,
     check_memory: bool = True,
     cache: Path | None = None,
@@ -52,7 +54,8 @@ def convert(
 
     If the destination exists, nothing is fetched. Of a listed model, `spec` gives the revision,
     shapes, tensor bytes and head that the source must have. `revision` is one in place of the
-    pinned one, `head` another published reading, and `softcap` whether Gemma 2's applies. With
+    pinned one, `head` another published reading, `reward` which row of the head is the reward, or
+    whose logit, `template` the chat template, and `softcap` whether Gemma 2's applies. With
     `check_memory` host memory and disk must suffice. `cache` is used in place of the hub's.
 
     Raises:
@@ -72,8 +75,11 @@ def convert(
                 model, local, download=not is_folder, cached=cached, cache=cache
             )
 
+    notes: list[str] = []
     tensor_bytes = spec.tensor_bytes if spec else None
-    source = fetch(name, revision or pinned, check, tensor_bytes=tensor_bytes, cache=cache)
+    source = fetch(
+        name, revision or pinned, check, template=template, tensor_bytes=tensor_bytes, cache=cache
+    )
     if is_folder and (hf := _readable(source.folder)) is not None:
         check(hf)
     with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
@@ -88,11 +94,14 @@ def convert(
             slug=slug,
             policy=policy,
             head=head or (spec.head if spec else ""),
+            reward=reward,
+            template=template,
             softcap=softcap,
             tensor_bytes=tensor_bytes,
             progress=progress,
+            note=notes.append,
         )
-    for note in _notes(checkpoint, policy):
+    for note in (*notes, *_notes(checkpoint, policy)):
         tqdm.write(f"note: {slug}: {note}", file=sys.stderr)
     return checkpoint
 
@@ -102,13 +111,13 @@ def check_config(place: str, hf: Json, spec: ModelSpec) -> None:
 
     `place` is the folder or hub id that bears the model's name.
     """
-    if is_language_model(hf) == bool(spec.head):
+    published = known_shapes.config_json(spec)
+    if is_language_model(hf) not in (is_language_model(published), not spec.head):
         kinds = ("a reward model", "a language model")
         mine, theirs = kinds if is_language_model(hf) else kinds[::-1]
         raise AssayError(
             f"{place}: config.json is that of {theirs}; {spec.hub_id} is {mine}; {_ALLOWED}"
         )
-    published = known_shapes.config_json(spec)
     has_decoder, listed = decoder_config(hf), decoder_config(published)
     expected = {name: getattr(listed, field) for field, name in _NAMES.items()}
     expected["vocab_size"] = known_shapes.rows(spec)

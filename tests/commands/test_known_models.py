@@ -5,12 +5,14 @@ What bears a listed model's name and is another model is refused in one line.
 
 import math
 import re
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 from configs import known_models, known_shapes, prompts
 from engine.checkpoint.restore import parameters
+from engine.convert import hf_families
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
 from engine.errors import AssayError
 from engine.models.heads import HEADS, HeadConfig
@@ -19,6 +21,8 @@ from launch import models
 from launch.common import converting
 from launch.common.released_files import prompt_named
 from tests.support import hub_server, tiny
+
+ROOT = Path(__file__).parents[2]
 
 
 def held(fields) -> int:
@@ -67,6 +71,14 @@ def test_the_table_says_of_each_model_what_is_known_within_100_columns():
         assert {*said} <= {*re.split("  +", lines[at])}
         revision = spec.revision[:12] if spec.revision else "unpinned"
         assert re.split("  +", lines[at + 1]) == ["", spec.hub_id, revision, spec.dtype]
+
+
+def test_the_table_begins_with_the_decoders_and_heads_that_are_read():
+    said = models.table().split("\n\n")[0]
+    assert all(family in said for family in hf_families.FAMILIES)
+    assert {*models.HEAD_KINDS} == {*HEADS, "logits"} - {"urm-helpfulness"}
+    page = (ROOT / "docs" / "your-own-model.md").read_text()
+    assert all(f"| `{kind}` |" in page for kind in models.HEAD_KINDS if kind != "logits")
 
 
 def test_the_released_prompts_have_the_texts_that_their_names_say():
@@ -142,6 +154,9 @@ def test_the_kind_of_a_model_must_be_the_listed_one():
         converting.check_config("folder", config_of(reward), language)
     with pytest.raises(AssayError, match=r"is that of a language model; Ray2333/.* is a reward mo"):
         converting.check_config("folder", config_of(language), reward)
+    sftreg = known_models.KNOWN["grm-llama3-8b-sftreg"]
+    for named in ("LlamaForCausalLM", "GRewardModel"):  # in its files, and in RewardBench
+        converting.check_config("folder", config_of(sftreg, architectures=[named]), sftreg)
     llama = known_models.KNOWN["grm-llama3-8b-rewardmodel-ft"]
     with pytest.raises(AssayError, match=r"has model_type=llama; Ray2333/.* has model_type=gemma2"):
         converting.check_config("folder", config_of(llama), reward)

@@ -12,7 +12,15 @@ from engine.scoring.reward_passes import RewardScorer
 from tests.support import folders, heads, parity, slow, torch_models
 
 FAMILIES = ("gqa-llama3", "gemma2", "qwen2, window", "qwen3", "mistral", "gemma", "mqa-linear")
-HEADS = ("GRM sftreg, Llama", "URM", "ArmoRM", "QRM-Gemma", "INF-ORM")
+HEADS = (
+    "GRM sftreg, Llama",
+    "URM",
+    "ArmoRM",
+    "QRM-Gemma",
+    "INF-ORM",
+    "TRL's value head",
+    "a row of ten",
+)
 
 
 def lens_of(restored: parity.Restored, **changes) -> RewardScorer:

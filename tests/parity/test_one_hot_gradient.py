@@ -18,7 +18,10 @@ from tests.support import parity, slow, torch_models
 from tests.support.heads import last_occurrence, prompt
 from tests.support.searches import settings
 
-HEADS = ("linear", "INF-ORM", "GRM sftreg, Gemma 2", "URM", "ArmoRM", "QRM-Llama", "QRM-Gemma")
+HEADS = (
+    *("linear", "INF-ORM", "GRM sftreg, Gemma 2", "URM", "ArmoRM", "QRM-Llama", "QRM-Gemma"),
+    *("TRL's value head", "a row of ten", "Qwen's process reward model"),
+)
 LENGTH, WAYS = 4, 6
 SIGNS = (1.0, -1.0)
 # Two prompts of other lengths that are padded to one; the gate reads in both.

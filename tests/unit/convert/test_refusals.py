@@ -48,6 +48,10 @@ def wrapped_beside_its_head(tensors):
     tensors["score.weight"] = score
 
 
+def narrow_value_head(tensors):
+    tensors["v_head.summary.weight"] = tensors.pop("score.weight")[:, :9].contiguous()
+
+
 def truncated(folder: Path) -> None:
     whole = (folder / WEIGHTS).read_bytes()
     (folder / WEIGHTS).write_bytes(whole[:-100])
@@ -96,7 +100,8 @@ REFUSED = {
     ),
     "pickled weights": (
         copied("pytorch_model.bin", damage=removed(WEIGHTS)),
-        r"pickled weights \('pytorch_model\.bin'\) are never read.* save_pretrained, which writes ",
+        r"pickled weights \('pytorch_model\.bin'\) are never read, .*\(--revision=refs/pr/<number>"
+        r"\); or, .* again:  model = Auto.*\.from_pretrained\(folder\)  and:  model\.save_pretrain",
     ),
     "an adapter": (
         adapter,
@@ -106,8 +111,16 @@ REFUSED = {
     ),
     "a head of its own": (
         copied("score.pth"),
-        r"hf: weights that nothing reads, perhaps a head: score\.pth; only model\.safetensors "
-        "would be read, and a head in a file of its own is not supported yet; allowed: a fol",
+        r"hf: weights that nothing reads, perhaps a head: score\.pth; only model\.safetensors and "
+        r"value_head\.safetensors would be read; allowed: a folder without such files, if the ",
+    ),
+    "a bias of other rows than its weight": (
+        replaced(v_head__bias=lambda t: t["model.norm.weight"] + 0),
+        r"tensor .score\.weight. has shape \[1, 32\]; its bias and config\.json imply \[32, 32\]$",
+    ),
+    "two heads": (
+        replaced(v_head__weight=lambda t: t["score.weight"] + 0),
+        r"hf: tensors 'score\.weight' and 'v_head\.weight' are both 'score\.weight'$",
     ),
     "a tensor under two names": (
         retensored(wrapped_beside_its_head),
@@ -131,8 +144,8 @@ REFUSED = {
         r"missing tensor 'model\.layers\.1\.mlp\.up_proj\.weight'$",
     ),
     "an unused tensor": (
-        replaced(lm_head__weight=lambda t: t["score.weight"] + 0),
-        r"tensor that nothing uses: 'lm_head\.weight'$",
+        replaced(other__weight=lambda t: t["score.weight"] + 0),
+        r"tensor that nothing uses: 'other\.weight'$",
     ),
     "a tensor of the wrong shape": (
         replaced(
@@ -141,10 +154,14 @@ REFUSED = {
         r"tensor 'model\.layers\.0\.self_attn\.k_proj\.weight' has shape \[264, 32\]; "
         r"config\.json implies \[20, 32\]$",
     ),
+    "a head of the wrong width, by its name in the file": (
+        retensored(narrow_value_head),
+        r"tensor 'v_head\.summary\.weight' has shape \[1, 9\]; config\.json implies \[1, 32\]$",
+    ),
     "two rewards": (
         replaced(score__weight=lambda t: t["score.weight"].repeat(2, 1)),
-        r"hf: tensor 'score\.weight' has shape \[2, 32\]: a head with several rows is not "
-        r"supported yet; allowed: one row, the reward$",
+        r"hf: reward='' of a head with 2 rows; allowed: --config\.reward=<row or name> of "
+        r"0 \(row_0\), 1 \(row_1\), or a difference, as '1 - 0'$",
     ),
     "integer weights": (
         replaced(score__weight=lambda t: t["score.weight"].char()),
