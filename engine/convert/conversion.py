@@ -15,12 +15,12 @@ import numpy as np
 from engine.checkpoint import layouts
 from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, refuse_existing
 from engine.checkpoint.restore import axis_sizes, parameters
-from engine.convert import gates
+from engine.convert import adapter, gates
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
 from engine.convert.hf_families import DATES, READ_BY_POSITION
 from engine.convert.hf_values import Json
 from engine.convert.hub import Source
-from engine.convert.safetensors import TensorFiles, read_json
+from engine.convert.safetensors import TensorFiles
 from engine.convert.writer import Writer
 from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
@@ -66,6 +66,7 @@ def convert_model(
     policy: TemplatePolicy,
     head: str = "",
     softcap: bool = True,
+    merge_dtype: str = "auto",
     tensor_bytes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Checkpoint:
@@ -85,6 +86,8 @@ def convert_model(
         (`urm-helpfulness`); "" takes the usual one.
       softcap: whether Gemma 2's attention soft-cap applies; the library version of Christian et
         al. 2025 left it out.
+      merge_dtype: of an adapter merged into its base: `auto`, the element types of their files, or
+        `float32`, which rounds no sum.
       tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
       progress: called with the bytes done and the bytes in all.
 
@@ -95,9 +98,8 @@ def convert_model(
       AssayError: something about the folder is not understood; the message names it.
     """
     refuse_existing(destination)
-    with prefixed(source.folder):
-        hf = read_json(source.folder / "config.json")
-    files = TensorFiles.open(source.folder)
+    hf = source.config_json()
+    files = _open(source, hf, merge_dtype)
     with prefixed(source.folder):
         conversion, pad = _conversion(hf, files, head, softcap), _pad_token_id(hf)
     total = files.nbytes
@@ -105,7 +107,7 @@ def convert_model(
         raise AssayError(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
-    tokenizer = load_tokenizer(source.folder)
+    tokenizer = load_tokenizer(source.tokenizer_folder)
     pooling = "last"
     if isinstance(conversion.head, HeadConfig):
         template = ChatTemplate(tokenizer, policy)
@@ -134,10 +136,31 @@ def convert_model(
             source=source.name,
             revision=source.revision,
             files=files.hashes(digests),
+            base=_base(source, files, digests),
             policy=policy,
             pad_token_id=pad,
             pooling=pooling,
         )
+
+
+def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
+    """The tensors of a folder, or of an adapter merged into its base."""
+    if source.base is None:
+        if merge_dtype != "auto":
+            raise AssayError(f"merge_dtype={merge_dtype!r}; allowed without an adapter: 'auto'")
+        return TensorFiles.open(source.folder)
+    return adapter.open_merged(source.base.folder, source.folder, hf.get("model_type"), merge_dtype)
+
+
+# Any: what JSON holds.
+def _base(
+    source: Source, files: TensorFiles, digests: Mapping[str, bytes]
+) -> dict[str, Any] | None:
+    """Where an adapter's base came from, and the hashes of its files, of which some are known."""
+    if source.base is None or not isinstance(files, adapter.MergedFiles):
+        return None
+    hashes = files.base_hashes(digests)
+    return {"source": source.base.name, "revision": source.base.revision, "files": hashes}
 
 
 def _dated(hf: Json, template: ChatTemplate) -> TemplatePolicy:

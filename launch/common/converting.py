@@ -1,5 +1,6 @@
 """The conversion of launch.convert, which refuses what only bears a listed model's name."""
 
+import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,11 @@ from tqdm import tqdm
 from configs import known_shapes
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import REWARD, Checkpoint, refuse_existing
+from engine.convert import adapter
 from engine.convert.conversion import convert_model
 from engine.convert.hf_config import decoder_config, is_language_model
 from engine.convert.hf_values import Json
-from engine.convert.hub import fetch
-from engine.convert.safetensors import read_json
+from engine.convert.hub import Source, fetch
 from engine.errors import AssayError
 from engine.planning import admission
 from engine.runs import storage
@@ -45,6 +46,8 @@ def convert(
     revision: str | None = None,
     head: str = "",
     softcap: bool = True,
+    base: str = "",
+    merge_dtype: str = "auto",
     check_memory: bool = True,
     cache: Path | None = None,
 ) -> Checkpoint:
@@ -52,29 +55,33 @@ def convert(
 
     If the destination exists, nothing is fetched. Of a listed model, `spec` gives the revision,
     shapes, tensor bytes and head that the source must have. `revision` is one in place of the
-    pinned one, `head` another published reading, and `softcap` whether Gemma 2's applies. With
-    `check_memory` host memory and disk must suffice. `cache` is used in place of the hub's.
+    pinned one, `head` another published reading, and `softcap` whether Gemma 2's applies. An
+    adapter is merged into `base`, or the base that it names, in `merge_dtype`. With `check_memory`
+    host memory and disk must suffice. `cache` is used in place of the hub's.
 
     Raises:
       AssayError: the download fails, or the source is not what it should be; nothing is written.
     """
     refuse_existing(destination)
     pinned = spec.revision if spec and not Path(name).is_dir() else None
-    is_folder = Path(name).is_dir()
 
-    def check(hf: Json, cached: int = 0) -> None:
+    def check(hf: Json, cached: int | None = None) -> None:
         if spec:
             check_config(name, hf, spec)
         if check_memory:
             local = None if storage.is_remote(destination) else str(destination)
             model = model_of_config(name, hf, spec)
+            if merge_dtype == "float32":
+                model = dataclasses.replace(model, stored=merge_dtype)
             admission.check_conversion(
-                model, local, download=not is_folder, cached=cached, cache=cache
+                model, local, download=cached is not None, cached=cached or 0, cache=cache
             )
 
     tensor_bytes = spec.tensor_bytes if spec else None
-    source = fetch(name, revision or pinned, check, tensor_bytes=tensor_bytes, cache=cache)
-    if is_folder and (hf := _readable(source.folder)) is not None:
+    revision = revision or pinned
+    source = fetch(name, revision, check, tensor_bytes=tensor_bytes, cache=cache, base=base)
+    is_folder = (source.base or source).revision is None
+    if is_folder and (hf := _readable(source)) is not None:
         check(hf)
     with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
 
@@ -89,10 +96,12 @@ def convert(
             policy=policy,
             head=head or (spec.head if spec else ""),
             softcap=softcap,
+            merge_dtype=merge_dtype,
             tensor_bytes=tensor_bytes,
             progress=progress,
         )
-    for note in _notes(checkpoint, policy):
+    merged = adapter.notes(source.folder, source.base.place) if source.base else []
+    for note in [*merged, *_notes(checkpoint, policy)]:
         tqdm.write(f"note: {slug}: {note}", file=sys.stderr)
     return checkpoint
 
@@ -146,10 +155,10 @@ def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
         )
 
 
-def _readable(folder: Path) -> Json | None:
-    """The config.json of a folder; None where conversion will say what is wrong with it."""
+def _readable(source: Source) -> Json | None:
+    """The config.json of a source; None where conversion will say what is wrong with it."""
     try:
-        hf = read_json(folder / "config.json")
+        hf = source.config_json()
         decoder_config(hf)
     except AssayError:
         return None
