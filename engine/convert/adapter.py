@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from engine.checkpoint import layouts
 from engine.checkpoint.arrays import sha256
 from engine.convert.hf_families import ARCHITECTURES
 from engine.convert.hf_values import Json, short
@@ -54,7 +55,7 @@ _PREFIX = re.compile(r"base_model\.model\.((_orig_mod|module|pretrained_model)\.
 _PART = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<part>[AB])(\.weight)?")
 _EMBEDDINGS = ("model.embed_tokens.weight", "model.tok_embeddings.weight")
 _HEAD_MODULES = ("classifier", "score")  # which peft lists together, whichever a class has
-_BLOCK = 2**24  # numbers of a matrix that are merged at once
+_BLOCK = 2**22  # numbers of a matrix that are merged at once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,6 +174,9 @@ def read_config(folder: Path, names: Collection[str]) -> AdapterConfig:
             + (why or "allowed: the folder of a peft adapter")
             + "; where you trust it, load it with peft and save it with save_pretrained" * bool(why)
         )
+    whole = hf.get("modules_to_save")
+    if whole is not None and not isinstance(whole, list):
+        raise AssayError(f"{CONFIG}: modules_to_save={short(whole)}; allowed: a list, or null")
     if others := unread(names, (WEIGHTS, HEAD)):
         raise AssayError(f"weights that nothing reads: {', '.join(others)}")
     return AdapterConfig(
@@ -183,7 +187,7 @@ def read_config(folder: Path, names: Collection[str]) -> AdapterConfig:
         rslora=bool(hf.get("use_rslora")),
         ranks=_patterns(hf, "rank_pattern"),
         alphas=_patterns(hf, "alpha_pattern"),
-        whole=tuple(hf.get("modules_to_save") or ()),
+        whole=tuple(map(str, whole or ())),
     )
 
 
@@ -207,7 +211,9 @@ def config_json(base: Json, folder: Path, pad: int | None) -> Json:
             "into whole weights: name those that this base was made from as --base"
         )
     hf = {**base, **({} if pad is None else {"pad_token_id": pad})}
-    if not any(name in ARCHITECTURES for name in hf.get("architectures") or ()):
+    if (folder / HEAD).is_file():  # whose makers read the last position that is attended to
+        hf["architectures"] = ["GRewardModel"]
+    elif not any(name in ARCHITECTURES for name in hf.get("architectures") or ()):
         family = [name for name, kind in ARCHITECTURES.items() if kind == hf.get("model_type")]
         hf["architectures"] = family[:1] or hf.get("architectures")
     tensors = _open(folder).tensors
@@ -265,12 +271,14 @@ def notes(folder: Path, base: str) -> list[str]:
 
 
 def _open(folder: Path) -> TensorFiles:
-    return TensorFiles.open(folder, weight_names(file_names(folder)), _names)
+    return TensorFiles.open(folder, files=weight_names(file_names(folder)), rename=_names)
 
 
 def _names(keys: Iterable[str]) -> dict[str, str]:
     """Each name in an adapter's file -> the name in its base, or of the part of a product."""
-    return {key: _PREFIX.sub("", key, count=1).replace(".base_layer.", ".") for key in keys}
+    inner = {key: _PREFIX.sub("", key, count=1).replace(".base_layer.", ".") for key in keys}
+    canonical = layouts.canonical_names({*inner.values(), _EMBEDDINGS[0]})
+    return {key: canonical[name] for key, name in inner.items()}
 
 
 def _check_whole(config: AdapterConfig, whole: Mapping[str, Tensor]) -> None:

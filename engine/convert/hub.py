@@ -41,8 +41,9 @@ class Source:
 
     def config_json(self) -> Json:
         """The model's config.json; that of an adapter's base as the adapter changes it."""
-        with prefixed((self.base or self).folder):
-            hf = read_json((self.base or self).folder / "config.json")
+        whole = self.base or self
+        with prefixed(whole.name):
+            hf = read_json(whole.folder / "config.json")
             if self.base is None:
                 return hf
             pad = load_tokenizer(self.tokenizer_folder).pad_token_id
@@ -120,16 +121,17 @@ def _with_base(
     with prefixed(opened.place):
         config = adapter.read_config(opened.folder, names)
     named = base or config.base or ""
-    is_folder = Path(named).is_dir()
+    is_folder = bool(named) and Path(named).is_dir()
     if not is_folder and (named.count("/") != 1 or named.startswith((".", "/", "~"))):
         raise AssayError(
             f"{opened.name}: an adapter on base {named!r}, which is no folder here and no hub id; "
             "name its folder or hub id as --base"
         )
-    weights = adapter.weight_names(names)
-    if opened.revision and (wanted := [n for n in weights if not (opened.folder / n).is_file()]):
-        downloads.download(opened.name, opened.revision, wanted, sizes, cache)
-    of_base, its_listing = _open(named, None if base or is_folder else config.revision, cache)
+    if opened.revision:
+        downloads.snapshot(opened.name, opened.revision, ["README.md"], cache)
+        downloads.download(opened.name, opened.revision, adapter.weight_names(names), sizes, cache)
+    with prefixed(f"{opened.name}: its base (another is named as --base)"):
+        of_base, its_listing = _open(named, None if base or is_folder else config.revision, cache)
     if safetensors.is_adapter(its_listing[0]):
         raise AssayError(f"{opened.name}: its base {named} is an adapter too; merge that one first")
     merged = dataclasses.replace(opened, base=of_base)

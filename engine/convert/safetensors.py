@@ -57,6 +57,7 @@ class TensorFiles:
     def open(
         cls,
         folder: Path,
+        *,
         files: Sequence[str] | None = None,
         rename: Callable[[Iterable[str]], dict[str, str]] = layouts.canonical_names,
     ) -> "TensorFiles":

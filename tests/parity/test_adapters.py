@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.convert import adapter as merging
-from tests.support import folders, parity
+from tests.support import folders, parity, slow
 from tests.support.adapters import Adapter, write
 
 CASES = {
@@ -33,15 +33,16 @@ CASES = {
 def check(case: Adapter, folder, **options) -> parity.Restored:
     """The merged checkpoint's rewards, of whole sequences and behind a shared prefix."""
     model = write(case, folder)
-    restored = parity.restore(
-        folders.convert(folder / "adapter", folder / "checkpoint", **options)
-    )
+    restored = parity.restore(folders.convert(folder / "adapter", folder / "checkpoint", **options))
     parity.check_plain(model, restored)
     parity.check_response(model, restored)
     return restored
 
 
-@pytest.mark.parametrize("name", CASES)
+QUICK = ("rank 1", "rslora", "patterns", "a resized vocabulary")
+
+
+@pytest.mark.parametrize("name", slow.all_but(QUICK, CASES))
 def test_rewards_of_a_merged_adapter_are_those_of_torch_unmerged(tmp_path, name):
     check(CASES[name], tmp_path)
 
@@ -155,7 +156,7 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", slow.all_but(["scale forgotten", "the base's head"], BUGS))
 def test_a_bug_planted_in_merging_fails_parity(tmp_path, monkeypatch, bug):
     plant, name = BUGS[bug]
     plant(monkeypatch)

@@ -38,7 +38,7 @@ class Adapter:
         return int(self.of(name, self.ranks, self.rank))
 
     def scale(self, name: str) -> float:
-        """alpha / r, or alpha / sqrt(r)."""
+        """What B (A x) is multiplied with: alpha / r, or alpha / sqrt(r)."""
         alpha, rank = self.of(name, self.alphas, self.alpha), self.rank_of(name)
         return alpha * rank**-0.5 if self.rslora else alpha / rank
 
@@ -96,13 +96,13 @@ def write(adapter: Adapter, folder: Path) -> PreTrainedModel:
 
 
 def write_on(adapter: Adapter, trained: PreTrainedModel, folder: Path) -> PreTrainedModel:
-    """`write` for an adapter of a model that is given, whose head becomes the base's other one."""
+    """`write` for an adapter of a given model; the base keeps its head and its dtype."""
     base = copy.deepcopy(trained)
     if adapter.causal:
-        base = AutoModelForCausalLM.from_config(trained.config).eval()
+        base = AutoModelForCausalLM.from_config(trained.config, dtype=trained.dtype).eval()
         base.model.load_state_dict(trained.model.state_dict())
     torch_models.save(base, folder / "base")
-    model = copy.deepcopy(trained)
+    model = copy.deepcopy(trained).float()
     with torch.random.fork_rng():
         torch.manual_seed(7)
         tensors = add(adapter, model)
