@@ -21,6 +21,7 @@ from engine.convert.safetensors import Tensor, TensorFiles, file_names, read_jso
 from engine.errors import AssayError, prefixed
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PICKLED = "adapter_model.bin"  # of older versions of peft, and under ZeRO-3
 HEAD = "value_head.safetensors"  # of LLaMA-Factory
 
 # Attributes of adapter_config.json with the values that merging implements. Initialisations that
@@ -124,7 +125,7 @@ class MergedFiles(TensorFiles):
     raw: dict[str, bytes] = dataclasses.field(default_factory=dict)  # sha256 of what was read
 
     def read(self, key: str) -> np.ndarray:
-        """Reads one tensor, merged block by block; no second copy of its dtype is in memory."""
+        """Reads one tensor and merges it in blocks of rows, without a second copy of it."""
         whole = key in self.adapter.tensors
         array = (self.adapter if whole else self.base).read(key)
         dtype, delta = self.tensors[key].dtype, self.deltas.get(key)
@@ -165,15 +166,13 @@ def read_config(folder: Path, names: Collection[str]) -> AdapterConfig:
     if problems:
         raise AssayError(f"{CONFIG}: " + "; also ".join(problems))
     if WEIGHTS not in names:
-        pickled = sorted(name for name in names if re.fullmatch(r"adapter_model.*\.(bin|pt)", name))
-        why = (
-            f"{pickled[0]} is pickled and never read, since loading it runs code" if pickled else ""
-        )
-        raise AssayError(
-            f"no {WEIGHTS}; "
-            + (why or "allowed: the folder of a peft adapter")
-            + "; where you trust it, load it with peft and save it with save_pretrained" * bool(why)
-        )
+        allowed = "the folder of a peft adapter"
+        if PICKLED in names:
+            allowed = (
+                f"{PICKLED} is never read, since loading a pickle runs code: where you trust it, "
+                "load the adapter with peft and save it with save_pretrained"
+            )
+        raise AssayError(f"no {WEIGHTS}; allowed: {allowed}")
     whole = hf.get("modules_to_save")
     if whole is not None and not isinstance(whole, list):
         raise AssayError(f"{CONFIG}: modules_to_save={short(whole)}; allowed: a list, or null")
@@ -213,12 +212,13 @@ def config_json(base: Json, folder: Path, pad: int | None) -> Json:
     hf = {**base, **({} if pad is None else {"pad_token_id": pad})}
     if (folder / HEAD).is_file():  # whose makers read the last position that is attended to
         hf["architectures"] = ["GRewardModel"]
-    elif not any(name in ARCHITECTURES for name in hf.get("architectures") or ()):
+    elif hf.get("architectures") not in ([name] for name in ARCHITECTURES):
         family = [name for name, kind in ARCHITECTURES.items() if kind == hf.get("model_type")]
         hf["architectures"] = family[:1] or hf.get("architectures")
     tensors = _open(folder).tensors
-    rows = [tensors[name].shape[0] for name in _EMBEDDINGS if name in tensors]
-    return {**hf, **({"vocab_size": rows[0]} if rows else {})}
+    for shape in (tensors[name].shape for name in _EMBEDDINGS if name in tensors):
+        hf["vocab_size"] = (*shape, 0)[0]
+    return hf
 
 
 def open_merged(base: Path, folder: Path, model_type: object, dtype: str = "auto") -> MergedFiles:
@@ -315,11 +315,11 @@ def _deltas(
             raise AssayError(f"{WEIGHTS}: LoRA of {module!r}, which is no module of the base")
         if set(pair) != {"A", "B"}:
             raise AssayError(f"{WEIGHTS}: one of lora_A and lora_B of {module!r} is missing")
-        a, b = (adapter.tensors[pair[part].string].shape for part in "AB")
+        a, b = ((*adapter.tensors[pair[part].string].shape, 0, 0)[:2] for part in "AB")
         transposed = bool(pair["A"]["embedding"]) or model_type in _CONV1D
-        shape = (b[0], a[-1])[:: -1 if transposed else 1]
+        shape = (a[1], b[0]) if transposed else (b[0], a[1])
         rank = config.rank_of(module)
-        if (a[0], b[-1]) != (rank, rank) or tensors[key].shape != shape:
+        if (a[0], b[1]) != (rank, rank) or tensors[key].shape != shape:
             raise AssayError(
                 f"{WEIGHTS}: LoRA of {module!r} has shapes {list(a)} and {list(b)}; the base has "
                 f"{list(tensors[key].shape)}, and {CONFIG} says rank {rank}"

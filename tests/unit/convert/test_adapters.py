@@ -135,7 +135,11 @@ REFUSED = {
     "no head, of no task": (headless(None), r"no head, without which there is no reward"),
     "a pickled adapter": (
         pickled,
-        r"no adapter_model\.safetensors; adapter_model\.bin is pickled and never read, since loa",
+        r"no adapter_model\.safetensors; allowed: adapter_model\.bin is never read, since load",
+    ),
+    "a number for a matrix": (
+        retensored(lambda t: t.update({f"{PREFIX}{Q}.lora_A.weight": torch.tensor(1.0)})),
+        r"LoRA of '\S+' has shapes \[0, 0\] and ",
     ),
     "no weights": (
         lambda pair: (pair / "adapter" / WEIGHTS).unlink(),
@@ -312,6 +316,9 @@ def published(hub, pair):
 def test_an_adapter_on_a_hub_is_merged_into_the_revision_of_its_base(
     hub, published, written, tmp_path
 ):
+    told = []
+    fetch("owner/adapter", None, lambda hf, cached: told.append((hf["architectures"], cached)))
+    assert told == [(["LlamaForSequenceClassification"], 0)]
     checkpoint = folders.convert("owner/adapter", tmp_path / "checkpoint")
     local = folders.convert(written / "adapter", tmp_path / "local")
     card = checkpoint.card
