@@ -212,7 +212,7 @@ def config_json(base: Json, folder: Path, pad: int | None) -> Json:
     hf = {**base, **({} if pad is None else {"pad_token_id": pad})}
     if (folder / HEAD).is_file():  # whose makers read the last position that is attended to
         hf["architectures"] = ["GRewardModel"]
-    elif hf.get("architectures") not in ([name] for name in ARCHITECTURES):
+    elif hf.get("architectures") not in [[name] for name in ARCHITECTURES]:
         family = [name for name, kind in ARCHITECTURES.items() if kind == hf.get("model_type")]
         hf["architectures"] = family[:1] or hf.get("architectures")
     tensors = _open(folder).tensors
