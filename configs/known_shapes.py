@@ -93,7 +93,8 @@ _FAMILIES = {
     "Qwen 3": ("qwen3", "Qwen3", _common("silu", 1e-6, 1e6, 40_960)),
     "InternLM2": ("internlm2", "InternLM2", _common("silu", 1e-5, 1e6, 32_768)),
 }
-
+# Reward models whose config.json names the class of the language model that they were trained from.
+_AS_LANGUAGE_MODELS = {"grm-llama3-8b-sftreg"}
 
 # `model_type` -> positions of a candidate: a reply of one token, and what its template puts behind.
 _OWN = {"llama": 2, "gemma": 3, "gemma2": 3, "qwen3": 3, "internlm2": 4}
@@ -110,8 +111,10 @@ def config_json(spec: ModelSpec) -> dict[str, object]:
     Special tokens are left out, and some published embeddings have one row more.
     """
     kind, name, fields = _FAMILIES[spec.base]
-    classes = {"InternLM2": "ForRewardModel"} if spec.head else {}
-    ending = classes.get(name, "ForSequenceClassification" if spec.head else "ForCausalLM")
+    classes = {"InternLM2": "ForRewardModel"}
+    ending = classes.get(name, "ForSequenceClassification")
+    if not spec.head or spec.slug in _AS_LANGUAGE_MODELS:
+        ending = "ForCausalLM"
     size = spec.base, spec.size_b
     return {
         **fields,

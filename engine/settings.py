@@ -446,6 +446,16 @@ class ConvertSettings:
     head: str = setting(
         "Another published reading of the head: urm-helpfulness (as in the paper).", ""
     )
+    reward: str = setting(
+        "Which row of a head with several is the reward: its number or name, or a difference of "
+        "two, as `1 - 0`; of a language model, the token whose logit is, or two, as `yes - no`.",
+        "",
+    )
+    template: str = setting(
+        "The chat template in place of the folder's: a file of Jinja, raw (a prompt and its reply, "
+        "nothing between them), or the name of one where the folder has several.",
+        "",
+    )
     softcap: bool = setting(
         "Gemma 2's attention soft-cap; the paper's library version had none.", True
     )

@@ -61,6 +61,8 @@ def convert(given: command.Given) -> str:
         policy=policy,
         revision=given.revision,
         head=config.head,
+        reward=config.reward,
+        template=config.template,
         softcap=config.softcap,
         base=given.base,
         merge_dtype=config.merge_dtype,

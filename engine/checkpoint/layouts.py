@@ -9,7 +9,7 @@ file and transposed on the device when they are restored, which is faster there.
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -82,18 +82,14 @@ TRANSFORM = Rule("reward_transform_matrix", "RR", "readout.head.transform")
 LM_HEAD = Rule("lm_head.weight", "VD", "readout.weight")
 
 
-def _mlp(prefix: str) -> tuple[Rule, ...]:
-    return (
-        Rule(f"{prefix}.0.weight", "ED", "readout.head.weight_in"),
-        Rule(f"{prefix}.0.bias", "E", "readout.head.bias_in"),
-        Rule(f"{prefix}.2.weight", "1E", "readout.head.weight_out"),
-        Rule(f"{prefix}.2.bias", "1", "readout.head.bias_out"),
-    )
-
-
 # Rules of the heads that are plain tables; gated heads are read by convert/gates.py.
 LINEAR = (Rule("score.weight", "1D", "readout.head.weight"),)
-VALUE = (Rule("v_head.weight", "1D", "readout.head.weight"),)  # InternLM2
+MLP = (
+    Rule("score.0.weight", "ED", "readout.head.weight_in"),
+    Rule("score.0.bias", "E", "readout.head.bias_in"),
+    Rule("score.2.weight", "1E", "readout.head.weight_out"),
+    Rule("score.2.bias", "1", "readout.head.bias_out"),
+)
 URM = (
     Rule("score.weight", "(RZ)D", "readout.head.weight"),
     Rule("weights.fc.0.weight", "ID", "readout.head.weight_in"),
@@ -103,7 +99,10 @@ URM = (
     Rule("weights.fc.4.weight", "RE", "readout.head.weight_out"),
     Rule("weights.fc.4.bias", "R", "readout.head.bias_out"),
 )
-PLAIN_HEADS = {"linear": (LINEAR,), "mlp": (_mlp("score"), _mlp("v_head.summary")), "urm": (URM,)}
+PLAIN_HEADS = {"linear": LINEAR, "mlp": MLP, "urm": URM}
+# Published names of what the rules call `score`: the layers of a plain head.
+HEAD_NAMES = ("score", "value_head", "v_head.summary", "v_head", "regression_head", "score_head")
+_HEAD = re.compile(r"(score|weights\.fc|regression_layer|reward_transform_matrix|gating)(\.|$)")
 
 # The modules of a decoder, which files name with different prefixes.
 _DECODER = re.compile(r"(embed_tokens|tok_embeddings|layers|norm)\.")
@@ -126,8 +125,22 @@ def learned(keys: Iterable[str]) -> set[str]:
     return {key for key in keys if not _IGNORED.search(key)}
 
 
-def canonical_names(keys: Iterable[str]) -> dict[str, str]:
-    """Each tensor name of a file -> the name that the rules have for it.
+def head_keys(keys: Iterable[str]) -> set[str]:
+    """The names of tensors that only a reward model has."""
+    return set(filter(_HEAD.match, keys))
+
+
+def head_name(key: str, head: str = "") -> str:
+    """The name that the rules have for a head's tensor; other names stay as they are.
+
+    `head` is a name of the head that config.json states, beside `HEAD_NAMES`.
+    """
+    named = "|".join(map(re.escape, (head or "score", *HEAD_NAMES)))
+    return re.sub(rf"^({named})\.", "score.", key)
+
+
+def canonical_names(keys: Iterable[str], head: str = "") -> dict[str, str]:
+    """Each tensor name of a file -> the name that the rules have for it (`head_name`).
 
     Some repositories hold a wrapped model (`module.model.layers…`; `pretrained_model.model.layers…`
     beside `v_head…`) or a decoder without `model.`. The prefix of the embedding's name is the
@@ -144,41 +157,17 @@ def canonical_names(keys: Iterable[str]) -> dict[str, str]:
         inner = key.removeprefix(prefix)
         if key.startswith(prefix) and _DECODER.match(inner):
             return "model." + inner
-        return key.removeprefix(wrapper)
+        return head_name(key.removeprefix(wrapper), head)
 
     return {key: canonical(key) for key in keys}
 
 
-def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:
-    """Kind and rules of a head without a gate: the one whose tensor names are closest to `keys`."""
-    keys = set(keys)
-    if _INTERNLM2[0].key in keys:
-        return "linear", (NORM, *VALUE)
-    present = {key for key in keys if not key.startswith("model.")}
-    named = [(kind, rules) for kind, variants in PLAIN_HEADS.items() for rules in variants]
-    kind, rules = min(named, key=lambda entry: len({rule.key for rule in entry[1]} ^ present))
-    return kind, (NORM, *rules)
-
-
-def check_head(rules: Collection[Rule], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises AssayError for a head with several rewards or a bias that its rules do not know."""
-    keys = {rule.key for rule in rules}
-    problems = {
-        rule.key: "several rows is not supported yet; allowed: one row, the reward"
-        for rule in rules
-        if rule.layout[0] == "1" and (*shapes.get(rule.key, ()), 1)[0] > 1
-    } | {
-        key: "this bias is not supported yet; allowed: none"
-        for key in sorted(key.removesuffix("weight") + "bias" for key in keys)
-        if key in shapes and key not in keys
-    }
-    if problems:
-        raise AssayError(
-            "; ".join(
-                f"tensor {key!r} has shape {list(shapes[key])}: a head with {problem}"
-                for key, problem in problems.items()
-            )
-        )
+def plain_head(keys: Iterable[str]) -> str:
+    """Kind of a head without a gate: the one whose tensor names are closest to `keys`."""
+    present = {key for key in keys if not key.startswith("model.")} - {LM_HEAD.key}
+    return min(
+        PLAIN_HEADS, key=lambda kind: len({rule.key for rule in PLAIN_HEADS[kind]} ^ present)
+    )
 
 
 def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], layers: int) -> None:

@@ -17,12 +17,18 @@ from engine.checkpoint import layouts
 from engine.checkpoint.arrays import sha256
 from engine.convert.hf_families import ARCHITECTURES
 from engine.convert.hf_values import Json, short
-from engine.convert.safetensors import Tensor, TensorFiles, file_names, read_json, unread
+from engine.convert.safetensors import (
+    VALUE_HEAD,
+    Tensor,
+    TensorFiles,
+    file_names,
+    read_json,
+    unread,
+)
 from engine.errors import AssayError, prefixed
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PICKLED = "adapter_model.bin"  # of older versions of peft, and under ZeRO-3
-HEAD = "value_head.safetensors"  # of LLaMA-Factory
 
 # Attributes of adapter_config.json with the values that merging implements. Initialisations that
 # are not listed (pissa, olora, corda, loftq) change the weights of the base.
@@ -176,7 +182,7 @@ def read_config(folder: Path, names: Collection[str]) -> AdapterConfig:
     whole = hf.get("modules_to_save")
     if whole is not None and not isinstance(whole, list):
         raise AssayError(f"{CONFIG}: modules_to_save={short(whole)}; allowed: a list, or null")
-    if others := unread(names, (WEIGHTS, HEAD)):
+    if others := unread(names, (WEIGHTS, VALUE_HEAD)):
         raise AssayError(f"weights that nothing reads: {', '.join(others)}")
     return AdapterConfig(
         base=_text(hf, "base_model_name_or_path"),
@@ -192,7 +198,7 @@ def read_config(folder: Path, names: Collection[str]) -> AdapterConfig:
 
 def weight_names(names: Collection[str]) -> list[str]:
     """Names of the files with an adapter's tensors, of all its files `names`."""
-    return [name for name in (WEIGHTS, HEAD) if name in names]
+    return [name for name in (WEIGHTS, VALUE_HEAD) if name in names]
 
 
 def config_json(base: Json, folder: Path, pad: int | None) -> Json:
@@ -210,7 +216,7 @@ def config_json(base: Json, folder: Path, pad: int | None) -> Json:
             "into whole weights: name those that this base was made from as --base"
         )
     hf = {**base, **({} if pad is None else {"pad_token_id": pad})}
-    if (folder / HEAD).is_file():  # whose makers read the last position that is attended to
+    if (folder / VALUE_HEAD).is_file():  # whose makers read the last position that is attended to
         hf["architectures"] = ["GRewardModel"]
     elif hf.get("architectures") not in [[name] for name in ARCHITECTURES]:
         family = [name for name, kind in ARCHITECTURES.items() if kind == hf.get("model_type")]
@@ -274,10 +280,10 @@ def _open(folder: Path) -> TensorFiles:
     return TensorFiles.open(folder, files=weight_names(file_names(folder)), rename=_names)
 
 
-def _names(keys: Iterable[str]) -> dict[str, str]:
+def _names(keys: Iterable[str], head: str) -> dict[str, str]:
     """Each name in an adapter's file -> the name in its base, or of the part of a product."""
     inner = {key: _PREFIX.sub("", key, count=1).replace(".base_layer.", ".") for key in keys}
-    canonical = layouts.canonical_names({*inner.values(), _EMBEDDINGS[0]})
+    canonical = layouts.canonical_names({*inner.values(), _EMBEDDINGS[0]}, head)
     return {key: canonical[name] for key, name in inner.items()}
 
 

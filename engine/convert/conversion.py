@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint import layouts
 from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, refuse_existing
 from engine.checkpoint.restore import axis_sizes, parameters
-from engine.convert import adapter, gates
-from engine.convert.hf_config import decoder_config, is_language_model, output_config
+from engine.convert import adapter, templates
+from engine.convert.hf_config import decoder_config
 from engine.convert.hf_families import DATES, READ_BY_POSITION
 from engine.convert.hf_values import Json
 from engine.convert.hub import Source
+from engine.convert.readouts import Reading, read_head, variant
 from engine.convert.safetensors import TensorFiles
 from engine.convert.writer import Writer
 from engine.errors import AssayError, prefixed
@@ -30,8 +32,6 @@ from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.template_environment import spelled
 from engine.text.tokenizer import load_tokenizer
 
-# A head, the rules of its parameters that are copied from tensors, and those that are computed.
-HeadReading = tuple[HeadConfig | OutputConfig, tuple[layouts.Rule, ...], dict[str, np.ndarray]]
 Tensors = list[tuple[layouts.Rule, str]]  # of a block: a rule, and the name of its tensor
 
 
@@ -40,9 +40,8 @@ class Conversion:
     """What conversion knows of a folder before it reads any tensor."""
 
     decoder: DecoderConfig
-    head: HeadConfig | OutputConfig
     rules: tuple[layouts.Rule, ...]
-    computed: Mapping[str, np.ndarray]  # parameters of a folded gate, by name
+    reading: Reading
 
     def blocks(self) -> dict[str, Tensors]:
         """The blocks of the checkpoint by name, in the order in which they are written."""
@@ -65,10 +64,13 @@ def convert_model(
     slug: str,
     policy: TemplatePolicy,
     head: str = "",
+    reward: str = "",
+    template: str = "",
     softcap: bool = True,
     merge_dtype: str = "auto",
     tensor_bytes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    note: Callable[[str], object] = lambda said: None,
 ) -> Checkpoint:
     """Converts a reward model or a causal language model; writes the whole checkpoint or nothing.
 
@@ -84,12 +86,15 @@ def convert_model(
         today's and it has none.
       head: kind of the head, for tensors that have more than one published reading
         (`urm-helpfulness`); "" takes the usual one.
+      reward: which of a head's rows is the reward, or whose logit (`readouts.read_head`).
+      template: the chat template in place of the folder's (`templates.choose`).
       softcap: whether Gemma 2's attention soft-cap applies; the library version of Christian et
         al. 2025 left it out.
       merge_dtype: of an adapter merged into its base: `auto`, the element types of their files, or
         `float32`, which rounds no sum.
       tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
       progress: called with the bytes done and the bytes in all.
+      note: called with what is left out of the folder, in words.
 
     Returns:
       The new checkpoint.
@@ -99,27 +104,33 @@ def convert_model(
     """
     refuse_existing(destination)
     hf = source.config_json()
-    files = _open(source, hf, merge_dtype)
     with prefixed(source.folder):
-        conversion, pad = _conversion(hf, files, head, softcap), _pad_token_id(hf)
+        pad = _pad_token_id(hf)
+    files = _open(source, hf, merge_dtype)
+    tokenizer = load_tokenizer(source.tokenizer_folder)
+    with prefixed(source.folder):
+        conversion = _conversion(hf, files, tokenizer, head, reward, softcap)
+        templates.choose(tokenizer, template)
+        marked = templates.mark(tokenizer, hf["architectures"][0])
+    if conversion.reading.note:
+        note(conversion.reading.note)
+    config = conversion.reading.config
     total = files.nbytes
     if tensor_bytes not in (None, total):
         raise AssayError(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
-    tokenizer = load_tokenizer(source.tokenizer_folder)
     pooling = "last"
-    if isinstance(conversion.head, HeadConfig):
-        template = ChatTemplate(tokenizer, policy)
-        policy = _dated(hf, template)
+    if isinstance(config, HeadConfig):
+        policy = _dated(hf, ChatTemplate(tokenizer, policy))
         closing = ChatTemplate(tokenizer, policy).around("What?").suffix[-1:]
-        _check_closing(source.folder, hf, closing)
+        _check_closing(source.folder, hf.get("reward_token_id", marked), closing)
         pooling = _pooling(hf, closing, pad)
     elif tokenizer.chat_template:  # that of a base language model need not render a question
         with contextlib.suppress(AssayError):
             policy = _dated(hf, ChatTemplate(tokenizer, policy))
 
-    with Writer(destination, conversion.decoder, conversion.head) as writer:
+    with Writer(destination, conversion.decoder, config) as writer:
         digests: dict[str, bytes] = {}
         blocks = conversion.blocks()
         done = total - sum(_nbytes(tensors, files) for tensors in blocks.values())
@@ -148,7 +159,8 @@ def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
     if source.base is None:
         if merge_dtype != "auto":
             raise AssayError(f"merge_dtype={merge_dtype!r}; allowed without an adapter: 'auto'")
-        return TensorFiles.open(source.folder)
+        named = hf.get("value_head_prefix")
+        return TensorFiles.open(source.folder, named if isinstance(named, str) else "")
     return adapter.open_merged(source.base.folder, source.folder, hf.get("model_type"), merge_dtype)
 
 
@@ -186,9 +198,8 @@ def _pooling(hf: Json, closing: tuple[int, ...], pad: int | None) -> str:
     return "last_non_pad" if differs and not by_position else "last"
 
 
-def _check_closing(folder: Path, hf: Json, closing: tuple[int, ...]) -> None:
+def _check_closing(folder: Path, reads_at: int | None, closing: tuple[int, ...]) -> None:
     """Raises AssayError if the template does not end with the token that the reward is read at."""
-    reads_at = hf.get("reward_token_id")
     if reads_at is not None and closing != (reads_at,):
         raise AssayError(
             f"{folder}: the chat template ends with token {closing}; this model's "
@@ -196,120 +207,25 @@ def _check_closing(folder: Path, hf: Json, closing: tuple[int, ...]) -> None:
         )
 
 
-def _conversion(hf: Json, files: TensorFiles, head: str, softcap: bool) -> Conversion:
+def _conversion(
+    hf: Json,
+    files: TensorFiles,
+    tokenizer: PreTrainedTokenizerBase,
+    head: str,
+    reward: str,
+    softcap: bool,
+) -> Conversion:
     decoder = decoder_config(hf)
     if not softcap:
         decoder = dataclasses.replace(decoder, attention_softcap=None)
-    keys = set(files.tensors)
-    gate_keys = gates.gate_keys(keys)
-    language = is_language_model(hf)
-    read_head = _language if language else _gated if gate_keys else _ungated
-    config, head_rules, computed = read_head(hf, decoder, files)
+    reading = read_head(hf, decoder, files, tokenizer, reward=reward)
     if head:
-        config = _variant(config, head)
-    rules = (*layouts.decoder_rules(decoder, keys), *head_rules)
-    extra = _tied_copy(config, files) if language else gate_keys
-    layouts.check_keys(rules, extra, keys, decoder.num_layers)
-    _check_shapes(files, rules, decoder, config)
-    return Conversion(decoder=decoder, head=config, rules=rules, computed=computed)
-
-
-def _ungated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> HeadReading:
-    kind, rules = layouts.plain_head(files.tensors)
-    layouts.check_head(rules, {key: tensor.shape for key, tensor in files.tensors.items()})
-
-    def rows(letter: str) -> int:
-        keys = (rule.key for rule in rules if rule.layout[0] == letter)
-        return next((_rows(files, key) for key in keys if key in files.tensors), 0)
-
-    objectives = gates.objective_names(rows("R")) if kind == "urm" else ()
-    config = _head_config(
-        decoder, kind=kind, hidden=rows("E"), hidden_in=rows("I"), objectives=objectives
-    )
-    return config, rules, {}
-
-
-def _language(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> HeadReading:
-    config = output_config(hf, decoder)
-    rules = (layouts.NORM,) if config.tied else (layouts.NORM, layouts.LM_HEAD)
-    return config, rules, {}
-
-
-def _tied_copy(head: HeadConfig | OutputConfig, files: TensorFiles) -> set[str]:
-    """Name of a tensor that repeats the embedding as a tied output head; empty if there is none.
-
-    Raises AssayError for one that differs from the embedding, to which config.json ties it.
-    """
-    key, embedding = layouts.LM_HEAD.key, "model.embed_tokens.weight"
-    if not isinstance(head, OutputConfig) or not head.tied or key not in files.tensors:
-        return set()
-    if embedding in files.tensors and not np.array_equal(files.read(key), files.read(embedding)):
-        raise AssayError(f"tensor {key!r} differs from the embedding, to which config.json ties it")
-    return {key}
-
-
-def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> HeadReading:
-    gate = gates.read_gate(set(files.tensors), files.read)
-    transform = layouts.TRANSFORM.key in files.tensors
-    quantiles = max(_rows(files, layouts.REGRESSION.key) // gate.objectives, 1)
-    gates.check_sizes(hf, gate, quantiles)
-    pattern = gates.PATTERNS.get(hf["model_type"])
-    if pattern is None:
-        raise AssayError(
-            f"config.json: model_type={hf['model_type']!r} with a gate; "
-            f"allowed: {', '.join(gates.PATTERNS)}"
-        )
-    config = _head_config(
-        decoder,
-        kind="gated",
-        hidden=gate.hidden,
-        hidden_in=gate.hidden,
-        objectives=gates.objective_names(gate.objectives),
-        quantiles=quantiles,
-        gate_layers=len(gate.layers),
-        gate_temperature=gates.temperature(hf, gate, transform),
-        gate_pattern=pattern,
-        transform=transform,
-    )
-    computed = {"readout.head.logit_scale": _logit_scale(files)}
-    for index, (weight, bias) in enumerate(gate.layers):
-        computed[f"readout.head.layers.{index}.weight"] = weight
-        computed[f"readout.head.layers.{index}.bias"] = bias
-    head_rules = (layouts.NORM, layouts.REGRESSION, *([layouts.TRANSFORM] if transform else []))
-    return config, head_rules, computed
-
-
-def _rows(files: TensorFiles, key: str) -> int:
-    """First dimension of a tensor: 1 for a single number, which is refused later; 0 without one."""
-    return (*files.tensors[key].shape, 1)[0] if key in files.tensors else 0
-
-
-def _logit_scale(files: TensorFiles) -> np.ndarray:
-    tensor = files.tensors.get(gates.LOGIT_SCALE)
-    if tensor is None or tensor.shape not in ((), (1,)):
-        raise AssayError(f"missing tensor {gates.LOGIT_SCALE!r}, a single number")
-    return files.read(gates.LOGIT_SCALE).astype(np.float32).reshape(())
-
-
-# Any: fields of HeadConfig are of several types.
-def _head_config(decoder: DecoderConfig, **fields: Any) -> HeadConfig:
-    return HeadConfig(
-        depth=decoder.num_layers,
-        width=decoder.width,
-        rms_eps=decoder.rms_eps,
-        norm_offset=decoder.norm_offset,
-        **fields,
-    )
-
-
-def _variant(config: HeadConfig | OutputConfig, head: str) -> HeadConfig:
-    """The head under another published reading of the same tensors."""
-    if isinstance(config, OutputConfig):
-        raise AssayError(f"head={head!r}; allowed for a language model: none")
-    if (config.kind, head) not in {(config.kind, config.kind), ("urm", "urm-helpfulness")}:
-        more = ", 'urm-helpfulness'" if config.kind == "urm" else ""
-        raise AssayError(f"head={head!r}; allowed for this checkpoint: {config.kind!r}{more}")
-    return dataclasses.replace(config, kind=head)
+        reading = dataclasses.replace(reading, config=variant(reading.config, head))
+    keys = set(files.tensors)
+    rules = (*layouts.decoder_rules(decoder, keys), *reading.rules)
+    layouts.check_keys(rules, reading.extra, keys, decoder.num_layers)
+    _check_shapes(files, rules, decoder, reading.config)
+    return Conversion(decoder=decoder, rules=rules, reading=reading)
 
 
 def _read_ahead(
@@ -331,8 +247,8 @@ def _read_block(
     block: str, tensors: Tensors, files: TensorFiles, conversion: Conversion
 ) -> dict[str, np.ndarray]:
     """Parameter name -> array; the decoder's in the file's layout, the readout's in the model's."""
-    sizes = axis_sizes(conversion.decoder, conversion.head)
-    axes_of = parameters(conversion.decoder, conversion.head)
+    sizes = axis_sizes(conversion.decoder, conversion.reading.config)
+    axes_of = parameters(conversion.decoder, conversion.reading.config)
     arrays = {}
     for rule, key in tensors:
         array = layouts.part_of(rule, files.read(key), sizes)
@@ -341,7 +257,7 @@ def _read_block(
             order = layouts.permutation(rule.layout, axes_of[rule.parameter].axes)
             array = np.array(array.transpose(order), np.float32, order="C")
         arrays[rule.parameter] = array
-    return {**arrays, **(conversion.computed if block == READOUT else {})}
+    return {**arrays, **(conversion.reading.computed if block == READOUT else {})}
 
 
 def _check_shapes(

@@ -2,66 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
+from engine.convert import hf_keys
 from engine.convert.hf_families import ARCHITECTURES, FAMILIES, LANGUAGE_MODELS, Family, Fields
 from engine.convert.hf_values import Json, integer, optional, positive, short
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 from engine.models.language_model import OutputConfig
-
-# Attributes of all families with the values that this decoder implements; other values are refused.
-_FIXED = {
-    "pretraining_tp": (1, None),
-    "is_encoder_decoder": (False, None),
-    "add_cross_attention": (False, None),
-    "cross_attention_hidden_size": (None,),
-    "pruned_heads": ({}, None),
-    "tie_encoder_decoder": (False, None),
-    "quantization_config": (None,),
-    "partial_rotary_factor": (1, 1.0, None),
-    "use_mrope": (False, None),  # Qwen2.5: rotary positions of images and video
-    "use_bfloat16": (False, None),
-    "normalize_reward": (False, None),  # OpenRLHF: (reward - mean) / std
-}
-_READ = {
-    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-    "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta",
-    "rope_scaling", "rope_parameters", "max_position_embeddings", "model_type", "architectures",
-    "tie_word_embeddings",
-    "num_objectives", "num_quantiles", "gating_temperature", "gating_hidden_dim",
-    "gating_n_hidden",  # of a gate (convert/gates.py)
-}  # fmt: skip
-# Attributes without influence on a forward pass in evaluation mode: training, generation,
-# bookkeeping, file format, special ids (the reward position is explicit here), custom code (never
-# executed), and `vhead_*` fields of GRM configs, which describe another head.
-_HARMLESS = {
-    "_name_or_path", "_commit_hash", "_attn_implementation_autoset", "attn_implementation",
-    "_flash_attn_2_enabled", "transformers_version", "auto_map", "torch_dtype", "dtype",
-    "initializer_range", "attention_dropout", "gating_dropout", "use_cache",
-    "cache_implementation", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id",
-    "decoder_start_token_id", "label2id", "problem_type", "classifier_dropout",
-    "summary_dropout_prob", "gradient_checkpointing", "unsloth_version", "unsloth_fixed",
-    "tf_legacy_loss", "return_dict", "output_attentions", "output_hidden_states", "torchscript",
-    "chunk_size_feed_forward", "finetuning_task", "task_specific_params", "tokenizer_class",
-    "prefix", "id2label", "is_decoder", "is_llama_config", "transformers.js_config",
-    "pretrained_config", "vhead_layer_type", "vhead_num_neurons", "vhead_num_layers",
-    "_attn_implementation",  # all are implementations of one computation
-    "value_head_prefix",  # OpenRLHF: the head is recognised by its tensors
-    "num_labels",  # the sizes of a head are read from its tensors
-    "rope_interleaved",  # stale in SmolLM configs, whose weights are half-split
-}  # fmt: skip
-# Settings of `generate`, which transformers 4 wrote into config.json. transformers 5.23 drops these
-# when it reads one (GenerationConfig._get_default_generation_params).
-_GENERATION = {
-    "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
-    "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "epsilon_cutoff",
-    "eta_cutoff", "repetition_penalty", "encoder_repetition_penalty", "length_penalty",
-    "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "output_scores",
-    "num_return_sequences", "return_dict_in_generate", "forced_bos_token_id",
-    "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty",
-    "suppress_tokens", "begin_suppress_tokens", "num_assistant_tokens",
-    "num_assistant_tokens_schedule", "assistant_confidence_threshold", "assistant_lookbehind",
-    "target_lookbehind",
-}  # fmt: skip
 
 _MOST_LAYERS = 1000
 
@@ -99,7 +45,7 @@ def decoder_config(hf: Json) -> DecoderConfig:
 
 
 def is_language_model(hf: Json) -> bool:
-    """Whether config.json is that of a causal language model, not of a reward model."""
+    """Whether config.json names a class of causal language models: without a reward head, it is."""
     return _architecture(hf) in LANGUAGE_MODELS
 
 
@@ -146,18 +92,7 @@ def _family(hf: Json) -> Family:
 
 def _problems(hf: Json, family: Family) -> Iterator[str]:
     """What is wrong with attributes that may change the rewards in a way not implemented."""
-    fixed = {**_FIXED, **family.fixed}
-    known = _READ | _HARMLESS | _GENERATION | family.read | set(fixed)
-    if "normalize_reward" in hf:  # which is false: nothing reads them
-        known |= {"mean", "std"}
-    if unknown := [f"{name!r} (= {short(hf[name])})" for name in hf if name not in known]:
-        yield f"not understood, and may change the rewards: {', '.join(unknown)}"
-    for name, allowed in fixed.items():
-        if name in hf and hf[name] not in allowed:
-            yield (
-                f"{name}={short(hf[name])} is not implemented; "
-                f"allowed: {', '.join(map(repr, allowed))}"
-            )
+    yield from hf_keys.problems(hf, family.fixed, family.read)
     try:
         _rope(hf)
     except AssayError as error:

@@ -12,35 +12,45 @@ Fields = dict[str, Any]  # Any: fields of DecoderConfig are of several types
 # Attribute -> allowed values.
 Values = dict[str, tuple[object, ...]]
 
-# Class name -> decoder family (`model_type`), or `*` for any of `FAMILIES`. The head is recognised
-# by its tensors (checkpoint/layouts.py), since one class name is published with different heads.
+# First part of a class's name -> decoder family (`model_type`).
+_NAMES = {
+    "Llama": "llama",
+    "Gemma": "gemma",
+    "Gemma2": "gemma2",
+    "Qwen2": "qwen2",
+    "Qwen3": "qwen3",
+    "Mistral": "mistral",
+}
+LANGUAGE_MODELS = {f"{name}ForCausalLM": family for name, family in _NAMES.items()}
+# Class name -> decoder family, or `*` for any of `FAMILIES`. The head is recognised by its tensors
+# (checkpoint/layouts.py), since one class name is published with different heads.
 ARCHITECTURES = {
-    "LlamaForSequenceClassification": "llama",
+    **{f"{name}ForSequenceClassification": family for name, family in _NAMES.items()},
+    **{f"{name}ForTokenClassification": family for name, family in _NAMES.items()},  # verl, TRL
     "LlamaForRewardModelWithGating": "llama",  # ArmoRM, QRM-Llama
     "LlamaForSequenceClassificationWithNormal_Weights": "llama",  # URM
     "INFORMForSequenceClassification": "llama",  # INF-ORM: an MLP under `score`
     "InternLM2ForRewardModel": "internlm2",
-    "GRewardModel": "*",  # GRM sftreg: a value head on whatever decoder `model_type` names
-    "GemmaForSequenceClassification": "gemma",
-    "Gemma2ForSequenceClassification": "gemma2",
     "Gemma2ForRewardModelWithGating": "gemma2",  # QRM-Gemma
-    "Qwen2ForSequenceClassification": "qwen2",
     "Qwen2ForRewardModel": "qwen2",  # an MLP under `score`
-    "Qwen3ForSequenceClassification": "qwen3",
-    "MistralForSequenceClassification": "mistral",
+    "Qwen2ForProcessRewardModel": "qwen2",  # an MLP of two classes
+    "AtheneForSequenceClassification": "llama",
+    "EurusRewardModel": "mistral",
+    "LlamaRewardModel": "llama",  # UltraRM
+    "GRewardModel": "*",  # GRM sftreg in RewardBench; its files say LlamaForCausalLM
+    "RewardModel": "*",  # OpenRLHF: the decoder that `model_type` names
 }
-# Classes that read the reward at the last position that is attended to, whatever token it holds.
-READ_BY_POSITION = frozenset({"GRewardModel", "InternLM2ForRewardModel"})
+# Classes that read the reward at the last position that is attended to, whatever token it holds;
+# those of language models hold a value head of TRL, LLaMA-Factory or GRM sftreg.
+READ_BY_POSITION = frozenset(
+    {"GRewardModel", "InternLM2ForRewardModel", "RewardModel", "EurusRewardModel"}
+    | {"AtheneForSequenceClassification"}  # at a token of its own (convert/templates.py)
+    | {"LlamaRewardModel", "Qwen2ForProcessRewardModel", *LANGUAGE_MODELS}
+)
+# Class -> which rows of its head are the reward (`readouts.read_head`): log-odds of a good step.
+REWARDS = {"Qwen2ForProcessRewardModel": "1 - 0"}
 # Family -> the date that its published templates fall back to, for those that ask for today's.
 DATES = {"llama": "26 Jul 2024"}
-LANGUAGE_MODELS = {
-    "LlamaForCausalLM": "llama",
-    "GemmaForCausalLM": "gemma",
-    "Gemma2ForCausalLM": "gemma2",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "MistralForCausalLM": "mistral",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from engine.convert import adapter, downloads, safetensors
+from engine.convert import adapter, downloads, safetensors, templates
 from engine.convert.hf_config import decoder_config, is_language_model
 from engine.convert.hf_values import Json
 from engine.convert.safetensors import read_json
@@ -59,6 +59,7 @@ def fetch(
     revision: str | None,
     before_weights: Callable[[Json, int], object] = lambda hf, cached: None,
     *,
+    template: str = "",
     tensor_bytes: int | None = None,
     cache: Path | None = None,
     base: str = "",
@@ -74,6 +75,7 @@ def fetch(
       revision: commit, tag or branch of a hub id; None: the main branch.
       before_weights: called before the weights of a hub id are downloaded, with its config.json and
         the bytes of weights that the cache holds already.
+      template: the chat template in place of the repository's (`templates.choose`).
       tensor_bytes: bytes of all tensors of a hub id, if known; files of another size are not
         downloaded. Of a folder, `convert_model` compares them.
       cache: folder to download into instead of the hub's cache.
@@ -85,10 +87,10 @@ def fetch(
     """
     opened, listing = _open(source, revision, cache)
     if safetensors.is_adapter(listing[0]):
-        return _with_base(opened, listing, before_weights, cache, base)
+        return _with_base(opened, listing, before_weights, template, cache, base)
     if base:
         raise AssayError(f"base={base!r}; allowed: none for {source}, which is no adapter of peft")
-    _fetch_weights(opened, opened, listing, before_weights, tensor_bytes, cache)
+    _fetch_weights(opened, opened, listing, before_weights, template, tensor_bytes, cache)
     return opened
 
 
@@ -113,6 +115,7 @@ def _with_base(
     opened: Source,
     listing: Listing,
     before_weights: Callable[[Json, int], object],
+    template: str,
     cache: Path | None,
     base: str,
 ) -> Source:
@@ -135,7 +138,7 @@ def _with_base(
     if safetensors.is_adapter(its_listing[0]):
         raise AssayError(f"{opened.name}: its base {named} is an adapter too; merge that one first")
     merged = dataclasses.replace(opened, base=of_base)
-    _fetch_weights(of_base, merged, its_listing, before_weights, None, cache)
+    _fetch_weights(of_base, merged, its_listing, before_weights, template, None, cache)
     return merged
 
 
@@ -144,6 +147,7 @@ def _fetch_weights(
     model: Source,
     listing: Listing,
     before_weights: Callable[[Json, int], object],
+    template: str,
     tensor_bytes: int | None,
     cache: Path | None,
 ) -> None:
@@ -158,8 +162,9 @@ def _fetch_weights(
         decoder_config(hf)
     tokenizer = load_tokenizer(model.tokenizer_folder)
     if not is_language_model(hf):  # a base language model may have no chat template
+        templates.choose(tokenizer, template)
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
-    weights = safetensors.weight_names(opened.folder)
+    weights = safetensors.weight_names(opened.folder, names)
     if sizes:
         with prefixed(opened.place):
             safetensors.check_shards(weights, names)

@@ -24,6 +24,7 @@ from engine.errors import AssayError, prefixed
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 ADAPTER = "adapter_config.json"  # of peft, in the folder of an adapter
+VALUE_HEAD = "value_head.safetensors"  # LLaMA-Factory's head, beside the decoder's files
 # Weights that count where they are read. Mistral's consolidated*.safetensors hold the same weights
 # again. Pickles are often copies too, unless they are named after a head, as value_head.bin.
 _WEIGHTS = re.compile(r"(?!consolidated).*\.safetensors|.*(head|score).*\.(bin|pt|pth)")
@@ -35,6 +36,7 @@ _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 class Tensor:
     """Place, shape and element type of one tensor."""
 
+    key: str  # its name in the file
     file: str
     offset: int  # bytes from the start of the file
     shape: tuple[int, ...]
@@ -57,13 +59,15 @@ class TensorFiles:
     def open(
         cls,
         folder: Path,
+        head: str = "",
         *,
         files: Sequence[str] | None = None,
-        rename: Callable[[Iterable[str]], dict[str, str]] = layouts.canonical_names,
+        rename: Callable[[Iterable[str], str], dict[str, str]] = layouts.canonical_names,
     ) -> "TensorFiles":
         """Reads every header; buffers that hold nothing learned are left out.
 
-        `files` are in place of the model's, and `rename` says the name of each tensor.
+        `head` is what config.json calls the head, if it does. `files` are in place of the model's,
+        and `rename` says the name of each tensor.
 
         Raises:
           AssayError: no safetensors; a shard that is missing, truncated or outside the folder; a
@@ -85,7 +89,7 @@ class TensorFiles:
                     )
                 tensors[key] = tensor
         names: dict[str, str] = {}  # name in the layouts -> name in the files
-        for key, name in rename(tensors).items():
+        for key, name in rename(tensors, head).items():
             if name in names:
                 raise AssayError(f"{folder}: tensors {names[name]!r} and {key!r} are both {name!r}")
             names[name] = key
@@ -127,8 +131,9 @@ class TensorFiles:
 def shard_names(folder: Path) -> list[str]:
     """Names of the files that hold a folder's tensors; raises AssayError if one is missing."""
     with prefixed(folder):
-        weights = weight_names(folder)
-        check_shards(weights, file_names(folder))
+        names = file_names(folder)
+        weights = weight_names(folder, names)
+        check_shards(weights, names)
         return weights
 
 
@@ -137,9 +142,13 @@ def file_names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.is_file()}
 
 
-def weight_names(folder: Path) -> list[str]:
-    """Names of the files that are read for a folder's tensors, whether or not they are there."""
-    return indexed_names(folder) if (folder / INDEX).is_file() else [SINGLE]
+def weight_names(folder: Path, names: Collection[str]) -> list[str]:
+    """Names of the files that are read for a folder's tensors, whether or not they are there.
+
+    `names` are its files, or those of the repository from which it is being filled.
+    """
+    read = indexed_names(folder) if (folder / INDEX).is_file() else [SINGLE]
+    return read + [VALUE_HEAD] * (VALUE_HEAD in names and VALUE_HEAD not in read)
 
 
 def is_adapter(names: Collection[str]) -> bool:
@@ -153,12 +162,12 @@ def unread(names: Collection[str], read: Collection[str]) -> list[str]:
 
 
 def check_whole(folder: Path, names: Collection[str]) -> None:
-    """Checks that a folder's weights are the model: no adapter, no head in another file.
+    """Checks that a folder's weights are the model: no adapter, no head that is not read.
 
     `names` are its files, or those of the repository from which it is being filled. Raises
     AssayError, to which the caller adds the place.
     """
-    read = weight_names(folder)
+    read = weight_names(folder, names)
     if ADAPTER in names:
         base = read_json(folder / ADAPTER).get("base_model_name_or_path")
         raise AssayError(
@@ -170,8 +179,8 @@ def check_whole(folder: Path, names: Collection[str]) -> None:
         only = f"the files that {INDEX} names" if INDEX in names else SINGLE
         raise AssayError(
             f"weights that nothing reads, perhaps a head: {', '.join(others)}; only {only} "
-            "would be read, and a head in a file of its own is not supported yet; allowed: a "
-            "folder without such files, if the model is whole without them"
+            f"and {VALUE_HEAD} would be read; allowed: a folder without such files, if the model "
+            "is whole without them"
         )
 
 
@@ -189,8 +198,10 @@ def check_shards(weights: Sequence[str], names: Collection[str]) -> None:
     if pickled:
         allowed = (
             f"pickled weights ({layouts.listed(pickled)}) are never read, since loading them runs "
-            "code: where you trust them, load them with transformers and save them with "
-            "save_pretrained, which writes safetensors"
+            "code: of a hub id take the hub's conversion, where its list of pull requests has one "
+            "(--revision=refs/pr/<number>); or, where you trust them, save the folder again:  "
+            "model = AutoModelForSequenceClassification.from_pretrained(folder)  and:  "
+            "model.save_pretrained(folder)  with transformers"
         )
     else:
         allowed = "allowed: a Hugging Face model folder"
@@ -237,7 +248,7 @@ def _header(folder: Path, name: str) -> Iterator[tuple[str, str, Tensor]]:
         if key != "__metadata__":
             dtype = np.dtype(_DTYPES.get(entry["dtype"], np.uint8))
             offset = 8 + len(text) + entry["data_offsets"][0]
-            yield key, entry["dtype"], Tensor(name, offset, tuple(entry["shape"]), dtype)
+            yield key, entry["dtype"], Tensor(key, name, offset, tuple(entry["shape"]), dtype)
 
 
 def _header_text(path: Path) -> bytes:

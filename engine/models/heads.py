@@ -24,6 +24,8 @@ class HeadConfig:
 
     kind:
       linear           W h
+      affine           W h + b
+      objectives       several rows W h + b, of which the reward is one, or a difference
       mlp              W2 relu(W1 h + b1) + b2
       urm              attribute means weighted by a network of the response's hidden state
       urm-helpfulness  the mean of the first attribute, which Christian et al. 2025 used
@@ -96,13 +98,37 @@ class Head(nnx.Module):
 
 
 class LinearHead(Head):
-    """The linear layer `score` of sequence-classification checkpoints, without bias."""
+    """The linear layer `score` of sequence-classification checkpoints."""
 
     def __init__(self, config: HeadConfig):
         self.weight = _zeros(config, "D")
 
     def reward(self, hidden: Float[Array, "C D"]) -> Float[Array, "C"]:
         return jnp.einsum("CD,D->C", hidden, self.weight[...])
+
+
+class AffineHead(LinearHead):
+    """A linear layer with a bias, which `normalize_reward` adds too."""
+
+    def __init__(self, config: HeadConfig):
+        super().__init__(config)
+        self.bias = _zeros(config, "")
+
+    def reward(self, hidden: Float[Array, "C D"]) -> Float[Array, "C"]:
+        return super().reward(hidden) + self.bias[...]
+
+
+class ObjectivesHead(Head):
+    """A linear layer with several rows; the reward is a fixed mixture of them."""
+
+    def __init__(self, config: HeadConfig):
+        self.weight, self.bias = _zeros(config, "RD"), _zeros(config, "R")
+        self.mixture = _zeros(config, "R")  # 1 at the row of the reward; 1 and -1: a difference
+
+    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> HeadResult:
+        values = jnp.einsum("CD,RD->CR", hidden, self.weight[...]) + self.bias[...]
+        reward = jnp.einsum("CR,R->C", values, self.mixture[...])
+        return HeadResult(reward, values, jnp.zeros((hidden.shape[0], 0)))
 
 
 class MLPHead(Head):
@@ -180,6 +206,8 @@ class GatedHead(Head):
 
 HEADS = {
     "linear": LinearHead,
+    "affine": AffineHead,
+    "objectives": ObjectivesHead,
     "mlp": MLPHead,
     "urm": URMHead,
     "urm-helpfulness": URMHead,

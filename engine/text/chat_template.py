@@ -84,7 +84,8 @@ class ChatTemplate:
         if not self.tokenizer.chat_template:
             raise AssayError(
                 f"tokenizer {name}: no chat template; a reward model judges conversations, so "
-                "tokenizer_config.json or chat_template.jinja must hold one"
+                "tokenizer_config.json or chat_template.jinja must hold one, or "
+                "convert --config.template=<file of Jinja, or raw> gives it"
             )
         if not isinstance(self._source, str):
             raise AssayError(f"tokenizer {name}: its chat template is no text; allowed: Jinja")
@@ -211,9 +212,10 @@ class ChatTemplate:
         try:
             source: str = self.tokenizer.get_chat_template()
         except ValueError as error:
+            named = ", ".join(map(repr, self.tokenizer.chat_template))
             raise AssayError(
                 f"tokenizer {self.tokenizer.name_or_path}: several chat templates, none of them "
-                "named 'default'; allowed: one, or a default"
+                f"named 'default'; allowed: convert --config.template=<one of {named}>"
             ) from error
         return source
 

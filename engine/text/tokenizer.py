@@ -15,11 +15,11 @@ from engine.errors import AssayError
 FILE = "tokenizer.json"
 # Files from which transformers makes a tokenizer.json -> the packages that it needs for that.
 _MADE_FROM = {
-    "tokenizer.model": "transformers sentencepiece protobuf",
+    "tokenizer.model": "'assay[sentencepiece]'",
     "tiktoken.model": "transformers tiktoken",
     "vocab.json": "transformers",
     "vocab.txt": "transformers",
-    "spiece.model": "transformers sentencepiece protobuf",
+    "spiece.model": "'assay[sentencepiece]'",
     "tekken.json": "transformers mistral-common",
 }
 

@@ -45,6 +45,8 @@ def convert(
     policy: TemplatePolicy,
     revision: str | None = None,
     head: str = "",
+    reward: str = "",
+    template: str = "",
     softcap: bool = True,
     base: str = "",
     merge_dtype: str = "auto",
@@ -55,9 +57,10 @@ def convert(
 
     If the destination exists, nothing is fetched. Of a listed model, `spec` gives the revision,
     shapes, tensor bytes and head that the source must have. `revision` is one in place of the
-    pinned one, `head` another published reading, and `softcap` whether Gemma 2's applies. An
-    adapter is merged into `base`, or the base that it names, in `merge_dtype`. With `check_memory`
-    host memory and disk must suffice. `cache` is used in place of the hub's.
+    pinned one, `head` another published reading, `reward` which row of the head is the reward, or
+    whose logit, `template` the chat template, and `softcap` whether Gemma 2's applies. An adapter
+    is merged into `base`, or the base that it names, in `merge_dtype`. With `check_memory` host
+    memory and disk must suffice. `cache` is used in place of the hub's.
 
     Raises:
       AssayError: the download fails, or the source is not what it should be; nothing is written.
@@ -77,9 +80,19 @@ def convert(
                 model, local, download=cached is not None, cached=cached or 0, cache=cache
             )
 
+    def note(said: str) -> None:
+        tqdm.write(f"note: {slug}: {said}", file=sys.stderr)
+
     tensor_bytes = spec.tensor_bytes if spec else None
-    revision = revision or pinned
-    source = fetch(name, revision, check, tensor_bytes=tensor_bytes, cache=cache, base=base)
+    source = fetch(
+        name,
+        revision or pinned,
+        check,
+        template=template,
+        tensor_bytes=tensor_bytes,
+        cache=cache,
+        base=base,
+    )
     is_folder = (source.base or source).revision is None
     if is_folder and (hf := _readable(source)) is not None:
         check(hf)
@@ -95,14 +108,17 @@ def convert(
             slug=slug,
             policy=policy,
             head=head or (spec.head if spec else ""),
+            reward=reward,
+            template=template,
             softcap=softcap,
             merge_dtype=merge_dtype,
             tensor_bytes=tensor_bytes,
             progress=progress,
+            note=note,
         )
     merged = adapter.notes(source.folder, source.base.place) if source.base else []
-    for note in [*merged, *_notes(checkpoint, policy)]:
-        tqdm.write(f"note: {slug}: {note}", file=sys.stderr)
+    for said in (*merged, *_notes(checkpoint, policy)):
+        note(said)
     return checkpoint
 
 
@@ -111,13 +127,13 @@ def check_config(place: str, hf: Json, spec: ModelSpec) -> None:
 
     `place` is the folder or hub id that bears the model's name.
     """
-    if is_language_model(hf) == bool(spec.head):
+    published = known_shapes.config_json(spec)
+    if is_language_model(hf) not in (is_language_model(published), not spec.head):
         kinds = ("a reward model", "a language model")
         mine, theirs = kinds if is_language_model(hf) else kinds[::-1]
         raise AssayError(
             f"{place}: config.json is that of {theirs}; {spec.hub_id} is {mine}; {_ALLOWED}"
         )
-    published = known_shapes.config_json(spec)
     has_decoder, listed = decoder_config(hf), decoder_config(published)
     expected = {name: getattr(listed, field) for field, name in _NAMES.items()}
     expected["vocab_size"] = known_shapes.rows(spec)

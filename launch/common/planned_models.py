@@ -77,7 +77,8 @@ def model_of_config(name: str, hf: Json, spec: ModelSpec | None) -> Model:
     stored = hf.get("torch_dtype") or hf.get("dtype")
     if stored not in ("float32", "bfloat16", "float16"):
         stored = spec.dtype if spec else "bfloat16"
-    head = output_config(hf, decoder) if is_language_model(hf) else _head(decoder, spec)
+    language = is_language_model(hf) and not (spec and spec.head)
+    head = output_config(hf, decoder) if language else _head(decoder, spec)
     return Model(name=name, config=decoder, heads=(head,), stored=str(stored))
 
 

@@ -142,6 +142,9 @@ def test_the_kind_of_a_model_must_be_the_listed_one():
         converting.check_config("folder", config_of(reward), language)
     with pytest.raises(AssayError, match=r"is that of a language model; Ray2333/.* is a reward mo"):
         converting.check_config("folder", config_of(language), reward)
+    sftreg = known_models.KNOWN["grm-llama3-8b-sftreg"]
+    for named in ("LlamaForCausalLM", "GRewardModel"):  # in its files, and in RewardBench
+        converting.check_config("folder", config_of(sftreg, architectures=[named]), sftreg)
     llama = known_models.KNOWN["grm-llama3-8b-rewardmodel-ft"]
     with pytest.raises(AssayError, match=r"has model_type=llama; Ray2333/.* has model_type=gemma2"):
         converting.check_config("folder", config_of(llama), reward)

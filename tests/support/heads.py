@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken
 from torch import nn
 
 from engine.checkpoint.card import Checkpoint
@@ -35,24 +36,43 @@ class HeadResult(NamedTuple):
     quantiles: torch.Tensor = torch.zeros(0)  # of each objective in turn
 
 
+def place_at(owner: nn.Module, name: str, module: nn.Module) -> None:
+    """Makes a module an attribute under a name with dots."""
+    *parents, last = name.split(".")
+    for parent in parents:
+        setattr(owner, parent, nn.Module())
+        owner = getattr(owner, parent)
+    setattr(owner, last, module)
+
+
 class MLP(nn.Module):
     """Linear, ReLU, Linear with biases; `name` is where a checkpoint has them."""
 
     gated = False
 
-    def __init__(self, width: int, name: str, hidden: int):
+    def __init__(self, width: int, name: str, hidden: int, rows=1, *, reward=lambda r: r[0]):
         super().__init__()
-        *parents, last = name.split(".")
-        owner: nn.Module = self
-        for parent in parents:
-            setattr(owner, parent, nn.Module())
-            owner = getattr(owner, parent)
-        layers = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 1))
-        setattr(owner, last, layers)
-        self.layers = operator.attrgetter(name)
+        layers = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, rows))
+        place_at(self, name, layers)
+        self.layers, self.reward = operator.attrgetter(name), reward
 
     def forward(self, h, at_gate) -> HeadResult:
-        return HeadResult(self.layers(self)(h)[0])
+        return HeadResult(self.reward(self.layers(self)(h)))
+
+
+class Rows(nn.Module):
+    """Rows of a linear layer that a checkpoint calls `name`; `reward` makes one number of them."""
+
+    gated = False
+
+    def __init__(self, width: int, name: str, rows: int = 1, *, bias=False, reward=lambda r: r[0]):
+        super().__init__()
+        place_at(self, name, nn.Linear(width, rows, bias=bias))
+        self.layer, self.reward = operator.attrgetter(name), reward
+
+    def forward(self, h, at_gate) -> HeadResult:
+        values = self.layer(self)(h)
+        return HeadResult(self.reward(values), values if len(values) > 1 else values[:0])
 
 
 class URM(nn.Module):
@@ -164,6 +184,11 @@ class Case:
     architecture: str = "LlamaForRewardModelWithGating"
     config: tuple[tuple[str, object], ...] = ()
     variant: str = ""
+    reward: str = ""
+    file: str = "model.safetensors"  # that holds the head
+    prefix: str = ""  # of the decoder's tensors
+    lm_head: bool = False  # whether an output head over the vocabulary is beside it
+    token: str = ""  # that its tokenizer has beside the tiny one's
 
 
 _URM = "LlamaForSequenceClassificationWithNormal_Weights"
@@ -186,6 +211,81 @@ CASES = {
         "gemma2",
         "Gemma2ForRewardModelWithGating",
         (("gating_temperature", 2.5),),
+    ),
+}
+_LABELS = (("id2label", {str(k): f"LABEL_{k}" for k in range(10)}),)
+_NORMALISED = (("normalize_reward", True), ("mean", 0.7), ("std", 2.5))
+
+
+def _difference(rows):
+    return rows[1] - rows[0]
+
+
+def _normalised(rows):
+    return (rows[0] - 0.7) / 2.5
+
+
+# Heads under the names and in the files in which tools write them.
+FORMS = {
+    "a value head of OpenRLHF": Case(
+        lambda width: Rows(width, "value_head"),
+        architecture="RewardModel",
+        config=(("value_head_prefix", "value_head"), ("normalize_reward", False), ("mean", 1.0)),
+    ),
+    "a head that OpenRLHF's user named, normalised": Case(
+        lambda width: Rows(width, "my.head", reward=_normalised),
+        "mistral",
+        "RewardModel",
+        (("value_head_prefix", "my.head"), *_NORMALISED),
+    ),
+    "an MLP, normalised": Case(
+        lambda width: MLP(width, "score", HIDDEN, reward=_normalised),
+        "qwen2",
+        "Qwen2ForRewardModel",
+        _NORMALISED,
+    ),
+    "UltraRM": Case(lambda width: Rows(width, "regression_head"), architecture="LlamaRewardModel"),
+    "a score_head with a bias": Case(lambda width: Rows(width, "score_head", bias=True)),
+    "TRL's value head": Case(
+        lambda width: Rows(width, "v_head.summary", bias=True),
+        architecture="LlamaForCausalLM",
+        prefix="pretrained_model.",
+        lm_head=True,
+    ),
+    "LLaMA-Factory": Case(
+        lambda width: Rows(width, "v_head.summary", bias=True),
+        "qwen2",
+        "Qwen2ForCausalLM",
+        file="value_head.safetensors",
+        lm_head=True,
+    ),
+    "GRM sftreg as published": Case(
+        grm_sftreg, architecture="LlamaForCausalLM", config=_VHEAD, lm_head=True
+    ),
+    "a row of ten": Case(
+        lambda width: Rows(width, "score", 10, reward=lambda rows: rows[9]),
+        "mistral, no window",
+        "MistralForSequenceClassification",
+        _LABELS,
+        reward="LABEL_9",
+    ),
+    "a difference of two rows with biases": Case(
+        lambda width: Rows(width, "score", 2, bias=True, reward=_difference),
+        "qwen3",
+        "Qwen3ForTokenClassification",
+        reward="1 - 0",
+    ),
+    "Qwen's process reward model": Case(
+        lambda width: MLP(width, "score", width, rows=2, reward=_difference),
+        "qwen2",
+        "Qwen2ForProcessRewardModel",
+        lm_head=True,
+        token="<extra_0>",
+    ),
+    "Athene": Case(
+        lambda width: Rows(width, "v_head"),
+        architecture="AtheneForSequenceClassification",
+        token="<|reserved_special_token_1|>",
     ),
 }
 GATED = [name for name in CASES if name.startswith(("ArmoRM", "QRM"))]
@@ -213,11 +313,11 @@ class Loaded:
 
 def load(name: str, folder: Path) -> Loaded:
     """Makes, saves and converts a case of `CASES`."""
-    case = CASES[name]
+    case = (CASES | FORMS)[name]
     model = torch_models.build(case.trunk)
     head = random_head(case, model.config.hidden_size)
     save(case, head, folder / "hf")
-    checkpoint = convert(folder / "hf", folder / "checkpoint", case.variant)
+    checkpoint = convert(folder / "hf", folder / "checkpoint", case.variant, case.reward)
     return Loaded(model.model, head, checkpoint, restore(checkpoint))
 
 
@@ -257,7 +357,17 @@ def save(case: Case, head: nn.Module, folder: Path) -> Path:
     torch_models.save(torch_models.build(case.trunk), folder)
     tensors = load_file(folder / "model.safetensors")
     del tensors["score.weight"]
-    save_file(tensors | head.state_dict(), folder / "model.safetensors", {"format": "pt"})
+    if case.token:
+        tokenizer = torch_models.tokenizer()
+        tokenizer.add_tokens([AddedToken(case.token, special=True)], special_tokens=True)
+        tokenizer.save_pretrained(folder)
+    if case.lm_head:
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1
+    tensors = {case.prefix + name: tensor for name, tensor in tensors.items()}
+    files = {"model.safetensors": tensors}
+    files[case.file] = files.get(case.file, {}) | head.state_dict()
+    for name, members in files.items():
+        save_file(members, folder / name, {"format": "pt"})
     auto_map = {"AutoModelForSequenceClassification": "modeling_custom.Custom"}
     folders.edit_json(
         folder / "config.json",
@@ -268,11 +378,11 @@ def save(case: Case, head: nn.Module, folder: Path) -> Path:
     return folder
 
 
-def convert(folder: Path, destination: Path, variant: str = "") -> Checkpoint:
+def convert(folder: Path, destination: Path, variant: str = "", reward: str = "") -> Checkpoint:
     """The conversion, for a tokenizer in which the gates' pattern is `PATTERN`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gates, "PATTERNS", {"llama": PATTERN, "gemma2": PATTERN})
-        return folders.convert(folder, destination, head=variant)
+        return folders.convert(folder, destination, head=variant, reward=reward)
 
 
 def prompt() -> PromptIds:

@@ -242,13 +242,23 @@ def test_the_base_that_the_user_names_is_taken(pair, tmp_path):
     assert source.base is not None and source.base.folder == pair / "base"
 
 
-def test_a_head_in_a_file_of_its_own_is_the_head(pair, tmp_path):
+@pytest.mark.parametrize(
+    ("layers", "kind"),
+    [
+        (torch.nn.Linear(32, 1), "affine"),  # of LLaMA-Factory
+        (
+            torch.nn.Sequential(torch.nn.Linear(32, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)),
+            "mlp",
+        ),
+    ],
+)
+def test_a_head_in_a_file_of_its_own_is_the_head(pair, tmp_path, layers, kind):
     retensored(lambda t: t.pop(PREFIX + "score.weight"))(pair)
-    layers = torch.nn.Sequential(torch.nn.Linear(32, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    configured(task_type="CAUSAL_LM", modules_to_save=None)(pair)
     head = {f"v_head.summary.{name}": value for name, value in layers.state_dict().items()}
     save_file(head, pair / "adapter" / "value_head.safetensors")
     card = folders.convert(pair / "adapter", tmp_path / "checkpoint").card
-    assert (card.head.kind, card.head.hidden) == ("mlp", 8)
+    assert card.head.kind == kind
     assert sorted(card.files) == [WEIGHTS, "value_head.safetensors"]
 
 

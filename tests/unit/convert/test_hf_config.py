@@ -1,10 +1,12 @@
 """config.json: read where it is understood, refused by name where it is not."""
 
+import itertools
 from typing import Any
 
 import pytest
 from transformers import GenerationConfig
 
+from engine.convert import hf_keys
 from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
@@ -101,6 +103,10 @@ SAME = {
         **GenerationConfig._get_default_generation_params(),
         **{"do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_length": 4096},
     },
+    "what is refused, switched off": {
+        **{"num_local_experts": 0, "quantization_config": None, "do_normalize": False},
+    },
+    "the head and its normalisation": {"normalize_reward": True, "mean": 0.5, "std": 2.0},
     "the name of custom code, which is never executed": {"auto_map": {"AutoModel": "m.M"}},
 }
 
@@ -196,7 +202,7 @@ REFUSED = {
     "another activation": ({"hidden_act": "gelu"}, "hidden_act='gelu' is not .* allowed: 'silu'$"),
     "quantized weights": (
         {"quantization_config": {"bits": 4}},
-        r"quantization_config=\{'bits': 4\} is not implemented; allowed: None$",
+        r"quantization_config=\{'bits': 4\}: quantised weights: save the model whole \(model\.dequ",
     ),
     "an unknown rope type": (
         {"rope_scaling": {"rope_type": "yarn", "factor": 8.0}},
@@ -216,13 +222,14 @@ REFUSED = {
         },
         r"^config\.json: not understood, and may change the rewards: "
         r"'novelty' \(= 1\), 'other' \(= 'x{49}…\); "
-        r"also use_mrope=True is not implemented; allowed: False, None; "
+        r"also use_mrope=True is not implemented \(positions of images and video, as in Qwen2\.5-VL"
+        r"\); allowed: False, None; "
         r"also attention_bias=True is not implemented; allowed: False, None; "
         r"also rope type 'yarn' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
     ),
-    "a reward that is normalised": (
-        {"normalize_reward": True, "mean": 0.5, "std": 2.0},
-        r"config\.json: normalize_reward=True is not implemented; allowed: False, None$",
+    "a mixture of experts": (
+        {"num_experts": 8},
+        r"num_experts=8: a mixture of experts is not implemented$",
     ),
     "two ropes of other factors": (
         {"rope_parameters": {**PUBLISHED["rope_scaling"], "factor": 4.0}},
@@ -240,6 +247,12 @@ def test_a_config_is_refused_by_name_for(reason):
     changes, message = REFUSED[reason]
     with pytest.raises(AssayError, match=message):
         decoder_config({**PUBLISHED, **changes})
+
+
+def test_every_attribute_is_in_one_list():
+    groups = [*map(set, hf_keys.FIXED.values()), *hf_keys.HARMLESS.values()]
+    names = [*hf_keys.READ, *itertools.chain(*groups, *hf_keys.REFUSED.values())]
+    assert sorted(names) == sorted(set(names))
 
 
 @pytest.mark.parametrize("name", ["hidden_size", "rms_norm_eps"])

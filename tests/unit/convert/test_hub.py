@@ -7,7 +7,7 @@ import shutil
 import huggingface_hub.constants
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from engine.convert.hub import fetch
 from engine.errors import AssayError
@@ -64,6 +64,23 @@ def test_weights_configs_and_tokenizer_are_fetched_and_no_code_or_pickle(hub, ti
     assert not [path for path in hub.requests if re.search(contents, path)]
     for name in ("pytorch_model.bin", "optimizer.pt"):
         assert hub.downloads(name) == []
+
+
+def test_a_head_in_a_file_of_its_own_is_fetched(hub, tmp_path):
+    folder = tiny.write_model(tmp_path / "own")
+    weights = load_file(folder / "model.safetensors")
+    head = {"v_head.summary.weight": weights.pop("score.weight")}
+    save_file(weights, folder / "model.safetensors")
+    save_file(head, folder / "value_head.safetensors")
+    hub.add(NAME, folder)
+    same_files(fetch(NAME, None).folder, folder)
+    assert len(hub.downloads("value_head.safetensors")) == 1
+
+
+def test_the_hubs_conversion_of_pickled_weights_is_fetched_by_its_number(hub, tmp_path):
+    folder = tiny.write_model(tmp_path / "converted")
+    hub.add(NAME, folder, "refs/pr/3")
+    same_files(fetch(NAME, "refs/pr/3").folder, folder)
 
 
 def test_a_branch_and_a_commit_are_fetched_as_they_are_named(hub, tiny_folder, tmp_path):
@@ -160,9 +177,9 @@ def test_weights_that_are_not_the_whole_model_are_refused_before_any_is_fetched(
     hub, tmp_path, hub_cache
 ):
     folder = tiny.write_model(tmp_path / "damaged")
-    shutil.copy(folder / "model.safetensors", folder / "value_head.safetensors")
+    shutil.copy(folder / "model.safetensors", folder / "score.safetensors")
     hub.add(NAME, folder)
-    message = "weights that nothing reads, perhaps a head: value_head"
+    message = "weights that nothing reads, perhaps a head: score"
     assert re.match(rf"{NAME} at \w+: {message}", refusal(hub_cache, NAME, None))
     assert hub.downloads("value_head.safetensors") == []
 

@@ -109,7 +109,8 @@ REFUSED = {
     ),
     "pickled weights": (
         copied("pytorch_model.bin", damage=removed(WEIGHTS)),
-        r"pickled weights \('pytorch_model\.bin'\) are never read.* save_pretrained, which writes ",
+        r"pickled weights \('pytorch_model\.bin'\) are never read, .*\(--revision=refs/pr/<number>"
+        r"\); or, .* again:  model = Auto.*\.from_pretrained\(folder\)  and:  model\.save_pretrain",
     ),
     "an adapter beside whole weights": (
         adapter,
@@ -118,8 +119,12 @@ REFUSED = {
     ),
     "a head of its own": (
         copied("score.pth"),
-        r"hf: weights that nothing reads, perhaps a head: score\.pth; only model\.safetensors "
-        "would be read, and a head in a file of its own is not supported yet; allowed: a fol",
+        r"hf: weights that nothing reads, perhaps a head: score\.pth; only model\.safetensors and "
+        r"value_head\.safetensors would be read; allowed: a folder without such files, if the ",
+    ),
+    "two heads": (
+        replaced(v_head__weight=lambda t: t["score.weight"] + 0),
+        r"hf: tensors 'score\.weight' and 'v_head\.weight' are both 'score\.weight'$",
     ),
     "a tensor under two names": (
         retensored(wrapped_beside_its_head),
@@ -143,8 +148,8 @@ REFUSED = {
         r"missing tensor 'model\.layers\.1\.mlp\.up_proj\.weight'$",
     ),
     "an unused tensor": (
-        replaced(lm_head__weight=lambda t: t["score.weight"] + 0),
-        r"tensor that nothing uses: 'lm_head\.weight'$",
+        replaced(other__weight=lambda t: t["score.weight"] + 0),
+        r"tensor that nothing uses: 'other\.weight'$",
     ),
     "a tensor of the wrong shape": (
         replaced(
@@ -159,8 +164,8 @@ REFUSED = {
     ),
     "two rewards": (
         replaced(score__weight=lambda t: t["score.weight"].repeat(2, 1)),
-        r"hf: tensor 'score\.weight' has shape \[2, 32\]: a head with several rows is not "
-        r"supported yet; allowed: one row, the reward$",
+        r"hf: reward='' of a head with 2 rows; allowed: --config\.reward=<row or name> of "
+        r"0 \(row_0\), 1 \(row_1\), or a difference, as '1 - 0'$",
     ),
     "integer weights": (
         replaced(score__weight=lambda t: t["score.weight"].char()),

@@ -47,3 +47,10 @@ def test_the_lines_that_make_a_file_make_it(folder):
     code = str(caught.value).rpartition("python -c ")[2].strip('"')
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert load_tokenizer(folder)("love", add_special_tokens=False)["input_ids"]
+
+
+def test_a_sentencepiece_model_alone_names_the_extra(folder):
+    (folder / "tokenizer.json").rename(folder / "tokenizer.model")
+    message = r"only tokenizer\.model; make it with:  pip install 'assay\[sentencepiece\]'  and:  "
+    with pytest.raises(AssayError, match=message):
+        load_tokenizer(folder)

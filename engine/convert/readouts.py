@@ -1,0 +1,292 @@
+"""Reads the head of a folder: a reward head by its tensors, else a language model's output head."""
+
+import dataclasses
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from engine.checkpoint import layouts
+from engine.convert import gates
+from engine.convert.hf_config import is_language_model, output_config
+from engine.convert.hf_families import REWARDS
+from engine.convert.hf_values import Json, number, positive
+from engine.convert.safetensors import TensorFiles
+from engine.errors import AssayError
+from engine.models.config import DecoderConfig
+from engine.models.heads import HeadConfig
+from engine.models.language_model import OutputConfig
+
+_EMBEDDING = "model.embed_tokens.weight"
+_COLUMN = re.compile(r"(?!reward$)[\w.:-]+")  # what may name an objective in a run's files
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A head, and where the parameters of the readout come from."""
+
+    config: HeadConfig | OutputConfig
+    rules: tuple[layouts.Rule, ...]  # of parameters that are copied from tensors
+    computed: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # by parameter
+    extra: Collection[str] = ()  # tensors of no rule: those of `computed`, and what is left out
+    note: str = ""  # what the user should know of the reading
+
+
+def read_head(
+    hf: Json,
+    decoder: DecoderConfig,
+    files: TensorFiles,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    reward: str,
+) -> Reading:
+    """Reads a folder's head: a folder with any tensor of a reward head is a reward model.
+
+    Args:
+      hf: parsed config.json.
+      decoder: read from it.
+      files: the folder's tensors.
+      tokenizer: the folder's.
+      reward: of a head with several rows the one that is the reward, by number or name, or the
+        difference of two, as `1 - 0`; "": it has one row. Of a language model the token whose
+        logit is the reward, or two, as `yes - no`; "": it is none.
+
+    Raises:
+      AssayError: the head is not understood, or `reward` names none of its rows or tokens.
+    """
+    head = layouts.head_keys(files.tensors)
+    if is_language_model(hf) and not head:
+        return _language(hf, decoder, files, tokenizer, reward)
+    kind = "gated" if gates.gate_keys(head) else layouts.plain_head(files.tensors)
+    if kind in ("gated", "urm"):
+        for name, given in (("normalize_reward", hf.get("normalize_reward")), ("reward", reward)):
+            if given:
+                raise AssayError(f"{name}={given!r}; allowed for a {kind} head: none")
+        reading = _gated(hf, decoder, files) if kind == "gated" else _urm(decoder, files)
+    else:
+        reading = _layers(hf, decoder, files, kind, reward)
+    return _without_output(reading, files, head)
+
+
+def _without_output(reading: Reading, files: TensorFiles, head: Collection[str]) -> Reading:
+    """The reading without an output head over the vocabulary that is beside the reward head."""
+    if (unused := files.tensors.get(layouts.LM_HEAD.key)) is None:
+        return reading
+    first = min(files.tensors[key].key for key in head) if head else "no head"
+    return dataclasses.replace(
+        reading,
+        extra={*reading.extra, layouts.LM_HEAD.key},
+        note=f"{unused.key} is left out, because {first} is the reward head",
+    )
+
+
+def _layers(
+    hf: Json, decoder: DecoderConfig, files: TensorFiles, kind: str, reward: str
+) -> Reading:
+    """One linear layer, or two with ReLU between them; the last one may have several rows."""
+    rules = (layouts.NORM, *layouts.PLAIN_HEADS[kind])
+    hidden = _rows(files, layouts.MLP[0].key) if kind == "mlp" else 0
+    last = "score.2" if kind == "mlp" else "score"
+    shape = files.tensors[f"{last}.weight"].shape if f"{last}.weight" in files.tensors else ()
+    names = _row_names(hf, shape[0] if len(shape) == 2 else 1)
+    mixture = _mixture(reward or REWARDS.get(hf["architectures"][0], ""), names)
+    plain = kind == "mlp" or f"{last}.bias" not in files.tensors
+    if (len(names) == 1 and plain and not hf.get("normalize_reward")) or len(shape) != 2:
+        return Reading(config=_head_config(decoder, kind=kind, hidden=hidden), rules=rules)
+    weight, bias = _last_layer(hf, files, last, hidden or decoder.width)
+    if kind == "mlp":
+        computed = {"weight_out": mixture @ weight, "bias_out": mixture @ bias}
+    elif len(names) == 1:
+        kind, computed = "affine", {"weight": weight[0], "bias": bias[0]}
+    else:
+        kind, computed = "objectives", {"weight": weight, "bias": bias, "mixture": mixture}
+    objectives = names if kind == "objectives" else ()
+    return Reading(
+        config=_head_config(decoder, kind=kind, hidden=hidden, objectives=objectives),
+        rules=tuple(rule for rule in rules if not rule.key.startswith(f"{last}.")),
+        computed={f"readout.head.{name}": np.asarray(v) for name, v in computed.items()},
+        extra={f"{last}.weight", f"{last}.bias"} & set(files.tensors),
+    )
+
+
+def _last_layer(
+    hf: Json, files: TensorFiles, name: str, width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weight [R, width] and bias [R], float32: of rewards that OpenRLHF's settings normalise."""
+    weight = files.read(f"{name}.weight").astype(np.float64)
+    biased = f"{name}.bias" in files.tensors
+    bias = files.read(f"{name}.bias").astype(np.float64) if biased else np.zeros(len(weight))
+    if weight.shape != (len(bias), width):
+        raise AssayError(
+            f"tensor {files.tensors[f'{name}.weight'].key!r} has shape {list(weight.shape)}; "
+            f"its bias and config.json imply {[bias.size, width]}"
+        )
+    if hf.get("normalize_reward"):
+        std = positive({"std": 1.0, **hf}, "std")
+        weight, bias = weight / std, (bias - number({"mean": 0.0, **hf}, "mean")) / std
+    return weight.astype(np.float32), bias.astype(np.float32)
+
+
+def _row_names(hf: Json, rows: int) -> tuple[str, ...]:
+    """Names of a head's rows: those of config.json, if they can name columns."""
+    labels = hf.get("id2label")
+    named = [labels.get(str(row)) if isinstance(labels, dict) else None for row in range(rows)]
+    usable = [name for name in named if isinstance(name, str) and _COLUMN.fullmatch(name)]
+    return tuple(usable) if len(set(usable)) == rows else tuple(f"row_{k}" for k in range(rows))
+
+
+def _mixture(reward: str, names: Sequence[str]) -> np.ndarray:
+    """Coefficients [R] of a head's rows whose sum is the reward."""
+    if len(names) == 1 and not reward:
+        return np.ones(1, np.float32)
+    places = {name: row for row, name in enumerate(names)}
+    places |= {str(row): row for row in range(len(names))}
+    rows = [places.get(part.strip(), -1) for part in reward.split(" - ")]
+    if min(rows) < 0 or len(rows) > 2 or len(set(rows)) < len(rows):
+        listed = ", ".join(f"{row} ({name})" for row, name in enumerate(names))
+        raise AssayError(
+            f"reward={reward!r} of a head with {len(names)} row{'s' * (len(names) > 1)}; allowed: "
+            f"--config.reward=<row or name> of {listed}, or a difference, as '1 - 0'"
+        )
+    mixture = np.zeros(len(names), np.float32)
+    mixture[rows] = [1, -1][: len(rows)]
+    return mixture
+
+
+def _urm(decoder: DecoderConfig, files: TensorFiles) -> Reading:
+    def rows(letter: str) -> int:
+        keys = (rule.key for rule in layouts.URM if rule.layout[0] == letter)
+        return next((_rows(files, key) for key in keys if key in files.tensors), 0)
+
+    objectives = gates.objective_names(rows("R"))
+    config = _head_config(
+        decoder, kind="urm", hidden=rows("E"), hidden_in=rows("I"), objectives=objectives
+    )
+    return Reading(config=config, rules=(layouts.NORM, *layouts.URM))
+
+
+def _language(
+    hf: Json,
+    decoder: DecoderConfig,
+    files: TensorFiles,
+    tokenizer: PreTrainedTokenizerBase,
+    reward: str,
+) -> Reading:
+    config = output_config(hf, decoder)
+    rules = (layouts.NORM,) if config.tied else (layouts.NORM, layouts.LM_HEAD)
+    reading = Reading(config=config, rules=rules, extra=_tied_copy(config, files))
+    key = _EMBEDDING if config.tied else layouts.LM_HEAD.key
+    if not reward or key not in files.tensors:
+        return reading
+    if config.softcap is not None:
+        raise AssayError(
+            f"reward={reward!r}, the logit of a token; allowed with final_logit_softcapping="
+            f"{config.softcap}: none"
+        )
+    ids = [_token_id(part, tokenizer, decoder.vocab_size) for part in reward.split(" - ")]
+    if len(ids) > 2 or len(set(ids)) < len(ids):
+        raise AssayError(f"reward={reward!r}; allowed: one token, or two, as 'yes - no'")
+    rows = files.read(key)[ids].astype(np.float32)
+    said = [f"{tokenizer.convert_ids_to_tokens(i)!r} (token id {i})" for i in ids]
+    return Reading(
+        config=_head_config(decoder, kind="linear"),
+        rules=(layouts.NORM,),
+        computed={"readout.head.weight": rows[0] - rows[1] if len(ids) > 1 else rows[0]},
+        extra={*reading.extra, *(() if config.tied else (key,))},
+        note=f"the reward is the logit of {' minus that of '.join(said)}",
+    )
+
+
+def _token_id(text: str, tokenizer: PreTrainedTokenizerBase, rows: int) -> int:
+    """The id of a token that is given as an id, as its text, or as its text in single quotes."""
+    quoted = len(text) > 2 and text[0] == text[-1] == "'"
+    ids = [int(text)] if text.isdecimal() else []
+    if not ids:
+        encoded = tokenizer(text[1:-1] if quoted else text, add_special_tokens=False)
+        ids = encoded["input_ids"]
+    if len(ids) != 1 or ids[0] >= rows:
+        raise AssayError(
+            f"reward: {text!r}, token ids {ids}; allowed: an id below {rows:,}, or a text that is "
+            "one token, in single quotes where it is digits"
+        )
+    return ids[0]
+
+
+def _tied_copy(head: OutputConfig, files: TensorFiles) -> set[str]:
+    """Name of a tensor that repeats the embedding as a tied output head; empty if there is none.
+
+    Raises AssayError for one that differs from the embedding, to which config.json ties it.
+    """
+    key, embedding = layouts.LM_HEAD.key, files.tensors.get(_EMBEDDING)
+    if not head.tied or key not in files.tensors:
+        return set()
+    if embedding and not np.array_equal(files.read(key), files.read(_EMBEDDING)):
+        raise AssayError(f"tensor {key!r} differs from the embedding, to which config.json ties it")
+    return {key}
+
+
+def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> Reading:
+    gate = gates.read_gate(set(files.tensors), files.read)
+    transform = layouts.TRANSFORM.key in files.tensors
+    quantiles = max(_rows(files, layouts.REGRESSION.key) // gate.objectives, 1)
+    gates.check_sizes(hf, gate, quantiles)
+    pattern = gates.PATTERNS.get(hf["model_type"])
+    if pattern is None:
+        raise AssayError(
+            f"config.json: model_type={hf['model_type']!r} with a gate; "
+            f"allowed: {', '.join(gates.PATTERNS)}"
+        )
+    config = _head_config(
+        decoder,
+        kind="gated",
+        hidden=gate.hidden,
+        hidden_in=gate.hidden,
+        objectives=gates.objective_names(gate.objectives),
+        quantiles=quantiles,
+        gate_layers=len(gate.layers),
+        gate_temperature=gates.temperature(hf, gate, transform),
+        gate_pattern=pattern,
+        transform=transform,
+    )
+    computed = {"readout.head.logit_scale": _logit_scale(files)}
+    for index, (weight, bias) in enumerate(gate.layers):
+        computed[f"readout.head.layers.{index}.weight"] = weight
+        computed[f"readout.head.layers.{index}.bias"] = bias
+    head_rules = (layouts.NORM, layouts.REGRESSION, *([layouts.TRANSFORM] if transform else []))
+    extra = gates.gate_keys(set(files.tensors))
+    return Reading(config=config, rules=head_rules, computed=computed, extra=extra)
+
+
+def _rows(files: TensorFiles, key: str) -> int:
+    """First dimension of a tensor: 1 for a single number, which is refused later; 0 without one."""
+    return (*files.tensors[key].shape, 1)[0] if key in files.tensors else 0
+
+
+def _logit_scale(files: TensorFiles) -> np.ndarray:
+    tensor = files.tensors.get(gates.LOGIT_SCALE)
+    if tensor is None or tensor.shape not in ((), (1,)):
+        raise AssayError(f"missing tensor {gates.LOGIT_SCALE!r}, a single number")
+    return files.read(gates.LOGIT_SCALE).astype(np.float32).reshape(())
+
+
+# Any: fields of HeadConfig are of several types.
+def _head_config(decoder: DecoderConfig, **fields: Any) -> HeadConfig:
+    return HeadConfig(
+        depth=decoder.num_layers,
+        width=decoder.width,
+        rms_eps=decoder.rms_eps,
+        norm_offset=decoder.norm_offset,
+        **fields,
+    )
+
+
+def variant(config: HeadConfig | OutputConfig, head: str) -> HeadConfig:
+    """The head under another published reading of the same tensors."""
+    if isinstance(config, OutputConfig):
+        raise AssayError(f"head={head!r}; allowed for a language model: none")
+    if (config.kind, head) not in {(config.kind, config.kind), ("urm", "urm-helpfulness")}:
+        more = ", 'urm-helpfulness'" if config.kind == "urm" else ""
+        raise AssayError(f"head={head!r}; allowed for this checkpoint: {config.kind!r}{more}")
+    return dataclasses.replace(config, kind=head)

@@ -1,0 +1,63 @@
+"""A model's chat template: the folder's or the user's, up to where its class reads the reward."""
+
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from engine.errors import AssayError
+
+RAW = "raw"  # a prompt and its reply, with nothing between them
+_RAW = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+# Class -> the token at which it reads its reward, put behind the whole conversation.
+BEHIND = {"AtheneForSequenceClassification": "<|reserved_special_token_1|>"}  # id 128003
+# Class -> the token at which it reads its reward, put behind the reply: the last one that is read.
+INSIDE = {"Qwen2ForProcessRewardModel": "<extra_0>"}
+_INSIDE = (
+    "{%- set messages = messages[:-1] + [{'role': messages[-1]['role'], "
+    "'content': messages[-1]['content'] + MARK}] %}"
+    "{%- set text %}{{ '' }}TEMPLATE{{ '' }}{% endset %}{{ text.rsplit(MARK, 1)[0] + MARK }}"
+)
+
+
+def choose(tokenizer: PreTrainedTokenizerBase, given: str) -> None:
+    """Sets the chat template that a user gives: a file of Jinja, `raw`, or the name of one of many.
+
+    "" keeps the folder's. Raises AssayError for anything else.
+    """
+    templates = tokenizer.chat_template
+    named = templates if isinstance(templates, dict) else {}
+    if given in named:
+        tokenizer.chat_template = named[given]
+    elif given == RAW:
+        tokenizer.chat_template = _RAW
+    elif given:
+        try:
+            tokenizer.chat_template = Path(given).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            names = "".join(f", {name!r}" for name in named)
+            raise AssayError(
+                f"template={given!r}; allowed: a file of Jinja in UTF-8, {RAW!r}{names}"
+            ) from error
+
+
+def mark(tokenizer: PreTrainedTokenizerBase, architecture: str) -> int | None:
+    """Puts the token at which a class reads its reward into the template; returns its id.
+
+    None: the class reads at the end. Raises AssayError where the tokenizer lacks the token.
+    """
+    token = BEHIND.get(architecture) or INSIDE.get(architecture)
+    if token is None or not isinstance(template := tokenizer.chat_template, str):
+        return None
+    ids: list[int] = tokenizer(token, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1:
+        raise AssayError(
+            f"{architecture} reads its reward at {token!r}, no token of this tokenizer"
+        )
+    template = template.removesuffix("\n")  # as Jinja does
+    if architecture in BEHIND:
+        tokenizer.chat_template = f"{template}{{{{ {token!r} }}}}"
+    else:
+        marked = _INSIDE.replace("MARK", repr(token))
+        tokenizer.chat_template = marked.replace("TEMPLATE", template)
+    return ids[0]

@@ -1,0 +1,153 @@
+"""Heads as TRL, OpenRLHF, LLaMA-Factory, verl and transformers write them, against torch."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+
+from engine.convert import readouts
+from engine.errors import AssayError
+from engine.models import heads as engine_heads
+from tests.support import folders, parity, torch_models
+from tests.support.heads import FORMS, check, convert, load, random_head, save
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_rewards_and_objectives_are_those_of_the_formulas(loaded, name):
+    case = loaded(name)
+    check(case, case.restored)
+
+
+KINDS = {
+    "a value head of OpenRLHF": "linear",
+    "UltraRM": "linear",
+    "a score_head with a bias": "affine",
+    "GRM sftreg as published": "mlp",
+    "a row of ten": "objectives",
+    "Qwen's process reward model": "mlp",
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_kind_is_that_of_the_tensors(loaded, name):
+    assert loaded(name).checkpoint.card.head.kind == KINDS[name]
+
+
+def no_bias(patch):
+    patch.setattr(engine_heads.AffineHead, "reward", engine_heads.LinearHead.reward)
+
+
+def no_mean(patch):
+    patch.setattr(readouts, "number", lambda hf, name: 0.0)
+
+
+def no_deviation(patch):
+    patch.setattr(readouts, "positive", lambda hf, name: 1.0)
+
+
+def first_row(patch):
+    patch.setattr(readouts, "_mixture", lambda reward, names: np.eye(1, len(names))[0])
+
+
+def difference_reversed(patch):
+    mixture = readouts._mixture
+    patch.setattr(readouts, "_mixture", lambda *given: mixture(*given)[::-1].copy())
+
+
+NAMED = "a head that OpenRLHF's user named, normalised"
+BUGS = {
+    "no bias": (no_bias, "LLaMA-Factory"),
+    "no bias in a normalised reward": (no_mean, NAMED),
+    "no deviation": (no_deviation, NAMED),
+    "no mean under an MLP": (no_mean, "an MLP, normalised"),
+    "the first row for the named one": (first_row, "a row of ten"),
+    "a difference the other way round": (
+        difference_reversed,
+        "a difference of two rows with biases",
+    ),
+    "one class for the log-odds": (first_row, "Qwen's process reward model"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_fails_parity(tmp_path, monkeypatch, bug):
+    plant, name = BUGS[bug]
+    plant(monkeypatch)
+    case = load(name, tmp_path)
+    with pytest.raises(AssertionError, match="relative error"):
+        check(case, case.restored.rebuilt())
+
+
+def written(folder, auto, labels: int, **options):
+    """A model as transformers writes it, with biases and labels far from where training starts."""
+    config = torch_models.CONFIGS["qwen2"]()
+    config.num_labels = labels
+    model = torch_models.enlarged(config, auto)
+    torch_models.save(model, folder / "hf")
+    checkpoint = folders.convert(folder / "hf", folder / "checkpoint", **options)
+    return model, checkpoint, parity.restore(checkpoint, objectives="values")
+
+
+@torch.no_grad()
+def logits_of(model, sequences) -> np.ndarray:
+    """Logits [C, R] of the last position of whole sequences."""
+    rows = [model.model(torch.tensor([row])).last_hidden_state[0, -1] for row in sequences]
+    return model.score(torch.stack(rows)).numpy()
+
+
+@pytest.mark.parametrize(
+    ("auto", "labels", "reward", "names"),
+    [
+        (AutoModelForTokenClassification, 1, "", ()),
+        (AutoModelForTokenClassification, 2, "1 - 0", ("row_0", "row_1")),  # without id2label
+        (AutoModelForSequenceClassification, 3, "2", ("LABEL_0", "LABEL_1", "LABEL_2")),
+    ],
+)
+def test_what_transformers_writes_is_read(tmp_path, auto, labels, reward, names):
+    model, checkpoint, restored = written(tmp_path, auto, labels, reward=reward)
+    sequences = [list(map(int, row)) for row in parity.random_ids(8, 130)]
+    logits = logits_of(model, sequences)
+    rewards, *values = restored.scorer.plain_rewards(sequences)
+    expected = logits[:, 1] - logits[:, 0] if labels == 2 else logits[:, -1]
+    parity.assert_close(rewards, expected, scale=expected.std())
+    assert checkpoint.card.head.objectives == names
+    for row, objective in enumerate(values):
+        parity.assert_close(objective, logits[:, row], scale=logits[:, row].std())
+
+
+NO_ROW = (
+    r"reward='{}' of a head with 3 rows; allowed: --config\.reward=<row or name> of 0 \(LABEL_0\), "
+    r"1 \(LABEL_1\), 2 \(LABEL_2\), or a difference, as '1 - 0'$"
+)
+
+
+@pytest.mark.parametrize("reward", ["", "3", "LABEL_3", "1 - 1", "2 - 1 - 0", "-1"])
+def test_without_a_row_that_there_is_the_error_lists_them(tmp_path, reward):
+    with pytest.raises(AssayError, match=NO_ROW.format(reward)):
+        written(tmp_path, AutoModelForSequenceClassification, 3, reward=reward)
+
+
+def test_a_row_of_a_gated_head_is_refused(loaded, tmp_path):
+    case = loaded("ArmoRM")
+    folder = case.checkpoint.path.parent / "hf"
+    with pytest.raises(AssayError, match=r"reward='0'; allowed for a gated head: none$"):
+        convert(folder, tmp_path / "checkpoint", reward="0")
+
+
+def test_an_output_head_beside_a_reward_head_is_left_out_in_one_line(tmp_path):
+    case = FORMS["LLaMA-Factory"]
+    head = random_head(case, torch_models.SHAPE["hidden_size"])
+    folder, notes = save(case, head, tmp_path / "hf"), []
+    checkpoint = folders.convert(folder, tmp_path / "checkpoint", note=notes.append)
+    assert notes == ["lm_head.weight is left out, because v_head.summary.bias is the reward head"]
+    assert set(checkpoint.card.files) == {"model.safetensors", "value_head.safetensors"}
+
+
+@pytest.mark.parametrize("name", ["LLaMA-Factory", "TRL's value head", "GRM sftreg as published"])
+def test_a_folder_of_a_language_models_class_with_a_head_is_a_reward_model(loaded, name):
+    case = loaded(name)
+    stored = load_file(case.checkpoint.path.parent / "hf" / "model.safetensors")
+    assert any(key.endswith("lm_head.weight") for key in stored)
+    assert case.checkpoint.card.kind == "reward model"
+    assert case.checkpoint.card.pooling == "last"

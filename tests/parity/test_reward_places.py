@@ -1,0 +1,140 @@
+"""Rewards that are logits of tokens, and rewards that are read at a token of their class."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Gemma2Config
+
+from engine.checkpoint.card import Checkpoint
+from engine.convert import readouts
+from engine.errors import AssayError
+from tests.support import folders, parity, tiny, torch_models
+from tests.support.heads import FORMS
+
+CONFIGS = {
+    "tied": torch_models.CONFIGS["gqa-llama3"],
+    "untied": torch_models.CONFIGS["mqa-linear"],
+    "gemma2": lambda: Gemma2Config(**torch_models.GEMMA2, final_logit_softcapping=3.0),
+}
+PROMPT, REPLIES = "What is it?", ["love", "7", "a longer reply", "?", "war and peace"]
+PROCESS, ATHENE = "Qwen's process reward model", "Athene"
+
+
+def language_model(name: str, folder, **options) -> tuple[torch.nn.Module, Checkpoint]:
+    config = CONFIGS[name]()
+    config._attn_implementation = "eager"
+    model = torch_models.enlarged(config, AutoModelForCausalLM, embedding=0.5)
+    torch_models.save(model, folder / "hf")
+    return model, folders.convert(folder / "hf", folder / "checkpoint", **options)
+
+
+def token_id(text: str) -> int:
+    [i] = torch_models.tokenizer()(text, add_special_tokens=False)["input_ids"]
+    return i
+
+
+@torch.no_grad()
+def last_logits(model, sequences) -> torch.Tensor:
+    return torch.stack([model(torch.tensor([row])).logits[0, -1] for row in sequences])
+
+
+def check_logits(model, checkpoint, plus: int, minus: int | None) -> None:
+    """The reward is the logit where generation would start, for replies in the chat template."""
+    sequences = checkpoint.template.sequences(PROMPT, REPLIES)
+    logits = last_logits(model, sequences)
+    expected = logits[:, plus] - (logits[:, minus] if minus is not None else 0)
+    actual = parity.restore(checkpoint).scorer.plain_rewards(sequences)[0]
+    parity.assert_close(actual, expected.numpy(), scale=expected.std().item())
+
+
+@pytest.mark.parametrize("name", ["tied", "untied"])
+@pytest.mark.parametrize(
+    ("reward", "plus", "minus"),
+    [("0", 0, None), ("y - n", token_id("y"), token_id("n")), ("'7' - 7", token_id("7"), 7)],
+)
+def test_the_logit_of_a_token_or_a_difference_is_a_reward(tmp_path, name, reward, plus, minus):
+    notes = []
+    model, checkpoint = language_model(name, tmp_path, reward=reward, note=notes.append)
+    assert checkpoint.card.head.kind == "linear"
+    check_logits(model, checkpoint, plus, minus)
+    [said] = notes
+    assert f"(token id {plus})" in said and ("minus that of" in said) == (minus is not None)
+
+
+def test_a_difference_the_other_way_round_fails_parity(tmp_path, monkeypatch):
+    token_id_of = readouts._token_id
+    swapped = {"y": "n", "n": "y"}
+    monkeypatch.setattr(readouts, "_token_id", lambda text, *a: token_id_of(swapped[text], *a))
+    model, checkpoint = language_model("tied", tmp_path, reward="y - n")
+    with pytest.raises(AssertionError, match="relative error"):
+        check_logits(model, checkpoint, token_id("y"), token_id("n"))
+
+
+def test_without_a_reward_it_stays_a_language_model(tmp_path):
+    _, checkpoint = language_model("tied", tmp_path)
+    assert checkpoint.card.kind == "language model"
+
+
+@pytest.mark.parametrize(
+    ("name", "reward", "message"),
+    [
+        (
+            "tied",
+            "yes - no",
+            r"reward: 'yes', token ids \[.*\]; allowed: an id below 264, or a text",
+        ),
+        ("tied", "264", r"reward: '264', token ids \[264\]; allowed: an id below 264, or a text "),
+        ("tied", "y - y", r"reward='y - y'; allowed: one token, or two, as 'yes - no'$"),
+        ("gemma2", "y", r"reward='y', the .* allowed with final_logit_softcapping=3\.0: none$"),
+    ],
+)
+def test_what_is_no_token_is_refused(tmp_path, name, reward, message):
+    with pytest.raises(AssayError, match=message):
+        language_model(name, tmp_path, reward=reward)
+
+
+def whole_conversation(case, reply: str) -> list[int]:
+    """Ids of a conversation in the folder's own template, which conversion may end earlier."""
+    tokenizer = torch_models.tokenizer()
+    tokenizer.add_tokens([case.token], special_tokens=True)
+    messages = [{"role": "user", "content": PROMPT}, {"role": "assistant", "content": reply}]
+    return tokenizer.apply_chat_template(messages, chat_template=tiny.CHATML, return_dict=False)
+
+
+@pytest.mark.parametrize("name", [PROCESS, ATHENE])
+def test_the_reward_is_read_at_the_classes_token(loaded, name):
+    """As the published code: in the reply's turn behind each step; behind the conversation."""
+    case, form = loaded(name), FORMS[name]
+    marker = case.checkpoint.tokenizer.convert_tokens_to_ids(form.token)
+    inside = name == PROCESS
+    published = [
+        whole_conversation(form, reply + form.token)
+        if inside
+        else [*whole_conversation(form, reply), marker]
+        for reply in REPLIES
+    ]
+    ends = [row.index(marker) + 1 for row in published]
+    expected = []
+    with torch.no_grad():
+        for row, end in zip(published, ends, strict=True):
+            hidden = case.trunk(torch.tensor([row])).last_hidden_state[0]
+            expected.append(case.head(hidden[end - 1], hidden[0]).reward.item())
+    sequences = case.checkpoint.template.sequences(PROMPT, REPLIES)
+    assert sequences == [row[:end] for row, end in zip(published, ends, strict=True)]
+    assert all(len(row) > end for row, end in zip(published, ends, strict=True)) == inside
+    scale = torch.tensor(expected).std().item()
+    parity.assert_close(case.restored.scorer.plain_rewards(sequences)[0], expected, scale=scale)
+    assert case.checkpoint.template.split(PROMPT).suffix[-1] == marker
+
+
+def test_a_tokenizer_without_the_classes_token_is_refused(loaded, tmp_path):
+    folder = loaded(ATHENE).checkpoint.path.parent / "hf"
+    copy = tmp_path / "hf"
+    copy.mkdir()
+    for file in folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    torch_models.tokenizer().save_pretrained(copy)
+    message = (
+        r"AtheneForSequenceClassification reads its reward at '<\|reserved_special_token_1\|>'"
+    )
+    with pytest.raises(AssayError, match=message):
+        folders.convert(copy, tmp_path / "checkpoint")
