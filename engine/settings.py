@@ -459,6 +459,11 @@ class ConvertSettings:
     softcap: bool = setting(
         "Gemma 2's attention soft-cap; the paper's library version had none.", True
     )
+    merge_dtype: str = setting(
+        "Element type of an adapter merged into its base: auto (those of their files, to which "
+        "sums are rounded) or float32.",
+        "auto",
+    )
     check_memory: bool = setting("Refuse to begin where host memory or disk do not suffice.", True)
 
 

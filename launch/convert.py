@@ -26,8 +26,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def define_flags(given: FlagValues) -> None:
-    """Defines --source, --checkpoint and --revision."""
-    source = "A folder in Hugging Face format, or a hub id."
+    """Defines --source, --checkpoint, --revision and --base."""
+    source = "A folder in Hugging Face format, an adapter of peft, or a hub id of either."
     flags.DEFINE_string("source", None, source, flag_values=given)
     flags.DEFINE_string(
         "checkpoint",
@@ -37,6 +37,8 @@ def define_flags(given: FlagValues) -> None:
     )
     revision = "Commit, tag or branch of a hub id."
     flags.DEFINE_string("revision", None, revision, flag_values=given)
+    base = "Folder or hub id of an adapter's base, in place of the one that the adapter names."
+    flags.DEFINE_string("base", "", base, flag_values=given)
 
 
 def convert(given: command.Given) -> str:
@@ -62,6 +64,8 @@ def convert(given: command.Given) -> str:
         reward=config.reward,
         template=config.template,
         softcap=config.softcap,
+        base=given.base,
+        merge_dtype=config.merge_dtype,
         check_memory=config.check_memory,
     )
     card = checkpoint.card

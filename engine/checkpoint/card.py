@@ -51,7 +51,7 @@ _TAKEN_BY = {REWARD: "launch.sweep and launch.score take", LANGUAGE: "launch.log
 
 
 # Fields that cannot change a reward, or repeat what other fields say.
-_DESCRIBING = ("slug", "source", "revision", "files", "tokenizer_files")
+_DESCRIBING = ("slug", "source", "revision", "files", "base", "tokenizer_files")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,8 @@ class Card:
     pad_token_id: int | None  # of config.json
     pooling: str  # where the reward is read, unless a command says otherwise: a kind of `Pooling`
     tokenizer_files: Mapping[str, str]  # name of each file of tokenizer/ -> sha256
+    # Of an adapter: `source`, `revision` and `files` of the base that it was merged into.
+    base: Mapping[str, Any] | None = None  # Any: what JSON holds
 
     @property
     def kind(self) -> str:
@@ -108,9 +110,16 @@ class Card:
     # Any: what JSON holds.
     @property
     def identity(self) -> dict[str, Any]:
-        """What fingerprints say of the model: its hash, and in words a date that it prints."""
-        date = self.policy.date
-        return {"checkpoint_hash": self.checkpoint_hash, **({"date": date} if date else {})}
+        """What fingerprints say of the model: its hash, and in words a date that it prints.
+
+        Of an adapter also the hashes of its files and of those of its base.
+        """
+        said: dict[str, Any] = {"checkpoint_hash": self.checkpoint_hash}
+        if self.policy.date:
+            said["date"] = self.policy.date
+        if self.base:
+            said |= {"adapter": _sha256(self.files), "base": _sha256(self.base["files"])}
+        return said
 
     @functools.cached_property
     def decoder_hash(self) -> str:

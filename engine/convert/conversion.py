@@ -5,9 +5,10 @@ import dataclasses
 import datetime
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -15,13 +16,13 @@ from transformers import PreTrainedTokenizerBase
 from engine.checkpoint import layouts
 from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, refuse_existing
 from engine.checkpoint.restore import axis_sizes, parameters
-from engine.convert import templates
+from engine.convert import adapter, templates
 from engine.convert.hf_config import architecture, decoder_config
 from engine.convert.hf_families import DATES, READ_BY_POSITION
 from engine.convert.hf_values import Json
 from engine.convert.hub import Source
 from engine.convert.readouts import Reading, read_head, variant
-from engine.convert.safetensors import TensorFiles, read_json
+from engine.convert.safetensors import TensorFiles
 from engine.convert.writer import Writer
 from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
@@ -66,6 +67,7 @@ def convert_model(
     reward: str = "",
     template: str = "",
     softcap: bool = True,
+    merge_dtype: str = "auto",
     tensor_bytes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     note: Callable[[str], object] = lambda said: None,
@@ -88,6 +90,8 @@ def convert_model(
       template: the chat template in place of the folder's (`templates.choose`).
       softcap: whether Gemma 2's attention soft-cap applies; the library version of Christian et
         al. 2025 left it out.
+      merge_dtype: of an adapter merged into its base: `auto`, the element types of their files, or
+        `float32`, which rounds no sum.
       tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
       progress: called with the bytes done and the bytes in all.
       note: called with what the user should know of the head, in words.
@@ -99,11 +103,11 @@ def convert_model(
       AssayError: something about the folder is not understood; the message names it.
     """
     refuse_existing(destination)
+    hf = source.config_json()
     with prefixed(source.folder):
-        hf = read_json(source.folder / "config.json")
-        pad, named = _pad_token_id(hf), hf.get("value_head_prefix")
-    files = TensorFiles.open(source.folder, named if isinstance(named, str) else "")
-    tokenizer = load_tokenizer(source.folder)
+        pad = _pad_token_id(hf)
+    files = _open(source, hf, merge_dtype)
+    tokenizer = load_tokenizer(source.tokenizer_folder)
     with prefixed(source.folder):
         conversion = _conversion(hf, files, tokenizer, head, reward, softcap)
         templates.choose(tokenizer, template)
@@ -143,10 +147,32 @@ def convert_model(
             source=source.name,
             revision=source.revision,
             files=files.hashes(digests),
+            base=_base(source, files, digests),
             policy=policy,
             pad_token_id=pad,
             pooling=pooling,
         )
+
+
+def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
+    """The tensors of a folder, or of an adapter merged into its base."""
+    if source.base is None:
+        if merge_dtype != "auto":
+            raise AssayError(f"merge_dtype={merge_dtype!r}; allowed without an adapter: 'auto'")
+        named = hf.get("value_head_prefix")
+        return TensorFiles.open(source.folder, named if isinstance(named, str) else "")
+    return adapter.open_merged(source.base.folder, source.folder, hf.get("model_type"), merge_dtype)
+
+
+# Any: what JSON holds.
+def _base(
+    source: Source, files: TensorFiles, digests: Mapping[str, bytes]
+) -> dict[str, Any] | None:
+    """Where an adapter's base came from, and the hashes of its files, of which some are known."""
+    if source.base is None or not isinstance(files, adapter.MergedFiles):
+        return None
+    hashes = files.base_hashes(digests)
+    return {"source": source.base.name, "revision": source.base.revision, "files": hashes}
 
 
 def _dated(hf: Json, template: ChatTemplate) -> TemplatePolicy:

@@ -1,10 +1,10 @@
 """A Hugging Face repository as a local folder: weights, configs and tokenizer, never code."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from engine.convert import downloads, safetensors, templates
+from engine.convert import adapter, downloads, safetensors, templates
 from engine.convert.hf_config import decoder_config, is_language_model
 from engine.convert.hf_values import Json
 from engine.convert.safetensors import read_json
@@ -19,11 +19,39 @@ _HEADER_BYTES = 2**20  # of a safetensors file, at most: names and places of its
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A folder in Hugging Face format and where it came from."""
+    """A folder in Hugging Face format and where it came from; of an adapter, its base too."""
 
     folder: Path
     name: str  # hub id, or the folder as the user gave it
     revision: str | None
+    base: "Source | None" = None  # of an adapter
+
+    @property
+    def place(self) -> str:
+        """What an error calls it."""
+        return f"{self.name} at {self.revision[:12]}" if self.revision else self.name
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where the tokenizer lies: that of an adapter's base, if the adapter has none."""
+        has_one = any(
+            (self.folder / f"tokenizer{end}").is_file() for end in (".json", "_config.json")
+        )
+        return self.folder if self.base is None or has_one else self.base.folder
+
+    def config_json(self) -> Json:
+        """The model's config.json; that of an adapter's base as the adapter changes it."""
+        whole = self.base or self
+        with prefixed(whole.name):
+            hf = read_json(whole.folder / "config.json")
+            if self.base is None:
+                return hf
+            pad = load_tokenizer(self.tokenizer_folder).pad_token_id
+            return adapter.config_json(hf, self.folder, pad)
+
+
+# The names of a source's files, and their bytes as far as the hub has told them.
+Listing = tuple[set[str], Mapping[str, int]]
 
 
 def fetch(
@@ -34,11 +62,13 @@ def fetch(
     template: str = "",
     tensor_bytes: int | None = None,
     cache: Path | None = None,
+    base: str = "",
 ) -> Source:
     """Opens a local folder, or downloads the weights, configs and tokenizer of a hub id.
 
     Weights are downloaded only after config.json, the tokenizer and the sizes of the files have
-    been understood. What was downloaded is compared with the hashes that the hub states.
+    been understood. What was downloaded is compared with the hashes that the hub states. Of an
+    adapter the base is fetched too.
 
     Args:
       source: a folder, or a hub id `owner/name`.
@@ -49,49 +79,107 @@ def fetch(
       tensor_bytes: bytes of all tensors of a hub id, if known; files of another size are not
         downloaded. Of a folder, `convert_model` compares them.
       cache: folder to download into instead of the hub's cache.
+      base: folder or hub id of an adapter's base, in place of the one that its config names.
 
     Raises:
       AssayError: no such folder and no repository that the hub serves; conversion would refuse its
         config.json, tokenizer or sizes; or the download fails.
     """
+    opened, listing = _open(source, revision, cache)
+    if safetensors.is_adapter(listing[0]):
+        return _with_base(opened, listing, before_weights, template, cache, base)
+    if base:
+        raise AssayError(f"base={base!r}; allowed: none for {source}, which is no adapter of peft")
+    _fetch_weights(opened, opened, listing, before_weights, template, tensor_bytes, cache)
+    return opened
+
+
+def _open(source: str, revision: str | None, cache: Path | None) -> tuple[Source, Listing]:
+    """A folder, or the small files of a hub id."""
     if Path(source).is_dir():
         if revision:
             raise AssayError(f"revision={revision!r}; allowed: none for the local folder {source}")
         folder = Path(source)
-        with prefixed(source):
-            safetensors.check_whole(folder, safetensors.file_names(folder))
-        return Source(folder=folder, name=source, revision=None)
+        opened = Source(folder=folder, name=source, revision=None)
+        return opened, (safetensors.file_names(folder), {})
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise AssayError(f"source={source!r}; allowed: an existing folder or a hub id owner/name")
     folder = downloads.snapshot(source, revision, _SMALL, cache=cache)
     commit = folder.name  # snapshots lie in a folder named after their commit
-    place, sizes = f"{source} at {commit[:12]}", downloads.sizes(source, commit, cache)
+    sizes = downloads.sizes(source, commit, cache)
     names = {name for name in sizes if "/" not in name} or safetensors.file_names(folder)
-    with prefixed(place):
-        safetensors.check_whole(folder, names)
-    with prefixed(source):
-        hf = read_json(folder / "config.json")
+    return Source(folder=folder, name=source, revision=commit), (names, sizes)
+
+
+def _with_base(
+    opened: Source,
+    listing: Listing,
+    before_weights: Callable[[Json, int], object],
+    template: str,
+    cache: Path | None,
+    base: str,
+) -> Source:
+    """An adapter, whose weights are fetched before those of its base."""
+    names, sizes = listing
+    with prefixed(opened.place):
+        config = adapter.read_config(opened.folder, names)
+    named = base or config.base or ""
+    is_folder = bool(named) and Path(named).is_dir()
+    if not is_folder and (named.count("/") != 1 or named.startswith((".", "/", "~"))):
+        raise AssayError(
+            f"{opened.name}: an adapter on base {named!r}, which is no folder here and no hub id; "
+            "name its folder or hub id as --base"
+        )
+    if opened.revision:
+        downloads.snapshot(opened.name, opened.revision, ["README.md"], cache)
+        downloads.download(opened.name, opened.revision, adapter.weight_names(names), sizes, cache)
+    with prefixed(f"{opened.name}: its base (another is named as --base)"):
+        of_base, its_listing = _open(named, None if base or is_folder else config.revision, cache)
+    if safetensors.is_adapter(its_listing[0]):
+        raise AssayError(f"{opened.name}: its base {named} is an adapter too; merge that one first")
+    merged = dataclasses.replace(opened, base=of_base)
+    _fetch_weights(of_base, merged, its_listing, before_weights, template, None, cache)
+    return merged
+
+
+def _fetch_weights(
+    opened: Source,
+    model: Source,
+    listing: Listing,
+    before_weights: Callable[[Json, int], object],
+    template: str,
+    tensor_bytes: int | None,
+    cache: Path | None,
+) -> None:
+    """Downloads the weights of a hub id, once the `model` that they make is understood."""
+    names, sizes = listing
+    with prefixed(opened.place):
+        safetensors.check_whole(opened.folder, names)
+    if opened.revision is None:
+        return
+    hf = model.config_json()
+    with prefixed(opened.name):
         decoder_config(hf)
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(model.tokenizer_folder)
     # A base language model may have no chat template.
     if not is_language_model(hf) or safetensors.VALUE_HEAD in names:
         templates.choose(tokenizer, template)
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
-    weights = safetensors.weight_names(folder, names)
+    weights = safetensors.weight_names(opened.folder, names)
     if sizes:
-        with prefixed(place):
+        with prefixed(opened.place):
             safetensors.check_shards(weights, names)
         total = sum(sizes[name] for name in weights)
         if tensor_bytes and not 0 < total - tensor_bytes <= _HEADER_BYTES * len(weights):
             raise AssayError(
-                f"{place}: files of {total:,} bytes; published: {tensor_bytes:,} bytes of tensors"
+                f"{opened.place}: files of {total:,} bytes; published: {tensor_bytes:,} bytes of "
+                "tensors"
             )
-    cached = [folder / name for name in weights if (folder / name).is_file()]
+    cached = [opened.folder / name for name in weights if (opened.folder / name).is_file()]
     before_weights(hf, sum(file.stat().st_size for file in cached))
-    wanted = [name for name in weights if folder / name not in cached]
+    wanted = [name for name in weights if opened.folder / name not in cached]
     if wanted:
-        downloads.download(source, commit, wanted, sizes, cache)
-    return Source(folder=folder, name=source, revision=commit)
+        downloads.download(opened.name, opened.folder.name, wanted, sizes, cache)
 
 
 def fetch_config(source: str) -> Json:

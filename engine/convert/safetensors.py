@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,13 +23,11 @@ from engine.errors import AssayError, prefixed
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+ADAPTER = "adapter_config.json"  # of peft, in the folder of an adapter
 VALUE_HEAD = "value_head.safetensors"  # LLaMA-Factory's head, beside the decoder's files
-_ADAPTER = re.compile(r"adapter_(config\.json|model.*)")  # as peft names its files
 # Weights that count where they are read. Mistral's consolidated*.safetensors hold the same weights
 # again. Pickles are often copies too, unless they are named after a head, as value_head.bin.
-_WEIGHTS = re.compile(
-    r"(?!adapter_model|consolidated).*\.safetensors|.*(head|score).*\.(bin|pt|pth)"
-)
+_WEIGHTS = re.compile(r"(?!consolidated).*\.safetensors|.*(head|score).*\.(bin|pt|pth)")
 _PICKLED = re.compile(r"(?!training_args|optimizer|scheduler|scaler|rng_state).*\.(bin|pt|pth)")
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
@@ -58,17 +56,25 @@ class TensorFiles:
     tensors: Mapping[str, Tensor]
 
     @classmethod
-    def open(cls, folder: Path, head: str = "") -> "TensorFiles":
+    def open(
+        cls,
+        folder: Path,
+        head: str = "",
+        *,
+        files: Sequence[str] | None = None,
+        rename: Callable[[Iterable[str], str], dict[str, str]] = layouts.canonical_names,
+    ) -> "TensorFiles":
         """Reads every header; buffers that hold nothing learned are left out.
 
-        `head` is what config.json calls the head, if it does (`layouts.canonical_names`).
+        `head` is what config.json calls the head, if it does. `files` are in place of the model's,
+        and `rename` says the name of each tensor.
 
         Raises:
           AssayError: no safetensors; a shard that is missing, truncated or outside the folder; a
             tensor in two shards or under two names; an element type that is no float.
         """
         tensors: dict[str, Tensor] = {}
-        for name in shard_names(folder):
+        for name in shard_names(folder) if files is None else files:
             for key, dtype, tensor in _header(folder, name):
                 if not layouts.learned([key]):  # among them integers: batch counts of norms
                     continue
@@ -83,7 +89,7 @@ class TensorFiles:
                     )
                 tensors[key] = tensor
         names: dict[str, str] = {}  # name in the layouts -> name in the files
-        for key, name in layouts.canonical_names(tensors, head).items():
+        for key, name in rename(tensors, head).items():
             if name in names:
                 raise AssayError(f"{folder}: tensors {names[name]!r} and {key!r} are both {name!r}")
             names[name] = key
@@ -145,6 +151,16 @@ def weight_names(folder: Path, names: Collection[str]) -> list[str]:
     return read + [VALUE_HEAD] * (VALUE_HEAD in names and VALUE_HEAD not in read)
 
 
+def is_adapter(names: Collection[str]) -> bool:
+    """Whether a folder with files of these names holds an adapter of peft and no whole model."""
+    return ADAPTER in names and not {SINGLE, INDEX} & set(names)
+
+
+def unread(names: Collection[str], read: Collection[str]) -> list[str]:
+    """Those of the files `names` that may hold weights of the model and are not among `read`."""
+    return sorted(name for name in names if name not in read and _WEIGHTS.fullmatch(name))
+
+
 def check_whole(folder: Path, names: Collection[str]) -> None:
     """Checks that a folder's weights are the model: no adapter, no head that is not read.
 
@@ -152,20 +168,17 @@ def check_whole(folder: Path, names: Collection[str]) -> None:
     AssayError, to which the caller adds the place.
     """
     read = weight_names(folder, names)
-    if adapter := sorted(filter(_ADAPTER.fullmatch, names)):
-        path = folder / "adapter_config.json"
-        base = read_json(path).get("base_model_name_or_path") if path.is_file() else None
+    if ADAPTER in names:
+        base = read_json(folder / ADAPTER).get("base_model_name_or_path")
         raise AssayError(
-            f"an adapter on base {short(base)} ({', '.join(adapter)}); merge it into its base with "
-            "peft (model.merge_and_unload().save_pretrained(folder), and "
-            "tokenizer.save_pretrained(folder)) and convert that folder; if weights beside it hold "
-            "it already, convert a folder without it"
+            f"an adapter on base {short(base)} ({ADAPTER}) beside whole weights; allowed: a folder "
+            "with one of them: the weights, if they hold the adapter already, or the adapter"
         )
-    unread = sorted(name for name in names if name not in read and _WEIGHTS.fullmatch(name))
-    if unread and any(name in names for name in read):
+    others = unread(names, read)
+    if others and any(name in names for name in read):
         only = f"the files that {INDEX} names" if INDEX in names else SINGLE
         raise AssayError(
-            f"weights that nothing reads, perhaps a head: {', '.join(unread)}; only {only} "
+            f"weights that nothing reads, perhaps a head: {', '.join(others)}; only {only} "
             f"and {VALUE_HEAD} would be read; allowed: a folder without such files, if the model "
             "is whole without them"
         )

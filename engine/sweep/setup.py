@@ -319,6 +319,7 @@ def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
     entry: Json = {
         "source": card.source,
         "revision": card.revision,
+        **({"base": {k: card.base[k] for k in ("source", "revision")}} if card.base else {}),
         "conversion": VERSION,
         "checkpoint_hash": card.checkpoint_hash,
         "decoder_hash": card.decoder_hash,

@@ -1,5 +1,6 @@
 """The conversion of launch.convert, which refuses what only bears a listed model's name."""
 
+import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,11 @@ from tqdm import tqdm
 from configs import known_shapes
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import REWARD, Checkpoint, refuse_existing
+from engine.convert import adapter
 from engine.convert.conversion import convert_model
 from engine.convert.hf_config import decoder_config, is_language_model
 from engine.convert.hf_values import Json
-from engine.convert.hub import fetch
-from engine.convert.safetensors import read_json
+from engine.convert.hub import Source, fetch
 from engine.errors import AssayError
 from engine.planning import admission
 from engine.runs import storage
@@ -47,6 +48,8 @@ def convert(
     reward: str = "",
     template: str = "",
     softcap: bool = True,
+    base: str = "",
+    merge_dtype: str = "auto",
     check_memory: bool = True,
     cache: Path | None = None,
 ) -> Checkpoint:
@@ -55,32 +58,41 @@ def convert(
     If the destination exists, nothing is fetched. Of a listed model, `spec` gives the revision,
     shapes, tensor bytes and head that the source must have. `revision` is one in place of the
     pinned one, `head` another published reading, `reward` which row of the head is the reward, or
-    whose logit, `template` the chat template, and `softcap` whether Gemma 2's applies. With
-    `check_memory` host memory and disk must suffice. `cache` is used in place of the hub's.
+    whose logit, `template` the chat template, and `softcap` whether Gemma 2's applies. An adapter
+    is merged into `base`, or the base that it names, in `merge_dtype`. With `check_memory` host
+    memory and disk must suffice. `cache` is used in place of the hub's.
 
     Raises:
       AssayError: the download fails, or the source is not what it should be; nothing is written.
     """
     refuse_existing(destination)
     pinned = spec.revision if spec and not Path(name).is_dir() else None
-    is_folder = Path(name).is_dir()
 
-    def check(hf: Json, cached: int = 0) -> None:
+    def check(hf: Json, cached: int | None = None) -> None:
         if spec:
             check_config(name, hf, spec)
         if check_memory:
             local = None if storage.is_remote(destination) else str(destination)
             model = model_of_config(name, hf, spec)
+            if merge_dtype == "float32":
+                model = dataclasses.replace(model, stored=merge_dtype)
             admission.check_conversion(
-                model, local, download=not is_folder, cached=cached, cache=cache
+                model, local, download=cached is not None, cached=cached or 0, cache=cache
             )
 
     notes: list[str] = []
     tensor_bytes = spec.tensor_bytes if spec else None
     source = fetch(
-        name, revision or pinned, check, template=template, tensor_bytes=tensor_bytes, cache=cache
+        name,
+        revision or pinned,
+        check,
+        template=template,
+        tensor_bytes=tensor_bytes,
+        cache=cache,
+        base=base,
     )
-    if is_folder and (hf := _readable(source.folder)) is not None:
+    is_folder = (source.base or source).revision is None
+    if is_folder and (hf := _readable(source)) is not None:
         check(hf)
     with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
 
@@ -97,12 +109,14 @@ def convert(
             reward=reward,
             template=template,
             softcap=softcap,
+            merge_dtype=merge_dtype,
             tensor_bytes=tensor_bytes,
             progress=progress,
             note=notes.append,
         )
-    for note in (*notes, *_notes(checkpoint, policy)):
-        tqdm.write(f"note: {slug}: {note}", file=sys.stderr)
+    merged = adapter.notes(source.folder, source.base.place) if source.base else []
+    for said in (*notes, *merged, *_notes(checkpoint, policy)):
+        tqdm.write(f"note: {slug}: {said}", file=sys.stderr)
     return checkpoint
 
 
@@ -155,10 +169,10 @@ def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
         )
 
 
-def _readable(folder: Path) -> Json | None:
-    """The config.json of a folder; None where conversion will say what is wrong with it."""
+def _readable(source: Source) -> Json | None:
+    """The config.json of a source; None where conversion will say what is wrong with it."""
     try:
-        hf = read_json(folder / "config.json")
+        hf = source.config_json()
         decoder_config(hf)
     except AssayError:
         return None

@@ -68,8 +68,7 @@ def copied(name: str, damage=lambda folder: None):
 
 
 def adapter(folder: Path) -> None:
-    """What peft saves."""
-    (folder / WEIGHTS).rename(folder / "adapter_model.safetensors")
+    """What peft saves, beside the weights."""
     config = {"peft_type": "LORA", "base_model_name_or_path": "org/base"}
     (folder / "adapter_config.json").write_text(json.dumps(config))
 
@@ -103,11 +102,10 @@ REFUSED = {
         r"pickled weights \('pytorch_model\.bin'\) are never read, .*\(--revision=refs/pr/<number>"
         r"\); or, .* again:  model = Auto.*\.from_pretrained\(folder\)  and:  model\.save_pretrain",
     ),
-    "an adapter": (
+    "an adapter beside whole weights": (
         adapter,
-        r"hf: an adapter on base 'org/base' \(adapter_config\.json, "
-        r"adapter_model\.safetensors\); merge it into its base with peft "
-        r"\(model\.merge_and_unload\(\)\.save_pretrained\(folder\), .* and convert that fold",
+        r"hf: an adapter on base 'org/base' \(adapter_config\.json\) beside whole weights; allowed"
+        ": a folder with one of them: the weights, if they hold the adapter already, or the adap",
     ),
     "a head of its own": (
         copied("score.pth"),

@@ -1,0 +1,63 @@
+"""`assay convert` of an adapter: what is printed, and what a run and its files know of it."""
+
+import json
+
+import polars as pl
+import pytest
+
+from tests.support.adapters import Adapter, write
+
+NOTES = (
+    "note: adapter: merged into its base {base}",
+    "note: adapter: the adapter was trained on a base in 4 bit (QLoRA); here it is merged into the "
+    "weights before that rounding, so rewards differ from those in training",
+)
+
+
+@pytest.fixture
+def pair(tmp_path):
+    write(Adapter(), tmp_path)
+    (tmp_path / "adapter" / "README.md").write_text("- load_in_4bit: True\n")
+    return tmp_path
+
+
+def test_base_and_hashes_of_an_adapter_are_in_every_file_of_a_run(command, pair):
+    flags = (f"--source={pair / 'adapter'}", f"--checkpoint={pair / 'ck'}")
+    done = command("convert", *flags, "--config.merge_dtype=float32")
+    assert done.code == 0
+    assert [note.format(base=pair / "base") for note in NOTES] == done.err[:2]
+    assert done.out == [f"{pair / 'ck'}: adapter, 3 layers, linear head, 264 tokens, float32"]
+    run = pair / "run"
+    sweep = (f"--checkpoint={pair / 'ck'}", f"--run={run}", "--config.prompts=greatest")
+    assert command("sweep", *sweep, "--config.step_size=64").code == 0
+    manifest = json.loads((run / "manifest.json").read_text())
+    [part] = run.glob("scores/*/*/*.parquet")
+    about = json.loads(pl.read_parquet_metadata(part)["assay"])
+    base = {"source": str(pair / "base"), "revision": None}
+    for content in (manifest, about):
+        assert content["models"]["adapter"]["base"] == base
+    [result] = manifest["results"].values()
+    hashes = {"adapter", "base"}
+    assert {len(result["fingerprint"][name]) for name in hashes} == {64}
+    assert about["fingerprint"] == result["fingerprint"]
+    assert command("verify", f"--run={run}").code == 0
+    rescored = command("verify", f"--run={run}", "--rescore=5", f"--checkpoint={pair / 'ck'}")
+    assert rescored.code == 0
+
+
+def test_the_base_is_the_one_that_the_user_names(command, pair):
+    (pair / "base").rename(pair / "moved")
+    flags = (f"--source={pair / 'adapter'}", f"--checkpoint={pair / 'ck'}")
+    refused = command("convert", *flags)
+    assert (refused.code, len(refused.err)) == (2, 1)
+    assert refused.err[0].endswith(
+        "is no folder here and no hub id; name its folder or hub id as --base"
+    )
+    done = command("convert", *flags, f"--base={pair / 'moved'}")
+    assert (done.code, done.err[0]) == (0, NOTES[0].format(base=pair / "moved"))
+
+
+def test_a_plan_of_an_adapter_names_its_base(command, pair):
+    done = command("plan", f"--source={pair / 'adapter'}", "--devices=cpu-64GB")
+    assert (done.code, len(done.err)) == (2, 1)
+    assert f"its base {pair / 'base'} has that file; name the base as --source" in done.err[0]

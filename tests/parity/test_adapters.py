@@ -1,0 +1,164 @@
+"""Adapters merged at conversion, against torch that computes W x + scale * (B (A x)) unmerged."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from engine.convert import adapter as merging
+from tests.support import folders, parity, slow
+from tests.support.adapters import Adapter, write
+
+CASES = {
+    "rank 1": Adapter(rank=1, alpha=2),
+    "rank 16 on a reward model": Adapter(rank=16, alpha=32, causal=False),
+    "two modules": Adapter(rank=2, alpha=4, targets=("q_proj", "v_proj")),
+    "rslora": Adapter(rank=16, alpha=8, rslora=True),
+    "patterns": Adapter(
+        rank=2,
+        alpha=6,
+        ranks={"layers.1.self_attn.q_proj": 8, "v_proj": 3},
+        alphas={"down_proj": 1, "layers.0.self_attn.o_proj": 12},
+    ),
+    "a resized vocabulary": Adapter(rank=4, rows=272),
+    "an adapted embedding": Adapter(rank=4, targets=("embed_tokens", "up_proj")),
+    "gemma2": Adapter(model="gemma2"),
+    "qwen2": Adapter(model="qwen2", rslora=True),
+    "qwen3": Adapter(model="qwen3"),
+    "mistral": Adapter(model="mistral", rank=8),
+    "square matrices": Adapter(model="mha", targets=("q_proj", "k_proj", "o_proj")),
+}
+
+
+def check(case: Adapter, folder, **options) -> parity.Restored:
+    """The merged checkpoint's rewards, of whole sequences and behind a shared prefix."""
+    model = write(case, folder)
+    restored = parity.restore(folders.convert(folder / "adapter", folder / "checkpoint", **options))
+    parity.check_plain(model, restored)
+    parity.check_response(model, restored)
+    return restored
+
+
+QUICK = ("rank 1", "rslora", "patterns", "a resized vocabulary")
+
+
+@pytest.mark.parametrize("name", slow.all_but(QUICK, CASES))
+def test_rewards_of_a_merged_adapter_are_those_of_torch_unmerged(tmp_path, name):
+    check(CASES[name], tmp_path)
+
+
+def test_an_adapter_moves_rewards_far_beyond_the_tolerance(tmp_path):
+    model = write(CASES["rank 1"], tmp_path)
+    for module in model.modules():
+        module._forward_hooks.clear()
+    restored = parity.restore(folders.convert(tmp_path / "adapter", tmp_path / "checkpoint"))
+    with pytest.raises(AssertionError, match="relative error"):
+        parity.check_plain(model, restored)
+
+
+def in_bfloat16(path) -> dict[str, torch.Tensor]:
+    """Rounds the tensors of a file; returns them."""
+    tensors = {name: tensor.bfloat16() for name, tensor in load_file(path).items()}
+    save_file(tensors, path, {"format": "pt"})
+    return tensors
+
+
+@pytest.mark.parametrize("merge_dtype", ["auto", "float32"])
+def test_sums_of_a_bfloat16_base_are_rounded_once_or_kept_in_float32(tmp_path, merge_dtype):
+    model = write(CASES["two modules"], tmp_path)
+    rounded = in_bfloat16(tmp_path / "base" / "model.safetensors")
+    files = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    model.model.load_state_dict(
+        {k.removeprefix("model."): v.float() for k, v in rounded.items() if "lm_head" not in k}
+    )
+    checkpoint = folders.convert(
+        tmp_path / "adapter", tmp_path / "checkpoint", merge_dtype=merge_dtype
+    )
+    if merge_dtype == "float32":
+        assert checkpoint.card.dtype == "float32"
+        parity.check_plain(model, parity.restore(checkpoint))
+        return
+    assert checkpoint.card.dtype == "bfloat16"
+    key = "model.layers.1.self_attn.q_proj"
+    a, b = (files[f"base_model.model.{key}.lora_{part}.weight"] for part in "AB")
+    expected = (rounded[f"{key}.weight"].float() + 2.0 * (b @ a)).bfloat16().float().numpy()
+    opened = merging.open_merged(tmp_path / "base", tmp_path / "adapter", "llama")
+    actual = opened.read(f"{key}.weight").astype(np.float32)
+    assert (actual == expected).mean() > 0.99  # float32 sums in another order round otherwise
+    np.testing.assert_allclose(actual, expected, rtol=2**-7)
+
+
+def forgotten_scale(patch):
+    patch.setattr(merging.AdapterConfig, "scale", lambda self, module: 1.0)
+
+
+def no_rslora(patch):
+    right = merging.AdapterConfig.rank_of
+    patch.setattr(
+        merging.AdapterConfig, "scale", lambda self, module: self.alpha / right(self, module)
+    )
+
+
+def no_patterns(patch):
+    def scale(self, module):
+        return self.alpha / self.rank_of(module)
+
+    patch.setattr(merging.AdapterConfig, "scale", scale)
+
+
+def default_rank_under_alpha(patch):
+    def scale(self, module):
+        return self.alphas.get(merging._pattern(self.alphas, module), self.alpha) / self.rank
+
+    patch.setattr(merging.AdapterConfig, "scale", scale)
+
+
+def transposed(patch):
+    right = merging.Delta.merged
+
+    def merged(self, array, a, b, dtype):
+        square = array.shape[0] == array.shape[1]
+        return right(self, array, *((b.T, a.T) if square else (a, b)), dtype)
+
+    patch.setattr(merging.Delta, "merged", merged)
+
+
+def head_of_the_base(patch):
+    right = merging.MergedFiles.read
+
+    def read(self, key):
+        return self.base.read(key) if key == "score.weight" else right(self, key)
+
+    patch.setattr(merging.MergedFiles, "read", read)
+
+
+def embedding_of_the_base(patch):
+    right = merging.MergedFiles.read
+
+    def read(self, key):
+        array = right(self, key)
+        if "embed_tokens" in key:
+            array[: len(self.base.read(key))] = self.base.read(key)
+        return array
+
+    patch.setattr(merging.MergedFiles, "read", read)
+
+
+# What is planted, and the adapter in which it shows.
+BUGS = {
+    "scale forgotten": (forgotten_scale, "two modules"),
+    "rslora ignored": (no_rslora, "rslora"),
+    "patterns ignored": (no_patterns, "patterns"),
+    "alpha over the default rank": (default_rank_under_alpha, "patterns"),
+    "B A transposed": (transposed, "square matrices"),
+    "the base's head": (head_of_the_base, "rank 16 on a reward model"),
+    "the base's embedding": (embedding_of_the_base, "a resized vocabulary"),
+}
+
+
+@pytest.mark.parametrize("bug", slow.all_but(["scale forgotten", "the base's head"], BUGS))
+def test_a_bug_planted_in_merging_fails_parity(tmp_path, monkeypatch, bug):
+    plant, name = BUGS[bug]
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="relative error"):
+        check(CASES[name], tmp_path)

@@ -1,0 +1,347 @@
+"""Adapters that are refused by name, and what conversion says and keeps of those that are not."""
+
+import json
+import re
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from engine.convert import adapter as merging
+from engine.convert.hub import fetch
+from engine.errors import AssayError
+from tests.support import folders, hub_server, torch_models
+from tests.support.adapters import PREFIX, Adapter, write
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+Q = "model.layers.0.self_attn.q_proj"
+A = torch.ones(4, 32)
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory) -> Path:
+    """A base and its adapter; read them, copy them, leave them as they are."""
+    folder = tmp_path_factory.mktemp("written")
+    write(Adapter(), folder)
+    return folder
+
+
+@pytest.fixture
+def pair(written, tmp_path) -> Path:
+    """A copy to damage, whose adapter names the base beside it."""
+    copy = shutil.copytree(written, tmp_path / "pair")
+    configured(base_model_name_or_path=str(copy / "base"))(copy)
+    return copy
+
+
+def configured(**fields):
+    return lambda pair: folders.edit_json(pair / "adapter" / CONFIG, **fields)
+
+
+def retensored(change, file=WEIGHTS):
+    def damage(pair: Path) -> None:
+        tensors = load_file(pair / "adapter" / file)
+        change(tensors)
+        save_file(tensors, pair / "adapter" / file)
+
+    return damage
+
+
+def renamed(name: str, other: str):
+    return retensored(lambda t: t.update({PREFIX + other: t.pop(PREFIX + name)}))
+
+
+def pickled(pair: Path) -> None:
+    (pair / "adapter" / WEIGHTS).rename(pair / "adapter" / "adapter_model.bin")
+
+
+def quantised(pair: Path) -> None:
+    config = {"load_in_4bit": True, "quant_method": "bitsandbytes"}
+    folders.edit_json(pair / "base" / "config.json", quantization_config=config)
+
+
+def adapted_base(pair: Path) -> None:
+    shutil.copytree(pair / "adapter", pair / "second")
+    configured(base_model_name_or_path=str(pair / "second"))(pair)
+
+
+def headless(task: str):
+    def damage(pair: Path) -> None:
+        configured(task_type=task, modules_to_save=None)(pair)
+        retensored(lambda t: t.pop(PREFIX + "score.weight"))(pair)
+
+    return damage
+
+
+def one(name: str, value: object, allowed: str = "False, None"):
+    said = re.escape(f"{name}={value!r}")
+    message = rf"adapter_config\.json: {said} is not implemented; allowed: {allowed}"
+    return configured(**{name: value}), message
+
+
+REFUSED = {
+    "another method": one("peft_type", "IA3", "'LORA'$"),
+    "DoRA": one("use_dora", True),
+    "a bias of B": one("lora_bias", True),
+    "trained biases": one("bias", "lora_only", "'none'$"),
+    "QALoRA": one("use_qalora", True),
+    "repeated layers": one("layer_replication", [[0, 2], [1, 3]], r"None, \[\]$"),
+    "parameters": one("target_parameters", ["mlp.experts.gate_up_proj"], r"None, \[\]$"),
+    "single tokens": one("trainable_token_indices", [1, 2], r"None, \[\], {}$"),
+    "aLoRA": one("alora_invocation_tokens", [5], r"None, \[\]$"),
+    "PiSSA, which changes the base": one("init_lora_weights", "pissa", "True, False, 'gaussian'"),
+    "what is new": (
+        configured(use_novelty=True, novelty_config=None),
+        r"not understood, and may change the rewards: 'use_novelty' \(= True\)$",
+    ),
+    "a rank that is no number": (
+        configured(r="four"),
+        r"adapter_config\.json: r='four'; allowed: numbers above 0$",
+    ),
+    "a pattern that is no expression": (
+        configured(rank_pattern={"(": 2}),
+        r"adapter_config\.json: rank_pattern holds '\(': ",
+    ),
+    "another rank": (
+        configured(r=8),
+        r"LoRA of 'model\.layers\.0\.\S+' has shapes \[4, \d+\] and \[\d+, 4\]; the base has "
+        r"\[\d+, \d+\], and adapter_config\.json says rank 8$",
+    ),
+    "a module of another base": (
+        retensored(lambda t: t.update({f"{PREFIX}model.layers.9.mlp.lora_A.weight": A + 0})),
+        r"LoRA of 'model\.layers\.9\.mlp', which is no module of the base$",
+    ),
+    "half a product": (
+        retensored(lambda t: t.pop(PREFIX + f"{Q}.lora_B.weight")),
+        rf"one of lora_A and lora_B of '{Q}' is missing$",
+    ),
+    "a tensor of no module": (
+        renamed(f"{Q}.lora_A.weight", f"{Q}.lora_C.weight"),
+        rf"one of lora_A and lora_B of '{Q}' is missing$",
+    ),
+    "a magnitude": (
+        retensored(lambda t: t.update({f"{PREFIX}{Q}.lora_magnitude_vector": torch.ones(80)})),
+        rf"tensor that nothing uses: '{Q}\.lora_magnitude_vector'$",
+    ),
+    "a module that was to be saved": (
+        configured(modules_to_save=["embed_tokens", "score"]),
+        r"modules_to_save holds 'embed_tokens', of which adapter_model\.safetensors has no tens",
+    ),
+    "no head, as a language model": (headless("CAUSAL_LM"), r"no head, without which there is no"),
+    "no head, of no task": (headless(None), r"no head, without which there is no reward"),
+    "a pickled adapter": (
+        pickled,
+        r"no adapter_model\.safetensors; allowed: adapter_model\.bin is never read, since load",
+    ),
+    "a number for a matrix": (
+        retensored(lambda t: t.update({f"{PREFIX}{Q}.lora_A.weight": torch.tensor(1.0)})),
+        r"LoRA of '\S+' has shapes \[0, 0\] and ",
+    ),
+    "no weights": (
+        lambda pair: (pair / "adapter" / WEIGHTS).unlink(),
+        r"no adapter_model\.safetensors; allowed: the folder of a peft adapter$",
+    ),
+    "other weights": (
+        lambda pair: (pair / "adapter" / "value_head.bin").write_bytes(b""),
+        r"weights that nothing reads: value_head\.bin$",
+    ),
+    "a base in 4 bit": (
+        quantised,
+        r"base: config\.json: quantization_config=.*; allowed: an adapter is merged into whole "
+        "weights: name those that this base was made from as --base$",
+    ),
+    "an adapter on an adapter": (adapted_base, "is an adapter too; merge that one first$"),
+    "a base on another machine": (
+        configured(base_model_name_or_path="/data/llama"),
+        "an adapter on base '/data/llama', which is no folder here and no hub id; name its folder",
+    ),
+    "no name of a base": (
+        configured(base_model_name_or_path=None),
+        "an adapter on base '', which is no folder here and no hub id",
+    ),
+    "a base that is not there": (
+        configured(base_model_name_or_path="owner/base"),
+        r"its base \(another is named as --base\): owner/base: HF_HUB_OFFLINE is set",
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_an_adapter_is_refused_in_one_line_for(pair, tmp_path, reason):
+    damage, message = REFUSED[reason]
+    damage(pair)
+    with pytest.raises(AssayError, match=message) as caught:
+        folders.convert(pair / "adapter", tmp_path / "out" / "checkpoint")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_base_and_a_merge_dtype_are_for_adapters_alone(written, tmp_path):
+    with pytest.raises(AssayError, match=r"^base='b'; allowed: none for .*, which is no adapter"):
+        fetch(str(written / "base"), None, base="b")
+    with pytest.raises(AssayError, match=r"merge_dtype='float32'; allowed without an adapter: "):
+        folders.convert(written / "base", tmp_path / "checkpoint", merge_dtype="float32")
+    with pytest.raises(AssayError, match=r"merge_dtype='int8'; allowed: 'auto', 'float32'$"):
+        folders.convert(written / "adapter", tmp_path / "checkpoint", merge_dtype="int8")
+
+
+def test_the_card_names_adapter_and_base_and_the_hashes_of_both(written, tmp_path):
+    card = folders.convert(written / "adapter", tmp_path / "checkpoint").card
+    base = folders.convert(written / "base", tmp_path / "base").card
+    assert (card.source, list(card.files)) == (str(written / "adapter"), [WEIGHTS])
+    assert card.base["source"] == str(written / "base")
+    assert card.base["files"] == base.files  # though what was stored is merged
+    assert card.identity.keys() == {"checkpoint_hash", "adapter", "base"}
+    assert card.identity["adapter"] != card.identity["base"]
+    assert base.base is None and base.identity.keys() == {"checkpoint_hash"}
+
+
+def test_hashes_of_the_base_do_not_depend_on_how_it_is_stored(written, tmp_path):
+    cards = [
+        folders.convert(written / "adapter", tmp_path / dtype, merge_dtype=dtype).card
+        for dtype in ("auto", "float32")
+    ]
+    assert cards[0].base == cards[1].base
+    assert cards[0].files == cards[1].files
+
+
+def test_another_adapter_is_another_model_also_where_it_changes_nothing(written, pair, tmp_path):
+    retensored(lambda t: t.update({k: 0 * v for k, v in t.items() if "lora_B" in k}))(pair)
+    first = folders.convert(written / "adapter", tmp_path / "first").card
+    second = folders.convert(pair / "adapter", tmp_path / "second").card
+    assert first.identity["base"] == second.identity["base"]
+    assert first.identity["adapter"] != second.identity["adapter"]
+    base = folders.convert(pair / "base", tmp_path / "base").card
+    assert second.layer_hashes == base.layer_hashes != first.layer_hashes
+
+
+def test_tokenizer_template_and_pad_are_those_of_the_adapter(pair, tmp_path):
+    tokenizer = torch_models.tokenizer()
+    tokenizer.pad_token = "<|im_start|>"
+    tokenizer.chat_template = "{{ messages[0]['content'] }}|{{ messages[1]['content'] }}!"
+    tokenizer.save_pretrained(pair / "adapter")
+    checkpoint = folders.convert(pair / "adapter", tmp_path / "checkpoint")
+    assert checkpoint.tokenizer.chat_template == tokenizer.chat_template
+    assert checkpoint.card.pad_token_id == tokenizer.pad_token_id
+
+
+def test_without_a_tokenizer_of_its_own_the_base_has_the_tokenizer(pair, tmp_path):
+    for path in (*(pair / "adapter").glob("*token*"), pair / "adapter" / "chat_template.jinja"):
+        path.unlink()
+    checkpoint = folders.convert(pair / "adapter", tmp_path / "checkpoint")
+    assert checkpoint.token_ids and checkpoint.template.split("What?")
+
+
+def test_the_base_that_the_user_names_is_taken(pair, tmp_path):
+    configured(base_model_name_or_path="/data/llama")(pair)
+    source = fetch(str(pair / "adapter"), None, base=str(pair / "base"))
+    assert source.base is not None and source.base.folder == pair / "base"
+
+
+@pytest.mark.parametrize(
+    ("layers", "kind"),
+    [
+        (torch.nn.Linear(32, 1), "affine"),  # of LLaMA-Factory
+        (
+            torch.nn.Sequential(torch.nn.Linear(32, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)),
+            "mlp",
+        ),
+    ],
+)
+def test_a_head_in_a_file_of_its_own_is_the_head(pair, tmp_path, layers, kind):
+    retensored(lambda t: t.pop(PREFIX + "score.weight"))(pair)
+    configured(task_type="CAUSAL_LM", modules_to_save=None)(pair)
+    head = {f"v_head.summary.{name}": value for name, value in layers.state_dict().items()}
+    save_file(head, pair / "adapter" / "value_head.safetensors")
+    card = folders.convert(pair / "adapter", tmp_path / "checkpoint").card
+    assert card.head.kind == kind
+    assert sorted(card.files) == [WEIGHTS, "value_head.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, False),
+        ({"README.md": "quantization config was used:\n- load_in_4bit: True\n"}, True),
+        ({"README.md": "- load_in_4bit: False\n"}, False),
+        ({CONFIG: json.dumps({"base_model_name_or_path": "unsloth/llama-bnb-4bit"})}, True),
+    ],
+)
+def test_a_base_in_4_bit_is_said(pair, files, said):
+    for name, text in files.items():
+        (pair / "adapter" / name).write_text(text)
+    notes = merging.notes(pair / "adapter", "the-base")
+    assert notes[0] == "merged into its base the-base"
+    assert any("in 4 bit (QLoRA)" in note for note in notes) == said
+
+
+def test_matrices_of_gpt2_are_transposed_whatever_the_config_says(tmp_path):
+    """Its modules are Conv1D: [in, out]."""
+    rng = np.random.default_rng(0)
+    weight, a, b = (rng.standard_normal(shape) for shape in ((6, 4), (2, 6), (4, 2)))
+    base, folder = tmp_path / "base", tmp_path / "adapter"
+    base.mkdir(), folder.mkdir()
+    name = "model.layers.0.mlp"
+    save_file({f"{name}.weight": torch.tensor(weight).float()}, base / "model.safetensors")
+    tensors = {f"{name}.lora_A.weight": a, f"{name}.lora_B.weight": b, "score.weight": b}
+    tensors = {PREFIX + key: torch.tensor(value).float() for key, value in tensors.items()}
+    save_file(tensors, folder / WEIGHTS)
+    (folder / CONFIG).write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 6}))
+    merged = merging.open_merged(base, folder, "gpt2").read(f"{name}.weight")
+    np.testing.assert_allclose(merged, weight + 3 * (b @ a).T, atol=1e-6)
+    with pytest.raises(AssayError, match=r"has shapes \[2, 6\] and \[4, 2\]; the base has \[6, 4"):
+        merging.open_merged(base, folder, "llama")
+
+
+def test_merging_keeps_no_second_copy_of_a_matrix():
+    rows, width, rank = 8192, 4096, 4
+    array = np.zeros((rows, width), np.float32)
+    a, b = np.ones((rank, width), np.float32), np.ones((rows, rank), np.float32)
+    delta = merging.Delta(a="a", b="b", scale=0.5, transposed=False)
+    tracemalloc.start()
+    try:
+        merged = delta.merged(array, a, b, array.dtype)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert merged is array and (merged == 2).all()
+    assert peak < 0.5 * array.nbytes
+
+
+@pytest.fixture
+def published(hub, pair):
+    """An adapter and its base on a hub, the base at a revision of its own; their commits."""
+    commit = hub.add("owner/base", pair / "base", "trained")
+    (pair / "other").mkdir()
+    hub.add("owner/base", pair / "other")
+    configured(base_model_name_or_path="owner/base", revision="trained")(pair)
+    (pair / "adapter" / "README.md").write_text("- load_in_4bit: True\n")
+    return hub.add("owner/adapter", pair / "adapter"), commit
+
+
+def test_an_adapter_on_a_hub_is_merged_into_the_revision_of_its_base(
+    hub, published, written, tmp_path
+):
+    told = []
+    fetch("owner/adapter", None, lambda hf, cached: told.append((hf["architectures"], cached)))
+    assert told == [(["LlamaForSequenceClassification"], 0)]
+    checkpoint = folders.convert("owner/adapter", tmp_path / "checkpoint")
+    local = folders.convert(written / "adapter", tmp_path / "local")
+    card = checkpoint.card
+    assert (card.revision, card.base["revision"]) == published
+    assert card.checkpoint_hash == local.card.checkpoint_hash
+    assert len(merging.notes(fetch("owner/adapter", None).folder, "owner/base")) == 2
+
+
+def test_nothing_of_the_base_is_fetched_for_an_adapter_that_is_refused(hub, pair, hub_cache):
+    hub.add("owner/base", pair / "base")
+    configured(base_model_name_or_path="owner/base", use_dora=True)(pair)
+    hub.add("owner/adapter", pair / "adapter")
+    with pytest.raises(AssayError, match=r"owner/adapter at \w{12}: adapter_config\.json: use_do"):
+        fetch("owner/adapter", None)
+    assert not hub.downloads(WEIGHTS) and not hub.downloads("model.safetensors")
+    assert hub_server.SIGNATURE not in str(list(hub_cache.rglob("*base*")))
