@@ -55,7 +55,7 @@ _KNOWN = {"greatest": 0, "worst": 1, "best": 2}
 TOP = "#0f8a80"
 BOTTOM = "#c2620c"
 STEP = 17  # Pixels of a row of dots or bars.
-FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"  # Metrics that vl-convert knows, too.
 
 
 def config(dark: bool = False) -> dict[str, Any]:  # Any: JSON
