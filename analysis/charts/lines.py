@@ -81,7 +81,7 @@ def lines(
     if points is not None:
         dots = base.transform_filter("datum.dot").mark_point(filled=True, size=26, opacity=1)
         layers.append(dots.encode(tooltip=told))
-    wide, high = (164, 150) if panel else (560, 290)
+    wide, high = (164, 150) if panel else (440, 240)
     layered = alt.LayerChart(layer=layers, data=look.data(shown), width=wide, height=high)
     cut = f" (the first {MOST} of {len(every)} panels)" if len(every) > MOST else ""
     if panel:
