@@ -56,8 +56,10 @@ def clearest(table: pl.DataFrame, keys: Sequence[str]) -> dict[str, Any]:  # Any
 
 
 def interval(slope: float, low: float, high: float) -> str:
-    """A slope with the ends of its 95 % interval, such as "0.31 (95% 0.22 to 0.40)"."""
+    """A slope with the ends of its 95 % interval, rounded outward: "0.31 (95% 0.22 to 0.40)"."""
     digits = max(0, 1 - math.floor(math.log10(abs(slope)))) if slope else 2
+    unit = 10**digits
+    low, high = math.floor(low * unit) / unit, math.ceil(high * unit) / unit
     low_text, slope_text, high_text = (
         f"{number:.{digits}f}".replace("-", "−") for number in (low, slope, high)
     )

@@ -32,12 +32,13 @@ ONE_MODEL = "Only one model was scored: agreement needs two."
 _MATRICES = {
     "kendall_tau": (
         "Kendall’s τ",
-        "Kendall’s τ-b on the shared vocabulary; the models of a bloc stand together.",
+        "Kendall’s τ-b on the shared vocabulary (1: the same order, −1: the opposite one); "
+        "models that agree stand together.",
     ),
-    "spearman": ("Spearman’s ρ", "Spearman’s ρ: as τ, but far disagreements weigh more."),
+    "spearman": ("Spearman’s ρ", "Spearman’s ρ, as τ, but far disagreements weigh more."),
     "rbo": (
         "rank-biased overlap",
-        "Rank-biased overlap: how many of the highest tokens are the same; 0 means none.",
+        "rank-biased overlap, how many of the highest tokens are the same; 0 means none.",
     ),
 }
 _ITSELF = pl.col("bloc") == pl.col("other")  # Rows of `blocs_table` of a bloc, not of two.
@@ -197,6 +198,7 @@ def _heat_map(study: Study, name: str, prompt: str) -> Picture:
     order = pl.Enum(listed + [m for m in matrix.columns[1:] if m not in listed])
     beside = matrix.select("model", *order.categories).sort(pl.col("model").cast(order))
     label, caption = _MATRICES[name]
+    caption = f"Asked {study.prompt_names[prompt]}: {caption}"
     return Picture(f"{name}_{prompt}", caption, partial(heat_map, beside, study.names, label), 6)
 
 

@@ -21,7 +21,7 @@ _SAID = {
 }
 # The same of all words, for a reader in a hurry.
 _PLAIN = {
-    "alike": "rank the words alike",
+    "alike": "tend to rank the words alike",
     "agree": "rank the words somewhat alike",
     "opposed": "rank the words in largely opposite ways",
     "disagree": "rank the words in partly opposite ways",

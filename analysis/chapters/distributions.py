@@ -42,6 +42,7 @@ MOMENTS = Spec(
     page="model prompt n mean variance skewness kurtosis min max distinct_rewards skewness_low "
     "skewness_high q",
 )
+_SLIGHT = 0.2  # Skewness below which a reader sees hardly any.
 _SKEW = pl.col("skewness")
 _QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 
@@ -129,18 +130,21 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 
 def findings(moments: pl.DataFrame) -> Iterator[Finding]:
-    """Which tails are longer, and how many distributions are skewed, each beyond chance."""
-    certain, tails, sizes = significant(moments), [], []
-    for side, tail, where in (("above", "high", _SKEW > 0), ("below", "low", _SKEW < 0)):
+    """How many distributions are skewed to which side, each beyond chance."""
+    certain, sides, sizes = significant(moments), [], []
+    for side, rewards, where in (("above", "high", _SKEW > 0), ("below", "low", _SKEW < 0)):
         own = certain.filter(where)["skewness"].to_numpy()
         if len(own):
-            tails.append(f"that of {tail} rewards in {len(own)}")
+            sides.append(f"{len(own)} towards {rewards} rewards")
             sizes.append(f"{side} 0 in {len(own)} ({span(own)})")
-    if tails:
-        of = f"of {_counted(moments.height)}, the longer tail is {' and '.join(tails)}"
-        yield Finding(text=f"Rewards are lopsided: {of}.", picture="distributions")
+    if sides:
+        slight = certain.filter(_SKEW.abs() < _SLIGHT).height
+        how = f"; {slight} of them slightly" if slight else ""
+        verb = "are" if certain.height > 1 else "is"
+        text = f"Of {_counted(moments.height)}, {certain.height} {verb} skewed"
+        yield Finding(text=f"{text}: {' and '.join(sides)}{how}.", picture="distributions")
         said = f"{' and '.join(sizes)}, each with q < .05"
-        text = f"Skewness is {said}; it is 0 for a symmetric shape."
+        text = f"Skewness is {said}; it is 0 for a symmetric shape, and slight below {_SLIGHT}."
         yield Finding(text=text, picture="distributions")
 
 
@@ -162,7 +166,7 @@ def _sample(study: Study) -> str:
 ANALYSIS = Analysis(
     id="distributions",
     title="Distributions",
-    lead="How are the rewards of a model spread, and on which side do they reach further?",
+    lead="How are the rewards of a model spread, and to which side are they skewed?",
     make=_tables,
     parts=(_drawn,),
     told=(lambda study: findings(study.tables[MOMENTS.name]),),

@@ -203,9 +203,9 @@ def _drawn(study: Study) -> Iterator[Block]:
             yield from notes([study.tables.reason("mds", prompt)])
             continue
         caption = (
-            "Each model is a point; the further apart two stand, the less alike they rank the "
-            "shared vocabulary. Directions mean nothing. Where the stress is high, distances are "
-            "only approximate."
+            f"Asked {study.prompt_names[prompt]}: each model is a point; the further apart two "
+            "stand, the less alike they rank the shared vocabulary. Directions mean nothing. Where "
+            "the stress is high, distances are only approximate."
         )
         yield Heading(study.prompt_names[prompt])
         draw = partial(map_of_models, points, study.described, study.names)
@@ -251,7 +251,7 @@ ANALYSIS = Analysis(
     title="What explains agreement",
     label="Explained",
     lead="Do models agree because they share a base, a developer, a size or a rank? The map shows "
-    "which models are close; each trait is tested alone and with the others.",
+    "which models are close; each trait is tested alone, and has a weight beside the others.",
     make=_tables,
     parts=(_drawn, lambda study: RSA.rows(study.tables["rsa"])),
     told=(lambda study: findings(study.tables["rsa"], study.prompt_names),),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,7 +22,8 @@ from analysis.measures.word_groups.placebo import placebo_kinds
 from analysis.measures.word_groups.placebo_contrasts import PLACEBO, left_out, placebo_contrasts
 from analysis.measures.word_groups.standing import Standing, standing
 from analysis.run import Run
-from analysis.sentences import minus
+from analysis.sentences import minus, q_value
+from analysis.significant_effects import ALPHA
 from analysis.study import (
     NO_VOCABULARY,
     Absent,
@@ -146,7 +148,7 @@ def _sentence(study: Study, row: Mapping[str, Any], groups: int, on_axis: Sequen
     others = [group for group in on_axis if group != row["group"]]
     against = others[0] if len(others) == 1 else f"the other groups by {row['axis']}"
     size, low, high = (100 * row[f"contrast{end}"] for end in ("", "_low", "_high"))
-    ends = minus(f"{low:.0f} to {high:.0f}")
+    ends = minus(f"{math.floor(low)} to {math.ceil(high)}")
     means, place = f" (95% interval {ends})", ""
     if models := row.get("models"):
         alike = models - row["above"] if is_lower else row["above"]
@@ -158,10 +160,13 @@ def _sentence(study: Study, row: Mapping[str, Any], groups: int, on_axis: Sequen
         place = " Among ordinary kinds of words, each against the others of its axis, that is "
         place += f"{side} of {kinds}."
     return (
-        f"Under {study.prompt_names[row['prompt']]}, of {groups} groups of people, words for "
+        f"Under {study.prompt_names[row['prompt']]}, of the {groups} groups of people that have "
+        "words enough for a test, words for "
         f"{row['group']} stand furthest from the others of their axis: {abs(size):.0f} percentile "
         f"points {'below' if is_lower else 'above'} those for {against}{means}. The interval does "
-        f"not allow for the choice of the furthest.{place}{_favour(study, row['prompt'], is_lower)}"
+        f"not allow for the choice of the furthest; {q_value(row['q'])} over all tests"
+        f"{'' if row['q'] < ALPHA else ', so it is not told apart from chance'}.{place}"
+        f"{_favour(study, row['prompt'], is_lower)}"
     )
 
 
@@ -172,7 +177,10 @@ def _favour(study: Study, prompt: str, low: bool) -> str:
         return ""
     side = "unfavourable" if low == (asked == POSITIVE) else "favourable"
     place = "low" if low else "high"
-    return f" The prompt asks for {ASKED_FOR[asked]}, so a {place} place is {side}."
+    return (
+        f" The prompt asks for {ASKED_FOR[asked]}, so a {place} place is {side} in models that "
+        "follow the question."
+    )
 
 
 def framing_of(study: Study, prompt: str) -> str:

@@ -351,8 +351,8 @@ def opposition(pairs: pl.DataFrame, blocs: pl.DataFrame, names: Mapping[str, str
     start = f"Asked for {ASKED_FOR[pairs['framing'][0]]}"
     text = (
         f"{start}, {below} of {count(pairs.height, 'pair')} of models order “{pairs['list'][0]}” "
-        "in opposite ways: the interval of their τ is below 0 (95% for all pairs together; each "
-        "model’s mean percentiles over the prompts)."
+        "against one another: the interval of their τ is below 0 (95% for all pairs together; τ of "
+        "each model’s mean percentiles over the prompts)."
     )
     opposed = blocs.filter(pl.col("relation").is_in(["opposed", "disagree"]))
     sides = opposed.sort("kendall", "models", "other_models").head(_NAMED)
@@ -361,10 +361,13 @@ def opposition(pairs: pl.DataFrame, blocs: pl.DataFrame, names: Mapping[str, str
         for *two, tau in sides.select("models", "other_models", "kendall").iter_rows()
     ]
     if said:
-        each = (f"{one} against {other} (mean τ = {tau})" for one, other, tau in said)
+        each = (
+            f"{one} against {other} (τ of the mean percentiles {tau})" for one, other, tau in said
+        )
         text += f" Blocs of which every two models do: {'; '.join(each)}."
     who = f": {said[0][0]} against {said[0][1]}" if said else ""
-    return [f"{start}, some models order “{pairs['list'][0]}” in opposite ways{who}.", text]
+    ways = "largely opposite" if "opposed" in sides["relation"].head(1) else "partly opposite"
+    return [f"{start}, some models order “{pairs['list'][0]}” in {ways} ways{who}.", text]
 
 
 def count(number: int, what: str) -> str:

@@ -17,7 +17,7 @@ from analysis.charts.cells import between_prompts
 from analysis.charts.estimates import estimates
 from analysis.columns import LIST, MODEL, Column, Spec, ends, several
 from analysis.measures.list_scores import ALL_MODELS, ListScores, every_list, of_list, sample
-from analysis.sentences import decimals
+from analysis.sentences import decimals, span
 from analysis.statistics import Array, kendall
 from analysis.statistics.kendall import FEWEST, tau_b_matrix
 from analysis.study import Study, Table, required, table
@@ -228,6 +228,11 @@ def framing_beyond_chance(kinds: pl.DataFrame) -> list[str]:
         verb = "keep" if above else "reverse"
         alone = f" Taken alone, {below or above} of {each.height} models {verb} it."
     plain = f"Asked for something bad instead of something good, {done}."
+    if below and above:
+        parts = (
+            each.filter(side)["kendall"] for side in (pl.col("ci_high") < 0, pl.col("ci_low") > 0)
+        )
+        alone = f" Model by model it is {' and '.join(span(part.to_numpy()) for part in parts)}."
     measured = (
         f"Between prompts for something good and for something bad, the mean τ of “"
         f"{kinds['list'][0]}” is {decimals(value)} (95% interval over items {decimals(low)} to "
@@ -235,5 +240,8 @@ def framing_beyond_chance(kinds: pl.DataFrame) -> list[str]:
     )
     reference = kinds.filter(kind=QUESTION, model=ALL_MODELS)["kendall"]
     if len(reference):
-        measured += f" Two questions of one framing give τ = {decimals(reference[0])}."
+        measured += (
+            f" Two questions of one framing in other wordings give τ = {decimals(reference[0])}; "
+            "the opposite framings are of the same and of other wordings."
+        )
     return [plain, measured]

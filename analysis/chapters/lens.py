@@ -77,7 +77,8 @@ def _frames_drawn(study: Study) -> Iterator[Block]:
     caption = (
         "Kendall’s τ between the rankings under two prompts after the same layer: a question and "
         "its opposite, and (where both were scored) two questions that ask for the same. Where the "
-        "lines part, the model begins to rank by what is asked."
+        "lines part, the model begins to rank by what is asked. Bands are 95% intervals for all "
+        "layers of a model together."
     )
     titles = ("after layer", "τ between two prompts")
     draw = partial(lines, pairs, study.names, titles, x="layer", y="kendall", line="pair")
@@ -102,13 +103,13 @@ def order_findings(order: pl.DataFrame, layers: pl.DataFrame) -> Iterator[Findin
     rest = "; in the others not surely before the last one" if early.height < every.height else ""
     yield Finding(
         text="A model’s ranking of the words is half way to its final form after "
-        f"{_depths(early)} of the layers, in {_of(early, every, 'rankings')}{rest}.",
+        f"{_depths(early)} of the layers at the latest, in {_of(early, every, 'rankings')}{rest}.",
         picture="lens",
     )
     yield Finding(
         text="Read by the final norm and head, a ranking of all tokens counts as half way to the "
         "final one where τ with the last layer is 0.5 or more from there on; the 95% intervals of "
-        f"τ are ±{at_most(width)} or narrower.",
+        f"these rankings’ τ are ±{at_most(width)} or narrower.",
         picture="lens",
     )
 
@@ -134,8 +135,10 @@ def _frame_findings(study: Study) -> Iterator[Finding]:
 
 
 def _depths(rows: pl.DataFrame) -> str:
-    """How deep some layers lie, such as "50 to 75%"."""
-    depths: list[int] = (100 * rows["layer"] / rows["layers"]).round(0).cast(pl.Int64).to_list()
+    """How deep the upper ends of some layers lie, such as "50 to 75%"."""
+    depths: list[int] = (
+        (100 * rows["layer_high"] / rows["layers"]).round(0).cast(pl.Int64).to_list()
+    )
     low, high = min(depths), max(depths)
     return f"{low}%" if low == high else f"{low} to {high}%"
 

@@ -43,8 +43,8 @@ _SHOWN_KLS = (0.5, 1.0, 2.0, 4.0)
 _SHOWN_DRAWS = (1, 4, 16, 64, 256, 1024, 65536, 1_000_000)
 _NAMED = 3  # Replies that a sentence names.
 MANY = (
-    f"Of a list under more than {FEW} prompts, charts show the first wording of up to {FEW} "
-    "questions; the tables have every prompt."
+    f"Of a list under more than {FEW} prompts, charts and sentences are of the first wording "
+    f"of up to {FEW} questions; the tables have every prompt."
 )
 
 

@@ -50,7 +50,9 @@ def universal(run: Run, matrix: pl.DataFrame) -> Iterator[Finding]:
         if row["value"] >= row["alone_value"]:
             equal = row["value"] == row["alone_value"]
             outcome = "they are equally good" if equal else "the one for all is better"
-        which = f"The best of the {row['singles']} that were sought for one pair each"
+        which = (
+            f"The best of the {row['singles']} that were sought for one pair each and scored by all"
+        )
         if row["singles"] == 1:
             which = "The one that was sought for one of the pairs"
         yield Finding(

@@ -230,7 +230,7 @@ def _certificates_shown(study: Study) -> Iterator[Block]:
 
 def _matrix_shown(study: Study) -> Iterator[Block]:
     matrix = study.tables[MATRIX.name]
-    yield Heading("Every found reply under every model and prompt")
+    yield Heading("Found replies under the models and prompts that scored them")
     known = matrix.filter(pl.col("standardised").is_not_null())
     if known.height:
         every = known.select(SEARCH).n_unique()

@@ -117,8 +117,9 @@ def findings(split: pl.DataFrame) -> Iterator[Finding]:
             one, other = more.split()[-1], less.split()[-1]
             most, rest = (f"{100 * max(row['estimated_share'], 0):.0f}%" for row in (high, low))
             text = (
-                f"Where a token stands depends more on the {one} than on the {other}: "
-                f"{most} of the variance of its percentile goes with the {one}, and {rest} with "
+                f"Over these prompts and models, where a token stands depends more on the {one} "
+                f"than on the {other}: {most} of the variance of its percentile goes with the "
+                f"{one}, and {rest} with "
                 f"the {other}."
             )
             yield Finding(text=text, picture="variance")

@@ -5,6 +5,7 @@ Checked against peft's `tuners/lora/layer.py` (scale, `get_delta_weight`), `util
 """
 
 import dataclasses
+import hashlib
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -33,6 +34,7 @@ PICKLED = "adapter_model.bin"  # of older versions of peft, and under ZeRO-3
 # Attributes of adapter_config.json with the values that merging implements. Initialisations that
 # are not listed (pissa, olora, corda, loftq) change the weights of the base.
 _FIXED: dict[str, tuple[object, ...]] = {
+    "use_rslora": (True, False, None),
     "peft_type": ("LORA",),
     "bias": ("none",),
     "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),
@@ -45,7 +47,7 @@ _FIXED: dict[str, tuple[object, ...]] = {
     "megatron_config": (None,),
 }
 _READ = {
-    "base_model_name_or_path", "revision", "r", "lora_alpha", "use_rslora", "rank_pattern",
+    "base_model_name_or_path", "revision", "r", "lora_alpha", "rank_pattern",
     "alpha_pattern", "modules_to_save", "task_type",
 }  # fmt: skip
 # Bookkeeping, training, and which modules were adapted, which the tensors say.
@@ -143,8 +145,9 @@ class MergedFiles(TensorFiles):
         return delta.merged(array, a, b, dtype)
 
     def hashes(self, known: Mapping[str, bytes] = MappingProxyType({})) -> dict[str, str]:
-        """Those of the adapter's files."""
-        return self.adapter.hashes()
+        """Those of the adapter's files, its settings among them."""
+        settings = (self.folder / CONFIG).read_bytes()
+        return {**self.adapter.hashes(), CONFIG: hashlib.sha256(settings).hexdigest()}
 
     def base_hashes(self, known: Mapping[str, bytes]) -> dict[str, str]:
         """Those of the base's files; `known` are sha256 of tensors as they were stored."""
@@ -189,7 +192,7 @@ def read_config(folder: Path, names: Collection[str]) -> AdapterConfig:
         revision=_text(hf, "revision"),
         rank=_positive(hf, "r"),
         alpha=_positive(hf, "lora_alpha"),
-        rslora=bool(hf.get("use_rslora")),
+        rslora=hf.get("use_rslora") is True,
         ranks=_patterns(hf, "rank_pattern"),
         alphas=_patterns(hf, "alpha_pattern"),
         whole=tuple(map(str, whole or ())),
@@ -220,6 +223,8 @@ def config_json(base: Json, folder: Path, pad: int | None) -> Json:
         hf["architectures"] = ["GRewardModel"]
     elif hf.get("architectures") not in [[name] for name in ARCHITECTURES]:
         family = [name for name, kind in ARCHITECTURES.items() if kind == hf.get("model_type")]
+        if read_json(folder / CONFIG).get("task_type") == "TOKEN_CLS":
+            family = [name for name in family if name.endswith("ForTokenClassification")]
         hf["architectures"] = family[:1] or hf.get("architectures")
     tensors = _open(folder).tensors
     for shape in (tensors[name].shape for name in _EMBEDDINGS if name in tensors):

@@ -127,7 +127,7 @@ def convert_model(
         _check_closing(source.folder, hf.get("reward_token_id", marked), closing)
         pooling = _pooling(hf, closing, pad)
     elif tokenizer.chat_template:  # that of a base language model need not render a question
-        with contextlib.suppress(AssayError):
+        with contextlib.nullcontext() if template else contextlib.suppress(AssayError):
             policy = _dated(hf, ChatTemplate(tokenizer, policy))
 
     with Writer(destination, conversion.decoder, config) as writer:

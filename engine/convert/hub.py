@@ -37,7 +37,14 @@ class Source:
         has_one = any(
             (self.folder / f"tokenizer{end}").is_file() for end in (".json", "_config.json")
         )
-        return self.folder if self.base is None or has_one else self.base.folder
+        if self.base is None or has_one:
+            return self.folder
+        if (self.folder / "chat_template.jinja").is_file():
+            raise AssayError(
+                f"{self.place}: chat_template.jinja without a tokenizer; allowed: the tokenizer "
+                "that it belongs to beside it (save it with save_pretrained)"
+            )
+        return self.base.folder
 
     def config_json(self) -> Json:
         """The model's config.json; that of an adapter's base as the adapter changes it."""

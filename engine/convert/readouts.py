@@ -91,7 +91,7 @@ def _layers(
     shape = files.tensors[f"{last}.weight"].shape if f"{last}.weight" in files.tensors else ()
     names = _row_names(hf, shape[0] if len(shape) == 2 else 1)
     reward = reward or REWARDS.get(architecture(hf), "")
-    mixture = _mixture(reward, names)
+    mixture = _mixture(reward, names, _labels(hf, len(names)))
     plain = kind == "mlp" or f"{last}.bias" not in files.tensors
     if (len(names) == 1 and plain and not hf.get("normalize_reward")) or len(shape) != 2:
         return Reading(config=_head_config(decoder, kind=kind, hidden=hidden), rules=rules)
@@ -108,7 +108,10 @@ def _layers(
         rules=tuple(rule for rule in rules if not rule.key.startswith(f"{last}.")),
         computed={f"readout.head.{name}": np.asarray(v) for name, v in computed.items()},
         extra={f"{last}.weight", f"{last}.bias"} & set(files.tensors),
-        notes=(f"the reward is {reward} of {len(names)} rows",) * (len(names) > 1),
+        notes=(
+            *(f"the reward is {reward} of {len(names)} rows",) * (len(names) > 1),
+            *("rewards are normalised: normalize_reward",) * bool(hf.get("normalize_reward")),
+        ),
     )
 
 
@@ -133,24 +136,34 @@ def _last_layer(
 
 def _row_names(hf: Json, rows: int) -> tuple[str, ...]:
     """Names of a head's rows: those of config.json in lower case, if they can name columns."""
-    labels = hf["id2label"] if isinstance(hf.get("id2label"), dict) else {}
-    named = [str(labels.get(str(row), "")) for row in range(rows)]
-    names = [re.sub(r"\W+", "_", name.lower()) for name in named]
+    names = [re.sub(r"\W+", "_", name) for name in _labels(hf, rows)]
     try:
         return tuple(schema.objective_columns(names))
     except AssayError:
         return tuple(f"row_{row}" for row in range(rows))
 
 
-def _mixture(reward: str, names: Sequence[str]) -> np.ndarray:
+def _labels(hf: Json, rows: int) -> list[str]:
+    """The label of each row in config.json, in lower case; "" where it has none."""
+    labels = hf["id2label"] if isinstance(hf.get("id2label"), dict) else {}
+    return [str(labels.get(str(row), "")).strip().lower() for row in range(rows)]
+
+
+def _mixture(reward: str, names: Sequence[str], labels: Sequence[str]) -> np.ndarray:
     """Coefficients [R] of a head's rows whose sum is the reward."""
     if len(names) == 1 and not reward:
         return np.ones(1, np.float32)
     places = {name: row for row, name in enumerate(names)}
-    places |= {str(row): row for row in range(len(names))}
+    places |= {label: row for row, label in enumerate(labels) if label}
+    for row in range(len(names)):
+        if places.setdefault(str(row), row) != row:
+            places[str(row)] = -1  # the number of a row, and the label of another one
     rows = [places.get(part.strip().lower(), -1) for part in reward.split(" - ")]
     if min(rows) < 0 or len(rows) > 2 or len(set(rows)) < len(rows):
-        listed = ", ".join(f"{row} ({name})" for row, name in enumerate(names))
+        listed = ", ".join(
+            f"{row} ({label or name})"
+            for row, (name, label) in enumerate(zip(names, labels, strict=True))
+        )
         raise AssayError(
             f"reward={reward!r} of a head with {len(names)} row{'s' * (len(names) > 1)}; allowed: "
             f"--config.reward=<row or name> of {listed}, or a difference, as '1 - 0'"
@@ -185,6 +198,8 @@ def _language(
     key = _EMBEDDING if config.tied else layouts.LM_HEAD.key
     if not reward or key not in files.tensors:
         return reading
+    if hf.get("normalize_reward"):
+        raise AssayError(f"reward={reward!r}, the logit of a token; allowed: no normalize_reward")
     if config.softcap is not None:
         raise AssayError(
             f"reward={reward!r}, the logit of a token; allowed with final_logit_softcapping="
@@ -211,7 +226,7 @@ def _token_id(text: str, tokenizer: PreTrainedTokenizerBase, rows: int) -> int:
     if not ids:
         encoded = tokenizer(text[1:-1] if quoted else text, add_special_tokens=False)
         ids = encoded["input_ids"]
-    if len(ids) != 1 or ids[0] >= rows:
+    if len(ids) != 1 or ids[0] >= rows or tokenizer.convert_ids_to_tokens(ids[0]) is None:
         raise AssayError(
             f"reward: {text!r}, token ids {ids}; allowed: an id below {rows:,}, or a text that is "
             "one token, in single quotes where it is digits"

@@ -47,7 +47,10 @@ def mark(tokenizer: PreTrainedTokenizerBase, architecture: str) -> int | None:
     None: the class reads at the end. Raises AssayError where the tokenizer lacks the token.
     """
     token = BEHIND.get(architecture) or INSIDE.get(architecture)
-    if token is None or not isinstance(template := tokenizer.chat_template, str):
+    template = tokenizer.chat_template
+    if isinstance(template, dict):  # of several, the default one is read
+        template = template.get("default")
+    if token is None or not isinstance(template, str):
         return None
     ids: list[int] = tokenizer(token, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
@@ -55,6 +58,9 @@ def mark(tokenizer: PreTrainedTokenizerBase, architecture: str) -> int | None:
             f"{architecture} reads its reward at {token!r}, no token of this tokenizer"
         )
     template = template.removesuffix("\n")  # as Jinja does
+    if token in template:  # a user's template that has it already
+        tokenizer.chat_template = template
+        return ids[0]
     if architecture in BEHIND:
         tokenizer.chat_template = f"{template}{{{{ {token!r} }}}}"
     else:

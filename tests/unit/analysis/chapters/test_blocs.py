@@ -92,7 +92,7 @@ def test_models_that_all_rank_alike_are_one_bloc_under_both_prompts(study):
     rng = np.random.default_rng(1)
     made = study({prompt: following(rng, (1, 1, 1)) for prompt in ("greatest", "best")})
     plain, text = said(agreement.ANALYSIS, made)
-    assert plain == "Asked “greatest” and “best”, all 3 models rank the words alike."
+    assert plain == "Asked “greatest” and “best”, all 3 models tend to rank the words alike."
     assert text.startswith("Under “greatest” and “best”, all 3 models rank alike (mean τ 0.")
     assert "oppose" not in text
 
@@ -158,7 +158,7 @@ def test_a_skew_is_said_with_its_size_and_nothing_about_crowds(study):
     rng = np.random.default_rng(6)
     made = study({"best": [rng.exponential(size=len(WORDS)), -rng.exponential(size=len(WORDS))]})
     first, text = said(distributions.ANALYSIS, made)
-    assert "the longer tail is that of high rewards in 1 and that of low rewards in 1." in first
+    assert "2 are skewed: 1 towards high rewards and 1 towards low rewards." in first
     skewness = made.tables["moments"]["skewness"].to_list()
     assert f"Skewness is above 0 in 1 ({skewness[0]:.2f}) and below 0 in 1 (" in text
 

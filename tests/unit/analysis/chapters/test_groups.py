@@ -91,13 +91,16 @@ def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(stud
     tested = over.filter(pl.col("p").is_not_nan(), prompt="best").height
     own = row(over, group="northerners", prompt="best")
     assert of_two.startswith(
-        f"Under “best”, of {tested} groups of people, words for northerners stand furthest from "
-        f"the others of their axis: {-100 * own['contrast']:.0f} percentile points below those for "
-        "southerners, on average over 4 models (95% interval over models −"
+        f"Under “best”, of the {tested} groups of people that have words enough for a test, words "
+        "for northerners stand furthest from the others of their axis: "
+        f"{-100 * own['contrast']:.0f} percentile points below those for southerners, on average "
+        "over 4 models (95% interval over models −"
     )
-    assert "so in 4 of 4). The interval does not allow for the choice of the furthest." in of_two
+    assert "so in 4 of 4). The interval does not allow for the choice of the furthest; q" in of_two
     assert f"that is lower than {own['kinds']} of {own['kinds']}." in of_two
-    assert of_two.endswith("The prompt asks for something good, so a low place is unfavourable.")
+    assert of_two.endswith(
+        "The prompt asks for something good, so a low place is unfavourable in models that follow the question."
+    )
     assert "above those for the other groups by gender" in of_many
     assert f"that is higher than {own['kinds']} of {own['kinds']}." in of_many
     assert of_many.endswith("The prompt asks for something bad, so a high place is unfavourable.")
@@ -118,7 +121,7 @@ def test_one_model_alone_has_its_own_interval_and_no_mean_over_models(study_of):
     over = study.tables["identity_models"]
     assert over["contrast_low"].is_nan().all()
     assert over["p"].is_nan().all()
-    assert "models" not in texts(study)[0]
+    assert "over models" not in texts(study)[0]
     assert "(95% interval −" in texts(study)[0]
 
 

@@ -339,9 +339,9 @@ def test_opposition_is_said_of_its_framing_alone_and_names_the_blocs():
     plain, measured = bad
     assert measured.startswith("Asked for something bad, 25 of 45 pairs of models order “words”")
     blocs = "M-0, M-1, M-2, M-3 and M-4 against M-5, M-6, M-7, M-8 and M-9"
-    assert f"{blocs} (mean τ = −0." in measured
+    assert f"{blocs} (τ of the mean percentiles −0." in measured
     assert plain == (
-        f"Asked for something bad, some models order “words” in opposite ways: {blocs}."
+        f"Asked for something bad, some models order “words” in largely opposite ways: {blocs}."
     )
     a, b = (scores.means(scores.framed("negative"))[1][m] for m in (1, 7))
     own = pairs.filter(question="negative prompts", model_a="m-1", model_b="m-7")
@@ -397,11 +397,11 @@ def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_pa
     made = analysis.compute(analysis.load(run), {}, settings, LISTS)
     plain, finding = items_agreement.ANALYSIS.section(made).findings
     assert plain.text == (
-        "Asked for something good, some models order “words” in opposite ways: m0, m1 and m2 "
-        "against m3 and m4."
+        "Asked for something good, some models order “words” in largely opposite ways: "
+        "m0, m1 and m2 against m3 and m4."
     )
     assert finding.text.startswith("Asked for something good, 6 of 10 pairs of models order")
-    assert "m0, m1 and m2 against m3 and m4 (mean τ = −0." in finding.text
+    assert "m0, m1 and m2 against m3 and m4 (τ of the mean percentiles −0." in finding.text
     assert "in the mean" not in finding.text
 
 

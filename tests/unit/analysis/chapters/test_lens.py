@@ -93,8 +93,8 @@ def test_the_layer_at_which_the_order_appears_is_found_and_said(make_run, rng, s
     assert set(study.tables["lens_layers"]["what"]) == {"order", "highest", "lowest"}
     said, _ = sentences(study)
     assert said == (
-        "A model’s ranking of the words is half way to its final form after 75% of the layers, in "
-        "6 of 6 rankings."
+        "A model’s ranking of the words is half way to its final form after 75% of the layers "
+        "at the latest, in 6 of 6 rankings."
     )
 
 
@@ -132,7 +132,7 @@ def test_the_width_that_is_said_is_of_the_rankings_it_is_said_of():
     layers = milestones(order, None)
     first, second = (finding.text for finding in lens.order_findings(order, layers))
     assert "in 1 of 2 rankings; in the others not surely" in first
-    assert second.endswith("the 95% intervals of τ are ±0.040 or narrower.")
+    assert second.endswith("the 95% intervals of these rankings’ τ are ±0.040 or narrower.")
 
 
 @pytest.mark.parametrize("found", [0, 1, 3, 10])

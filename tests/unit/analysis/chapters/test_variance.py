@@ -77,9 +77,13 @@ def test_one_model_has_raw_shares_and_their_reference_alone(rng):
 def test_the_prompt_is_said_to_matter_more_only_where_intervals_show_it(rng):
     noise = rng.normal(size=(800, 5, 3))
     headline, _ = said(rng.normal(size=(800, 1, 3)) + noise)
-    assert headline.startswith("Where a token stands depends more on the prompt than on the model:")
+    assert headline.startswith(
+        "Over these prompts and models, where a token stands depends more on the prompt"
+    )
     headline, _ = said(rng.normal(size=(800, 5, 1)) + noise)
-    assert headline.startswith("Where a token stands depends more on the model than on the prompt:")
+    assert headline.startswith(
+        "Over these prompts and models, where a token stands depends more on the model"
+    )
     both = said(rng.normal(size=(800, 1, 3)) + rng.normal(size=(800, 5, 1)) + noise)
     assert len(both) == 1
 

@@ -102,8 +102,8 @@ def test_a_judge_that_was_not_asked_does_not_count(searched):
     (text,) = said(searched)
     assert "“peace” has a mean reward of 1.00 sd over them." in text
     assert text.endswith(
-        "The best of the 2 that were sought for one pair each, “for m-one”, has 2.75: the one for "
-        "one pair is better."
+        "The best of the 2 that were sought for one pair each and scored by all, “for m-one”, has "
+        "2.75: the one for one pair is better."
     )
 
 
@@ -114,7 +114,10 @@ def test_a_reply_that_two_searches_found_counts_once(searched):
         runs.add_search(searched, model, "max", [6.0], name=name, text=f"for {model}")
     standardised(searched, ASKED)
     (text,) = said(searched)
-    assert "The best of the 2 that were sought for one pair each, “for m-one”, has 2.75" in text
+    best = (
+        "The best of the 2 that were sought for one pair each and scored by all, “for m-one”, has"
+    )
+    assert f"{best} 2.75" in text
 
 
 @pytest.fixture
