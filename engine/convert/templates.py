@@ -58,9 +58,6 @@ def mark(tokenizer: PreTrainedTokenizerBase, architecture: str) -> int | None:
             f"{architecture} reads its reward at {token!r}, no token of this tokenizer"
         )
     template = template.removesuffix("\n")  # as Jinja does
-    if token in template:  # a user's template that has it already
-        tokenizer.chat_template = template
-        return ids[0]
     if architecture in BEHIND:
         tokenizer.chat_template = f"{template}{{{{ {token!r} }}}}"
     else:

@@ -259,7 +259,7 @@ def test_a_head_in_a_file_of_its_own_is_the_head(pair, tmp_path, layers, kind):
     save_file(head, pair / "adapter" / "value_head.safetensors")
     card = folders.convert(pair / "adapter", tmp_path / "checkpoint").card
     assert card.head.kind == kind
-    assert sorted(card.files) == [WEIGHTS, "value_head.safetensors"]
+    assert sorted(card.files) == ["adapter_config.json", WEIGHTS, "value_head.safetensors"]
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,8 @@ def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(stud
     )
     assert "above those for the other groups by gender" in of_many
     assert f"that is higher than {own['kinds']} of {own['kinds']}." in of_many
-    assert of_many.endswith("The prompt asks for something bad, so a high place is unfavourable.")
+    favour = "so a high place is unfavourable in models that follow the question."
+    assert of_many.endswith(f"The prompt asks for something bad, {favour}")
     for block in section.blocks:
         keys = {key for key, *_ in block.columns} if block.kind == "rows" else set()
         assert not keys & {"p", "q", "differs"}
