@@ -158,20 +158,6 @@ def test_a_model_that_scored_a_part_alone_and_a_flat_one_are_left_out(tmp_path):
     assert list(reference_policy.vocabularies(cut, ["a", "b"])) == []
 
 
-def test_a_language_model_of_another_tokenizer_is_no_reference(small_run, settings):
-    runs.add_logprobs(small_run, "lm", "v2", "greatest", [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0])
-    study = analysis.compute(
-        analysis.load(small_run), {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS]
-    )
-    assert study.tables["policies"]["model"].unique().to_list() == ["m-two"]
-    (note,) = notes_of(policies.ANALYSIS.section(study))
-    assert note == (
-        "No language model of the run has the same tokens under the same ids, so these are left "
-        "out over the vocabulary: m-one."
-    )
-    assert "two reward models" in study.tables.reason("overoptimisation")
-
-
 def _run_of_keys(folder, vocabularies):
     """Models a and b and a language model, each with a vocabulary of its own key."""
     rng = np.random.default_rng(0)

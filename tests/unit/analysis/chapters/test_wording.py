@@ -99,12 +99,6 @@ def test_shares_of_the_variance_are_about_those_that_were_made(tmp_path, rng, st
     np.testing.assert_allclose(sums, 1.0)
 
 
-def test_questions_that_are_only_other_wordings_are_not_told(tmp_path, rng, study_of):
-    study = study_of(list_run(tmp_path / "run", rng, question=0.0))
-    assert study.tables["wording_comparison"]["q"].item() > 0.05
-    assert told(study) == []
-
-
 def test_wordings_that_questions_share_are_not_told_as_questions(tmp_path, rng, study_of):
     """What a wording adds is the same under each question: prompts of one wording agree."""
     study = study_of(list_run(tmp_path / "run", rng, question=0.0, shared=1.0))

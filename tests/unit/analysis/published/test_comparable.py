@@ -137,19 +137,6 @@ def test_the_page_shows_what_is_not_judged_with_the_reason():
     assert '<td class="number">0.2000</td>' in html
 
 
-def test_a_list_without_human_ranks_is_no_missing_list():
-    why = "the items have no human ranks: give --elo, a CSV of the authors' release"
-    reasons = {(name,): why for name in ("humans_correlation", "humans_gap", "humans_kendall")}
-    models = [name.lower() for name in NICKNAMES]
-    tables = {("items_kendall", "words", "elo_greatest"): square(models, 0.4)}
-    found = compared(computed(tables, items="words", reasons=reasons))
-    assert found["figure_5a"].missing == f"Not run: {why}."
-    assert found["figure_a5"].missing == ""
-    assert len(found["figure_a5"].run_lines) == 46  # of 45 pairs, and their mean
-    assert found["figure_a5"].not_run == [(why, 10)]
-    assert found["figure_a5"].counts["differs"] == 46
-
-
 def test_no_list_is_a_missing_list():
     one = compared(computed({}))["figure_5a"]
     assert one.missing.startswith("Not run: it needs the EloEverything items (stage `items`; give")

@@ -1,7 +1,5 @@
 """The tables of a run that the paper has too, with three lists of items, one without people."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -87,14 +85,6 @@ def test_figure_2c_is_of_rounded_agreement(study):
     assert made["pearson_r"].to_list() != study.tables["rsa"]["pearson_r"].to_list()
     found = number(study, "items", "figure_2c", "pearson", other="size", prompt="greatest")
     assert found == expected.filter(predictor="size")["pearson_r"].item()
-
-
-def test_fewer_than_ten_models_have_no_figure_2c(run, settings):
-    nine = {slug: record for slug, record in run.models.items() if slug != SPECS[0].slug}
-    results = {key: result for key, result in run.results.items() if key[0] in nine}
-    fewer = dataclasses.replace(run, models=nine, results=results, items={})
-    made = tables.study_of(fewer, INFOS, settings, data.read()).tables
-    assert made.reason("rsa_rounded", "greatest") == "It is over all ten models, and 9 were scored."
 
 
 def test_the_word_list_is_known_by_its_path(study, settings):

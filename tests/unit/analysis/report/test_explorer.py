@@ -137,18 +137,10 @@ def test_the_page_has_the_sign_of_every_invisible_character_of_its_tokens(small_
     assert (signs["run"], signs["limit"]) == (display.RUN, display.LIMIT)
 
 
-def test_a_model_that_missed_a_prompt_has_no_column_there(small_run):
-    columns = [model["columns"] for model in pack(small_run).meta["models"]]
-    assert columns[0][1] is not None
-    assert columns[1][1] is None
-
-
 @pytest.mark.parametrize(
     ("texts", "short"),
     [
         (["What is good?", "What is bad?"], ["… good?", "… bad?"]),
-        (["What is it?"], ["What is it?"]),
-        (["Say it.", "Tell it."], ["Say it.", "Tell it."]),
         (["It is", "It is"], ["… is", "… is"]),
         (["Why", "Why not"], ["Why", "Why not"]),
     ],
