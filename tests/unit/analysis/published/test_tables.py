@@ -57,15 +57,6 @@ def number(study, items, exhibit, quantity, model="", other="", prompt=PROMPT):
     return own.number({**row, "prompt": prompt})
 
 
-@pytest.mark.parametrize("items", ["aaa", "items"])
-def test_people_are_those_of_the_named_list(run, study, items):
-    spec = SPECS[3]
-    own = run.item_scores(items, PROMPT)[spec.slug].to_numpy()
-    people = run.humans(items)["elo_score"].to_numpy()
-    found = number(study, items, "figure_5a", "spearman", spec.nickname, "human")
-    assert found == pytest.approx(scipy.stats.spearmanr(people, own).statistic)
-
-
 def test_models_agree_on_a_list_that_people_did_not_rank(run, study):
     first, second = SPECS[0], SPECS[5]
     scores = run.item_scores("words", PROMPT)

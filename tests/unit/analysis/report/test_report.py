@@ -1,6 +1,5 @@
 import csv
 import dataclasses
-import html.parser
 import json
 import signal
 import subprocess
@@ -14,30 +13,9 @@ import analysis
 from analysis.report import folder, write_report
 from analysis.report.folder import ReportError
 from tests.support import runs
+from tests.support.html_page import Page
 
 ROOT = Path(__file__).resolve().parents[4]
-
-
-class Page(html.parser.HTMLParser):
-    """Tags, addresses and text of a page, as a browser's parser finds them."""
-
-    def __init__(self, source):
-        super().__init__()
-        self.tags, self.addresses, self.text, self.alts = [], [], [], []
-        self.feed(source)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.alts += [value for name, value in attrs if name == "alt"]
-        self.addresses += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_data(self, data):
-        if self.lasttag not in ("style", "script"):
-            self.text.append(data)
-
-    @property
-    def words(self):
-        return " ".join(" ".join(self.text).split())
 
 
 @pytest.fixture

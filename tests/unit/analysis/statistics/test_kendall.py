@@ -112,21 +112,6 @@ def two_orders(rng, words, spellings, strength):
     return word, own, strength * own + math.sqrt(1 - strength**2) * noise
 
 
-@pytest.mark.parametrize("levels", [8, 10_000])
-def test_the_error_is_that_of_a_bootstrap_over_words(rng, levels):
-    word, x, y = two_orders(rng, 60, 4, 0.6)
-    x, y = (np.digitize(v, np.linspace(-3, 3, levels)) for v in (x, y))
-    drawn = []
-    for _ in range(600):
-        words = rng.integers(0, 60, size=60)
-        rows = np.concatenate([np.flatnonzero(word == w) for w in words])
-        drawn.append(tau_b(x[rows], y[rows]))
-    found = pair_error(Order.of(x), Order.of(y), word)
-    assert found == pytest.approx(np.std(drawn), rel=0.15)
-    tokens = pair_error(Order.of(x), Order.of(y), np.arange(len(word)))
-    assert tokens < 0.9 * found  # Spellings of one word are not independent.
-
-
 def test_bins_change_the_error_little(rng):
     word, x, y = two_orders(rng, 1000, 2, 0.9)
     size = len(x)
