@@ -183,12 +183,15 @@ def test_models_of_equal_tokens_share_a_reference_whatever_their_templates(tmp_p
 def test_models_of_which_one_token_differs_are_apart(tmp_path, settings):
     words = ["w", "x", "y", "z"]
     tables = {"a": words, "b": ["w", "x", "z", "y"], "lm": words}
-    study = analysis.compute(
-        _run_of_keys(tmp_path / "run", tables), {}, settings, [policies.ANALYSIS]
-    )
+    run = _run_of_keys(tmp_path / "run", tables)
+    study = analysis.compute(run, {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS])
     assert study.tables["policies"]["model"].unique().to_list() == ["a"]
     (note,) = notes_of(policies.ANALYSIS.section(study))
-    assert note.endswith("left out over the vocabulary: b.")
+    assert note == (
+        "No language model of the run has the same tokens under the same ids, so these are left "
+        "out over the vocabulary: b."
+    )
+    assert "two reward models" in study.tables.reason("overoptimisation")
 
 
 def test_a_prompt_that_no_language_model_was_given_is_said(small_run, settings):

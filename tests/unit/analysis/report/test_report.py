@@ -114,6 +114,20 @@ def test_one_token_is_enough_for_a_report(make_run, tmp_path, settings, reward):
     assert "reply to 1 prompt: 1 token a model, 1 reward." in page.words
 
 
+def test_one_token_under_two_prompts_is_enough_for_a_report(make_run, tmp_path, settings):
+    scores = {("m", "greatest"): [1.0], ("m", "worst"): [0.0]}
+    page = page_of(make_run({"v": ["a"]}, {"m": "v"}, scores), tmp_path, settings)
+    assert "Too few tokens were scored under both “greatest” and “worst”." in page.words
+    assert not (tmp_path / "r/figures/framing.svg").exists()
+
+
+def test_models_that_share_one_token_have_no_order_to_compare(light, make_run, tmp_path, settings):
+    vocabs = {"v1": ["a", "b"], "v2": ["b", "d"]}
+    scores = {("m1", "greatest"): [1.0, 2.0], ("m2", "greatest"): [1.0, 2.0]}
+    page = page_of(make_run(vocabs, {"m1": "v1", "m2": "v2"}, scores), tmp_path, settings)
+    assert "Fewer than two models have an order" in page.words
+
+
 def test_an_unfinished_run_warns_at_the_top(light, small_run, tmp_path, settings):
     runs.edit_manifest(
         small_run, lambda c: [r.update(complete=False) for r in c["results"].values()]
