@@ -3,7 +3,7 @@
 Chapters draw a figure for each prompt, and list numbers for each model and prompt. Where
 vocabularies were scored under more prompts than `analyze.page_prompts`, a chapter's section is
 made from a study of that many; its tables and its findings still come from all of them. A chapter
-whose section shows all prompts together has the attribute `EVERY_PROMPT = True`.
+whose section shows all prompts together has the attribute `every_prompt`.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ def limited(study: Study, prompts: Collection[str]) -> Study:
 
 def _section(chapter: Chapter, study: Study, few: Study) -> Section:
     whole = chapter.section(study)
-    if getattr(chapter, "EVERY_PROMPT", False) or getattr(chapter, "every_prompt", False):
+    if getattr(chapter, "every_prompt", False):
         return whole
     section = chapter.section(few)
     stems = {picture.stem for picture in pictures(section.blocks)}

@@ -83,25 +83,6 @@ def test_a_folder_without_a_manifest_is_refused(tmp_path):
         analysis.load(tmp_path)
 
 
-def test_a_manifest_that_is_not_json_is_refused(tmp_path):
-    (tmp_path / "manifest.json").write_text("{", encoding="utf-8")
-    with pytest.raises(RunError, match="not JSON"):
-        analysis.load(tmp_path)
-
-
-@pytest.mark.parametrize("version", [2, None, "1"])
-def test_an_unknown_manifest_version_is_refused(small_run, version):
-    runs.edit_manifest(small_run, lambda content: content.update(version=version))
-    with pytest.raises(RunError, match=f"version {version!r}; allowed: 1"):
-        analysis.load(small_run)
-
-
-def test_a_manifest_without_its_keys_is_refused(small_run):
-    runs.edit_manifest(small_run, lambda content: content.pop("prompts"))
-    with pytest.raises(RunError, match="'prompts' is missing or no object"):
-        analysis.load(small_run)
-
-
 def test_a_run_without_scores_is_refused(small_run):
     runs.edit_manifest(small_run, lambda content: content["results"].clear())
     with pytest.raises(RunError, match="nothing was scored"):

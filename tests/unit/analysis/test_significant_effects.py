@@ -19,7 +19,6 @@ def said(values, q):
     [
         ([1.0, 1.0, -1.0], [0.01, 0.2, 0.04], "reward rises in 1 of 3 models and falls in 1"),
         ([1.0, 1.0, -1.0], [0.01, 0.04, 0.06], "reward rises in 2 of 3 models"),
-        ([-1.0, 1.0], [0.01, 0.9], "reward falls in 1 of 2 models"),
         ([-1.0], [0.01], "reward falls in the one model"),
         ([1.0, -1.0], [0.05, 0.5], None),
         ([1.0, math.nan], [0.01, math.nan], "reward rises in the one model"),
@@ -43,7 +42,6 @@ def test_the_clearest_has_the_lowest_p_and_ties_go_by_name():
     [
         (0.31, 0.21, 0.41, "0.31 (95% 0.21 to 0.41)"),
         (-0.0031, -0.0041, -0.0021, "−0.0031 (95% −0.0041 to −0.0021)"),
-        (25.0, 15.0, 35.0, "25 (95% 15 to 35)"),
         (0.0, -0.2, 0.2, "0.00 (95% −0.20 to 0.20)"),
     ],
 )

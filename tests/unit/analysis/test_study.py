@@ -1,68 +1,41 @@
 """Adding an analysis: one chapter, and one line in the list."""
 
-import dataclasses
 import importlib.util
 from pathlib import Path
 
-import altair as alt
 import polars as pl
 import pytest
 
 import analysis
 from analysis import CHAPTERS
-from analysis.blocks import Picture, Section, notes, rows
+from analysis.blocks import rows
 from analysis.chapters import agreement, model_list, tokens
-from analysis.charts import look
 from analysis.report import write_report
-from analysis.study import Absent, Study, Tables, required, table
+from analysis.study import Absent, Analysis, Tables, required, table
 from engine.errors import AssayError
 
 
-@dataclasses.dataclass
-class Lengths:
-    """How long the highest token of each model is, as a chapter."""
+def lengths(reason=""):
+    """How long the highest token of each model is, as a chapter; absent where there is a reason."""
 
-    reason: str = ""
-
-    def tables(self, study):
-        """token_lengths.csv. For the figure: ("token_lengths_doubled",)."""
-        yield table("token_lengths", make=lambda: self.lengths(study))
-        yield table("token_lengths_doubled", make=lambda: self.doubled(study), file=False)
-
-    def lengths(self, study: Study):
-        """model, length."""
-        if self.reason:
-            raise Absent(self.reason)
+    def made(study):
+        if reason:
+            raise Absent(reason)
         highest = study.tables["top_bottom", "greatest"].filter(end="top", rank=1)
         return highest.select("model", length=pl.col("token").str.len_chars())
 
-    def doubled(self, study):
-        """model, length."""
-        return study.tables["token_lengths"].with_columns(pl.col("length") * 2)
-
-    def bars(self, doubled):
-        """One bar per model."""
-        return alt.Chart(look.data(doubled)).mark_bar().encode(x="length:Q", y="model:N")
-
-    def section(self, study):
-        """The bars, the numbers, or the reason why there are none."""
-        lengths = study.tables.get("token_lengths")
-        doubled, picture = study.tables.get("token_lengths_doubled"), []
-        if doubled is not None:
-            picture = [Picture("token_lengths", "Longer is longer.", lambda: self.bars(doubled))]
+    def shown(study):
         columns = [("model", "model", "model"), ("length", "characters", "count")]
-        return Section(
-            id="lengths",
-            title="Lengths of tokens",
-            label="Lengths",
-            lead="How long are the tokens that models like?",
-            blocks=[
-                *notes([study.tables.reason("token_lengths")]),
-                *picture,
-                *rows(lengths, columns, "token_lengths.csv"),
-            ],
-            caveats=["Characters are not bytes."],
-        )
+        return rows(study.tables["token_lengths"], columns, "token_lengths.csv")
+
+    return Analysis(
+        id="lengths",
+        title="Lengths",
+        lead="How long are the tokens that models like?",
+        make=lambda study: [table("token_lengths", make=lambda: made(study))],
+        parts=(shown,),
+        caveats=lambda study: ("Characters are not bytes.",),
+    )
 
 
 def report_of(small_run, folder, settings, chapter):
@@ -70,20 +43,15 @@ def report_of(small_run, folder, settings, chapter):
     return write_report(run, folder, {}, settings, chapters=[*CHAPTERS[:3], chapter]).parent
 
 
-def test_an_added_chapter_has_its_table_its_figure_and_its_section(small_run, tmp_path, settings):
-    report = report_of(small_run, tmp_path / "report", settings, Lengths())
+def test_an_added_chapter_has_its_table_and_its_section(light, small_run, tmp_path, settings):
+    report = report_of(small_run, tmp_path / "report", settings, lengths())
     written = (report / "tables" / "token_lengths.csv").read_text(encoding="utf-8")
     assert written == "model,length\nm-one,5\nm-two,4\n"
-    assert not (report / "tables" / "token_lengths_doubled.csv").exists()
-    assert (report / "figures" / "token_lengths.svg").stat().st_size > 0
     page = (report / "index.html").read_text(encoding="utf-8")
     section = page.split('<article id="lengths"')[1].split("</article>")[0]
-    for part in ("Lengths of tokens", "tokens that models like?", "Longer is longer.", ">5<"):
+    for part in ("tokens that models like?", ">5<", "Characters are not bytes."):
         assert part in section
-    assert "Characters are not bytes." in section
     assert 'href="tables/token_lengths.csv"' in section
-    assert 'data-chart="token_lengths"' in section
-    assert 'id="chart-token_lengths">{"data":{"values":[' in page
     assert '<a href="#lengths">Lengths</a>' in page
 
 
@@ -105,20 +73,22 @@ def test_the_example_of_the_guide_is_a_chapter(make_run, tmp_path, settings):
     assert table.select("model", "prompt", "n").rows() == [("m", "greatest", 3)]
     assert table["difference"].item() == pytest.approx(1 / 6)
     assert (report / "figures" / "capitals.svg").exists()
-    assert '<article id="capitals"' in (report / "index.html").read_text(encoding="utf-8")
+    page = (report / "index.html").read_text(encoding="utf-8")
+    section = page.split('<article id="capitals"')[1].split("</article>")[0]
+    assert 'data-chart="capitals"' in section and "With 95% intervals." in section
+    assert 'id="chart-capitals">{"data":{"values":[' in page
 
 
 def test_a_table_that_cannot_be_made_is_a_sentence_and_no_file(
     light, small_run, tmp_path, settings
 ):
-    chapter = Lengths(reason="Tokens have <no> length here.")
+    chapter = lengths(reason="Tokens have <no> length here.")
     report = report_of(small_run, tmp_path / "report", settings, chapter)
     assert not (report / "tables" / "token_lengths.csv").exists()
     page = (report / "index.html").read_text(encoding="utf-8")
     assert '<a href="#lengths">' not in page
     group = page.split('<section id="method"')[1].split("</section>")[0]
     assert '<b id="lengths">Lengths</b>: Tokens have &lt;no&gt; length here.' in group
-    assert "Characters are not bytes." not in page
 
 
 @pytest.mark.parametrize(
@@ -174,4 +144,4 @@ def test_two_tables_of_one_file_are_a_mistake(tables):
 
 def test_a_chapter_cannot_read_a_table_of_a_later_one(small_run, settings):
     with pytest.raises(LookupError, match="not made by this chapter or one before it in the list"):
-        analysis.compute(analysis.load(small_run), {}, settings, [Lengths(), *CHAPTERS])
+        analysis.compute(analysis.load(small_run), {}, settings, [lengths(), *CHAPTERS])

@@ -192,7 +192,8 @@ def test_a_base_and_a_merge_dtype_are_for_adapters_alone(written, tmp_path):
 def test_the_card_names_adapter_and_base_and_the_hashes_of_both(written, tmp_path):
     card = folders.convert(written / "adapter", tmp_path / "checkpoint").card
     base = folders.convert(written / "base", tmp_path / "base").card
-    assert (card.source, list(card.files)) == (str(written / "adapter"), [WEIGHTS])
+    files = [WEIGHTS, "adapter_config.json"]
+    assert (card.source, list(card.files)) == (str(written / "adapter"), files)
     assert card.base["source"] == str(written / "base")
     assert card.base["files"] == base.files  # though what was stored is merged
     assert card.identity.keys() == {"checkpoint_hash", "adapter", "base"}

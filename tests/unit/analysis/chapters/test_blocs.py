@@ -6,7 +6,6 @@ import pytest
 
 import analysis
 from analysis.chapters import agreement, distributions, model_list, tokens
-from tests.support import charts
 
 CHAPTERS = [model_list.ANALYSIS, tokens.ANALYSIS, distributions.ANALYSIS, agreement.ANALYSIS]
 WORDS = [f"{start}w{i}" for i in range(150) for start in ("", " ")]
@@ -62,15 +61,6 @@ def test_two_blocs_are_named_with_their_tau_within_and_between(study):
     assert row["kendall"] == pytest.approx(np.mean(between))
     assert (row["lowest"], row["highest"]) == (min(between), max(between))
     assert row["ci_low"] < row["kendall"] < row["ci_high"] < 0
-
-
-def test_the_heat_map_puts_the_models_of_a_bloc_together(study):
-    made = study({"worst": following(np.random.default_rng(0), (1, -1, 1, 1, -1))})
-    blocks = agreement.ANALYSIS.section(made).blocks
-    (picture,) = [b for b in blocks if b.kind == "picture" and b.stem == "kendall_tau_worst"]
-    rows = [cell["row"] for cell in charts.rows(picture.draw())]
-    assert list(dict.fromkeys(rows)) == ["m0", "m2", "m3", "m1", "m4"]
-    assert made.tables["kendall_tau", "worst"]["model"].to_list() == [f"m{i}" for i in range(5)]
 
 
 def test_opposed_blocs_have_a_list_of_tokens_each_and_no_common_one(study):
@@ -148,12 +138,6 @@ def test_a_model_without_an_order_is_in_no_bloc(study):
     assert "m1 has no order to compare." in notes
 
 
-def test_constant_models_have_nothing_to_compare(study):
-    made = study({"best": [np.zeros(len(WORDS))] * 2})
-    assert made.tables["blocs", "best"]["relation"].to_list() == ["no order"] * 2
-    assert said(agreement.ANALYSIS, made) == []
-
-
 def test_a_skew_is_said_with_its_size_and_nothing_about_crowds(study):
     rng = np.random.default_rng(6)
     made = study({"best": [rng.exponential(size=len(WORDS)), -rng.exponential(size=len(WORDS))]})
@@ -185,17 +169,6 @@ def pairs_of(models, *rows):
 
 def relations(table):
     return table.select("models", "other_models", "relation").rows()
-
-
-def test_a_bloc_holds_no_two_models_that_surely_disagree():
-    """The mean of the three is above 0."""
-    pairs = pairs_of("abc", (0, 1, 0.5, 0.01), (0, 2, 0.3, 0.01), (1, 2, -0.25, 0.01))
-    table = analysis.blocs_table(pairs, list("abc"))
-    assert relations(table) == [
-        ("a b", "a b", "alike"),
-        ("a b", "c", "unclear"),
-        ("c", "c", "alone"),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from analysis.blocks import Text, pictures
 from analysis.chapters import categories
 from analysis.words.categories import categories as built_in
 from configs.prompts import FOLLOW_UP
-from engine.errors import AssayError
 from tests.support import category_runs, charts, runs
 
 GEMMA = [f"g{i}" for i in range(5)]
@@ -230,13 +229,6 @@ def test_categories_of_ones_own_are_compared(tmp_path, study_of, rng):
     assert (row["category"], row["against"]) == ("metals", "trees")
     assert row["ci_low"] > 0.3
     assert study.tables["category_models"]["framing"].to_list() == ["unknown"]
-
-
-def test_a_file_with_other_columns_is_refused(small_run, study_of, tmp_path):
-    path = tmp_path / "mine.csv"
-    path.write_text("term,kind\noak,trees\n", encoding="utf-8")
-    with pytest.raises(AssayError, match=r"mine\.csv: no column 'word'; it needs word, category"):
-        study_of(small_run, categories=str(path))
 
 
 def test_tokens_are_words_too(make_run, study_of, rng):

@@ -1,7 +1,6 @@
 """Conventions: a finding that a reading changes is found, and noise changes none."""
 
 import dataclasses
-import json
 
 import numpy as np
 import polars as pl
@@ -167,20 +166,6 @@ def test_noise_of_another_kind_counts_as_noise_too():
     assert not by_reading.changes(told).height
 
 
-def test_a_finding_that_only_another_reading_has_is_gained():
-    own = [{name: row()[name] for name in ("finding", "of", *by_reading.ROW)}]
-    found = pl.DataFrame(own, schema=by_reading.ROW)
-    beside = by_reading._beside(found.clear(), found)
-    assert beside["change"].to_list() == ["gained"] and beside["default_value"].to_list() == [None]
-    assert by_reading._beside(found, found.clear())["change"].to_list() == ["absent"]
-    assert by_reading._beside(found, found)["change"].to_list() == [""]
-    table = beside.with_columns(
-        model=pl.lit("m"), reading=pl.lit("bos-none"), noise=pl.lit(value=False), as_noise=False
-    )
-    counts = by_reading.survival(by_reading.FINDINGS.frame(table))
-    assert (counts["sure"], counts["gained"]) == (0, 1)
-
-
 @pytest.mark.parametrize("turned", [False, True])
 def test_slopes_of_frequency_are_findings_too(readings, study_of, rng, words, tmp_path, turned):
     loved = rng.normal(size=400)  # the words that occur often
@@ -279,12 +264,15 @@ def test_a_reading_as_noisy_as_the_floor_changes_no_order(monkeypatch):
     assert said(1.0, 1 - 10 * swap) and not said(1.0, 1 - 8 * swap)
 
 
-def test_a_finding_that_a_reading_cannot_compute_is_absent_and_not_kept():
+def test_a_finding_of_one_side_is_absent_or_gained_and_not_kept():
     default = pl.DataFrame(
         [("skewness", of, 1.0, 0.5, 1.5, 0.01, True) for of in "ab"],
         schema=by_reading.ROW,
         orient="row",
     )
+    gained = by_reading._beside(default.filter(of="a"), default)
+    assert gained["change"].to_list() == ["", "gained"]
+    assert gained["default_value"].to_list() == [1.0, None]
     beside = by_reading._beside(default, default.filter(of="a"))
     assert beside["change"].to_list() == ["", "absent"]
     keys = {"model": pl.lit("m"), "reading": pl.lit("bos-none"), "noise": pl.lit(value=False)}
@@ -317,21 +305,18 @@ def test_without_a_noise_floor_nothing_is_claimed(readings, study_of, taste):
     assert "No noise floor was computed, so no change is called a finding." in shown
 
 
+@pytest.mark.parametrize(
+    ("change", "said"), [("lost", "5 are no longer sure"), ("gained", "others become sure")]
+)
 def test_a_significance_that_goes_is_lost_and_one_that_comes_is_gained(
-    readings, study_of, taste, rng
+    readings, study_of, taste, rng, change, said
 ):
     noise = {p: rng.normal(size=len(x)) for p, x in taste.items()}
-    floor = {NOISE: moved(taste, rng, 1e-6)}
-    study = study_of(readings({DEFAULT: taste, "bos-none": noise, **floor}))
-    assert set(findings_of(study, "bos-none", "slope of sentiment").values()) == {"lost"}
-    assert "5 are no longer sure" in texts(study)[0]  # r of framing too
-
-
-def test_a_significance_that_comes_is_gained(readings, study_of, taste, rng):
-    noise = {p: rng.normal(size=len(x)) for p, x in taste.items()}
-    study = study_of(readings({DEFAULT: noise, "bos-none": taste, NOISE: moved(noise, rng, 1e-6)}))
-    assert set(findings_of(study, "bos-none", "slope of sentiment").values()) == {"gained"}
-    assert "others become sure" in texts(study)[0]
+    default, other = (taste, noise) if change == "lost" else (noise, taste)
+    rewards = {DEFAULT: default, "bos-none": other, NOISE: moved(default, rng, 1e-6)}
+    study = study_of(readings(rewards))
+    assert set(findings_of(study, "bos-none", "slope of sentiment").values()) == {change}
+    assert said in texts(study)[0]  # of 5: r of framing is lost too
 
 
 @pytest.mark.slow
@@ -426,11 +411,4 @@ def test_a_damaged_part_of_a_reading_is_refused(readings, taste):
     part = next((folder / "readings/bos-none/scores").rglob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     with pytest.raises(AssayError, match="not the bytes that the manifest names"):
-        readings_of(analysis.load(folder))
-
-
-def test_an_index_that_is_none_is_refused(readings, taste):
-    folder = readings({DEFAULT: taste})
-    (folder / "readings/index.json").write_text(json.dumps({"version": 1, "models": {"m": 3}}))
-    with pytest.raises(AssayError, match="no index of readings"):
         readings_of(analysis.load(folder))

@@ -43,7 +43,6 @@ def test_what_is_not_known_of_all_models_predicts_nothing():
         ("Llama 3.1", "Llama"),
         ("Gemma 2", "Gemma"),
         ("Qwen2.5", "Qwen"),
-        ("Mistral", "Mistral"),
         ("Llama-3", "Llama"),
         ("7", "7"),
         (None, None),

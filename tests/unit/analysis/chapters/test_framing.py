@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 import analysis
-from analysis.chapters import framing, model_list, tokens
+from analysis.chapters import framing
 from analysis.sentences import decimals
 from analysis.statistics import correlation
 from analysis.statistics.correlation import principal_axes
@@ -164,11 +164,3 @@ def test_stems_are_taken_from_the_vocabulary(make_run):
         analysis.load(make_run({"v": tokens}, {"m": "v"}, scores)), ["m"]
     )
     assert table.select("n", "stems").row(0) == (8, 6)
-
-
-def test_the_section_says_that_two_axes_are_always_one_of_each_kind(run, settings):
-    chapters = [model_list.ANALYSIS, tokens.ANALYSIS, framing.ANALYSIS]
-    study = analysis.compute(run, {}, settings, chapters)
-    (picture, *_) = [b for b in framing.ANALYSIS.section(study).blocks if b.kind == "picture"]
-    assert "in noise too" in picture.caption
-    assert sorted(study.tables["framing_axis"]["axis_kind"]) == ["opposed", "same"]

@@ -70,15 +70,6 @@ def test_ends_go_from_the_extreme_and_ties_to_the_earlier_item(points):
     assert table.filter(model="m-two", prompt="worst").height == 0
 
 
-def test_an_item_stands_at_the_mean_of_its_models(points):
-    table = items_questions.over(points.filter(prompt="greatest"), "percentile")
-    assert table.select("item", "mean", "lowest", "highest").rows() == [
-        ("cat", *map(pytest.approx, (7 / 12, 1 / 3, 5 / 6))),
-        ("<b>", *map(pytest.approx, (6 / 12, 1 / 6, 5 / 6))),
-        ("dog", *map(pytest.approx, (5 / 12, 1 / 3, 1 / 2))),
-    ]
-
-
 def test_means_that_differ_by_their_rounding_tie(points):
     places = pl.DataFrame(
         {"item_id": [0, 1, 0, 1, 0, 1], "percentile": [0.1, 0.3, 0.2, 0.2, 0.3, 0.1]}
@@ -119,11 +110,6 @@ def figures_of(run, tmp_path, settings):
     return list(drawing.draw([items.ANALYSIS.section(study)], tmp_path))
 
 
-def test_a_list_under_few_prompts_has_a_figure_for_each(run, tmp_path, settings):
-    drawn = figures_of(analysis.load(run), tmp_path, settings)
-    assert drawn == ["items_standing_pets_greatest", "items_standing_pets_worst"]
-
-
 @pytest.mark.parametrize("prompts, together", [(1, False), (2, True)])
 def test_a_list_under_many_prompts_is_drawn_by_question(run, tmp_path, settings, prompts, together):
     for number in range(prompts):
@@ -157,15 +143,6 @@ def test_colours_are_percentiles_in_the_order_of_the_report(points):
     }
     groups = {row["item"]: row["group"] for row in charts.rows(chart)}
     assert groups == {"cat": "highest", "<b>": "lowest", "dog": "lowest"}
-
-
-def test_wide_and_alike_items_are_drawn(points):
-    texts = {"cat": "W" * 60, "dog": "The same beginning, and the end A", "<b>": "The same B"}
-    worst = points.filter(prompt="worst")
-    order = items_questions.over(worst, "percentile")
-    order = order.with_columns(pl.col("item").replace_strict(texts))
-    chart = standings(worst, "model", "percentile", [order], {"m-one": "1"})
-    assert "The same B" in charts.svg(chart)
 
 
 def test_a_long_list_shows_its_ends_and_what_is_disputed_most():

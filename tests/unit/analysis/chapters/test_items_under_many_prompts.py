@@ -22,7 +22,6 @@ from analysis.chapters import (
     model_list,
 )
 from analysis.measures.list_scores import ALL, ALL_MODELS, ListScores
-from analysis.report import drawing
 from analysis.words.questions import questions
 from configs.prompts import FOLLOW_UP
 from tests.support import list_nulls as nulls
@@ -115,6 +114,10 @@ def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
     expected = [np.mean(taus), np.std(taus, ddof=1), np.mean(rhos), np.std(rhos, ddof=1)]
     np.testing.assert_allclose(numbers, expected)
     assert table.filter(question="greatest", model_a="m0", model_b="m2")["prompts"].item() == 2
+    square = items_agreement.square(table)
+    values = square.select("m0", "m1", "m2").to_numpy()
+    np.testing.assert_allclose(values, values.T)
+    assert square["model"].to_list() == ["m0", "m1", "m2"] and (np.diag(values) == 1).all()
     together = items_agreement.items_agreement(scores, np.random.default_rng(0))
     each = [
         np.mean(
@@ -133,18 +136,6 @@ def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
     assert together["prompt_spread"][5] == pytest.approx(np.std(each, ddof=1))
     assert (together["ci_low"] < together["kendall"]).all()
     assert together.select("prompts", "models", "pairs", "items").row(5) == (9, 3, 3, 30)
-
-
-def test_a_square_is_symmetric_and_in_the_order_of_the_models():
-    matrix = items_agreement.square(items_agreement.items_pairs(scores_of(drawn(_rng()))))
-    values = matrix.select("m0", "m1", "m2").to_numpy()
-    np.testing.assert_allclose(values, values.T)
-    np.testing.assert_allclose(np.diag(values), 1.0)
-    assert matrix["model"].to_list() == ["m0", "m1", "m2"]
-
-
-def _rng():
-    return np.random.default_rng(5)
 
 
 # --- Between the prompts of a model -----------------------------------------------------------
@@ -238,19 +229,6 @@ def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_
 # --- Length and frequency ---------------------------------------------------------------------
 
 
-def traits_of(scores, **known):
-    return scores.items.with_columns(
-        pl.Series(name, known.get(key), dtype=pl.Float64)
-        if key in known
-        else pl.lit(None, pl.Float64).alias(name)
-        for key, name in (
-            ("length", items_controls.LENGTH),
-            ("tokens", items_controls.TOKENS),
-            ("frequency", items_controls.FREQUENCY),
-        )
-    )
-
-
 def test_traits_are_read_from_the_items():
     listed = pl.DataFrame(
         {"item_id": [0, 1, 2], "item": [" Love", "ice cream", "zzzz"]},
@@ -266,27 +244,6 @@ def test_traits_are_read_from_the_items():
     assert table[items_controls.FREQUENCY].to_list() == [pytest.approx(2.0), None, None]
     bare = items_controls.items_traits(listed, None, None)
     assert bare[items_controls.TOKENS].null_count() == 3
-
-
-def test_length_is_tested_with_frequency_held_equal():
-    rng = np.random.default_rng(6)
-    frequency = rng.normal(size=200)
-    length = -frequency + 0.5 * rng.normal(size=200)
-    x = frequency + 0.3 * rng.normal(size=(3, 9, 200))
-    scores = scores_of(scipy.stats.rankdata(x, axis=2) / 200)
-    table = items_controls.items_controls(
-        scores, traits_of(scores, length=length, frequency=frequency)
-    )
-    (row,) = table.filter(
-        asked="positive", trait=items_controls.LENGTH, model=ALL_MODELS
-    ).to_dicts()
-    assert row["spearman"] < -0.8
-    assert abs(row["partial"]) < 0.2
-    assert row["p"] > 0.01
-    assert row["held"] == items_controls.FREQUENCY
-    alone = items_controls.items_controls(scores, traits_of(scores, length=length))
-    assert alone["held"].unique().to_list() == [""]
-    assert (alone["partial"] - alone["spearman"]).abs().max() < 1e-9
 
 
 # --- Claims: planted, and where there is nothing ------------------------------------------------
@@ -336,13 +293,10 @@ def test_opposition_is_said_of_its_framing_alone_and_names_the_blocs():
         for f in ("positive", "negative")
     )
     assert good == []
-    plain, measured = bad
+    _, measured = bad
     assert measured.startswith("Asked for something bad, 25 of 45 pairs of models order “words”")
     blocs = "M-0, M-1, M-2, M-3 and M-4 against M-5, M-6, M-7, M-8 and M-9"
     assert f"{blocs} (τ of the mean percentiles −0." in measured
-    assert plain == (
-        f"Asked for something bad, some models order “words” in largely opposite ways: {blocs}."
-    )
     a, b = (scores.means(scores.framed("negative"))[1][m] for m in (1, 7))
     own = pairs.filter(question="negative prompts", model_a="m-1", model_b="m-7")
     assert own["kendall_of_means"].item() == pytest.approx(scipy.stats.kendalltau(a, b).statistic)
@@ -433,14 +387,6 @@ def test_figures_do_not_grow_with_the_prompts(study):
             assert finding.picture in stems
     assert {"items_prompts_words", "items_controls_words", "items_between_prompts_words"} <= stems
     assert "item_logprobs_words" in stems
-
-
-@pytest.mark.slow
-def test_every_figure_of_a_list_is_drawn(study, tmp_path):
-    figures = tmp_path / "figures"
-    figures.mkdir()
-    drawn = drawing.draw([chapter.section(study) for chapter in CHAPTERS], figures)
-    assert {path.stem for path in figures.iterdir()} == set(drawn)
 
 
 def test_language_models_are_averaged_over_the_wordings(study):

@@ -4,13 +4,11 @@ import json
 import math
 
 import numpy as np
-import polars as pl
 import pytest
 import scipy.stats
 
 import analysis
 from analysis import RunError
-from analysis.report import write_report
 from tests.support import runs
 
 REWARDS = {"love": 4.0, "peace of mind": 3.0, "a <b>cat</b>": 1.0, "war": -2.0}
@@ -103,18 +101,6 @@ def test_a_log_probability_of_an_item_that_is_not_finite_is_refused(folder):
     runs.add_item_logprobs(folder, "things", "other", "greatest", READ | {"war": (1, -math.inf)})
     with pytest.raises(RunError, match="logprobs that are not finite, item ids 3"):
         analysis.load(folder)
-
-
-def test_the_section_shows_the_list_and_says_what_it_lacks(light, folder, tmp_path, settings):
-    runs.add_item_logprobs(folder, "unread", "base", "worst", READ)
-    page = write_report(analysis.load(folder), tmp_path / "report", {}, settings)
-    source = page.read_text(encoding="utf-8")
-    section = source.split('<article id="item_logprobs"')[1].split("</article>")[0]
-    assert "Log-probability against reward" in section
-    assert "unread" not in section
-    assert "No language model’s next tokens are in the run." in source
-    table = pl.read_csv(page.parent / "tables" / "item_logprobs.csv")
-    assert table["list"].to_list() == ["things"]
 
 
 def test_a_list_that_no_reward_model_scored_is_said(small_run, settings):

@@ -8,7 +8,6 @@ import scipy.stats
 
 import analysis
 from analysis import RunError
-from analysis.report import write_report
 from tests.support import runs
 
 WEIGHTS = {"helpful": 0.8, "verbose": -0.5, "idle": 0.0}
@@ -105,16 +104,3 @@ def test_an_objective_that_is_not_finite_is_refused(small_run):
     runs.add_objectives(small_run, "m-two", "greatest", values)
     with pytest.raises(RunError, match="safes that are not finite, token ids 1"):
         analysis.load(small_run)
-
-
-def test_the_section_shows_objectives_beside_their_tokens(light, small_run, tmp_path, settings):
-    values = {"safe": [0.0, 9.0, 0.0, -3.0, 0.0, 0.0], "odd": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
-    runs.add_objectives(small_run, "m-two", "greatest", values, {"safe": 0.25, "odd": 0.75})
-    page = write_report(analysis.load(small_run), tmp_path / "report", {}, settings)
-    section = page.read_text(encoding="utf-8").split('<article id="objectives"')[1]
-    section = section.split("</article>")[0]
-    assert "m-two" in section
-    assert ">0.25<" in section
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in section
-    names = {path.name for path in (page.parent / "tables").glob("objectives*")}
-    assert names == {"objectives.csv", "objectives_tokens.csv", "objectives_m-two_greatest.csv"}

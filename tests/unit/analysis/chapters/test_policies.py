@@ -158,20 +158,6 @@ def test_a_model_that_scored_a_part_alone_and_a_flat_one_are_left_out(tmp_path):
     assert list(reference_policy.vocabularies(cut, ["a", "b"])) == []
 
 
-def test_a_language_model_of_another_tokenizer_is_no_reference(small_run, settings):
-    runs.add_logprobs(small_run, "lm", "v2", "greatest", [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0])
-    study = analysis.compute(
-        analysis.load(small_run), {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS]
-    )
-    assert study.tables["policies"]["model"].unique().to_list() == ["m-two"]
-    (note,) = notes_of(policies.ANALYSIS.section(study))
-    assert note == (
-        "No language model of the run has the same tokens under the same ids, so these are left "
-        "out over the vocabulary: m-one."
-    )
-    assert "two reward models" in study.tables.reason("overoptimisation")
-
-
 def _run_of_keys(folder, vocabularies):
     """Models a and b and a language model, each with a vocabulary of its own key."""
     rng = np.random.default_rng(0)
@@ -197,12 +183,15 @@ def test_models_of_equal_tokens_share_a_reference_whatever_their_templates(tmp_p
 def test_models_of_which_one_token_differs_are_apart(tmp_path, settings):
     words = ["w", "x", "y", "z"]
     tables = {"a": words, "b": ["w", "x", "z", "y"], "lm": words}
-    study = analysis.compute(
-        _run_of_keys(tmp_path / "run", tables), {}, settings, [policies.ANALYSIS]
-    )
+    run = _run_of_keys(tmp_path / "run", tables)
+    study = analysis.compute(run, {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS])
     assert study.tables["policies"]["model"].unique().to_list() == ["a"]
     (note,) = notes_of(policies.ANALYSIS.section(study))
-    assert note.endswith("left out over the vocabulary: b.")
+    assert note == (
+        "No language model of the run has the same tokens under the same ids, so these are left "
+        "out over the vocabulary: b."
+    )
+    assert "two reward models" in study.tables.reason("overoptimisation")
 
 
 def test_a_prompt_that_no_language_model_was_given_is_said(small_run, settings):

@@ -1,4 +1,3 @@
-import hashlib
 import shutil
 
 import polars as pl
@@ -68,29 +67,19 @@ def test_a_reward_that_is_not_finite_is_refused(small_run):
         analysis.sequences_table(analysis.load(small_run))
 
 
-def known(run, path, digest=None):
-    """Enters a search into the manifest, as the engine does."""
-    digest = digest or hashlib.sha256(path.read_bytes()).hexdigest()
-    entry = {
-        "parts": {path.name: {"rows": 1, "sha256": digest}},
-        "complete": True,
-    }
-    key = path.relative_to(run).as_posix()
-    runs.edit_manifest(run, lambda content: content["results"].update({key: entry}))
-
-
 def test_a_search_is_held_against_the_manifest(small_run):
     path = runs.add_search(small_run, "m-one", "max", [1.0])
-    known(small_run, path)
+    runs.enter_search(small_run, path)
     assert analysis.sequences_table(analysis.load(small_run)).height == 1
-    known(small_run, path, "0" * 64)
+    other = {path.name: {"rows": 1, "sha256": "0" * 64}}
+    runs.enter_search(small_run, path, parts=other)
     with pytest.raises(RunError, match="not the bytes that the manifest names"):
         analysis.sequences_table(analysis.load(small_run))
 
 
 def test_a_run_of_searches_alone_has_its_models_and_its_report(small_run, tmp_path, settings):
     runs.edit_manifest(small_run, lambda content: content["results"].clear())
-    known(small_run, runs.add_search(small_run, "m-one", "max", [1.0, 2.0]))
+    runs.enter_search(small_run, runs.add_search(small_run, "m-one", "max", [1.0, 2.0]))
     run = analysis.load(small_run)
     assert list(run.models) == ["m-one"]
     assert list(run.prompts) == ["greatest"]

@@ -87,54 +87,22 @@ def test_sums_and_differences_are_those_of_the_definition(
     assert tables[f"shared_{combined}"].rows() == by_hand(vocabularies, numbers, 6)
 
 
-def test_the_whole_vocabularies_rank_other_tokens(tables):
-    """Tokens of one model alone are in its own lists, and not in these."""
-    whole = set(tables["top_bottom", "best"]["token"])
-    shared = set(tables["shared_top_bottom", "best"]["token"])
-    assert {"twice", "mine", "other", "Mine", "w59"} & whole
-    assert not {"twice", "mine", "other", "Mine", "w59"} & shared
-
-
 def test_shared_tables_are_made_only_where_they_are_asked_for(run, settings):
     study = analysis.compute(analysis.load(run), {}, settings, CHAPTERS)
     assert not [stem for stem in study.tables.files if stem.startswith("shared_s")]
 
 
-def test_the_section_shows_every_list(run, settings, options):
+def test_the_section_shows_the_rows_of_the_table(run, settings, options):
     chosen = dataclasses.replace(settings, options=options(shared_ends=True))
     study = analysis.compute(analysis.load(run), {}, chosen, CHAPTERS)
     blocks = tokens.ANALYSIS.section(study).blocks
     each = [inner for b in blocks for inner in (b.blocks if b.kind == "under" else [b])]
     folded = [block for block in each if block.kind == "folded"]
-    files = [block.file for fold in folded for block in fold.blocks if block.kind == "rows"]
-    assert files == [
-        "top_bottom_best.csv",
-        "top_bottom_worst.csv",
-        "framing_sum.csv",
-        "framing_difference.csv",
-        "shared_top_bottom_best.csv",
-        "shared_top_bottom_worst.csv",
-        "shared_sum.csv",
-        "shared_difference.csv",
-    ]
     shared = next(fold for fold in folded if "among the strings" in fold.title)
     top, bottom, _ = shared.blocks
     assert (top.models, len(top.rows)) == (["a", "b", "c"], settings.figure_top)
     first = study.tables["shared_top_bottom", "best"].filter(rank=1, end="bottom")
     assert [cell["token"] for cell in bottom.rows[0][1]] == first["token"].to_list()
-
-
-def test_models_that_share_nothing_have_no_lists(make_run, settings, options):
-    vocabularies = {"v1": ["a", "b"], "v2": ["c", "d"]}
-    scores = {(model, p): [1.0, 2.0] for model in ("m", "n") for p in PROMPTS}
-    run = analysis.load(make_run(vocabularies, {"m": "v1", "n": "v2"}, scores))
-    chosen = dataclasses.replace(settings, options=options(shared_ends=True))
-    study = analysis.compute(run, {}, chosen, CHAPTERS)
-    nothing = "The models share no tokens, so their orders cannot be compared."
-    for key in (("shared_top_bottom", "best"), ("shared_sum",)):
-        assert study.tables.reason(*key) == nothing
-    said = [block.text for block in tokens.ANALYSIS.section(study).blocks if block.kind == "text"]
-    assert said == [nothing]
 
 
 def test_one_prompt_has_no_sum(make_run, settings, options):

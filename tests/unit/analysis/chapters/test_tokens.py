@@ -22,13 +22,6 @@ def test_a_string_that_is_ambiguous_in_one_model_only_is_dropped(make_run):
     assert analysis.shared_vocabulary(run)["token"].to_list() == ["b"]
 
 
-def test_case_and_spaces_make_different_strings(make_run):
-    vocabs = {"v1": ["love", " Love"], "v2": [" love", "Love"]}
-    scores = {("m1", "greatest"): [1.0, 2.0], ("m2", "greatest"): [1.0, 2.0]}
-    run = analysis.load(make_run(vocabs, {"m1": "v1", "m2": "v2"}, scores))
-    assert analysis.shared_vocabulary(run).height == 0
-
-
 def test_shared_rewards_put_the_same_string_of_every_model_in_one_row(small_run):
     run = analysis.load(small_run)
     shared = analysis.shared_vocabulary(run)

@@ -89,22 +89,6 @@ def test_questions_that_matter_more_than_their_wording_are_told(tmp_path, rng, s
     assert pairs == [4 * 6, 2 * 12, 8 * 8, 3 * 16]  # questions in different wordings alone
 
 
-def test_shares_of_the_variance_are_about_those_that_were_made(tmp_path, rng, study_of):
-    table = study_of(list_run(tmp_path / "run", rng)).tables["wording_variance"]
-    for component, truth in (("common", 1.0), ("question", 1.0), ("wording", 0.25)):
-        own = table.filter(component=component, framing="positive")
-        assert own["share"].mean() == pytest.approx(truth / 2.25, abs=0.06)
-        assert own["questions"].unique().to_list() == [2]
-    sums = table.group_by("framing", "model").agg(pl.col("share").sum())["share"]
-    np.testing.assert_allclose(sums, 1.0)
-
-
-def test_questions_that_are_only_other_wordings_are_not_told(tmp_path, rng, study_of):
-    study = study_of(list_run(tmp_path / "run", rng, question=0.0))
-    assert study.tables["wording_comparison"]["q"].item() > 0.05
-    assert told(study) == []
-
-
 def test_wordings_that_questions_share_are_not_told_as_questions(tmp_path, rng, study_of):
     """What a wording adds is the same under each question: prompts of one wording agree."""
     study = study_of(list_run(tmp_path / "run", rng, question=0.0, shared=1.0))

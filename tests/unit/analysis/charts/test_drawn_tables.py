@@ -16,11 +16,9 @@ from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
 from analysis.charts.fans import fans
 from analysis.charts.group_dots import group_dots
-from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
 from analysis.charts.violins import violins
 from analysis.report import drawing
-from analysis.sentences import p_value
 from tests.support import charts, runs, slow
 
 MODEL = "urm-llama-3.1-8b"
@@ -236,20 +234,6 @@ def test_one_model_has_its_own_intervals_and_no_mean(tables, names):
         assert ends[group] == pytest.approx((100 * low, 100 * high), rel=1e-4)
 
 
-def test_prompts_keep_their_look_whatever_else_is_shown():
-    assert look.looks(["worst"])["worst"] == look.looks(PROMPTS)["worst"]
-    everything = look.looks([*PROMPTS, "mine", "yours"])
-    assert len(set(everything.values())) == 5
-
-
-@pytest.mark.parametrize(
-    ("p", "said"),
-    [(0.018, "p = .018"), (0.0002, "p < .001"), (None, "p undefined"), (math.nan, "p undefined")],
-)
-def test_p_values_read_as_in_papers(p, said):
-    assert p_value(p) == said
-
-
 def _linear(channel):
     channel = int(channel, 16) / 255
     return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
@@ -277,14 +261,25 @@ def test_prompts_stay_apart_in_colour_blind_eyes(sight):
     assert min(apart) > 0.2
 
 
-def test_the_papers_models_keep_the_papers_colours():
+def test_a_models_colour_does_not_depend_on_the_order_of_the_models():
+    assert look.colours(["b", "a", "c"]) == look.colours(["c", "a", "b"])
+
+
+def test_a_specification_ends_no_script_and_holds_no_number_that_json_lacks():
+    frame = pl.DataFrame({"token": ["</script>", "\u2028"], "value": [math.nan, 1 / 3]})
+    text = look.text_of({"data": look.data(frame).to_dict()})
+    assert "<" not in text
+    assert json.loads(text)["data"]["values"] == [
+        {"token": "</script>", "value": None},
+        {"token": "\u2028", "value": 0.33333},
+    ]
+
+
+def test_the_papers_models_keep_the_papers_colours_whatever_the_order():
     colours = look.colours(["urm-llama-3.1-8b", "new", "qrm-gemma-2-27b"])
     assert colours["qrm-gemma-2-27b"] == "#1f77b4"
     assert colours["urm-llama-3.1-8b"] == "#8c564b"
     assert colours["new"] not in ("#1f77b4", "#8c564b")
-
-
-def test_a_models_colour_does_not_depend_on_the_order_of_the_models():
     assert look.colours(["b", "a", "c"]) == look.colours(["c", "a", "b"])
 
 
@@ -297,13 +292,3 @@ def test_the_same_chart_gives_the_same_bytes(tables, names, tmp_path):
         written.append([(folder / f"chart.{kind}").read_bytes() for kind in ("svg", "png")])
     assert written[0] == written[1]
     assert (tmp_path / "one" / "chart.pdf").read_bytes().startswith(b"%PDF")
-
-
-def test_a_specification_ends_no_script_and_holds_no_number_that_json_lacks():
-    frame = pl.DataFrame({"token": ["</script>", "\u2028"], "value": [math.nan, 1 / 3]})
-    text = look.text_of({"data": look.data(frame).to_dict()})
-    assert "<" not in text
-    assert json.loads(text)["data"]["values"] == [
-        {"token": "</script>", "value": None},
-        {"token": "\u2028", "value": 0.33333},
-    ]

@@ -187,22 +187,6 @@ def test_a_token_beyond_the_vocabulary_is_named(published):
         paper.score("best", "R-Gem-2B", 5)
 
 
-def test_a_value_as_small_as_its_tolerance_says_so(published):
-    slopes = pl.DataFrame({"model": ["one"], "prompt": ["greatest"], "valence": ["positive"]})
-    tables = {("sentiment_slopes",): slopes.with_columns(slope=0.002)}
-    changed = published.numbers.with_columns(
-        value=pl.when(pl.col("model") == "N-Gem-27B").then(pl.lit("0.001")).otherwise("value")
-    )
-    small = data.Published(models=published.models, numbers=changed, tokens=published.tokens)
-    readings = Readings(paper=computed("paper", tables), ours=computed("ours", {}))
-    found = lines(compared(small, readings)["figure_3c"])[
-        "N-Gem-27B · positive", "slope, “greatest”"
-    ]
-    assert found.verdict.kind == verdicts.SAME
-    assert found.verdict.why == "read to ±0.005, no less than the value"
-    assert not found.counted
-
-
 def test_what_any_run_would_meet_is_left_out_of_the_totals(published):
     slopes = pl.DataFrame({"model": ["one"], "prompt": ["greatest"], "valence": ["positive"]})
     tables = {("sentiment_slopes",): slopes.with_columns(slope=0.002)}

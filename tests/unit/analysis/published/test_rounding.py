@@ -68,16 +68,6 @@ def test_agreement_that_rounds_to_the_printed_one_gives_the_published_figure_2c(
         assert set(kinds.values()) == {verdicts.SAME}
 
 
-def test_agreement_in_full_digits_would_rarely_give_it(monkeypatch):
-    """Why it is rounded: of such draws, each correlation is met in about an eighth."""
-    monkeypatch.setattr(rounding, "_DRAWS", 1)
-    monkeypatch.setattr(rounding, "_DIGITS", 15)
-    rng = np.random.default_rng(0)
-    found = [compared(rounding.rounded_rsa(drawn(rng), ABOUT)).lines[:4] for _ in range(30)]
-    for lines in zip(*found, strict=True):
-        assert sum(line.verdict.kind == verdicts.SAME for line in lines) < 12
-
-
 def test_other_agreement_gives_another_figure_2c():
     """Of 45 pairs one is changed by a step of its second decimal, or all are of other models."""
     values = printed()

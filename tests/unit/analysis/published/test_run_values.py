@@ -3,8 +3,7 @@
 import polars as pl
 import pytest
 
-from analysis.published import data
-from analysis.published.run_values import Missing, RunValues, replaced
+from analysis.published.run_values import Missing, RunValues
 
 TEN = [f"model {i}" for i in range(10)]
 PROMPT = "elo_greatest"
@@ -147,16 +146,3 @@ def test_the_mean_of_the_agreement_is_that_of_pairs_of_models():
     cells = cells.with_columns(**{TEN[1]: pl.when(model=TEN[0]).then(0.85).otherwise(TEN[1])})
     run = computed(people_tables("items", 0.2) | {("humans_kendall", "items", PROMPT): cells})
     assert number(run, "figure_a5", "mean_kendall", "", "models") == pytest.approx(0.41)
-
-
-@pytest.mark.parametrize(
-    ("words", "source"), [("wordfreq", "a run, frequencies of wordfreq"), ("bnc.txt", "a run")]
-)
-def test_own_values_say_which_words_they_rest_on(words, source):
-    slopes = {"model": [TEN[0]], "prompt": ["greatest"], "slope": [0.1]}
-    tables = {
-        ("frequency_slopes",): pl.DataFrame(slopes),
-        ("matches", "frequency"): pl.DataFrame({"source": [words], "model": [TEN[0]]}),
-    }
-    run = RunValues(name="a run", tables=tables, reasons={}, slugs={"N-Gem-27B": TEN[0]})
-    assert replaced(data.read(), run).numbers["source"].to_list() == [source]

@@ -1,7 +1,5 @@
 """The tables of a run that the paper has too, with three lists of items, one without people."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -59,15 +57,6 @@ def number(study, items, exhibit, quantity, model="", other="", prompt=PROMPT):
     return own.number({**row, "prompt": prompt})
 
 
-@pytest.mark.parametrize("items", ["aaa", "items"])
-def test_people_are_those_of_the_named_list(run, study, items):
-    spec = SPECS[3]
-    own = run.item_scores(items, PROMPT)[spec.slug].to_numpy()
-    people = run.humans(items)["elo_score"].to_numpy()
-    found = number(study, items, "figure_5a", "spearman", spec.nickname, "human")
-    assert found == pytest.approx(scipy.stats.spearmanr(people, own).statistic)
-
-
 def test_models_agree_on_a_list_that_people_did_not_rank(run, study):
     first, second = SPECS[0], SPECS[5]
     scores = run.item_scores("words", PROMPT)
@@ -87,14 +76,6 @@ def test_figure_2c_is_of_rounded_agreement(study):
     assert made["pearson_r"].to_list() != study.tables["rsa"]["pearson_r"].to_list()
     found = number(study, "items", "figure_2c", "pearson", other="size", prompt="greatest")
     assert found == expected.filter(predictor="size")["pearson_r"].item()
-
-
-def test_fewer_than_ten_models_have_no_figure_2c(run, settings):
-    nine = {slug: record for slug, record in run.models.items() if slug != SPECS[0].slug}
-    results = {key: result for key, result in run.results.items() if key[0] in nine}
-    fewer = dataclasses.replace(run, models=nine, results=results, items={})
-    made = tables.study_of(fewer, INFOS, settings, data.read()).tables
-    assert made.reason("rsa_rounded", "greatest") == "It is over all ten models, and 9 were scored."
 
 
 def test_the_word_list_is_known_by_its_path(study, settings):

@@ -1,7 +1,6 @@
 import base64
 import gzip
 import hashlib
-import html.parser
 import json
 import re
 
@@ -17,6 +16,7 @@ from analysis.report import explorer, write_report
 from analysis.report import page as page_module
 from engine import display
 from tests.support import runs
+from tests.support.html_page import Page
 
 COLOURS = {"m-one": "#332288", "m-two": "#cc6677"}
 NAMES = {"m-one": "One", "m-two": "</script><b>Two"}
@@ -137,18 +137,10 @@ def test_the_page_has_the_sign_of_every_invisible_character_of_its_tokens(small_
     assert (signs["run"], signs["limit"]) == (display.RUN, display.LIMIT)
 
 
-def test_a_model_that_missed_a_prompt_has_no_column_there(small_run):
-    columns = [model["columns"] for model in pack(small_run).meta["models"]]
-    assert columns[0][1] is not None
-    assert columns[1][1] is None
-
-
 @pytest.mark.parametrize(
     ("texts", "short"),
     [
         (["What is good?", "What is bad?"], ["… good?", "… bad?"]),
-        (["What is it?"], ["What is it?"]),
-        (["Say it.", "Tell it."], ["Say it.", "Tell it."]),
         (["It is", "It is"], ["… is", "… is"]),
         (["Why", "Why not"], ["Why", "Why not"]),
     ],
@@ -207,30 +199,6 @@ def test_a_score_takes_few_bytes_and_a_tied_one_fewer(tmp_path):
     assert coarse < 50_000
 
 
-class Scripts(html.parser.HTMLParser):
-    """The scripts of a page: attributes and text of each, as a browser's parser finds them."""
-
-    def __init__(self, source):
-        super().__init__()
-        self.found, self.policy, self.inside = [], "", False
-        self.feed(source)
-
-    def handle_starttag(self, tag, attrs):
-        attrs = dict(attrs)
-        self.inside = tag == "script"
-        if self.inside:
-            self.found.append([attrs, ""])
-        if tag == "meta" and attrs.get("http-equiv") == "Content-Security-Policy":
-            self.policy = attrs["content"]
-
-    def handle_endtag(self, tag):
-        self.inside = False
-
-    def handle_data(self, data):
-        if self.inside:
-            self.found[-1][1] += data
-
-
 @pytest.fixture
 def page(small_run, tmp_path, settings, light):
     info = analysis.ModelInfo(
@@ -241,8 +209,8 @@ def page(small_run, tmp_path, settings, light):
 
 
 def test_the_policy_names_the_hash_of_every_script_that_runs_and_no_other(page):
-    scripts = Scripts(page)
-    code = [text for attrs, text in scripts.found if "type" not in attrs]
+    scripts = Page(page)
+    code = [text for attrs, text in scripts.code if "type" not in attrs]
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in code]
     assert len(code) == len(page_module.SCRIPTS) + 1  # the library of charts
     assert re.findall(r"'sha256-([^']+)'", scripts.policy) == digests
@@ -252,14 +220,14 @@ def test_the_policy_names_the_hash_of_every_script_that_runs_and_no_other(page):
 
 
 def test_names_and_tokens_that_are_markup_end_no_script(page):
-    scripts = Scripts(page)
-    kinds = [attrs.get("type", "code") for attrs, _ in scripts.found]
+    scripts = Page(page)
+    kinds = [attrs.get("type", "code") for attrs, _ in scripts.code]
     assert set(kinds) == {"application/json", "text/plain", "code"}
     meta = json.loads(
-        next(text for attrs, text in scripts.found if attrs.get("id") == "explorer-meta")
+        next(text for attrs, text in scripts.code if attrs.get("id") == "explorer-meta")
     )
     assert [model["name"] for model in meta["models"]] == ["m-one", NAMES["m-two"]]
-    blobs = [text for attrs, text in scripts.found if attrs.get("type") == "text/plain"]
+    blobs = [text for attrs, text in scripts.code if attrs.get("type") == "text/plain"]
     assert all(re.fullmatch(r"[A-Za-z0-9+/=]+", blob) for blob in blobs)
     assert "<script>alert(1)" not in page
 
@@ -273,7 +241,7 @@ def test_the_explorer_writes_tokens_as_text_only():
 
 def test_the_library_of_charts_comes_with_its_licence_and_nothing_can_be_asked_for(page):
     assert "University of Washington Interactive Data Lab" in page
-    assert "connect-src" not in Scripts(page).policy  # so that default-src, none, holds for it
+    assert "connect-src" not in Page(page).policy  # so that default-src, none, holds for it
     for call in ("importScripts", "sendBeacon"):
         assert call not in page
 

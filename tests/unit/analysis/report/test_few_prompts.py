@@ -6,44 +6,36 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis.blocks import Finding, Picture, Section, rows
+from analysis.blocks import Finding, Picture, rows
 from analysis.chapters import agreement, distributions, model_list, tokens
 from analysis.report import few_prompts, write_report
-from analysis.study import table
+from analysis.study import Analysis, table
 from configs.prompts import FOLLOW_UP, PAPER
 from tests.support import runs
 
 
-class ByPrompt:
-    """A chapter with a table, a figure and a row for each prompt."""
-
-    def tables(self, study):
-        """heights.csv and height_<prompt>.csv."""
-        for prompt in study.run.vocabulary_prompts:
-            yield table("height", prompt, make=lambda: pl.DataFrame({"height": [1]}))
-        prompts = list(study.run.vocabulary_prompts)
-        yield table("heights", make=lambda: pl.DataFrame({"prompt": prompts}))
-
-    def section(self, study):
-        """A figure for each table."""
-        heights = study.tables["heights"]
-        figures = [Picture(f"height_{p}", "", lambda: None) for (p,) in study.tables.of("height")]
-        columns = [("prompt", "prompt", "text")]
-        found = [Finding(text=f"{heights.height} heights.", picture=figures[-1].stem)]
-        return Section(
-            id="heights",
-            title="Heights",
-            label="Heights",
-            lead=", ".join(study.run.vocabulary_prompts),
-            blocks=[*figures, *rows(heights, columns, "heights.csv")],
-            findings=found,
-        )
+def _tables(study):
+    prompts = list(study.run.vocabulary_prompts)
+    for prompt in prompts:
+        yield table("height", prompt, make=lambda: pl.DataFrame({"height": [1]}))
+    yield table("heights", make=lambda: pl.DataFrame({"prompt": prompts}))
 
 
-class Together(ByPrompt):
-    """The same, as a section of all prompts."""
+def _shown(study):
+    yield from (Picture(f"height_{p}", "", lambda: None) for (p,) in study.tables.of("height"))
+    yield from rows(study.tables["heights"], [("prompt", "prompt", "text")], "heights.csv")
 
-    EVERY_PROMPT = True
+
+def _told(study):
+    *_, (last,) = study.tables.of("height")
+    yield Finding(text=f"{study.tables['heights'].height} heights.", picture=f"height_{last}")
+
+
+# A table, a figure and a row for each prompt; and the same as a section of all prompts.
+BY_PROMPT = Analysis(
+    id="heights", title="Heights", lead="", make=_tables, parts=(_shown,), told=(_told,)
+)
+TOGETHER = dataclasses.replace(BY_PROMPT, every_prompt=True)
 
 
 @pytest.fixture
@@ -85,9 +77,8 @@ def test_many_models_have_figures_of_fewer_prompts(run_under, settings):
 
 def test_a_section_shows_few_prompts_and_finds_in_all(run_under, settings):
     few = dataclasses.replace(settings, page_prompts=2)
-    study = study_of(run_under(PAPER), few, ByPrompt())
-    (section,) = few_prompts.sections_of(study, [ByPrompt()])
-    assert section.lead == "greatest, best"
+    study = study_of(run_under(PAPER), few, BY_PROMPT)
+    (section,) = few_prompts.sections_of(study, [BY_PROMPT])
     assert [block.stem for block in section.blocks[:-1]] == ["height_greatest", "height_best"]
     assert [row["prompt"] for row in section.blocks[-1].rows] == ["greatest", "best"]
     assert section.findings == [Finding(text="3 heights.", picture="")]
@@ -96,9 +87,9 @@ def test_a_section_shows_few_prompts_and_finds_in_all(run_under, settings):
 
 def test_a_section_of_all_prompts_shows_all(run_under, settings):
     few = dataclasses.replace(settings, page_prompts=2)
-    study = study_of(run_under(PAPER), few, Together())
-    (section,) = few_prompts.sections_of(study, [Together()])
-    assert section.lead == "greatest, best, worst"
+    study = study_of(run_under(PAPER), few, TOGETHER)
+    (section,) = few_prompts.sections_of(study, [TOGETHER])
+    assert [block.stem for block in section.blocks[:-1]][-1] == "height_worst"
     assert section.findings == [Finding(text="3 heights.", picture="height_worst")]
 
 

@@ -123,13 +123,6 @@ def test_a_figure_inside_a_fold_is_something_to_show(source):
     assert '<article id="framing"' in html
 
 
-def test_the_reading_order_is_words_headlines_explorer_groups_provenance(source):
-    html = source(section("models"), section("framing", "F"))
-    names = ("first", "headlines", "explorer", "wordings", "method", "caveats", "tables")
-    places = [html.index(f'<section id="{name}"') for name in names]
-    assert places == sorted(places)
-
-
 def test_every_section_has_a_group(full):
     grouped = [name for _, _, names in outline.GROUPS for name in names]
     assert len(set(grouped)) == len(grouped)

@@ -85,29 +85,15 @@ def test_a_section_without_a_table_says_why(small_run, settings):
         assert study.tables.reason(name).replace("'", "&#39;") in source
 
 
-def test_files_have_the_columns_of_the_contract_whatever_the_page_shows(full):
-    files = full.tables.files
-    assert set(files["sequences"].columns) == {
-        *("model", "prompt", "direction", "method", "seed", "length", "reward", "percentile"),
-        *("text", "round_trips", "flops"),
-    }
-    assert files["identity"].columns[:9] == [
-        *("model", "prompt", "group", "axis", "n"),
-        *("mean_percentile", "ci_low", "ci_high", "p"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("value", "kind", "said"),
     [
         (None, "number", "–"),
         (float("nan"), "p", "–"),
         (0.0004, "p", "< .001"),
-        (0.0312, "p", ".031"),
         (1.0, "p", "1.000"),
         (0.4321, "share", "43.2 %"),
         (-6462.5, "count", "−6,462.5"),
-        (7530.0, "count", "7,530"),
         (12, "count", "12"),
         (-0.25, "number", "−0.25"),
         (-0.034871, "fixed", "−0.035"),

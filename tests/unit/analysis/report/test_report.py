@@ -1,6 +1,5 @@
 import csv
 import dataclasses
-import html.parser
 import json
 import signal
 import subprocess
@@ -14,90 +13,9 @@ import analysis
 from analysis.report import folder, write_report
 from analysis.report.folder import ReportError
 from tests.support import runs
+from tests.support.html_page import Page
 
 ROOT = Path(__file__).resolve().parents[4]
-
-
-_ENDS = ["model", "end", "rank", "token_id", "token", "reward"]
-_SQUARE = ["model", "m-two", "m-one"]
-_SLOPES = ["model", "prompt", "slope", "stderr", "p", "q", "n", "ci_low", "ci_high"]
-_MATCHES = ["source", "matching", "model", "tokens", "words", "of"]
-_MOMENTS = ["mean", "variance", "skewness", "kurtosis", "min", "max", "distinct_rewards"]
-_SKEWNESS = ["skewness_low", "skewness_high", "p", "q"]
-_ABOUT = ["model", "nickname", "developer", "base", "size_b", "rewardbench_rank"]
-COLUMNS = {
-    "models": [*_ABOUT, "vocabulary"],
-    "shared_vocabulary": ["token", "m-two", "m-one"],
-    "moments": ["model", "prompt", "n", *_MOMENTS, *_SKEWNESS],
-    "top_bottom_greatest": _ENDS,
-    "top_bottom_worst": _ENDS,
-    "kendall_tau_greatest": _SQUARE,
-    "spearman_greatest": _SQUARE,
-    "rbo_greatest": _SQUARE,
-    "kendall_pairs_greatest": [
-        *("model_a", "model_b", "kendall", "ci_low", "ci_high", "concordant", "discordant"),
-        "stems",
-    ],
-    "blocs_greatest": [
-        *("bloc", "models", "other", "other_models", "relation", "pairs", "kendall"),
-        *("lowest", "highest", "ci_low", "ci_high"),
-    ],
-    "consensus_worst": [
-        "bloc",
-        "models",
-        "end",
-        "rank",
-        "token",
-        "percentile",
-        "spread",
-        "lowest",
-        "highest",
-    ],
-    "mds_greatest": ["model", "x", "y", "stress"],
-    "sentiment_slopes": ["model", "prompt", "valence", *_SLOPES[2:]],
-    "frequency_slopes": _SLOPES,
-    "framing": [
-        *("model", "prompt_a", "prompt_b", "pearson", "spearman", "kendall", "n", "stems"),
-        *("ci_low", "ci_high", "p", "q", "reference", "difference", "difference_low"),
-        *("difference_high", "difference_p", "difference_q"),
-    ],
-    "framing_sum": _ENDS,
-    "framing_difference": _ENDS,
-    # Beside those of the contract.
-    "matches_sentiment": _MATCHES,
-    "matches_frequency": _MATCHES,
-    "matches_identity": _MATCHES,
-    "framing_axis": [
-        *("model", "prompt_a", "prompt_b", "axis", "axis_kind", "loading_a", "loading_b"),
-        *("share", "ci_low", "ci_high", "n"),
-    ],
-    "variance": [
-        *("component", "share", "ci_low", "ci_high", "estimate", "noise_share"),
-        *("estimated_share", "estimated_low", "estimated_high"),
-    ],
-}
-
-
-class Page(html.parser.HTMLParser):
-    """Tags, addresses and text of a page, as a browser's parser finds them."""
-
-    def __init__(self, source):
-        super().__init__()
-        self.tags, self.addresses, self.text, self.alts = [], [], [], []
-        self.feed(source)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.alts += [value for name, value in attrs if name == "alt"]
-        self.addresses += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_data(self, data):
-        if self.lasttag not in ("style", "script"):
-            self.text.append(data)
-
-    @property
-    def words(self):
-        return " ".join(" ".join(self.text).split())
 
 
 @pytest.fixture
@@ -117,13 +35,6 @@ def drawn(tmp_path_factory, settings):
 def page_of(run, tmp_path, settings, **options):
     index = write_report(analysis.load(run, **options), tmp_path / "r", {}, settings)
     return Page(index.read_text(encoding="utf-8"))
-
-
-def test_every_table_of_the_contract_has_its_name_and_columns(report):
-    found = {
-        path.stem: pl.read_csv(path, n_rows=0).columns for path in (report / "tables").iterdir()
-    }
-    assert found == COLUMNS
 
 
 def test_models_come_by_rewardbench_rank_and_unknown_ones_last(report):
@@ -158,16 +69,6 @@ def test_runs_of_one_name_are_told_apart_by_their_paths(
     assert shown.format(tmp_path) in page.text
 
 
-def test_every_figure_is_written(drawn):
-    stems = ["framing", "distributions", "kendall_tau_greatest"]
-    stems += ["spearman_greatest", "rbo_greatest", "mds_greatest", "variance"]
-    stems += ["top_bottom_greatest", "top_bottom_worst", "framing_sum", "framing_difference"]
-    stems += ["sentiment_slopes", "frequency_slopes"]
-    words = [f"{kind}_points" for kind in ("sentiment", "frequency")]
-    stems += [f"{stem}_{prompt}" for stem in words for prompt in ("greatest", "worst")]
-    assert sorted(path.stem for path in (drawn / "figures").glob("*.svg")) == sorted(stems)
-
-
 def test_the_page_asks_for_nothing_outside_itself(drawn):
     page = Page((drawn / "index.html").read_text(encoding="utf-8"))
     allowed = ("data:", "#", "figures/", "tables/")
@@ -182,11 +83,6 @@ def test_every_figure_has_an_alt_text_of_its_own(drawn):
     page = Page((drawn / "index.html").read_text(encoding="utf-8"))
     described = [alt for alt in page.alts if alt]  # A chart without scripts is its label's.
     assert len(described) == len(set(described))
-
-
-def test_a_token_that_is_markup_shows_as_text(report):
-    page = Page((report / "index.html").read_text(encoding="utf-8"))
-    assert "<script>alert(1)</script>" in page.text
 
 
 def test_nicknames_and_prompts_that_are_markup_show_as_text(light, small_run, tmp_path, settings):
@@ -205,19 +101,9 @@ def test_leading_spaces_are_visible(report):
 def test_the_page_says_what_was_computed(report):
     page = Page((report / "index.html").read_text(encoding="utf-8"))
     assert "1 2 unclear 0.333" in page.words
-    assert "2 reward models judged every token of the vocabulary" in page.words
-    assert "reply to 2 prompts: 6 to 7 tokens a model, 20 rewards." in page.words
     assert "“What, in one word, is the greatest thing ever?”" in page.words
     assert "Not scored: Two under “worst”" in page.words
     assert "Fewer than two models were scored under this prompt." in page.words
-
-
-def test_one_model_has_no_agreement_and_says_so(make_run, tmp_path, settings):
-    run = make_run({"v": ["a", "b"]}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0]})
-    page = page_of(run, tmp_path, settings)
-    assert "What this reward model values" in page.words
-    assert "Only one model was scored: agreement needs two." in page.words
-    assert not (tmp_path / "r/tables/kendall_tau_greatest.csv").exists()
 
 
 @pytest.mark.parametrize("reward", [0.0, 0.1])
@@ -235,35 +121,7 @@ def test_one_token_under_two_prompts_is_enough_for_a_report(make_run, tmp_path, 
     assert not (tmp_path / "r/figures/framing.svg").exists()
 
 
-@pytest.mark.parametrize("models", [["m"], ["m", "n"]])
-def test_unknown_round_trips_are_the_reason_and_not_a_lack_of_shared_tokens(
-    light, make_run, tmp_path, settings, models
-):
-    run = make_run(
-        {"v": ["a", "b"]}, dict.fromkeys(models, "v"), {(m, "best"): [1, 2] for m in models}
-    )
-    (path,) = (run / "vocab").iterdir()
-    pl.read_parquet(path).with_columns(round_trip=pl.lit(None, dtype=pl.String)).write_parquet(path)
-    options = dataclasses.replace(settings.options, shared_round_trip=True)
-    words = page_of(run, tmp_path, dataclasses.replace(settings, options=options)).words
-    # In the section of the models, and with those that need the shared vocabulary.
-    assert "m: its vocabulary does not say which tokens round-trip." in words
-    assert "share no tokens" not in words
-    assert "tokens shared" not in words
-    assert not (tmp_path / "r/tables/shared_vocabulary.csv").exists()
-
-
-def test_models_that_share_no_tokens_are_reported_one_by_one(make_run, tmp_path, settings):
-    vocabs = {"v1": ["a", "b"], "v2": ["c", "d"]}
-    scores = {("m1", "greatest"): [1.0, 2.0], ("m2", "greatest"): [1.0, 2.0]}
-    page = page_of(make_run(vocabs, {"m1": "v1", "m2": "v2"}, scores), tmp_path, settings)
-    assert "The models share no tokens, so their orders cannot be compared." in page.words
-    assert "each model’s whole vocabulary" in page.words
-    assert pl.read_csv(tmp_path / "r/tables/moments.csv")["n"].to_list() == [2, 2]
-    assert pl.read_csv(tmp_path / "r/tables/shared_vocabulary.csv").height == 0
-
-
-def test_models_that_share_one_token_have_no_order_to_compare(make_run, tmp_path, settings):
+def test_models_that_share_one_token_have_no_order_to_compare(light, make_run, tmp_path, settings):
     vocabs = {"v1": ["a", "b"], "v2": ["b", "d"]}
     scores = {("m1", "greatest"): [1.0, 2.0], ("m2", "greatest"): [1.0, 2.0]}
     page = page_of(make_run(vocabs, {"m1": "v1", "m2": "v2"}, scores), tmp_path, settings)
@@ -296,15 +154,6 @@ def test_a_report_replaces_an_older_one_whole(report, small_run, settings):
     write_report(analysis.load(small_run), report, {}, settings)
     assert not (report / "tables" / "stale.csv").exists()
     assert json.loads((report / "report.json").read_text())["kind"] == "assay-report"
-
-
-def test_an_error_on_the_way_leaves_the_older_report(report, tmp_path):
-    before = (report / "index.html").read_bytes()
-    with pytest.raises(ZeroDivisionError), folder.staged(report, {}) as work:
-        (work / "index.html").write_text("half", encoding="utf-8")
-        raise ZeroDivisionError
-    assert (report / "index.html").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 def test_an_error_between_the_two_renames_puts_the_older_report_back(report, monkeypatch):

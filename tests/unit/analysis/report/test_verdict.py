@@ -117,23 +117,6 @@ def test_a_name_that_is_markup_shows_as_text(light, tmp_path, settings):
     assert r"- before: hub/\<b\>a\|b\*" in summary
 
 
-def test_a_writer_that_fails_leaves_the_older_verdict_whole(light, tmp_path, settings, monkeypatch):
-    run, report = planted(tmp_path, risen), tmp_path / "report"
-    write(run, report, settings)
-    older = {path.name: path.read_bytes() for path in report.iterdir() if path.is_file()}
-    assert {"verdict.json", "verdict.md", "index.html", "report.json"} == set(older)
-
-    def fails(told):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(verdict, "files", fails)
-    still = planted(tmp_path / "still", lambda rewards: rewards)
-    with pytest.raises(OSError, match="No space left"):
-        write(still, report, settings)
-    assert older == {path.name: path.read_bytes() for path in report.iterdir() if path.is_file()}
-    assert not list(tmp_path.glob(".report.*"))
-
-
 def test_another_report_in_its_place_has_no_verdict(light, tmp_path, settings):
     run, report = planted(tmp_path, risen), tmp_path / "report"
     write(run, report, settings)

@@ -50,9 +50,6 @@ def test_a_word_on_both_sides_of_a_scale_is_left_out_of_it(write):
     ("text", "message"),
     [
         ("word,kind\na,b\n", r"mine\.csv: no column 'category'; it needs word, category"),
-        ('word,category\na,"b \\"c"\n', r"mine\.csv: row 1 is not CSV: "),
-        ("word,category\na\n", r"mine\.csv: row 1: number of cells 1; the header has 2"),
-        ("word,category\n", r"mine\.csv: no rows, or an empty cell"),
         ("word,category\na,\n", r"mine\.csv: no rows, or an empty cell"),
     ],
 )

@@ -60,7 +60,6 @@ def test_a_file_replaces_what_the_texts_say(tmp_path):
     "text, reason",
     [
         ("prompt,question\na,b\n", "no column 'framing'; it needs prompt, question, framing"),
-        ('prompt,question,framing\na,"b \\"c\\"",\n', "row 1 is not CSV: "),
         ("prompt,question,framing\na,,\n", "prompt 'a' has no question"),
         ("prompt,question,framing\na,b,good\n", "framing 'good' of 'a'; allowed: "),
         ("prompt,question,framing\na,worst,positive\n", "question 'worst' has two framings"),
