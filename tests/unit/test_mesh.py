@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -64,3 +66,14 @@ def test_kv_heads_are_repeated_where_the_model_axis_does_not_divide_them(
         rewards_on(opened, parity.make_mesh(4 // model, model)), expected, strict=True
     ):
         parity.assert_close(actual, right, scale=right.std(), tolerance=1e-5)
+
+
+def test_arrays_without_elements_are_no_arguments_of_what_devices_compute():
+    """jaxlib 0.11 crashes when it removes them, as where nothing follows a reply."""
+    mesh = parity.make_mesh()
+    split = meshes.over_data(lambda shared, block: block + len(shared[1]), mesh, ("", "C"), "C")
+    weights, empty, block = jnp.ones(3), jnp.zeros(0, jnp.int32), jnp.ones((4, 2))
+    np.testing.assert_array_equal(split((weights, empty), block), block)
+    traced = jax.make_jaxpr(split)((weights, empty), block)
+    (mapped,) = (one for one in traced.eqns if one.primitive.name == "shard_map")
+    assert all(argument.aval.size for argument in mapped.invars)

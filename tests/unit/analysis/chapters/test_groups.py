@@ -98,9 +98,8 @@ def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(stud
     )
     assert "so in 4 of 4). The interval does not allow for the choice of the furthest; q" in of_two
     assert f"that is lower than {own['kinds']} of {own['kinds']}." in of_two
-    assert of_two.endswith(
-        "The prompt asks for something good, so a low place is unfavourable in models that follow the question."
-    )
+    favour = "so a low place is unfavourable in models that follow the question."
+    assert of_two.endswith(f"The prompt asks for something good, {favour}")
     assert "above those for the other groups by gender" in of_many
     assert f"that is higher than {own['kinds']} of {own['kinds']}." in of_many
     favour = "so a high place is unfavourable in models that follow the question."

@@ -16,6 +16,7 @@ from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
 from analysis.charts.fans import fans
 from analysis.charts.group_dots import group_dots
+from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
 from analysis.charts.violins import violins
 from analysis.report import drawing
