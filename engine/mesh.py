@@ -1,6 +1,7 @@
 """The device mesh, the mesh axis of each logical axis, and the shardings of arrays."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -113,6 +114,7 @@ def over_data(
     def share(axes: str) -> PartitionSpec:
         return PartitionSpec(*("data" if MESH_AXES.get(a) == "data" else None for a in axes))
 
+    @functools.wraps(function)  # whose names of arguments a compiled program keeps
     def call(*trees: Any) -> Any:
         # Arrays without elements, such as an empty suffix, are made inside: jaxlib 0.11 crashes
         # when it removes them from the arguments.

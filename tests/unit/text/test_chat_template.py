@@ -136,7 +136,7 @@ def test_a_card_that_keeps_line_ends_has_the_hash_that_it_had_before_they_could_
     card = checkpoint().card
     fields = json.loads(card.to_json())
     assert fields["policy"] == {"bos": "template", "date": None}
-    describing = ("slug", "source", "revision", "files", "tokenizer_files", "sha256")
+    describing = ("slug", "source", "revision", "files", "tokenizer_files", "sha256", "base")
     kept = {name: value for name, value in fields.items() if name not in describing}
     before = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
     assert card.checkpoint_hash == before
