@@ -96,7 +96,7 @@ def _uri(kind: str, data: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def library() -> str:
+def vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, which sets `vegaEmbed`."""
     import vl_convert
 

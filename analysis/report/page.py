@@ -91,7 +91,7 @@ def render(
         style="".join(map(_text, ["style.css", *(["verdict.css"] if verdict else [])])),
         themes=json.dumps([look.config(), look.config(dark=True)]),
         scripts=[
-            _hashed(f"/*! {_text('vendor/vega.LICENSE')}*/\n{drawing.library()}"),
+            _hashed(f"/*! {_text('vendor/vega.LICENSE')}*/\n{drawing.vega()}"),
             *(_script(name) for name in (SCRIPTS if explorer.meta["models"] else _PLAIN)),
         ],
     )
