@@ -55,15 +55,13 @@ class Picture:
     Attributes:
       stem: file stem of the figure.
       caption: what it shows and how to read it.
-      draw: draws it, from finished tables; called once, when the report is written.
-      wide_above: number of models above which it may be wider than the text.
+      draw: the chart (`analysis.charts`), from finished tables; called once.
     """
 
     kind: ClassVar[str] = "picture"
     stem: str
     caption: str
-    draw: Callable[[], Any]  # Any: a figure of matplotlib, which only `analysis.figures` loads
-    wide_above: int = 4
+    draw: Callable[[], Any]  # Any: a chart of Altair, which only `analysis.charts` loads
 
 
 @dataclasses.dataclass(frozen=True)

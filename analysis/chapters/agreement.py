@@ -199,7 +199,7 @@ def _heat_map(study: Study, name: str, prompt: str) -> Picture:
     beside = matrix.select("model", *order.categories).sort(pl.col("model").cast(order))
     label, caption = _MATRICES[name]
     caption = f"Asked {study.prompt_names[prompt]}: {caption}"
-    return Picture(f"{name}_{prompt}", caption, partial(heat_map, beside, study.names, label), 6)
+    return Picture(f"{name}_{prompt}", caption, partial(heat_map, beside, study.names, label))
 
 
 ANALYSIS = Analysis(

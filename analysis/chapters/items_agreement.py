@@ -270,7 +270,7 @@ def _of_models(study: Study, name: str) -> Iterator[Block]:
         asked = f", asked for {ASKED_FOR[part.split()[0]]}" if part in _FRAMED else ""
         caption = f"Kendall’s τ-b of every two models{asked}: the mean over the prompts."
         draw = partial(heat_map, square(pairs, part), study.names, "Kendall’s τ")
-        yield Picture(_picture(name, part), caption, draw, 6)
+        yield Picture(_picture(name, part), caption, draw)
     yield from AGREEMENT.rows(of_list(study, AGREEMENT, name))
     blocs = of_list(study, ITEM_BLOCS, name)
     named = with_nicknames(blocs, study, "models", "other_models")

@@ -185,7 +185,7 @@ def drawn(study: Study, name: str) -> Iterator[Block]:
             "between the wordings of one question."
         )
         draw = partial(between_prompts, between, study.names)
-        yield Picture(f"items_between_prompts_{name}", caption, draw, 5)
+        yield Picture(f"items_between_prompts_{name}", caption, draw)
 
 
 def caption_of(kinds: pl.DataFrame) -> str:

@@ -212,7 +212,7 @@ class _Generation(Extension):
 
 def _tojson(value: object, ensure_ascii: bool = False, **options: object) -> str:
     """JSON without Jinja's escapes for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, **options)  # type: ignore[arg-type]
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)  # type: ignore[arg-type]  # a template may pass any option of json.dumps
 
 
 def _raise_exception(message: str) -> NoReturn:

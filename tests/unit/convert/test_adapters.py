@@ -59,6 +59,12 @@ def pickled(pair: Path) -> None:
     (pair / "adapter" / WEIGHTS).rename(pair / "adapter" / "adapter_model.bin")
 
 
+def template_alone(pair: Path) -> None:
+    for file in (pair / "adapter").glob("tokenizer*"):
+        file.unlink()
+    (pair / "adapter" / "chat_template.jinja").write_text("{{ messages[1]['content'] }}")
+
+
 def quantised(pair: Path) -> None:
     config = {"load_in_4bit": True, "quant_method": "bitsandbytes"}
     folders.edit_json(pair / "base" / "config.json", quantization_config=config)
@@ -97,6 +103,14 @@ REFUSED = {
     "what is new": (
         configured(use_novelty=True, novelty_config=None),
         r"not understood, and may change the rewards: 'use_novelty' \(= True\)$",
+    ),
+    "a switch that is a text": (
+        configured(use_rslora="false"),
+        r"adapter_config\.json: use_rslora=",
+    ),
+    "a template of another tokenizer": (
+        template_alone,
+        r"chat_template\.jinja without a tokenizer; allowed: the tokenizer that it belongs to",
     ),
     "a rank that is no number": (
         configured(r="four"),
@@ -346,3 +360,22 @@ def test_nothing_of_the_base_is_fetched_for_an_adapter_that_is_refused(hub, pair
         fetch("owner/adapter", None)
     assert not hub.downloads(WEIGHTS) and not hub.downloads("model.safetensors")
     assert hub_server.SIGNATURE not in str(list(hub_cache.rglob("*base*")))
+
+
+def test_an_adapter_of_token_classification_is_read_where_the_whole_model_is(pair):
+    base = json.loads((pair / "base" / "config.json").read_text())
+    assert merging.config_json(base, pair / "adapter", None)["architectures"][0].endswith(
+        "ForSequenceClassification"
+    )
+    configured(task_type="TOKEN_CLS")(pair)
+    assert merging.config_json(base, pair / "adapter", None)["architectures"][0].endswith(
+        "ForTokenClassification"
+    )
+
+
+def test_other_settings_of_an_adapter_are_another_adapter(pair, tmp_path):
+    first = folders.convert(pair / "adapter", tmp_path / "first").card
+    configured(lora_alpha=80)(pair)
+    second = folders.convert(pair / "adapter", tmp_path / "second").card
+    assert first.identity["adapter"] != second.identity["adapter"]
+    assert first.identity["base"] == second.identity["base"]

@@ -101,3 +101,13 @@ def test_a_marked_template_renders_as_it_did_up_to_the_mark(monkeypatch, templat
     messages[1]["content"] = REPLY
     assert templates.mark(tokenizer, "Some") == 1
     assert tokenizer.apply_chat_template(messages, tokenize=False) == expected
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_mark_stands_in_the_default_one_of_several_templates(monkeypatch, several):
+    monkeypatch.setattr(templates, "BEHIND", {"Marked": "<|im_end|>"})
+    tokenizer = torch_models.tokenizer()
+    tokenizer.chat_template = {"default": JUDGE, "tools": "x"} if several else JUDGE
+    (expected,) = tokenizer("<|im_end|>", add_special_tokens=False)["input_ids"]
+    assert templates.mark(tokenizer, "Marked") == expected
+    assert tokenizer.chat_template == JUDGE.removesuffix("\n") + "{{ '<|im_end|>' }}"

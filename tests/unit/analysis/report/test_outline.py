@@ -80,7 +80,7 @@ def test_a_finding_shows_its_figure_small_and_links_to_its_section(source):
     shown = top(source(section("framing", "τ is <0.", picture="framing_figure")))
     assert "τ is &lt;0." in shown
     assert '<a href="#framing">All about framing</a>' in shown
-    assert '<img src="data:framing_figure"' in shown
+    assert 'data-chart="framing_figure"' in shown
 
 
 def test_a_finding_without_a_figure_has_none(source):

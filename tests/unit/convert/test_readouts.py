@@ -1,0 +1,31 @@
+"""Which rows of a head the user names as the reward."""
+
+import numpy as np
+import pytest
+
+from engine.convert import readouts
+from engine.errors import AssayError
+
+ROWS = ("row_0", "row_1", "row_2")
+
+
+@pytest.mark.parametrize(
+    ("reward", "labels", "mixture"),
+    [
+        ("2", ("", "", ""), [0, 0, 1]),
+        ("row_1", ("", "", ""), [0, 1, 0]),
+        ("Yes sir", ("yes sir", "no", ""), [1, 0, 0]),
+        ("no - 0", ("yes", "no", ""), [-1, 1, 0]),
+        ("1", ("", "1", ""), [0, 1, 0]),
+    ],
+)
+def test_a_row_is_named_by_its_number_its_name_or_its_label(reward, labels, mixture):
+    np.testing.assert_array_equal(readouts._mixture(reward, ROWS, labels), mixture)
+
+
+@pytest.mark.parametrize("reward", ["1", "0", "1 - 2", "3", "yes"])
+def test_what_names_two_rows_or_none_is_refused_with_the_rows(reward):
+    with pytest.raises(
+        AssayError, match=r"allowed: .* of 0 \(1\), 1 \(0\), 2 \(row_2\), or a diff"
+    ):
+        readouts._mixture(reward, ROWS, ("1", "0", ""))
