@@ -7,9 +7,9 @@ Writes run/items/<list>.
 """
 
 from configs import common, prompts
-from engine.settings import PromptSettings
+from engine.settings import ImplicitSettings, PromptSettings
 
-SETTINGS = (PromptSettings, *common.SCORING)
+SETTINGS = (PromptSettings, *common.SCORING, ImplicitSettings)
 
 
 def get_config(selection=""):
