@@ -18,9 +18,8 @@ KEY = "reward_of"  # of a model's entry in the manifest: its policy, reference, 
 
 def rewards(policy: pl.DataFrame, reference: pl.DataFrame, beta: float) -> pl.DataFrame:
     """Rewards of rows from their log-probabilities, as `schema` has them: key columns, reward."""
-    both = (frame["logprob"].to_numpy() for frame in (policy, reference))
-    keys = policy.drop("logprob", "tokens", strict=False)
-    return keys.with_columns(reward=difference(*both, beta))
+    numbers = difference(policy["logprob"].to_numpy(), reference["logprob"].to_numpy(), beta)
+    return policy.drop("logprob", "tokens", strict=False).with_columns(reward=numbers)
 
 
 def difference(policy: np.ndarray, reference: np.ndarray, beta: float) -> np.ndarray:

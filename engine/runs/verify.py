@@ -173,8 +173,9 @@ def _check_difference(
         return
     slug = path.partition("/model=")[2].partition("/")[0]
     try:
-        read = [parts.read_frame(run / each / name, None, {"path": each}).frame for each in inputs]
-        same = implicit.rewards(*read, content["models"][slug][implicit.KEY]["beta"]).equals(frame)
+        one, other = (parts.read_frame(run / each / name, None, {"path": each}) for each in inputs)
+        beta = content["models"][slug][implicit.KEY]["beta"]
+        same = implicit.rewards(one.frame, other.frame, beta).equals(frame)
     except (AssayError, OSError, pl.exceptions.PolarsError) as error:
         yield f"{name}: its log-probabilities cannot be read ({error})"
         return

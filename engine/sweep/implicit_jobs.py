@@ -49,6 +49,11 @@ class Pair:
         return f"{self.policy.card.slug}-over-{self.reference.card.slug}"
 
     @property
+    def checkpoints(self) -> tuple[Checkpoint, Checkpoint]:
+        """Policy and reference."""
+        return self.policy, self.reference
+
+    @property
     def models(self) -> list[Checkpoint]:
         """Both language models, or the one that is given twice."""
         first, second = self.policy.card, self.reference.card
@@ -69,7 +74,7 @@ class Pair:
         policy, reference = self.policy.card, self.reference.card
         return {
             **setup.model_entry(policy),
-            "source": f"{policy.source} over {reference.source}",
+            "source": f"{policy.slug} over {reference.slug}",
             "revision": None,
             "checkpoint_hash": self.checkpoint_hash,
             implicit.KEY: {
@@ -89,7 +94,7 @@ class Pair:
           AssayError: a reward model; the chat form of a model without a chat template; tokens,
             prompts or replies that are not the same ids in both, with the first that differs.
         """
-        both = (self.policy, self.reference)
+        both = self.checkpoints
         for checkpoint in both:
             checkpoint.expect(LANGUAGE)
         cues = {
@@ -218,10 +223,8 @@ def _subtract(
             continue
         policy, reference = (_read(manifest, each, span).frame for each in inputs)
         frame = implicit.rewards(policy, reference, pair.settings.beta)
-        key = frame.to_series(0)
-        check_finite(
-            pair.slug, key.name, span[0], ["reward"], frame["reward"].to_numpy()[None], key
-        )
+        key, ids = frame.columns[0], frame.to_series(0).to_list()
+        check_finite(pair.slug, key, span[0], ["reward"], frame["reward"].to_numpy()[None], ids)
         about = {
             **_about(manifest, path, span),
             "coefficients": None,

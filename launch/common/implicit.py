@@ -35,11 +35,11 @@ def computed(given: Given, command: str, items: tuple[str, Sequence[str]] | None
             )
     run = paths(given, "run")[0]
     verify = scoring.verify_setting(given.config)
-    models = [Checkpoint.open(path, verify=verify) for path in paths(given, "reward-of")]
+    policy, reference = (Checkpoint.open(p, verify=verify) for p in paths(given, "reward-of"))
     how = ImplicitSettings(**scoring.given_fields(ImplicitSettings, given.config))
-    pair = Pair(*models, how)
+    pair = Pair(policy, reference, how)
     prompts = scoring.prompts(given)
-    common, mesh = scoring.shared_settings(given.config, models)
+    common, mesh = scoring.shared_settings(given.config, pair.checkpoints)
     settings, show = Settings(**common), scoring.show_extremes
     with locking.held(given, run, command):
         rewards = sweep_pair(
