@@ -118,7 +118,7 @@ class Pair:
     def _expect_same(self, what: str, first: object, second: object) -> None:
         if first != second:
             raise AssayError(
-                f"{what} is {first} of {self.policy.card.slug} and {second} of "
+                f"{what} is {first!r} of {self.policy.card.slug} and {second!r} of "
                 f"{self.reference.card.slug}; allowed: two language models with one tokenizer, and "
                 "in form='chat' one chat template"
             )
