@@ -2,6 +2,7 @@
 
     python -m launch.score --checkpoint=<dir>[,…] --run=<dir> --items=<csv|txt|parquet>
       [--config=configs/score.py:follow_up]
+    python -m launch.score --reward-of=<policy>,<reference> --run=<dir> --items=<csv|txt|parquet>
 
 Writes run/items/<list>.
 """

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from analysis.blocks import Block, Files, Text, notes
 from analysis.columns import Column, Spec
 from analysis.study import Analysis, Study, table
-from engine.runs import implicit
+from engine.runs import schema
 
 MODELS = Spec(
     "models",
@@ -24,7 +24,7 @@ def _drawn(study: Study) -> Iterator[Block]:
     """Metadata of the models, what they share, and what was not scored."""
     yield from MODELS.rows(study.described, unfolded=True)
     for model in study.models:
-        if pair := study.run.models[model].get(implicit.KEY):
+        if pair := study.run.models[model].get(schema.PAIR):
             yield Text(
                 f"{study.names[model]} is a pair of language models: its reward is "
                 f"{pair['beta']:g} (log π − log π_ref), where π is {pair['policy']['slug']} and "

@@ -11,7 +11,7 @@ from analysis.run import Run
 from analysis.statistics import Array
 from analysis.statistics.exact_policies import normalised, optimal, strengths
 from analysis.statistics.ranks import dot
-from engine.runs import implicit, schema
+from engine.runs import schema
 
 VOCABULARY = "vocabulary"
 LIST = "list "
@@ -172,7 +172,7 @@ def _form_of(run: Run, prompt: str, asked: Sequence[tuple[str, str]]) -> tuple[s
     The references of implicit rewards go before other language models.
     """
     alike = [(m, form) for m, form in asked if run.prompts[form] == run.prompts[prompt]]
-    pairs = [record[implicit.KEY] for record in run.models.values() if implicit.KEY in record]
+    pairs = [record[schema.PAIR] for record in run.models.values() if schema.PAIR in record]
     first = {pair["reference"]["slug"] for pair in pairs}
     return min(
         alike,

@@ -13,8 +13,6 @@ import polars as pl
 from engine.runs import schema
 from engine.runs.reader import Json
 
-KEY = "reward_of"  # of a model's entry in the manifest: its policy, reference, form and beta
-
 
 def rewards(policy: pl.DataFrame, reference: pl.DataFrame, beta: float) -> pl.DataFrame:
     """Rewards of rows from their log-probabilities, as `schema` has them: key columns, reward."""
@@ -35,7 +33,7 @@ def inputs_of(content: Json, path: str) -> tuple[str, str] | None:
     """
     folder, _, prompt = path.partition("/prompt=")
     kind, _, slug = folder.partition("model=")
-    pair = content["models"].get(slug, {}).get(KEY)
+    pair = content["models"].get(slug, {}).get(schema.PAIR)
     if pair is None:
         return None
     asked = schema.prompt_in_form(prompt, pair["form"])

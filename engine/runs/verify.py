@@ -168,16 +168,18 @@ def _check_difference(
     run: epath.Path, path: str, name: str, content: Json, frame: pl.DataFrame
 ) -> Iterator[str]:
     """Implicit rewards that are not the difference of the log-probabilities in the run."""
-    inputs = implicit.inputs_of(content, path)
-    if inputs is None:
-        return
     slug = path.partition("/model=")[2].partition("/")[0]
     try:
+        inputs = implicit.inputs_of(content, path)
+        if inputs is None:
+            return
         one, other = (parts.read_frame(run / each / name, None, {"path": each}) for each in inputs)
-        beta = content["models"][slug][implicit.KEY]["beta"]
+        beta = content["models"][slug][schema.PAIR]["beta"]
         same = implicit.rewards(one.frame, other.frame, beta).equals(frame)
     except (AssayError, OSError, pl.exceptions.PolarsError) as error:
         yield f"{name}: its log-probabilities cannot be read ({error})"
+        return
+    except (KeyError, TypeError, AttributeError):  # `read_contents` has said so
         return
     if not same:
         yield (

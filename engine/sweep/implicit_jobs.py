@@ -77,7 +77,7 @@ class Pair:
             "source": f"{policy.slug} over {reference.slug}",
             "revision": None,
             "checkpoint_hash": self.checkpoint_hash,
-            implicit.KEY: {
+            schema.PAIR: {
                 "policy": {"slug": policy.slug, **setup.model_entry(policy)},
                 "reference": {"slug": reference.slug, **setup.model_entry(reference)},
                 "form": self.settings.form,
@@ -164,7 +164,7 @@ def sweep_pair(
             token = pl.Series([tokens[i] for i in frame["token_id"]], dtype=pl.String)
             finished(pair.slug, path.rpartition("=")[2], frame.with_columns(token=token))
         new += written
-    manifest.save()
+    manifest.save_if_changed()
     return new
 
 
