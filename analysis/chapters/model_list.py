@@ -29,7 +29,8 @@ def _drawn(study: Study) -> Iterator[Block]:
                 f"{study.names[model]} is a pair of language models: its reward is "
                 f"{pair['beta']:g} (log π − log π_ref), where π is {pair['policy']['slug']} and "
                 f"π_ref is {pair['reference']['slug']}, both given the prompt in the form "
-                f"“{pair['form']}”. Such rewards have no common zero under two prompts."
+                f"“{pair['form']}”. No end of turn is counted, so a token is the beginning of a "
+                "reply. Such rewards have no common zero under two prompts."
             )
     shared = study.tables.get("shared_vocabulary")
     if shared is not None and len(study.scored) > 1:
