@@ -97,30 +97,32 @@ class Pair:
         both = self.checkpoints
         for checkpoint in both:
             checkpoint.expect(LANGUAGE)
-        cues = {
-            p: [cue_of(c, text, self.settings.form) for c in both] for p, text in prompts.items()
-        }
-        if len({c.card.tokenizer_hash for c in both}) > 1:
+        other_tokenizer = len({c.card.tokenizer_hash for c in both}) > 1
+        if other_tokenizer:
             named = [c.tokenizer.convert_ids_to_tokens(c.token_ids) for c in both]
             tokens = [
                 dict(zip(c.token_ids, t, strict=True)) for c, t in zip(both, named, strict=True)
             ]
-            for place in sorted({*tokens[0], *tokens[1]}):
-                self._expect_same(f"token {place}", *(of.get(place) for of in tokens))
-        for prompt, (one, other) in cues.items():
-            what = f"prompt {prompt!r} in form={self.settings.form!r}"
-            self._expect_same(what, list(one.prompt.prefix), list(other.prompt.prefix))
-            if self.policy.card.tokenizer_hash != self.reference.card.tokenizer_hash:
-                listed = zip(replies, one.replies(replies), other.replies(replies), strict=True)
-                for reply, *ids in listed:
-                    self._expect_same(f"reply {reply!r}", *ids)
+            self._expect_same("vocabulary", *tokens)
+        for prompt, text in prompts.items():
+            cues = [cue_of(checkpoint, text, self.settings.form) for checkpoint in both]
+            read = (dict(enumerate(cue.prompt.prefix)) for cue in cues)
+            self._expect_same(f"prompt {prompt!r} in form={self.settings.form!r}", *read)
+            if other_tokenizer and replies:
+                listed = [cue.replies(replies) for cue in cues]
+                for reply, *ids in zip(replies, *listed, strict=True):
+                    self._expect_same(f"reply {reply!r}", *map(dict, map(enumerate, ids)))
 
-    def _expect_same(self, what: str, first: object, second: object) -> None:
-        if first != second:
+    def _expect_same(self, what: str, *tokens: Mapping[int, object]) -> None:
+        """Refuses two mappings from places to tokens, one of each model, that differ."""
+        first, second = tokens
+        differ = (i for i in sorted({*first, *second}) if first.get(i) != second.get(i))
+        if (place := next(differ, None)) is not None:
+            said = [repr(of[place]) if place in of else "missing" for of in tokens]
             raise AssayError(
-                f"{what} is {first!r} of {self.policy.card.slug} and {second!r} of "
+                f"{what}: token {place} is {said[0]} in {self.policy.card.slug} and {said[1]} in "
                 f"{self.reference.card.slug}; allowed: two language models with one tokenizer, and "
-                "in form='chat' one chat template"
+                "in form='chat' with one chat template"
             )
 
 

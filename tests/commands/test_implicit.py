@@ -164,7 +164,12 @@ def others(checkpoint, models, tmp_path_factory):
     folder = tmp_path_factory.mktemp("stranger")
     source = tiny.write_model(folder / "hf", head="lm")
     tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
+    other = tiny.write_model(folder / "merges", head="lm")
+    fields = json.loads((other / "tokenizer.json").read_text())
+    merges = [pair for pair in fields["model"]["merges"] if "".join(pair) != "love"]
+    folders.edit_json(other / "tokenizer.json", model={**fields["model"], "merges": merges})
     return {
+        "merges": folders.convert(other, folder / "merges-checkpoint", "merges"),
         "reward": checkpoint(),
         "words": folders.convert(source, folder / "checkpoint", "stranger"),
         "template": checkpoint("turns", head="lm", template="{{ messages[0]['content'] }}:"),
@@ -175,8 +180,8 @@ def others(checkpoint, models, tmp_path_factory):
 
 REFUSED = [
     ("sweep", "reward", [], "a reward model; allowed: a language model"),
-    ("sweep", "words", [], "token 259 is 'lo' of lm and 'ĊĊ' of stranger; allowed"),
-    ("sweep", "template", [], "prompt 'greatest' in form='chat' is ["),
+    ("sweep", "words", [], "vocabulary: token 259 is 'lo' in lm and 'ĊĊ' in stranger; allowed"),
+    ("sweep", "template", [], "prompt 'greatest' in form='chat': token 0 is 1 in lm and "),
     ("sweep", "base", [], "base has no chat template; allowed: 'pretrained'"),
     ("sweep", "before", ["--config.beta=0"], "beta=0.0; allowed: finite numbers > 0"),
     ("sweep", "before", ["--config.form=x"], "form='x'; allowed: 'pretrained', 'chat'"),
@@ -184,6 +189,7 @@ REFUSED = [
     ("sweep", "before", ["--checkpoint=x"], "--checkpoint with --reward-of"),
     ("sweep", "before", ["--shard=1/2"], "--shard with --reward-of"),
     ("score", "before", ["--config.mode=ids"], "mode='ids' with --reward-of"),
+    ("score", "merges", [], "reply 'love': token 0 is"),
     ("search", "before", [], "a search follows the gradient of a reward model"),
 ]
 
