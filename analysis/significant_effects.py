@@ -6,6 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from analysis.sentences import bounds, minus
+
 ALPHA = 0.05
 # What a sentence says of the clearest effect of several.
 CHOSEN = " (chosen for that: its interval does not allow for the choice)"
@@ -58,9 +60,4 @@ def clearest(table: pl.DataFrame, keys: Sequence[str]) -> dict[str, Any]:  # Any
 def interval(slope: float, low: float, high: float) -> str:
     """A slope with the ends of its 95 % interval, rounded outward: "0.31 (95% 0.22 to 0.40)"."""
     digits = max(0, 1 - math.floor(math.log10(abs(slope)))) if slope else 2
-    unit = 10**digits
-    low, high = math.floor(low * unit) / unit, math.ceil(high * unit) / unit
-    low_text, slope_text, high_text = (
-        f"{number:.{digits}f}".replace("-", "−") for number in (low, slope, high)
-    )
-    return f"{slope_text} (95% {low_text} to {high_text})"
+    return f"{minus(f'{slope:.{digits}f}')} (95% {bounds(low, high, digits)})"

@@ -22,6 +22,7 @@ from analysis.measures.matched_words import (
     matches_block,
     rules_in_words,
 )
+from analysis.sentences import bounds
 from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant
 from analysis.statistics import regression
 from analysis.statistics.distributions import auc, cohens_d
@@ -307,8 +308,8 @@ def bing_findings(
         text = (
             f"Asked {prompts[prompt]}, {own} (q < .05 over {effects.height} comparisons). The "
             f"clearest{CHOSEN} is {names[best['model']]}: the positive word scores higher in "
-            f"{100 * best['auc']:.0f} % of pairs (95% {100 * best['ci_low']:.0f} to "
-            f"{100 * best['ci_high']:.0f})."
+            f"{100 * best['auc']:.0f} % of pairs (95% "
+            f"{bounds(100 * best['ci_low'], 100 * best['ci_high'], 0)})."
         )
         yield Finding(text=text, picture="bing_effects")
 

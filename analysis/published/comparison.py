@@ -11,6 +11,7 @@ from analysis.published.exhibits import EXHIBITS, Exhibit
 from analysis.published.records import Compared, Line, Readings, TokenList
 from analysis.published.run_values import Missing, RunValues, lists_of
 from analysis.published.verdicts import Entry, Verdict
+from analysis.sentences import bounds
 from engine import display
 
 SHOWN = 20  # tokens of a list for which nothing is published
@@ -311,6 +312,6 @@ def _shown(exhibit: Exhibit, computed: RunValues) -> list[tuple[str, ...]]:
             pl.col("prompt_a").is_in(["best", "worst"]), pl.col("prompt_b").is_in(["best", "worst"])
         )
         numbers = both.select("model", "pearson", "ci_low", "ci_high").iter_rows()
-        rows = [(nicknames.get(m, m), f"{r:.3f}", f"{a:.3f} to {b:.3f}") for m, r, a, b in numbers]
+        rows = [(nicknames.get(m, m), f"{r:.3f}", bounds(a, b, 3)) for m, r, a, b in numbers]
         return [("model", "Pearson’s r of “best” and “worst”", "95 % interval"), *rows]
     return []
