@@ -162,6 +162,7 @@ class Section:
       blocks: its content.
       caveats: the limits of its numbers; shown where it has a table.
       findings: what its tables say, the most important first.
+      described: what they hold, in one sentence without a test; or "".
     """
 
     id: str
@@ -171,6 +172,12 @@ class Section:
     blocks: Sequence[Block]
     caveats: Sequence[str] = ()
     findings: Sequence[Finding] = ()
+    described: str = ""
+
+    @property
+    def answer(self) -> str:
+        """The sentence below its heading: what it found, else what its tables hold, else `lead`."""
+        return self.findings[0].text if self.findings else self.described or self.lead
 
     @property
     def has_rows(self) -> bool:
