@@ -31,6 +31,7 @@ class ModelInfo:
       rewardbench_rank: its rank on RewardBench; orders the models in figures.
       lineage: the reward-model weights or preference data it was trained from; models of one
         lineage have the same string. A confound of the base model.
+      about: base, head and training in a few plain words; the page shows them below the nickname.
     """
 
     nickname: str
@@ -39,6 +40,7 @@ class ModelInfo:
     size_b: float | None
     rewardbench_rank: int | None
     lineage: str | None = None
+    about: str = ""
 
 
 def describe(run: Run, infos: Mapping[str, ModelInfo]) -> pl.DataFrame:

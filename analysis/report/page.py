@@ -199,6 +199,7 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         worded.setdefault(text, []).append(prompt)
     return {
         "names": study.names,
+        "about": {slug: info.about for slug, info in study.infos.items()},
         "colours": look.colours(study.models),
         "lede": lede(study),
         "worded": list(worded.items()),

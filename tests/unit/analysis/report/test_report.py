@@ -93,6 +93,11 @@ def test_nicknames_and_prompts_that_are_markup_show_as_text(light, small_run, tm
     assert "“<b onclick=x>?”" in page.words
 
 
+def test_a_line_says_what_a_model_is_where_that_is_known(report):
+    source = (report / "index.html").read_text(encoding="utf-8")
+    assert "<small>linear &lt;b&gt;head&lt;/b&gt;</small>" in source
+
+
 def test_leading_spaces_are_visible(report):
     source = (report / "index.html").read_text(encoding="utf-8")
     assert "<i>␣</i><bdi>love</bdi>" in source
