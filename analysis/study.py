@@ -115,6 +115,11 @@ class Tables:
         part._reasons = dict(self._reasons)
         return part
 
+    @property
+    def frames(self) -> Mapping[tuple[str, ...], pl.DataFrame]:
+        """Every table, by its key."""
+        return self._frames
+
     def reason(self, *key: str) -> str | None:
         """Why the table of `key` is absent; None where it is not."""
         return self._reasons.get(key)
