@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from analysis.sentences import bounds, minus
+from analysis.sentences import bounds, minus, q_value
 
 ALPHA = 0.05
 # What a sentence says of the clearest effect of several.
@@ -50,6 +50,20 @@ def counted(
         return None
     where = f"{up or down} of {known} models" if known > 1 else "the one model"
     return f"{above if up else below} in {where}"
+
+
+def unclear(table: pl.DataFrame, what: str, q: str = "q") -> str:
+    """That no row of `table` differs from chance; "" where one does, or none has a q.
+
+    Args:
+      table: one row per test.
+      what: is tested, in the plural, such as "slopes".
+      q: name of the column of q.
+    """
+    known = table[q].fill_nan(None).drop_nulls().to_numpy()
+    if not len(known) or significant(table, q).height:
+        return ""
+    return f"Of {len(known)} {what} none is told apart from chance (lowest {q_value(float(known.min()))})."
 
 
 def clearest(table: pl.DataFrame, keys: Sequence[str]) -> dict[str, Any]:  # Any: cells of a table

@@ -222,9 +222,9 @@ def _told(study: Study) -> Iterator[Finding]:
 
 
 def _described(study: Study) -> str:
-    """The categories that the models of the first list place highest and lowest of all."""
+    """The categories of the first scale that is drawn: which is placed highest, which lowest."""
     every = study.tables[BY_MODEL.name]
-    own = every.filter(list=every["list"][0])
+    own = every.filter(list=every["list"][0], scale=every["scale"][0])
     framing = next(name for name in _FRAMINGS if name in own["framing"])
     contrast = pl.col("contrast")
     means = (
@@ -239,20 +239,17 @@ def _described(study: Study) -> str:
         .sort("contrast", "scale", "category")
     )
     where = {"list": own["list"][0], "framing": framing}
-    sides = ((means.tail(1), "highest", "above"), (means.head(1), "lowest", "below"))
+    sides = ((means.tail(1), "above"), (means.head(1), "below"))
     said = [
-        f"words of {row['category']} {end}, {abs(100 * row['contrast']):.0f} percentile points "
+        f"words of {row['category']} stand {abs(100 * row['contrast']):.0f} percentile points "
         f"{way} {_against(row)} (so in {row[way]} of {count(row['models'], 'model')})"
-        for part, end, way in sides
+        for part, way in sides
         for row in part.iter_rows(named=True)
         if (row["contrast"] > 0) == (way == "above") and row["contrast"]
     ]
     if not said:
         return ""
-    return (
-        f"Of {means.height} kinds of words, the models place on average ({_where(where)}) "
-        f"{' and '.join(said)}."
-    )
+    return f"On average over the models ({_where(where)}), {' and '.join(said)}."
 
 
 Cells = Mapping[str, Any]  # Any: cells of a table

@@ -15,7 +15,7 @@ from analysis.charts.clouds import clouds, fitted
 from analysis.charts.estimates import estimates
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures.matched_words import CELL, by_model_and_prompt, matches_block
-from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant
+from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant, unclear
 from analysis.statistics import Array, regression
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words import lexicons
@@ -194,6 +194,7 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_points_drawn, _slopes_drawn),
     told=(lambda s: findings(s.tables[SLOPES.name], s.names, s.prompt_names),),
+    described=lambda study: unclear(study.tables[SLOPES.name], "slopes of reward on frequency"),
     caveats=lambda study: (
         SPELLINGS[study.options.match_trim],
         "Common words are also shorter and better trained; the slope cannot tell these apart.",

@@ -153,7 +153,8 @@ def _described(study: Study) -> str:
     for row, _, on_axis in _furthest(study):
         mean = f", on average over {models} models" if (models := row.get("models")) else ""
         asked = study.prompt_names[row["prompt"]]
-        return f"Asked {asked}, {_distance(row, on_axis)}{mean}.{_place(row)}"
+        chance = "" if row["q"] < ALPHA else " This is not told apart from chance."
+        return f"Asked {asked}, {_distance(row, on_axis)}{mean}.{chance}{_place(row)}"
     return ""
 
 

@@ -32,7 +32,7 @@ from analysis.measures.human_agreement import (
 )
 from analysis.measures.list_scores import ALL, scores_of
 from analysis.sentences import bounds, count, decimals
-from analysis.significant_effects import ALPHA, significant
+from analysis.significant_effects import ALPHA, significant, unclear
 from analysis.statistics import ranks, regression
 from analysis.study import Absent, Analysis, Study, Table, table
 from engine import display
@@ -361,6 +361,9 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_drawn,),
     told=(_told,),
+    described=lambda study: unclear(
+        study.tables[CORRELATION.name], "correlations of a model with people"
+    ),
     caveats=lambda study: (
         "The people are those who voted on one web site; they stand for nobody else.",
         "The models’ rank is a median: it may be far from every single model’s rank.",

@@ -130,9 +130,9 @@ def _described(study: Study) -> str:
         )
     return (
         f"Of {count(alike, 'pair')} of models that agree at first, there is none in which training "
-        "on one model’s reward makes the other’s rise and then fall again (q < .05). Agree: the "
-        f"rewards correlate above {_AGREE:g} under the language model; a pair counts once for each "
-        "model trained on, prompt and set of replies."
+        "on one model’s reward makes the other’s rise and then fall by more than chance (q < .05). "
+        f"Agree: the rewards correlate above {_AGREE:g} under the language model; a pair counts "
+        "once for each model trained on, prompt and set of replies."
     )
 
 

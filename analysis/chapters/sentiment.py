@@ -23,7 +23,7 @@ from analysis.measures.matched_words import (
     rules_in_words,
 )
 from analysis.sentences import bounds
-from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant
+from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant, unclear
 from analysis.statistics import regression
 from analysis.statistics.distributions import auc, cohens_d
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
@@ -330,6 +330,7 @@ ANALYSIS = Analysis(
         lambda s: slope_findings(s.tables[SLOPES.name], s.names, s.prompt_names),
         lambda s: bing_findings(s.tables[EFFECTS.name], s.names, s.prompt_names),
     ),
+    described=lambda study: unclear(study.tables[SLOPES.name], "slopes of reward on valence"),
     caveats=lambda study: (
         f"Only words of one token are compared, in English. {SPELLINGS[study.options.match_trim]}",
         "A slope is in the model’s own unit of reward: compare signs and prompts within a "

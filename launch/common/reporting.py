@@ -22,12 +22,12 @@ from engine.settings import AnalyzeSettings, Options
 
 _HEADS = {
     "linear": "linear head",
-    "mlp": "head of two layers",
+    "mlp": "two-layer head",
     "urm": "head that weights attributes by the reply",
     "gated": "head that weights objectives by the prompt",
 }
-_REVIEWS = {"rt": "sentences of film reviews", "imdb": "whole film reviews"}
-_FRAMES = {"both": "to praise and to blame", "praising": "to praise alone"}
+_REVIEWS = {"rt": "sentences of film reviews", "imdb": "film reviews"}
+_FRAMES = {"both": "praise and blame", "praising": "praise alone"}
 
 
 def write_report(
@@ -80,8 +80,8 @@ def metadata() -> Mapping[str, analysis.ModelInfo]:
             base=f"SmolLM2, {model.depth} layers",
             size_b=model.size_b,
             rewardbench_rank=None,
-            about=f"first {model.depth} layers of SmolLM2-135M, {_HEADS[model.head]}, trained on "
-            f"{_REVIEWS[model.source]}, {_FRAMES[model.frames]}",
+            about=f"{model.depth} layers of SmolLM2-135M, {_HEADS[model.head]}; trained on "
+            f"{_REVIEWS[model.source]}: {_FRAMES[model.frames]}",
         )
         for slug, model in EMBEDDED.items()
     }
