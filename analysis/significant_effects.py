@@ -63,7 +63,8 @@ def unclear(table: pl.DataFrame, what: str, q: str = "q") -> str:
     known = table[q].fill_nan(None).drop_nulls().to_numpy()
     if not len(known) or significant(table, q).height:
         return ""
-    return f"Of {len(known)} {what} none is told apart from chance (lowest {q_value(float(known.min()))})."
+    lowest = q_value(float(known.min()))
+    return f"Of {len(known)} {what} none is told apart from chance (lowest {lowest})."
 
 
 def clearest(table: pl.DataFrame, keys: Sequence[str]) -> dict[str, Any]:  # Any: cells of a table
