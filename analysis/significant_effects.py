@@ -64,7 +64,7 @@ def unclear(table: pl.DataFrame, what: str, q: str = "q") -> str:
     if not len(known) or significant(table, q).height:
         return ""
     lowest = q_value(float(known.min()))
-    return f"Of {len(known)} {what} none is told apart from chance (lowest {lowest})."
+    return f"None of {len(known)} {what} is told apart from chance (lowest {lowest})."
 
 
 def clearest(table: pl.DataFrame, keys: Sequence[str]) -> dict[str, Any]:  # Any: cells of a table

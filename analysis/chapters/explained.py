@@ -256,7 +256,7 @@ ANALYSIS = Analysis(
     parts=(_drawn, lambda study: RSA.rows(study.tables["rsa"])),
     told=(lambda study: findings(study.tables["rsa"], study.prompt_names),),
     described=lambda study: unclear(
-        study.tables["rsa"], "tests whether models of one trait agree more", "mantel_q"
+        study.tables["rsa"], "links of a trait with agreement", "mantel_q"
     ),
     caveats=lambda study: (
         "Models trained from one another’s weights, or on one another’s preference data, mostly "

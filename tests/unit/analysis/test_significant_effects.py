@@ -31,7 +31,7 @@ def test_models_are_counted_by_the_direction_of_what_is_sure(values, q, expected
 @pytest.mark.parametrize(
     ("q", "expected"),
     [
-        ([0.3, 0.05, math.nan], "Of 2 slopes none is told apart from chance (lowest q = .050)."),
+        ([0.3, 0.05, math.nan], "None of 2 slopes is told apart from chance (lowest q = .050)."),
         ([0.3, 0.04, math.nan], ""),
         ([math.nan], ""),
     ],
