@@ -30,23 +30,24 @@ from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, requir
 from analysis.words import lexicons
 from analysis.words.stems import stems
 
-SLOPES = Spec(
-    "sentiment_slopes",
-    (
-        MODEL,
-        PROMPT,
-        Column("valence"),
-        Column("slope", "number", help="reward per unit of value"),
-        Column("stderr", "number", "standard error", "clustered by stem"),
-        P,
-        q(),
-        Column("n", "count", help="tokens"),
+
+def slope_columns(said: str) -> tuple[Column, ...]:
+    """The columns of `slope_of` with their q; `said` is the unit of the slope."""
+    return (
+        Column("slope", "number", help=said),
+        *(Column("stderr", "number", "standard error", "clustered by stem"), P, q()),
+        Column("n", "count", "tokens", "tokens"),
         *ends(
             "number",
             "95 %, by the same t as p; its degrees of freedom are those of Bell and McCaffrey, "
             "for errors that are equal within a stem",
         ),
-    ),
+    )
+
+
+SLOPES = Spec(
+    "sentiment_slopes",
+    (MODEL, PROMPT, Column("valence"), *slope_columns("reward per unit of value")),
     page="model prompt valence slope ci_low ci_high stderr p q n",
 )
 EFFECTS = Spec(
