@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 
@@ -63,6 +64,22 @@ def describe(run: Run, infos: Mapping[str, ModelInfo]) -> pl.DataFrame:
         rows.append((slug, *about, size))
     table = pl.DataFrame(rows, schema=_DESCRIBED, orient="row")
     return table.sort("rewardbench_rank", "model", nulls_last=True)
+
+
+def about(record: Mapping[str, Any], info: ModelInfo | None) -> str:  # Any: JSON of the manifest
+    """A model in a few plain words: those of its metadata, else head, base and source; or "".
+
+    Args:
+      record: of the model in the manifest.
+      info: its metadata, where it is known.
+    """
+    if info is not None and info.about:
+        return info.about
+    if not record.get("head"):
+        return ""
+    parts = [f"{record['head']} head"]
+    parts += [f"adapter of {base['source']}"] if (base := record.get("base")) else []
+    return ", ".join([*parts, f"from {record['source']}"])
 
 
 def _unknown(slug: str) -> ModelInfo:

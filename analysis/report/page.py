@@ -13,6 +13,7 @@ import jinja2
 
 from analysis.blocks import Picture, Section
 from analysis.charts import look
+from analysis.model_info import about
 from analysis.report import drawing, few_prompts, first_screen, outline
 from analysis.report.explorer import LIMIT, Packed
 from analysis.report.verdict import Verdict, from_to
@@ -199,7 +200,7 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         worded.setdefault(text, []).append(prompt)
     return {
         "names": study.names,
-        "about": {slug: info.about for slug, info in study.infos.items()},
+        "about": {slug: about(run.models[slug], study.infos.get(slug)) for slug in run.models},
         "colours": look.colours(study.models),
         "lede": lede(study),
         "worded": list(worded.items()),

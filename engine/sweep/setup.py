@@ -320,6 +320,7 @@ def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
         "source": card.source,
         "revision": card.revision,
         **({"base": {k: card.base[k] for k in ("source", "revision")}} if card.base else {}),
+        "head": card.head.kind,
         "conversion": VERSION,
         "checkpoint_hash": card.checkpoint_hash,
         "decoder_hash": card.decoder_hash,
