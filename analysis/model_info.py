@@ -10,13 +10,8 @@ from analysis.run import Run
 from engine.runs.schema import Columns
 
 _DESCRIBED: Columns = {
-    "model": pl.String,
-    "nickname": pl.String,
-    "developer": pl.String,
-    "base": pl.String,
-    "size_b": pl.Float64,
-    "rewardbench_rank": pl.Int64,
-    "vocabulary": pl.Int64,
+    **dict.fromkeys(("model", "nickname", "developer", "base"), pl.String),
+    **{"size_b": pl.Float64, "rewardbench_rank": pl.Int64, "vocabulary": pl.Int64},
 }
 
 
