@@ -24,15 +24,10 @@ A table needs no plotting library: figures load it when they are drawn.
 """
 
 from analysis.chapters import CHAPTERS
-from analysis.chapters.agreement import kendall_matrix, rbo_matrix, spearman_matrix
-from analysis.chapters.blocs import blocs_table, consensus, consensus_ends, kendall_pairs
-from analysis.chapters.distributions import (
-    density_table,
-    moments_table,
-    quantiles_table,
-    samples,
-)
-from analysis.chapters.explained import mds_table, predictors, rsa_table
+from analysis.chapters.agreement import kendall_matrix, spearman_matrix
+from analysis.chapters.blocs import blocs_table
+from analysis.chapters.distributions import moments_table, samples
+from analysis.chapters.explained import rsa_table
 from analysis.chapters.framing import framing_axis, framing_table
 from analysis.chapters.frequency import frequency_points, frequency_slopes
 from analysis.chapters.groups import identity_words
@@ -51,13 +46,8 @@ from analysis.chapters.list_probabilities import (
 )
 from analysis.chapters.objectives import objectives_ends, objectives_spearman, objectives_table
 from analysis.chapters.sentiment import sentiment_slopes, valence_effects
-from analysis.chapters.sequences import (
-    sequence_certificates,
-    sequence_traces,
-    sequences_table,
-)
+from analysis.chapters.sequences import sequence_certificates, sequence_traces, sequences_table
 from analysis.chapters.tokens import framing_ends, shared_top_bottom, top_bottom
-from analysis.chapters.variance import variance_table
 from analysis.measures.combined import combined
 from analysis.measures.human_agreement import (
     humans_correlation,
@@ -65,11 +55,11 @@ from analysis.measures.human_agreement import (
     humans_ranks,
     side_by_side,
 )
-from analysis.measures.list_scores import ListScores, items_points, list_scores
+from analysis.measures.list_scores import items_points, list_scores
 from analysis.measures.matched_words import lexicon_rewards as sentiment_points
 from analysis.measures.shared_tokens import shared_rewards, shared_vocabulary
 from analysis.measures.transfer import transfer_matrix
-from analysis.model_info import ModelInfo, describe
+from analysis.model_info import ModelInfo
 from analysis.run import Run, load
 from analysis.statistics.distributions import log_ratio
 from analysis.statistics.inference import with_q
@@ -82,7 +72,6 @@ __all__ = [
     "CHAPTERS",
     "Absent",
     "AnalyzeSettings",
-    "ListScores",
     "ModelInfo",
     "Options",
     "Run",
@@ -91,10 +80,6 @@ __all__ = [
     "blocs_table",
     "combined",
     "compute",
-    "consensus",
-    "consensus_ends",
-    "density_table",
-    "describe",
     "framed_logprobs",
     "framing_axis",
     "framing_ends",
@@ -112,7 +97,6 @@ __all__ = [
     "items_points",
     "items_top_bottom",
     "kendall_matrix",
-    "kendall_pairs",
     "lexicons",
     "list_scores",
     "load",
@@ -120,14 +104,10 @@ __all__ = [
     "logprobs_ends",
     "logprobs_ratio",
     "logprobs_rewards",
-    "mds_table",
     "moments_table",
     "objectives_ends",
     "objectives_spearman",
     "objectives_table",
-    "predictors",
-    "quantiles_table",
-    "rbo_matrix",
     "rsa_table",
     "samples",
     "sentiment_points",
@@ -143,6 +123,5 @@ __all__ = [
     "top_bottom",
     "transfer_matrix",
     "valence_effects",
-    "variance_table",
     "with_q",
 ]

@@ -9,25 +9,8 @@ import polars as pl
 # Key, title, and kind: model, slug (model with its slug below), token, tokens (a list), text,
 # count, number, fixed (three decimals: correlations and the like), p, share or bool.
 Column: TypeAlias = tuple[str, str, str]
-MODEL: Column = ("model", "model", "model")
-PROMPT: Column = ("prompt", "prompt", "text")
-LIST: Column = ("list", "list", "text")
-PEARSON: Column = ("pearson", "Pearson’s r", "fixed")
-SPEARMAN: Column = ("spearman", "Spearman’s ρ", "fixed")
-KENDALL: Column = ("kendall", "Kendall’s τ", "fixed")
-INTERVAL: tuple[Column, ...] = (("ci_low", "from", "fixed"), ("ci_high", "to", "fixed"))
-INTERVAL_OF_SHARE: tuple[Column, ...] = (("ci_low", "from", "share"), ("ci_high", "to", "share"))
-P_AND_Q: tuple[Column, ...] = (("p", "p", "p"), ("q", "q", "p"))
 _FOLDED_ABOVE = 6  # Rows.
 _MOST = 100  # Rows of a table on the page; its file holds all.
-# Columns of a table of tokens; the number that is ranked follows.
-TOKENS: tuple[Column, ...] = (
-    MODEL,
-    ("end", "end", "text"),
-    ("rank", "rank", "count"),
-    ("token", "token", "token"),
-    ("token_id", "token id", "count"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,6 +145,7 @@ class Section:
       blocks: its content.
       caveats: the limits of its numbers; shown where it has a table.
       findings: what its tables say, the most important first.
+      described: what they hold, in one sentence without a test; or "".
     """
 
     id: str
@@ -171,6 +155,12 @@ class Section:
     blocks: Sequence[Block]
     caveats: Sequence[str] = ()
     findings: Sequence[Finding] = ()
+    described: str = ""
+
+    @property
+    def answer(self) -> str:
+        """The sentence below its heading: what it found, else what its tables hold, else `lead`."""
+        return self.findings[0].text if self.findings else self.described or self.lead
 
     @property
     def has_rows(self) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 
@@ -9,13 +10,8 @@ from analysis.run import Run
 from engine.runs.schema import Columns
 
 _DESCRIBED: Columns = {
-    "model": pl.String,
-    "nickname": pl.String,
-    "developer": pl.String,
-    "base": pl.String,
-    "size_b": pl.Float64,
-    "rewardbench_rank": pl.Int64,
-    "vocabulary": pl.Int64,
+    **dict.fromkeys(("model", "nickname", "developer", "base"), pl.String),
+    **{"size_b": pl.Float64, "rewardbench_rank": pl.Int64, "vocabulary": pl.Int64},
 }
 
 
@@ -31,6 +27,7 @@ class ModelInfo:
       rewardbench_rank: its rank on RewardBench; orders the models in figures.
       lineage: the reward-model weights or preference data it was trained from; models of one
         lineage have the same string. A confound of the base model.
+      about: base, head and training in a few plain words; the page shows them below the nickname.
     """
 
     nickname: str
@@ -39,6 +36,7 @@ class ModelInfo:
     size_b: float | None
     rewardbench_rank: int | None
     lineage: str | None = None
+    about: str = ""
 
 
 def describe(run: Run, infos: Mapping[str, ModelInfo]) -> pl.DataFrame:
@@ -61,6 +59,22 @@ def describe(run: Run, infos: Mapping[str, ModelInfo]) -> pl.DataFrame:
         rows.append((slug, *about, size))
     table = pl.DataFrame(rows, schema=_DESCRIBED, orient="row")
     return table.sort("rewardbench_rank", "model", nulls_last=True)
+
+
+def about(record: Mapping[str, Any], info: ModelInfo | None) -> str:  # Any: JSON of the manifest
+    """A model in a few plain words: those of its metadata, else head, base and source; or "".
+
+    Args:
+      record: of the model in the manifest.
+      info: its metadata, where it is known.
+    """
+    if info is not None and info.about:
+        return info.about
+    if not record.get("head"):
+        return ""
+    parts = [f"{record['head']} head"]
+    parts += [f"adapter of {base['source']}"] if (base := record.get("base")) else []
+    return ", ".join([*parts, f"from {record['source']}"])
 
 
 def _unknown(slug: str) -> ModelInfo:

@@ -11,6 +11,11 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def count(number: int, what: str) -> str:
+    """A number of things: "1 pair", "3 pairs"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def minus(text: str) -> str:
     """`text` with a true minus sign in place of each hyphen."""
     return text.replace("-", "−")
@@ -29,14 +34,30 @@ def beside(value: float, limit: float, places: int = 3) -> str:
     return minus(f"{value:.{places}f}")
 
 
+def outward(value: float, up: bool, places: int) -> float:
+    """A bound that `places` decimals can print, at or above `value` for `up`, else at or below."""
+    if not math.isfinite(value):
+        return value
+    scale = 10.0**places
+    away = math.ceil if up else math.floor
+    return away(round(value * scale, 6)) / scale + 0.0  # no negative zero
+
+
 def at_most(width: float) -> str:
     """A bound with three decimals, rounded up: .01213 is at most 0.013."""
-    return f"{math.ceil(round(1000 * width, 6)) / 1000:.3f}"
+    return f"{outward(width, True, 3):.3f}"
 
 
-def span(values: Array) -> str:
-    """Lowest to highest of `values` [N], such as "0.20 to 0.31"; one number for equal ones."""
-    return " to ".join(dict.fromkeys((decimals(values.min()), decimals(values.max()))))
+def bounds(low: float, high: float, places: int = 2) -> str:
+    """Both ends of an interval, rounded outward: "0.12 to 0.46" holds .123 to .457."""
+    both = (outward(end, up, places) for end, up in ((low, False), (high, True)))
+    return minus(" to ".join(f"{end:.{places}f}" for end in both))
+
+
+def span(values: Array, places: int = 2) -> str:
+    """Lowest to highest of `values` [N], rounded outward; one number for equal ones."""
+    low, high = float(values.min()), float(values.max())
+    return minus(f"{low:.{places}f}") if low == high else bounds(low, high, places)
 
 
 def p_value(p: float | None) -> str:

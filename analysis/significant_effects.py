@@ -6,6 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from analysis.sentences import bounds, minus, q_value
+
 ALPHA = 0.05
 # What a sentence says of the clearest effect of several.
 CHOSEN = " (chosen for that: its interval does not allow for the choice)"
@@ -50,6 +52,21 @@ def counted(
     return f"{above if up else below} in {where}"
 
 
+def unclear(table: pl.DataFrame, what: str, q: str = "q") -> str:
+    """That no row of `table` differs from chance; "" where one does, or none has a q.
+
+    Args:
+      table: one row per test.
+      what: is tested, in the plural, such as "slopes".
+      q: name of the column of q.
+    """
+    known = table[q].fill_nan(None).drop_nulls().to_numpy()
+    if not len(known) or significant(table, q).height:
+        return ""
+    lowest = q_value(float(known.min()))
+    return f"None of {len(known)} {what} is told apart from chance (lowest {lowest})."
+
+
 def clearest(table: pl.DataFrame, keys: Sequence[str]) -> dict[str, Any]:  # Any: cells of a table
     """The row of the lowest p; of equal ones the first by `keys`."""
     return table.sort("p", *keys).row(0, named=True)
@@ -58,9 +75,4 @@ def clearest(table: pl.DataFrame, keys: Sequence[str]) -> dict[str, Any]:  # Any
 def interval(slope: float, low: float, high: float) -> str:
     """A slope with the ends of its 95 % interval, rounded outward: "0.31 (95% 0.22 to 0.40)"."""
     digits = max(0, 1 - math.floor(math.log10(abs(slope)))) if slope else 2
-    unit = 10**digits
-    low, high = math.floor(low * unit) / unit, math.ceil(high * unit) / unit
-    low_text, slope_text, high_text = (
-        f"{number:.{digits}f}".replace("-", "−") for number in (low, slope, high)
-    )
-    return f"{slope_text} (95% {low_text} to {high_text})"
+    return f"{minus(f'{slope:.{digits}f}')} (95% {bounds(low, high, digits)})"

@@ -115,6 +115,11 @@ class Tables:
         part._reasons = dict(self._reasons)
         return part
 
+    @property
+    def frames(self) -> Mapping[tuple[str, ...], pl.DataFrame]:
+        """Every table, by its key."""
+        return self._frames
+
     def reason(self, *key: str) -> str | None:
         """Why the table of `key` is absent; None where it is not."""
         return self._reasons.get(key)
@@ -193,7 +198,9 @@ class Analysis:
       lead: the question, and how the answer is read.
       make: yields its tables, in the order in which they are made.
       parts: each gives blocks of the section; one that raises `Absent` becomes a note.
-      told: each gives sentences that the tables support, the most important first.
+      told: each gives sentences that a test or an interval supports, the most important first.
+      described: one sentence that says what the tables hold, without a test; the answer of the
+        section where nothing is told.
       caveats: the limits of its numbers.
       label: its name in the list of sections; the title by default.
       every_prompt: whether its section shows all prompts, however many there are.
@@ -205,6 +212,7 @@ class Analysis:
     make: Callable[[Study], Iterable[Table]]
     parts: Sequence[Callable[[Study], Iterable[Block]]]
     told: Sequence[Callable[[Study], Iterable[Finding]]] = ()
+    described: Callable[[Study], str] = lambda study: ""
     caveats: Callable[[Study], Sequence[str]] = lambda study: ()
     label: str = ""
     every_prompt: bool = False
@@ -229,6 +237,7 @@ class Analysis:
             lead=self.lead,
             blocks=[*blocks, *notes(reasons)],
             findings=[finding for told in self.told for finding in _told(told, study)],
+            described=_described(self.described, study),
             caveats=self.caveats(study),
         )
 
@@ -238,6 +247,13 @@ def _told(told: Callable[[Study], Iterable[Finding]], study: Study) -> list[Find
         return list(told(study))
     except Absent:
         return []
+
+
+def _described(described: Callable[[Study], str], study: Study) -> str:
+    try:
+        return described(study)
+    except Absent:
+        return ""
 
 
 def _named(prompt: str, text: str) -> str:

@@ -1,13 +1,14 @@
 """The full report at the paper's size, and its agreement tables against recomputing every pair.
 
-    python -m bench.report [--run=<dir>] [--pairs=15]
+    python -m bench.report [--run=<dir>] [--large] [--alone] [--pairs=15]
 
 Ten made-up models (six of 128,256 tokens, four of 256,000) under three prompts, from
-tests/support/large_runs.py. The report runs as a process of its own, as `launch.analyze` does; its
-peak memory and its CPU time (user and system, which other jobs change less than the wall's) are
-that process's. The comparison is how a notebook does it: for each pair of models, drop
-the ambiguous strings, join on the string, and call scipy on the two columns; `--pairs` of the 135
-pairs are timed and scaled up. Both must give the same numbers. About two minutes on two cores.
+tests/support/large_runs.py; with `--large` 30 models of 49,152 tokens under 54 prompts. The report
+runs as a process of its own, as `launch.analyze` does; its peak memory and its CPU time (user and
+system, which other jobs change less than the wall's) are that process's. The comparison is how a
+notebook does it: for each pair of models, drop the ambiguous strings, join on the string, and call
+scipy on the two columns; `--pairs` of the 135 pairs are timed and scaled up. Both must give the
+same numbers. About two minutes on two cores.
 """
 
 import argparse
@@ -34,8 +35,12 @@ from tests.support import large_runs
 _REPORT = """
 import sys
 from pathlib import Path
-from launch.common.reporting import write_report
-write_report([Path(sys.argv[1])], Path(sys.argv[2]))
+from analysis import load, report
+from configs.analyze import get_config
+from launch.common.reporting import metadata, settings_of
+from tests.support.large_runs import infos
+known = metadata() | infos(30)
+report.write_report(load(sys.argv[1]), Path(sys.argv[2]), known, settings_of(get_config()))
 """
 
 
@@ -43,14 +48,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Writes a run where none is named, times everything, prints one table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=pathlib.Path, help="a run folder; made where not given")
+    parser.add_argument("--large", action="store_true", help="30 models under 54 prompts")
+    parser.add_argument("--alone", action="store_true", help="the report, and nothing beside it")
     parser.add_argument("--pairs", type=int, default=15, help="pairs that the comparison times")
     chosen = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         run = chosen.run or pathlib.Path(folder) / "run"
-        if chosen.run is None:
+        if chosen.run is None and chosen.large:
+            rng = np.random.default_rng(0)
+            large_runs.large_run(run, rng, models=30, prompts=54, tokens=49_152)
+        elif chosen.run is None:
             large_runs.paper_run(run, np.random.default_rng(0))
         print(machine() + "\n")
-        for row in measure(run, pathlib.Path(folder) / "report", chosen.pairs):
+        rows = measure(run, pathlib.Path(folder) / "report", chosen.pairs)
+        for row in itertools.islice(rows, 2 if chosen.alone else None):
             print("{:<58}{:>10}{:>10}{:>12}".format(*row), flush=True)
 
 
@@ -58,9 +69,9 @@ def measure(run: pathlib.Path, report: pathlib.Path, pairs: int):
     """Yields the rows of the table: what, seconds by the clock and of CPU, peak memory."""
     yield "what", "wall s", "CPU s", "peak MiB"
     seconds, busy, peak = report_alone(run, report)
-    size = sum(path.stat().st_size for path in report.rglob("*") if path.is_file())
+    size = (report / "index.html").stat().st_size
     yield (
-        f"full report ({size / 2**20:.0f} MiB written)",
+        f"full report (a page of {size / 1e6:.1f} MB)",
         f"{seconds:.1f}",
         f"{busy:.1f}",
         f"{peak:,.0f}",

@@ -8,7 +8,7 @@ import polars as pl
 
 from analysis.blocks import Finding
 from analysis.chapters.blocs import RELATIONS
-from analysis.sentences import at_most, decimals, listed, span
+from analysis.sentences import at_most, bounds, listed, span
 from analysis.study import Study
 
 # Models, other models and relation of every claim under one prompt.
@@ -121,7 +121,7 @@ def _tau(rows: list[dict[str, Any]]) -> str:  # Any: cells of a table
     if pairs == 1:
         return mean
     low, high = min(row["lowest"] for row in rows), max(row["highest"] for row in rows)
-    return f"mean {mean}; {pairs} pairs from {decimals(low)} to {decimals(high)}"
+    return f"mean {mean}; {pairs} pairs from {bounds(low, high)}"
 
 
 def _error(pairs: pl.DataFrame) -> float:

@@ -37,7 +37,7 @@ from analysis.measures.category_contrasts import (
     scales,
 )
 from analysis.measures.word_scores import WordScores
-from analysis.sentences import minus, p_value, q_value
+from analysis.sentences import bounds, count, minus, p_value, q_value
 from analysis.significant_effects import significant
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words.categories import categories
@@ -221,6 +221,37 @@ def _told(study: Study) -> Iterator[Finding]:
             yield Finding(text=tell(row), picture=f"{BY_BASE.name}_{stem}")
 
 
+def _described(study: Study) -> str:
+    """The categories of the first scale that is drawn: which is placed highest, which lowest."""
+    every = study.tables[BY_MODEL.name]
+    own = every.filter(list=every["list"][0], scale=every["scale"][0])
+    framing = next(name for name in _FRAMINGS if name in own["framing"])
+    contrast = pl.col("contrast")
+    means = (
+        own.filter(contrast.is_not_nan(), framing=framing)
+        .group_by("scale", "category", "against", maintain_order=True)
+        .agg(
+            contrast.mean(),
+            pl.len().alias("models"),
+            above=(contrast > 0).sum(),
+            below=(contrast < 0).sum(),
+        )
+        .sort("contrast", "scale", "category")
+    )
+    where = {"list": own["list"][0], "framing": framing}
+    sides = ((means.tail(1), "above"), (means.head(1), "below"))
+    said = [
+        f"words of {row['category']} stand {abs(100 * row['contrast']):.0f} percentile points "
+        f"{way} {_against(row)} (so in {row[way]} of {count(row['models'], 'model')})"
+        for part, way in sides
+        for row in part.iter_rows(named=True)
+        if (row["contrast"] > 0) == (way == "above") and row["contrast"]
+    ]
+    if not said:
+        return ""
+    return f"On average over the models ({_where(where)}), {' and '.join(said)}."
+
+
 Cells = Mapping[str, Any]  # Any: cells of a table
 
 
@@ -238,12 +269,12 @@ def _statistics(row: Cells) -> str:
     text = f"{row['category']} against {_against(row)} ({_where(row)})"
     lineage = row["lineage_p"]
     alike = "" if math.isnan(lineage) else f"; lineages as units, {p_value(lineage)}"
-    ends = ("difference", "ci_low", "ci_high")
-    difference, low, high = (minus(f"{100 * row[end]:+.0f}") for end in ends)
+    difference = minus(f"{100 * row['difference']:+.0f}")
+    interval = bounds(100 * row["ci_low"], 100 * row["ci_high"], 0)
     return (
         f"{text[:1].upper()}{text[1:]}: the mean of the {row['models']} {row['base']} models is "
         f"{difference} points of percentile from that of the {row['other_models']} "
-        f"{row['other_base']} models (95% {low} to {high} over models; bases permuted over models, "
+        f"{row['other_base']} models (95% {interval} over models; bases permuted over models, "
         f"{p_value(row['p'])}, {q_value(row['q'])}{alike})."
     )
 
@@ -283,6 +314,7 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_bases_shown, _drawn, _rows),
     told=(_told,),
+    described=_described,
     caveats=lambda study: (
         "The words of a category are a choice, and they differ in more than their meaning: in "
         "frequency, length and sound.",

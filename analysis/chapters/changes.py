@@ -9,22 +9,15 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis.blocks import (
-    INTERVAL,
-    P_AND_Q,
-    PROMPT,
-    Block,
-    Column,
-    Heading,
-    Picture,
-    Section,
-    Text,
-    rows,
-)
+from analysis.blocks import Block, Heading, Picture, Section, Text
 from analysis.charts.shifts import shifts
 from analysis.measures.changes import (
     CHANGE,
+    CHANGES,
+    CHECKS,
     LEAST_STEMS,
+    TOKENS,
+    WORDS,
     changes,
     checks,
     kinds_with_a_test,
@@ -58,35 +51,34 @@ class Changes:
         """changes.csv, changes_checks.csv, changes_tokens.csv and changes_words.csv."""
         run, made = study.run, study.tables
         top = study.settings.top
-        yield table("changes", make=partial(changes, run, self.noise, self.limits))
-        yield table("changes_words", make=lambda: moved_words(run, _kinds(study)))
+        yield table(CHANGES.name, make=partial(changes, run, self.noise, self.limits))
+        yield table(WORDS.name, make=lambda: moved_words(run, _kinds(study)))
         yield table(
-            "changes_checks",
+            CHECKS.name,
             make=lambda: checks(
-                made["changes"],
-                made["changes_words"],
+                made[CHANGES.name],
+                made[WORDS.name],
                 [moved_words(pair, _kinds(study)) for _, pair in self.noise],
                 self.limits,
             ),
         )
-        yield table("changes_tokens", make=partial(moved_tokens, run, self.noise, top))
+        yield table(TOKENS.name, make=partial(moved_tokens, run, self.noise, top))
         yield table("noise_floors", make=partial(noise_floors, run, self.noise), file=False)
 
     def section(self, study: Study) -> Section:
         """For each prompt, the shifts of tokens and of kinds of words."""
         made = study.tables
         blocks: list[Block] = [Text(_PERCENTILES, "how"), *_compared(study)]
-        blocks += rows(made["changes"], _CHANGES, "changes.csv", "How alike", unfolded=True)
+        blocks += CHANGES.rows(made[CHANGES.name], unfolded=True)
         blocks.append(Text(_NOISE, "how") if self.noise else Text(_NO_NOISE, "note"))
         for prompt in study.run.vocabulary_prompts:
             blocks += _of_prompt(study, prompt)
-        words = made["changes_words"]
-        blocks += rows(words, _WORDS, "changes_words.csv", "Kinds of words")
+        blocks += WORDS.rows(made[WORDS.name])
         return Section(
             id="changes",
             title="What changed",
             label="Changes",
-            lead=_answer(made["changes"]),
+            lead=_answer(made[CHANGES.name]),
             blocks=blocks,
             caveats=(
                 "Percentiles say nothing about the scale of the numbers: two models with the same "
@@ -119,7 +111,7 @@ def _compared(study: Study) -> list[Block]:
         )
     if out := left_out(run):
         said.append(f"{out[0].upper()}{out[1:]}. Ranks and percentiles are among the others.")
-    tested, every = kinds_with_a_test(study.tables["changes_words"])
+    tested, every = kinds_with_a_test(study.tables[WORDS.name])
     if tested < every:
         said.append(
             f"{tested} of {every} kinds of words in this vocabulary have the {LEAST_STEMS} stems "
@@ -143,14 +135,14 @@ def _of_prompt(study: Study, prompt: str) -> list[Block]:
         "Right: the kinds of words that moved most, with 95 % intervals; faint where q is not "
         "below .05."
     )
-    words = made["changes_words"].filter(prompt=prompt)
+    words = made[WORDS.name].filter(prompt=prompt)
     draw = partial(shifts, shift_map(study.run, prompt), words)
-    moved = made["changes_tokens"].filter(prompt=prompt)
+    moved = made[TOKENS.name].filter(prompt=prompt)
     shown = moved.filter(pl.col("rank") <= study.settings.figure_top)
     return [
         Heading(f"“{study.run.prompts[prompt]}”"),
         Picture(f"changes_{prompt}", caption, draw),
-        *rows(shown, _TOKENS, "changes_tokens.csv", "Tokens that moved most", unfolded=True),
+        *TOKENS.rows(shown, unfolded=True),
     ]
 
 
@@ -164,40 +156,4 @@ _NOISE = (
     "names. Where assay diff made the second one, dtype and step size change together, so the "
     "noise is that of both and cannot be divided between them. The mesh is the same in both, "
     "unless a sweep on another one was given: differences between meshes are not in it."
-)
-_CHANGES: tuple[Column, ...] = (
-    PROMPT,
-    ("of", "of", "text"),
-    ("n", "tokens", "count"),
-    ("kendall", "Kendall’s τ", "fixed"),
-    ("spearman", "Spearman’s ρ", "fixed"),
-    ("top_kept", "top kept", "share"),
-    ("bottom_kept", "bottom kept", "share"),
-    ("mean_shift", "mean shift", "share"),
-    ("shift_99", "99 % shift less than", "share"),
-    ("beyond_noise", "beyond noise", "share"),
-)
-_TOKENS: tuple[Column, ...] = (
-    ("end", "end", "text"),
-    ("rank", "rank", "count"),
-    ("token", "token", "token"),
-    ("token_id", "token id", "count"),
-    ("rank_before", "rank before", "count"),
-    ("rank_after", "after", "count"),
-    ("before", "percentile before", "share"),
-    ("after", "after", "share"),
-    ("shift", "shift", "share"),
-    ("beyond_noise", "beyond noise", "bool"),
-)
-_WORDS: tuple[Column, ...] = (
-    PROMPT,
-    ("list", "list", "text"),
-    ("words", "words", "text"),
-    ("tokens", "tokens", "count"),
-    ("stems", "stems", "count"),
-    ("before", "before", "share"),
-    ("after", "after", "share"),
-    ("shift", "shift", "fixed"),
-    *INTERVAL,
-    *P_AND_Q,
 )

@@ -16,7 +16,7 @@ from analysis.measures.matched_words import CELL
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
 from analysis.sentences import span
-from analysis.significant_effects import significant
+from analysis.significant_effects import significant, unclear
 from analysis.statistics import Array
 from analysis.statistics.distributions import density, moments, skewness_interval
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, table
@@ -170,4 +170,5 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_drawn,),
     told=(lambda study: findings(study.tables[MOMENTS.name]),),
+    described=lambda study: unclear(study.tables[MOMENTS.name], "measures of skewness"),
 )

@@ -15,7 +15,7 @@ from analysis.charts.look import Chart
 from analysis.charts.model_map import map_of_models
 from analysis.columns import MODEL, PROMPT, Column, Spec, q, several
 from analysis.sentences import listed, q_value
-from analysis.significant_effects import significant
+from analysis.significant_effects import significant, unclear
 from analysis.statistics import Array
 from analysis.statistics.similarity import (
     joint,
@@ -255,6 +255,9 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_drawn, lambda study: RSA.rows(study.tables["rsa"])),
     told=(lambda study: findings(study.tables["rsa"], study.prompt_names),),
+    described=lambda study: unclear(
+        study.tables["rsa"], "links of a trait with agreement", "mantel_q"
+    ),
     caveats=lambda study: (
         "Models trained from one another’s weights, or on one another’s preference data, mostly "
         "share their base too: the two cannot be told apart.",

@@ -285,12 +285,11 @@ def findings(
         yield Finding(text=text, picture="framing")
     lower = significant(own, "difference_q").filter(pl.col("difference") < 0)
     if lower.height:
-        gaps = [f"{gap:.3f}" for gap in sorted(-lower["difference"].to_numpy())]
+        gaps = -lower["difference"].to_numpy()
         text = (
             f"In {_count(lower, own)}, r of {good} and {bad} is lower than r of “greatest” and "
             "“best”, two questions of one framing "
-            f"({span(lower['reference'].to_numpy())}), by "
-            f"{' to '.join(dict.fromkeys((gaps[0], gaps[-1])))} (q < .05)."
+            f"({span(lower['reference'].to_numpy())}), by {span(gaps, 3)} (q < .05)."
         )
         yield Finding(text=text, picture="framing")
 

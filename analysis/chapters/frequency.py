@@ -10,12 +10,19 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Finding, Picture, Text
-from analysis.chapters.sentiment import FAMILY, SPELLINGS, in_order, slope_of, with_stems
+from analysis.chapters.sentiment import (
+    FAMILY,
+    SPELLINGS,
+    in_order,
+    slope_columns,
+    slope_of,
+    with_stems,
+)
 from analysis.charts.clouds import clouds, fitted
 from analysis.charts.estimates import estimates
-from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
+from analysis.columns import MODEL, PROMPT, Spec
 from analysis.measures.matched_words import CELL, by_model_and_prompt, matches_block
-from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant
+from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant, unclear
 from analysis.statistics import Array, regression
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words import lexicons
@@ -23,23 +30,11 @@ from analysis.words import lexicons
 SLOPES = Spec(
     "frequency_slopes",
     (
-        MODEL,
-        PROMPT,
-        Column(
-            "slope",
-            "number",
-            help="reward per unit of natural log frequency; with "
+        *(MODEL, PROMPT),
+        *slope_columns(
+            "reward per unit of natural log frequency; with "
             "`--config.options.frequency_join=paper` a token counts once for each part of speech "
-            "of its word",
-        ),
-        Column("stderr", "number", "standard error", "clustered by stem"),
-        P,
-        q(),
-        Column("n", "count", "tokens", "tokens"),
-        *ends(
-            "number",
-            "95 %, by the same t as p; its degrees of freedom are those of Bell and McCaffrey, "
-            "for errors that are equal within a stem",
+            "of its word"
         ),
     ),
     page="model prompt slope ci_low ci_high stderr p q n",
@@ -194,6 +189,7 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_points_drawn, _slopes_drawn),
     told=(lambda s: findings(s.tables[SLOPES.name], s.names, s.prompt_names),),
+    described=lambda study: unclear(study.tables[SLOPES.name], "slopes of reward on frequency"),
     caveats=lambda study: (
         SPELLINGS[study.options.match_trim],
         "Common words are also shorter and better trained; the slope cannot tell these apart.",

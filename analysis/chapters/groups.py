@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +21,7 @@ from analysis.measures.word_groups.placebo import placebo_kinds
 from analysis.measures.word_groups.placebo_contrasts import PLACEBO, left_out, placebo_contrasts
 from analysis.measures.word_groups.standing import Standing, standing
 from analysis.run import Run
-from analysis.sentences import minus, q_value
+from analysis.sentences import bounds, q_value
 from analysis.significant_effects import ALPHA
 from analysis.study import (
     NO_VOCABULARY,
@@ -128,44 +127,74 @@ def _placebo(study: Study, words: Standing, groups: pl.DataFrame) -> pl.DataFram
     return required(found, "No model has ordinary kinds of words to compare groups of people with.")
 
 
-def _furthest(study: Study) -> Iterator[Block]:
-    """Prompt by prompt, the group that stands furthest from the others of its axis, in words."""
+Cells = Mapping[str, Any]  # Any: cells of a table
+
+
+def _furthest(study: Study) -> Iterator[tuple[Cells, int, Sequence[str]]]:
+    """Prompt by prompt: the group furthest from the others of its axis, of how many; its axis."""
     over, each = study.tables[OVER_MODELS.name], study.tables[GROUPS.name]
     alone = each["model"].n_unique() == 1
     tested = (each if alone else over).filter(pl.col("p").is_not_nan())
-    if not tested.height:
-        yield Text(f"No group has {LEAST_WORDS} words or more to compare with as many others.")
     size = pl.col("contrast").abs().round(9)
     for prompt in prompts_in(tested):
         own = tested.filter(prompt=prompt).sort(-size, "axis", "group")
         on_axis = over.filter(prompt=prompt, axis=own["axis"][0])["group"].to_list()
-        yield Text(_sentence(study, own.row(0, named=True), own.height, on_axis))
+        yield own.row(0, named=True), own.height, on_axis
 
 
-def _sentence(study: Study, row: Mapping[str, Any], groups: int, on_axis: Sequence[str]) -> str:
-    """Where the furthest of some groups stands, and its place among the ordinary kinds."""
-    is_lower = row["contrast"] < 0
+def _said(study: Study) -> Iterator[Block]:
+    every = [_sentence(study, *furthest) for furthest in _furthest(study)]
+    none = f"No group has {LEAST_WORDS} words or more to compare with as many others."
+    yield from map(Text, every or [none])
+
+
+def _described(study: Study) -> str:
+    """Where the furthest group stands under the first prompt, in plain words; no verdict."""
+    for row, _, on_axis in _furthest(study):
+        mean = f", on average over {models} models" if (models := row.get("models")) else ""
+        asked = study.prompt_names[row["prompt"]]
+        chance = "" if row["q"] < ALPHA else " This is not told apart from chance."
+        return f"Asked {asked}, {_distance(row, on_axis)}{mean}.{chance}{_place(row)}"
+    return ""
+
+
+def _distance(row: Cells, on_axis: Sequence[str]) -> str:
+    """How far the furthest group stands from the others of its axis."""
     others = [group for group in on_axis if group != row["group"]]
     against = others[0] if len(others) == 1 else f"the other groups by {row['axis']}"
-    size, low, high = (100 * row[f"contrast{end}"] for end in ("", "_low", "_high"))
-    ends = minus(f"{math.floor(low)} to {math.ceil(high)}")
-    means, place = f" (95% interval {ends})", ""
+    side = "below" if row["contrast"] < 0 else "above"
+    return (
+        f"words for {row['group']} stand furthest from the others of their axis: "
+        f"{abs(100 * row['contrast']):.0f} percentile points {side} those for {against}"
+    )
+
+
+def _place(row: Cells) -> str:
+    """Its place among the ordinary kinds of words."""
+    kinds, lower = row["kinds"], row["kinds_lower"]
+    if not kinds:
+        return ""
+    side = f"lower than {kinds - lower}" if row["contrast"] < 0 else f"higher than {lower}"
+    return (
+        " Among ordinary kinds of words, each against the others of its axis, that is "
+        f"{side} of {kinds}."
+    )
+
+
+def _sentence(study: Study, row: Cells, groups: int, on_axis: Sequence[str]) -> str:
+    """Where the furthest of some groups stands, and its place among the ordinary kinds."""
+    is_lower = row["contrast"] < 0
+    interval = bounds(100 * row["contrast_low"], 100 * row["contrast_high"], 0)
+    means = f" (95% interval {interval})"
     if models := row.get("models"):
         alike = models - row["above"] if is_lower else row["above"]
-        means = f", on average over {models} models (95% interval over models {ends}; so in "
+        means = f", on average over {models} models (95% interval over models {interval}; so in "
         means += f"{alike} of {models})"
-    if kinds := row["kinds"]:
-        lower = row["kinds_lower"]
-        side = f"lower than {kinds - lower}" if is_lower else f"higher than {lower}"
-        place = " Among ordinary kinds of words, each against the others of its axis, that is "
-        place += f"{side} of {kinds}."
     return (
         f"Under {study.prompt_names[row['prompt']]}, of the {groups} groups of people that have "
-        "words enough for a test, words for "
-        f"{row['group']} stand furthest from the others of their axis: {abs(size):.0f} percentile "
-        f"points {'below' if is_lower else 'above'} those for {against}{means}. The interval does "
-        f"not allow for the choice of the furthest; {q_value(row['q'])} over all tests"
-        f"{'' if row['q'] < ALPHA else ', so it is not told apart from chance'}.{place}"
+        f"words enough for a test, {_distance(row, on_axis)}{means}. The interval does not allow "
+        f"for the choice of the furthest; {q_value(row['q'])} over all tests"
+        f"{'' if row['q'] < ALPHA else ', so it is not told apart from chance'}.{_place(row)}"
         f"{_favour(study, row['prompt'], is_lower)}"
     )
 
@@ -246,7 +275,7 @@ def _rows(study: Study) -> Iterator[Block]:
     yield Files(["identity.csv"])
 
 
-_PARTS = (_furthest, _reference, _drawn, _rows)
+_PARTS = (_said, _reference, _drawn, _rows)
 ANALYSIS = Analysis(
     id="identity",
     title="Words for groups of people",
@@ -257,6 +286,7 @@ ANALYSIS = Analysis(
     "such as months, fruits and tools.",
     make=_tables,
     parts=(*_PARTS, lambda study: matches_block(study.tables, "identity")),
+    described=_described,
     caveats=lambda study: (
         "A word is not a person: a model may mark down a word for how it is used, or any noun for "
         "people, as no answer to the question.",

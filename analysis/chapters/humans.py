@@ -16,7 +16,7 @@ import polars as pl
 from analysis.blocks import Block, Files, Finding, Heading, Picture, Text, notes
 from analysis.chapters.agreement import kendall_matrix
 from analysis.chapters.items import FEW, ROWS_SHOWN
-from analysis.chapters.items_agreement import count, file_name
+from analysis.chapters.items_agreement import file_name
 from analysis.charts import ranks as charts
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
@@ -31,8 +31,8 @@ from analysis.measures.human_agreement import (
     side_by_side,
 )
 from analysis.measures.list_scores import ALL, scores_of
-from analysis.sentences import decimals
-from analysis.significant_effects import ALPHA, significant
+from analysis.sentences import bounds, count, decimals
+from analysis.significant_effects import ALPHA, significant, unclear
 from analysis.statistics import ranks, regression
 from analysis.study import Absent, Analysis, Study, Table, table
 from engine import display
@@ -336,8 +336,8 @@ def item_findings(gaps: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _with_interval(row: dict[str, Any], name: str) -> str:  # Any: cells of a table
-    rho, low, high = (decimals(row[key]) for key in ("spearman", "ci_low", "ci_high"))
-    return f"{rho} ({name}; 95% {low} to {high})"
+    interval = bounds(row["ci_low"], row["ci_high"])
+    return f"{decimals(row['spearman'])} ({name}; 95% {interval})"
 
 
 def _apart(row: dict[str, Any], items: int) -> str:  # Any: cells of a table
@@ -361,6 +361,9 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_drawn,),
     told=(_told,),
+    described=lambda study: unclear(
+        study.tables[CORRELATION.name], "correlations of a model with people"
+    ),
     caveats=lambda study: (
         "The people are those who voted on one web site; they stand for nobody else.",
         "The models’ rank is a median: it may be far from every single model’s rank.",

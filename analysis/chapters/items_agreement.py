@@ -20,7 +20,7 @@ from analysis.chapters.items_questions import FRAMING, QUESTION
 from analysis.charts.heat_map import heat_map
 from analysis.columns import LIST, Column, Spec, ends, several
 from analysis.measures.list_scores import ListScores, every_list, names_of, of_list, sample
-from analysis.sentences import decimals, listed
+from analysis.sentences import bounds, count, decimals, listed
 from analysis.statistics import Array, kendall
 from analysis.statistics.kendall import FEWEST, Order, tau_b_matrix
 from analysis.study import Analysis, Study, Table, required, table
@@ -333,8 +333,8 @@ def agreement_beyond_chance(own: Mapping[str, Any]) -> list[str]:  # Any: cells 
         f"{start} on the order of the {own['items']:,} items of “{own['list']}”, in the mean and "
         f"beyond chance: mean τ = {decimals(own['kendall'])} over {count(own['pairs'], 'pair')} of "
         f"models and {count(own['prompts'], 'prompt')} (95% interval over items "
-        f"{decimals(own['ci_low'])} to {decimals(own['ci_high'])}). Means of pairs run from "
-        f"{decimals(own['lowest'])} to {decimals(own['highest'])}.",
+        f"{bounds(own['ci_low'], own['ci_high'])}). Means of pairs run from "
+        f"{bounds(own['lowest'], own['highest'])}.",
     ]
 
 
@@ -368,11 +368,6 @@ def opposition(pairs: pl.DataFrame, blocs: pl.DataFrame, names: Mapping[str, str
     who = f": {said[0][0]} against {said[0][1]}" if said else ""
     ways = "largely opposite" if "opposed" in sides["relation"].head(1) else "partly opposite"
     return [f"{start}, some models order “{pairs['list'][0]}” in {ways} ways{who}.", text]
-
-
-def count(number: int, what: str) -> str:
-    """A number of things: "1 pair", "3 pairs"."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 ANALYSIS = Analysis(

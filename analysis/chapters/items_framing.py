@@ -17,7 +17,7 @@ from analysis.charts.cells import between_prompts
 from analysis.charts.estimates import estimates
 from analysis.columns import LIST, MODEL, Column, Spec, ends, several
 from analysis.measures.list_scores import ALL_MODELS, ListScores, every_list, of_list, sample
-from analysis.sentences import decimals, span
+from analysis.sentences import bounds, decimals, span
 from analysis.statistics import Array, kendall
 from analysis.statistics.kendall import FEWEST, tau_b_matrix
 from analysis.study import Study, Table, required, table
@@ -50,8 +50,8 @@ PROMPT_KINDS = Spec(
         Column(
             "kind",
             title="second prompt",
-            help="`other wording`; `other question`, in another wording; `opposite framing`; "
-            "`other question, same wording`; and two differences",
+            help="`other wording`; `other question`, in another wording; `opposite framing`, in "
+            "the same or another wording; `other question, same wording`; and two differences",
         ),
         Column("models", "count"),
         Column("pairs", "count", "pairs of prompts", "of prompts"),
@@ -96,8 +96,9 @@ def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataF
     """Kendall's tau between two prompts of each model, by what distinguishes the prompts.
 
     The other question is of the same framing ("best" and "greatest"); in the same wording it makes
-    orders alike too. Pairs of prompts whose framing is not known are wordings of one question, or
-    of no kind. Intervals take the items as a random sample; models and prompts are fixed.
+    orders alike too. Opposite framings are taken together, whatever their wordings. Where framings
+    are not known, pairs are of wordings of one question, or of no kind. Intervals take the items as
+    a random sample; models and prompts are fixed.
 
     Args:
       scores: the list.
@@ -192,8 +193,8 @@ def caption_of(kinds: pl.DataFrame) -> str:
     """What the chart of a list's `kinds` shows, and whose the order is where intervals say so."""
     text = (
         "95% intervals over the items. Another question is asked in another wording; questions in "
-        "the same wording stand apart. A model that follows the question reverses its order under "
-        "the opposite framing."
+        "the same wording stand apart; opposite framings are taken together, whatever their "
+        "wordings. A model that follows the question reverses its order under the opposite framing."
     )
     less = kinds.filter(pl.col("items") >= FEWEST, kind=WORDING_LESS, model=ALL_MODELS)
     if less.height and less["ci_low"][0] > 0:
@@ -234,14 +235,13 @@ def framing_beyond_chance(kinds: pl.DataFrame) -> list[str]:
         )
         alone = f" Model by model it is {' and '.join(span(part.to_numpy()) for part in parts)}."
     measured = (
-        f"Between prompts for something good and for something bad, the mean τ of “"
-        f"{kinds['list'][0]}” is {decimals(value)} (95% interval over items {decimals(low)} to "
-        f"{decimals(high)}).{alone}"
+        "Between prompts for something good and for something bad, whether in one wording or in "
+        f"two, the mean τ of “{kinds['list'][0]}” is {decimals(value)} (95% interval over items "
+        f"{bounds(low, high)}).{alone}"
     )
     reference = kinds.filter(kind=QUESTION, model=ALL_MODELS)["kendall"]
     if len(reference):
         measured += (
-            f" Two questions of one framing in other wordings give τ = {decimals(reference[0])}; "
-            "the opposite framings are of the same and of other wordings."
+            f" Two questions of one framing, in two wordings, give τ = {decimals(reference[0])}."
         )
     return [plain, measured]

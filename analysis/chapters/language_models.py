@@ -16,6 +16,7 @@ from analysis.columns import KENDALL, MODEL, PEARSON, PROMPT, SPEARMAN, TOKENS, 
 from analysis.ends import TOKEN_ENDS, both_ends, token_ends
 from analysis.measures.combined import COMBINED, Combined, combined
 from analysis.run import Run, places
+from analysis.sentences import listed, span
 from analysis.statistics.correlation import correlations
 from analysis.statistics.distributions import log_ratio
 from analysis.study import Absent, Analysis, Study, Table, required, table
@@ -258,6 +259,28 @@ def against(table: pl.DataFrame, names: Mapping[str, str], prompts: Mapping[str,
     return draw(row="prompt", panel="language_model", width=300)
 
 
+def described(compared: pl.DataFrame, what: str) -> str:
+    """In how many rankings rewards rise with log-probability, and in how many they fall.
+
+    Args:
+      compared: one row per ranking, with the column spearman.
+      what: is ranked, such as "tokens".
+    """
+    rho = compared["spearman"].fill_nan(None).drop_nulls()
+    sides = (("higher", rho.filter(rho > 0)), ("lower", rho.filter(rho < 0)))
+    said = [
+        f"{way} in {len(own)} of {len(rho)} rankings (Spearman’s ρ {span(own.to_numpy())})"
+        for way, own in sides
+        if len(own)
+    ]
+    if not said:
+        return ""
+    return (
+        f"What a language model would more probably say tends to be rated {listed(said)}, one "
+        f"ranking of {what} for each reward model, language model and prompt."
+    )
+
+
 def _rewards_drawn(study: Study) -> Iterator[Block]:
     made = study.tables[REWARDS.name]
     caption = "Right of zero, a model rates high what the language model would probably say."
@@ -297,6 +320,7 @@ ANALYSIS = Analysis(
         _framed_shown,
         lambda study: RATIO.rows(study.tables[RATIO.name]),
     ),
+    described=lambda study: described(study.tables[REWARDS.name], "tokens"),
     caveats=lambda study: (
         "The next token’s probability also depends on grammar: a reward need not.",
         RATIO_CAVEAT,

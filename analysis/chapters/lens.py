@@ -135,10 +135,8 @@ def _frame_findings(study: Study) -> Iterator[Finding]:
 
 
 def _depths(rows: pl.DataFrame) -> str:
-    """How deep the upper ends of some layers lie, such as "50 to 75%"."""
-    depths: list[int] = (
-        (100 * rows["layer_high"] / rows["layers"]).round(0).cast(pl.Int64).to_list()
-    )
+    """How deep the upper ends of some layers lie, rounded up, such as "50 to 75%"."""
+    depths: list[int] = (100 * rows["layer_high"] / rows["layers"]).ceil().cast(pl.Int64).to_list()
     low, high = min(depths), max(depths)
     return f"{low}%" if low == high else f"{low} to {high}%"
 

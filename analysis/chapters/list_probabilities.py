@@ -14,6 +14,7 @@ from analysis.chapters.language_models import (
     AGAINST,
     RATIO_CAVEAT,
     against,
+    described,
     ratio_columns,
     ratio_ends,
     same_text,
@@ -230,6 +231,7 @@ ANALYSIS = Analysis(
     "have given?",
     make=_tables,
     parts=(_correlations, _items_drawn, _differences),
+    described=lambda study: described(study.tables[REWARDS.name], "items"),
     caveats=lambda study: (
         "A long reply is improbable whatever it says: ρ per token takes the mean over its "
         "tokens, which in turn favours long words whose later tokens are predictable.",

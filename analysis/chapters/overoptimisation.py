@@ -37,7 +37,7 @@ from analysis.measures.overoptimisation import (
     with_p,
 )
 from analysis.measures.reference_policy import KLS, LIST
-from analysis.sentences import decimals
+from analysis.sentences import count, decimals
 from analysis.significant_effects import ALPHA
 from analysis.study import Absent, Analysis, Study, Table, table
 
@@ -118,6 +118,24 @@ def findings(study: Study) -> Iterator[Finding]:
             yield from _findings(study, own, of, asked)
 
 
+def _described(study: Study) -> str:
+    """That no reward turned down by more than chance among models that agree at first."""
+    pairs = study.tables[PAIRS.name]
+    alike = pairs.filter(pl.col("correlation") > _AGREE).height
+    if not alike:
+        return (
+            f"No two models agree at first (their rewards correlate above {_AGREE:g} under the "
+            "language model), so there is no pair in which to ask what training on one reward "
+            "costs the other."
+        )
+    return (
+        f"Of {count(alike, 'pair')} of models that agree at first, there is none in which training "
+        "on one model’s reward makes the other’s rise and then fall by more than chance (q < .05). "
+        f"Agree: the rewards correlate above {_AGREE:g} under the language model; a pair counts "
+        "once for each model trained on, prompt and set of replies."
+    )
+
+
 def _findings(
     study: Study, pairs: pl.DataFrame, of: str, prompts: Sequence[str]
 ) -> Iterator[Finding]:
@@ -162,6 +180,7 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_drawn,),
     told=(findings,),
+    described=_described,
     caveats=lambda study: (
         "The read model is no more right than the optimised one: a loss says that the two "
         "disagree about what the policy has moved to.",

@@ -22,30 +22,32 @@ from analysis.measures.matched_words import (
     matches_block,
     rules_in_words,
 )
-from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant
+from analysis.sentences import bounds
+from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant, unclear
 from analysis.statistics import regression
 from analysis.statistics.distributions import auc, cohens_d
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
 from analysis.words import lexicons
 from analysis.words.stems import stems
 
-SLOPES = Spec(
-    "sentiment_slopes",
-    (
-        MODEL,
-        PROMPT,
-        Column("valence"),
-        Column("slope", "number", help="reward per unit of value"),
-        Column("stderr", "number", "standard error", "clustered by stem"),
-        P,
-        q(),
-        Column("n", "count", help="tokens"),
+
+def slope_columns(said: str) -> tuple[Column, ...]:
+    """The columns of `slope_of` with their q; `said` is the unit of the slope."""
+    return (
+        Column("slope", "number", help=said),
+        *(Column("stderr", "number", "standard error", "clustered by stem"), P, q()),
+        Column("n", "count", "tokens", "tokens"),
         *ends(
             "number",
             "95 %, by the same t as p; its degrees of freedom are those of Bell and McCaffrey, "
             "for errors that are equal within a stem",
         ),
-    ),
+    )
+
+
+SLOPES = Spec(
+    "sentiment_slopes",
+    (MODEL, PROMPT, Column("valence"), *slope_columns("reward per unit of value")),
     page="model prompt valence slope ci_low ci_high stderr p q n",
 )
 EFFECTS = Spec(
@@ -307,8 +309,8 @@ def bing_findings(
         text = (
             f"Asked {prompts[prompt]}, {own} (q < .05 over {effects.height} comparisons). The "
             f"clearest{CHOSEN} is {names[best['model']]}: the positive word scores higher in "
-            f"{100 * best['auc']:.0f} % of pairs (95% {100 * best['ci_low']:.0f} to "
-            f"{100 * best['ci_high']:.0f})."
+            f"{100 * best['auc']:.0f} % of pairs (95% "
+            f"{bounds(100 * best['ci_low'], 100 * best['ci_high'], 0)})."
         )
         yield Finding(text=text, picture="bing_effects")
 
@@ -329,6 +331,7 @@ ANALYSIS = Analysis(
         lambda s: slope_findings(s.tables[SLOPES.name], s.names, s.prompt_names),
         lambda s: bing_findings(s.tables[EFFECTS.name], s.names, s.prompt_names),
     ),
+    described=lambda study: unclear(study.tables[SLOPES.name], "slopes of reward on valence"),
     caveats=lambda study: (
         f"Only words of one token are compared, in English. {SPELLINGS[study.options.match_trim]}",
         "A slope is in the model’s own unit of reward: compare signs and prompts within a "

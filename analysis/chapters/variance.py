@@ -13,7 +13,7 @@ from analysis.blocks import Block, Finding, Picture
 from analysis.charts import look
 from analysis.charts.shares import REST, shares
 from analysis.columns import Column, Spec, ends
-from analysis.sentences import minus
+from analysis.sentences import bounds, minus
 from analysis.statistics import ranks, variance
 from analysis.statistics.variance import COMPONENTS
 from analysis.study import Analysis, Study, required, table
@@ -123,12 +123,11 @@ def findings(split: pl.DataFrame) -> Iterator[Finding]:
                 f"the {other}."
             )
             yield Finding(text=text, picture="variance")
-    parts = [
-        f"{_percent(row['estimated_share'])} % ({_percent(row['estimated_low'])} to "
-        f"{_percent(row['estimated_high'])}) is {_MEANING[name]}"
-        for name, row in components.items()
-        if name in _MEANING and row["estimated_low"] > 0
-    ]
+    parts = []
+    for name, row in components.items():
+        if name in _MEANING and row["estimated_low"] > 0:
+            interval = bounds(100 * row["estimated_low"], 100 * row["estimated_high"], 1)
+            parts.append(f"{_percent(row['estimated_share'])} % ({interval}) is {_MEANING[name]}")
     if parts:
         text = (
             f"Of the variance of a token’s percentile, {', '.join(parts)}; "

@@ -20,13 +20,14 @@ from analysis.measures.word_scores import VOCABULARY
 from analysis.measures.wording_tables import (
     AGREEMENT,
     COMPARISON,
+    MODELS,
     ONE_QUESTION,
     VARIANCE,
     wording_rows,
 )
 from analysis.measures.wordings import FRAMING, of_list, of_vocabulary
-from analysis.sentences import decimals, p_value, q_value
-from analysis.significant_effects import significant
+from analysis.sentences import bounds, decimals, listed, p_value, q_value
+from analysis.significant_effects import ALPHA, significant
 from analysis.study import Analysis, Study, Table, required, table
 
 ONE_WORDING = (
@@ -109,6 +110,24 @@ def _headline(study: Study, row: dict[str, Any]) -> str:
     )
 
 
+def _described(study: Study) -> str:
+    """How alike a model orders under the closest prompts and under the next kind, in a mean τ."""
+    every = study.tables[AGREEMENT.name].filter(pl.col("comparison") != MODELS)
+    items = every["list"][0]
+    taus = every.filter(list=items).group_by("comparison", maintain_order=True)
+    means = taus.agg(pl.col("kendall").fill_nan(None).mean()).drop_nulls().head(2)
+    said = [f"{decimals(tau)} between two {kind}" for kind, tau in means.iter_rows()]
+    if not said:
+        return ""
+    tested = study.tables.get(COMPARISON.name)
+    q = [] if tested is None else tested.filter(list=items)["q"].to_list()
+    apart = f" The test does not tell these apart ({q_value(q[0])})." if q and q[0] >= ALPHA else ""
+    return (
+        f"How alike a model orders {_said(items, 'the ')} under two prompts, as Kendall’s τ (1 is "
+        f"the same order, 0 no relation): on average {listed(said)}.{apart}"
+    )
+
+
 def _statistics(study: Study, row: dict[str, Any]) -> str:
     agreement = study.tables[AGREEMENT.name].filter(list=row["list"])
     taus = pl.col("kendall").fill_nan(None).mean()
@@ -116,14 +135,14 @@ def _statistics(study: Study, row: dict[str, Any]) -> str:
         agreement.filter(comparison=row[side]).select(taus).item()
         for side in ("comparison", "against")
     ]
-    low, high = row["ci_low"], row["ci_high"]  # NaN for one model
-    ends = f" (95% {decimals(low)} to {decimals(high)} over {row['models']} models)"
-    ends = "" if row["models"] == 1 else ends
+    interval = ""
+    if row["models"] > 1:
+        interval = f" (95% {bounds(row['ci_low'], row['ci_high'])} over {row['models']} models)"
     said = _said(row["list"])
     return (
         f"{said[0].upper()}{said[1:]}: {row['comparison']} agree more (mean τ "
         f"{decimals(means[0])}) than {row['against']} ({decimals(means[1])}), by "
-        f"{decimals(row['difference'])}{ends}; questions permuted over prompts, "
+        f"{decimals(row['difference'])}{interval}; questions permuted over prompts, "
         f"{p_value(row['p'])}, {q_value(row['q'])}."
     )
 
@@ -152,6 +171,7 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_shown, _rows),
     told=(_told,),
+    described=_described,
     caveats=lambda study: (
         "A score has no repetition: what a wording adds holds everything that is peculiar to one "
         "prompt.",

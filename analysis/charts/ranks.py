@@ -101,7 +101,9 @@ def trajectories(
                 axis=alt.Axis(labelAngle=-40, labels=below),
             ),
             y=alt.Y("rank:Q", title=title, scale=scale),
-            color=look.by_kind("item", kinds, legend=alt.Legend(orient="right", symbolLimit=0)),
+            color=look.by_kind(
+                "item", kinds, legend=alt.Legend(orient="right", columns=1, symbolLimit=0)
+            ),
             tooltip=["item:N", "by:N", alt.Tooltip("rank:Q", format=",.4~g")],
         ).properties(height=height)
         for title, scale, height, below in (

@@ -1,48 +1,81 @@
 """How far two models rank one vocabulary differently, and which words moved."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import polars as pl
 
+from analysis.columns import KENDALL, LIST, PROMPT, SPEARMAN, Column, P, Spec, ends, q, several
 from analysis.measures.two_models import AFTER, BEFORE, shared_ids
 from analysis.run import Run
 from analysis.statistics import Array, ranks
-from analysis.statistics.inference import clustered_error, half_width, two_sided_p, with_q
+from analysis.statistics.inference import clustered_error, half_width, two_sided_p
 from analysis.statistics.kendall import tau_b
 from analysis.words.spellings import dense_numbers
-from engine.runs.schema import Columns
 from engine.settings import Limits
 
 CHANGE = "change"
-CHANGES: Columns = {
-    **dict.fromkeys(("prompt", "of"), pl.String),
-    "n": pl.Int64,
-    **dict.fromkeys(
-        ("kendall", "spearman", "top_kept", "bottom_kept", "mean_shift", "shift_99"), pl.Float64
+CHANGES = Spec(
+    "changes",
+    (
+        PROMPT,
+        Column("of", help="`change`, or a pair of sweeps of one model: the noise"),
+        *(Column("n", "count", "tokens", "tokens that both have"), KENDALL, SPEARMAN),
+        Column("top_kept", "share", "top kept"),
+        Column(
+            "bottom_kept",
+            "share",
+            "bottom kept",
+            "share of the tokens at an end before that are there after",
+        ),
+        Column("mean_shift", "share", "mean shift", "mean absolute shift of percentiles"),
+        Column("shift_99", "share", "99 % shift less than", "99 % of the tokens shift less"),
+        Column("beyond_noise", "share", help="share that shifts more than `shift_99` of the noise"),
     ),
-    "beyond_noise": pl.Float64,
-}
-TOKENS: Columns = {
-    **dict.fromkeys(("prompt", "end"), pl.String),
-    "rank": pl.UInt32,
-    "token_id": pl.UInt32,
-    "token": pl.String,
-    **dict.fromkeys(("rank_before", "rank_after"), pl.UInt32),
-    **dict.fromkeys(("before", "after", "shift"), pl.Float64),
-    "beyond_noise": pl.Boolean,
-}
-WORDS: Columns = {
-    **dict.fromkeys(("prompt", "list", "words"), pl.String),
-    **dict.fromkeys(("tokens", "stems"), pl.Int64),
-    **dict.fromkeys(("before", "after", "shift", "ci_low", "ci_high", "p"), pl.Float64),
-}
-CHECKS: Columns = {
-    **dict.fromkeys(("prompt", "check", "what"), pl.String),
-    **dict.fromkeys(("measured", "noise", "limit"), pl.Float64),
-    "allowed": pl.String,
-    "holds": pl.Boolean,
-}
+    title="How alike",
+    help="this table and the next three by `assay diff` alone",
+)
+_places = partial(Column, form="count", dtype=pl.UInt32)
+TOKENS = Spec(
+    "changes_tokens",
+    (
+        *(PROMPT, Column("end", help="`rose`, `fell`"), _places("rank")),
+        *(_places("token_id", title="token id"), Column("token", "token")),
+        *(_places("rank_before"), _places("rank_after", title="after", help="1 is the best")),
+        Column("before", "share", "percentile before"),
+        *(Column("after", "share", help="percentiles"), Column("shift", "share")),
+        Column(
+            "beyond_noise", "bool", help="further than any token between two sweeps of one model"
+        ),
+    ),
+    page="end rank token token_id rank_before rank_after before after shift beyond_noise",
+    title="Tokens that moved most",
+)
+WORDS = Spec(
+    "changes_words",
+    (
+        *(PROMPT, LIST, Column("words"), *several("count", "tokens stems")),
+        *(*several("share", "before after", "mean percentiles"), Column("shift", "fixed")),
+        *ends("fixed", "95 %, clustered by stem; none below five stems"),
+        *(P.but(help="of shift 0"), q(help="the whole table")),
+    ),
+    title="Kinds of words",
+)
+CHECKS = Spec(
+    "changes_checks",
+    (
+        *(
+            PROMPT,
+            Column("check"),
+            Column("what", help="kind of words"),
+            Column("measured", "fixed"),
+        ),
+        *(Column("noise", "fixed", help="of the worst pair of sweeps"), Column("limit", "fixed")),
+        Column("allowed", help="`at least` or `at most` the limit; of a shift, either way"),
+        Column("holds", "bool"),
+    ),
+)
 AT_LEAST, AT_MOST = "at least", "at most"
 RANK_AGREEMENT = "Kendall’s τ"  # The name of its limit.
 _CELLS = 60  # of the map of tokens, along each side
@@ -76,7 +109,7 @@ def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.Da
                 shift = np.abs(_shift(own, prompt))
                 beyond = None if floor is None else float((shift > floor).mean())
                 frames.append({"prompt": prompt, "of": of, **row, "beyond_noise": beyond})
-    return pl.DataFrame(frames, schema=CHANGES)
+    return CHANGES.frame(frames)
 
 
 def moved_tokens(
@@ -112,7 +145,7 @@ def moved_tokens(
                 moved = {"before": before[i], "after": after[i], "shift": shift[i]}
                 beyond = None if floor is None else bool(abs(shift[i]) > floor)
                 rows.append({**keys, **named, **moved, "beyond_noise": beyond})
-    return pl.DataFrame(rows, schema=TOKENS)
+    return TOKENS.frame(rows)
 
 
 def moved_words(run: Run, kinds: pl.DataFrame) -> pl.DataFrame:
@@ -142,7 +175,7 @@ def shifts_of_kinds(
       kinds: as there.
     """
     rows = [row for prompt, own in percentiles.items() for row in _shifts(prompt, kinds, *own)]
-    return with_q(pl.DataFrame(rows, schema=WORDS))
+    return WORDS.frame(rows)
 
 
 def shift_map(run: Run, prompt: str) -> Array:
@@ -185,7 +218,7 @@ def checks(
             bound = {"limit": limit, "allowed": AT_LEAST, "holds": measured >= limit}
             rows.append({**keys, "noise": least, **bound})
         rows.append({"prompt": prompt, **words_check(prompt, words, noise_words, limits.words)})
-    return pl.DataFrame(rows, schema=CHECKS)
+    return CHECKS.frame(rows)
 
 
 def worst_first(verdict: pl.DataFrame) -> pl.DataFrame:

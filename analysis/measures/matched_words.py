@@ -7,7 +7,8 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from analysis.blocks import MODEL, Block, rows
+from analysis.blocks import Block
+from analysis.columns import MODEL, Column, Spec
 from analysis.run import Run, places
 from analysis.statistics import ranks
 from analysis.study import Tables
@@ -21,12 +22,18 @@ CELL: Columns = {"model": pl.String, "prompt": pl.String}
 _POINT: Columns = {**CELL, "token_id": pl.UInt32, "token": pl.String}
 # Whether outer spaces of a token are ignored -> the rule in words.
 RULES = {True: "outer spaces ignored, any case", False: "outer spaces count, any case"}
-_MATCHES: Columns = {
-    "source": pl.String,
-    "matching": pl.String,
-    "model": pl.String,
-    **dict.fromkeys(("tokens", "words", "of"), pl.Int64),
-}
+MATCHES = Spec(
+    "matches_<analysis>",
+    (
+        Column("source", help="of the word list"),
+        Column("matching", help="how tokens are compared"),
+        *(MODEL, Column("tokens", "count", "tokens matched")),
+        Column("words", "count", "words matched", "that matched"),
+        Column("of", "count", "tokens in all", "tokens in all"),
+    ),
+    page="model source matching tokens words of",
+    title="How many tokens matched",
+)
 
 
 def matched_rewards(
@@ -118,12 +125,7 @@ def rules_in_words(run: Run, match_trim: str) -> str:
 def matches(
     run: Run, models: Sequence[str], matcher: Matcher, source: str, matching: str
 ) -> pl.DataFrame:
-    """How many tokens of each model match.
-
-    Returns:
-      source (of the word list), matching (how tokens are compared), model, tokens and words (that
-      matched), of (tokens in all).
-    """
+    """The table `MATCHES`: how many tokens of each model match."""
     counts = [
         (
             *(source, matching, model, matched.height, matched["word"].n_unique()),
@@ -131,25 +133,13 @@ def matches(
         )
         for model, matched in _by_model(run, models, matcher).items()
     ]
-    return pl.DataFrame(counts, schema=_MATCHES, orient="row")
+    return MATCHES.frame(counts)
 
 
 def matches_block(tables: Tables, *analyses: str) -> list[Block]:
     """How many tokens matched the word lists of `analyses`: tables ("matches", analysis)."""
-    columns = (
-        MODEL,
-        ("source", "source", "text"),
-        ("matching", "matching", "text"),
-        ("tokens", "tokens matched", "count"),
-        ("words", "words matched", "count"),
-        ("of", "tokens in all", "count"),
-    )
-    blocks: list[Block] = []
-    for analysis in analyses:
-        file = f"matches_{analysis}.csv"
-        title = "How many tokens matched"
-        blocks += rows(tables.get("matches", analysis), columns, file, title)
-    return blocks
+    found = (MATCHES.rows(tables.get("matches", name), name) for name in analyses)
+    return [block for blocks in found for block in blocks]
 
 
 def by_model_and_prompt(points: pl.DataFrame) -> Iterator[tuple[dict[str, str], pl.DataFrame]]:

@@ -1,7 +1,7 @@
 """Each published value beside that of a run, with a verdict, in the order of the paper."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import polars as pl
 
@@ -11,6 +11,7 @@ from analysis.published.exhibits import EXHIBITS, Exhibit
 from analysis.published.records import Compared, Line, Readings, TokenList
 from analysis.published.run_values import Missing, RunValues, lists_of
 from analysis.published.verdicts import Entry, Verdict
+from analysis.sentences import bounds
 from engine import display
 
 SHOWN = 20  # tokens of a list for which nothing is published
@@ -104,19 +105,8 @@ def _short(value: Any) -> str:  # Any: text or a number
 
 
 def _line(row: Mapping[str, Any], readings: Readings, unlike: str) -> Line:
-    computed, missing = _number(readings.paper, row)
-    ours, _ = _number(readings.ours, row)
-    other = None if readings.noise is None else _number(readings.noise, row)[0]
     printed = float(row["value"])
-    verdict = verdicts.of_number(
-        printed,
-        row["within"],
-        computed,
-        noise=_distance(computed, other),
-        others={readings.ours.name: ours},
-        singles={one.name: _number(one, row)[0] for one in _tried(readings, row)},
-        missing=missing,
-    )
+    computed, ours, verdict = _against(row, printed, row["within"], readings, _number)
     names = [row[n] for n in ("model", "other") if row[n] in readings.paper.slugs]
     free = verdict.kind == verdicts.SAME and abs(printed) <= row["within"]
     if free:
@@ -135,6 +125,28 @@ def _line(row: Mapping[str, Any], readings: Readings, unlike: str) -> Line:
     )
 
 
+Find: TypeAlias = Callable[[RunValues, Mapping[str, Any]], tuple[float | None, str]]
+
+
+def _against(
+    row: Mapping[str, Any], printed: float, within: float, readings: Readings, find: Find
+) -> tuple[float | None, float | None, Verdict]:
+    """A number in the paper's conventions and in ours, and what it says of the printed one."""
+    computed, missing = find(readings.paper, row)
+    ours, _ = find(readings.ours, row)
+    other = None if readings.noise is None else find(readings.noise, row)[0]
+    verdict = verdicts.of_number(
+        printed,
+        within,
+        computed,
+        noise=None if computed is None or other is None else abs(computed - other),
+        others={readings.ours.name: ours},
+        singles={one.name: find(one, row)[0] for one in _tried(readings, row)},
+        missing=missing,
+    )
+    return computed, ours, verdict
+
+
 def _judged(verdict: Verdict, unlike: str) -> Verdict:
     """A verdict, where the published value is one that the run may be judged by."""
     return Verdict(verdicts.NOT_RUN, unlike) if unlike and _is_there(verdict) else verdict
@@ -148,10 +160,6 @@ def _tried(readings: Readings, row: Mapping[str, Any]) -> list[RunValues]:  # An
     """The readings that change one convention and were tried for what a row is of."""
     names = [str(row[key]) for key in ("model", "other") if key in row]
     return [one for one in readings.singles if one.has_tried(row["prompt"], *names)]
-
-
-def _distance(computed: float | None, other: float | None) -> float | None:
-    return None if computed is None or other is None else abs(computed - other)
 
 
 def _quantity(row: Mapping[str, Any]) -> str:
@@ -240,18 +248,8 @@ def _scores(part: pl.DataFrame, readings: Readings) -> list[Line]:
     """The printed rewards of tokens, against those of the same token ids."""
     lines = []
     for row in part.to_dicts():
-        computed, missing = _score(readings.paper, row)
-        ours, _ = _score(readings.ours, row)
-        other = None if readings.noise is None else _score(readings.noise, row)[0]
-        verdict = verdicts.of_number(
-            row["score"],
-            rounding.score_within(row["model"], row["score"]),
-            computed,
-            noise=_distance(computed, other),
-            others={readings.ours.name: ours},
-            singles={one.name: _score(one, row)[0] for one in _tried(readings, row)},
-            missing=missing,
-        )
+        within = rounding.score_within(row["model"], row["score"])
+        computed, ours, verdict = _against(row, row["score"], within, readings, _score)
         lines.append(
             Line(
                 of=f"{row['model']} · {display.plain(row['token'])}",
@@ -311,6 +309,6 @@ def _shown(exhibit: Exhibit, computed: RunValues) -> list[tuple[str, ...]]:
             pl.col("prompt_a").is_in(["best", "worst"]), pl.col("prompt_b").is_in(["best", "worst"])
         )
         numbers = both.select("model", "pearson", "ci_low", "ci_high").iter_rows()
-        rows = [(nicknames.get(m, m), f"{r:.3f}", f"{a:.3f} to {b:.3f}") for m, r, a, b in numbers]
+        rows = [(nicknames.get(m, m), f"{r:.3f}", bounds(a, b, 3)) for m, r, a, b in numbers]
         return [("model", "Pearson’s r of “best” and “worst”", "95 % interval"), *rows]
     return []

@@ -24,33 +24,17 @@ from engine.runs.schema import Columns
 _TEXT = pl.String
 MODELS: Columns = {
     "rewardbench_rank": pl.Int64,
-    "nickname": _TEXT,
-    "developer": _TEXT,
-    "name": _TEXT,
-    "base": _TEXT,
-    "size_b": pl.Float64,
-    "source": _TEXT,
+    **dict.fromkeys(("nickname", "developer", "name", "base"), _TEXT),
+    **{"size_b": pl.Float64, "source": _TEXT},
 }
 NUMBERS: Columns = {
-    "exhibit": _TEXT,
-    "quantity": _TEXT,
-    "prompt": _TEXT,
-    "model": _TEXT,
-    "other": _TEXT,
-    "value": _TEXT,
-    "within": pl.Float64,
-    "source": _TEXT,
+    **dict.fromkeys(("exhibit", "quantity", "prompt", "model", "other", "value"), _TEXT),
+    **{"within": pl.Float64, "source": _TEXT},
 }
 TOKENS: Columns = {
-    "exhibit": _TEXT,
-    "prompt": _TEXT,
-    "model": _TEXT,
-    "end": _TEXT,
-    "rank": pl.Int64,
-    "token_id": pl.Int64,
-    "token": _TEXT,
-    "score": pl.Float64,
-    "source": _TEXT,
+    **dict.fromkeys(("exhibit", "prompt", "model", "end"), _TEXT),
+    **dict.fromkeys(("rank", "token_id"), pl.Int64),
+    **{"token": _TEXT, "score": pl.Float64, "source": _TEXT},
 }
 _FILES: dict[str, Columns] = {"models": MODELS, "numbers": NUMBERS, "tokens": TOKENS}
 

@@ -28,7 +28,6 @@ from analysis.charts.heat_map import heat_map
 from analysis.model_info import ModelInfo
 from analysis.published.data import Published
 from analysis.published.exhibits import EXHIBITS, ITEMS, Exhibit
-from analysis.published.finders import ROUNDED
 from analysis.published.rounding import RoundedAgreement
 from analysis.published.run_values import Key, RunValues
 from analysis.report import drawing
@@ -56,16 +55,9 @@ _CHAPTERS: tuple[Chapter, ...] = (
     sequences.ANALYSIS,
     language_models.ANALYSIS,
 )
-_WITH_PICTURES: tuple[Chapter, ...] = (
-    *(
-        distributions.ANALYSIS,
-        explained.ANALYSIS,
-        sentiment.ANALYSIS,
-        frequency.ANALYSIS,
-        framing.ANALYSIS,
-        humans.ANALYSIS,
-    ),
-)
+_WITHOUT_PICTURES = [
+    module.ANALYSIS for module in (model_list, tokens, agreement, sequences, language_models)
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +162,7 @@ def own_of(
       reasons: key of a table -> why it is absent, where the caller knows better than the study.
       items: name of the list of items that is compared; "": the only one that was scored.
     """
-    made = {} if study is None else _frames(study)
+    made = {} if study is None else study.tables.frames
     return RunValues(
         name=name,
         tables=made,
@@ -220,8 +212,9 @@ def draw(study: Study, folder: pathlib.Path, items: str = "") -> dict[str, list[
       Exhibit -> data URI and caption of each of its figures.
     """
     there = [*_heat_maps(study)]
-    for chapter in _WITH_PICTURES:
-        there += pictures(chapter.section(study).blocks)
+    for chapter in _CHAPTERS:
+        if chapter not in _WITHOUT_PICTURES:
+            there += pictures(chapter.section(study).blocks)
     there = [picture for picture in there if picture.stem not in _of_other_lists(study, items)]
     of = {e.id: [p for p in there if _belongs(p, e)] for e in EXHIBITS}
     chosen = [picture for computed in of.values() for picture in computed]
@@ -261,38 +254,3 @@ def _wanted(key: Key) -> bool:
     if key[0] in _LEFT_OUT:
         return False
     return key[0] not in _ONE_PROMPT or key[-1] == _GREATEST
-
-
-def _frames(study: Study) -> dict[Key, pl.DataFrame]:
-    """Every table that is written, by its key."""
-    return {(name, *rest): f for name in _NAMES for rest, f in study.tables.of(name).items()}
-
-
-_NAMES = (
-    "models",
-    "top_bottom",
-    "shared_top_bottom",
-    "shared_sum",
-    "shared_difference",
-    "moments",
-    "kendall_tau",
-    "spearman",
-    "rbo",
-    "mds",
-    ROUNDED,
-    "sentiment_slopes",
-    "bing_effects",
-    "frequency_slopes",
-    "matches",
-    "framing",
-    "humans_correlation",
-    "humans_gap",
-    "humans_kendall",
-    "humans_ranks",
-    "items_kendall",
-    "sequences",
-    "logprobs",
-    "framing_logprobs_sum",
-    "framing_logprobs_difference",
-    "printed_scores",
-)

@@ -68,7 +68,7 @@ def _section(chapter: Chapter, study: Study, few: Study) -> Section:
     section = chapter.section(few)
     stems = {picture.stem for picture in pictures(section.blocks)}
     found = [Finding(text=f.text, picture=f.picture * (f.picture in stems)) for f in whole.findings]
-    return dataclasses.replace(section, findings=found)
+    return dataclasses.replace(section, findings=found, described=whole.described)
 
 
 def _base(prompt: str) -> str:

@@ -13,11 +13,12 @@ import jinja2
 
 from analysis.blocks import Picture, Section
 from analysis.charts import look
+from analysis.model_info import about
 from analysis.report import drawing, few_prompts, first_screen, outline
 from analysis.report.explorer import LIMIT, Packed
 from analysis.report.verdict import Verdict, from_to
 from analysis.run import Run
-from analysis.sentences import minus
+from analysis.sentences import count, minus, outward
 from analysis.study import Study
 from engine import display
 from engine.runs.reader import Result
@@ -30,6 +31,7 @@ SCRIPTS = (
     *(f"explorer-{part}.js" for part in ("data", "text", "plot", "table")),
     "explorer.js",
 )
+_ENDS = ("_low", "_high")
 _HALF = 580  # Pixels of a chart that a column of analyses can still show, made smaller.
 
 
@@ -123,14 +125,19 @@ def number(value: float | None, form: str = "{:.4g}") -> str:
     return minus(form.format(value))
 
 
-def cell(value: Any, kind: str) -> str:  # Any: an entry of a table
-    """An entry of a table for a reader; `kind` as `blocks.Column` has it."""
+def cell(value: Any, kind: str, key: str = "") -> str:  # Any: an entry of a table
+    """An entry of a table for a reader; `kind` as `blocks.Column` has it.
+
+    Ends of intervals, whose `key` ends with "_low" or "_high", are rounded outward.
+    """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
     if kind == "bool":
         return "yes" if value else "no"
     if kind == "p":
         return "< .001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
+    if key.endswith(_ENDS) and kind in ("share", "fixed", "number"):
+        return _end(float(value), kind, key.endswith(_ENDS[1]))
     if kind == "share":
         return number(100 * value, "{:.1f} %")
     if kind == "count":
@@ -140,6 +147,16 @@ def cell(value: Any, kind: str) -> str:  # Any: an entry of a table
     return number(value) if kind == "number" else str(value)
 
 
+def _end(value: float, kind: str, up: bool) -> str:
+    """The end of an interval, with as many digits as `cell` prints."""
+    if kind == "share":
+        return number(outward(100 * value, up, 1), "{:.1f} %")
+    if kind == "fixed":
+        return number(outward(value, up, 3), "{:.3f}")
+    size = abs(value)
+    return number(outward(value, up, 3 - math.floor(math.log10(size))) if size else value)
+
+
 def lede(study: Study) -> str:
     """What the report is about, in one or two sentences: models, prompts, tokens, lists."""
     run, scored = study.run, len(study.scored)
@@ -147,12 +164,12 @@ def lede(study: Study) -> str:
     if scored:
         sizes: list[int] = study.described["vocabulary"].drop_nulls().to_list()
         least, most = min(sizes), max(sizes)
-        tokens = _counted(most, "token") if least == most else f"{least:,} to {most:,} tokens"
-        prompts = _counted(len(run.vocabulary_prompts), "prompt")
-        who, numbers = _counted(scored, "reward model"), _counted(_scores(study), "reward")
+        tokens = count(most, "token") if least == most else f"{least:,} to {most:,} tokens"
+        prompts = count(len(run.vocabulary_prompts), "prompt")
+        who, numbers = count(scored, "reward model"), count(_scores(study), "reward")
         did, place = "judged", "as the whole reply"
         if of_language_models(run):
-            who, numbers = _counted(scored, "model"), _counted(_scores(study), "number")
+            who, numbers = count(scored, "model"), count(_scores(study), "number")
             did, place = "gave a reward or a log-probability to", "as the reply"
         said.append(
             f"{who} {did} every token of the vocabulary {place} to {prompts}: {tokens} a model, "
@@ -163,8 +180,8 @@ def lede(study: Study) -> str:
         models = {model for items, model, _ in run.items if items in lists}
         asked = {prompt for items, _, prompt in run.items if items in lists}
         same = models == set(study.scored)
-        who = "They also" if same else _counted(len(models), "reward model")
-        what = f"{_counted(len(lists), 'list')} of replies under {_counted(len(asked), 'prompt')}"
+        who = "They also" if same else count(len(models), "reward model")
+        what = f"{count(len(lists), 'list')} of replies under {count(len(asked), 'prompt')}"
         said.append(f"{who} judged {what}.")
     return " ".join(said) or "Searches and language models, without the scores of a vocabulary."
 
@@ -172,10 +189,6 @@ def lede(study: Study) -> str:
 def of_language_models(run: Run) -> bool:
     """Whether log-probabilities stand in place of some rewards, as `assay diff` may have it."""
     return any(result.kind == LOGPROBS_DIR for result in run.results.values())
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
@@ -187,6 +200,7 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         worded.setdefault(text, []).append(prompt)
     return {
         "names": study.names,
+        "about": {slug: about(run.models[slug], study.infos.get(slug)) for slug in run.models},
         "colours": look.colours(study.models),
         "lede": lede(study),
         "worded": list(worded.items()),

@@ -325,6 +325,7 @@ def model_entry(card: Card) -> Json:
         "source": card.source,
         "revision": card.revision,
         **({"base": {k: card.base[k] for k in ("source", "revision")}} if card.base else {}),
+        "head": card.head.kind,
         "conversion": VERSION,
         "checkpoint_hash": card.checkpoint_hash,
         "decoder_hash": card.decoder_hash,

@@ -20,6 +20,15 @@ from engine.runs.reader import read_contents
 from engine.runs.shards import expanded
 from engine.settings import AnalyzeSettings, Options
 
+_HEADS = {
+    "linear": "linear head",
+    "mlp": "two-layer head",
+    "urm": "head that weights attributes by the reply",
+    "gated": "head that weights objectives by the prompt",
+}
+_REVIEWS = {"rt": "sentences of film reviews", "imdb": "film reviews"}
+_FRAMES = {"both": "praise and blame", "praising": "praise alone"}
+
 
 def write_report(
     runs: Sequence[epath.Path], target: epath.Path, settings: AnalyzeSettings | None = None
@@ -60,6 +69,7 @@ def metadata() -> Mapping[str, analysis.ModelInfo]:
             size_b=float(spec.size_b),
             rewardbench_rank=spec.rewardbench_rank,
             lineage=spec.weights or spec.hub_id,
+            about=about_published(spec),
         )
         for slug, spec in known_models.KNOWN.items()
     }
@@ -70,10 +80,19 @@ def metadata() -> Mapping[str, analysis.ModelInfo]:
             base=f"SmolLM2, {model.depth} layers",
             size_b=model.size_b,
             rewardbench_rank=None,
+            about=f"{model.depth} layers of SmolLM2-135M, {_HEADS[model.head]}; trained on "
+            f"{_REVIEWS[model.source]}: {_FRAMES[model.frames]}",
         )
         for slug, model in EMBEDDED.items()
     }
     return published | embedded
+
+
+def about_published(spec: known_models.ModelSpec) -> str:
+    """A published model in a few plain words, as far as the registry knows them."""
+    parts = [f"{spec.base}, {spec.size_b:g}B parameters", _HEADS.get(spec.head, "")]
+    parts += [f"trained from {spec.weights}"] if spec.weights else []
+    return ", ".join(filter(None, parts))
 
 
 def _clock() -> Callable[[str], None]:

@@ -27,4 +27,12 @@ const nearCharts = new IntersectionObserver((entries) => {
 for (const box of document.querySelectorAll(".chart")) {
   nearCharts.observe(box);
 }
+// Where a chart or a table goes on to the right, its edge fades; see .more in style.css.
+const markEdge = (box) => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+const edges = new ResizeObserver((entries) => entries.forEach((entry) => markEdge(entry.target.closest(".scroll"))));
+for (const box of document.querySelectorAll(".scroll")) {
+  edges.observe(box);
+  if (box.firstElementChild) edges.observe(box.firstElementChild);
+  box.addEventListener("scroll", () => markEdge(box), { passive: true });
+}
 darkPage.addEventListener("change", () => [...madeCharts.keys()].forEach(makeChart));

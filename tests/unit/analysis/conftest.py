@@ -57,7 +57,12 @@ def small_run(tmp_path):
 def infos():
     return {
         "m-two": ModelInfo(
-            nickname="Two", developer="Acme", base="Gemma 2", size_b=2.0, rewardbench_rank=7
+            nickname="Two",
+            developer="Acme",
+            base="Gemma 2",
+            size_b=2.0,
+            rewardbench_rank=7,
+            about="linear <b>head</b>",
         )
     }
 

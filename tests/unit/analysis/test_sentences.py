@@ -3,7 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from analysis.sentences import at_most, decimals, listed, q_value, span
+from analysis.report.page import cell
+from analysis.sentences import at_most, bounds, decimals, listed, q_value, span
+from analysis.significant_effects import interval
 
 
 @pytest.mark.parametrize(
@@ -17,7 +19,36 @@ def test_words_are_an_english_list(words, expected):
 def test_numbers_have_two_decimals_and_a_true_minus_sign():
     assert decimals(-0.125) == "−0.12"
     assert span(np.array([0.3, -0.2, 0.1])) == "−0.20 to 0.30"
-    assert span(np.array([0.301, 0.299])) == "0.30"
+    assert span(np.array([0.304, 0.304])) == "0.30"
+
+
+def _printed(text):
+    return float(text.replace("−", "-").rstrip(" %"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_printed_ends_hold_the_interval(seed):
+    low, middle, high = np.sort(np.random.default_rng(seed).normal(0, 0.3, 3))
+    printed = {
+        "bounds": bounds(low, high),
+        "percent": bounds(low, high, 0),
+        "span": span(np.array([high, low])),
+        "slope": interval(middle, low, high).partition("95% ")[2].rstrip(")"),
+    }
+    for kind in ("fixed", "number"):
+        printed[kind] = f"{cell(low, kind, 'ci_low')} to {cell(high, kind, 'ci_high')}"
+    for kind, text in printed.items():
+        least, most = map(_printed, text.split(" to "))
+        assert least <= low and high <= most, kind
+    assert _printed(cell(low, "share", "x_low")) <= 100 * low
+    assert _printed(cell(high, "share", "x_high")) >= 100 * high
+
+
+def test_ends_that_can_be_printed_stay_as_they_are():
+    assert bounds(0.29, 0.57) == "0.29 to 0.57"
+    assert bounds(-0.001, -0.001) == "−0.01 to 0.00"
+    assert cell(0.0, "number", "ci_low") == "0"
+    assert cell(math.nan, "fixed", "ci_low") == "–"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import math
 import polars as pl
 import pytest
 
-from analysis.significant_effects import clearest, counted, interval, significant
+from analysis.significant_effects import clearest, counted, interval, significant, unclear
 
 
 def part(values, q):
@@ -26,6 +26,18 @@ def said(values, q):
 )
 def test_models_are_counted_by_the_direction_of_what_is_sure(values, q, expected):
     assert said(values, q) == expected
+
+
+@pytest.mark.parametrize(
+    ("q", "expected"),
+    [
+        ([0.3, 0.05, math.nan], "None of 2 slopes is told apart from chance (lowest q = .050)."),
+        ([0.3, 0.04, math.nan], ""),
+        ([math.nan], ""),
+    ],
+)
+def test_that_nothing_is_sure_is_said_of_what_was_tested(q, expected):
+    assert unclear(part([1.0] * len(q), q), "slopes") == expected
 
 
 def test_a_q_that_is_not_defined_is_not_sure():

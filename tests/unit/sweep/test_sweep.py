@@ -61,9 +61,9 @@ def test_parts_hold_every_token_once_in_order_and_the_manifest_names_them(run, t
     assert result["self_check"]["max_abs_difference"] <= result["self_check"]["tolerance"]
     assert result["fingerprint"]["checkpoint_hash"] == tiny.card.checkpoint_hash
     assert manifest["prompts"] == ONE
-    vocabulary = pl.read_parquet(
-        run.folder / schema.vocab_path(manifest["models"]["tiny"]["vocab"])
-    )
+    model = manifest["models"]["tiny"]
+    assert model["head"] == tiny.card.head.kind
+    vocabulary = pl.read_parquet(run.folder / schema.vocab_path(model["vocab"]))
     assert len(vocabulary) == SIZE
 
 

@@ -86,6 +86,7 @@ def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(stud
     study = study_of(*MODELS, best={"northerners": -9.0}, worst={"women": 9.0})
     section = groups.ANALYSIS.section(study)
     assert section.findings == []
+    assert section.answer.startswith("Asked “best”, words for northerners stand furthest from the ")
     of_two, of_many, *_ = texts(study)
     over = study.tables["identity_models"]
     tested = over.filter(pl.col("p").is_not_nan(), prompt="best").height
@@ -98,6 +99,7 @@ def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(stud
     )
     assert "so in 4 of 4). The interval does not allow for the choice of the furthest; q" in of_two
     assert f"that is lower than {own['kinds']} of {own['kinds']}." in of_two
+    assert section.answer.endswith(f"that is lower than {own['kinds']} of {own['kinds']}.")
     favour = "so a low place is unfavourable in models that follow the question."
     assert of_two.endswith(f"The prompt asks for something good, {favour}")
     assert "above those for the other groups by gender" in of_many

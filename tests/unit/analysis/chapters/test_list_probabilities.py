@@ -4,11 +4,13 @@ import json
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 import scipy.stats
 
 import analysis
 from analysis import RunError
+from analysis.chapters import language_models
 from tests.support import runs
 
 REWARDS = {"love": 4.0, "peace of mind": 3.0, "a <b>cat</b>": 1.0, "war": -2.0}
@@ -66,6 +68,10 @@ def test_rewards_that_follow_a_language_model_are_found_and_others_are_not(small
     # Spearman's of m-one over 200,000 draws is .85; three standard errors of 400.
     assert follows == pytest.approx(0.85, abs=0.06)
     assert abs(ignores) < 3 / math.sqrt(len(words))
+    said = language_models.described(table.with_columns(spearman=pl.Series([0.456, -0.2])), "items")
+    assert "higher in 1 of 2 rankings (Spearman’s ρ 0.46) and lower in 1 of 2 rankings" in said
+    none = table.with_columns(spearman=pl.lit(math.nan))
+    assert language_models.described(none, "items") == ""
 
 
 def test_a_prompt_in_chat_form_meets_the_rewards_under_its_text(folder):

@@ -38,10 +38,14 @@ def said(settings):
     """The sentences of the chapter, for a run."""
 
     def of(run):
-        study = analysis.compute(run, {}, settings, [overoptimisation.ANALYSIS])
-        return overoptimisation.ANALYSIS.section(study).findings
+        return _section(run, settings).findings
 
     return of
+
+
+def _section(run, settings):
+    study = analysis.compute(run, {}, settings, [overoptimisation.ANALYSIS])
+    return overoptimisation.ANALYSIS.section(study)
 
 
 def notes_of(section):
@@ -98,24 +102,28 @@ def test_a_reward_that_falls_where_the_other_is_high_turns_down_and_its_own_copy
     assert same["correlation"] == pytest.approx(1.0)
 
 
-def test_a_reward_of_the_opposite_sign_only_falls(tmp_path, said):
+def test_a_reward_of_the_opposite_sign_only_falls(tmp_path, settings):
     a = np.random.default_rng(0).normal(size=N)
     run = _run(tmp_path / "run", {"a": a, "b": -a})
     replies = _replies(run)
     pairs = pairs_of(replies, curves_of(replies))
     assert pairs["course"].to_list() == ["falls", "falls"]
     assert pairs["peak_kl"].to_list() == [0, 0]
-    assert said(run) == []
+    section = _section(run, settings)
+    assert section.findings == []
+    assert section.answer.startswith("No two models agree at first")
 
 
-def test_a_finding_names_the_pair_that_turns_down_and_is_silent_for_copies(turning, tmp_path, said):
-    plain, numbers = said(turning)
+def test_a_finding_names_the_pair_that_turns_down_and_not_copies(turning, tmp_path, settings):
+    plain, numbers = _section(turning, settings).findings
     assert "pairs of models that agree at first, the other reward rises, and falls" in plain.text
     assert "trained on" in numbers.text
     assert plain.picture == numbers.picture == "overoptimisation_vocabulary_greatest"
     a = turning.rewards("a", "greatest")[1].astype(float)
     noise = 1e-3 * np.random.default_rng(2).normal(size=N)
-    assert said(_run(tmp_path / "copies", {"a": a, "b": 2 * a + 1 + noise})) == []
+    copies = _section(_run(tmp_path / "copies", {"a": a, "b": 2 * a + 1 + noise}), settings)
+    assert copies.findings == []
+    assert copies.answer.startswith("Of 2 pairs of models that agree at first, there is none in")
 
 
 def test_a_flat_reward_has_no_policy_and_no_finding(tmp_path, settings):

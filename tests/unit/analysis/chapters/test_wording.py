@@ -94,6 +94,11 @@ def test_wordings_that_questions_share_are_not_told_as_questions(tmp_path, rng, 
     study = study_of(list_run(tmp_path / "run", rng, question=0.0, shared=1.0))
     assert study.tables["wording_comparison"]["q"].item() > 0.05
     assert told(study) == []
+    taus = study.tables["wording_agreement"].group_by("comparison").agg(pl.col("kendall").mean())
+    of = {kind: f"{tau:.2f} between two {kind}" for kind, tau in taus.iter_rows()}
+    answer = wording.ANALYSIS.section(study).answer
+    assert f"{of['wordings of one question']} and {of['questions of one framing']}. The" in answer
+    assert "The test does not tell these apart (q = ." in answer
     table = study.tables["wording_variance"].filter(component="question")
     assert abs(table["share"].mean()) < 0.03
 

@@ -19,7 +19,6 @@ from analysis.measures.changes import (
     worst_first,
 )
 from analysis.measures.two_models import two_models
-from analysis.statistics.inference import with_q
 from engine.errors import AssayError
 from engine.settings import Limits
 from tests.support import runs
@@ -153,7 +152,8 @@ def _words(**columns):
     """Rows of `changes_words.csv` under "greatest", as far as a check reads them."""
     count = len(columns["shift"])
     known = {"prompt": ["greatest"] * count, "list": ["kinds"] * count, **columns}
-    return with_q(pl.DataFrame({name: known.get(name) for name in WORDS}, schema=WORDS))
+    schema = {name: kind for name, kind in WORDS.schema.items() if name != "q"}
+    return WORDS.frame(pl.DataFrame({name: known.get(name) for name in schema}, schema=schema))
 
 
 @pytest.mark.parametrize(

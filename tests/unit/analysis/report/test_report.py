@@ -93,6 +93,17 @@ def test_nicknames_and_prompts_that_are_markup_show_as_text(light, small_run, tm
     assert "“<b onclick=x>?”" in page.words
 
 
+def test_a_line_says_what_a_model_is(light, small_run, tmp_path, infos, settings):
+    record = {"head": "mlp", "base": {"source": "b/base"}, "source": "a/<i>adapter</i>"}
+    runs.edit_manifest(small_run, lambda content: content["models"]["m-one"].update(record))
+    page = write_report(analysis.load(small_run), tmp_path / "r", infos, settings).read_text(
+        "utf-8"
+    )
+    assert "<small>linear &lt;b&gt;head&lt;/b&gt;</small>" in page  # m-two, of its metadata
+    own = "mlp head, adapter of b/base, from a/&lt;i&gt;adapter&lt;/i&gt;"
+    assert f"<small>{own}</small>" in page
+
+
 def test_leading_spaces_are_visible(report):
     source = (report / "index.html").read_text(encoding="utf-8")
     assert "<i>␣</i><bdi>love</bdi>" in source
