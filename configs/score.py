@@ -9,7 +9,7 @@ Writes run/items/<list>.
 from configs import common, prompts
 from engine.settings import PromptSettings
 
-SETTINGS = (PromptSettings, *common.SCORING)
+SETTINGS = (PromptSettings, *common.SCORING_ANY)
 
 
 def get_config(selection=""):

@@ -9,7 +9,7 @@ prompt. On an H200 an 8B model is limited by its matmuls: about 2 · 2 · 7e9 FL
 from configs import common, prompts
 from engine.settings import PromptSettings
 
-SETTINGS = (PromptSettings, *common.SCORING)
+SETTINGS = (PromptSettings, *common.SCORING_ANY)
 
 
 def get_config(selection="paper"):

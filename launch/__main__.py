@@ -14,6 +14,7 @@ from launch.common.text import escape_unencodable, nearest, show
 COMMANDS = {
     "demo": "Build the embedded reward models, sweep, search and write a report.",
     "models": "Print the models that Assay knows.",
+    "cache": "List the converted models that commands keep, or remove them.",
     "plan": "Say whether a model fits on a machine, and how long it would take.",
     "convert": "Convert a Hugging Face reward or language model to a checkpoint.",
     "sweep": "Score every token of the vocabulary as the reply to each prompt.",

@@ -10,7 +10,9 @@ from launch.common import command, inputs, locking, scoring, sharding
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = [scoring.define_flags, sharding.define_flags, inputs.define_flags]
-    return command.run("score", argv, score, doc=__doc__, define=define, config="score")
+    return command.run(
+        "score", argv, score, doc=__doc__, define=define, config="score", positional="checkpoint"
+    )
 
 
 def score(given: command.Given) -> str:
@@ -24,7 +26,7 @@ def score(given: command.Given) -> str:
             models, prompts, name, replies, run, settings, mesh, sharding.show_models(given)
         )
     what = scoring.outcome(rewards, "rewards")
-    return f"{run}/items/{name}: {len(models)} models × {len(prompts)} prompts, {what}"
+    return f"{run}/items/{name}: {scoring.models_by_prompts(models, prompts)}, {what}"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from launch.common import command, locking, scoring, sharding
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = [scoring.define_flags, sharding.define_flags]
-    return command.run("sweep", argv, sweep, doc=__doc__, define=define, config="sweep")
+    return command.run(
+        "sweep", argv, sweep, doc=__doc__, define=define, config="sweep", positional="checkpoint"
+    )
 
 
 def sweep(given: command.Given) -> str:
@@ -22,7 +24,7 @@ def sweep(given: command.Given) -> str:
     with locking.held(given, run, "sweep"):
         rewards = sweep_vocabulary(models, prompts, run, settings, mesh, *show)
     what = scoring.outcome(rewards, "rewards")
-    return f"{run}/scores: {len(models)} models × {len(prompts)} prompts, {what}"
+    return f"{run}/scores: {scoring.models_by_prompts(models, prompts)}, {what}"
 
 
 if __name__ == "__main__":

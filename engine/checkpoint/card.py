@@ -181,7 +181,7 @@ class Checkpoint:
         folder = storage.path_of(path)
         if not storage.exists(folder / CARD):
             raise AssayError(
-                f"{folder}: no checkpoint ({CARD} is missing); launch.convert makes one"
+                f"{folder}: no checkpoint ({CARD} is missing); `assay convert` makes one"
             )
         try:
             with prefixed(folder / CARD):

@@ -36,6 +36,7 @@ def run(
     doc: str | None,
     define: Sequence[Callable[[FlagValues], None]] = (),
     config: str = "",
+    positional: str = "",
 ) -> int:
     """Runs a command; bad input becomes one line on standard error.
 
@@ -47,6 +48,7 @@ def run(
       define: functions that define the command's flags.
       config: name of the file in configs/ that `--config` reads by default; "" for a command
         without settings.
+      positional: the flag, a list, to which arguments without a flag are added; "": there are none.
 
     Returns:
       Exit status (docs/several-processes.md): 0, 1 where some of several models failed, 2 for bad
@@ -61,7 +63,7 @@ def run(
             _define_common(given, config)
             for define_flags in define:
                 define_flags(given)
-            _parse(given, name, argv, has_config=bool(config))
+            _parse(given, name, argv, has_config=bool(config), positional=positional)
             if given.help:
                 flags_help = given.get_help(include_special_flags=False)
                 settings_help = config_files.help_text(given.config) if config else ""
@@ -117,10 +119,12 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__} ({where}): {error}"
 
 
-def paths(given: Given, flag: str) -> list[str]:
-    """The paths of a flag; raises AssayError if it is missing, or one of its paths is empty."""
+def paths(given: Given, flag: str, *, none: bool = False) -> list[str]:
+    """The paths of a flag; raises AssayError if one is empty or, unless `none`, there is none."""
     value = given[flag].value
     named = value if isinstance(value, list) else [value]
+    if none and not named:
+        return []
     if not named or not all(named):
         allowed = given[flag].help.split(". ")[0].rstrip(".")
         raise AssayError(f"--{flag} is missing; allowed: {allowed[0].lower()}{allowed[1:]}")
@@ -134,7 +138,9 @@ def _define_common(given: FlagValues, config: str) -> None:
         flags.DEFINE_string("config", default, _CONFIG_HELP, flag_values=given)
 
 
-def _parse(given: FlagValues, name: str, argv: Sequence[str], *, has_config: bool) -> None:
+def _parse(
+    given: FlagValues, name: str, argv: Sequence[str], *, has_config: bool, positional: str
+) -> None:
     """Parses the flags that are known, then the overrides of the config that they name."""
     for argument in argv:
         if re.search("[\ud800-\udfff]", argument):  # what Python makes of other bytes
@@ -152,7 +158,9 @@ def _parse(given: FlagValues, name: str, argv: Sequence[str], *, has_config: boo
         raise AssayError(f"--{error.flagname} is no flag{near}; see --help") from error
     except (ValueError, TypeError, LookupError) as error:  # of ml_collections, about a value
         raise AssayError(" ".join(str(error).split())) from error
-    if rest:
+    if positional:
+        given[positional].value = [*paths(given, positional, none=True), *rest]
+    elif rest:
         raise AssayError(f"argument {rest[0]!r}; allowed: flags only, as --name=value")
 
 

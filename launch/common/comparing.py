@@ -32,7 +32,7 @@ from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings, check_choice
 from engine.sweep.reward_jobs import check_vocabulary, sweep_vocabulary
-from launch.common import command, locking, scoring
+from launch.common import command, locking, scoring, sources
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
@@ -194,14 +194,15 @@ def _prompts(prompts: Sequence[str]) -> str:
 
 
 def is_checkpoint(path: epath.Path) -> bool:
-    """Whether a folder is a checkpoint, not a run."""
-    return storage.is_file(path / "model.json")
+    """Whether a name is that of a model, not of a run."""
+    return sources.is_model(str(path))
 
 
 def _from_checkpoint(
     given: command.Given, of: str, path: epath.Path, named: Sequence[str]
 ) -> Origin:
-    model = Checkpoint.open(path, verify=scoring.verify_setting(given.config))
+    verify = scoring.verify_setting(given.config)
+    [model] = sources.checkpoints([str(path)], given.config, verify)
     model.expect(REWARD)
     chosen, slug = given[f"{of}_model"].value, model.card.slug
     if chosen not in ("", slug):

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import polars as pl
@@ -22,10 +22,10 @@ from engine.mesh import build_mesh
 from engine.scoring.reward_passes import default_dtype
 from engine.settings import Settings, SweepSettings
 from engine.sweep.outcomes import Outcome
-from launch.common import joining
+from launch.common import joining, sources
 from launch.common.command import Given, paths
 from launch.common.locking import define_wait
-from launch.common.text import nearest, pieces
+from launch.common.text import counted, nearest, pieces
 
 _SHOWN = 5  # tokens per end
 
@@ -35,8 +35,9 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_list(
         "checkpoint",
         [],
-        "Checkpoints to score, comma-separated. They are run in float32 on a CPU, elsewhere in "
-        "bfloat16, or in float16 where they are stored in it; --config.dtype names another.",
+        "Models to score, comma-separated: checkpoints, models' folders or hub ids. They are run "
+        "in float32 on a CPU, elsewhere in bfloat16, or in float16 where they are stored in it; "
+        "--config.dtype names another.",
         flag_values=given,
     )
     flags.DEFINE_string(
@@ -57,9 +58,14 @@ def define_prompt(given: FlagValues) -> None:
 def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
     """The run folder, the checkpoints and the prompts (id -> text) of the command line."""
     run = paths(given, "run")[0]
-    chosen = verify_setting(given.config)
-    models = [Checkpoint.open(path, verify=chosen) for path in paths(given, "checkpoint")]
-    return run, models, prompts(given)
+    asked = prompts(given)
+    return run, models_given(given), asked
+
+
+def models_given(given: Given) -> list[Checkpoint]:
+    """The checkpoints of --checkpoint."""
+    names = paths(given, "checkpoint")
+    return sources.checkpoints(names, given.config, verify_setting(given.config))
 
 
 def verify_setting(config: ConfigDict) -> bool | None:
@@ -138,6 +144,11 @@ def dtype_and_mesh(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[st
     if config.dtype != "auto":
         return config.dtype, mesh
     return default_dtype(mesh.devices.flat[0].platform, models), mesh
+
+
+def models_by_prompts(models: Sized, prompts: Sized) -> str:
+    """`2 models × 1 prompt`."""
+    return f"{counted(len(models), 'model')} × {counted(len(prompts), 'prompt')}"
 
 
 def outcome(computed: int, what: str) -> str:
