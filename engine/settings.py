@@ -707,6 +707,13 @@ class DiffSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportSettings:
+    """What `assay report` takes beside the settings of a sweep and of a language model."""
+
+    analyze: AnalyzeSettings = setting("Settings of the page, as of `assay analyze`.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DemoSettings(PromptSettings):
     """What `assay demo` takes beside the settings of a sweep."""
 

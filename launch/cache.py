@@ -37,7 +37,7 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_flag(clear, flag_values=given)
 
 
-def cache(given: command.Given) -> str:
+def cache(given: command.Given) -> command.Ended:
     """Flags -> the table, or what was removed."""
     root = model_cache.folder(given.cache)
     entries = model_cache.entries(root)
@@ -48,7 +48,12 @@ def cache(given: command.Given) -> str:
         ]
         total = in_words(sum(entry.nbytes for entry in entries))
         last = f"{root}: {counted(len(entries), 'model')}, {total}" if entries else f"{root}: empty"
-        return "\n".join([*aligned(rows), last] if entries else [last])
+        facts = [
+            {"name": e.name, "source": e.source, "bytes": e.nbytes, "used": f"{e.used}"}
+            for e in entries
+        ]
+        lines = [*aligned(rows), last] if entries else [last]
+        return command.Ended("\n".join(lines), lambda: {"models": facts})
     names = sorted(entry.name for entry in entries)
     if given.clear not in (_ALL, *names):
         raise AssayError(
@@ -58,7 +63,8 @@ def cache(given: command.Given) -> str:
     freed = sum(entry.nbytes for entry in removed)
     for entry in removed:
         model_cache.remove(root, entry)
-    return f"{root}: {len(removed)} removed, {in_words(freed)}"
+    said = f"{root}: {counted(len(removed), 'model')} removed, {in_words(freed)}"
+    return command.Ended(said, lambda: {"removed": [entry.name for entry in removed]})
 
 
 if __name__ == "__main__":

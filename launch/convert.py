@@ -35,7 +35,7 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_string("base", "", base, flag_values=given)
 
 
-def convert(given: command.Given) -> str:
+def convert(given: command.Given) -> command.Ended:
     """Flags -> settings -> one call."""
     config = given.config
     destination = storage.path_of(command.paths(given, "checkpoint")[0])
@@ -51,10 +51,17 @@ def convert(given: command.Given) -> str:
     card = checkpoint.card
     spec = converting.listed(name)
     listed = f" (listed as {spec.dtype})" if spec and spec.dtype != card.dtype else ""
-    return (
+    said = (
         f"{destination}: {card.slug}, {card.decoder.num_layers} layers, {card.head.kind} head, "
         f"{card.decoder.vocab_size:,} tokens, {card.dtype}{listed}"
     )
+    facts = {
+        "model": card.slug,
+        "kind": card.kind,
+        "source": card.source,
+        "hash": card.checkpoint_hash,
+    }
+    return command.Ended(said, lambda: facts)
 
 
 if __name__ == "__main__":

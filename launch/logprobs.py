@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     )
 
 
-def logprobs(given: command.Given) -> str:
+def logprobs(given: command.Given) -> command.Ended:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     items = None if given.items is None else inputs.list_given(given)
@@ -37,7 +37,9 @@ def logprobs(given: command.Given) -> str:
         computed = sweep_logprobs(models, prompts, run, settings, mesh, items=items, ended=ended)
     place = f"{run}/{f'item_logprobs/{items[0]}' if items else 'logprobs'}"
     what = scoring.outcome(computed, "log-probabilities")
-    return f"{place}: {scoring.models_by_prompts(models, prompts)}, {what}"
+    said = f"{place}: {scoring.models_by_prompts(models, prompts)}, {what}"
+    slugs = [model.card.slug for model in models]
+    return scoring.ended(said, run, slugs, [*prompts.values()])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def main(argv: Sequence[str]) -> int:
     )
 
 
-def score(given: command.Given) -> str:
+def score(given: command.Given) -> command.Ended:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     name, replies = inputs.list_given(given)
@@ -26,7 +26,9 @@ def score(given: command.Given) -> str:
             models, prompts, name, replies, run, settings, mesh, sharding.show_models(given)
         )
     what = scoring.outcome(rewards, "rewards")
-    return f"{run}/items/{name}: {scoring.models_by_prompts(models, prompts)}, {what}"
+    said = f"{run}/items/{name}: {scoring.models_by_prompts(models, prompts)}, {what}"
+    slugs = [model.card.slug for model in models]
+    return scoring.ended(said, run, slugs, [*prompts.values()])
 
 
 if __name__ == "__main__":

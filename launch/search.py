@@ -7,6 +7,7 @@ swap of a single token of what was found is scored, and the search goes on from 
 none improves it, or the sweeps are used up: docs/search.md.
 """
 
+import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     )
 
 
-def search(given: command.Given) -> str:
+def search(given: command.Given) -> command.Ended:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     settings, mesh = searching.settings(given.config, models)
@@ -40,7 +41,9 @@ def search(given: command.Given) -> str:
     new = [one for one in every if one.new]
     what = ", ".join(_said(new[:_NAMED], storage.path_of(run))) if new else "complete already"
     more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-    return f"{run}/sequences: {len(new)} new; {what}{more}"
+    found = [dataclasses.asdict(one) for one in every]
+    said = f"{run}/sequences: {len(new)} new; {what}{more}"
+    return command.Ended(said, lambda: {"found": found})
 
 
 def _said(results: Sequence[SearchResult], run: epath.Path) -> list[str]:

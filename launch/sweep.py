@@ -15,7 +15,7 @@ def main(argv: Sequence[str]) -> int:
     )
 
 
-def sweep(given: command.Given) -> str:
+def sweep(given: command.Given) -> command.Ended:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=True)
@@ -24,7 +24,9 @@ def sweep(given: command.Given) -> str:
     with locking.held(given, run, "sweep"):
         rewards = sweep_vocabulary(models, prompts, run, settings, mesh, *show)
     what = scoring.outcome(rewards, "rewards")
-    return f"{run}/scores: {scoring.models_by_prompts(models, prompts)}, {what}"
+    said = f"{run}/scores: {scoring.models_by_prompts(models, prompts)}, {what}"
+    slugs = [model.card.slug for model in models]
+    return scoring.ended(said, run, slugs, [*prompts.values()])
 
 
 if __name__ == "__main__":

@@ -210,8 +210,8 @@ def _fetch_weights(
         downloads.download(opened.name, opened.folder.name, wanted, sizes, cache)
 
 
-def fetch_config(source: str) -> Json:
+def fetch_config(source: str, revision: str | None = None) -> Json:
     """The config.json of a hub id, which alone is downloaded."""
-    folder = downloads.snapshot(source, None, ["config.json"])
+    folder = downloads.snapshot(source, revision, ["config.json"])
     with prefixed(source):
         return read_json(folder / "config.json")

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import re
 import sys
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Collection, Mapping, Sequence, Sized
 from typing import Any
 
 import polars as pl
@@ -22,7 +22,7 @@ from engine.mesh import build_mesh
 from engine.scoring.reward_passes import default_dtype
 from engine.settings import Settings, SweepSettings
 from engine.sweep.outcomes import Outcome
-from launch.common import joining, sources
+from launch.common import command, joining, sources
 from launch.common.command import Given, paths
 from launch.common.locking import define_wait
 from launch.common.text import counted, nearest, pieces
@@ -32,6 +32,17 @@ _SHOWN = 5  # tokens per end
 
 def define_flags(given: FlagValues) -> None:
     """Defines --checkpoint, --run, --prompt, --wait, and those that join several processes."""
+    define_models(given)
+    flags.DEFINE_string(
+        "run", None, "A run folder, new or to be continued or added to.", flag_values=given
+    )
+    define_prompt(given)
+    define_wait(given)
+    joining.define_flags(given)
+
+
+def define_models(given: FlagValues) -> None:
+    """Defines --checkpoint."""
     flags.DEFINE_list(
         "checkpoint",
         [],
@@ -40,12 +51,6 @@ def define_flags(given: FlagValues) -> None:
         "--config.dtype names another.",
         flag_values=given,
     )
-    flags.DEFINE_string(
-        "run", None, "A run folder, new or to be continued or added to.", flag_values=given
-    )
-    define_prompt(given)
-    define_wait(given)
-    joining.define_flags(given)
 
 
 def define_prompt(given: FlagValues) -> None:
@@ -149,6 +154,20 @@ def dtype_and_mesh(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[st
 def models_by_prompts(models: Sized, prompts: Sized) -> str:
     """`2 models × 1 prompt`."""
     return f"{counted(len(models), 'model')} × {counted(len(prompts), 'prompt')}"
+
+
+def ended(text: str, run: str, slugs: Sequence[str], prompts: Collection[str]) -> command.Ended:
+    """The last line of a command that has scored, and for --json what the run holds of it.
+
+    That is, of some models under prompts of some texts.
+    """
+
+    def found() -> Mapping[str, Any]:  # Any: what JSON holds
+        from launch.common import facts  # the analysis, which a sweep does not import
+
+        return facts.of_run(run, slugs, prompts)
+
+    return command.Ended(text, found)
 
 
 def outcome(computed: int, what: str) -> str:

@@ -16,7 +16,9 @@ from ml_collections import ConfigDict
 from engine.checkpoint.card import CARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import schema, storage
+from engine.settings import ConvertSettings
 
+_PLAIN = {field.name: field.default for field in dataclasses.fields(ConvertSettings)}
 _HUB_ID = re.compile(r"(?P<name>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
 _MODEL_FILES = (CARD, "config.json", "adapter_config.json")
 # Names that trainers give to every model: the folder above says which one it is.
@@ -24,7 +26,7 @@ _ANY_MODEL = re.compile(
     r"(final|best|last|latest|merged|model|(checkpoint|step|epoch)[-_]?\d*)"
     r"([-_]?(model|checkpoint|merged))?"
 )
-_RULE = (
+RULE = (
     "allowed: a checkpoint, a model's folder, or a hub id owner/name, which is looked up where no "
     "folder `owner` is here, and as owner/name@<revision> always"
 )
@@ -59,7 +61,23 @@ def checkpoints(
             models.append(model_cache.checkpoint(*others[name], config, verify))
         else:
             models.append(Checkpoint.open(name, verify=verify))
-    return _told_apart([others[name][0] if name in others else name for name in names], models)
+    return _told_apart(names, models)
+
+
+def of_two_kinds(
+    rewards: Sequence[str],
+    languages: Sequence[str],
+    config: ConfigDict,
+    verify: bool | None = None,
+) -> tuple[list[Checkpoint], list[Checkpoint]]:
+    """Checkpoints of reward models and of language models, no two of one name.
+
+    The settings of conversion are those of reward models.
+    """
+    plain = ConfigDict({**config, "base": "", "convert": _PLAIN})
+    models = checkpoints(rewards, config, verify), checkpoints(languages, plain, verify)
+    every = _told_apart([*rewards, *languages], [*models[0], *models[1]])
+    return every[: len(rewards)], every[len(rewards) :]
 
 
 def is_checkpoint(name: str) -> bool:
@@ -93,7 +111,7 @@ def split(name: str) -> tuple[str, str | None]:
         return os.path.expanduser(name), None
     found = hub_id(name)
     if found is None:
-        raise AssayError(f"{name}: no such folder; {_RULE}")
+        raise AssayError(f"{name}: no such folder; {RULE}")
     return found
 
 
@@ -105,7 +123,7 @@ def name_of(source: str, depth: int = 1) -> str:
     """
     from configs import known_models  # what a sweep of checkpoints does not import
 
-    place = os.path.abspath(source) if Path(source).is_dir() else source
+    place = os.path.abspath(source) if Path(source).is_dir() else source.replace("@", "-")
     spec = known_models.find(place)
     if spec is not None and depth == 1:
         return spec.slug
@@ -122,6 +140,8 @@ def name_of(source: str, depth: int = 1) -> str:
 
 def _told_apart(places: Sequence[str], models: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Names of their folders for different models of one name, of as many as tell them apart."""
+    if not models:
+        return []
     places = [os.path.abspath(place) if Path(place).is_dir() else place for place in places]
     names = [model.card.slug for model in models]
     for depth in range(1, 1 + max(place.count("/") for place in places)):
@@ -142,10 +162,7 @@ def _told_apart(places: Sequence[str], models: Sequence[Checkpoint]) -> list[Che
 
 def _check_settings(config: ConfigDict, converted: Collection[str]) -> None:
     """Refuses settings of conversion that no model, or more than one model, could take."""
-    from configs import convert
-
-    defaults = convert.get_config()
-    given = [f"convert.{key}" for key in defaults if config.convert[key] != defaults[key]]
+    given = [f"convert.{key}" for key in _PLAIN if config.convert[key] != _PLAIN[key]]
     given += [key for key in ("base",) if config[key]]
     if given and not converted:
         raise AssayError(
