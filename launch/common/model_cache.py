@@ -76,10 +76,11 @@ def checkpoint(
 ) -> Checkpoint:
     """The checkpoint of a folder or hub id; it is fetched and converted if the cache has it not.
 
-    Of several calls that need it at once, one converts. `config` has the fields of
-    `engine.settings.SourceSettings`.
+    Of several calls that need it at once, one converts. `config` has `check_memory`, and the fields
+    of `engine.settings.SourceSettings`.
     """
-    root, settings = folder(config.cache), config.convert
+    root, settings = folder(config.cache), config.convert.copy_and_resolve_references()
+    settings.check_memory = settings.check_memory and config.check_memory
     place = os.path.abspath(source) if Path(source).is_dir() else source
     slug = settings.slug or sources.name_of(source)
     spec = converting.listed(source)

@@ -39,7 +39,7 @@ def checkpoints(
 
     Args:
       names: checkpoints, folders in Hugging Face format, or hub ids.
-      config: settings with the fields of `engine.settings.SourceSettings`.
+      config: settings with `check_memory` and the fields of `engine.settings.SourceSettings`.
       verify: as for `Checkpoint.open`.
 
     Raises:
