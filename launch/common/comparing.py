@@ -169,8 +169,6 @@ def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool
     swept = [of for of, path in paths.items() if is_checkpoint(path)]
     if swept and storage.is_file(storage.path_of(given.run)):
         raise AssayError(f"--run={given.run}: a file; allowed: a folder")
-    if not swept:
-        _refuse_settings_of_sweeps(given)
     named = [name for name in given.config.compared.split(",") if name]
     sides = {}
     for of, path in paths.items():
@@ -180,6 +178,8 @@ def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool
             run = analysis.load(path, allow_incomplete=partial)
             side = side_of(run, given[f"{of}_model"].value, f"--{of}")
             sides[of] = Origin(side=side, of=of, folder=path, run=run)
+    if not swept:  # said of what was found to be runs
+        _refuse_settings_of_sweeps(given)
     prompts = matching(sides[BEFORE].side, sides[AFTER].side, named)
     noise = [_given_noise(path, sides, prompts, partial) for path in given.noise]
     if swept and given.config.noise != "off":

@@ -205,7 +205,9 @@ def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
             "at the last other token, as transformers does (pooling=last_non_pad)"
         )
     if said := left_out(checkpoint.tokenizer, card.decoder.vocab_size):
-        yield f"{said}: these are no candidates"
+        few = 2 * len(checkpoint.token_ids) < card.decoder.vocab_size
+        asked = "; is it the tokenizer that the model was trained with?" if few else ""
+        yield f"{said}: these are no candidates{asked}"
     if card.kind == REWARD and not checkpoint.template.cuttable("What?"):
         yield (
             "its chat template cannot be cut around a reply: sweeps score tokens as texts "

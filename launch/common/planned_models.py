@@ -62,10 +62,10 @@ def _check_adapter(folder: Path, config: Path) -> None:
     """Raises AssayError for a folder of a PEFT adapter without the config.json of its base."""
     adapter = folder / "adapter_config.json"
     if adapter.is_file() and not config.exists():
-        base = read_json(adapter).get("base_model_name_or_path") or "that it was made from"
+        base = read_json(adapter).get("base_model_name_or_path") or "<its base>"
         raise AssayError(
-            f"an adapter (adapter_config.json) and no config.json: its base {base} has that file; "
-            "name the base as --source, which takes as much memory as both, merged"
+            f"an adapter (adapter_config.json) and no config.json: `assay plan --source={base}` "
+            "plans its base, which takes as much memory as both, merged"
         )
 
 

@@ -62,13 +62,13 @@ def test_a_list_of_replies(command, language, run, tmp_path):
             "logprobs",
             {},
             "--config.form=pretrained",
-            "a reward model; allowed: a language model (launch.sweep and launch.score take reward",
+            "a reward model; allowed: a language model (`assay sweep` and `assay score` take re",
         ),
         (
             "sweep",
             {"slug": "lm", "head": "lm"},
             "--config.mode=ids",
-            "a language model; allowed: a reward model (launch.logprobs takes language models)",
+            "a language model; allowed: a reward model (`assay logprobs` takes language models)",
         ),
         (
             "logprobs",

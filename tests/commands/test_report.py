@@ -4,9 +4,9 @@ import json
 import shlex
 
 import pytest
+from etils import epath
 
 from engine.runs.reader import read_contents
-from launch import report
 from launch.__main__ import main
 from launch.common import config as config_files
 from tests.support import tiny
@@ -20,7 +20,9 @@ def call(command, tmp_path, monkeypatch):
     """Flags -> what `assay report` of two reward models, a list and a language model did."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(report.reporting, "write_report", lambda runs, target, settings: target)
+    monkeypatch.setattr(
+        "launch.common.reporting.write_report", lambda runs, target, settings: target
+    )
     for number, name in enumerate(("a/final", "b/final")):
         tiny.write_model(tmp_path / name, seed=number)
     tiny.write_model(tmp_path / "lm", head="lm", seed=2)
@@ -35,7 +37,7 @@ def test_it_converts_sweeps_scores_and_goes_on(call, tmp_path):
     assert done.code == 0, done.err
     assert any("of memory in float32" in line for line in done.err)
     run = tmp_path / "reports" / "a-final-b-final" / "run"
-    results = read_contents(report.epath.Path(run)).results
+    results = read_contents(epath.Path(run)).results
     assert {(one.kind, one.model) for one in results.values()} == {
         *(("scores", f"{name}-final") for name in "ab"),
         *(("items", f"{name}-final") for name in "ab"),
