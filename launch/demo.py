@@ -110,7 +110,7 @@ def _settings(given: command.Given) -> Demo:
     path = _CATEGORIES if config.words == "categories" else Path(config.words)
     replies = inputs.read_items(path, "word") if config.words else []
     return Demo(
-        root=Path(config.root),
+        root=epath.Path(config.root),
         slugs=slugs,
         prompts=scoring.prompts(given),
         words=inputs.list_name(path) if config.words else "",

@@ -10,9 +10,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TypeVar
 
+from etils import epath
 from jax.sharding import Mesh
 
 from engine.checkpoint.card import Checkpoint
@@ -47,7 +47,7 @@ class Scored:
       new: rewards and log-probabilities that this call has computed.
     """
 
-    root: Path
+    root: epath.Path
     prompts: Mapping[str, str]
     words: str
     replies: Sequence[str]

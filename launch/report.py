@@ -23,6 +23,7 @@ from engine.errors import AssayError
 from engine.planning import admission, memory
 from engine.planning.admission import Place
 from engine.planning.memory import SweepWork, in_words
+from engine.runs import storage
 from engine.settings import AUTO, AnalyzeSettings, LogprobSettings
 from launch import pipeline
 from launch.common import command, facts, inputs, locking, reporting, scoring, sources
@@ -73,7 +74,7 @@ def define_flags(given: FlagValues) -> None:
 
 def report(given: command.Given) -> command.Ended:
     """Flags -> settings -> the steps."""
-    root = Path(given.out or _default_out(command.paths(given, "checkpoint")))
+    root = storage.path_of(given.out or _default_out(command.paths(given, "checkpoint")))
     name, replies = inputs.list_given(given) if given.items is not None else ("", [])
     prompts, chosen = scoring.prompts(given), _settings(given.config, [], [])
     work = Report(
@@ -89,7 +90,7 @@ def report(given: command.Given) -> command.Ended:
     )
     with locking.held(given, work.run, "report"):
         pipeline.run(STEPS, work)
-        run = analysis.load(epath.Path(work.run))
+        run = analysis.load(work.run)
     slugs = [model.card.slug for model in work.models]
     words = [scoring.extremes(*each) for each in facts.ends(run, slugs, list(prompts))]
     slugs += [model.card.slug for model in work.language]
@@ -157,8 +158,7 @@ def write_report(work: Report, say: Say) -> None:
     """Writes the report."""
     target = work.root / "report"
     say(f"writing {target}")
-    run = epath.Path(work.run)
-    work.page = reporting.write_report([run], epath.Path(target), work.analyze)
+    work.page = reporting.write_report([storage.path_of(work.run)], target, work.analyze)
 
 
 STEPS: Sequence[pipeline.Step[Report]] = (

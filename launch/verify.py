@@ -84,7 +84,7 @@ def _checked(
         lines += [line for line in findings.problems if line not in lines]
         rescored = _rescored(run, findings, models, given, lines) if models else ""
     lines += [unchecked(run, path) for path in findings.unchecked]
-    for line in lines if not given.json else ():
+    for line in lines:
         show(line)
     problems += lines
     verdict = f"problems: {len(lines)}" if lines else "all is well"

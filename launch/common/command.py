@@ -93,7 +93,10 @@ def run(
                 return 0
             if "multihost" in given:
                 joining.join(name, given)
-            began, ended = time.monotonic(), body(given)
+            began = time.monotonic()
+            # With --json what a command prints on its way is no part of the one object.
+            with contextlib.redirect_stdout(sys.stderr if given.json else sys.stdout):
+                ended = body(given)
             ended = Ended(ended) if isinstance(ended, str) else ended
             last = ended.text
             if given.json and processes.writes():
