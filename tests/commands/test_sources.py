@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,16 @@ def converted(config):
 
 def made(config) -> list[str]:
     return sorted(path.name for path in Path(config.cache).glob("[!.]*"))
+
+
+def heard(capsys, text: str) -> str:
+    """What was printed until a text appeared, within a minute."""
+    said, began = "", time.monotonic()
+    while text not in said:
+        said += capsys.readouterr().err
+        assert time.monotonic() - began < 60, said
+        time.sleep(0.01)
+    return said
 
 
 def test_a_folder_is_converted_once_by_what_is_in_it(converted, config, tmp_path, capsys):
@@ -142,13 +153,14 @@ def test_of_two_calls_at_once_one_converts(converted, config, tmp_path, monkeypa
         return convert(*arguments, **named)
 
     monkeypatch.setattr(converting, "convert_as_set", slowly)
-    calls = [threading.Thread(target=lambda: models.extend(converted(folder))) for _ in range(2)]
+    calls = [
+        threading.Thread(target=lambda: models.extend(converted(folder)), daemon=True)
+        for _ in range(2)
+    ]
     calls[0].start()
     assert began.wait(60)
     calls[1].start()
-    said = ""
-    while "waiting for another command" not in said:
-        said += capsys.readouterr().err
+    said = heard(capsys, "waiting for another command")
     go_on.set()
     for call in calls:
         call.join()
@@ -179,11 +191,11 @@ def test_removing_waits_for_the_conversion_of_the_same_model(converted, config, 
     [entry] = model_cache.entries(Path(config.cache))
     key = entry.name.rpartition("-")[2]
     with model_cache._locked(Path(config.cache), key, "here"):
-        removing = threading.Thread(target=model_cache.remove, args=[Path(config.cache), entry])
+        removing = threading.Thread(
+            target=model_cache.remove, args=[Path(config.cache), entry], daemon=True
+        )
         removing.start()
-        said = ""
-        while "waiting for" not in said:
-            said += capsys.readouterr().err
+        heard(capsys, "waiting for")
         assert model.path.exists()
     removing.join()
     assert not model.path.exists()
