@@ -19,10 +19,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-device check bench docs clean
+.PHONY: help setup demo test test-all test-device check bench docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
+
+setup: $(VENV)/.package ## make .venv with Assay in it
 
 demo: $(VENV)/.demo $(VENV)/.package ## build the embedded reward models, sweep, search, write a report
 	@$(PY) -m launch.demo

@@ -72,6 +72,21 @@ class Run:
     _vocabularies: Mapping[str, epath.Path]
     _cache: Cache = dataclasses.field(default_factory=Cache, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        """Five lines: the folders, and what they hold."""
+        lists = sorted({name for name, *_ in (*self.items, *self.item_logprobs)})
+        return "\n".join(
+            [
+                f"Run of {', '.join(map(str, self.folders))}",
+                f"  models: {', '.join(self.models)}",
+                f"  prompts: {', '.join(self.prompts)}",
+                f"  lists: {', '.join(lists) or 'none'}",
+                f"  results: {len(self.results)} of vocabularies, {len(self.items)} of lists, "
+                f"{len(self.logprobs) + len(self.item_logprobs)} of log-probabilities, "
+                f"{len(self.searches)} searches",
+            ]
+        )
+
     def scores(
         self, *, models: Iterable[str] | None = None, prompts: Iterable[str] | None = None
     ) -> pl.LazyFrame:

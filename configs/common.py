@@ -6,10 +6,12 @@ from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
-from engine.settings import LoadingSettings, SweepSettings
+from engine.settings import LoadingSettings, SourceSettings, SweepSettings
 
 # What every command that scores rows takes.
 SCORING = (SweepSettings, LoadingSettings)
+# Of commands that take a folder or a hub id as well as a checkpoint.
+SCORING_ANY = (*SCORING, SourceSettings)
 
 
 # Any: values are of several types.

@@ -11,7 +11,7 @@ CPU cores.
 from configs import common, known_models, prompts
 from engine.settings import ConventionSettings
 
-SETTINGS = (ConventionSettings, *common.SCORING)
+SETTINGS = (ConventionSettings, *common.SCORING_ANY)
 
 
 def get_config(selection="paper"):

@@ -12,7 +12,7 @@ cores a 135M-parameter model takes about a minute per prompt.
 from configs import common, prompts
 from engine.settings import DiffSettings, PromptSettings
 
-SETTINGS = (DiffSettings, PromptSettings, *common.SCORING)
+SETTINGS = (DiffSettings, PromptSettings, *common.SCORING_ANY)
 
 
 def get_config(selection="paper"):

@@ -14,7 +14,7 @@ chat form the prompt `greatest` is called `greatest.chat`, so that a run can hol
 from configs import common, prompts
 from engine.settings import LogprobSettings, PromptSettings
 
-SETTINGS = (PromptSettings, LogprobSettings, *common.SCORING)
+SETTINGS = (PromptSettings, LogprobSettings, *common.SCORING_ANY)
 
 
 def get_config(selection="paper"):

@@ -10,7 +10,7 @@ Writes run/items/<list>.
 from configs import common, prompts
 from engine.settings import ImplicitSettings, PromptSettings
 
-SETTINGS = (PromptSettings, *common.SCORING, ImplicitSettings)
+SETTINGS = (PromptSettings, *common.SCORING_ANY, ImplicitSettings)
 
 
 def get_config(selection=""):

@@ -11,9 +11,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import common
-from engine.settings import LoadingSettings, SearchCommandSettings, SearchSettings
+from engine.settings import LoadingSettings, SearchCommandSettings, SearchSettings, SourceSettings
 
-SETTINGS = (SearchCommandSettings, SearchSettings, LoadingSettings)
+SETTINGS = (SearchCommandSettings, SearchSettings, LoadingSettings, SourceSettings)
 
 # Settings that `--config=configs/search.py:<selection>` changes.
 SELECTIONS: dict[str, dict[str, Any]] = {  # Any: settings are of several types

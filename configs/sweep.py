@@ -10,7 +10,7 @@ prompt. On an H200 an 8B model is limited by its matmuls: about 2 · 2 · 7e9 FL
 from configs import common, prompts
 from engine.settings import ImplicitSettings, PromptSettings
 
-SETTINGS = (PromptSettings, *common.SCORING, ImplicitSettings)
+SETTINGS = (PromptSettings, *common.SCORING_ANY, ImplicitSettings)
 
 
 def get_config(selection="paper"):

@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from engine import programs
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.checkpoint.restore import restore
+from engine.display import progress
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.planning import admission
@@ -40,7 +41,7 @@ def load(
     verify: bool | None = None,
     check_memory: bool = True,
 ) -> "RewardModel":
-    """Loads a checkpoint that `launch.convert` made.
+    """Loads a checkpoint that `assay convert` made.
 
     Args:
       checkpoint: the folder, local or in an object store (`s3://`, `gs://`).
@@ -166,11 +167,13 @@ class RewardModel:
         """token_id, token, is_special, round_trip of every id."""
         return vocabulary_of(self._checkpoint)
 
-    def sweep(self, prompt: str, *, mode: str = "auto", pooling: str = "auto") -> pl.DataFrame:
+    def sweep(
+        self, prompt: str | Sequence[str], *, mode: str = "auto", pooling: str = "auto"
+    ) -> pl.DataFrame:
         """Rewards of every token of the vocabulary as the whole reply.
 
         Args:
-          prompt: the user's turn.
+          prompt: the user's turn, or several, one after the other with a progress bar.
           mode: `ids` puts each id between the template's; `text` decodes it, renders the
             conversation and tokenises the whole text, so that templates trim and ids merge; `auto`
             is `ids`, or `text` where the template cannot be cut around a reply.
@@ -179,9 +182,20 @@ class RewardModel:
             as the library did that the paper used; `auto` is what the conversion chose.
 
         Returns:
-          token_id u32, token str, reward f32; best first, equal rewards by id.
+          token_id u32, token str, reward f32; best first, equal rewards by id. Of several prompts
+          one frame after the other, with the column prompt, its text, in front.
         """
-        return self._tokens(self._scorer, ["reward"], prompt, mode, pooling)
+        if isinstance(prompt, str):
+            return self._tokens(self._scorer, ["reward"], prompt, mode, pooling)
+        if not prompt:
+            raise AssayError("prompt=[]; allowed: a text, or at least one")
+        frames = []
+        with progress(len(prompt), "prompts", what=self.slug) as bar:
+            for one in prompt:
+                swept = self._tokens(self._scorer, ["reward"], one, mode, pooling)
+                frames.append(swept.select(pl.lit(one).alias("prompt"), pl.all()))
+                bar.update()
+        return pl.concat(frames)
 
     def lens(self, prompt: str, *, mode: str = "auto", pooling: str = "auto") -> pl.DataFrame:
         """Rewards of every token as `sweep` gives them, and what the head reads after every layer.

@@ -33,7 +33,8 @@ def enable_cache() -> None:
     `JAX_COMPILATION_CACHE_DIR` names another, if `ASSAY_CACHE` is empty, or if the folder cannot be
     written or locked: then every process compiles for itself.
     """
-    folder = _folder()
+    home = cache_folder()
+    folder = home and home / "compiled"
     chosen = jax.config.values["jax_compilation_cache_dir"]
     if folder is None or chosen is not None:
         return
@@ -50,8 +51,8 @@ def enable_cache() -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
-def _folder() -> Path | None:
-    """Where compiled programs are kept; None for nowhere."""
+def cache_folder() -> Path | None:
+    """Where Assay keeps what it can make again: $ASSAY_CACHE, or ~/.cache/assay; None: nowhere."""
     chosen = os.environ.get("ASSAY_CACHE")
     if chosen == "":
         return None
@@ -59,7 +60,7 @@ def _folder() -> Path | None:
         home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "assay"
     except RuntimeError:  # a user without a home
         return None
-    return (Path(chosen).expanduser() if chosen else home).absolute() / "compiled"
+    return (Path(chosen).expanduser() if chosen else home).absolute()
 
 
 def _remove_interrupted(folder: Path) -> None:

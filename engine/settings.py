@@ -490,6 +490,22 @@ class ConvertSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceSettings:
+    """How models that are no checkpoints are converted, and where the result is kept."""
+
+    cache: str = setting(
+        "Folder of converted models; by default models/ in $ASSAY_CACHE, else in ~/.cache/assay.",
+        "",
+    )
+    base: str = setting(
+        "Folder or hub id of an adapter's base, in place of the one that the adapter names.", ""
+    )
+    convert: ConvertSettings = setting(
+        "How folders and hub ids are converted: settings as of `assay convert`."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanSettings:
     """What `assay plan` takes beside fields of `SweepSettings` and `SearchSettings`."""
 
@@ -710,6 +726,13 @@ class DiffSettings:
     )
     limits: Limits = setting("What the models may differ by.")
     analyze: AnalyzeSettings = setting("Settings of the report, as of `assay analyze`.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportSettings:
+    """What `assay report` takes beside the settings of a sweep and of a language model."""
+
+    analyze: AnalyzeSettings = setting("Settings of the page, as of `assay analyze`.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

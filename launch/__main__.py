@@ -12,8 +12,10 @@ from launch.common.text import escape_unencodable, nearest, show
 
 # Listed here, so that the list needs no import of a command: most of them import jax.
 COMMANDS = {
+    "report": "From a model's name to its report: all that follows, in one command.",
     "demo": "Build the embedded reward models, sweep, search and write a report.",
     "models": "Print the models that Assay knows.",
+    "cache": "List the converted models that commands keep, or remove them.",
     "plan": "Say whether a model fits on a machine, and how long it would take.",
     "convert": "Convert a Hugging Face reward or language model to a checkpoint.",
     "sweep": "Score every token of the vocabulary as the reply to each prompt.",
@@ -34,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the named command; without one, lists them. Returns the exit status."""
     escape_unencodable()
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name == "help" and arguments:
+        name, arguments = arguments[0], ["--help"]
     if name in ("--help", "-h", "help"):
         show(_listing())
         return 0
@@ -73,7 +77,7 @@ def _listing() -> str:
             "",
             *lines,
             "",
-            "assay <command> --help lists a command's flags; assay --version prints the version.",
+            "assay help <command> lists a command's flags; assay --version prints the version.",
         ]
     )
 

@@ -23,12 +23,13 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_string("report", None, report, flag_values=given)
 
 
-def analyze(given: command.Given) -> str:
+def analyze(given: command.Given) -> command.Ended:
     """Flags -> settings -> one call."""
     settings = reporting.settings_of(given.config)
     runs = [storage.path_of(run) for run in command.paths(given, "run")]
     target = storage.path_of(command.paths(given, "report")[0])
-    return f"report: {reporting.write_report(runs, target, settings)}"
+    page = reporting.write_report(runs, target, settings)
+    return command.Ended(f"report: {page}", lambda: {"page": str(page)})
 
 
 if __name__ == "__main__":

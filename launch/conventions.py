@@ -30,7 +30,7 @@ from launch.common.conventions import (
     values_of,
 )
 from launch.common.inputs import ranked_lists
-from launch.common.text import pieces, show
+from launch.common.text import counted, pieces, show
 
 
 def main(argv: Sequence[str]) -> int:
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 def define_flags(given: FlagValues) -> None:
     """Defines --checkpoint, --run, --published and what it needs, --prompt and --wait."""
-    flags.DEFINE_list("checkpoint", [], "Checkpoints to score, comma-separated.", flag_values=given)
+    flags.DEFINE_list("checkpoint", [], "As of `assay sweep`.", flag_values=given)
     text = "A run folder, new or to be continued or added to; not needed with --published."
     flags.DEFINE_string("run", "", text, flag_values=given)
     text = "Released rewards to reproduce: `card`, or .csv and .parquet files; comma-separated."
@@ -60,8 +60,7 @@ def conventions(given: command.Given) -> str:
     """Flags -> settings -> runs of each model, and comparisons with what is published."""
     if not given.run and not given.published:
         raise AssayError("--run is missing; allowed: a run folder, or --published")
-    config, verify = given.config, scoring.verify_setting(given.config)
-    models = [Checkpoint.open(path, verify=verify) for path in command.paths(given, "checkpoint")]
+    config, models = given.config, scoring.models_given(given)
     for model in models:
         model.expect(REWARD)
     settings, mesh = scoring.settings(config, models)
@@ -79,8 +78,8 @@ def conventions(given: command.Given) -> str:
         try:
             new, count = _computed(given, models, scored, every)
             lines.append(
-                f"{run}/readings: {count} readings of {len(models)} models × {len(prompts)} "
-                f"prompts, {scoring.outcome(new, 'rewards')}"
+                f"{run}/readings: {counted(count, 'reading')} of "
+                f"{scoring.models_by_prompts(models, prompts)}, {scoring.outcome(new, 'rewards')}"
             )
         except Failed as error:  # what is published is compared all the same
             failed = error

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from absl import flags
+from absl.flags import FlagValues
 from etils import epath
-from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 import analysis
@@ -26,9 +27,7 @@ from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
-from engine.settings import Limits, LogprobSettings, SearchSettings, SweepSettings
-from engine.sweep.logprob_jobs import sweep_logprobs
-from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
+from engine.settings import Limits, LogprobSettings, SearchSettings
 from engine.text.chat_template import TemplatePolicy
 from launch import pipeline
 from launch.common import command, inputs, locking, reporting, scoring, searching
@@ -41,54 +40,29 @@ SEARCHES = ("search", "together", "certified")
 
 
 @dataclasses.dataclass(kw_only=True)
-class Demo:
-    """What the demo computes, and what its steps have made so far.
+class Demo(pipeline.Scored):
+    """What the demo computes, and what its steps have made so far; `new` counts sequences too.
 
     Attributes:
-      root: folder of everything that is written.
       slugs: of the reward models.
-      prompts: prompt id -> text, of the sweeps.
-      words: name of the list of words, or "" for none.
-      replies: the words.
-      word_prompts: prompt id -> text, of the words.
-      settings: of the reward models.
-      logprobs: of the language model.
-      mesh: devices.
       searches: of `SEARCHES`, the settings.
       pair: slugs of the two models that are compared.
       limits: of that comparison.
       config: of configs/demo.py.
-      models: checkpoints of the reward models, once they are converted.
-      language: that of the language model, likewise; none where it is left out.
-      new: rewards, log-probabilities and sequences that this call has computed.
+      whole: whether the steps are those of --all.
     """
 
-    root: Path
     slugs: Sequence[str]
-    prompts: Mapping[str, str]
-    words: str
-    replies: Sequence[str]
-    word_prompts: Mapping[str, str]
-    settings: SweepSettings
-    logprobs: LogprobSettings
-    mesh: Mesh
     searches: Mapping[str, SearchSettings]
     pair: Sequence[str]
     limits: Limits
     config: ConfigDict
-    models: Sequence[Checkpoint] = ()
-    language: Sequence[Checkpoint] = ()
-    new: int = 0
-
-    @property
-    def run(self) -> str:
-        """Folder of the run."""
-        return str(self.root / "run")
+    whole: bool = True
 
     @property
     def compares(self) -> bool:
         """Whether the two models are there to be compared."""
-        return {*self.pair} <= {*self.slugs} and bool(self.prompts)
+        return self.whole and {*self.pair} <= {*self.slugs} and bool(self.prompts)
 
     def search(self, name: str, models: Sequence[Checkpoint], allow: Sequence[str] = ()) -> None:
         """Searches replies to the first prompt; all models judge what is found."""
@@ -102,16 +76,25 @@ class Demo:
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_prompt, locking.define_wait]
+    define = [define_flags, scoring.define_prompt, locking.define_wait]
     return command.run("demo", argv, demo, doc=__doc__, define=define, config="demo")
 
 
-def demo(given: command.Given) -> str:
+def define_flags(given: FlagValues) -> None:
+    """Defines --all."""
+    text = "Also one reply for two models, the best of the words, certified, and a comparison."
+    flags.DEFINE_bool("all", False, text, flag_values=given)
+
+
+def demo(given: command.Given) -> command.Ended:
     """Flags -> settings -> the steps."""
     work = _settings(given)
     with locking.held(given, work.run, "demo"):
-        pipeline.run(STEPS, work)
-    return f"report: {(work.root / 'report' / 'index.html').resolve()}"
+        pipeline.run(STEPS if work.whole else SHORT, work)
+    page = (work.root / "report" / "index.html").resolve()
+    slugs = [model.card.slug for model in (*work.models, *work.language)]
+    ended = scoring.ended(f"report: {page}", work.run, slugs, [*work.prompts.values()])
+    return dataclasses.replace(ended, facts=lambda: {"page": str(page), **ended.facts()})
 
 
 def _settings(given: command.Given) -> Demo:
@@ -127,19 +110,21 @@ def _settings(given: command.Given) -> Demo:
     path = _CATEGORIES if config.words == "categories" else Path(config.words)
     replies = inputs.read_items(path, "word") if config.words else []
     return Demo(
-        root=Path(config.root),
+        root=epath.Path(config.root),
         slugs=slugs,
         prompts=scoring.prompts(given),
         words=inputs.list_name(path) if config.words else "",
         replies=list(dict.fromkeys(replies)),
         word_prompts=scoring.chosen_prompts(config.word_prompts, ()),
         settings=settings,
+        word_settings=dataclasses.replace(settings, lens=False),
         logprobs=LogprobSettings(form="chat", **common),  # the model was tuned to chat
         mesh=mesh,
         searches={name: searching.settings(config[name], [])[0] for name in SEARCHES},
         pair=pair_of(config.compared),
         limits=Limits(**config.limits.to_dict()),
         config=config,
+        whole=given.all,
     )
 
 
@@ -176,34 +161,6 @@ def convert(work: Demo, say: Say) -> None:
     )
     for prompt in work.prompts if work.compares else ():
         work.limits.check_ends(prompt, len(work.models[0].token_ids))
-
-
-def sweep(work: Demo, say: Say) -> None:
-    """Scores every token."""
-    say(f"scoring every token under {len(work.prompts)} prompts into {work.run}")
-    if work.prompts:
-        where = (work.prompts, work.run, work.settings, work.mesh)
-        work.new += sweep_vocabulary(work.models, *where, finished=scoring.show_extremes)
-
-
-def score(work: Demo, say: Say) -> None:
-    """Scores the words."""
-    say(f"scoring {len(work.replies)} words under {len(work.word_prompts)} prompts")
-    if work.words:
-        where = (work.word_prompts, work.words, work.replies, work.run)
-        settings = dataclasses.replace(work.settings, lens=False)
-        work.new += sweep_replies(work.models, *where, settings, work.mesh, scoring.show_models)
-
-
-def logprobs(work: Demo, say: Say) -> None:
-    """Log-probabilities of every token and every word."""
-    say(f"log-probabilities of {len(work.language)} language model under the same prompts")
-    where = (work.run, work.logprobs, work.mesh)
-    if work.language and work.prompts:
-        work.new += sweep_logprobs(work.language, work.prompts, *where)
-    if work.language and work.words:
-        items = (work.words, work.replies)
-        work.new += sweep_logprobs(work.language, work.word_prompts, *where, items=items)
 
 
 def search(work: Demo, say: Say) -> None:
@@ -258,14 +215,15 @@ def compare(work: Demo, say: Say) -> None:
 STEPS: Sequence[pipeline.Step[Demo]] = (
     build_models,
     convert,
-    sweep,
-    score,
-    logprobs,
+    pipeline.sweep,
+    pipeline.score,
+    pipeline.logprobs,
     search,
     search_more,
     write_report,
     compare,
 )
+SHORT = [step for step in STEPS if step not in (search_more, compare)]  # without --all
 
 
 def _searched(work: Demo) -> Sequence[Checkpoint]:

@@ -7,6 +7,7 @@ Exit status: 0: every limit holds; 1: some do not; 2: an input is refused, or a 
 """
 
 import functools
+import json
 import sys
 from collections.abc import Sequence
 
@@ -54,7 +55,7 @@ def define_flags(given: FlagValues) -> None:
     locking.define_wait(given)
 
 
-def diff(failed: list[str], given: command.Given) -> str:
+def diff(failed: list[str], given: command.Given) -> command.Ended:
     """Flags -> rewards where they are missing -> one report; failed limits go into `failed`."""
     limits = Limits(**given.config.limits.to_dict())
     settings = reporting.settings_of(given.config.analyze)
@@ -81,7 +82,8 @@ def diff(failed: list[str], given: command.Given) -> str:
     chapters = [changes] if language_models(run) else [changes, *analysis.CHAPTERS]
     page = report.write_report(run, target, {}, settings, chapters=chapters)
     last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out(run)]))}"
-    return "\n".join([*_lines(verdict), last])
+    said = "\n".join([*_lines(verdict), last])
+    return command.Ended(said, lambda: json.loads(storage.read(target / "verdict.json")))
 
 
 def _lines(verdict: Verdict) -> list[str]:

@@ -14,10 +14,18 @@ from launch.common import command, inputs, locking, scoring, sharding
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = [scoring.define_flags, sharding.define_flags, inputs.define_flags]
-    return command.run("logprobs", argv, logprobs, doc=__doc__, define=define, config="logprobs")
+    return command.run(
+        "logprobs",
+        argv,
+        logprobs,
+        doc=__doc__,
+        define=define,
+        config="logprobs",
+        positional="checkpoint",
+    )
 
 
-def logprobs(given: command.Given) -> str:
+def logprobs(given: command.Given) -> command.Ended:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     items = None if given.items is None else inputs.list_given(given)
@@ -29,7 +37,9 @@ def logprobs(given: command.Given) -> str:
         computed = sweep_logprobs(models, prompts, run, settings, mesh, items=items, ended=ended)
     place = f"{run}/{f'item_logprobs/{items[0]}' if items else 'logprobs'}"
     what = scoring.outcome(computed, "log-probabilities")
-    return f"{place}: {len(models)} models × {len(prompts)} prompts, {what}"
+    said = f"{place}: {scoring.models_by_prompts(models, prompts)}, {what}"
+    slugs = [model.card.slug for model in models]
+    return scoring.ended(said, run, slugs, [*prompts.values()])
 
 
 if __name__ == "__main__":

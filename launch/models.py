@@ -14,7 +14,7 @@ from launch.common import command
 _TABLES = {
     "Reward models of the paper": known_models.MODELS,
     "Reward models of the same machinery": known_models.NEXT,
-    "Language models of the paper (launch.logprobs)": known_models.LANGUAGE_MODELS,
+    "Language models of the paper (assay logprobs)": known_models.LANGUAGE_MODELS,
 }
 _HEADER = (
     ("rank", "nickname", "developer", "base", "size", "head", "BOS", "date", "tensor bytes"),

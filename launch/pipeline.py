@@ -1,7 +1,7 @@
 """Pipelines: lists of steps, each of which keeps finished work and resumes by itself.
 
-`assay demo` and `assay reproduce` are the lists `STEPS` of their modules: a new step is a function
-and one line there.
+`assay report`, `assay demo` and `assay reproduce` are the lists `STEPS` of their modules: a new
+step is a function and one line there. The steps here are those of more than one list.
 """
 
 import dataclasses
@@ -12,13 +12,92 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from etils import epath
+from jax.sharding import Mesh
+
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.runs.lock import LockError
-from launch.common import text
+from engine.settings import LogprobSettings, SweepSettings
+from engine.sweep.logprob_jobs import sweep_logprobs
+from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
+from launch.common import scoring, text
 
 Work = TypeVar("Work")
 Say = Callable[[str], None]  # prints a line of progress
 Step = Callable[[Work, Say], None]
+
+
+@dataclasses.dataclass(kw_only=True)
+class Scored:
+    """What the steps below take, and what they have made so far.
+
+    Attributes:
+      root: folder of everything that is written.
+      prompts: prompt id -> text, of the sweeps.
+      words: name of the list of replies, or "" for none.
+      replies: the list.
+      word_prompts: prompt id -> text, of the list.
+      settings: of the reward models' sweeps.
+      word_settings: of the reward models' lists.
+      logprobs: of the language models.
+      mesh: devices.
+      models: checkpoints of the reward models.
+      language: those of the language models.
+      new: rewards and log-probabilities that this call has computed.
+    """
+
+    root: epath.Path
+    prompts: Mapping[str, str]
+    words: str
+    replies: Sequence[str]
+    word_prompts: Mapping[str, str]
+    settings: SweepSettings
+    word_settings: SweepSettings
+    logprobs: LogprobSettings
+    mesh: Mesh
+    models: Sequence[Checkpoint] = ()
+    language: Sequence[Checkpoint] = ()
+    new: int = 0
+
+    @property
+    def run(self) -> str:
+        """Folder of the run."""
+        return str(self.root / "run")
+
+
+def sweep(work: Scored, say: Say) -> None:
+    """Scores every token; the ends of each model's ranking are printed as soon as it is there."""
+    say(f"scoring every token under {text.counted(len(work.prompts), 'prompt')} into {work.run}")
+    if work.prompts:
+        where = (work.prompts, work.run, work.settings, work.mesh)
+        work.new += sweep_vocabulary(work.models, *where, finished=scoring.show_extremes)
+
+
+def score(work: Scored, say: Say) -> None:
+    """Scores the list."""
+    if not work.words:
+        return
+    under = text.counted(len(work.word_prompts), "prompt")
+    say(f"scoring {text.counted(len(work.replies), 'reply')} of {work.words} under {under}")
+    where = (work.word_prompts, work.words, work.replies, work.run)
+    work.new += sweep_replies(
+        work.models, *where, work.word_settings, work.mesh, scoring.show_models
+    )
+
+
+def logprobs(work: Scored, say: Say) -> None:
+    """Log-probabilities of every token and of the list, in the language models."""
+    if not work.language:
+        return
+    models = text.counted(len(work.language), "language model")
+    say(f"log-probabilities of {models} under the same prompts")
+    where = (work.run, work.logprobs, work.mesh)
+    if work.prompts:
+        work.new += sweep_logprobs(work.language, work.prompts, *where)
+    if work.words:
+        items = (work.words, work.replies)
+        work.new += sweep_logprobs(work.language, work.word_prompts, *where, items=items)
 
 
 class Dispensable(AssayError):

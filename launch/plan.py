@@ -6,7 +6,6 @@ the weights from disk.
 """
 
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 
@@ -37,25 +36,25 @@ def main(argv: Sequence[str]) -> int:
 
 
 def define_flags(given: FlagValues) -> None:
-    """Defines --source, --devices, --prompts and --json."""
+    """Defines --source, --devices and --prompts."""
     source = (
         "A checkpoint, a folder in Hugging Face format, a config.json, a model of `assay models`, "
         "or a hub id, of which config.json is downloaded."
     )
     devices = (
         "Devices, comma-separated, each of which gets a line: 8xH100-80GB, v5e-16 (chips), "
-        "cpu-64GB, or cpu for this machine, with its free memory."
+        "cpu-64GB, or cpu for this machine's, with its free memory. By default those of this "
+        "machine."
     )
     flags.DEFINE_string("source", None, source, flag_values=given)
     flags.DEFINE_string("devices", None, devices, flag_values=given)
     flags.DEFINE_integer("prompts", 3, "Prompts whose vocabulary is swept.", flag_values=given)
-    flags.DEFINE_bool("json", False, "Print JSON instead of a table.", flag_values=given)
 
 
-def report(given: command.Given) -> str:
-    """Flags -> settings -> one plan for each of the devices, as a table or as JSON."""
-    source, named = (command.paths(given, name)[0] for name in ("source", "devices"))
-    devices, config = machines.parse(named), given.config
+def report(given: command.Given) -> command.Ended:
+    """Flags -> settings -> one plan for each of the devices, as a table."""
+    source, config = command.paths(given, "source")[0], given.config
+    devices = machines.parse(given.devices) if given.devices else machines.here()
     model, prefix, positions = model_of_source(source)
     _check(config, given.prompts, model.config.max_positions)
     sweep = SweepWork(
@@ -77,11 +76,10 @@ def report(given: command.Given) -> str:
     )
     dtype = None if config.dtype == "auto" else str(dtype_named(config.dtype))
     plans = [plan(model, one, sweep, search, dtype, config.mesh.model) for one in devices]
-    if not given.json:
-        return _text(model, sweep, search, plans)
     searched = None if model.language else dataclasses.asdict(search)
     works = {"sweep": dataclasses.asdict(sweep), "search": searched}
-    return json.dumps({"model": model.name, **works, "plans": [_fields(one) for one in plans]})
+    facts = {"model": model.name, **works, "plans": [_fields(one) for one in plans]}
+    return command.Ended(_text(model, sweep, search, plans), lambda: facts)
 
 
 def _check(config: ConfigDict, prompts: int, most: int) -> None:

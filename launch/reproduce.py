@@ -133,7 +133,7 @@ def reproduce(given: command.Given) -> str:
     call = read_call(given)
     runs.check_settings(call, weights=not given.plan)
     if given.plan:
-        devices = machines.parse(given.devices) if given.devices else plan.at_hand()
+        devices = machines.parse(given.devices) if given.devices else machines.here()
         return plan.table(call, plan.needs(call, devices))
     if given.devices is not None:
         raise AssayError("--devices without --plan; allowed: --plan, which computes nothing")

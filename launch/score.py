@@ -11,10 +11,12 @@ def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = [scoring.define_flags, scoring.define_reward_of]
     define += [sharding.define_flags, inputs.define_flags]
-    return command.run("score", argv, score, doc=__doc__, define=define, config="score")
+    return command.run(
+        "score", argv, score, doc=__doc__, define=define, config="score", positional="checkpoint"
+    )
 
 
-def score(given: command.Given) -> str:
+def score(given: command.Given) -> command.Ended:
     """Flags -> settings -> one call."""
     if given["reward-of"].value:
         from launch.common import implicit  # not at the top: few lists are of language models
@@ -29,7 +31,9 @@ def score(given: command.Given) -> str:
             models, prompts, name, replies, run, settings, mesh, sharding.show_models(given)
         )
     what = scoring.outcome(rewards, "rewards")
-    return f"{run}/items/{name}: {len(models)} models × {len(prompts)} prompts, {what}"
+    said = f"{run}/items/{name}: {scoring.models_by_prompts(models, prompts)}, {what}"
+    slugs = [model.card.slug for model in models]
+    return scoring.ended(said, run, slugs, [*prompts.values()])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ swap of a single token of what was found is scored, and the search goes on from 
 none improves it, or the sweeps are used up: docs/search.md.
 """
 
+import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +29,9 @@ _NAMED = 4  # new sequences that the last line quotes
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = [scoring.define_flags, define_reward_of]
-    return command.run("search", argv, search, doc=__doc__, define=define, config="search")
+    return command.run(
+        "search", argv, search, doc=__doc__, define=define, config="search", positional="checkpoint"
+    )
 
 
 def define_reward_of(given: FlagValues) -> None:
@@ -37,7 +40,7 @@ def define_reward_of(given: FlagValues) -> None:
     flags.DEFINE_list("reward-of", [], text, flag_values=given)
 
 
-def search(given: command.Given) -> str:
+def search(given: command.Given) -> command.Ended:
     """Flags -> settings -> one call."""
     if given["reward-of"].value:
         raise AssayError(
@@ -51,7 +54,9 @@ def search(given: command.Given) -> str:
     new = [one for one in every if one.new]
     what = ", ".join(_said(new[:_NAMED], storage.path_of(run))) if new else "complete already"
     more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-    return f"{run}/sequences: {len(new)} new; {what}{more}"
+    found = [dataclasses.asdict(one) for one in every]
+    said = f"{run}/sequences: {len(new)} new; {what}{more}"
+    return command.Ended(said, lambda: {"found": found})
 
 
 def _said(results: Sequence[SearchResult], run: epath.Path) -> list[str]:

@@ -10,10 +10,12 @@ from launch.common import command, locking, scoring, sharding
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = [scoring.define_flags, scoring.define_reward_of, sharding.define_flags]
-    return command.run("sweep", argv, sweep, doc=__doc__, define=define, config="sweep")
+    return command.run(
+        "sweep", argv, sweep, doc=__doc__, define=define, config="sweep", positional="checkpoint"
+    )
 
 
-def sweep(given: command.Given) -> str:
+def sweep(given: command.Given) -> command.Ended:
     """Flags -> settings -> one call."""
     if given["reward-of"].value:
         from launch.common import implicit  # not at the top: few sweeps are of language models
@@ -26,7 +28,9 @@ def sweep(given: command.Given) -> str:
     with locking.held(given, run, "sweep"):
         rewards = sweep_vocabulary(models, prompts, run, settings, mesh, *show)
     what = scoring.outcome(rewards, "rewards")
-    return f"{run}/scores: {len(models)} models × {len(prompts)} prompts, {what}"
+    said = f"{run}/scores: {scoring.models_by_prompts(models, prompts)}, {what}"
+    slugs = [model.card.slug for model in models]
+    return scoring.ended(said, run, slugs, [*prompts.values()])
 
 
 if __name__ == "__main__":

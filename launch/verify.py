@@ -46,7 +46,7 @@ def define_flags(given: FlagValues) -> None:
     locking.define_wait(given)
 
 
-def check(problems: list[str], given: command.Given) -> str:
+def check(problems: list[str], given: command.Given) -> command.Ended:
     """Flags -> checks of a run, its readings, or all its shards; what remains goes to `problems`.
 
     Returns:
@@ -63,7 +63,8 @@ def check(problems: list[str], given: command.Given) -> str:
     if readings and not storage.exists(run / schema.MANIFEST):
         folders = []  # it holds readings only
     folders += readings
-    return "\n".join(_checked(folder, models, given, problems) for folder in folders)
+    text = "\n".join(_checked(folder, models, given, problems) for folder in folders)
+    return command.Ended(text, lambda: {"problems": problems})
 
 
 def _checked(

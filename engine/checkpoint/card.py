@@ -47,7 +47,7 @@ def layer_block(layer: int) -> str:
 
 # Kinds of model, and the commands that take each.
 REWARD, LANGUAGE = "reward model", "language model"
-_TAKEN_BY = {REWARD: "launch.sweep and launch.score take", LANGUAGE: "launch.logprobs takes"}
+_TAKEN_BY = {REWARD: "`assay sweep` and `assay score` take", LANGUAGE: "`assay logprobs` takes"}
 
 
 # Fields that cannot change a reward, or repeat what other fields say.
@@ -181,7 +181,7 @@ class Checkpoint:
         folder = storage.path_of(path)
         if not storage.exists(folder / CARD):
             raise AssayError(
-                f"{folder}: no checkpoint ({CARD} is missing); launch.convert makes one"
+                f"{folder}: no checkpoint ({CARD} is missing); `assay convert` makes one"
             )
         try:
             with prefixed(folder / CARD):

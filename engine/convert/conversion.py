@@ -30,8 +30,9 @@ from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.template_sandbox import spelled
-from engine.text.tokenizer import load_tokenizer
+from engine.text.tokenizer import FILE, candidate_ids, load_tokenizer
 
+_LEAST_TOKENS = 0.01  # of the embedding's rows; a file with none but special tokens has fewer
 Tensors = list[tuple[layouts.Rule, str]]  # of a block: a rule, and the name of its tensor
 
 
@@ -110,6 +111,7 @@ def convert_model(
     tokenizer = load_tokenizer(source.tokenizer_folder)
     with prefixed(source.folder):
         conversion = _conversion(hf, files, tokenizer, head, reward, softcap)
+        _check_tokens(tokenizer, conversion.decoder.vocab_size)
         templates.choose(tokenizer, template)
         marked = templates.mark(tokenizer, architecture(hf))
     for said in conversion.reading.notes:
@@ -151,6 +153,16 @@ def convert_model(
             policy=policy,
             pad_token_id=pad,
             pooling=pooling,
+        )
+
+
+def _check_tokens(tokenizer: PreTrainedTokenizerBase, rows: int) -> None:
+    """Raises AssayError for a tokenizer with so few tokens that it is none of the model's."""
+    tokens = len(candidate_ids(tokenizer, rows))
+    if tokens < rows * _LEAST_TOKENS:
+        raise AssayError(
+            f"{FILE} has {tokens:,} tokens that the embedding holds, of {rows:,} rows; allowed: "
+            f"the model's own {FILE}, with at least {_LEAST_TOKENS:.0%} as many"
         )
 
 

@@ -13,7 +13,7 @@ from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.tokenizer import load_tokenizer
 
 # The files that are fetched first; no code and no pickled weights.
-_SMALL = ("*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
+SMALL = ("*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
 _HEADER_BYTES = 2**20  # of a safetensors file, at most: names and places of its tensors
 
 
@@ -95,10 +95,23 @@ def fetch(
     opened, listing = _open(source, revision, cache)
     if safetensors.is_adapter(listing[0]):
         return _with_base(opened, listing, before_weights, template, cache, base)
-    if base:
-        raise AssayError(f"base={base!r}; allowed: none for {source}, which is no adapter of peft")
+    _refuse_base(source, base)
     _fetch_weights(opened, opened, listing, before_weights, template, tensor_bytes, cache)
     return opened
+
+
+def identify(source: str, revision: str | None, *, base: str = "") -> Source:
+    """What `fetch` opens, with the commits of hub ids and without their weights."""
+    opened, (names, _) = _open(source, revision, None)
+    if not safetensors.is_adapter(names):
+        _refuse_base(source, base)
+        return opened
+    return dataclasses.replace(opened, base=_base_of(opened, names, None, base)[0])
+
+
+def _refuse_base(source: str, base: str) -> None:
+    if base:
+        raise AssayError(f"base={base!r}; allowed: none for {source}, which is no adapter of peft")
 
 
 def _open(source: str, revision: str | None, cache: Path | None) -> tuple[Source, Listing]:
@@ -111,7 +124,7 @@ def _open(source: str, revision: str | None, cache: Path | None) -> tuple[Source
         return opened, (safetensors.file_names(folder), {})
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise AssayError(f"source={source!r}; allowed: an existing folder or a hub id owner/name")
-    folder = downloads.snapshot(source, revision, _SMALL, cache=cache)
+    folder = downloads.snapshot(source, revision, SMALL, cache=cache)
     commit = folder.name  # snapshots lie in a folder named after their commit
     sizes = downloads.sizes(source, commit, cache)
     names = {name for name in sizes if "/" not in name} or safetensors.file_names(folder)
@@ -128,6 +141,19 @@ def _with_base(
 ) -> Source:
     """An adapter, whose weights are fetched before those of its base."""
     names, sizes = listing
+    of_base, its_listing = _base_of(opened, names, cache, base)
+    if opened.revision:
+        downloads.snapshot(opened.name, opened.revision, ["README.md"], cache)
+        downloads.download(opened.name, opened.revision, adapter.weight_names(names), sizes, cache)
+    merged = dataclasses.replace(opened, base=of_base)
+    _fetch_weights(of_base, merged, its_listing, before_weights, template, None, cache)
+    return merged
+
+
+def _base_of(
+    opened: Source, names: set[str], cache: Path | None, base: str
+) -> tuple[Source, Listing]:
+    """The base of an adapter as `_open` gives it."""
     with prefixed(opened.place):
         config = adapter.read_config(opened.folder, names)
     named = base or config.base or ""
@@ -137,16 +163,11 @@ def _with_base(
             f"{opened.name}: an adapter on base {named!r}, which is no folder here and no hub id; "
             "name its folder or hub id as --base"
         )
-    if opened.revision:
-        downloads.snapshot(opened.name, opened.revision, ["README.md"], cache)
-        downloads.download(opened.name, opened.revision, adapter.weight_names(names), sizes, cache)
     with prefixed(f"{opened.name}: its base (another is named as --base)"):
-        of_base, its_listing = _open(named, None if base or is_folder else config.revision, cache)
-    if safetensors.is_adapter(its_listing[0]):
+        of_base, listing = _open(named, None if base or is_folder else config.revision, cache)
+    if safetensors.is_adapter(listing[0]):
         raise AssayError(f"{opened.name}: its base {named} is an adapter too; merge that one first")
-    merged = dataclasses.replace(opened, base=of_base)
-    _fetch_weights(of_base, merged, its_listing, before_weights, template, None, cache)
-    return merged
+    return of_base, listing
 
 
 def _fetch_weights(
@@ -189,8 +210,8 @@ def _fetch_weights(
         downloads.download(opened.name, opened.folder.name, wanted, sizes, cache)
 
 
-def fetch_config(source: str) -> Json:
+def fetch_config(source: str, revision: str | None = None) -> Json:
     """The config.json of a hub id, which alone is downloaded."""
-    folder = downloads.snapshot(source, None, ["config.json"])
+    folder = downloads.snapshot(source, revision, ["config.json"])
     with prefixed(source):
         return read_json(folder / "config.json")

@@ -1,6 +1,7 @@
 """Devices as users name them, with memory and peak as their makers state; what is free here."""
 
 import dataclasses
+import math
 import os
 import re
 import shutil
@@ -109,6 +110,27 @@ def parse(text: str) -> list[Devices]:
     if not devices:
         raise AssayError(f"devices={text!r}; {_ALLOWED}")
     return devices
+
+
+def here() -> list[Devices]:
+    """The devices of this machine; raises AssayError where their kind is not known."""
+    import jax  # a plan of named devices asks no device
+
+    device, count = jax.devices()[0], jax.device_count()
+    if device.platform == "cpu":
+        return parse("cpu")
+    said = device.device_kind.lower()
+    said = {"tpu v5 lite": "v5e", "tpu v6 lite": "v6e", "tpu v5": "v5p"}.get(said, said)
+    words = re.split("[^a-z0-9]+", said)
+    memory = (device.memory_stats() or {}).get("bytes_limit", math.inf)
+    named = [kind for kind in _STATED if kind.name.lower().split("-")[0] in words]
+    if not named:
+        raise AssayError(
+            f"devices: {device.device_kind!r} is here, whose memory and speed are not known; "
+            f"{_ALLOWED} as --devices"
+        )
+    kind = min(named, key=lambda kind: abs(kind.usable_bytes - memory))
+    return [Devices(f"{count}x{kind.name}", count, kind)]
 
 
 def _parse_one(name: str) -> Devices:

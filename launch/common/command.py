@@ -4,13 +4,15 @@ Flags belong to a call, not to the process: `main(argv)` of a command may be cal
 """
 
 import contextlib
+import dataclasses
 import functools
+import json
 import logging
 import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +27,47 @@ from launch.common.text import escape_unencodable, nearest, show
 
 Given = Any  # parsed FlagValues: flags are attributes of several types
 
-_CONFIG_HELP = "File that declares the settings below; --config.<key>=<value> sets one."
+_CONFIG_HELP = (
+    "File that declares the settings below, as configs/search.py:paper; --config.<key>=<value> "
+    "sets one."
+)
+_PATHS = ("run", "report", "out", "root", "checkpoint")  # flags whose values --json repeats
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """What a command says at its end.
+
+    Attributes:
+      text: its last lines.
+      facts: what they say, as JSON has it; called with --json alone.
+    """
+
+    text: str
+    facts: Callable[[], Mapping[str, Any]] = dict  # Any: what JSON holds
 
 
 def run(
     name: str,
     argv: Sequence[str],
-    body: Callable[[Given], str],
+    body: Callable[[Given], str | Ended],
     *,
     doc: str | None,
     define: Sequence[Callable[[FlagValues], None]] = (),
     config: str = "",
+    positional: str = "",
 ) -> int:
     """Runs a command; bad input becomes one line on standard error.
 
     Args:
       name: name of the command, with which error lines begin.
       argv: its arguments, without the program's name.
-      body: what the command does with its parsed flags; returns the line to print at the end.
+      body: what the command does with its parsed flags; returns the lines to print at the end.
       doc: what `--help` prints before the flags.
       define: functions that define the command's flags.
       config: name of the file in configs/ that `--config` reads by default; "" for a command
         without settings.
+      positional: the flag, a list, to which arguments without a flag are added; "": there are none.
 
     Returns:
       Exit status (docs/several-processes.md): 0, 1 where some of several models failed, 2 for bad
@@ -58,18 +79,28 @@ def run(
     given.set_gnu_getopt(True)
     try:
         with _quiet(), processes.on_signal(functools.partial(processes.end_by, name)):
-            _define_common(given, config)
             for define_flags in define:
                 define_flags(given)
-            _parse(given, name, argv, has_config=bool(config))
+            _define_common(given, config)
+            _parse(given, name, argv, has_config=bool(config), positional=positional)
             if given.help:
-                flags_help = given.get_help(include_special_flags=False)
-                settings_help = config_files.help_text(given.config) if config else ""
-                show(f"{(doc or '').strip()}\n{flags_help}{settings_help}")
+                from launch.common import help as help_text  # of which most calls need nothing
+
+                show(help_text.text(name, doc or "", given, given.config if config else ""))
+                return 0
+            if config and given["print-config"].value:
+                show(config_files.as_flags(given.config))
                 return 0
             if "multihost" in given:
                 joining.join(name, given)
-            last_line = body(given)
+            began = time.monotonic()
+            # With --json what a command prints on its way is no part of the one object.
+            with contextlib.redirect_stdout(sys.stderr if given.json else sys.stdout):
+                ended = body(given)
+            ended = Ended(ended) if isinstance(ended, str) else ended
+            last = ended.text
+            if given.json and processes.writes():
+                last = _as_json(name, given, ended, began)
             processes.finish()
     except (AssayError, flags.Error) as error:
         message = str(error) if isinstance(error, AssayError) else " ".join(str(error).split())
@@ -83,8 +114,15 @@ def run(
         _wait_for_the_cause(error)
         return _failed(name, _described(error), 1)
     if processes.writes():
-        show(last_line)
+        show(last)
     return 0
+
+
+def _as_json(name: str, given: Given, ended: Ended, began: float) -> str:
+    """The one object that --json prints: the command, its paths, its facts and its seconds."""
+    paths = {flag: given[flag].value for flag in _PATHS if flag in given and given[flag].value}
+    facts = {"command": name, "said": ended.text, "paths": paths, **ended.facts()}
+    return json.dumps({**facts, "seconds": round(time.monotonic() - began, 3)}, default=str)
 
 
 def _failed(name: str, message: str, code: int) -> int:
@@ -117,10 +155,12 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__} ({where}): {error}"
 
 
-def paths(given: Given, flag: str) -> list[str]:
-    """The paths of a flag; raises AssayError if it is missing, or one of its paths is empty."""
+def paths(given: Given, flag: str, *, none: bool = False) -> list[str]:
+    """The paths of a flag; raises AssayError if one is empty or, unless `none`, there is none."""
     value = given[flag].value
     named = value if isinstance(value, list) else [value]
+    if none and not named:
+        return []
     if not named or not all(named):
         allowed = given[flag].help.split(". ")[0].rstrip(".")
         raise AssayError(f"--{flag} is missing; allowed: {allowed[0].lower()}{allowed[1:]}")
@@ -129,12 +169,18 @@ def paths(given: Given, flag: str) -> list[str]:
 
 def _define_common(given: FlagValues, config: str) -> None:
     flags.DEFINE_bool("help", False, "Print this text.", short_name="h", flag_values=given)
+    text = "Print one JSON object in place of the last lines: paths, what was computed, seconds."
+    flags.DEFINE_bool("json", False, text, flag_values=given)
     if config:
+        text = "Print the settings, and do nothing."
+        flags.DEFINE_bool("print-config", False, text, flag_values=given)
         default = config_files.default_file(config)
         flags.DEFINE_string("config", default, _CONFIG_HELP, flag_values=given)
 
 
-def _parse(given: FlagValues, name: str, argv: Sequence[str], *, has_config: bool) -> None:
+def _parse(
+    given: FlagValues, name: str, argv: Sequence[str], *, has_config: bool, positional: str
+) -> None:
     """Parses the flags that are known, then the overrides of the config that they name."""
     for argument in argv:
         if re.search("[\ud800-\udfff]", argument):  # what Python makes of other bytes
@@ -152,7 +198,9 @@ def _parse(given: FlagValues, name: str, argv: Sequence[str], *, has_config: boo
         raise AssayError(f"--{error.flagname} is no flag{near}; see --help") from error
     except (ValueError, TypeError, LookupError) as error:  # of ml_collections, about a value
         raise AssayError(" ".join(str(error).split())) from error
-    if rest:
+    if positional:
+        given[positional].value = [*paths(given, positional, none=True), *rest]
+    elif rest:
         raise AssayError(f"argument {rest[0]!r}; allowed: flags only, as --name=value")
 
 

@@ -32,7 +32,7 @@ from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings, check_choice
 from engine.sweep.reward_jobs import check_vocabulary, sweep_vocabulary
-from launch.common import command, locking, scoring
+from launch.common import command, locking, scoring, sources
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
@@ -169,8 +169,6 @@ def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool
     swept = [of for of, path in paths.items() if is_checkpoint(path)]
     if swept and storage.is_file(storage.path_of(given.run)):
         raise AssayError(f"--run={given.run}: a file; allowed: a folder")
-    if not swept:
-        _refuse_settings_of_sweeps(given)
     named = [name for name in given.config.compared.split(",") if name]
     sides = {}
     for of, path in paths.items():
@@ -180,6 +178,8 @@ def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool
             run = analysis.load(path, allow_incomplete=partial)
             side = side_of(run, given[f"{of}_model"].value, f"--{of}")
             sides[of] = Origin(side=side, of=of, folder=path, run=run)
+    if not swept:  # said of what was found to be runs
+        _refuse_settings_of_sweeps(given)
     prompts = matching(sides[BEFORE].side, sides[AFTER].side, named)
     noise = [_given_noise(path, sides, prompts, partial) for path in given.noise]
     if swept and given.config.noise != "off":
@@ -194,14 +194,15 @@ def _prompts(prompts: Sequence[str]) -> str:
 
 
 def is_checkpoint(path: epath.Path) -> bool:
-    """Whether a folder is a checkpoint, not a run."""
-    return storage.is_file(path / "model.json")
+    """Whether a name is that of a model, not of a run."""
+    return sources.is_model(str(path))
 
 
 def _from_checkpoint(
     given: command.Given, of: str, path: epath.Path, named: Sequence[str]
 ) -> Origin:
-    model = Checkpoint.open(path, verify=scoring.verify_setting(given.config))
+    verify = scoring.verify_setting(given.config)
+    [model] = sources.checkpoints([str(path)], given.config, verify)
     model.expect(REWARD)
     chosen, slug = given[f"{of}_model"].value, model.card.slug
     if chosen not in ("", slug):

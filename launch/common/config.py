@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import re
 import runpy
+import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -59,6 +60,17 @@ def help_text(chosen: str) -> str:
     return "\n".join(lines)
 
 
+def as_flags(config: ConfigDict, above: str = "") -> str:
+    """The settings as flags that set them, one a line."""
+    lines = []
+    for name, value in config.items():
+        if isinstance(value, ConfigDict):
+            lines.append(as_flags(value, f"{above}{name}."))
+        elif value is not None:
+            lines.append(f"--config.{above}{name}={shlex.quote(str(value))}")
+    return "\n".join(lines)
+
+
 # Any: values of several types.
 def _described(
     config: ConfigDict, classes: Sequence[type], above: str
@@ -79,8 +91,10 @@ def _described(
 def _read(chosen: str) -> tuple[ConfigDict, Sequence[type]]:
     """The config that a file declares, and the classes in `SETTINGS` that say what keys mean."""
     path, colon, selection = chosen.partition(":")
+    if re.fullmatch(r"(configs/)?\w+(\.py)?", path) and not Path(path).is_file():
+        path = default_file(Path(path).stem)  # of an installed package, by its name
     if not Path(path).is_file():
-        raise AssayError(f"--config: No such file or directory: {path!r}")
+        raise AssayError(f"--config: No such file or directory: {chosen.partition(':')[0]!r}")
     try:
         declared = runpy.run_path(path)
         get_config = declared.get("get_config")

@@ -1,14 +1,16 @@
 """The conversion of launch.convert, which refuses what only bears a listed model's name."""
 
 import dataclasses
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from etils import epath
+from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from configs import known_shapes
+from configs import known_models, known_shapes
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import REWARD, Checkpoint, refuse_existing
 from engine.convert import adapter
@@ -34,6 +36,48 @@ _NAMES = {
     "vocab_size": "vocab_size",
 }
 _ALLOWED = "allowed: that model's own files, or a folder of another name"
+
+
+def convert_as_set(
+    config: ConfigDict,
+    name: str,
+    destination: epath.Path,
+    *,
+    slug: str,
+    revision: str | None = None,
+    base: str = "",
+) -> Checkpoint:
+    """`convert` with the settings of configs/convert.py and of a listed model."""
+    spec = listed(name)
+    return convert(
+        name,
+        destination,
+        spec,
+        slug=slug,
+        policy=policy_of(config, spec),
+        revision=revision,
+        head=config.head,
+        reward=config.reward,
+        template=config.template,
+        softcap=config.softcap,
+        base=base,
+        merge_dtype=config.merge_dtype,
+        check_memory=config.check_memory,
+    )
+
+
+def listed(name: str) -> ModelSpec | None:
+    """The entry of a folder or hub id in configs/known_models.py."""
+    return known_models.find(os.path.abspath(name) if Path(name).is_dir() else name)
+
+
+def policy_of(config: ConfigDict, spec: ModelSpec | None) -> TemplatePolicy:
+    """The template policy of a conversion: the user's, or that of a listed model."""
+    return TemplatePolicy(
+        bos=config.bos or (spec.bos if spec else "template"),
+        date=config.date or (spec.date if spec else "") or None,
+        newlines=config.newlines or "keep",
+    )
 
 
 def convert(
@@ -161,7 +205,9 @@ def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
             "at the last other token, as transformers does (pooling=last_non_pad)"
         )
     if said := left_out(checkpoint.tokenizer, card.decoder.vocab_size):
-        yield f"{said}: these are no candidates"
+        few = 2 * len(checkpoint.token_ids) < card.decoder.vocab_size
+        asked = "; is it the tokenizer that the model was trained with?" if few else ""
+        yield f"{said}: these are no candidates{asked}"
     if card.kind == REWARD and not checkpoint.template.cuttable("What?"):
         yield (
             "its chat template cannot be cut around a reply: sweeps score tokens as texts "

@@ -2,27 +2,27 @@
 
 from collections.abc import Sequence
 
-from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.settings import ImplicitSettings, Settings
 from engine.sweep.implicit_jobs import Pair, sweep_pair
-from launch.common import config, locking, scoring
-from launch.common.command import Given, paths
+from launch.common import config, locking, scoring, sources
+from launch.common.command import Ended, Given, paths
+from launch.common.text import counted
 
 # Settings of rewards that a head reads.
 _OF_HEADS = ("mode", "pooling", "objectives", "tokens", "lens")
 
 
-def computed(given: Given, command: str, items: tuple[str, Sequence[str]] | None = None) -> str:
+def computed(given: Given, command: str, items: tuple[str, Sequence[str]] | None = None) -> Ended:
     """Rewards of every token, or of a list, into the run; returns the command's last line.
 
     Raises:
-      AssayError: not two checkpoints, flags and settings that only reward models have, and what
+      AssayError: not two language models, flags and settings that only reward models have, and what
         `sweep_pair` refuses.
     """
     flag = f"--reward-of={','.join(given['reward-of'].value)}"
     if len(given["reward-of"].value) != 2:
-        raise AssayError(f"{flag}; allowed: two checkpoints, <policy>,<reference>")
+        raise AssayError(f"{flag}; allowed: two models, <policy>,<reference>")
     if given.checkpoint or given.shard is not None:
         other = "checkpoint" if given.checkpoint else "shard"
         raise AssayError(f"--{other} with {flag}; allowed: one of the two in a command")
@@ -35,7 +35,7 @@ def computed(given: Given, command: str, items: tuple[str, Sequence[str]] | None
             )
     run = paths(given, "run")[0]
     verify = scoring.verify_setting(given.config)
-    policy, reference = (Checkpoint.open(p, verify=verify) for p in paths(given, "reward-of"))
+    policy, reference = sources.checkpoints(paths(given, "reward-of"), given.config, verify)
     how = ImplicitSettings(**scoring.given_fields(ImplicitSettings, given.config))
     pair = Pair(policy, reference, how)
     prompts = scoring.prompts(given)
@@ -47,4 +47,5 @@ def computed(given: Given, command: str, items: tuple[str, Sequence[str]] | None
         )
     place = f"{run}/{f'items/{items[0]}' if items else 'scores'}"
     what = scoring.outcome(rewards, "rewards")
-    return f"{place}: {pair.slug} × {len(prompts)} prompts, {what}"
+    text = f"{place}: {pair.slug} × {counted(len(prompts), 'prompt')}, {what}"
+    return scoring.ended(text, run, [pair.slug], prompts.values())

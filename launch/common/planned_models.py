@@ -18,6 +18,7 @@ from engine.planning.admission import model_of_checkpoints
 from engine.planning.memory import Model
 from engine.runs import storage
 from engine.scoring.batches import PREFIX_MULTIPLE
+from launch.common.sources import RULE, hub_id
 
 _PREFIX, _POSITIONS = 64, 3  # positions, where no template is at hand and the model is not listed
 _GATE_WIDTH = 1024  # of the published gates
@@ -26,7 +27,7 @@ _GATE_WIDTH = 1024  # of the published gates
 def model_of_source(source: str) -> tuple[Model, int, int]:
     """The model of a source, and the positions of its prompts and of a candidate."""
     if storage.exists(storage.path_of(source) / CARD):
-        return _of_checkpoint(Checkpoint.open(source))
+        return model_of_checkpoint(Checkpoint.open(source))
     spec, path = known_models.find(source), Path(source)
     if path.is_file() or path.is_dir():
         folder, file = (path, path / "config.json") if path.is_dir() else (path.parent, path)
@@ -35,19 +36,19 @@ def model_of_source(source: str) -> tuple[Model, int, int]:
             hf = read_json(file)
     elif spec is not None:
         hf = known_shapes.config_json(spec)
-    elif source.count("/") == 1 and not source.startswith((".", "/", "~")):
-        hf = fetch_config(source)
+    elif named := hub_id(source):
+        hf = fetch_config(*named)
     else:
         raise AssayError(
-            f"source={source!r}; allowed: a checkpoint, a model folder, a config.json, a model of "
-            "`assay models`, or a hub id owner/name"
+            f"source={source!r}; {RULE}; or a config.json, or a model of `assay models`"
         )
     positions = _POSITIONS if spec is None else known_shapes.own_positions(spec)
     with prefixed(source):
         return model_of_config(path.name, hf, spec), _PREFIX, positions
 
 
-def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Model, int, int]:
+def model_of_checkpoint(checkpoint: Checkpoint) -> tuple[Model, int, int]:
+    """The model of a checkpoint, and the positions of its prompts and of a candidate."""
     model = model_of_checkpoints([checkpoint])
     if not checkpoint.tokenizer.chat_template:
         return model, _PREFIX, _POSITIONS
@@ -61,10 +62,10 @@ def _check_adapter(folder: Path, config: Path) -> None:
     """Raises AssayError for a folder of a PEFT adapter without the config.json of its base."""
     adapter = folder / "adapter_config.json"
     if adapter.is_file() and not config.exists():
-        base = read_json(adapter).get("base_model_name_or_path") or "that it was made from"
+        base = read_json(adapter).get("base_model_name_or_path") or "<its base>"
         raise AssayError(
-            f"an adapter (adapter_config.json) and no config.json: its base {base} has that file; "
-            "name the base as --source, which takes as much memory as both, merged"
+            f"an adapter (adapter_config.json) and no config.json: `assay plan --source={base}` "
+            "plans its base, which takes as much memory as both, merged"
         )
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Sized
 from typing import Any
 
 import polars as pl
@@ -22,29 +22,35 @@ from engine.mesh import build_mesh
 from engine.scoring.reward_passes import default_dtype
 from engine.settings import ImplicitSettings, Settings, SweepSettings
 from engine.sweep.outcomes import Outcome
-from launch.common import joining
+from launch.common import command, joining, sources
 from launch.common.command import Given, paths
 from launch.common.locking import define_wait
-from launch.common.text import nearest, pieces
+from launch.common.text import counted, nearest, pieces
 
 _SHOWN = 5  # tokens per end
 
 
 def define_flags(given: FlagValues) -> None:
     """Defines --checkpoint, --run, --prompt, --wait, and those that join several processes."""
-    flags.DEFINE_list(
-        "checkpoint",
-        [],
-        "Checkpoints to score, comma-separated. They are run in float32 on a CPU, elsewhere in "
-        "bfloat16, or in float16 where they are stored in it; --config.dtype names another.",
-        flag_values=given,
-    )
+    define_models(given)
     flags.DEFINE_string(
         "run", None, "A run folder, new or to be continued or added to.", flag_values=given
     )
     define_prompt(given)
     define_wait(given)
     joining.define_flags(given)
+
+
+def define_models(given: FlagValues) -> None:
+    """Defines --checkpoint."""
+    flags.DEFINE_list(
+        "checkpoint",
+        [],
+        "Models to score, comma-separated: checkpoints, models' folders or hub ids. They are run "
+        "in float32 on a CPU, elsewhere in bfloat16, or in float16 where they are stored in it; "
+        "--config.dtype names another.",
+        flag_values=given,
+    )
 
 
 def define_reward_of(given: FlagValues) -> None:
@@ -68,9 +74,14 @@ def define_prompt(given: FlagValues) -> None:
 def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
     """The run folder, the checkpoints and the prompts (id -> text) of the command line."""
     run = paths(given, "run")[0]
-    chosen = verify_setting(given.config)
-    models = [Checkpoint.open(path, verify=chosen) for path in paths(given, "checkpoint")]
-    return run, models, prompts(given)
+    asked = prompts(given)
+    return run, models_given(given), asked
+
+
+def models_given(given: Given) -> list[Checkpoint]:
+    """The checkpoints of --checkpoint."""
+    names = paths(given, "checkpoint")
+    return sources.checkpoints(names, given.config, verify_setting(given.config))
 
 
 def verify_setting(config: ConfigDict) -> bool | None:
@@ -152,6 +163,25 @@ def dtype_and_mesh(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[st
     if config.dtype != "auto":
         return config.dtype, mesh
     return default_dtype(mesh.devices.flat[0].platform, models), mesh
+
+
+def models_by_prompts(models: Sized, prompts: Sized) -> str:
+    """`2 models × 1 prompt`."""
+    return f"{counted(len(models), 'model')} × {counted(len(prompts), 'prompt')}"
+
+
+def ended(text: str, run: str, slugs: Sequence[str], prompts: Collection[str]) -> command.Ended:
+    """The last line of a command that has scored, and for --json what the run holds of it.
+
+    That is, of some models under prompts of some texts.
+    """
+
+    def found() -> Mapping[str, Any]:  # Any: what JSON holds
+        from launch.common import facts  # the analysis, which a sweep does not import
+
+        return facts.of_run(run, slugs, prompts)
+
+    return command.Ended(text, found)
 
 
 def outcome(computed: int, what: str) -> str:

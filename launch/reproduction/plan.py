@@ -4,12 +4,10 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-import jax
-
 from configs import known_shapes
 from configs.known_models import ModelSpec
 from engine.errors import AssayError
-from engine.planning import machines, memory
+from engine.planning import memory
 from engine.planning.machines import Devices, free_disk
 from engine.planning.memory import Model, SearchWork, SweepWork, in_words
 from engine.planning.plans import Plan, plan
@@ -112,15 +110,6 @@ def _seconds(call: Call, model: Model, one: Plan, swept: int, second: int) -> fl
 
 def _each(one: Plan) -> float:
     return math.nan if one.sweep_s is None else one.sweep_s
-
-
-def at_hand() -> list[Devices]:
-    """The CPU of this machine; an accelerator has to be named."""
-    if (kind := jax.devices()[0].device_kind) != "cpu":
-        raise AssayError(
-            f"--plan on {kind!r}; allowed: --devices=<count>x<kind>, as for `assay plan`"
-        )
-    return machines.parse("cpu")
 
 
 def disk(call: Call, every: Sequence[Needs], keep: str) -> int:

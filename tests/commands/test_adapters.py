@@ -60,4 +60,4 @@ def test_the_base_is_the_one_that_the_user_names(command, pair):
 def test_a_plan_of_an_adapter_names_its_base(command, pair):
     done = command("plan", f"--source={pair / 'adapter'}", "--devices=cpu-64GB")
     assert (done.code, len(done.err)) == (2, 1)
-    assert f"its base {pair / 'base'} has that file; name the base as --source" in done.err[0]
+    assert f"`assay plan --source={pair / 'base'}` plans its base" in done.err[0]

@@ -45,13 +45,13 @@ def test_convert_then_sweep_then_sweep_again(command, tmp_path, run):
     flags = (f"--checkpoint={target}", f"--run={run}", *SMALL)
     done = command("sweep", *flags)
     assert done.code == 0
-    assert done.out == [f"{run}/scores: 1 models × 1 prompts, 288 new rewards"]
+    assert done.out == [f"{run}/scores: 1 model × 1 prompt, 288 new rewards"]
     assert "my-rm, prompt 'greatest':" in "\n".join(done.err)
     assert len(list((run / "scores/model=my-rm/prompt=greatest").iterdir())) == 3
 
     done = command("sweep", *flags)
     assert done.code == 0
-    assert done.out[-1] == f"{run}/scores: 1 models × 1 prompts, complete already"
+    assert done.out[-1] == f"{run}/scores: 1 model × 1 prompt, complete already"
 
 
 def test_prompts_of_the_users_own(command, model, run):
@@ -59,7 +59,7 @@ def test_prompts_of_the_users_own(command, model, run):
     flags = [f"--prompt={text}" for text in own]
     done = command("sweep", f"--checkpoint={model}", f"--run={run}", *flags, *SMALL[:2])
     assert done.code == 0
-    assert done.out[-1] == f"{run}/scores: 1 models × 2 prompts, 576 new rewards"
+    assert done.out[-1] == f"{run}/scores: 1 model × 2 prompts, 576 new rewards"
     prompts = manifest(run)["prompts"]
     assert list(prompts.values()) == own
     assert [name.rsplit("-", 1)[0] for name in prompts] == ["who-are-you", "wer-bist-du-sag-es"]
@@ -76,7 +76,7 @@ def test_score_reads_a_list_and_says_where_its_rewards_are(command, model, run, 
     flags = (f"--checkpoint={model}", f"--run={run}", f"--items={words}", *SMALL)
     done = command("score", *flags)
     assert done.code == 0
-    assert done.out[-1] == f"{run}/items/my-words: 1 models × 1 prompts, 3 new rewards"
+    assert done.out[-1] == f"{run}/items/my-words: 1 model × 1 prompt, 3 new rewards"
     [part] = (run / "items/my-words/model=tiny/prompt=greatest").iterdir()
     assert pl.read_parquet(part)["item"].to_list() == ["love", "007", "love"]
 
@@ -117,7 +117,7 @@ def test_the_five_highest_and_lowest_tokens_are_named_readably():
         ("--chekpoint=x", "--chekpoint is no flag (did you mean 'checkpoint'?); see --h"),
         ("--config.stepsize=8", "--config has no key 'stepsize' (did you mean 'step_si"),
         ("--config.part_size=many", "flag --config.part_size=many: invalid literal for"),
-        ("run", "argument 'run'; allowed: flags only, as --name=value"),
+        ("run", "run: no such folder; allowed: a checkpoint, a model's folder, or a hub id"),
         ("--config.prompts=greatst", "prompts='greatst' (did you mean 'greatest'?); allowed: grea"),
         ("--config.prompts=", "nothing to score; give at least one checkpoint and one prompt"),
         ("--prompt=\udcff", "argument '--prompt=\\udcff': not UTF-8; allowed: UTF-8 text"),
@@ -134,7 +134,8 @@ def test_a_bad_flag_is_one_line_and_nothing_is_written(command, model, run, flag
 
 
 def test_a_sweep_needs_a_checkpoint_and_a_run(command, model, run):
-    missing = "sweep: --checkpoint is missing; allowed: checkpoints to score, comma-separated"
+    kinds = "checkpoints, models' folders or hub ids"
+    missing = f"sweep: --checkpoint is missing; allowed: models to score, comma-separated: {kinds}"
     refused(command("sweep", f"--run={run}"), missing)
     refused(command("sweep", f"--run={run}", f"--checkpoint={model},"), missing)
     missing = "sweep: --run is missing; allowed: a run folder, new or to be continued or added to"
@@ -168,19 +169,38 @@ def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_diff
 
 
 @pytest.mark.parametrize(
-    ("folder", "why"),
-    [
-        ("My RM", "allowed: lower-case letters, digits, '.', '_', '-', starting with a letter or"),
-        ("model", "tables have a column of that name already"),
-    ],
+    ("folder", "slug"), [("My RM (2)", "my-rm-2"), ("model", "runs-model"), ("final", "runs-final")]
 )
-def test_a_folder_whose_name_no_model_can_have_is_told_of_the_slug(command, tmp_path, folder, why):
-    source = tiny.write_model(tmp_path / folder)
-    flags = (f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
+def test_a_folder_whose_name_no_model_can_have_gets_one_that_is_like_it(
+    command, tmp_path, folder, slug
+):
+    flags = (f"--source={tiny.write_model(tmp_path / 'Runs' / folder)}",)
+    done = command("convert", *flags, f"--checkpoint={tmp_path / 'ck'}")
+    assert done.out[0].startswith(f"{tmp_path / 'ck'}: {slug}, 3 layers")
+
+
+def test_a_folder_that_gives_no_name_is_told_of_the_slug(command, tmp_path):
+    flags = (f"--source={tiny.write_model(tmp_path / '模型')}", f"--checkpoint={tmp_path / 'ck'}")
     (line,) = command("convert", *flags).err
-    assert line.startswith(f"convert: source='{source}': name '{folder.lower()}'; {why}")
+    assert line.startswith(f"convert: source='{tmp_path / '模型'}': name ''; allowed: lower-case")
     assert line.endswith("; give one as --config.slug")
     assert command("convert", *flags, "--config.slug=my-rm").code == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "said"),
+    [
+        (600, 0, "no candidates; is it the tokenizer that the model was trained with?"),
+        (40_000, 2, "tokenizer.json has 288 tokens that the embedding holds, of 40,000 rows"),
+    ],
+)
+def test_a_tokenizer_far_smaller_than_the_embedding_is_questioned_or_refused(
+    command, tmp_path, rows, code, said
+):
+    source = tiny.write_model(tmp_path / "rm", vocab_size=rows)
+    done = command("convert", f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
+    assert done.code == code and said in done.err[0]
+    assert (tmp_path / "ck").exists() is (code == 0)
 
 
 # Item lists

@@ -76,7 +76,7 @@ def test_a_file_that_makes_no_config_is_refused(tmp_path, text, message):
     assert message in str(error.value)
 
 
-WITH_SETTINGS = [name for name in COMMANDS if name not in ("models", "import_scores")]
+WITH_SETTINGS = [name for name in COMMANDS if name not in ("models", "import_scores", "cache")]
 
 
 @pytest.mark.parametrize("name", WITH_SETTINGS)

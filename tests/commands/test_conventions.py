@@ -64,7 +64,7 @@ def test_every_dimension_that_the_model_allows_is_a_reading(
 ):
     done = command("conventions", f"--checkpoint={dated.path}", f"--run={folder}", *FEW)
     assert done.code == 0, done.err
-    assert done.out[-1].endswith("12 readings of 1 models × 1 prompts, 480 new rewards")
+    assert done.out[-1].endswith("12 readings of 1 model × 1 prompt, 480 new rewards")
     own = read_index(path_of(folder))["dated"]
     computed = {name for name, entry in own.items() if not entry.same_as}
     assert computed == {"default", "noise-mesh-2x2", "noise-step-16", *READINGS}

@@ -37,6 +37,7 @@ def work(checkpoint, tmp_path):
         replies=["love", "war", "no such word", "peace"],
         word_prompts={},
         settings=SETTINGS,
+        word_settings=SETTINGS,
         logprobs=None,
         mesh=build_mesh(),
         searches={name: searching.settings(config[name], [])[0] for name in demo.SEARCHES},

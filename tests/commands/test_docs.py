@@ -107,6 +107,8 @@ def test_commands_and_flags_of_a_page_exist(page, flags, capsys):
     for words in _commands(page):
         words = words[words.index("assay") :] if "assay" in words else words
         match words:
+            case ["assay", "help", command]:
+                assert command in {*COMMANDS, *ALIASES}, words
             case ["assay", command, *rest] if not command.startswith("-"):
                 assert command in {*COMMANDS, *ALIASES}, words
                 _check_flags(command, rest, flags(command, capsys))

@@ -29,7 +29,7 @@ def test_next_tokens_in_both_forms_lie_in_one_run_and_are_not_computed_again(
 ):
     flags = (f"--checkpoint={language.path}", f"--run={run}", *SMALL)
     done = command("logprobs", *flags)
-    assert done.out == [f"{run}/logprobs: 1 models × 1 prompts, 288 new log-probabilities"]
+    assert done.out == [f"{run}/logprobs: 1 model × 1 prompt, 288 new log-probabilities"]
     assert command("logprobs", *flags, "--config.form=chat").code == 0
     plain = run / "logprobs/model=lm/prompt=greatest"
     chat = run / "logprobs/model=lm/prompt=greatest.chat"
@@ -48,7 +48,7 @@ def test_a_list_of_replies(command, language, run, tmp_path):
     flags = (f"--checkpoint={language.path}", f"--run={run}", *SMALL)
     done = command("logprobs", *flags, f"--items={tmp_path / 'words.txt'}")
     place = f"{run}/item_logprobs/words"
-    assert done.out == [f"{place}: 1 models × 1 prompts, 3 new log-probabilities"]
+    assert done.out == [f"{place}: 1 model × 1 prompt, 3 new log-probabilities"]
     table = read(run / "item_logprobs/words/model=lm/prompt=greatest")
     assert table["item"].to_list() == ["love", "war and peace", "love"]
     assert table["tokens"].to_list() == [1, 11, 1]  # " love"; " war", then a byte a token
@@ -62,13 +62,13 @@ def test_a_list_of_replies(command, language, run, tmp_path):
             "logprobs",
             {},
             "--config.form=pretrained",
-            "a reward model; allowed: a language model (launch.sweep and launch.score take reward",
+            "a reward model; allowed: a language model (`assay sweep` and `assay score` take re",
         ),
         (
             "sweep",
             {"slug": "lm", "head": "lm"},
             "--config.mode=ids",
-            "a language model; allowed: a reward model (launch.logprobs takes language models)",
+            "a language model; allowed: a reward model (`assay logprobs` takes language models)",
         ),
         (
             "logprobs",

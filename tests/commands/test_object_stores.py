@@ -95,7 +95,7 @@ def test_every_command_writes_the_bytes_to_a_store_that_it_writes_to_a_disk(
         imported = (f"--source={elo}", "--layout=elo", f"--run={run}", "--prompt=elo_greatest")
         assert command("import_scores", *imported).code == 0
         again = command("sweep", *scored, *SMALL)
-        assert again.out == [f"{run}/scores: 1 models × 1 prompts, complete already"]
+        assert again.out == [f"{run}/scores: 1 model × 1 prompt, complete already"]
         done = command("verify", f"--run={run}")
         assert done.out[-1].endswith("all is well"), done.out
     same(store.objects("out/run"), files(local))
@@ -178,7 +178,7 @@ def test_requests_that_fail_in_passing_are_sent_again(command, swept, store, pro
     proxy.faults = PASSING[fault]
     done = command("sweep", *flags, f"--run={RUN}")
     assert done.code == 0, done.err
-    assert done.out == [f"{RUN}/scores: 1 models × 1 prompts, 288 new rewards"]
+    assert done.out == [f"{RUN}/scores: 1 model × 1 prompt, 288 new rewards"]
     assert len(proxy.requests) > 30  # of which each third failed
     same(store.objects("out/run"), expected)
 
@@ -232,7 +232,7 @@ def test_a_fault_that_lasts_is_one_line_and_the_next_sweep_goes_on(
     first = {path for path in store.objects("out/run") if "part-" in path}
     assert len(first) == 1
     done = command("sweep", *flags, f"--run={RUN}")
-    assert done.out == [f"{RUN}/scores: 1 models × 1 prompts, 188 new rewards"]
+    assert done.out == [f"{RUN}/scores: 1 model × 1 prompt, 188 new rewards"]
     same(store.objects("out/run"), expected)
 
 
@@ -359,5 +359,5 @@ def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
     assert 0 < finished < 48
 
     done = command("sweep", *flags, f"--run={RUN}")
-    assert done.out == [f"{RUN}/scores: 1 models × 2 prompts, {576 - 12 * finished} new rewards"]
+    assert done.out == [f"{RUN}/scores: 1 model × 2 prompts, {576 - 12 * finished} new rewards"]
     same(store.objects("out/run"), files(tmp_path / "whole"))

@@ -1,5 +1,6 @@
 """The package: its requirements agree, and its wheel holds what the commands need."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,9 +12,15 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import analysis
+import assay
+import engine
+from tests.support import folders, tiny
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("engine", "analysis", "configs", "launch", "demo")
+MODULE = "assay.py"
 
 
 def ranges() -> dict[str, Requirement]:
@@ -65,7 +72,7 @@ def wheel(tmp_path_factory) -> Path:
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, source / package, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in (MODULE, "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     pip("wheel", "--no-build-isolation", f"--wheel-dir={built}", source)
     (path,) = built.iterdir()
@@ -87,33 +94,57 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel):
     }
     packed = set(zipfile.ZipFile(wheel).namelist())
     assert files - packed == {"demo/picture.png"}  # of the README
-    assert {path.split("/")[0] for path in packed if "dist-info" not in path} == set(PACKAGES)
+    assert {path.split("/")[0] for path in packed if "dist-info" not in path} == {*PACKAGES, MODULE}
+
+
+def trained(folder: Path) -> Path:
+    """A model as TRL's RewardTrainer saves it, with the template in a file of its own."""
+    tiny.write_model(folder)
+    settings = folder / "tokenizer_config.json"
+    template = json.loads(settings.read_text()).get("chat_template", tiny.CHATML)
+    folders.edit_json(settings, remove=["chat_template"])
+    (folder / "chat_template.jinja").write_text(template)
+    (folder / "training_args.bin").write_bytes(b"a pickle, which is never read")
+    folders.edit_json(folder / "config.json", pad_token_id=0, use_cache=False)
+    return folder
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_works_from_another_folder(wheel, command, checkpoint, tmp_path):
-    run, report = tmp_path / "run", tmp_path / "report"
-    small = ("--config.step_size=64", "--config.prompts=greatest")
-    assert command("sweep", f"--checkpoint={checkpoint().path}", f"--run={run}", *small).code == 0
+def test_an_installed_wheel_reports_on_a_trained_model_from_another_folder(wheel, tmp_path):
+    trained(tmp_path / "output" / "final")
     pip("install", f"--target={tmp_path / 'site'}", wheel)
+    paths = {"PYTHONPATH": str(tmp_path / "site"), "ASSAY_CACHE": str(tmp_path / "cache")}
 
-    def installed(*arguments) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    def installed(*arguments, code=0) -> str:
         done = subprocess.run(
             [sys.executable, *map(str, arguments)],
             cwd=tmp_path,
-            env=environment,
+            env={**os.environ, **paths},
             capture_output=True,
             text=True,
-            check=True,
         )
-        return done.stdout.strip()
+        assert done.returncode == code, done.stderr
+        return (done.stderr if code else done.stdout).strip()
 
-    where = installed("-c", "import analysis, engine; print(engine.__file__, analysis.__file__)")
+    where = installed("-c", "import assay, engine; print(assay.__file__, engine.__file__)")
     assert all(path.startswith(str(tmp_path / "site")) for path in where.split())
-    assay = tmp_path / "site/bin/assay"
-    assert installed(assay, "--version") == f"assay {PROJECT['version']}"
-    draws = [f"--config.options.{key}=99" for key in ("permutations", "bootstraps")]
-    said = installed(assay, "analyze", f"--run={run}", f"--report={report}", *draws)
-    assert said == f"report: {report / 'index.html'}"
-    assert "<script>" in (report / "index.html").read_text(encoding="utf-8")
+    command = tmp_path / "site/bin/assay"
+    assert installed(command, "--version") == f"assay {PROJECT['version']}"
+    flags = ["--config=report.py:elo", "--config.prompts=greatest", "--config.step_size=64"]
+    draws = [f"--config.analyze.options.{key}=99" for key in ("permutations", "bootstraps")]
+    said = installed(command, "report", "output/final", *flags, *draws).splitlines()
+    assert [line.split()[0] for line in said] == ["output-final,", "highest", "lowest", "report:"]
+    assert said[-1] == "report: reports/output-final/report/index.html"
+    page = tmp_path / "reports/output-final/report/index.html"
+    assert "<script>" in page.read_text(encoding="utf-8")
+    (tmp_path / "analysis.py").write_text("mine = 1")
+    last = installed("-c", "import assay", code=1).splitlines()[-1]
+    assert last.startswith(
+        f"ImportError: {tmp_path / 'analysis.py'} has the name of Assay's package"
+    )
+
+
+def test_what_is_public_is_what_dir_lists():
+    assert dir(assay) == sorted(assay.__all__)
+    assert assay.open_run is analysis.load and assay.load is engine.load
+    assert all(hasattr(assay, name) for name in dir(assay))

@@ -60,7 +60,7 @@ def test_a_sweep_of_two_processes_writes_what_one_writes(swept_by_one, tmp_path,
     flags, files = swept_by_one
     ended = run_to_the_end("sweep", 2, *flags, f"--run={tmp_path}/two", place=place)
     assert_quiet_but_for_the_first(ended)
-    assert ended[0].out == [f"{tmp_path}/two/scores: 1 models × 1 prompts, 288 new rewards"]
+    assert ended[0].out == [f"{tmp_path}/two/scores: 1 model × 1 prompt, 288 new rewards"]
     assert bytes_of(tmp_path / "two") == files
 
 

@@ -192,7 +192,7 @@ def test_the_sweep_checks_a_rebuilt_result_again_without_computing_it(run, comma
     verify("--rebuild")
     flags = (f"--checkpoint={models[0].path}", f"--run={run}", "--config.prompts=greatest", *SMALL)
     done = command("sweep", *flags)
-    assert done.out == [f"{run}/scores: 1 models × 1 prompts, complete already"]
+    assert done.out == [f"{run}/scores: 1 model × 1 prompt, complete already"]
     assert content(run)["results"][SCORES]["self_check"]["candidates"] == 16
 
 

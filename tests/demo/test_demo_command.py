@@ -60,19 +60,24 @@ def test_the_words_are_scored_have_log_probabilities_and_are_in_the_report(first
 
 def test_a_part_that_is_missing_is_computed_again_and_nothing_else(first, arguments, capfd):
     assert demo.main(arguments) == 0
-    assert "8/9 keeping" in capfd.readouterr().err
+    assert "7/7 keeping" in capfd.readouterr().err
     lost = next(iter((first / "run").glob(f"items/words/model={SLUG}/prompt=best*/part-*")))
     before = {path: path.stat().st_mtime_ns for path in (first / "run").rglob("part-*")}
     lost.unlink()
     assert demo.main(arguments) == 0
-    assert "8/9 writing" in capfd.readouterr().err
+    assert "7/7 writing" in capfd.readouterr().err
     after = {path: path.stat().st_mtime_ns for path in (first / "run").rglob("part-*")}
     assert {path for path in before if before[path] != after[path]} == {lost}
 
 
 def test_ends_that_would_overlap_are_refused_before_anything_is_scored(tmp_path, capfd):
     pair = f"{SLUG},smollm2-135m-d14-rt-mlp"
-    flags = [f"--config.root={tmp_path}", f"--config.models={pair}", f"--config.compared={pair}"]
+    flags = [
+        "--all",
+        f"--config.root={tmp_path}",
+        f"--config.models={pair}",
+        f"--config.compared={pair}",
+    ]
     flags += ["--config.prompts=greatest", "--config.words=", "--config.language_model=false"]
     assert demo.main([*flags, "--config.limits.ends=24577"]) == 2
     assert "diff.limits.ends=24577 of 49,152 compared tokens" in capfd.readouterr().err

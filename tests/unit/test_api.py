@@ -27,6 +27,15 @@ def test_a_sweep_has_every_token_once_best_first(model, swept):
     assert swept["reward"].is_sorted(descending=True)
 
 
+def test_of_several_prompts_a_sweep_is_one_frame_with_each_prompt_in_front(model, swept):
+    both = model.sweep([PROMPT, "And the worst?"])
+    assert both.columns == ["prompt", *swept.columns] and both.height == 2 * 288
+    assert both["prompt"].unique(maintain_order=True).to_list() == [PROMPT, "And the worst?"]
+    assert both.filter(prompt=PROMPT).drop("prompt").equals(swept)
+    with pytest.raises(engine.AssayError, match=r"prompt=\[\]; allowed: a text, or at least one"):
+        model.sweep([])
+
+
 def test_a_sweep_has_the_rewards_that_a_run_has(swept, run, checkpoint):
     run.sweep([checkpoint()], {"greatest": PROMPT})
     np.testing.assert_allclose(

@@ -25,6 +25,13 @@ def test_scores_hold_every_token_of_every_model_and_prompt_in_order(small_run):
     assert frame.equals(frame.sort("model", "prompt", "token_id"))
 
 
+def test_a_run_says_in_five_lines_what_it_holds(small_run):
+    lines = repr(analysis.load(small_run)).splitlines()
+    assert lines[0] == f"Run of {small_run}" and len(lines) == 5
+    assert lines[1] == "  models: m-one, m-two"
+    assert lines[-1].startswith("  results: 3 of vocabularies, 0 of")
+
+
 def test_each_token_keeps_its_own_reward_whatever_the_order_of_parts_and_rows(small_run):
     scores = analysis.load(small_run).scores(models=["m-two"], prompts=["greatest"]).collect()
     assert scores["token"].to_list()[3] == " love"

@@ -1,0 +1,57 @@
+"""Assay for notebooks and scripts: load a model, open a run.
+
+    >>> import assay
+    >>> model = assay.load("out/demo/checkpoints/smollm2-135m-d16-rt-linear")
+    >>> model.sweep("What, in one word, is the greatest thing ever?")  # polars frame
+    >>> run = assay.open_run("out/demo/run")
+
+Its packages are called `engine` and `analysis`. A file of one of these names beside a script stands
+in front of them; importing this module says so.
+"""
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analysis import Run, RunError
+    from analysis import load as open_run
+    from engine import AssayError, RewardModel, load, search_together
+
+__all__ = [
+    "AssayError",
+    "RewardModel",
+    "Run",
+    "RunError",
+    "load",
+    "open_run",
+    "search_together",
+]
+_OF_RUNS = {"open_run": "load", "Run": "Run", "RunError": "RunError"}
+
+
+def _refuse_others() -> None:
+    """Raises ImportError where another file has the name of a package that this module imports."""
+    for name in ("engine", "analysis"):
+        spec = importlib.util.find_spec(name)
+        found = Path((spec and spec.origin) or "")
+        if found.resolve() != Path(__file__).resolve().with_name(name) / "__init__.py":
+            raise ImportError(
+                f"{found} has the name of Assay's package {name!r} and is found first; allowed: "
+                "another name for it, or Python started in another folder"
+            )
+
+
+_refuse_others()
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> object:
+    if name in _OF_RUNS:
+        return getattr(importlib.import_module("analysis"), _OF_RUNS[name])
+    if name in __all__:
+        return getattr(importlib.import_module("engine"), name)
+    raise AttributeError(f"module 'assay' has no attribute {name!r}")

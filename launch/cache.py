@@ -1,0 +1,71 @@
+"""Lists the converted models that commands keep, and removes them.
+
+    assay cache                     name, source, size and last use of each
+    assay cache --clear             removes all
+    assay cache --clear=<name>      removes one
+
+A command that is given a model's folder or a hub id converts it once, into models/ in $ASSAY_CACHE,
+by default ~/.cache/assay. What is removed is converted again when it is next needed.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+from absl.flags import FlagValues
+
+from engine.errors import AssayError
+from engine.planning.memory import in_words
+from launch.common import command, model_cache
+from launch.common.text import aligned, counted, nearest
+
+_ALL = "true"  # what absl makes of a flag without a value
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    return command.run("cache", argv, cache, doc=__doc__, define=[define_flags])
+
+
+def define_flags(given: FlagValues) -> None:
+    """Defines --cache and --clear."""
+    text = "Folder of converted models, where commands were given one as --config.cache."
+    flags.DEFINE_string("cache", "", text, flag_values=given)
+    text = "Remove all, or with a name that model; a value is joined by `=`."
+    clear: flags.Flag[str] = flags.Flag(flags.ArgumentParser(), None, "clear", None, text)
+    clear.boolean = True  # it may stand alone
+    flags.DEFINE_flag(clear, flag_values=given)
+
+
+def cache(given: command.Given) -> command.Ended:
+    """Flags -> the table, or what was removed."""
+    root = model_cache.folder(given.cache)
+    entries = model_cache.entries(root)
+    if given.clear is None:
+        rows = [("name", "source", "size", "last used")]
+        rows += [
+            (e.name, e.source, in_words(e.nbytes), f"{e.used:%Y-%m-%d %H:%M}") for e in entries
+        ]
+        total = in_words(sum(entry.nbytes for entry in entries))
+        last = f"{root}: {counted(len(entries), 'model')}, {total}" if entries else f"{root}: empty"
+        facts = [
+            {"name": e.name, "source": e.source, "bytes": e.nbytes, "used": f"{e.used}"}
+            for e in entries
+        ]
+        lines = [*aligned(rows), last] if entries else [last]
+        return command.Ended("\n".join(lines), lambda: {"models": facts})
+    names = sorted(entry.name for entry in entries)
+    if given.clear not in (_ALL, *names):
+        raise AssayError(
+            f"--clear={given.clear}{nearest(given.clear, names)}; allowed: {', '.join(names)}"
+        )
+    removed = [entry for entry in entries if given.clear in (_ALL, entry.name)]
+    freed = sum(entry.nbytes for entry in removed)
+    for entry in removed:
+        model_cache.remove(root, entry)
+    said = f"{root}: {counted(len(removed), 'model')} removed, {in_words(freed)}"
+    return command.Ended(said, lambda: {"removed": [entry.name for entry in removed]})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

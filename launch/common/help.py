@@ -1,0 +1,65 @@
+"""What `--help` prints: the command's text, an example, its flags in order, and its settings."""
+
+import textwrap
+
+from absl import flags
+from absl.flags import FlagValues
+
+from launch.common import config
+
+# A line that does something useful, for each command.
+EXAMPLES = {
+    "report": 'assay report out/my-reward-model --prompt="What makes a good answer?"',
+    "demo": "assay demo",
+    "models": "assay models",
+    "cache": "assay cache",
+    "plan": "assay plan --source=Skywork/Skywork-Reward-V2-Qwen3-8B --devices=1xH100-80GB",
+    "convert": "assay convert --source=out/my-reward-model --checkpoint=checkpoints/mine",
+    "sweep": "assay sweep out/my-reward-model --run=runs/mine --config.prompts=greatest,worst",
+    "score": "assay score out/my-reward-model --run=runs/mine --items=replies.txt",
+    "search": "assay search out/my-reward-model --run=runs/mine --config.length=4",
+    "conventions": "assay conventions --checkpoint=checkpoints/mine --run=runs/readings",
+    "logprobs": "assay logprobs Qwen/Qwen2.5-0.5B-Instruct --run=runs/mine --config.form=chat",
+    "import_scores": "assay import_scores --source=elo.csv --layout=elo --run=runs/released",
+    "reproduce": "assay reproduce --root=out/paper --plan",
+    "verify": "assay verify --run=runs/mine",
+    "diff": "assay diff --before=checkpoints/old --after=checkpoints/new --run=runs/both "
+    "--report=reports/both",
+    "analyze": "assay analyze --run=runs/mine --report=reports/mine",
+}
+# Flags that few calls need: after the others, in this order.
+_LATE = (
+    "wait",
+    "shard",
+    "multihost",
+    "coordinator",
+    "processes",
+    "process",
+    "join_timeout",
+    "config",
+    "print-config",
+    "json",
+    "help",
+)
+
+
+def text(name: str, doc: str, given: FlagValues, chosen: str) -> str:
+    """The whole text; `chosen` is the file of `--config`, "" for a command without settings."""
+    parts = [doc.strip()]
+    if name in EXAMPLES:
+        parts.append(f"example:\n  {EXAMPLES[name]}")
+    names = [one for one in given.flag_values_dict() if given[one].name == one]
+    late = [one for one in _LATE if one in names]
+    ordered = [one for one in names if one not in late] + late
+    parts.append("\n".join(["flags:", *(_flag(given[one]) for one in ordered)]))
+    return "\n\n".join(parts) + (config.help_text(chosen) if chosen else "")
+
+
+def _flag(flag: flags.Flag[object]) -> str:
+    """A flag with its meaning, and its default where that says something."""
+    named = f"--[no]{flag.name}" if flag.boolean and flag.default is not None else f"--{flag.name}"
+    said = " ".join(flag.help.split())
+    lines = textwrap.wrap(f"  {named}: {said}", 80, subsequent_indent="    ")
+    if not flag.boolean and flag.default not in (None, "", []):
+        lines.append(f"    (default: {flag.default!r})")
+    return "\n".join(lines)

@@ -1,0 +1,219 @@
+"""The cache of converted models: `<cache>/<name>-<hash>`, each a checkpoint, made once.
+
+The hash is of everything that a conversion depends on: the bytes of a folder's files, or the commit
+of a hub id, and the settings. So a folder that has changed is converted again, and a copy is not.
+"""
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import filelock
+from ml_collections import ConfigDict
+
+from engine import processes, programs
+from engine.checkpoint.card import CARD, VERSION, Checkpoint
+from engine.convert import hub
+from engine.errors import AssayError
+from engine.planning.memory import in_words
+from engine.runs import storage
+from launch.common import converting, sources
+from launch.common.text import say
+
+_ENTRY = re.compile(r"(?P<name>[a-z0-9][a-z0-9._-]*)-(?P<key>[0-9a-f]{12})")
+_HASHES = ".hashes"  # in the cache: what large files hashed to, by their place
+_RANDOM = 8  # characters that `tempfile` adds to the name of an unfinished conversion
+_YOUNG_S = 2.0  # a file that was written just now may be written again at the same time of its disk
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A model in the cache."""
+
+    folder: Path
+    source: str  # hub id with its commit, or folder
+    used: datetime.datetime  # last, in local time
+
+    @property
+    def name(self) -> str:
+        """Its name, by which it is removed."""
+        return self.folder.name
+
+    @property
+    def nbytes(self) -> int:
+        """Size on disk in bytes."""
+        return _size(self.folder)
+
+
+def folder(chosen: str) -> Path:
+    """Where converted models are kept: what the setting `cache` says, or below the user's cache.
+
+    Raises AssayError where the user wants no cache, or has no home.
+    """
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    home = programs.cache_folder()
+    if home is None:
+        raise AssayError(
+            "no place to keep converted models: ASSAY_CACHE is empty, or there is no home; "
+            "allowed: --config.cache=<folder>, or a checkpoint that `assay convert` makes"
+        )
+    return home / "models"
+
+
+def checkpoint(
+    source: str, revision: str | None, config: ConfigDict, verify: bool | None
+) -> Checkpoint:
+    """The checkpoint of a folder or hub id; it is fetched and converted if the cache has it not.
+
+    Of several calls that need it at once, one converts. `config` has `check_memory`, and the fields
+    of `engine.settings.SourceSettings`.
+    """
+    root, settings = folder(config.cache), config.convert.copy_and_resolve_references()
+    settings.check_memory = settings.check_memory and config.check_memory
+    place = os.path.abspath(source) if Path(source).is_dir() else source
+    slug = settings.slug or sources.name_of(source)
+    spec = converting.listed(source)
+    if spec is not None and not Path(source).is_dir():
+        revision = revision or spec.revision
+    opened = hub.identify(source, revision, base=config.base)
+    with storage.reported(root):
+        root.mkdir(parents=True, exist_ok=True)
+        key = _key(root, opened, settings)
+        with _locked(root, key, source):
+            found = next((entry for entry in root.glob(f"*-{key}")), None)
+            if found is None:
+                found = root / f"{slug}-{key}"
+                for left in root.glob(f".*-{key}-{'?' * _RANDOM}"):  # of conversions that ended
+                    shutil.rmtree(left, ignore_errors=True)
+                _say(f"{source}: converting into {found}")
+                converting.convert_as_set(
+                    settings,
+                    place,
+                    storage.path_of(found),
+                    slug=slug,
+                    revision=opened.revision,
+                    base=config.base,
+                )
+                did = "converted"
+            else:
+                with suppress(OSError):  # a cache that only others may write
+                    os.utime(found / CARD)
+                did = "converted before"
+            _say(f"{source}: {did}, {in_words(_size(found))} in {found} (`assay cache`)")
+    made = Checkpoint.open(found, verify=verify)
+    return dataclasses.replace(made, card=dataclasses.replace(made.card, slug=slug))
+
+
+def entries(root: Path) -> list[Entry]:
+    """The models in a cache, the last used first."""
+    found = []
+    for path in root.glob("*") if root.is_dir() else ():
+        card = path / CARD
+        if not _ENTRY.fullmatch(path.name) or not card.is_file():
+            continue
+        with suppress(ValueError, KeyError, OSError):  # removed meanwhile, or damaged
+            said = json.loads(card.read_bytes())
+            commit = f"@{said['revision'][:12]}" if said["revision"] else ""
+            used = datetime.datetime.fromtimestamp(card.stat().st_mtime)
+            found.append(Entry(folder=path, source=f"{said['source']}{commit}", used=used))
+    return sorted(found, key=lambda entry: entry.used, reverse=True)
+
+
+def remove(root: Path, entry: Entry) -> None:
+    """Removes a model; what is left of it after an interruption is no entry."""
+    key = _ENTRY.fullmatch(entry.name)["key"]  # type: ignore[index]
+    with storage.reported(entry.folder), _locked(root, key, entry.name):
+        doomed = root / f".{entry.name}-{'removed'.ljust(_RANDOM, '.')}"
+        entry.folder.rename(doomed)
+        shutil.rmtree(doomed)
+
+
+def _key(root: Path, source: hub.Source, settings: ConfigDict) -> str:
+    """Hash of all that a conversion depends on: 12 hexadecimal digits."""
+    name = source.name
+    spec = converting.listed(name)
+    chosen = settings.to_dict()
+    template = Path(chosen["template"]) if chosen["template"] else None
+    if template is not None and template.is_file():
+        chosen["template"] = _digest(template)
+    for only_named in ("slug", "check_memory", "bos", "date", "newlines"):
+        del chosen[only_named]
+    said = {
+        "version": VERSION,
+        "settings": chosen,
+        "policy": converting.policy_of(settings, spec).to_json(),
+        "head": spec.head if spec else "",
+        "files": _contents(root, source),
+        "base": _contents(root, source.base) if source.base else None,
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+
+
+# Any: what JSON holds.
+def _contents(root: Path, source: hub.Source) -> Any:
+    """Hub id and commit, or the sha256 of every file of a folder that conversion may read."""
+    if source.revision:
+        return [source.name, source.revision]
+    kinds = (*hub.SMALL, "*.safetensors")
+    files = sorted(path for path in source.folder.iterdir() if path.is_file())
+    read = [path for path in files if any(fnmatch(path.name, kind) for kind in kinds)]
+    return {
+        path.name: _remembered(root, path) if path.suffix == ".safetensors" else _digest(path)
+        for path in read
+    }
+
+
+def _remembered(root: Path, path: Path) -> str:
+    """sha256 of a large file; it is read once for as long as it stays as it is."""
+    real = path.resolve()
+    stat = real.stat()
+    state = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+    note = storage.path_of(root / _HASHES / hashlib.sha256(os.fsencode(real)).hexdigest())
+    with suppress(ValueError, KeyError, TypeError):
+        known = json.loads(storage.read_if_there(note) or b"null")
+        if known["state"] == state:
+            return str(known["sha256"])
+    digest = _digest(real)
+    if time.time() - max(stat.st_mtime, stat.st_ctime) > _YOUNG_S:
+        storage.write_atomic(note, json.dumps({"state": state, "sha256": digest}).encode())
+    return digest
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _locked(root: Path, key: str, source: str) -> Iterator[None]:
+    """Holds the lock of one conversion, which the system lets go of when a process ends."""
+    lock = filelock.FileLock(root / f".{key}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        _say(f"{source}: waiting for another command that converts or removes it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _size(place: Path) -> int:
+    return sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+
+
+def _say(line: str) -> None:
+    if processes.writes():
+        say(line)

@@ -1,0 +1,175 @@
+"""From the name of a model to its report: converts, sweeps, scores, analyses.
+
+Each model is a hub id, a folder in Hugging Face format, or a checkpoint. What is no checkpoint is
+converted into the cache (`assay cache`). The tokens that each model likes most and least are
+printed as soon as they are known. A call that was stopped goes on when it is made again.
+"""
+
+import dataclasses
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+from absl.flags import FlagValues
+from etils import epath
+from ml_collections import ConfigDict
+
+import analysis
+from engine.checkpoint.card import LANGUAGE, REWARD, Checkpoint
+from engine.errors import AssayError
+from engine.planning import admission, memory
+from engine.planning.admission import Place
+from engine.planning.memory import SweepWork, in_words
+from engine.runs import storage
+from engine.settings import AUTO, AnalyzeSettings, LogprobSettings
+from launch import pipeline
+from launch.common import command, facts, inputs, locking, reporting, scoring, sources
+from launch.common.planned_models import model_of_checkpoint
+from launch.common.text import counted
+from launch.pipeline import Say
+
+_NAMED = 3  # models whose names the default of --out holds
+
+
+@dataclasses.dataclass(kw_only=True)
+class Report(pipeline.Scored):
+    """What a report needs, and what its steps have made so far.
+
+    Attributes:
+      given: the parsed flags, of which the first step reads the models.
+      analyze: settings of the page.
+      page: the page, once it is written.
+    """
+
+    given: command.Given
+    analyze: AnalyzeSettings
+    page: epath.Path | None = None
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    return command.run(
+        "report",
+        argv,
+        report,
+        doc=__doc__,
+        define=[define_flags, inputs.define_flags, locking.define_wait],
+        config="report",
+        positional="checkpoint",
+    )
+
+
+def define_flags(given: FlagValues) -> None:
+    """Defines --checkpoint, --prompt, --language_model and --out."""
+    scoring.define_models(given)
+    scoring.define_prompt(given)
+    text = "Language models, comma-separated: what they would say, and would say after training."
+    flags.DEFINE_list("language_model", [], text, flag_values=given)
+    text = "Folder to write: run/ and report/ in it; by default reports/<the models' names>."
+    flags.DEFINE_string("out", None, text, flag_values=given)
+
+
+def report(given: command.Given) -> command.Ended:
+    """Flags -> settings -> the steps."""
+    root = storage.path_of(given.out or _default_out(command.paths(given, "checkpoint")))
+    name, replies = inputs.list_given(given) if given.items is not None else ("", [])
+    prompts, chosen = scoring.prompts(given), _settings(given.config, [], [])
+    work = Report(
+        root=root,
+        prompts=prompts,
+        words=name,
+        replies=replies,
+        word_prompts=prompts,
+        mesh=scoring.dtype_and_mesh(given.config, [])[1],
+        given=given,
+        analyze=reporting.settings_of(given.config.analyze),
+        **chosen,
+    )
+    with locking.held(given, work.run, "report"):
+        pipeline.run(STEPS, work)
+        run = analysis.load(work.run)
+    slugs = [model.card.slug for model in work.models]
+    words = [scoring.extremes(*each) for each in facts.ends(run, slugs, list(prompts))]
+    slugs += [model.card.slug for model in work.language]
+    ended = scoring.ended(
+        "\n".join([*words, f"report: {work.page}"]), work.run, slugs, [*prompts.values()]
+    )
+    return dataclasses.replace(ended, facts=lambda: {"page": str(work.page), **ended.facts()})
+
+
+# Any: settings are of several types.
+def _settings(
+    config: ConfigDict, models: Sequence[Checkpoint], language: Sequence[Checkpoint]
+) -> dict[str, Any]:
+    """The settings of each kind of step; `auto`'s dtype depends on the models."""
+    settings, _ = scoring.settings(config, models)
+    common, _ = scoring.shared_settings(config, language)
+    mode = "text" if settings.mode == AUTO else settings.mode  # as of `assay score`
+    return {
+        "settings": settings,
+        "word_settings": dataclasses.replace(settings, mode=mode, lens=False),
+        "logprobs": LogprobSettings(form=config.form, **common),
+    }
+
+
+def _default_out(names: Sequence[str]) -> str:
+    known = [sources.name_of(name.partition("@")[0]) for name in names]
+    more = [f"{len(known) - _NAMED}-more"] if len(known) > _NAMED else []
+    return str(Path("reports", "-".join([*known[:_NAMED], *more])))
+
+
+def convert(work: Report, say: Say) -> None:
+    """Opens the models; those that are no checkpoints are fetched and converted."""
+    given = work.given
+    names, languages = command.paths(given, "checkpoint"), given.language_model
+    say(f"opening {counted(len(names) + len(languages), 'model')}")
+    verify = scoring.verify_setting(given.config)
+    work.models, work.language = sources.of_two_kinds(names, languages, given.config, verify)
+    for models, kind in ((work.models, REWARD), (work.language, LANGUAGE)):
+        for model in models:
+            model.expect(kind)
+    for name, value in _settings(given.config, work.models, work.language).items():
+        setattr(work, name, value)
+
+
+def check_memory(work: Report, say: Say) -> None:
+    """Says what each model takes here; refuses one that is too large before any is loaded."""
+    place = Place.of(work.mesh)
+    kinds = ((work.models, work.settings), (work.language, work.logprobs))
+    for model, settings in ((model, settings) for models, settings in kinds for model in models):
+        planned, prefix, own = model_of_checkpoint(model)
+        sweep = SweepWork(prefix=prefix, own=own, self_check=settings.self_check)
+        step = settings.step_size or admission.step_for(planned, place, settings.dtype, sweep)
+        sweep = dataclasses.replace(sweep, step_size=step)
+        if not place.splits(planned):  # loading it says which mesh it allows
+            continue
+        reason = admission.refusal(planned, place, settings.dtype, sweep)
+        if reason and settings.check_memory:
+            raise AssayError(reason)
+        total = memory.account(place.holding(planned, settings.dtype), sweep).total
+        free = f" of {in_words(place.usable)} that are free" if place.usable < math.inf else ""
+        say(f"{model.card.slug}: {in_words(total)} of memory in {settings.dtype}{free}")
+
+
+def write_report(work: Report, say: Say) -> None:
+    """Writes the report."""
+    target = work.root / "report"
+    say(f"writing {target}")
+    work.page = reporting.write_report([storage.path_of(work.run)], target, work.analyze)
+
+
+STEPS: Sequence[pipeline.Step[Report]] = (
+    convert,
+    check_memory,
+    pipeline.sweep,
+    pipeline.score,
+    pipeline.logprobs,
+    write_report,
+)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

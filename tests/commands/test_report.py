@@ -1,0 +1,107 @@
+"""`assay report`: from a model's folder to its page; `--json`, help, and settings as flags."""
+
+import json
+import shlex
+
+import pytest
+from etils import epath
+
+from engine.runs.reader import read_contents
+from launch.__main__ import main
+from launch.common import config as config_files
+from tests.support import tiny
+
+PROMPT = "What matters?"
+SMALL = ("--config.step_size=64", "--config.self_check=1")
+
+
+@pytest.fixture
+def call(command, tmp_path, monkeypatch):
+    """Flags -> what `assay report` of two reward models, a list and a language model did."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        "launch.common.reporting.write_report", lambda runs, target, settings: target
+    )
+    for number, name in enumerate(("a/final", "b/final")):
+        tiny.write_model(tmp_path / name, seed=number)
+    tiny.write_model(tmp_path / "lm", head="lm", seed=2)
+    (tmp_path / "words.txt").write_text("love\nwar\n")
+    given = ("a/final", "b/final", f"--prompt={PROMPT}", "--items=words.txt")
+    return lambda *flags: command("report", *given, "--language_model=lm", *SMALL, *flags)
+
+
+@pytest.mark.slow
+def test_it_converts_sweeps_scores_and_goes_on(call, tmp_path):
+    done = call("--json")
+    assert done.code == 0, done.err
+    assert any("of memory in float32" in line for line in done.err)
+    run = tmp_path / "reports" / "a-final-b-final" / "run"
+    results = read_contents(epath.Path(run)).results
+    assert {(one.kind, one.model) for one in results.values()} == {
+        *(("scores", f"{name}-final") for name in "ab"),
+        *(("items", f"{name}-final") for name in "ab"),
+        ("logprobs", "lm"),
+        ("item_logprobs", "lm"),
+    }
+    assert {one.fingerprint["mode"] for one in results.values() if one.kind == "items"} == {"text"}
+    said = json.loads(done.out[-1])
+    assert len(done.out) == 1 and said["page"] == "reports/a-final-b-final/report"
+    scores = {one["model"]: one for one in said["results"] if "highest" in one}
+    assert set(scores) == {"a-final", "b-final"} and scores["a-final"]["self_check"]
+    best, worst = (scores["a-final"][end][0]["reward"] for end in ("highest", "lowest"))
+    times = {path: path.stat().st_mtime_ns for path in run.rglob("part-*")}
+    again = call()
+    assert times == {path: path.stat().st_mtime_ns for path in run.rglob("part-*")}
+    assert again.out[0].startswith("a-final, prompt 'what-matters-")
+    assert f" {best:.2f}   " in again.out[1] and f" {worst:.2f}   " in again.out[2]
+    assert again.out[-1] == "report: reports/a-final-b-final/report"
+
+
+def test_a_model_that_is_too_large_is_refused_before_any_is_swept(call, tmp_path, monkeypatch):
+    monkeypatch.setattr("engine.planning.admission._usable", lambda *_: 2**20)
+    done = call()
+    assert done.code == 2 and "a-final: needs" in done.err[-1]
+    assert not (tmp_path / "reports" / "a-final-b-final" / "run" / "scores").exists()
+
+
+def test_a_language_model_is_refused_as_a_reward_model(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+    lm = tiny.write_model(tmp_path / "lm", head="lm")
+    done = command("report", lm, f"--out={tmp_path / 'out'}")
+    assert done.code == 2 and "a language model; allowed: a reward model" in done.err[-1]
+    assert command("report").err == [
+        "report: --checkpoint is missing; allowed: models to score, comma-separated: checkpoints, "
+        "models' folders or hub ids"
+    ]
+
+
+def test_settings_are_printed_as_flags_that_give_them(command, monkeypatch, tmp_path):
+    flags = ("--config=search:paper", "--config.allow=it's.txt", "--print-config")
+    done = command("search", *flags)
+    assert done.code == 0 and "--config.method=paper" in done.out
+    monkeypatch.chdir(tmp_path)  # where there is no folder configs
+    again = [argument for line in done.out for argument in shlex.split(line)]
+    assert command("search", "--config=configs/search.py", *again, "--print-config") == done
+
+
+@pytest.mark.parametrize("argv", [["help", "score"], ["score", "--help"]])
+def test_help_begins_with_an_example_and_what_a_person_needs(capsys, argv):
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    order = [
+        "example:",
+        "  assay score ",
+        "--checkpoint:",
+        "--items:",
+        "--shard:",
+        "--config.mode:",
+    ]
+    places = [out.index(text) for text in order]
+    assert places == sorted(places)
+
+
+def test_a_config_by_name_is_that_of_the_package(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert config_files.load("configs/search.py:paper").method == "paper"
+    assert config_files.load("search").method == "gcg"

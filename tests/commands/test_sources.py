@@ -1,0 +1,211 @@
+"""Checkpoints, folders and hub ids where a command takes a model; the cache of converted ones."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from configs import sweep
+from engine.errors import AssayError
+from launch.common import converting, model_cache, sources
+from tests.support import folders, hub_server, tiny
+
+
+@pytest.fixture
+def config(tmp_path):
+    settings = sweep.get_config()
+    settings.cache = str(tmp_path / "cache")
+    return settings
+
+
+@pytest.fixture
+def converted(config):
+    """Names -> their checkpoints."""
+    return lambda *names: sources.checkpoints([str(name) for name in names], config)
+
+
+def made(config) -> list[str]:
+    return sorted(path.name for path in Path(config.cache).glob("[!.]*"))
+
+
+def heard(capsys, text: str) -> str:
+    """What was printed until a text appeared, within a minute."""
+    said, began = "", time.monotonic()
+    while text not in said:
+        said += capsys.readouterr().err
+        assert time.monotonic() - began < 60, said
+        time.sleep(0.01)
+    return said
+
+
+def test_a_folder_is_converted_once_by_what_is_in_it(converted, config, tmp_path, capsys):
+    folder = tiny.write_model(tmp_path / "my-rm")
+    [first] = converted(folder)
+    assert (first.card.slug, first.card.source) == ("my-rm", str(folder))
+    assert "converting into" in capsys.readouterr().err
+    copy = Path(shutil.copytree(folder, tmp_path / "copy-rm"))
+    [again], [copied] = converted(folder), converted(copy)
+    assert "converting into" not in capsys.readouterr().err
+    assert (again.path, copied.path, copied.card.slug) == (first.path, first.path, "copy-rm")
+    folders.edit_json(copy / "config.json", rms_norm_eps=2e-5)
+    shutil.rmtree(folder)
+    tiny.write_model(folder, seed=1)
+    hashes = {model.card.checkpoint_hash for model in (first, *converted(folder), *converted(copy))}
+    assert len(hashes) == len(made(config)) == 3
+
+
+def test_settings_of_convert_pass_through_and_are_another_entry(converted, config, tmp_path):
+    folder = tiny.write_model(tmp_path / "my-rm")
+    [plain] = converted(folder)
+    template = tmp_path / "mine.jinja"
+    config.convert.template = str(template)
+    for text in (tiny.CHATML, tiny.TRIMMED):  # the file is another one, its name is the same
+        template.write_text(text)
+        [chosen] = converted(folder)
+        assert chosen.tokenizer.chat_template == text
+    assert len(made(config)) == 3
+    with pytest.raises(AssayError, match=r"--config.convert.template: every model is a checkpoint"):
+        converted(plain.path)
+
+
+def test_models_of_one_name_are_called_by_their_folders(converted, checkpoint, tmp_path):
+    one = tiny.write_model(tmp_path / "a" / "Final")
+    two = tiny.write_model(tmp_path / "b" / "final", seed=1)
+    assert [model.card.slug for model in converted(one, two)] == ["a-final", "b-final"]
+    rm, other = (tmp_path / name / "rm" for name in "ab")
+    tiny.write_model(rm, seed=2), tiny.write_model(other, seed=3)
+    assert [model.card.slug for model in converted(rm)] == ["rm"]
+    assert [model.card.slug for model in converted(rm, other)] == ["a-rm", "b-rm"]
+    names = [model.card.slug for model in converted(rm, rm, checkpoint().path)]
+    assert names == ["rm", "rm", "tiny"]  # one model twice is for the sweep to refuse
+
+
+@pytest.mark.parametrize(
+    "name", ["./no/rm", "/no/rm", "~/rm", "rm", "a/b/c", "here/typo", "owner/rm@", "own er/rm"]
+)
+def test_what_may_be_a_path_is_never_looked_up(converted, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    monkeypatch.setattr("engine.convert.downloads.snapshot", lambda *_, **__: pytest.fail("asked"))
+    with pytest.raises(AssayError, match=f"^{name}: no such folder; allowed: a checkpoint, a "):
+        converted(name)
+
+
+def test_a_folder_that_holds_no_model_is_one_line(converted, tmp_path):
+    with pytest.raises(AssayError, match=r"no checkpoint .* and no model's folder"):
+        converted(tmp_path)
+
+
+def test_a_hub_id_is_fetched_once_and_its_name_with_a_revision_is_never_a_folder(
+    converted, config, tmp_path, monkeypatch
+):
+    with hub_server.running() as hub:
+        commit = hub.add("here/tiny-rm", tiny.write_model(tmp_path / "first"), "v1")
+        hub.add("here/tiny-rm", tiny.write_model(tmp_path / "second", seed=1))
+        hub_server.point(monkeypatch, hub, tmp_path / "hub")
+        monkeypatch.chdir(tmp_path)
+        models = [*converted("here/tiny-rm@v1"), *converted("here/tiny-rm")]
+        (tmp_path / "here").mkdir()
+        assert converted("here/tiny-rm@v1")[0].path == models[0].path
+        assert [model.card.slug for model in models] == ["tiny-rm", "tiny-rm"]
+        assert models[0].card.revision == commit != models[1].card.revision
+        assert len(hub.downloads("model.safetensors")) == 2
+
+
+KILLED = """
+import os, signal, sys
+from configs import sweep
+from engine.convert import writer
+from launch.common import sources
+writer.Writer.finish = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+config = sweep.get_config()
+config.cache = sys.argv[2]
+sources.checkpoints([sys.argv[1]], config)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_conversion_leaves_no_entry_and_the_next_removes_its_rest(
+    converted, config, tmp_path
+):
+    folder, cache = tiny.write_model(tmp_path / "my-rm"), Path(config.cache)
+    done = subprocess.run([sys.executable, "-c", KILLED, folder, cache], capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    assert len(list(cache.glob(".my-rm-*"))) == 1
+    assert made(config) == [] and model_cache.entries(cache) == []
+    converted(folder)
+    assert len(made(config)) == 1 and not list(cache.glob(".my-rm-*"))
+
+
+def test_of_two_calls_at_once_one_converts(converted, config, tmp_path, monkeypatch, capsys):
+    folder, models, convert = tiny.write_model(tmp_path / "my-rm"), [], converting.convert_as_set
+    began, go_on = threading.Event(), threading.Event()
+
+    def slowly(*arguments, **named):
+        began.set()
+        assert go_on.wait(60)
+        return convert(*arguments, **named)
+
+    monkeypatch.setattr(converting, "convert_as_set", slowly)
+    calls = [
+        threading.Thread(target=lambda: models.extend(converted(folder)), daemon=True)
+        for _ in range(2)
+    ]
+    calls[0].start()
+    assert began.wait(60)
+    calls[1].start()
+    said = heard(capsys, "waiting for another command")
+    go_on.set()
+    for call in calls:
+        call.join()
+    said += capsys.readouterr().err
+    assert said.count("converting into") == 1 and "converted before" in said
+    assert models[0].path == models[1].path and len(made(config)) == 1
+
+
+def test_the_cache_is_listed_and_cleared(command, converted, config, tmp_path, monkeypatch):
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "home"))
+    config.cache = str(tmp_path / "home" / "models")
+    assert command("cache").out == [f"{config.cache}: empty"]
+    converted(tiny.write_model(tmp_path / "a-rm"), tiny.write_model(tmp_path / "b-rm", seed=1))
+    first, second = made(config)
+    done = command("cache")
+    assert done.out[0].split() == ["name", "source", "size", "last", "used"]
+    assert {line.split()[0] for line in done.out[1:3]} == {first, second}
+    assert done.out[-1].startswith(f"{config.cache}: 2 models, ")
+    bad = command("cache", "--clear=c-rm")
+    assert (bad.code, bad.out) == (2, []) and f"allowed: {', '.join(made(config))}" in bad.err[0]
+    assert command("cache", f"--clear={first}").code == 0 and made(config) == [second]
+    assert command("cache", "--clear").code == 0 and made(config) == []
+    assert not any(Path(config.cache).rglob("model.json"))
+
+
+def test_removing_waits_for_the_conversion_of_the_same_model(converted, config, tmp_path, capsys):
+    [model] = converted(tiny.write_model(tmp_path / "my-rm"))
+    [entry] = model_cache.entries(Path(config.cache))
+    key = entry.name.rpartition("-")[2]
+    with model_cache._locked(Path(config.cache), key, "here"):
+        removing = threading.Thread(
+            target=model_cache.remove, args=[Path(config.cache), entry], daemon=True
+        )
+        removing.start()
+        heard(capsys, "waiting for")
+        assert model.path.exists()
+    removing.join()
+    assert not model.path.exists()
+
+
+def test_a_sweep_takes_folders_without_a_flag(command, tmp_path, run):
+    folder = tiny.write_model(tmp_path / "rm")
+    flags = (f"--run={run.folder}", "--config.prompts=greatest", "--config.step_size=64")
+    done = command("sweep", folder, *flags, f"--config.cache={tmp_path / 'cache'}")
+    assert done.code == 0 and done.out[-1].endswith("288 new rewards")
+    assert [path.name for path in (run.folder / "scores").iterdir()] == ["model=rm"]
+    card = json.loads(next((tmp_path / "cache").glob("rm-*/model.json")).read_text())
+    assert card["source"] == str(folder)
