@@ -1,10 +1,18 @@
-"""Scores a list of replies of any length. See configs/score.py."""
+"""Scores a list of replies of any length, or pairs of replies. See configs/score.py.
+
+The rows of --items may have prompts of their own (docs/pairs.md): prompt and reply; prompt, chosen
+and rejected; messages. Such a file is scored under its prompts alone.
+"""
 
 import sys
 from collections.abc import Sequence
 
-from engine.sweep.reward_jobs import sweep_replies
-from launch.common import command, inputs, locking, scoring, sharding
+from engine import processes
+from engine.checkpoint.card import Checkpoint
+from engine.sweep.reward_jobs import sweep_conversations, sweep_replies
+from launch.common import command, conversations, inputs, locking, scoring, sharding
+from launch.common.conversations import ConversationList
+from launch.common.text import say
 
 
 def main(argv: Sequence[str]) -> int:
@@ -15,7 +23,10 @@ def main(argv: Sequence[str]) -> int:
 
 def score(given: command.Given) -> str:
     """Flags -> settings -> one call."""
+    listed = conversations.given_list(given)
     run, models, prompts = scoring.inputs(given)
+    if listed is not None:
+        return _score_conversations(given, listed, run, models)
     name, replies = inputs.list_given(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
@@ -25,6 +36,33 @@ def score(given: command.Given) -> str:
         )
     what = scoring.outcome(rewards, "rewards")
     return f"{run}/items/{name}: {len(models)} models × {len(prompts)} prompts, {what}"
+
+
+def _score_conversations(
+    given: command.Given, listed: ConversationList, run: str, models: Sequence[Checkpoint]
+) -> str:
+    if listed.left_out:
+        say(f"note: no labels: {', '.join(listed.left_out)} (neither text nor numbers)")
+    own = {listed.name: ""}  # all rows are one share
+    run, models, _ = sharding.share(given, run, models, own, vocab=False)
+    settings, mesh = scoring.settings(given.config, models)
+    with locking.held(given, run, "score"):
+        rewards = sweep_conversations(
+            models,
+            listed.name,
+            listed.table,
+            listed.sha256,
+            run,
+            settings,
+            mesh,
+            sharding.show_models(given),
+        )
+        if processes.writes():
+            from launch.common import judged  # the analysis, which no other list needs
+
+            place = judged.write(run, listed.name, [model.card.slug for model in models])
+    what = scoring.outcome(rewards, "rewards")
+    return f"{place}: {len(models)} models × {listed.said}, {what}"
 
 
 if __name__ == "__main__":

@@ -176,11 +176,25 @@ def two_models(
         items={},
         logprobs={},
         item_logprobs={},
+        conversations=_shared_lists(runs, named),
         searches={},
         _records={side: run._records[named[side]] for side, run in runs.items()},
         _vocabularies={side: run._vocabularies[named[side]] for side, run in runs.items()},
         _cache=Cache(),
     )
+
+
+def _shared_lists(runs: Mapping[str, Run], named: Mapping[str, str]) -> dict[Any, Result]:
+    """(list, side) -> result, of the lists of conversations that both models scored."""
+    own = {
+        side: {name: r for (name, model), r in run.conversations.items() if model == named[side]}
+        for side, run in runs.items()
+    }
+    return {
+        (name, side): dataclasses.replace(results[name], model=side)
+        for side, results in own.items()
+        for name in sorted(set(own[BEFORE]) & set(own[AFTER]))
+    }
 
 
 def scored(run: Run, model: str) -> dict[str, Result]:

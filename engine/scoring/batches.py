@@ -62,6 +62,10 @@ class Distinct:
             of_row=np.array(of_row),
         )
 
+    def own(self, sequence: int) -> np.ndarray:
+        """The ids of a sequence behind the shared prefix."""
+        return self.ids[self.starts[sequence] : self.starts[sequence + 1]]
+
     def longest(self) -> int:
         """Token positions of the longest sequence, the prefix included."""
         return int((self.shared + np.diff(self.starts)).max())

@@ -1,10 +1,12 @@
 """What is scored under one prompt: a list of rows, each of which stands for a conversation.
 
-`Rows` is what the host loop sees. Reward models score `TokenRows`, `TokenTextRows` or `ReplyRows`;
+`Rows` is what the host loop sees. Reward models score `TokenRows`, `TokenTextRows` or `ReplyRows`,
+and `ConversationRows`, which have prompts of their own;
 language models score `NextTokenRows` or `ContinuationRows`.
 """
 
 import abc
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,18 +15,20 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from engine.display import progress
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.runs import schema
-from engine.scoring.batches import Bucket, Distinct, reply_buckets, token_candidates
+from engine.scoring.batches import SHORT, Bucket, Distinct, reply_buckets, token_candidates
 from engine.settings import MODES, check_choice
 from engine.text.chat_template import ChatTemplate
+from engine.text.template_sandbox import Conversation
 from engine.types import PromptIds
 
 if TYPE_CHECKING:
     from engine.text.cue import Cue  # of language models, which a sweep does not load
 
 _AT_ONCE = 4096  # replies that are tokenised in one call
+_MANY = 16  # conversations of one prompt that fill a step (`rows_of_step`)
 
 KeyColumns = Mapping[str, Sequence[int] | Sequence[str]]
 
@@ -78,6 +82,8 @@ class Rows(abc.ABC):
 
     part_columns: ClassVar[schema.Columns]  # of a part: the key columns, then the number's
     any_length: ClassVar[bool] = False  # whether replies have any number of tokens; else one
+    unit: ClassVar[str] = "candidates"  # what the progress bar calls them
+    checked_at_once: ClassVar[int] = 2**31  # rows that the plain pass takes in one batch, at most
     prompt: PromptIds  # the conversation around the rows' replies
     token_ids: Sequence[int]  # where rows are tokens: their ids, ascending; they may have gaps
     texts: Sequence[str]  # where rows are replies: what they say
@@ -90,6 +96,16 @@ class Rows(abc.ABC):
         if self._are_tokens:
             return {"token_id": list(self.token_ids[start:stop])}
         return {"item_id": range(start, stop), "item": list(self.texts[start:stop])}
+
+    @property
+    def context(self) -> int:
+        """Positions before those of a candidate of a step, for the account of memory."""
+        return len(self.prompt.prefix)
+
+    @property
+    def own(self) -> int:
+        """Positions of the shortest candidate of a step."""
+        return 1 + len(self.prompt.suffix)
 
     @property
     def _are_tokens(self) -> bool:
@@ -150,8 +166,10 @@ class RewardRows(Rows):
         return self.pooling.position(sequence)
 
     def _all(self) -> Iterator[list[int]]:
-        for start in range(0, len(self), _AT_ONCE):
-            yield from self.sequences(range(start, min(start + _AT_ONCE, len(self))))
+        with progress(len(self), "conversations", what="tokenising", delay_s=1.0) as bar:
+            for start in range(0, len(self), _AT_ONCE):
+                yield from self.sequences(range(start, min(start + _AT_ONCE, len(self))))
+                bar.update(min(_AT_ONCE, len(self) - start))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,12 +231,6 @@ class ReplyRows(RewardRows):
             for reply in replies
         ]
 
-    def _all(self) -> Iterator[list[int]]:
-        with progress(len(self), "conversations", what="tokenising", delay_s=1.0) as bar:
-            for sequence in super()._all():
-                yield sequence
-                bar.update()
-
 
 @dataclasses.dataclass(frozen=True)
 class TokenTextRows(ReplyRows):
@@ -227,6 +239,115 @@ class TokenTextRows(ReplyRows):
     token_ids: Sequence[int]
 
     part_columns = schema.SCORE_COLUMNS
+
+
+@dataclasses.dataclass(frozen=True)
+class ConversationRows(RewardRows):
+    """Whole conversations, each with turns of its own before the reply.
+
+    Attributes:
+      template: the model's chat template.
+      conversations: their messages; the last is the reply.
+      names: of each in messages, such as `row 7, chosen`.
+      mode: as of `ReplyRows`.
+    """
+
+    prompt: PromptIds = dataclasses.field(
+        default=PromptIds(prompt="", prefix=(), suffix=()), init=False
+    )
+    template: ChatTemplate
+    conversations: Sequence[Conversation]
+    names: Sequence[str]
+    mode: str
+
+    part_columns = schema.CONVERSATION_COLUMNS
+    any_length = True
+    unit = "conversations"
+    checked_at_once = 4
+    own = SHORT  # a step of longer ones has fewer (`rows_of_step`)
+
+    def __len__(self) -> int:
+        return len(self.conversations)
+
+    def keys(self, start: int, stop: int) -> KeyColumns:
+        """Key columns of rows [start, stop)."""
+        return {"conversation_id": range(start, stop)}
+
+    @property
+    def context(self) -> int:
+        """The longest conversation: what a position of it may attend to."""
+        return self.distinct.longest()
+
+    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
+        """Token ids of some conversations; an error of the template names the first."""
+        with contextlib.suppress(AssayError):
+            return self._ids(rows)
+        for row in rows:
+            with prefixed(self.names[row]):
+                self._ids([row])
+        return self._ids(rows)
+
+    def _ids(self, rows: Sequence[int]) -> list[list[int]]:
+        chosen = [self.conversations[row] for row in rows]
+        if self.mode == "text":
+            return self.template.conversations(chosen)
+        arounds = {str(turns): self.template.split(turns) for *turns, _ in chosen}
+        sequences = []
+        for *turns, reply in chosen:
+            around = arounds[str(turns)]
+            ids = self.template.reply_ids(reply["content"])
+            sequences.append([*around.prefix, *ids, *around.suffix])
+        return sequences
+
+    def check(self, decoder: DecoderConfig) -> None:
+        """Raises AssayError for the first conversation that a model cannot read, with its name."""
+        for number, row in enumerate(self.distinct.first):
+            ids = self.distinct.own(number)
+            with prefixed(self.names[row]):
+                check_fits(len(ids), int(ids.max()), decoder)
+
+    def passes(
+        self, start: int, stop: int, *, alone: bool
+    ) -> Iterator[tuple[tuple[int, ...], list[Bucket]]]:
+        """What is computed together of rows [start, stop), without `duplicates`.
+
+        Conversations of which many have the same turns before the reply share their prefix. Others
+        are batched whole, by length: a pass of so few would cost as much as one of a full step.
+
+        Args:
+          start: first row.
+          stop: first row behind the last.
+          alone: whether every prompt has a prefix of its own, which a gate reads.
+
+        Yields:
+          Ids of a prefix, and buckets of candidates behind it; their rows are counted from `start`.
+        """
+        distinct, whole, by_prompt = self.distinct, list[int](), dict[str, list[int]]()
+        for row in range(start, stop):
+            if distinct.first[distinct.of_row[row]] >= start:
+                by_prompt.setdefault(str(self.conversations[row][:-1]), []).append(row)
+        for rows in by_prompt.values():
+            if alone or len(rows) >= _MANY:
+                yield self._behind(rows, start, len(distinct.ids))
+            else:
+                whole += rows
+        if whole:
+            yield self._behind(whole, start, 0)
+
+    def _behind(
+        self, rows: Sequence[int], start: int, most: int
+    ) -> tuple[tuple[int, ...], list[Bucket]]:
+        """The ids that conversations begin with, at most `most`, and the rest in buckets."""
+        distinct = self.distinct
+        sequences = [distinct.own(distinct.of_row[row]).tolist() for row in rows]
+        first, last = min(sequences), max(sequences)  # what these share, all share
+        most = min(most, min(map(len, sequences)) - 1)  # the reward's position is a candidate's
+        shared = next((i for i in range(most) if first[i] != last[i]), max(most, 0))
+        buckets = reply_buckets(first[:shared], sequences)
+        places = np.array(rows) - start
+        return tuple(first[:shared]), [
+            dataclasses.replace(bucket, rows=places[bucket.rows]) for bucket in buckets
+        ]
 
 
 @dataclasses.dataclass(frozen=True)

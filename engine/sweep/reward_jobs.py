@@ -16,8 +16,17 @@ from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.provenance import ids_hash
 from engine.runs.reader import Json
+from engine.scoring.conversation_passes import ConversationScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.scoring.rows import LAST, Pooling, ReplyRows, RewardRows, TokenRows, TokenTextRows
+from engine.scoring.rows import (
+    LAST,
+    ConversationRows,
+    Pooling,
+    ReplyRows,
+    RewardRows,
+    TokenRows,
+    TokenTextRows,
+)
 from engine.settings import AUTO, MODES, POOLINGS, SweepSettings, check_choice
 from engine.sweep import loop, setup
 from engine.sweep.jobs import Job, check_parts
@@ -120,6 +129,42 @@ def sweep_replies(
     return loop.run(manifest, jobs, load, settings, mesh, ended=ended)
 
 
+def sweep_conversations(
+    checkpoints: Sequence[Checkpoint],
+    name: str,
+    table: pl.DataFrame,
+    file_sha256: str,
+    run: str,
+    settings: SweepSettings,
+    mesh: Mesh,
+    ended: Ended = lambda outcomes: None,
+) -> int:
+    """Scores conversations with prompts of their own into `run/conversations/<name>`.
+
+    `table` has `schema.LIST_COLUMNS`; see `setup.admit_conversations` and `sweep_vocabulary`.
+    """
+    if settings.lens:
+        raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
+    manifest = setup.open_run(run, checkpoints, None, settings, mesh)
+    tables = setup.admit_conversations(manifest, name, table, file_sha256)
+    jobs = []
+    for group in _groups(checkpoints, settings):
+        pooling = pooling_of(group[0], settings.pooling)
+        mode = "text" if settings.mode == AUTO else settings.mode
+        rows = conversation_rows(group[0], table, mode, pooling)
+        for checkpoint in group:
+            fingerprint: Json = {"mode": mode, **pooling.choice}
+            if objectives := checkpoint.card.reward_head.columns(settings.objectives)[1:]:
+                fingerprint["objectives"] = list(objectives)
+            path = schema.conversations_path(name, checkpoint.card.slug)
+            jobs.append(Job(checkpoint=checkpoint, path=path, rows=rows, fingerprint=fingerprint))
+
+    def load(group: Sequence[Checkpoint], step_size: int) -> ConversationScorer:
+        return ConversationScorer(_load(settings, mesh, group, step_size))
+
+    return loop.run(manifest, jobs, load, settings, mesh, ended=ended, tables=tables)
+
+
 def chosen_tokens(ids: Sequence[int], count: int | None, seed: int) -> Sequence[int] | None:
     """A fixed random subset of ids, ascending; None if it would hold all of them."""
     if count is None or count >= len(ids):
@@ -172,6 +217,19 @@ def reply_rows(
     template = checkpoint.template
     around = template.split(prompt) if mode == "ids" else template.around(prompt)
     return ReplyRows(around, template, replies, mode, pooling=pooling)
+
+
+def conversation_rows(
+    checkpoint: Checkpoint, table: pl.DataFrame, mode: str, pooling: Pooling
+) -> ConversationRows:
+    """The conversations of a list (`schema.LIST_COLUMNS`)."""
+    check_choice("mode", mode, MODES)
+    names = [
+        f"row {row}" if side == "reply" else f"row {row}, {side}"
+        for row, side in table.select("row", "side").iter_rows()
+    ]
+    messages = table["messages"].to_list()
+    return ConversationRows(checkpoint.template, messages, names, mode, pooling=pooling)
 
 
 def _jobs(
