@@ -7,7 +7,7 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import Block, Finding, Heading, Picture, Text
+from analysis.blocks import Block, Finding, Folded, Heading, Picture, Text
 from analysis.charts.clouds import clouds
 from analysis.charts.estimates import estimates
 from analysis.charts.histograms import histograms
@@ -23,9 +23,11 @@ from analysis.measures.pairs import (
     replies,
     worst,
 )
+from analysis.sentences import decimals
 from analysis.study import Absent, Analysis, Study, Table, Tables, required, table
 
 _NONE = "No list with prompts of its own was scored."
+_TO_READ, _TEXTS = 5, ("question", "chosen", "rejected")  # of the worst pairs of each model
 _NO_PAIRS = "No list of pairs (chosen and rejected replies) was scored."
 
 
@@ -33,7 +35,7 @@ def _tables(study: Study) -> Iterator[Table]:
     """For charts: ("replies", list) and ("judged", list)."""
     made, run = study.tables, study.run
     for name in run.conversation_lists():
-        yield table("replies", name, make=partial(replies, run, name), file=False)
+        yield table("replies", name, make=partial(replies, run, name, study.models), file=False)
         yield table("judged", name, make=partial(_judged, made, name), file=False)
     judged = {name: frame for (name,), frame in made.of("judged").items()}
 
@@ -80,7 +82,7 @@ def _accuracy(study: Study) -> Iterator[Block]:
         by_label = labelled.partition_by("label", maintain_order=True)
         for number, part in enumerate(by_label, 1):
             caption = f"{name}, by {part['label'][0]}."
-            yield Picture(f"pairs_{name}_{number}", caption, partial(chance, part, row="value"))
+            yield Picture(f"pairs_{name}_{number}", caption, partial(chance, part, row="group"))
     yield from PAIRS.rows(shares)
     if SECTION in shares["label"]:
         yield Text(
@@ -111,7 +113,11 @@ def _long(study: Study) -> Iterator[Block]:
 def _read(study: Study) -> Iterator[Block]:
     lowest = study.tables[WORST.name]
     yield Heading("Worst pairs", "those whose rejected reply is preferred most")
-    yield from WORST.rows(lowest, unfolded=True)
+    for row in lowest.filter(pl.col("rank") <= _TO_READ).iter_rows(named=True):
+        title = f"{study.names[row['model']]}, {row['list']}, row {row['row']}"
+        texts = [Text(f"{key.capitalize()}: {row[key]}") for key in _TEXTS]
+        yield Folded(f"{title}: margin {decimals(row['margin'])}", texts)
+    yield from WORST.rows(lowest)
 
 
 def _told(study: Study) -> Iterator[Finding]:
@@ -136,10 +142,11 @@ ANALYSIS = Analysis(
     label="Pairs",
     lead="Does a model prefer the replies that people chose, and where does it not?",
     make=_tables,
+    every_prompt=True,
     parts=(_accuracy, _margins, _long, _read),
     told=(_told,),
     caveats=lambda study: (
-        "Labels are not independent of one another: the accuracy of a value does not say its cause.",
+        "Labels overlap: that pairs of one value are judged right does not say why.",
         "Length is counted in characters, since models have other tokens.",
     ),
 )

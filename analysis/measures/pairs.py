@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from analysis.columns import LIST, MODEL, SPEARMAN, Column, Spec, ends
+from analysis.columns import LIST, MODEL, SPEARMAN, Column, Spec, ends, several
 from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.statistics.inference import clustered_share
@@ -28,7 +28,7 @@ PAIRS = Spec(
             help=f"a column of the file with 2 to {MOST_VALUES} values; `{ALL}`; or `{SECTION}`: "
             "accuracies of the subsets, weighted as RewardBench's own scorer does",
         ),
-        Column("value", help="of the label"),
+        Column("group", help="value of the label"),
         Column("n", "count", "pairs", "pairs"),
         Column("accuracy", "share", help="the chosen reply has the higher reward; ties are wrong"),
         *ends("share", "95 %; pairs of one prompt are resampled together, but in sections"),
@@ -45,9 +45,9 @@ WORST = Spec(
         Column("row", "count", help="of the file, from 1"),
         Column("id"),
         Column("margin", "number"),
-        *(Column(key, help=f"its first {TEXT} characters") for key in ("prompt", "chosen")),
-        Column("rejected", help=f"its first {TEXT} characters"),
+        *several("text", "question chosen rejected", f"each: its first {TEXT} characters"),
     ),
+    page="model list rank row id margin",
 )
 LENGTH = Spec(
     "replies_length",
@@ -59,11 +59,11 @@ LENGTH = Spec(
         Column(
             "longer_higher",
             "share",
-            "longer reply has the higher reward",
-            "of the pairs with two lengths",
+            "longer preferred",
+            "the longer reply has the higher reward, of the pairs with two lengths",
         ),
         *ends("share"),
-        Column("longer_chosen", "share", "longer reply was chosen", "of the same pairs"),
+        Column("longer_chosen", "share", "longer chosen", "of the same pairs, by people"),
     ),
 )
 # Subsets of RewardBench by section, each with its weight there: `SUBSET_MAPPING` and
@@ -163,10 +163,11 @@ def accuracies(name: str, judged: pl.DataFrame) -> pl.DataFrame:
 
 def worst(name: str, judged: pl.DataFrame, count: int) -> pl.DataFrame:
     """The table `WORST`: the pairs of each model with the lowest margins; ties by row."""
-    texts = [pl.col(key).str.slice(0, TEXT) for key in ("prompt", "chosen", "rejected")]
+    texts = {"question": "prompt", "chosen": "chosen", "rejected": "rejected"}
+    cut = {key: pl.col(column).str.slice(0, TEXT) for key, column in texts.items()}
     lowest = judged.sort("margin", "row").group_by("model", maintain_order=True).head(count)
     rank = pl.int_range(1, pl.len() + 1).over("model")
-    return WORST.frame(lowest.with_columns(*texts, list=pl.lit(name), rank=rank))
+    return WORST.frame(lowest.with_columns(**cut, list=pl.lit(name), rank=rank))
 
 
 def lengths(name: str, scored: pl.DataFrame, judged: pl.DataFrame) -> pl.DataFrame:

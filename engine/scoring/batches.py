@@ -138,6 +138,37 @@ def reply_buckets(prefix: Sequence[int], sequences: Sequence[Sequence[int]]) -> 
     return Distinct.of(prefix, sequences).buckets(0, len(sequences))
 
 
+def with_enough(buckets: Sequence[Bucket], least: int) -> list[Bucket]:
+    """Buckets of ascending length, of which each but the longest has `least` candidates.
+
+    One with fewer joins the next: a step has room for both, and each length is compiled anew.
+    """
+    made: list[Bucket] = []
+    for bucket in buckets:
+        if made and len(made[-1].candidates) < least:
+            bucket = _joined(made.pop(), bucket)
+        made.append(bucket)
+    return made
+
+
+def _joined(first: Bucket, second: Bucket) -> Bucket:
+    """One bucket of the second's length."""
+    one, other = first.candidates, second.candidates
+    further = other.ids.shape[1] - one.ids.shape[1]
+    rows = np.concatenate([first.rows, second.rows])
+    candidate = np.concatenate([first.row_candidate, second.row_candidate + len(one)])
+    order = np.argsort(rows)
+    return Bucket(
+        candidates=Candidates(
+            ids=np.concatenate([np.pad(one.ids, ((0, 0), (0, further))), other.ids]),
+            shared=np.concatenate([one.shared, other.shared]),
+            last=np.concatenate([one.last, other.last]),
+        ),
+        rows=rows[order],
+        row_candidate=candidate[order],
+    )
+
+
 def padded_length(length: int) -> int:
     """The smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24, … that holds `length`: few shapes."""
     if length <= 4:

@@ -18,7 +18,14 @@ from engine.display import progress
 from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.runs import schema
-from engine.scoring.batches import SHORT, Bucket, Distinct, reply_buckets, token_candidates
+from engine.scoring.batches import (
+    SHORT,
+    Bucket,
+    Distinct,
+    reply_buckets,
+    token_candidates,
+    with_enough,
+)
 from engine.settings import MODES, check_choice
 from engine.text.chat_template import ChatTemplate
 from engine.text.template_sandbox import Conversation
@@ -343,7 +350,7 @@ class ConversationRows(RewardRows):
         first, last = min(sequences), max(sequences)  # what these share, all share
         most = min(most, min(map(len, sequences)) - 1)  # the reward's position is a candidate's
         shared = next((i for i in range(most) if first[i] != last[i]), max(most, 0))
-        buckets = reply_buckets(first[:shared], sequences)
+        buckets = with_enough(reply_buckets(first[:shared], sequences), _MANY)
         places = np.array(rows) - start
         return tuple(first[:shared]), [
             dataclasses.replace(bucket, rows=places[bucket.rows]) for bucket in buckets

@@ -1,8 +1,9 @@
 """Files whose rows have prompts of their own: replies, pairs of replies, whole conversations."""
 
+import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,23 +57,41 @@ def given_list(given: Given) -> ConversationList | None:
         prompt of the command line beside those of the file.
     """
     path = Path(paths(given, "items")[0])
+    flag = _prompt_flag(given)
+    shared = functools.partial(_shared, given) if flag else None
+    listed = _read(path, given.column, flag, shared)
+    if listed is None or given.name is None:
+        return listed
+    return listed._replace(name=inputs.checked_name("name", given.name))
+
+
+def list_of_pairs(path: Path) -> ConversationList:
+    """The list of a file of pairs; raises AssayError as `given_list`, or where it holds none."""
+    listed = _read(path, None, "", None)
+    if listed is None or "chosen" not in listed.table["side"]:
+        raise AssayError(f"items={path}: no pairs; allowed: columns prompt, chosen and rejected")
+    return listed
+
+
+def _read(
+    path: Path, column: str | None, flag: str, shared: Callable[[], str] | None
+) -> ConversationList | None:
+    """The list of a file; `shared` is the prompt of the command line, which `flag` names."""
     if path.suffix == ".txt":
         return None
     columns, rows, data = inputs.read_rows(path)
     if not set(_OWN) & set(columns):
         return None
-    chosen = prompt_flag(given)
     with prefixed(f"items={path}"):
-        if chosen and "prompt" in columns:
-            raise AssayError(f"its rows have prompts (column 'prompt'); allowed: no {chosen}")
-        reader = _Reader(columns, given.column, _shared(given) if chosen else None, path.suffix)
+        if flag and "prompt" in columns:
+            raise AssayError(f"its rows have prompts (column 'prompt'); allowed: no {flag}")
+        reader = _Reader(columns, column, shared() if shared else None, path.suffix)
         table = reader.table(rows)
-    name = inputs.list_name(path) if given.name is None else given.name
-    name = inputs.checked_name("name", name)
+    name = inputs.checked_name("items", inputs.list_name(path))
     return ConversationList(name, table, hashlib.sha256(data).hexdigest(), reader.left_out)
 
 
-def prompt_flag(given: Given) -> str:
+def _prompt_flag(given: Given) -> str:
     """The flag that names prompts on the command line; "" where none does."""
     set_here = config_flags.get_override_values(given["config"])
     named = "prompts" in set_here or given.config.prompts != defaults.get_config().prompts

@@ -53,9 +53,9 @@ def _lines(name: str, judged: pl.DataFrame) -> Iterator[str]:
         )
         for row in rest:
             if row["label"] == pairs.SECTION:
-                yield f"  RewardBench {row['value']}: {row['accuracy']:.1%} of {row['n']:,}"
+                yield f"  RewardBench {row['group']}: {row['accuracy']:.1%} of {row['n']:,}"
         yield "  worst margins (row: prompt | chosen | rejected)"
         for row in lowest.filter(model=model).iter_rows(named=True):
-            texts = (row["prompt"], row["chosen"], row["rejected"])
+            texts = (row["question"], row["chosen"], row["rejected"])
             said = " | ".join(display.plain(text, _SHOWN) for text in texts)
             yield f"  {row['margin']:8.3g}  {row['row']}: {said}"
