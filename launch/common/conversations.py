@@ -154,6 +154,8 @@ class _Reader:
         for side, column in self.sides.items():
             reply = self._cell(row, column)
             with prefixed(column):
+                if self.shared is not None and not isinstance(reply, str):
+                    raise AssayError("messages have a prompt of their own; allowed: no --prompt")
                 both.append(self._whole(prompt, reply))
             yield side, both[-1]
         if len({json.dumps(messages[0]) for messages in both}) > 1:
@@ -187,8 +189,6 @@ class _Reader:
             whole = [*prompt, *reply]
         else:
             raise AssayError("messages that begin with another prompt than the row's; allowed: its")
-        if prompt is not None and self.shared is not None and whole is reply:
-            raise AssayError("messages that hold their prompt; allowed: no --prompt beside them")
         if len(whole) < 2 or whole[0]["role"] == "assistant":
             raise AssayError("messages that begin with the reply; allowed: a prompt before it")
         if whole[-1]["role"] != "assistant":
