@@ -1,9 +1,9 @@
 """Rewards of a list of replies of any length.
 
-    python -m launch.score --checkpoint=<dir>[,…] --run=<dir> --items=<csv|txt|parquet>
+    python -m launch.score --checkpoint=<dir>[,…] --run=<dir> --items=<csv|txt|jsonl|parquet>
       [--config=configs/score.py:follow_up]
 
-Writes run/items/<list>.
+Writes run/items/<list>; run/conversations/<list> where the rows of --items have prompts.
 """
 
 from configs import common, prompts

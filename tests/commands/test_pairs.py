@@ -210,6 +210,7 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_odd_rows_are_right_or_one_line_that_names_the_row(score, model, tmp_path, name):
+    rows: list
     rows, why = ODD[name]
     done = score(rows, "--config.self_check=2")
     if why:

@@ -9,6 +9,7 @@ import pytest
 import analysis
 from analysis.chapters import pairs as chapter
 from analysis.measures import pairs
+from analysis.report import write_report
 from tests.support import runs
 
 EVIL = "<script>alert(1)</script>"
@@ -89,9 +90,8 @@ def test_the_page_shows_the_worst_pairs_and_no_html_of_theirs(judged, settings, 
     rows = [(f"{EVIL}{i}", EVIL, "y", {EVIL: str(i % 2)}) for i in range(30)]
     run = judged(rows, [-5.0, *[1.0] * 29])
     report = tmp_path / "report"
-    page = analysis.report.write_report(
-        run, report, {}, settings, chapters=[chapter.ANALYSIS]
-    ).read_text(encoding="utf-8")
+    written = write_report(run, report, {}, settings, chapters=[chapter.ANALYSIS])
+    page = written.read_text(encoding="utf-8")
     assert EVIL not in page
     assert "m, own, row 1: margin −5.00" in page
     assert re.search(r"m judges 96\.7 % \(95 % 8\d\.\d to 99\.\d\) of the 30 pairs of own as", page)
