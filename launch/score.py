@@ -60,9 +60,9 @@ def _score_conversations(
         if processes.writes():
             from launch.common import judged  # the analysis, which no other list needs
 
-            place = judged.write(run, listed.name, [model.card.slug for model in models])
-    what = scoring.outcome(rewards, "rewards")
-    return f"{place}: {len(models)} models × {listed.said}, {what}"
+            judged.write(run, listed.name, [model.card.slug for model in models])
+    place, what = f"{run}/conversations/{listed.name}", scoring.outcome(rewards, "rewards")
+    return f"{place}/replies.csv: {len(models)} models × {listed.said}, {what}"
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ class _Reader:
 
     def _cell(self, row: Mapping[str, Any], column: str) -> Turns | str:
         cell = row.get(column)
-        if self.is_csv and isinstance(cell, str) and cell.lstrip().startswith(("[{", "[ {")):
+        if self.is_csv and isinstance(cell, str) and cell.lstrip().startswith("["):
             cell = _parsed(cell)
         with prefixed(column):
             if isinstance(cell, str):
@@ -181,6 +181,8 @@ class _Reader:
                     "a reply without a prompt; allowed: a column 'prompt', or --prompt"
                 )
             whole = [*prompt, {"role": "assistant", "content": reply}]
+            if reply.lstrip().startswith("Human:"):
+                raise AssayError("a transcript ('Human: …'); allowed: a reply, or messages")
         elif prompt is None or any(
             reply[at : at + len(prompt)] == prompt for at in (0, int(reply[0]["role"] == "system"))
         ):
@@ -211,7 +213,7 @@ def _sides(columns: Sequence[str], column: str | None) -> dict[str, str]:
         return {"reply": "messages"}
     if column is None and len(replies) == 1:
         return {"reply": replies[0]}
-    if column not in columns:
+    if column not in columns or column == "prompt":
         raise AssayError(
             f"no one column of replies; it has {', '.join(columns)}; allowed: one of "
             f"{', '.join(REPLIES)}, 'chosen' and 'rejected', 'messages', or --column"
@@ -238,10 +240,14 @@ def _text(text: str) -> str:
 
 # Any: what JSON holds.
 def _parsed(cell: str) -> Any:
+    """The messages that a cell of a .csv holds as JSON; any other text as it is."""
     try:
-        return json.loads(cell)
-    except ValueError:  # a text that begins with a bracket
+        found = json.loads(cell)
+    except ValueError:
         return cell
+    return (
+        found if all(isinstance(m, dict) and {"role", "content"} <= {*m} for m in found) else cell
+    )
 
 
 def _label(cell: object) -> str | None:

@@ -17,23 +17,23 @@ _SHOWN = 40  # characters of a text in a line
 _OF_OURS = ("model", "row", "id", "side", "reward", "margin", "right", "prompt", "reply")
 
 
-def write(run: str, name: str, models: Sequence[str]) -> str:
-    """Writes `replies.csv` beside a list of conversations and prints its pairs; returns its path.
+def write(run: str, name: str, models: Sequence[str]) -> None:
+    """Writes `replies.csv` beside a list of conversations, and prints its pairs.
 
     `models` are those to print; the file has all that scored the list.
     """
     scored = pairs.replies(analysis.load(run, finished_only=True), name)
-    labels = [pairs.label_values(scored, label) for label in pairs.label_names(scored)]
-    named = [f"label_{x.name}" if x.name in _OF_OURS else x.name for x in labels]
-    table = scored.select(*_OF_OURS).with_columns(
-        label.alias(as_) for label, as_ in zip(labels, named, strict=True)
-    )
+    table = scored.select(*_OF_OURS)
+    for label in pairs.label_names(scored):
+        name_here = label
+        while name_here in table.columns:
+            name_here = f"label_{name_here}"
+        table = table.with_columns(pairs.label_values(scored, label).alias(name_here))
     path = storage.path_of(run) / schema.CONVERSATIONS_DIR / name / REPLIES
     storage.write_atomic(path, table.write_csv().encode())
     judged = pairs.pairs(scored.filter(pl.col("model").is_in(list(models))))
     for line in _lines(name, judged):
         say(line)
-    return str(path)
 
 
 def _lines(name: str, judged: pl.DataFrame) -> Iterator[str]:

@@ -5,9 +5,11 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from etils import epath
 
 import analysis
 from analysis.measures import pairs
+from engine.runs import parts, provenance, schema
 from tests.support import folders, tiny
 from tests.support.tolerances import TOLERANCES
 
@@ -137,9 +139,7 @@ def whole(row):
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"), [*((name, "text") for name in FILES), ("trl", "ids"), ("best-of", "ids")]
-)
+@pytest.mark.parametrize(("name", "mode"), [*((name, "text") for name in FILES), ("trl", "ids")])
 def test_every_reward_is_that_of_transformers(score, model, tmp_path, name, mode):
     """In mode `ids` too, since no byte of these texts merges with the template's."""
     rows = FILES[name]
@@ -201,6 +201,10 @@ ODD = {
         [{"chosen": "a", "rejected": "b"}],
         "row 1: chosen: a reply without a prompt; allowed: a column 'prompt', or --prompt",
     ),
+    "a transcript": (
+        [{"prompt": "a", "chosen": "\n\nHuman: a", "rejected": "b"}],
+        "row 1: chosen: a transcript ('Human: …'); allowed: a reply, or messages",
+    ),
     "a lone surrogate": (
         [{"prompt": "a", "reply": "\ud800"}],
         "row 1: reply: a lone surrogate; allowed: Unicode text",
@@ -237,7 +241,7 @@ def test_a_list_is_resumed_verified_rebuilt_and_scored_again(score, command, mod
     assert done.out[-1].endswith("replies.csv: 1 models × 6 pairs, 12 new rewards")
     folder = run / "conversations" / "list"
     part, table = folder / "model=judge" / "part-0000006-0000012.parquet", folder / "list.parquet"
-    before = part.read_bytes(), table.read_bytes()
+    before, place = (part.read_bytes(), table.read_bytes()), schema.list_path("list")
     part.unlink()
     done = command("verify", f"--run={run}")
     assert (done.code, done.out[0].endswith(f"{part.name}: missing; run the command again")) == (
@@ -254,6 +258,11 @@ def test_a_list_is_resumed_verified_rebuilt_and_scored_again(score, command, mod
     assert (part.read_bytes(), table.read_bytes()) == before
     other = score(REWARDBENCH[:5], *flags)
     assert "list 'list' is there already with rows=12, not 10" in other.err[-1]
+    parts.write_frame(epath.Path(table), pl.read_parquet(table)[::-1], provenance.of_table(place))
+    assert (
+        f"{table}: other conversations than in the manifest"
+        in command("verify", f"--run={run}").out[0]
+    )
     table.write_bytes(before[1][:-1] + b"x")
     done = command("verify", f"--run={run}")
     assert (done.code, done.out[0]) == (1, f"{table}: damaged; remove it and run again")
