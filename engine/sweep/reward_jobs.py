@@ -16,7 +16,6 @@ from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.provenance import ids_hash
 from engine.runs.reader import Json
-from engine.scoring.conversation_passes import ConversationScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
     LAST,
@@ -143,6 +142,8 @@ def sweep_conversations(
 
     `table` has `schema.LIST_COLUMNS`; see `setup.admit_conversations` and `sweep_vocabulary`.
     """
+    from engine.scoring.conversation_passes import ConversationScorer  # which no sweep needs
+
     if settings.lens:
         raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
     manifest = setup.open_run(run, checkpoints, None, settings, mesh)
