@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from engine import processes
 from engine.checkpoint.card import Checkpoint
-from engine.sweep.reward_jobs import sweep_conversations, sweep_replies
+from engine.sweep.conversation_jobs import sweep_conversations
+from engine.sweep.reward_jobs import sweep_replies
 from launch.common import command, conversations, inputs, locking, scoring, sharding
 from launch.common.conversations import ConversationList
 from launch.common.text import say

@@ -14,20 +14,15 @@ from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.runs import parts, provenance, schema
 from engine.runs.reader import Json
-from engine.scoring.conversation_passes import ConversationScorer
+from engine.scoring.conversations import ConversationRows, ConversationScorer
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check
-from engine.scoring.rows import (
-    ContinuationRows,
-    ConversationRows,
-    NextTokenRows,
-    Pooling,
-    Rows,
-)
+from engine.scoring.rows import ContinuationRows, NextTokenRows, Pooling, Rows
 from engine.settings import OBJECTIVES
+from engine.sweep.conversation_jobs import conversation_rows
 from engine.sweep.logprob_jobs import cue_of
 from engine.sweep.outcomes import free_models
-from engine.sweep.reward_jobs import conversation_rows, pooling_of, reply_rows, token_rows
+from engine.sweep.reward_jobs import pooling_of, reply_rows, token_rows
 
 _AT_ONCE = 16  # conversations of a plain pass
 

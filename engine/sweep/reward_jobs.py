@@ -17,15 +17,7 @@ from engine.runs import schema
 from engine.runs.provenance import ids_hash
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.scoring.rows import (
-    LAST,
-    ConversationRows,
-    Pooling,
-    ReplyRows,
-    RewardRows,
-    TokenRows,
-    TokenTextRows,
-)
+from engine.scoring.rows import LAST, Pooling, ReplyRows, RewardRows, TokenRows, TokenTextRows
 from engine.settings import AUTO, MODES, POOLINGS, SweepSettings, check_choice
 from engine.sweep import loop, setup
 from engine.sweep.jobs import Job, check_parts
@@ -69,7 +61,7 @@ def sweep_vocabulary(
         token = pl.Series(names, dtype=pl.String)
         finished(job.model, job.prompt, scores.with_columns(token=token))
 
-    load = load or functools.partial(_load, settings, mesh)
+    load = load or functools.partial(load_scorer, settings, mesh)
     return loop.run(manifest, jobs, load, settings, mesh, finished=tell, ended=ended)
 
 
@@ -124,46 +116,8 @@ def sweep_replies(
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     setup.admit_list(manifest, name, replies)
     jobs = _jobs(checkpoints, prompts, settings, (name, replies))
-    load = load or functools.partial(_load, settings, mesh)
+    load = load or functools.partial(load_scorer, settings, mesh)
     return loop.run(manifest, jobs, load, settings, mesh, ended=ended)
-
-
-def sweep_conversations(
-    checkpoints: Sequence[Checkpoint],
-    name: str,
-    table: pl.DataFrame,
-    file_sha256: str,
-    run: str,
-    settings: SweepSettings,
-    mesh: Mesh,
-    ended: Ended = lambda outcomes: None,
-) -> int:
-    """Scores conversations with prompts of their own into `run/conversations/<name>`.
-
-    `table` has `schema.LIST_COLUMNS`; see `setup.admit_conversations` and `sweep_vocabulary`.
-    """
-    from engine.scoring.conversation_passes import ConversationScorer  # which no sweep needs
-
-    if settings.lens:
-        raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
-    manifest = setup.open_run(run, checkpoints, None, settings, mesh)
-    tables = setup.admit_conversations(manifest, name, table, file_sha256)
-    jobs = []
-    for group in _groups(checkpoints, settings):
-        pooling = pooling_of(group[0], settings.pooling)
-        mode = "text" if settings.mode == AUTO else settings.mode
-        rows = conversation_rows(group[0], table, mode, pooling)
-        for checkpoint in group:
-            fingerprint: Json = {"mode": mode, **pooling.choice}
-            if objectives := checkpoint.card.reward_head.columns(settings.objectives)[1:]:
-                fingerprint["objectives"] = list(objectives)
-            path = schema.conversations_path(name, checkpoint.card.slug)
-            jobs.append(Job(checkpoint=checkpoint, path=path, rows=rows, fingerprint=fingerprint))
-
-    def load(group: Sequence[Checkpoint], step_size: int) -> ConversationScorer:
-        return ConversationScorer(_load(settings, mesh, group, step_size))
-
-    return loop.run(manifest, jobs, load, settings, mesh, ended=ended, tables=tables)
 
 
 def chosen_tokens(ids: Sequence[int], count: int | None, seed: int) -> Sequence[int] | None:
@@ -220,19 +174,6 @@ def reply_rows(
     return ReplyRows(around, template, replies, mode, pooling=pooling)
 
 
-def conversation_rows(
-    checkpoint: Checkpoint, table: pl.DataFrame, mode: str, pooling: Pooling
-) -> ConversationRows:
-    """The conversations of a list (`schema.LIST_COLUMNS`)."""
-    check_choice("mode", mode, MODES)
-    names = [
-        f"row {row}" if side == "reply" else f"row {row}, {side}"
-        for row, side in table.select("row", "side").iter_rows()
-    ]
-    messages = table["messages"].to_list()
-    return ConversationRows(checkpoint.template, messages, names, mode, pooling=pooling)
-
-
 def _jobs(
     checkpoints: Sequence[Checkpoint],
     prompts: Mapping[str, str],
@@ -244,7 +185,7 @@ def _jobs(
     `items` are the name of a list and its replies; None for the tokens of the vocabulary.
     """
     jobs = []
-    for group in _groups(checkpoints, settings):
+    for group in sharing(checkpoints, settings):
         first, chosen = group[0], None
         mode = mode_of(first, prompts.values(), settings.mode)
         pooling = pooling_of(first, settings.pooling)
@@ -273,7 +214,7 @@ def _jobs(
     return jobs
 
 
-def _groups(
+def sharing(
     checkpoints: Sequence[Checkpoint], settings: SweepSettings
 ) -> Sequence[Sequence[Checkpoint]]:
     """Models that share a decoder; refuses objectives that no model has."""
@@ -291,8 +232,9 @@ def _groups(
     return sharing_groups(checkpoints)
 
 
-def _load(
+def load_scorer(
     settings: SweepSettings, mesh: Mesh, group: Sequence[Checkpoint], step_size: int
 ) -> RewardScorer:
+    """Restores models that share a decoder, for steps of a size."""
     restored = restore(group, mesh, dtype_named(settings.dtype), objectives=settings.objectives)
     return RewardScorer.build(*restored, mesh, step_size=step_size, lens=settings.lens)
