@@ -13,7 +13,7 @@ from engine.sweep.conversation_jobs import sweep_conversations
 from engine.sweep.reward_jobs import sweep_replies
 from launch.common import command, conversations, inputs, locking, scoring, sharding
 from launch.common.conversations import ConversationList
-from launch.common.text import say
+from launch.common.text import counted, say
 
 
 def main(argv: Sequence[str]) -> int:
@@ -63,7 +63,7 @@ def _score_conversations(
 
             judged.write(run, listed.name, [model.card.slug for model in models])
     place, what = f"{run}/conversations/{listed.name}", scoring.outcome(rewards, "rewards")
-    return f"{place}/replies.csv: {len(models)} models × {listed.said}, {what}"
+    return f"{place}/replies.csv: {counted(len(models), 'model')} × {listed.said}, {what}"
 
 
 if __name__ == "__main__":

@@ -185,15 +185,24 @@ def two_models(
 
 
 def _shared_lists(runs: Mapping[str, Run], named: Mapping[str, str]) -> dict[Any, Result]:
-    """(list, side) -> result, of the lists of conversations that both models scored."""
+    """(list, side) -> result, of the lists of conversations that both models scored.
+
+    Raises AssayError for a list that they read in two modes.
+    """
     own = {
         side: {name: r for (name, model), r in run.conversations.items() if model == named[side]}
         for side, run in runs.items()
     }
+    shared = sorted(set(own[BEFORE]) & set(own[AFTER]))
+    for name in shared:
+        modes = {side: results[name].fingerprint.get("mode") for side, results in own.items()}
+        if modes[BEFORE] != modes[AFTER]:
+            said = " and ".join(f"--{side} with mode={mode!r}" for side, mode in modes.items())
+            raise AssayError(f"list {name!r}: scored by {said}; allowed: the same mode")
     return {
         (name, side): dataclasses.replace(results[name], model=side)
         for side, results in own.items()
-        for name in sorted(set(own[BEFORE]) & set(own[AFTER]))
+        for name in shared
     }
 
 

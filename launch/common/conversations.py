@@ -17,6 +17,7 @@ from engine.text.chat_template import check_prompt
 from launch.common import inputs, scoring
 from launch.common.command import Given, paths
 from launch.common.inputs import REPLIES
+from launch.common.text import counted
 
 _PAIR = ("chosen", "rejected")
 _OWN = ("prompt", "messages", *_PAIR)  # a file with one of these columns has rows of its own
@@ -44,9 +45,7 @@ class ConversationList(NamedTuple):
     def said(self) -> str:
         """How many rows it has, in words."""
         pairs = int((self.table["side"] == "chosen").sum())
-        rest = len(self.table) - 2 * pairs
-        kinds = [f"{pairs:,} pairs"] * bool(pairs) + [f"{rest:,} replies"] * bool(rest or not pairs)
-        return " and ".join(kinds)
+        return counted(pairs, "pair") if pairs else counted(len(self.table), "reply")
 
 
 def given_list(given: Given) -> ConversationList | None:
@@ -59,24 +58,35 @@ def given_list(given: Given) -> ConversationList | None:
     path = Path(paths(given, "items")[0])
     flag = _prompt_flag(given)
     shared = functools.partial(_shared, given) if flag else None
-    listed = _read(path, given.column, flag, shared)
-    if listed is None or given.name is None:
-        return listed
-    return listed._replace(name=inputs.checked_name("name", given.name))
+    listed = read_list(path, given.column, flag, shared)
+    if listed is None:
+        return None
+    name = listed.name if given.name is None else given.name
+    return listed._replace(name=inputs.checked_name("name", name))
 
 
 def list_of_pairs(path: Path) -> ConversationList:
     """The list of a file of pairs; raises AssayError as `given_list`, or where it holds none."""
-    listed = _read(path, None, "", None)
+    listed = read_list(path)
     if listed is None or "chosen" not in listed.table["side"]:
         raise AssayError(f"items={path}: no pairs; allowed: columns prompt, chosen and rejected")
     return listed
 
 
-def _read(
-    path: Path, column: str | None, flag: str, shared: Callable[[], str] | None
+def read_list(
+    path: Path, column: str | None = None, flag: str = "", shared: Callable[[], str] | None = None
 ) -> ConversationList | None:
-    """The list of a file; `shared` is the prompt of the command line, which `flag` names."""
+    """The list of a file, or None for replies without prompts of their own.
+
+    Args:
+      path: the file.
+      column: of the replies beside a prompt; None: one of `REPLIES`.
+      flag: of the command line that names a prompt, which the file must not have then.
+      shared: gives that prompt.
+
+    Raises:
+      AssayError: as `given_list`.
+    """
     if path.suffix == ".txt":
         return None
     columns, rows, data = inputs.read_rows(path)
@@ -87,8 +97,8 @@ def _read(
             raise AssayError(f"its rows have prompts (column 'prompt'); allowed: no {flag}")
         reader = _Reader(columns, column, shared() if shared else None, path.suffix)
         table = reader.table(rows)
-    name = inputs.checked_name("items", inputs.list_name(path))
-    return ConversationList(name, table, hashlib.sha256(data).hexdigest(), reader.left_out)
+    sha256 = hashlib.sha256(data).hexdigest()
+    return ConversationList(inputs.list_name(path), table, sha256, reader.left_out)
 
 
 def _prompt_flag(given: Given) -> str:
@@ -207,6 +217,8 @@ def _sides(columns: Sequence[str], column: str | None) -> dict[str, str]:
         missing = next((name for name in _PAIR if name not in columns), None)
         if missing:
             raise AssayError(f"no column {missing!r}; allowed: 'chosen' and 'rejected' together")
+        if column is not None:
+            raise AssayError(f"--column={column!r} beside pairs; allowed: no --column")
         return {name: name for name in _PAIR}
     replies = [name for name in REPLIES if name in columns]
     if column is None and "messages" in columns and not replies:

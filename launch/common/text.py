@@ -23,6 +23,12 @@ def pieces(text: str) -> tuple[str, ...]:
     return tuple(piece.strip() for piece in text.split(",") if piece.strip())
 
 
+def counted(number: int, what: str) -> str:
+    """`1 model`, `2 models`, `1,152 replies`."""
+    many = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{number:,} {what if number == 1 else many}"
+
+
 def lines_of(setting: str, path: str | os.PathLike[str]) -> list[str]:
     """The lines of a text file; raises AssayError, which begins with the setting."""
     try:

@@ -238,7 +238,7 @@ def _of(row):
 def test_a_list_is_resumed_verified_rebuilt_and_scored_again(score, command, model, tmp_path):
     run, flags = tmp_path / "run", ("--config.part_size=6", "--config.self_check=2")
     done = score(REWARDBENCH, *flags)
-    assert done.out[-1].endswith("replies.csv: 1 models × 6 pairs, 12 new rewards")
+    assert done.out[-1].endswith("replies.csv: 1 model × 6 pairs, 12 new rewards")
     folder = run / "conversations" / "list"
     part, table = folder / "model=judge" / "part-0000006-0000012.parquet", folder / "list.parquet"
     before, place = (part.read_bytes(), table.read_bytes()), schema.list_path("list")
