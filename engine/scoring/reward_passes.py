@@ -7,6 +7,7 @@ computed by one program on one shape, on however many devices (docs/correctness.
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -203,13 +204,12 @@ def run_steps(
     advance: Callable[[int], object],
 ) -> Iterator[np.ndarray]:
     """Results of a compiled pass for each step that `cut` made, in order: [..., C]."""
-    pending: list[jax.Array] = []  # dispatched
-    for number, (candidates, size) in enumerate(steps):
-        pending.append(step(meshes.put(mesh, pad_rows(candidates, size), "CT")))
-        for read in ([number - 1] if number else []) + [number] * (number == len(steps) - 1):
-            count = len(steps[read][0])
-            yield fetch(pending.pop(0))[..., :count]
-            advance(count)
+    dispatched = (step(meshes.put(mesh, pad_rows(c, size), "CT")) for c, size in steps)
+    # `pairwise` dispatches the next one before it gives this one to be read.
+    ahead = itertools.pairwise(itertools.chain(dispatched, [None]))
+    for (candidates, _), (numbers, _) in zip(steps, ahead, strict=True):
+        yield fetch(numbers)[..., : len(candidates)]
+        advance(len(candidates))
 
 
 def check_finite(
