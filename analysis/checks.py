@@ -21,6 +21,7 @@ _COLUMNS = {
     schema.ITEMS_DIR: schema.ITEM_COLUMNS,
     schema.LOGPROBS_DIR: schema.LOGPROB_COLUMNS,
     schema.ITEM_LOGPROBS_DIR: schema.ITEM_LOGPROB_COLUMNS,
+    schema.CONVERSATIONS_DIR: schema.CONVERSATION_COLUMNS,
 }
 
 
@@ -174,6 +175,26 @@ def check_items(results: Iterable[Result]) -> None:
         both = items.join(first, on="item_id", how="inner", validate="1:1")
         differ = pl.col("item") != pl.col("item_right")
         refuse(both, differ, f"{result.where}: other items than the rest of its list at ids")
+
+
+def conversations(result: Result) -> pl.DataFrame:
+    """The list that `result` scored (`schema.LIST_COLUMNS`), sorted by conversation.
+
+    Raises:
+      RunError: no such table, a damaged one, a number that is not finite, or a conversation that
+        was scored and is not in the table.
+    """
+    path = result.run / schema.list_path(str(result.items))
+    if not storage.is_file(path):
+        raise RunError(f"{path}: no such list, which {result.where} needs")
+    data = storage.read(path)
+    check_whole(path, data)
+    check_schema(path, data, schema.LIST_COLUMNS)
+    table = pl.read_parquet(io.BytesIO(data)).sort("conversation_id")
+    refuse(table, pl.col("conversation_id").is_duplicated(), f"{path}: duplicate conversations")
+    unknown = _finite(result).join(table, on="conversation_id", how="anti")
+    refuse(unknown, pl.lit(True), f"{result.where}: conversations that are not in its list")
+    return table
 
 
 def humans(path: epath.Path) -> pl.DataFrame:

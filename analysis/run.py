@@ -57,6 +57,7 @@ class Run:
       items: (list, slug, prompt id) -> its `Result` over that list of items.
       logprobs: (slug, prompt id) -> its `Result` of a language model.
       item_logprobs: (list, slug, prompt id) -> a language model's `Result` over that list.
+      conversations: (list, slug) -> its `Result` over that list of conversations.
       searches: file of a search for sequences -> its record in the manifest.
     """
 
@@ -67,6 +68,7 @@ class Run:
     items: Mapping[tuple[str, str, str], Result]
     logprobs: Mapping[tuple[str, str], Result]
     item_logprobs: Mapping[tuple[str, str, str], Result]
+    conversations: Mapping[tuple[str, str], Result]
     searches: Mapping[epath.Path, Search]
     _records: Mapping[str, Mapping[str, Any]]  # Any: JSON of the manifest
     _vocabularies: Mapping[str, epath.Path]
@@ -177,6 +179,26 @@ class Run:
     def replies(self, items: str, model: str, prompt: str) -> pl.DataFrame:
         """item_id, item, tokens, logprob of a language model's replies; sorted by item_id."""
         return checks.scan(self.item_logprobs[items, model, prompt]).collect()
+
+    def conversation_lists(self) -> list[str]:
+        """The lists of conversations that some model scored, sorted."""
+        return sorted({name for name, _ in self.conversations})
+
+    def conversation_scores(self, name: str) -> pl.DataFrame:
+        """A list of conversations (`schema.LIST_COLUMNS`), and one float32 column per model.
+
+        Conversations that are not scored by every model are left out.
+        """
+        results = {
+            model: r for (list_name, model), r in self.conversations.items() if list_name == name
+        }
+        if not results:
+            raise RunError(f"no scores of the conversations {name!r}")
+        joined = checks.conversations(next(iter(results.values())))
+        for model, result in results.items():
+            own = checks.scan(result).collect().rename({"reward": model})
+            joined = joined.join(own, on="conversation_id", validate="1:1", maintain_order="left")
+        return joined
 
     def humans(self, items: str) -> pl.DataFrame | None:
         """Human ranks of an item list (`schema.HUMAN_COLUMNS`); None where there are none."""
@@ -293,12 +315,14 @@ def load(
     kept = (checks.present(result, allow_incomplete) for result in chosen)
     results = [result for result in kept if result is not None]
     by_kind = {kind: [r for r in results if r.kind == kind] for kind in KINDS}
-    scores, logprobs, items, replies = (by_kind[kind] for kind in KINDS)
+    scores, logprobs, items, replies, conversations = (by_kind[kind] for kind in KINDS)
     if not results and not contents.searches:
         raise RunError(f"{', '.join(map(str, folders))}: nothing was scored in this run")
     _check_tokens(contents, [*scores, *logprobs], allow_incomplete)
     checks.check_items([*items, *replies])
-    shown = {result.model for result in (*scores, *items)}
+    for result in conversations:
+        checks.conversations(result)
+    shown = {result.model for result in (*scores, *items, *conversations)}
     shown |= {searched(path) for path in contents.searches}
     return Run(
         folders=folders,
@@ -308,6 +332,7 @@ def load(
         items={(str(r.items), r.model, r.prompt): r for r in items},
         logprobs={(r.model, r.prompt): r for r in logprobs},
         item_logprobs={(str(r.items), r.model, r.prompt): r for r in replies},
+        conversations={(str(r.items), r.model): r for r in conversations},
         searches=contents.searches,
         _records=contents.models,
         _vocabularies=contents.vocabularies,

@@ -1,10 +1,10 @@
 """Rewards of a list of replies of any length.
 
-    python -m launch.score --checkpoint=<dir>[,…] --run=<dir> --items=<csv|txt|parquet>
+    python -m launch.score --checkpoint=<dir>[,…] --run=<dir> --items=<csv|txt|jsonl|parquet>
       [--config=configs/score.py:follow_up]
     python -m launch.score --reward-of=<policy>,<reference> --run=<dir> --items=<csv|txt|parquet>
 
-Writes run/items/<list>.
+Writes run/items/<list>; run/conversations/<list> where the rows of --items have prompts.
 """
 
 from configs import common, prompts

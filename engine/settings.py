@@ -690,9 +690,12 @@ class Limits:
         "way; 0.05: five percentile points.",
         command=0.05,
     )
+    accuracy: float = setting(
+        "Least share of the pairs of --items that --after judges as people did.", 0.5
+    )
 
     def __post_init__(self) -> None:
-        for name, low in (("kendall", -1.0), ("kept", 0.0), ("words", 0.0)):
+        for name, low in (("kendall", -1.0), ("kept", 0.0), ("words", 0.0), ("accuracy", 0.0)):
             value = getattr(self, name)
             if (
                 isinstance(value, bool)

@@ -10,9 +10,11 @@ import functools
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from absl import flags
 from absl.flags import FlagValues
+from ml_collections import config_flags
 
 import analysis
 from analysis import report
@@ -25,7 +27,7 @@ from engine import display
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.settings import Limits
-from launch.common import command, comparing, locking, reporting, scoring
+from launch.common import command, comparing, conversations, locking, reporting, scoring
 from launch.common.text import aligned, say
 
 
@@ -38,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def define_flags(given: FlagValues) -> None:
-    """Defines --before, --after, their models, --noise, --report, --run and --prompt."""
+    """Defines --before, --after, their models, --noise, --items, --report, --run and --prompt."""
     for side in (BEFORE, AFTER):
         what = "A run of one model, or a checkpoint."
         flags.DEFINE_string(side, None, what, flag_values=given)
@@ -48,6 +50,8 @@ def define_flags(given: FlagValues) -> None:
         "Other sweeps of one of the two models (dtype, step size, mesh), which measure the noise."
     )
     flags.DEFINE_list("noise", [], what, flag_values=given)
+    what = "Pairs that both judge: a .csv, .jsonl or .parquet with prompt, chosen and rejected."
+    flags.DEFINE_string("items", "", what, flag_values=given)
     flags.DEFINE_string("report", None, "Folder to write.", flag_values=given)
     what = "Folder for the rewards of checkpoints, new or to be continued."
     flags.DEFINE_string("run", "", what, flag_values=given)
@@ -66,7 +70,10 @@ def diff(failed: list[str], given: command.Given) -> command.Ended:
         raise AssayError("--run is missing; allowed: a folder for the rewards of the checkpoints")
     folders = [path for side, path in paths.items() if side not in checkpoints]
     check_target(target, [*folders, *([storage.path_of(given.run)] if given.run else [])])
-    checked = comparing.planned(given, paths, settings.allow_incomplete)
+    if not given.items and "limits.accuracy" in config_flags.get_override_values(given["config"]):
+        raise AssayError("--config.limits.accuracy without pairs; allowed: beside --items")
+    listed = conversations.list_of_pairs(Path(given.items)) if given.items else None
+    checked = comparing.planned(given, paths, settings.allow_incomplete, listed)
     for prompt in checked.prompts:
         limits.check_ends(prompt, checked.tokens_under(prompt))
     if checked.cost:
@@ -74,7 +81,7 @@ def diff(failed: list[str], given: command.Given) -> command.Ended:
     for sweep in checked.sweeps:
         sweep.sweep(given)
     run, noise = checked.compared()
-    changes = Changes(limits=limits, noise=noise)
+    changes = Changes(limits=limits, noise=noise, pairs=listed.name if listed else "")
     verdict = verdicts.of(analysis.compute(run, {}, settings, [changes]))
     assert verdict is not None
     failed += [limit.on for limit in verdict.limits if not limit.holds]

@@ -27,8 +27,8 @@ def main(argv: Sequence[str]) -> int:
 
 def logprobs(given: command.Given) -> command.Ended:
     """Flags -> settings -> one call."""
-    run, models, prompts = scoring.inputs(given)
     items = None if given.items is None else inputs.list_given(given)
+    run, models, prompts = scoring.inputs(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=items is None)
     common, mesh = scoring.shared_settings(given.config, models)
     settings = LogprobSettings(form=given.config.form, **common)

@@ -1,10 +1,19 @@
-"""Scores a list of replies of any length. See configs/score.py."""
+"""Scores a list of replies of any length, or pairs of replies. See configs/score.py.
+
+The rows of --items may have prompts of their own (docs/pairs.md): prompt and reply; prompt, chosen
+and rejected; messages. Such a file is scored under its prompts alone.
+"""
 
 import sys
 from collections.abc import Sequence
 
+from engine import processes
+from engine.checkpoint.card import Checkpoint
+from engine.sweep.conversation_jobs import sweep_conversations
 from engine.sweep.reward_jobs import sweep_replies
-from launch.common import command, inputs, locking, scoring, sharding
+from launch.common import command, conversations, inputs, locking, scoring, sharding
+from launch.common.conversations import ConversationList
+from launch.common.text import counted, say
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,7 +31,10 @@ def score(given: command.Given) -> command.Ended:
         from launch.common import implicit  # not at the top: few lists are of language models
 
         return implicit.computed(given, "score", inputs.list_given(given))
+    listed = conversations.given_list(given)
     run, models, prompts = scoring.inputs(given)
+    if listed is not None:
+        return _score_conversations(given, listed, run, models)
     name, replies = inputs.list_given(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
@@ -34,6 +46,34 @@ def score(given: command.Given) -> command.Ended:
     said = f"{run}/items/{name}: {scoring.models_by_prompts(models, prompts)}, {what}"
     slugs = [model.card.slug for model in models]
     return scoring.ended(said, run, slugs, [*prompts.values()])
+
+
+def _score_conversations(
+    given: command.Given, listed: ConversationList, run: str, models: Sequence[Checkpoint]
+) -> command.Ended:
+    if listed.left_out:
+        say(f"note: no labels: {', '.join(listed.left_out)} (neither text nor numbers)")
+    own = {listed.name: ""}  # all rows are one share
+    run, models, _ = sharding.share(given, run, models, own, vocab=False)
+    settings, mesh = scoring.settings(given.config, models)
+    with locking.held(given, run, "score"):
+        rewards = sweep_conversations(
+            models,
+            listed.name,
+            listed.table,
+            listed.sha256,
+            run,
+            settings,
+            mesh,
+            sharding.show_models(given),
+        )
+        if processes.writes():
+            from launch.common import judged  # the analysis, which no other list needs
+
+            judged.write(run, listed.name, [model.card.slug for model in models])
+    place = f"{run}/conversations/{listed.name}/replies.csv"
+    said = f"{counted(len(models), 'model')} × {listed.said}, {scoring.outcome(rewards, 'rewards')}"
+    return command.Ended(f"{place}: {said}", lambda: {"run": run, "replies": place})
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ from analysis.measures.changes import (
     shift_map,
 )
 from analysis.measures.matched_words import trims
+from analysis.measures.pairs import pairs as judged
+from analysis.measures.pairs import replies
 from analysis.measures.two_models import AFTER, language_models, left_out
 from analysis.run import Run
 from analysis.sentences import listed, span
@@ -42,10 +44,12 @@ class Changes:
     Attributes:
       limits: what before and after may differ by.
       noise: name of a pair of sweeps of one model, and a run of the two; see `two_models`.
+      pairs: name of a list of pairs that both models judge; "" without.
     """
 
     limits: Limits
     noise: Sequence[tuple[str, Run]]
+    pairs: str = ""
 
     def tables(self, study: Study) -> Iterator[Table]:
         """changes.csv, changes_checks.csv, changes_tokens.csv and changes_words.csv."""
@@ -60,6 +64,8 @@ class Changes:
                 made[WORDS.name],
                 [moved_words(pair, _kinds(study)) for _, pair in self.noise],
                 self.limits,
+                judged(replies(run, self.pairs)) if self.pairs else None,
+                self.pairs,
             ),
         )
         yield table(TOKENS.name, make=partial(moved_tokens, run, self.noise, top))

@@ -78,6 +78,7 @@ CHECKS = Spec(
 )
 AT_LEAST, AT_MOST = "at least", "at most"
 RANK_AGREEMENT = "Kendall’s τ"  # The name of its limit.
+RIGHT = "pairs judged right"  # The name of the limit on pairs.
 _CELLS = 60  # of the map of tokens, along each side
 LEAST_STEMS = 5  # of a kind of words: fewer have no interval worth the name
 
@@ -189,6 +190,8 @@ def checks(
     words: pl.DataFrame,
     noise_words: Sequence[pl.DataFrame],
     limits: Limits,
+    judged: pl.DataFrame | None = None,
+    name: str = "",
 ) -> pl.DataFrame:
     """Every comparison with a limit, and whether it holds.
 
@@ -197,6 +200,8 @@ def checks(
       words: what `moved_words` returned.
       noise_words: the same of each pair of sweeps of one model.
       limits: the limits.
+      judged: what `pairs.pairs` returned of both models.
+      name: of the list of pairs.
 
     Returns:
       Rows of `changes_checks.csv`: noise is what two sweeps of one model give, the worst of them,
@@ -218,6 +223,13 @@ def checks(
             bound = {"limit": limit, "allowed": AT_LEAST, "holds": measured >= limit}
             rows.append({**keys, "noise": least, **bound})
         rows.append({"prompt": prompt, **words_check(prompt, words, noise_words, limits.words)})
+    if judged is not None:
+        before, after = (
+            float(judged.filter(model=side)["right"].to_numpy().mean()) for side in (BEFORE, AFTER)
+        )
+        keys = {"prompt": f"pairs of {name}", "check": RIGHT, "what": f"{before:.1%} before"}
+        bound = {"limit": limits.accuracy, "allowed": AT_LEAST, "holds": after >= limits.accuracy}
+        rows.append({**keys, "measured": after, "noise": None, **bound})
     return CHECKS.frame(rows)
 
 

@@ -16,7 +16,7 @@ from analysis.run import Run
 from analysis.significant_effects import ALPHA
 from analysis.statistics import Array, ranks
 from analysis.statistics.correlation import difference_interval
-from analysis.statistics.inference import clustered_error, half_width, with_q
+from analysis.statistics.inference import clustered_share, with_q
 from analysis.statistics.kendall import FEWEST, Order, pair_influence, pair_interval, tau_of
 from analysis.words.stems import stem_numbers
 
@@ -222,7 +222,7 @@ class _Model:
             own, final = (Order.of(values[number][places]) for number in (layer - 1, -1))
             tau, *interval = _tau(own, final, stems, tests)
             now = ranks.extremes(values[layer - 1], len(places), ENDS[end])
-            kept = _share(np.isin(places, now), stems, tests)
+            kept = clustered_share(np.isin(places, now), stems, tests)
             if layer == self.layers:
                 kept = 1.0, 1.0, 1.0  # by definition, not by chance
             yield (*key, end, len(places), int(stems.max()) + 1, tau, *interval, *kept)
@@ -307,21 +307,3 @@ def _tau(x: Order, y: Order, stems: Array, tests: int) -> tuple[float, float, fl
     """Tau-b of two orders, and its interval."""
     tau = tau_of(x.ranking, y.ranking)
     return tau, *pair_interval(x, y, stems, tau, tests)
-
-
-def _share(hit: Array, stems: Array, tests: int) -> tuple[float, float, float]:
-    """Share of `hit` [N], and its 95 % interval; whole stems are resampled.
-
-    Wilson's interval (1927) with Student's t, so that shares of 0 and 1 have one too. Its number of
-    draws is that of the stems, or as many as have the clustered error where they are fewer.
-    """
-    share, count = float(hit.mean()), int(stems.max()) + 1
-    if count < 2:
-        return share, math.nan, math.nan
-    variance, error = share * (1 - share), clustered_error(hit - share, stems)
-    draws = min(count, variance / error**2) if error > 0 else count
-    square = half_width(1.0, count, tests) ** 2 / draws
-    centre = (share + square / 2) / (1 + square)
-    half = math.sqrt(square * (variance + square / 4)) / (1 + square)
-    # At 0 and 1 an end is the share itself, but for rounding.
-    return share, max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))

@@ -176,11 +176,34 @@ def two_models(
         items={},
         logprobs={},
         item_logprobs={},
+        conversations=_shared_lists(runs, named),
         searches={},
         _records={side: run._records[named[side]] for side, run in runs.items()},
         _vocabularies={side: run._vocabularies[named[side]] for side, run in runs.items()},
         _cache=Cache(),
     )
+
+
+def _shared_lists(runs: Mapping[str, Run], named: Mapping[str, str]) -> dict[Any, Result]:
+    """(list, side) -> result, of the lists of conversations that both models scored.
+
+    Raises AssayError for a list that they read in two modes.
+    """
+    own = {
+        side: {name: r for (name, model), r in run.conversations.items() if model == named[side]}
+        for side, run in runs.items()
+    }
+    shared = sorted(set(own[BEFORE]) & set(own[AFTER]))
+    for name in shared:
+        modes = {side: results[name].fingerprint.get("mode") for side, results in own.items()}
+        if modes[BEFORE] != modes[AFTER]:
+            said = " and ".join(f"--{side} with mode={mode!r}" for side, mode in modes.items())
+            raise AssayError(f"list {name!r}: scored by {said}; allowed: the same mode")
+    return {
+        (name, side): dataclasses.replace(results[name], model=side)
+        for side, results in own.items()
+        for name in shared
+    }
 
 
 def scored(run: Run, model: str) -> dict[str, Result]:

@@ -14,7 +14,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "lists",
         "Lists and people",
-        ("humans", "identity", "categories", "items", "items_agreement"),
+        ("pairs", "humans", "identity", "categories", "items", "items_agreement"),
     ),
     (
         "replies",
@@ -39,6 +39,7 @@ ORDER = (
     "agreement",
     "sentiment",
     "frequency",
+    "pairs",
     "humans",
     "identity",
     "categories",

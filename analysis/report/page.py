@@ -183,6 +183,10 @@ def lede(study: Study) -> str:
         who = "They also" if same else count(len(models), "reward model")
         what = f"{count(len(lists), 'list')} of replies under {count(len(asked), 'prompt')}"
         said.append(f"{who} judged {what}.")
+    if own := run.conversation_lists():
+        models = {model for _, model in run.conversations}
+        who, what = count(len(models), "reward model"), count(len(own), "list")
+        said.append(f"{who} judged {what} of replies that have prompts of their own.")
     return " ".join(said) or "Searches and language models, without the scores of a vocabulary."
 
 
@@ -193,7 +197,7 @@ def of_language_models(run: Run) -> bool:
 
 def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
     run = study.run
-    folders = {result.run for result in run.results.values()}
+    folders = {result.run for result in (*run.results.values(), *run.conversations.values())}
     paths = len({folder.name for folder in folders}) < len(folders)
     worded: dict[str, list[str]] = {}
     for prompt, text in run.prompts.items():
@@ -206,7 +210,10 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         "worded": list(worded.items()),
         "prompts": list(run.vocabulary_prompts),
         "prompt_names": study.prompt_names,
-        "results": [_provenance(result, paths) for result in run.results.values()],
+        "results": [
+            _provenance(result, paths)
+            for result in (*run.results.values(), *run.conversations.values())
+        ],
         "language_models": of_language_models(run),
         "modes": sorted(
             {
@@ -229,7 +236,7 @@ def _provenance(result: Result, paths: bool) -> dict[str, Any]:  # Any: what tem
     check = result.self_check or {}
     return {
         "model": result.model,
-        "prompt": result.prompt,
+        "prompt": result.prompt or result.items,
         "mode": result.fingerprint.get("mode"),
         "dtype": result.fingerprint.get("dtype"),
         "candidates": check.get("candidates"),

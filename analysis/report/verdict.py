@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from analysis.measures.changes import AT_MOST, RANK_AGREEMENT, moved_tokens, worst_first
+from analysis.measures.changes import AT_MOST, RANK_AGREEMENT, RIGHT, moved_tokens, worst_first
 from analysis.measures.two_models import AFTER, BEFORE
 from analysis.report.first_screen import common_words, whole_words
 from analysis.run import Run
@@ -124,7 +124,7 @@ def of(study: Study) -> Verdict | None:
         return None
     return Verdict(
         sources=_sources(study.run),
-        questions=study.run.prompts,
+        questions={prompt: study.run.prompts.get(prompt, prompt) for prompt in checks["prompt"]},
         checks=worst_first(checks),
         words=_words(study),
     )
@@ -205,6 +205,8 @@ def _limit(row: Mapping[str, Any], questions: Mapping[str, str]) -> Limit:  # An
     on, sign, scale, places, unit = row["check"], "", 100, 1, " %"
     if on == RANK_AGREEMENT:
         scale, places, unit = 1, 3, ""
+    if on == RIGHT:
+        on += f" ({row['what']})"
     if row["allowed"] == AT_MOST:
         on = f"shift of a kind of words{row['what'] and ': ' + row['what']}"
         sign, unit = "±", " points"

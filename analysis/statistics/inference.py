@@ -72,6 +72,29 @@ def two_sided_p(estimate: float, error: float, clusters: int) -> float:
     return 2 * float(scipy.special.stdtr(clusters - 1, -abs(estimate) / error))
 
 
+def clustered_share(hit: Array, clusters: Array, tests: int = 1) -> tuple[float, float, float]:
+    """Share of `hit` [N], and its 95 % interval; whole clusters are resampled.
+
+    Wilson's interval (1927) with Student's t, so that shares of 0 and 1 have one too. Its number of
+    draws is that of the clusters, or as many as have the clustered error where they are fewer.
+
+    Args:
+      hit: whether each observation counts; bool [N].
+      clusters: number of the cluster of each, from 0 without gaps; int [N].
+      tests: as of `half_width`.
+    """
+    share, count = float(hit.mean()), int(clusters.max()) + 1
+    if count < 2:
+        return share, math.nan, math.nan
+    variance, error = share * (1 - share), clustered_error(hit - share, clusters)
+    draws = min(count, variance / error**2) if error > 0 else count
+    square = half_width(1.0, count, tests) ** 2 / draws
+    centre = (share + square / 2) / (1 + square)
+    half = math.sqrt(square * (variance + square / 4)) / (1 + square)
+    # At 0 and 1 an end is the share itself, but for rounding.
+    return share, max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+
+
 # --- The mean of a few numbers, such as one per model, with its interval and its test ------------
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import polars as pl
 from etils import epath
 
 from engine.errors import AssayError
@@ -186,3 +187,8 @@ def new_result(fingerprint: Json) -> Json:
 def items_hash(items: Sequence[str]) -> str:
     """Identity of a list of replies: sha256 of its items in their order."""
     return hashlib.sha256(json.dumps(list(items)).encode()).hexdigest()
+
+
+def conversations_hash(table: pl.DataFrame) -> str:
+    """Identity of a list of conversations (`schema.LIST_COLUMNS`), as `items_hash` of its rows."""
+    return items_hash([json.dumps(row) for row in table.iter_rows()])

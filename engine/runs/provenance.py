@@ -30,7 +30,7 @@ NUMERICS = {"cpu": 3, "gpu": 5, "tpu": 4}
 _LIBRARIES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy", "polars")
 _SEAL = b'"file_sha256": "'  # no text of the object can hold it: JSON would escape its quotes
 _ZEROS = b"0" * 64
-_PATH = re.compile(r"(?:items|item_logprobs)/(?P<list>(?!model=)[^/]+)/")
+_PATH = re.compile(r"(?:items|item_logprobs|conversations)/(?P<list>(?!model=)[^/]+)/")
 
 
 def numerics(backend: str) -> int:
@@ -82,13 +82,13 @@ def read(data: bytes) -> Json:
 def of_result(content: Json, path: str, prompts: Sequence[str] = ()) -> Json:
     """What all files of a result say, from the content of a manifest.
 
-    `prompts` are those of a search that judges several; by default the one in the path.
+    `prompts` are those of a search that judges several; by default the one in the path, if any.
     """
     names = dict(piece.split("=", 1) for piece in path.split("/") if "=" in piece)
     of_list = _PATH.match(path)
     chosen = {
         "models": [names["model"]],
-        "prompts": list(prompts) or [names["prompt"]],
+        "prompts": list(prompts) or [names[key] for key in ("prompt",) if key in names],
         "lists": [of_list["list"]] if of_list else [],
     }
     entries = {

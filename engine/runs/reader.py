@@ -15,11 +15,11 @@ from etils import epath
 from engine.errors import AssayError
 from engine.runs import schema, storage
 
-_LISTS = (schema.ITEMS_DIR, schema.ITEM_LOGPROBS_DIR)
-KINDS = (schema.SCORES_DIR, schema.LOGPROBS_DIR, *_LISTS)
+_LISTS = (schema.ITEMS_DIR, schema.ITEM_LOGPROBS_DIR)  # under prompts of the run
+KINDS = (schema.SCORES_DIR, schema.LOGPROBS_DIR, *_LISTS, schema.CONVERSATIONS_DIR)
 _RESULT = re.compile(
     rf"(?P<kind>{'|'.join(KINDS)})(?:/(?P<items>(?!model=)[^/]+))?"
-    r"/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
+    r"/model=(?P<model>[^/]+)(?:/prompt=(?P<prompt>[^/]+))?"
 )
 
 Json = dict[str, Any]  # Any: what JSON holds
@@ -38,9 +38,9 @@ class Result:
       run: the run folder it came from.
       path: folder of the parts, relative to the run.
       kind: first folder of the path: one of `KINDS`.
-      items: name of the item list; None for scores of the vocabulary.
+      items: name of the list; None for scores of the vocabulary.
       model: slug of the model.
-      prompt: id of the prompt.
+      prompt: id of the prompt; "" for a list of conversations, which have prompts of their own.
       parts: file name of each part -> sha256 of its bytes.
       complete, fingerprint, self_check, coefficients, seconds: see docs/run-format.md.
     """
@@ -76,8 +76,8 @@ class Result:
     @property
     def where(self) -> str:
         """Name of this result in messages."""
-        of = f" of {self.items}" if self.items else ""
-        return f"{self.model} × {self.prompt}{of} in {self.run}"
+        of = f" of {self.items}" if self.items and self.prompt else ""
+        return f"{self.model} × {self.prompt or self.items}{of} in {self.run}"
 
     @property
     def fingerprint_id(self) -> str:
@@ -151,7 +151,7 @@ def read_contents(run: epath.Path) -> RunContents:
             f"{run / schema.MANIFEST}: a key is missing or malformed: {error}"
         ) from error
     for result in results.values():
-        if result.model not in models or result.prompt not in prompts:
+        if result.model not in models or result.prompt not in {*prompts, ""}:
             raise RunError(f"{result.where}: its model or its prompt is not in the manifest")
     for name in (*models, *prompts):
         check_name(run, name)
@@ -267,7 +267,12 @@ def content_hash(content: Json) -> str:
 
 def _result(run: epath.Path, path: str, record: Json) -> Result:
     match = _RESULT.fullmatch(path)
-    if match is None or (match["items"] is None) == (match["kind"] in _LISTS):
+    own_prompts = match is not None and match["kind"] == schema.CONVERSATIONS_DIR
+    if (
+        match is None
+        or (match["items"] is None) == (match["kind"] in _LISTS or own_prompts)
+        or (match["prompt"] is None) != own_prompts
+    ):
         raise RunError(f"{run}: unknown result path {path!r} in {schema.MANIFEST}")
     return Result(
         run=run,
@@ -275,7 +280,7 @@ def _result(run: epath.Path, path: str, record: Json) -> Result:
         kind=match["kind"],
         items=match["items"],
         model=match["model"],
-        prompt=match["prompt"],
+        prompt=match["prompt"] or "",
         parts={name: part["sha256"] for name, part in sorted(record["parts"].items())},
         complete=record["complete"],
         fingerprint=record["fingerprint"],

@@ -8,6 +8,8 @@
     run/sequences/model=<slug>/prompt=<id>/direction=<max|min>/<method>-seed<k>.parquet
     run/logprobs/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
     run/item_logprobs/<list>/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
+    run/conversations/<list>/list.parquet   conversations that have prompts of their own
+    run/conversations/<list>/model=<slug>/part-<start>-<stop>.parquet
 
 A language model reads a prompt in a form: `greatest` is the prompt as plain text, `greatest.chat`
 the same prompt in the chat template (`prompt_in_form`); both have the text under `prompts`.
@@ -37,9 +39,19 @@ ITEMS_DIR = "items"
 SEQUENCES_DIR = "sequences"
 LOGPROBS_DIR = "logprobs"
 ITEM_LOGPROBS_DIR = "item_logprobs"
+CONVERSATIONS_DIR = "conversations"
 READINGS_DIR = "readings"  # runs of other readings of the models (`engine.runs.convention_index`)
 HUMANS = "humans.parquet"
-FOLDERS = (VOCAB_DIR, SCORES_DIR, ITEMS_DIR, SEQUENCES_DIR, LOGPROBS_DIR, ITEM_LOGPROBS_DIR)
+LIST = "list.parquet"
+FOLDERS = (
+    VOCAB_DIR,
+    SCORES_DIR,
+    ITEMS_DIR,
+    SEQUENCES_DIR,
+    LOGPROBS_DIR,
+    ITEM_LOGPROBS_DIR,
+    CONVERSATIONS_DIR,
+)
 CHAT = ".chat"  # ends the id of a prompt in a language model's chat template
 FOUND = "found-"  # how lists begin that hold what searches found, scored under other models
 # Of a model's entry in the manifest: the two language models, form and beta of implicit rewards.
@@ -76,6 +88,18 @@ ITEM_LOGPROB_COLUMNS: Columns = {
     "item": pl.String,
     "tokens": pl.UInt32,
     "logprob": pl.Float32,
+}
+CONVERSATION_COLUMNS: Columns = {"conversation_id": pl.UInt32, "reward": pl.Float32}
+# Of the file's row `row`, counted from 1, the conversation that ends with its reply (`side` is
+# `reply`), or one of the two that end with its `chosen` and its `rejected` reply. The last message
+# is what the model judges.
+LIST_COLUMNS: Columns = {
+    "conversation_id": pl.UInt32,
+    "row": pl.UInt32,
+    "side": pl.String,
+    "id": pl.String,
+    "messages": pl.List(pl.Struct({"role": pl.String, "content": pl.String})),
+    "labels": pl.List(pl.Struct({"name": pl.String, "value": pl.String})),
 }
 SEQUENCE_COLUMNS: Columns = {
     "step": pl.UInt32,
@@ -144,6 +168,16 @@ def logprobs_path(model: str, prompt: str) -> str:
 def item_logprobs_path(items: str, model: str, prompt: str) -> str:
     """Folder of a language model's log-probabilities of the item list, relative to the run."""
     return f"{ITEM_LOGPROBS_DIR}/{items}/model={model}/prompt={prompt}"
+
+
+def conversations_path(name: str, model: str) -> str:
+    """Folder of one model's scores of a list of conversations, relative to the run."""
+    return f"{CONVERSATIONS_DIR}/{name}/model={model}"
+
+
+def list_path(name: str) -> str:
+    """Table of the conversations of a list, relative to the run."""
+    return f"{CONVERSATIONS_DIR}/{name}/{LIST}"
 
 
 def prompt_in_form(prompt: str, form: str) -> str:

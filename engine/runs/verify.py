@@ -27,8 +27,11 @@ _COLUMNS: dict[str, schema.Columns] = {
     schema.LOGPROBS_DIR: schema.LOGPROB_COLUMNS,
     schema.ITEM_LOGPROBS_DIR: schema.ITEM_LOGPROB_COLUMNS,
     schema.SEQUENCES_DIR: schema.SEQUENCE_COLUMNS,
+    schema.CONVERSATIONS_DIR: schema.CONVERSATION_COLUMNS,
 }
-_LISTS = (f"{schema.ITEMS_DIR}/", f"{schema.ITEM_LOGPROBS_DIR}/")  # need no vocabulary
+_CONVERSATIONS = f"{schema.CONVERSATIONS_DIR}/"
+# These need no vocabulary.
+_LISTS = (f"{schema.ITEMS_DIR}/", f"{schema.ITEM_LOGPROBS_DIR}/", _CONVERSATIONS)
 
 
 @dataclasses.dataclass
@@ -189,11 +192,13 @@ def _check_difference(
 
 
 def _check_tables(run: epath.Path, files: Sequence[str], content: Json) -> Iterator[str]:
-    """Problems of vocabularies and of human scores."""
+    """Problems of vocabularies, of human scores and of lists of conversations."""
     of_tokens = [path for path in content["results"] if not path.startswith(_LISTS)]
     models = {path.partition("/model=")[2].partition("/")[0] for path in of_tokens}
     vocabularies = [content["models"].get(slug, {}).get("vocab") for slug in models]
     needed = {schema.vocab_path(vocab) for vocab in vocabularies if vocab is not None}
+    lists = {p.split("/")[1] for p in content["results"] if p.startswith(_CONVERSATIONS)}
+    needed |= set(map(schema.list_path, lists))
     present = {place for place in files if place.endswith(".parquet") and _is_table(place)}
     for place in sorted(needed | present):
         if place not in present:
@@ -206,6 +211,9 @@ def _check_tables(run: epath.Path, files: Sequence[str], content: Json) -> Itera
             continue
         if table.frame.to_series(0).is_duplicated().any():
             yield f"{run / place}: an id occurs twice; remove it and {AGAIN}"
+        known = content["lists"].get(place.split("/")[1]) if place.endswith(schema.LIST) else None
+        if known and manifests.conversations_hash(table.frame) != known["items_hash"]:
+            yield f"{run / place}: other conversations than in the manifest; remove it and {AGAIN}"
 
 
 def _imported(entry: Json) -> bool:
@@ -222,8 +230,9 @@ def _folder(run: epath.Path, path: str) -> epath.Path:
 
 
 def _is_table(place: str) -> bool:
-    """Whether a path is that of a vocabulary or of human scores."""
-    return place.startswith(f"{schema.VOCAB_DIR}/") or place.endswith(f"/{schema.HUMANS}")
+    """Whether a path is that of a vocabulary, of human scores or of a list of conversations."""
+    tables = (f"/{schema.HUMANS}", f"/{schema.LIST}")
+    return place.startswith(f"{schema.VOCAB_DIR}/") or place.endswith(tables)
 
 
 def rebuild(run: epath.Path) -> list[str]:

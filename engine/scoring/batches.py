@@ -62,6 +62,10 @@ class Distinct:
             of_row=np.array(of_row),
         )
 
+    def own(self, sequence: int) -> np.ndarray:
+        """The ids of a sequence behind the shared prefix."""
+        return self.ids[self.starts[sequence] : self.starts[sequence + 1]]
+
     def longest(self) -> int:
         """Token positions of the longest sequence, the prefix included."""
         return int((self.shared + np.diff(self.starts)).max())
@@ -132,6 +136,37 @@ def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:
 def reply_buckets(prefix: Sequence[int], sequences: Sequence[Sequence[int]]) -> list[Bucket]:
     """Whole conversations as candidates that continue `prefix`, each once, by padded length."""
     return Distinct.of(prefix, sequences).buckets(0, len(sequences))
+
+
+def with_enough(buckets: Sequence[Bucket], least: int) -> list[Bucket]:
+    """Buckets of ascending length, of which each but the longest has `least` candidates.
+
+    One with fewer joins the next: a step has room for both, and each length is compiled anew.
+    """
+    made: list[Bucket] = []
+    for bucket in buckets:
+        if made and len(made[-1].candidates) < least:
+            bucket = _joined(made.pop(), bucket)
+        made.append(bucket)
+    return made
+
+
+def _joined(first: Bucket, second: Bucket) -> Bucket:
+    """One bucket of the second's length."""
+    one, other = first.candidates, second.candidates
+    further = other.ids.shape[1] - one.ids.shape[1]
+    rows = np.concatenate([first.rows, second.rows])
+    candidate = np.concatenate([first.row_candidate, second.row_candidate + len(one)])
+    order = np.argsort(rows)
+    return Bucket(
+        candidates=Candidates(
+            ids=np.concatenate([np.pad(one.ids, ((0, 0), (0, further))), other.ids]),
+            shared=np.concatenate([one.shared, other.shared]),
+            last=np.concatenate([one.last, other.last]),
+        ),
+        rows=rows[order],
+        row_candidate=candidate[order],
+    )
 
 
 def padded_length(length: int) -> int:

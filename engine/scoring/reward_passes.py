@@ -7,7 +7,8 @@ computed by one program on one shape, on however many devices (docs/correctness.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import jax
@@ -161,14 +162,14 @@ class RewardScorer:
         number of candidates.
         """
         buckets = rows.buckets(start, stop)
-        return self._by_model(self.of_buckets(prefix, buckets, stop - start, advance))
+        return self.by_model(self.of_buckets(prefix, buckets, stop - start, advance))
 
     def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
         """What `score` gives for some rows, by the plain pass: float32 [columns, sample]."""
         sequences = rows.sequences(sample)
-        return self._by_model(self.plain_rewards(sequences, [rows.read_at(s) for s in sequences]))
+        return self.by_model(self.plain_rewards(sequences, [rows.read_at(s) for s in sequences]))
 
-    def _by_model(self, numbers: np.ndarray) -> list[np.ndarray]:
+    def by_model(self, numbers: np.ndarray) -> list[np.ndarray]:
         """[W, C] -> [columns of the model, C] per model; the reward is the first column."""
         return np.split(numbers, np.cumsum([len(names) for names in self.columns])[:-1])
 
@@ -185,22 +186,30 @@ def in_steps(
     A step has up to `limit` candidates on each device. The next one is dispatched before the last
     one is read, so that the device never waits. `advance` is called after each with its candidates.
     """
+    steps = cut(candidates, mesh, limit)
+    return np.concatenate(list(run_steps(step, steps, mesh, advance)), axis=-1)
+
+
+def cut(candidates: Candidates, mesh: Mesh, limit: int) -> list[tuple[Candidates, int]]:
+    """Candidates of each step, in order, and the number of rows that it is padded to."""
     size = mesh.shape["data"] * rows_of_step(len(candidates), candidates.ids.shape[1], limit)
-    results: list[np.ndarray] = []
-    pending: list[tuple[jax.Array, int]] = []  # dispatched, and its number of candidates
+    starts = range(0, len(candidates), size)
+    return [(take_rows(candidates, slice(start, start + size)), size) for start in starts]
 
-    def read() -> None:
-        numbers, count = pending.pop(0)
-        results.append(fetch(numbers)[..., :count])
-        advance(count)
 
-    for start in range(0, len(candidates), size):
-        taken = take_rows(candidates, slice(start, start + size))
-        pending.append((step(meshes.put(mesh, pad_rows(taken, size), "CT")), len(taken)))
-        if len(pending) > 1:
-            read()
-    read()
-    return np.concatenate(results, axis=-1)
+def run_steps(
+    step: Callable[[Candidates], jax.Array],
+    steps: Sequence[tuple[Candidates, int]],
+    mesh: Mesh,
+    advance: Callable[[int], object],
+) -> Iterator[np.ndarray]:
+    """Results of a compiled pass for each step that `cut` made, in order: [..., C]."""
+    dispatched = (step(meshes.put(mesh, pad_rows(c, size), "CT")) for c, size in steps)
+    # `pairwise` dispatches the next one before it gives this one to be read.
+    ahead = itertools.pairwise(itertools.chain(dispatched, [None]))
+    for (candidates, _), (numbers, _) in zip(steps, ahead, strict=True):
+        yield fetch(numbers)[..., : len(candidates)]
+        advance(len(candidates))
 
 
 def check_finite(

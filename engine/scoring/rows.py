@@ -1,7 +1,8 @@
 """What is scored under one prompt: a list of rows, each of which stands for a conversation.
 
-`Rows` is what the host loop sees. Reward models score `TokenRows`, `TokenTextRows` or `ReplyRows`;
-language models score `NextTokenRows` or `ContinuationRows`.
+`Rows` is what the host loop sees. Reward models score `TokenRows`, `TokenTextRows`, `ReplyRows`, or
+`ConversationRows` (`engine.scoring.conversations`), which have prompts of their own; language
+models score `NextTokenRows` or `ContinuationRows`.
 """
 
 import abc
@@ -78,6 +79,8 @@ class Rows(abc.ABC):
 
     part_columns: ClassVar[schema.Columns]  # of a part: the key columns, then the number's
     any_length: ClassVar[bool] = False  # whether replies have any number of tokens; else one
+    unit: ClassVar[str] = "candidates"  # what the progress bar calls them
+    checked_at_once: ClassVar[int] = 2**31  # rows that the plain pass takes in one batch, at most
     prompt: PromptIds  # the conversation around the rows' replies
     token_ids: Sequence[int]  # where rows are tokens: their ids, ascending; they may have gaps
     texts: Sequence[str]  # where rows are replies: what they say
@@ -90,6 +93,16 @@ class Rows(abc.ABC):
         if self._are_tokens:
             return {"token_id": list(self.token_ids[start:stop])}
         return {"item_id": range(start, stop), "item": list(self.texts[start:stop])}
+
+    @property
+    def context(self) -> int:
+        """Positions before those of a candidate of a step, for the account of memory."""
+        return len(self.prompt.prefix)
+
+    @property
+    def own(self) -> int:
+        """Positions of the shortest candidate of a step."""
+        return 1 + len(self.prompt.suffix)
 
     @property
     def _are_tokens(self) -> bool:
@@ -150,8 +163,10 @@ class RewardRows(Rows):
         return self.pooling.position(sequence)
 
     def _all(self) -> Iterator[list[int]]:
-        for start in range(0, len(self), _AT_ONCE):
-            yield from self.sequences(range(start, min(start + _AT_ONCE, len(self))))
+        with progress(len(self), "conversations", what="tokenising", delay_s=1.0) as bar:
+            for start in range(0, len(self), _AT_ONCE):
+                yield from self.sequences(range(start, min(start + _AT_ONCE, len(self))))
+                bar.update(min(_AT_ONCE, len(self) - start))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,12 +227,6 @@ class ReplyRows(RewardRows):
             [*self.prompt.prefix, *self.template.reply_ids(reply), *self.prompt.suffix]
             for reply in replies
         ]
-
-    def _all(self) -> Iterator[list[int]]:
-        with progress(len(self), "conversations", what="tokenising", delay_s=1.0) as bar:
-            for sequence in super()._all():
-                yield sequence
-                bar.update()
 
 
 @dataclasses.dataclass(frozen=True)

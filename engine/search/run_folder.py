@@ -369,7 +369,7 @@ def _vocabularies(
         name = checkpoint.card.tokenizer_hash
         path = schema.vocab_path(name)
         if name not in frames:
-            read = setup.read_vocabulary(manifest, path) if processes.writes() else None
+            read = setup.read_table(manifest, path) if processes.writes() else None
             frames[name] = setup.vocabulary_of(checkpoint) if read is None else read
             if read is None and processes.writes():
                 missing[path] = frames[name]

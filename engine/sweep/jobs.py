@@ -56,8 +56,9 @@ class Job:
 
     @property
     def prompt(self) -> str:
-        """The prompt's id."""
-        return self.path.rsplit("=")[-1]
+        """The prompt's id; the list's name where conversations have prompts of their own."""
+        list_name = self.path.split("/")[1]
+        return self.path.partition("/prompt=")[2] or list_name
 
     @property
     def step_size(self) -> int:
@@ -191,17 +192,17 @@ def choose_step(
     """
     if settings.step_size is not None:
         return settings.step_size
-    folders = {job.path.rpartition("/")[0] for group in same_models for job in group}
+    folders = {job.path.partition("/prompt=")[0] for group in same_models for job in group}
     for path in sorted(manifest.content["results"]):
         recorded = recorded_step(manifest, path)
-        if recorded and path.rpartition("/")[0] in folders:
+        if recorded and path.partition("/prompt=")[0] in folders:
             return recorded
     rows = [group[0].rows for group in same_models]
     positions = 1 + max(len(each.prompt.suffix) for each in rows)
     if any(each.any_length for each in rows):
         positions = SHORT
     model = admission.model_of_checkpoints([job.checkpoint for job in same_models[0]])
-    longest = max(len(each.prompt.prefix) for each in rows)
+    longest = max(each.context for each in rows)
     work = SweepWork(prefix=longest, own=positions, self_check=settings.self_check)
     return admission.step_for(model, place, settings.dtype, work)
 
@@ -236,10 +237,10 @@ def refusals(
         rows = [group[0].rows for group in same_models]
         model = admission.model_of_checkpoints([job.checkpoint for job in same_models[0]])
         work = SweepWork(
-            prefix=max(len(each.prompt.prefix) for each in rows),
-            own=1 + min(len(each.prompt.suffix) for each in rows),
+            prefix=max(each.context for each in rows),
+            own=min(each.own for each in rows),
             step_size=step,
-            self_check=min(settings.self_check, max(map(len, rows))),
+            self_check=min(settings.self_check, max(min(len(r), r.checked_at_once) for r in rows)),
         )
         if reason := admission.refusal(model, place, settings.dtype, work):
             reasons[models] = reason

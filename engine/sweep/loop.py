@@ -11,6 +11,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -84,12 +85,14 @@ def run(
     *,
     finished: Finished = lambda job, numbers: None,
     ended: Ended = lambda outcomes: None,
+    tables: Mapping[str, pl.DataFrame] = MappingProxyType({}),
 ) -> int:
     """Records jobs in the run's manifest and computes their missing parts.
 
     Jobs of one pass are adjacent, and so are passes of the same models. `load` is called once for
     models with a missing part, after the models before them were released; `finished`, on process
     0, for each job that this call completes; `ended`, there too, with what became of each model.
+    `tables` are written into the run first, by path.
 
     A model that fails does not stop the other models. With several processes this holds for
     failures of loading, of the prefix pass and of the numbers; any other failure ends all
@@ -106,7 +109,7 @@ def run(
     jobs, refused = setup.enter(manifest, jobs, settings, mesh)
     advise(jobs, settings.part_size, mesh.shape["data"])
     vocabularies = setup.missing_vocabularies(manifest, jobs)
-    setup.begin(manifest, vocabularies, jobs, settings.part_size)
+    setup.begin(manifest, {**vocabularies, **tables}, jobs, settings.part_size)
     pending = [
         group
         for group in grouped(jobs)
@@ -114,7 +117,9 @@ def run(
     ]
     outcomes, computed = Outcomes([job.model for job in jobs]), 0
     load = functools.partial(_load, load, mesh, refused)
-    with progress(sum(b - a for group in pending for a, b in missing_spans(group))) as bar:
+    unit = pending[0][0].rows.unit if pending else "candidates"
+    total = sum(stop - start for group in pending for start, stop in missing_spans(group))
+    with progress(total, unit) as bar:
         for (models, step), same_models in itertools.groupby(
             pending, key=lambda group: (models_of(group), step_of(group))
         ):

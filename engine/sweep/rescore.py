@@ -14,10 +14,12 @@ from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.runs import parts, provenance, schema
 from engine.runs.reader import Json
+from engine.scoring.conversations import ConversationRows, ConversationScorer
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Pooling, Rows
 from engine.settings import OBJECTIVES
+from engine.sweep.conversation_jobs import conversation_rows
 from engine.sweep.logprob_jobs import cue_of
 from engine.sweep.outcomes import free_models
 from engine.sweep.reward_jobs import pooling_of, reply_rows, token_rows
@@ -96,7 +98,7 @@ def _compare(
     path: str,
     content: Json,
     checkpoint: Checkpoint,
-    scorer: RewardScorer | LanguageScorer,
+    scorer: RewardScorer | LanguageScorer | ConversationScorer,
     rows: int,
     rng: np.random.Generator,
 ) -> Json:
@@ -112,13 +114,15 @@ def _compare(
             scorer, fingerprint, pooling, frame["token_ids"].gather(chosen).to_list()
         )
     else:
-        listed = _rows(checkpoint, path, content, frame)
+        listed = _rows(run, checkpoint, path, content, frame)
         prompt = listed.prompt
         ids = {"prefix_ids": list(prompt.prefix), "suffix_ids": list(prompt.suffix)}
         if why := provenance.changes({k: fingerprint[k] for k in ids}, ids):
             raise AssayError(f"the checkpoint renders its prompt otherwise: {why}")
         names = [list(listed.part_columns)[-1], *schema.columns_beside(fingerprint)]
         samples = [chosen[i : i + _AT_ONCE].tolist() for i in range(0, len(chosen), _AT_ONCE)]
+        if isinstance(listed, ConversationRows) and isinstance(scorer, RewardScorer):
+            scorer = ConversationScorer(scorer)
         plain_pass: Any = scorer.score_plainly  # of the rows that fit the scorer
         plain = np.concatenate([plain_pass(listed, sample)[0] for sample in samples], axis=1)
     written = frame.select(names).to_numpy().T[:, chosen]
@@ -136,11 +140,18 @@ def _read(run: epath.Path, path: str, content: Json) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _rows(checkpoint: Checkpoint, path: str, content: Json, frame: pl.DataFrame) -> Rows:
-    """What a result scored, made again from its checkpoint and its prompt."""
+def _rows(
+    run: epath.Path, checkpoint: Checkpoint, path: str, content: Json, frame: pl.DataFrame
+) -> Rows:
+    """What a result scored, made again from its checkpoint and its prompt or list."""
     fingerprint = content["results"][path]["fingerprint"]
+    kind, name, *_ = path.split("/")
+    if kind == schema.CONVERSATIONS_DIR:
+        place = schema.list_path(name)
+        table = parts.read_frame(run / place, None, provenance.of_table(place)).frame
+        pooling = pooling_of(checkpoint, fingerprint.get("pooling", "last"))
+        return conversation_rows(checkpoint, table, fingerprint["mode"], pooling)
     prompt = content["prompts"][path.rpartition("prompt=")[2]]
-    kind = path.partition("/")[0]
     texts = frame["item"].to_list() if "item" in frame.columns else []
     if kind == schema.LOGPROBS_DIR:
         cue = cue_of(checkpoint, prompt, fingerprint["form"])

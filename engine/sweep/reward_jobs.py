@@ -61,7 +61,7 @@ def sweep_vocabulary(
         token = pl.Series(names, dtype=pl.String)
         finished(job.model, job.prompt, scores.with_columns(token=token))
 
-    load = load or functools.partial(_load, settings, mesh)
+    load = load or functools.partial(load_scorer, settings, mesh)
     return loop.run(manifest, jobs, load, settings, mesh, finished=tell, ended=ended)
 
 
@@ -116,7 +116,7 @@ def sweep_replies(
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     setup.admit_list(manifest, name, replies)
     jobs = _jobs(checkpoints, prompts, settings, (name, replies))
-    load = load or functools.partial(_load, settings, mesh)
+    load = load or functools.partial(load_scorer, settings, mesh)
     return loop.run(manifest, jobs, load, settings, mesh, ended=ended)
 
 
@@ -185,7 +185,7 @@ def _jobs(
     `items` are the name of a list and its replies; None for the tokens of the vocabulary.
     """
     jobs = []
-    for group in _groups(checkpoints, settings):
+    for group in sharing(checkpoints, settings):
         first, chosen = group[0], None
         mode = mode_of(first, prompts.values(), settings.mode)
         pooling = pooling_of(first, settings.pooling)
@@ -214,7 +214,7 @@ def _jobs(
     return jobs
 
 
-def _groups(
+def sharing(
     checkpoints: Sequence[Checkpoint], settings: SweepSettings
 ) -> Sequence[Sequence[Checkpoint]]:
     """Models that share a decoder; refuses objectives that no model has."""
@@ -232,8 +232,9 @@ def _groups(
     return sharing_groups(checkpoints)
 
 
-def _load(
+def load_scorer(
     settings: SweepSettings, mesh: Mesh, group: Sequence[Checkpoint], step_size: int
 ) -> RewardScorer:
+    """Restores models that share a decoder, for steps of a size."""
     restored = restore(group, mesh, dtype_named(settings.dtype), objectives=settings.objectives)
     return RewardScorer.build(*restored, mesh, step_size=step_size, lens=settings.lens)

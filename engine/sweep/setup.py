@@ -22,7 +22,7 @@ from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Card, Checkpo
 from engine.errors import AssayError
 from engine.planning.admission import Place
 from engine.runs import lock, parts, provenance, schema, storage
-from engine.runs.manifest import Manifest, items_hash
+from engine.runs.manifest import Manifest, conversations_hash, items_hash
 from engine.runs.provenance import library_versions
 from engine.runs.reader import Json
 from engine.settings import Settings
@@ -44,7 +44,7 @@ _SHARED_S = 20.0  # for the lock of process 0 to appear on every process
 def open_run(
     run: str,
     checkpoints: Sequence[Checkpoint],
-    prompts: Mapping[str, str],
+    prompts: Mapping[str, str] | None,
     settings: Any,
     mesh: Mesh,
     kind: str = REWARD,
@@ -52,12 +52,14 @@ def open_run(
     """Enters models and prompts in the manifest of a run; nothing is written yet.
 
     All processes must agree on `settings`, a dataclass. `kind` is `card.REWARD` or `card.LANGUAGE`.
+    `prompts` are texts by id; None where rows have prompts of their own.
 
     Raises:
       AssayError: nothing to score, a model of the other kind, a slug or prompt id that cannot be
         part of a path, that is given twice, or that stands for something else in this run;
         processes that do not agree.
     """
+    prompts, has_prompts = prompts or {}, prompts is None or bool(prompts)
     _agree(checkpoints, prompts, settings, mesh)
     content = processes.from_first("manifest", lambda: Manifest.open(run).content)
     manifest = Manifest(epath.Path(run), content)
@@ -66,7 +68,7 @@ def open_run(
     schema.check_names(slugs)
     if repeated := {slug for slug in slugs if slugs.count(slug) > 1}:
         raise AssayError(f"model {min(repeated)!r} was given twice; slugs must differ")
-    if not checkpoints or not prompts:
+    if not checkpoints or not has_prompts:
         raise AssayError("nothing to score; give at least one checkpoint and one prompt")
     _check_release(manifest)
     for checkpoint in checkpoints:
@@ -92,6 +94,23 @@ def admit_list(manifest: Manifest, name: str, texts: Sequence[str]) -> None:
         raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
     schema.check_names([name])
     admit(manifest, "lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
+
+
+def admit_conversations(
+    manifest: Manifest, name: str, table: pl.DataFrame, file_sha256: str
+) -> dict[str, pl.DataFrame]:
+    """Enters a list of conversations in the manifest; returns its table by path, if it lacks it.
+
+    `table` has `schema.LIST_COLUMNS`; `file_sha256` is of the file that it was read from. Raises
+    AssayError for an empty list, or a damaged table in the run.
+    """
+    if not len(table):
+        raise AssayError(f"list {name!r}: empty; allowed: at least one row")
+    schema.check_names([name])
+    entry = {"rows": len(table), "items_hash": conversations_hash(table)}
+    admit(manifest, "lists", name, {**entry, "file_sha256": file_sha256})
+    path = schema.list_path(name)
+    return {path: table} if read_table(manifest, path) is None else {}
 
 
 def admit_fingerprint(manifest: Manifest, path: str, fingerprint: Json) -> None:
@@ -214,14 +233,12 @@ def missing_vocabularies(manifest: Manifest, jobs: Sequence[Job]) -> dict[str, p
     on_tokens = [job.checkpoint for job in jobs if "token_id" in job.rows.part_columns]
     by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in on_tokens}
     return {
-        path: vocabulary_of(c)
-        for path, c in by_path.items()
-        if read_vocabulary(manifest, path) is None
+        path: vocabulary_of(c) for path, c in by_path.items() if read_table(manifest, path) is None
     }
 
 
-def read_vocabulary(manifest: Manifest, path: str) -> pl.DataFrame | None:
-    """A vocabulary table that the run holds, or None; raises AssayError for a damaged one."""
+def read_table(manifest: Manifest, path: str) -> pl.DataFrame | None:
+    """A vocabulary or list that the run holds, or None; raises AssayError for a damaged one."""
     file = manifest.run / path
     if not storage.exists(file):
         return None

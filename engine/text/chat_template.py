@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
 from engine.text import template_sandbox
-from engine.text.template_sandbox import parsed_date, spelled
+from engine.text.template_sandbox import Conversation, parsed_date, spelled
 from engine.types import PromptIds
 
 BOS_POLICIES = ("template", "none", "single", "double")
@@ -24,6 +24,7 @@ _FEW = 32  # up to so many replies, looking for a shortcut takes longer than goi
 _CHUNK = 4096  # replies between two reports of progress
 
 _T = TypeVar("_T")
+Prompt = str | Conversation  # what the user says, or all turns before the reply
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,14 +94,21 @@ class ChatTemplate:
         if bos in ("none", "single") and self.tokenizer.bos_token_id is None:
             raise AssayError(f"template.bos={bos!r}; this tokenizer defines no BOS token")
 
-    def render(self, prompt: str, replies: Sequence[str]) -> list[str]:
-        """The conversation [user: prompt, assistant: reply] as text, for each reply.
+    def render(self, prompt: Prompt, replies: Sequence[str]) -> list[str]:
+        """The conversation of a prompt and the assistant's reply as text, for each reply.
 
         Raises:
           AssayError: the template raised an exception or exceeded a limit of `template_sandbox`.
         """
         conversations = [_conversation(prompt, reply) for reply in replies]
         return self._render(conversations, add_generation_prompt=False)
+
+    def conversations(self, conversations: Sequence[Conversation]) -> list[list[int]]:
+        """Token ids of whole conversations, each rendered and tokenised as one text.
+
+        It is what `apply_chat_template` of transformers gives; raises as `render`.
+        """
+        return self.tokenise(self._render(conversations, add_generation_prompt=False))
 
     def cue(self, prompt: str) -> str:
         """The conversation up to the point where the assistant begins to speak, as text."""
@@ -130,7 +138,7 @@ class ChatTemplate:
 
     def sequences(
         self,
-        prompt: str,
+        prompt: Prompt,
         replies: Sequence[str],
         advance: Callable[[int], object] = lambda replies: None,
     ) -> list[list[int]]:
@@ -152,7 +160,7 @@ class ChatTemplate:
         """The ids before and after the reply that conversations of any reply have in common."""
         return self._around(prompt)[0]
 
-    def split(self, prompt: str) -> PromptIds:
+    def split(self, prompt: Prompt) -> PromptIds:
         """Cuts the conversation into the ids before the reply and the ids after it.
 
         Raises AssayError if the template's text merges with the reply's in tokens: no cut exists.
@@ -179,7 +187,7 @@ class ChatTemplate:
             return self._asks_date(conversation[:1], cue=True)
         return False
 
-    def _asks_date(self, conversation: list[dict[str, str]], *, cue: bool) -> bool:
+    def _asks_date(self, conversation: Conversation, *, cue: bool) -> bool:
         variables = self._variables(add_generation_prompt=cue)
         with self._names_tokenizer():
             return template_sandbox.asks_date(self._source, conversation, variables)
@@ -233,16 +241,18 @@ class ChatTemplate:
             **self._date,
         }
 
-    def _around(self, prompt: str) -> tuple[PromptIds, str | None]:
+    def _around(self, prompt: Prompt) -> tuple[PromptIds, str | None]:
         """What `around` returns, and a reply that does not stand there as its own tokens."""
-        check_prompt(prompt)
+        text = prompt if isinstance(prompt, str) else ""
+        if prompt == text:
+            check_prompt(text)
         rows = self.sequences(prompt, _PROBES)
         prefix = _common_prefix(rows)
         suffix = _common_prefix([row[len(prefix) :][::-1] for row in rows])[::-1]
         middles = [row[len(prefix) : len(row) - len(suffix)] for row in rows]
         pairs = zip(_PROBES, middles, strict=True)
         merged = next((probe for probe, ids in pairs if not self._stands(prefix, ids, probe)), None)
-        return PromptIds(prompt=prompt, prefix=tuple(prefix), suffix=tuple(suffix)), merged
+        return PromptIds(prompt=text, prefix=tuple(prefix), suffix=tuple(suffix)), merged
 
     def _stands(self, prefix: list[int], ids: list[int], reply: str) -> bool:
         """Whether ids behind the prefix hold a reply and nothing of the template's text.
@@ -253,7 +263,7 @@ class ChatTemplate:
         return bool(ids == self.reply_ids(reply) or whole == before + reply)
 
     def _render(
-        self, conversations: list[list[dict[str, str]]], *, add_generation_prompt: bool
+        self, conversations: Sequence[Conversation], *, add_generation_prompt: bool
     ) -> list[str]:
         variables = self._variables(add_generation_prompt=add_generation_prompt)
         with self._names_tokenizer():
@@ -283,7 +293,7 @@ class ChatTemplate:
         by_rest = {rest: encoding.ids for rest, encoding in zip(distinct, encoded, strict=True)}
         return [[*opening.ids, *by_rest[rest]] for rest in rests]
 
-    def _opening(self, prompt: str) -> "_Opening | None":
+    def _opening(self, prompt: Prompt) -> "_Opening | None":
         """The longest usable opening, if it agrees with the tokenizer for the probes."""
         texts = self.render(prompt, _PROBES)
         shared = "".join(_common_prefix(texts))
@@ -336,8 +346,9 @@ def check_prompt(prompt: str) -> None:
         raise AssayError(f"prompt={prompt!r}; allowed: text that is not empty")
 
 
-def _conversation(prompt: str, reply: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": reply}]
+def _conversation(prompt: Prompt, reply: str) -> list[Mapping[str, str]]:
+    turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    return [*turns, {"role": "assistant", "content": reply}]
 
 
 def _common_prefix(rows: Sequence[Sequence[_T]]) -> list[_T]:

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from ml_collections import config_flags
 
 import analysis
-from analysis import Run
+from analysis import Run, checks
 from analysis.measures.two_models import (
     AFTER,
     BEFORE,
@@ -31,8 +31,10 @@ from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings, check_choice
+from engine.sweep.conversation_jobs import sweep_conversations
 from engine.sweep.reward_jobs import check_vocabulary, sweep_vocabulary
 from launch.common import command, locking, scoring, sources
+from launch.common.conversations import ConversationList
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
@@ -49,6 +51,7 @@ class NeededSweep:
     run: epath.Path
     settings: SweepSettings
     mesh: Mesh
+    listed: ConversationList | None = None  # pairs that are scored too
 
     def side(self, name: str) -> Side:
         """What the sweep is going to write, as a side of a comparison."""
@@ -67,6 +70,10 @@ class NeededSweep:
         where = (self.prompts, run, self.settings, self.mesh)
         with locking.held(given, run, "diff"):
             sweep_vocabulary([self.model], *where, scoring.show_extremes)
+            if self.listed is not None:
+                name, table, sha256, _ = self.listed
+                settings = dataclasses.replace(self.settings, lens=False)
+                sweep_conversations([self.model], name, table, sha256, run, settings, self.mesh)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,6 +118,8 @@ class Comparison:
         if not swept:
             return ""
         said = f"sweeping {' and '.join(swept)} under {_prompts(self.prompts)}"
+        listed = next((o.sweep.listed for o in self.sides.values() if o.sweep is not None), None)
+        said += f", and scoring {listed.said}" if listed else ""
         again = [(origin, prompts) for origin, prompts in self.noise if origin.sweep is not None]
         for origin, prompts in again:
             assert origin.sweep is not None
@@ -157,10 +166,16 @@ class Comparison:
         return two_models(runs[0], runs[1], prompts, (first.side.slug, second.side.slug))
 
 
-def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool) -> Comparison:
+def planned(
+    given: command.Given,
+    paths: Mapping[str, epath.Path],
+    partial: bool,
+    listed: ConversationList | None,
+) -> Comparison:
     """Opens and checks everything that `assay diff` needs of "before" and "after".
 
-    Each is a run, which may be incomplete if `partial`, or a checkpoint.
+    Each is a run, which may be incomplete if `partial`, or a checkpoint. `listed` are pairs that
+    both judge.
 
     Raises:
       AssayError: what cannot be compared or swept, or a setting that would be ignored.
@@ -173,11 +188,13 @@ def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool
     sides = {}
     for of, path in paths.items():
         if of in swept:
-            sides[of] = _from_checkpoint(given, of, path, named)
+            sides[of] = _from_checkpoint(given, of, path, named, listed)
         else:
             run = analysis.load(path, allow_incomplete=partial)
             side = side_of(run, given[f"{of}_model"].value, f"--{of}")
             sides[of] = Origin(side=side, of=of, folder=path, run=run)
+            if listed is not None:
+                _check_judged(run, side, listed)
     if not swept:  # said of what was found to be runs
         _refuse_settings_of_sweeps(given)
     prompts = matching(sides[BEFORE].side, sides[AFTER].side, named)
@@ -198,8 +215,23 @@ def is_checkpoint(path: epath.Path) -> bool:
     return sources.is_model(str(path))
 
 
+def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:
+    """Raises AssayError for a run in which the model has not scored the same pairs."""
+    result = run.conversations.get((listed.name, side.slug))
+    if result is None or not checks.conversations(result).equals(listed.table):
+        has = "has no scores of" if result is None else "scored other rows under the name"
+        raise AssayError(
+            f"{side.name}: {side.slug} {has} {listed.name!r}; allowed: a run into which `assay "
+            "score --items=<the same file>` wrote, or a checkpoint"
+        )
+
+
 def _from_checkpoint(
-    given: command.Given, of: str, path: epath.Path, named: Sequence[str]
+    given: command.Given,
+    of: str,
+    path: epath.Path,
+    named: Sequence[str],
+    listed: ConversationList | None,
 ) -> Origin:
     verify = scoring.verify_setting(given.config)
     [model] = sources.checkpoints([str(path)], given.config, verify)
@@ -212,7 +244,8 @@ def _from_checkpoint(
         prompts = {name: prompts[name] for name in named}
     settings, mesh = scoring.settings(given.config, [model])
     folder = storage.path_of(given.run) / of
-    sweep = NeededSweep(model=model, prompts=prompts, run=folder, settings=settings, mesh=mesh)
+    what = NeededSweep(model=model, prompts=prompts, run=folder, settings=settings, mesh=mesh)
+    sweep = dataclasses.replace(what, listed=listed)
     return Origin(side=sweep.side(f"--{of}"), of=of, folder=folder, sweep=sweep)
 
 
@@ -225,7 +258,8 @@ def _swept_again(given: command.Given, origin: Origin, prompts: Sequence[str]) -
     settings = dataclasses.replace(settings, dtype=dtype, step_size=step, lens=False)
     folder = storage.path_of(given.run) / "noise"
     texts = {prompt: origin.sweep.prompts[prompt] for prompt in prompts}
-    sweep = dataclasses.replace(origin.sweep, run=folder, prompts=texts, settings=settings)
+    changed = {"run": folder, "prompts": texts, "settings": settings, "listed": None}
+    sweep = dataclasses.replace(origin.sweep, **changed)
     return Origin(side=sweep.side("the noise"), of=origin.of, folder=folder, sweep=sweep)
 
 

@@ -1,9 +1,10 @@
 """Lists of replies, of files or of a run."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 from absl import flags
@@ -17,14 +18,23 @@ from engine.runs.reader import read_contents
 from launch.common.command import Given, paths
 from launch.common.text import lines_of, nearest, pieces
 
+REPLIES = ("reply", "response", "completion")  # columns that hold them, in people's files
+
 
 def define_flags(given: FlagValues) -> None:
     """Defines --items, --column and --name."""
     flags.DEFINE_string(
-        "items", None, "The replies: a .txt (one a line), .csv or .parquet.", flag_values=given
+        "items",
+        None,
+        "The replies: a .txt (one a line), .csv, .jsonl or .parquet. Of `assay score`, rows may "
+        "have prompts of their own: prompt and reply; prompt, chosen and rejected; messages.",
+        flag_values=given,
     )
     flags.DEFINE_string(
-        "column", "name", "Column of a .csv or .parquet that holds them.", flag_values=given
+        "column",
+        None,
+        f"Column that holds them; by default name, {' or '.join(REPLIES)}.",
+        flag_values=given,
     )
     flags.DEFINE_string(
         "name", None, "Name of the list in the run; by default the file's.", flag_values=given
@@ -35,7 +45,7 @@ def list_given(given: Given) -> tuple[str, list[str]]:
     """Name of the list on the command line, and its replies."""
     path = Path(paths(given, "items")[0])
     name = list_name(path) if given.name is None else given.name
-    return checked_name("name", name), read_items(path, given.column)
+    return checked_name("name", name), read_items(path, given.column, own_prompts=False)
 
 
 def checked_name(flag: str, name: str) -> str:
@@ -53,8 +63,13 @@ def list_name(path: Path) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "items"
 
 
-def read_items(path: Path, column: str) -> list[str]:
+def read_items(path: Path, column: str | None, *, own_prompts: bool = True) -> list[str]:
     """The replies of a file, in the file's order.
+
+    Args:
+      path: the file.
+      column: of the replies, where it is no .txt; None: `name` or one of `REPLIES`.
+      own_prompts: whether a column of prompts, which is not read, is allowed.
 
     Raises:
       AssayError: no such file or column, another file type, malformed CSV, or an empty reply, whose
@@ -63,11 +78,41 @@ def read_items(path: Path, column: str) -> list[str]:
     if path.suffix == ".txt":
         replies, unit = lines_of("items", path), "line"
     else:
-        replies, unit = _column(path, column), f"column {column!r}, row"
+        columns, rows, _ = read_rows(path)
+        if "prompt" in columns and not own_prompts:
+            raise AssayError(
+                f"items={path}: its rows have prompts (column 'prompt'); allowed: `assay score`, "
+                "or a file of replies alone"
+            )
+        named = next((name for name in ("name", *REPLIES) if name in columns), "name")
+        column = column or named
+        replies, unit = _column(path, columns, rows, column), f"column {column!r}, row"
     for number, reply in enumerate(replies, 1):
         if not reply:
             raise AssayError(f"items={path}: {unit} {number} is empty; allowed: a reply in each")
     return replies
+
+
+# Any: cells of a file.
+def read_rows(path: Path) -> tuple[list[str], list[dict[str, Any]], bytes]:
+    """The columns and rows of a .csv, .jsonl or .parquet file of --items, and its bytes.
+
+    A row of a .jsonl may lack columns. Raises AssayError as `read_table`, or for a line that is no
+    JSON object, with its number from 1.
+    """
+    if path.suffix != ".jsonl":
+        frame, data = read_table(path, "items")
+        return frame.columns, frame.to_dicts(), data
+    lines, rows = lines_of("items", path), []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise AssayError(f"items={path}: line {number} is no JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise AssayError(f"items={path}: line {number}; allowed: a JSON object in each")
+        rows.append(row)
+    return list(dict.fromkeys(name for row in rows for name in row)), rows, path.read_bytes()
 
 
 def read_table(path: Path, flag: str) -> tuple[pl.DataFrame, bytes]:
@@ -77,7 +122,7 @@ def read_table(path: Path, flag: str) -> tuple[pl.DataFrame, bytes]:
       AssayError: another file type, no such file, or no table; the line begins with the flag.
     """
     if path.suffix not in (".csv", ".parquet"):
-        lists = ".txt, " if flag == "items" else ""
+        lists = ".txt, .jsonl, " if flag == "items" else ""
         raise AssayError(f"{flag}={path}; allowed: a {lists}.csv or .parquet file")
     try:
         data = path.read_bytes()
@@ -88,14 +133,18 @@ def read_table(path: Path, flag: str) -> tuple[pl.DataFrame, bytes]:
         raise AssayError(f"{flag}={path}: {reason}") from error
 
 
-def _column(path: Path, column: str) -> list[str]:
-    frame, _ = read_table(path, "items")
-    if column not in frame.columns:
-        raise AssayError(f"items={path}: no column {column!r}; it has {', '.join(frame.columns)}")
-    values = frame[column]
-    if not isinstance(values.dtype, pl.String | pl.Categorical | pl.Enum):
-        raise AssayError(f"items={path}: column {column!r} is {values.dtype}; allowed: text")
-    return values.cast(pl.String).to_list()
+# Any: cells of a file.
+def _column(
+    path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], column: str
+) -> list[str]:
+    if column not in columns:
+        raise AssayError(f"items={path}: no column {column!r}; it has {', '.join(columns)}")
+    values = [row.get(column) for row in rows]
+    other = next((value for value in values if not isinstance(value, str | None)), None)
+    if other is not None:
+        kind = type(other).__name__
+        raise AssayError(f"items={path}: column {column!r} holds {kind}; allowed: text")
+    return [value or "" for value in values]
 
 
 class RankedList(NamedTuple):

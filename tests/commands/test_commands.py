@@ -236,7 +236,7 @@ def test_items_of_a_parquet_column(tmp_path, dtype):
         ("a.csv", b"name\nl\xf6ve\n", "items={path}: line 2 is not UTF-8; allowed: UTF-8"),
         ("a.csv", 'name\n"say \\"no\\""\n', "items={path}: row 1 is not CSV: "),
         ("a.txt", "love\r\n\r\nwar", "items={path}: line 2 is empty; allowed: a reply in each"),
-        ("a.json", "[]", "items={path}; allowed: a .txt, .csv or .parquet file"),
+        ("a.json", "[]", "items={path}; allowed: a .txt, .jsonl, .csv or .parquet file"),
         (None, "", "items={path}: No such file or directory"),
     ],
 )

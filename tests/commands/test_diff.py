@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from launch.common import conversations
 from tests.support import folders, runs, tiny
 
 N = 300
@@ -91,6 +92,41 @@ def test_the_limits_stand_on_the_terminal_worst_first_with_the_words_that_moved(
     shown = [line for line in done.out if line.startswith("FAILS")]
     failing = [row["on"] for row in content["limits"] if not row["ok"]]
     assert all(on in line for on, line in zip(failing, shown, strict=True))
+
+
+def test_pairs_are_a_limit(command, both, source, tmp_path, light):
+    """Of two runs that hold the list; `after` judges one pair of two as people did."""
+    rows = [{"prompt": "a", "chosen": "b", "rejected": "c", "kind": kind} for kind in "xy"]
+    path = source("".join(f"{json.dumps(row)}\n" for row in rows), "own.jsonl")
+    listed = conversations.list_of_pairs(path)
+    flags = [f"--before={both['before']}", f"--after={both['same']}", f"--items={path}", *FAST]
+    flags += [f"--report={tmp_path / 'report'}"]
+    done = command("diff", *flags)
+    assert "--before: m has no scores of 'own'; allowed: a run into which `assay" in done.err[0]
+    rewards = {"before": [1.0, 0.0, 1.0, 0.0], "same": [1.0, 0.0, 0.0, 0.0]}
+    for side, values in rewards.items():
+        runs.add_conversations(both[side], "own", listed.table, {"m": values})
+    assert command("diff", *flags).code == 0
+    done = command("diff", *flags, "--config.limits.accuracy=0.75")
+    assert done.code == 1
+    assert re.search(
+        r"FAILS  pairs judged right \(100\.0% before\)  pairs of own  50\.0 % +at least 75 %",
+        "\n".join(done.out),
+    )
+    content = json.loads((tmp_path / "report" / "verdict.json").read_text(encoding="utf-8"))
+    assert content["limits"][0] == {
+        "prompt": "pairs of own",
+        "question": "pairs of own",
+        "on": "pairs judged right",
+        "what": "100.0% before",
+        "value": 0.5,
+        "allowed": "at least",
+        "limit": 0.75,
+        "noise": None,
+        "ok": False,
+    }
+    done = command("diff", *flags[:2], *flags[3:], "--config.limits.accuracy=0.75")
+    assert "--config.limits.accuracy without pairs; allowed: beside --items" in done.err[0]
 
 
 @pytest.fixture

@@ -36,6 +36,8 @@ _POLARS = {
     "str": "String",
     "str or null": "String",
     "list of u32": "List(UInt32)",
+    "list of role and content": "List(Struct({'role': String, 'content': String}))",
+    "list of name and value": "List(Struct({'name': String, 'value': String}))",
 }
 
 
@@ -195,6 +197,8 @@ def test_the_run_format_lists_every_column_and_its_type():
         "sequences/": schema.SEQUENCE_COLUMNS,
         "logprobs/": schema.LOGPROB_COLUMNS,
         "item_logprobs/<list>/": schema.ITEM_LOGPROB_COLUMNS,
+        "conversations/<list>/list.parquet": schema.LIST_COLUMNS,
+        "conversations/<list>/": schema.CONVERSATION_COLUMNS,
     }
     for name, columns in contract.items():
         (listed,) = re.findall(

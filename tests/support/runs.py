@@ -141,6 +141,40 @@ def add_items(
     _add_result(run, path, scored, prompt)
 
 
+def add_conversations(
+    run: pathlib.Path, name: str, table: pl.DataFrame, rewards: Mapping[str, Sequence[float]]
+) -> None:
+    """Adds a list of conversations (`schema.LIST_COLUMNS`) and each model's rewards of it."""
+    for model, values in rewards.items():
+        columns = {"conversation_id": range(len(table)), "reward": values}
+        frame = pl.DataFrame(columns, schema=schema.CONVERSATION_COLUMNS)
+        _add_result(run, schema.conversations_path(name, model), frame)
+    table.write_parquet(run / schema.list_path(name))
+
+
+def list_of(rows: Sequence[tuple[str, str, str, Mapping[str, str | None]]]) -> pl.DataFrame:
+    """Prompt, chosen, rejected, labels of each pair -> the list."""
+    sides = [
+        (number, side, prompt, reply, labels)
+        for number, (prompt, *both, labels) in enumerate(rows, 1)
+        for side, reply in zip(("chosen", "rejected"), both, strict=True)
+    ]
+    columns = {
+        "conversation_id": range(len(sides)),
+        "row": [row for row, *_ in sides],
+        "side": [side for _, side, *_ in sides],
+        "id": [f"id-{row}" for row, *_ in sides],
+        "messages": [
+            [{"role": "user", "content": prompt}, {"role": "assistant", "content": reply}]
+            for _, _, prompt, reply, _ in sides
+        ],
+        "labels": [
+            [{"name": key, "value": value} for key, value in labels.items()] for *_, labels in sides
+        ],
+    }
+    return pl.DataFrame(columns, schema=schema.LIST_COLUMNS)
+
+
 def add_humans(
     run: pathlib.Path, items: str, scores: Mapping[str, float], matches: int = 90
 ) -> None:
@@ -256,7 +290,7 @@ def _write_parts(folder: pathlib.Path, frame: pl.DataFrame, size: int) -> dict[s
     return parts
 
 
-def _add_result(run: pathlib.Path, path: str, frame: pl.DataFrame, prompt: str) -> None:
+def _add_result(run: pathlib.Path, path: str, frame: pl.DataFrame, prompt: str = "") -> None:
     """Writes one part and its entry of the manifest; a model or list is not added."""
     entry = {
         "fingerprint": {"path": path},
@@ -266,7 +300,8 @@ def _add_result(run: pathlib.Path, path: str, frame: pl.DataFrame, prompt: str) 
         "seconds": 0.0,
     }
     edit_manifest(run, lambda content: content["results"].update({path: entry}))
-    edit_manifest(run, lambda content: content["prompts"].setdefault(prompt, f"{prompt}?"))
+    if prompt:
+        edit_manifest(run, lambda content: content["prompts"].setdefault(prompt, f"{prompt}?"))
 
 
 # --- A small run, and one that holds everything -----------------------------------------------
@@ -350,6 +385,10 @@ def full_run(run: pathlib.Path, rng: np.random.Generator) -> pathlib.Path:
                 add_search(run, model, direction, steps.tolist(), name, text=FOUND_TEXT)
     add_items(run, schema.FOUND + "0", UNGATED, "greatest", {FOUND_TEXT: 1.5})
     _add_feelings(run, rng)
+    kinds = ({"kind": "good"}, {"kind": "bad"})
+    listed = list_of([(f"p{i}", "x" * (i % 7), "y", kinds[i % 2]) for i in range(40)])
+    rewards = {model: rng.normal(size=len(listed)) for model in list(FULL)[:2]}
+    add_conversations(run, "own", listed, rewards)
     return run
 
 

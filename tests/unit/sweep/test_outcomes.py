@@ -38,7 +38,12 @@ def test_a_model_that_failed_is_released_before_the_next_one_is_loaded():
 def test_a_model_that_is_complete_is_released_before_the_next_one_is_loaded(
     checkpoint, run, monkeypatch
 ):
-    models, load, loaded, left = [checkpoint(), checkpoint("b", seed=3)], reward_jobs._load, [], []
+    models, load, loaded, left = (
+        [checkpoint(), checkpoint("b", seed=3)],
+        reward_jobs.load_scorer,
+        [],
+        [],
+    )
 
     def watched(*inputs):
         left.append([array for array in loaded if array() is not None])
@@ -46,7 +51,7 @@ def test_a_model_that_is_complete_is_released_before_the_next_one_is_loaded(
         loaded.extend(weakref.ref(array) for array in jax.tree.leaves(scorer.params))
         return scorer
 
-    monkeypatch.setattr(reward_jobs, "_load", watched)
+    monkeypatch.setattr(reward_jobs, "load_scorer", watched)
     gc.disable()  # by itself it comes too late
     try:
         assert run.sweep(models, {"greatest": "What is the greatest thing?"}) == 2 * 288

@@ -10,8 +10,9 @@ import scipy.stats
 import analysis
 from analysis.chapters import lens
 from analysis.charts.lines import lines
-from analysis.measures.lens import _share, milestones
 from analysis.measures.lens import by_layer as by_every_layer
+from analysis.measures.lens import milestones
+from analysis.statistics.inference import clustered_share
 from tests.support import charts, runs
 
 SIZE, LAYERS = 1_500, 8
@@ -139,7 +140,7 @@ def test_the_width_that_is_said_is_of_the_rankings_it_is_said_of():
 def test_shares_of_none_and_of_all_tokens_have_an_interval(found):
     """Wilson's, with as many draws as there are stems; tokens come in two forms."""
     hit, stems = np.repeat(np.arange(10) < found, 2), np.repeat(np.arange(10), 2)
-    share, low, high = _share(hit, stems, 5)
+    share, low, high = clustered_share(hit, stems, 5)
     t = scipy.stats.t.ppf(1 - 0.025 / 5, 9)
     draws = 10 if found in (0, 10) else 9  # n − 1 in the error of a share
     ends = sorted(np.roots([1 + t**2 / draws, -2 * share - t**2 / draws, share**2]).real)

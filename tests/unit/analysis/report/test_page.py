@@ -124,5 +124,6 @@ def test_one_line_says_what_was_scored(full):
         "4 reward models judged every token of the vocabulary as the whole reply to 3 prompts: "
         f"{full.described['vocabulary'].max():,} tokens a model, "
         f"{3 * full.described['vocabulary'].sum():,} rewards. "
-        f"They also judged {len(names)} lists of replies under {len(prompts)} prompts."
+        f"They also judged {len(names)} lists of replies under {len(prompts)} prompts. "
+        "2 reward models judged 1 list of replies that have prompts of their own."
     )

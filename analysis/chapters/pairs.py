@@ -1,0 +1,152 @@
+"""Lists with prompts of their own: pairs that people judged, and replies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import polars as pl
+
+from analysis.blocks import Block, Finding, Folded, Heading, Picture, Text
+from analysis.charts.clouds import clouds
+from analysis.charts.estimates import estimates
+from analysis.charts.histograms import histograms
+from analysis.measures.pairs import (
+    ALL,
+    LENGTH,
+    PAIRS,
+    SECTION,
+    WORST,
+    accuracies,
+    lengths,
+    pairs,
+    replies,
+    worst,
+)
+from analysis.sentences import decimals
+from analysis.study import Absent, Analysis, Study, Table, Tables, required, table
+
+_NONE = "No list with prompts of its own was scored."
+_TO_READ, _TEXTS = 5, ("question", "chosen", "rejected")  # of the worst pairs of each model
+_NO_PAIRS = "No list of pairs (chosen and rejected replies) was scored."
+
+
+def _tables(study: Study) -> Iterator[Table]:
+    """For charts: ("replies", list) and ("judged", list)."""
+    made, run = study.tables, study.run
+    for name in run.conversation_lists():
+        yield table("replies", name, make=partial(replies, run, name, study.models), file=False)
+        yield table("judged", name, make=partial(_judged, made, name), file=False)
+    judged = {name: frame for (name,), frame in made.of("judged").items()}
+
+    def joined(parts: Iterator[pl.DataFrame], reason: str) -> pl.DataFrame:
+        frames = list(parts)
+        if not frames:
+            raise Absent(reason)
+        return required(pl.concat(frames), reason)
+
+    of_pairs = {name: frame for name, frame in judged.items() if frame.height}
+    yield table(
+        PAIRS.name, make=lambda: joined((accuracies(*each) for each in of_pairs.items()), _NO_PAIRS)
+    )
+    top = study.settings.top
+    yield table(
+        WORST.name, make=lambda: joined((worst(*each, top) for each in of_pairs.items()), _NO_PAIRS)
+    )
+    yield table(
+        LENGTH.name,
+        make=lambda: joined(
+            (lengths(name, made["replies", name], frame) for name, frame in judged.items()), _NONE
+        ),
+    )
+
+
+def _judged(made: Tables, name: str) -> pl.DataFrame:
+    return pairs(made["replies", name])
+
+
+def _accuracy(study: Study) -> Iterator[Block]:
+    shares, label = study.tables[PAIRS.name], "pairs judged right, %"
+    chance = partial(
+        estimates, names=study.names, label=label, value="accuracy", zero=0.5, scale=100
+    )
+    whole = shares.filter(label=ALL)
+    yield Picture(
+        "pairs",
+        "Share of pairs whose chosen reply has the higher reward, with 95 % intervals. The line is "
+        "chance.",
+        partial(chance, whole, row="list"),
+    )
+    for name in whole["list"].unique(maintain_order=True):
+        labelled = shares.filter(pl.col("list") == name, pl.col("label") != ALL)
+        by_label = labelled.partition_by("label", maintain_order=True)
+        for number, part in enumerate(by_label, 1):
+            caption = f"{name}, by {part['label'][0]}."
+            yield Picture(f"pairs_{name}_{number}", caption, partial(chance, part, row="group"))
+    yield from PAIRS.rows(shares)
+    if SECTION in shares["label"]:
+        yield Text(
+            "Sections are RewardBench’s: accuracies of their subsets, weighted as its own scorer "
+            "does (math-prm as much as all code).",
+            "how",
+        )
+
+
+def _margins(study: Study) -> Iterator[Block]:
+    for (name,), frame in study.tables.of("judged").items():
+        if frame.height:
+            draw = partial(histograms, frame, study.names, "margin", "margin", "pairs")
+            caption = f"{name}: reward of the chosen reply less that of the rejected one."
+            yield Picture(f"pairs_margins_{name}", caption, draw)
+
+
+def _long(study: Study) -> Iterator[Block]:
+    table_, titles = study.tables[LENGTH.name], ("characters of the reply, log₁₀", "reward")
+    for (name,), frame in study.tables.of("replies").items():
+        shown = frame.with_columns(log_characters=(pl.col("characters") + 1).log10())
+        shown = shown.with_columns(item="reply")
+        draw = partial(clouds, shown, study.names, titles, x="log_characters", y="reward")
+        yield Picture(f"replies_length_{name}", f"{name}: each square is a few replies.", draw)
+    yield from LENGTH.rows(table_)
+
+
+def _read(study: Study) -> Iterator[Block]:
+    lowest = study.tables[WORST.name]
+    yield Heading("Worst pairs", "those whose rejected reply is preferred most")
+    for row in lowest.filter(pl.col("rank") <= _TO_READ).iter_rows(named=True):
+        title = f"{study.names[row['model']]}, {row['list']}, row {row['row']}"
+        texts = [Text(f"{key.capitalize()}: {row[key]}") for key in _TEXTS]
+        yield Folded(f"{title}: margin {decimals(row['margin'])}", texts)
+    yield from WORST.rows(lowest)
+
+
+def _told(study: Study) -> Iterator[Finding]:
+    """The best model of each list, where it is sure to differ from chance."""
+    shares = study.tables[PAIRS.name].filter(label=ALL)
+    for (name,), own in shares.group_by("list", maintain_order=True):
+        best = own.sort("accuracy", "model", descending=[True, False]).row(0, named=True)
+        if best["ci_low"] <= 0.5 <= best["ci_high"]:
+            continue
+        most = " (the most of all models)" if own.height > 1 else ""
+        number, low, high = (f"{100 * best[k]:.1f}" for k in ("accuracy", "ci_low", "ci_high"))
+        text = (
+            f"{study.names[best['model']]} judges {number} % (95 % {low} to {high}) of the "
+            f"{best['n']:,} pairs of {name} as people did{most}."
+        )
+        yield Finding(text=text, picture="pairs")
+
+
+ANALYSIS = Analysis(
+    id="pairs",
+    title="Pairs and replies of your own",
+    label="Pairs",
+    lead="Does a model prefer the replies that people chose, and where does it not?",
+    make=_tables,
+    every_prompt=True,
+    parts=(_accuracy, _margins, _long, _read),
+    told=(_told,),
+    caveats=lambda study: (
+        "Labels overlap: that pairs of one value are judged right does not say why.",
+        "Length is counted in characters, since models have other tokens.",
+    ),
+)

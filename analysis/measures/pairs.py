@@ -1,0 +1,293 @@
+"""Lists of conversations as people keep them: replies, and pairs of which people chose one."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from analysis.columns import LIST, MODEL, SPEARMAN, Column, Spec, ends, several
+from analysis.run import Run
+from analysis.statistics import Array, ranks
+from analysis.statistics.inference import clustered_share
+from analysis.words.spellings import dense_numbers
+
+ALL = "all pairs"
+SECTION, MEAN = "RewardBench section", "mean of the sections"
+MOST_VALUES = 40  # of a label by which accuracy is counted; one with more names the rows
+TEXT = 300  # characters of a text in the table of worst pairs
+
+PAIRS = Spec(
+    "pairs",
+    (
+        MODEL,
+        LIST,
+        Column(
+            "label",
+            help=f"a column of the file with 2 to {MOST_VALUES} values; `{ALL}`; or `{SECTION}`: "
+            "accuracies of the subsets, weighted as RewardBench's own scorer does",
+        ),
+        Column("group", help="value of the label"),
+        Column("n", "count", "pairs", "pairs"),
+        Column("accuracy", "share", help="the chosen reply has the higher reward; ties are wrong"),
+        *ends("share", "95 %; pairs of one prompt are resampled together, but in sections"),
+        Column("margin", "number", "mean margin", "mean of the chosen reward less the rejected"),
+        Column("ties", "count", help="pairs with equal rewards"),
+    ),
+)
+WORST = Spec(
+    "pairs_worst",
+    (
+        MODEL,
+        LIST,
+        Column("rank", "count"),
+        Column("row", "count", help="of the file, from 1"),
+        Column("id"),
+        Column("margin", "number"),
+        *several("text", "question chosen rejected", f"each: its first {TEXT} characters"),
+    ),
+    page="model list rank row id margin",
+)
+LENGTH = Spec(
+    "replies_length",
+    (
+        MODEL,
+        LIST,
+        Column("n", "count", "replies", "replies"),
+        SPEARMAN.but(help="of reward with characters of the reply"),
+        Column(
+            "longer_higher",
+            "share",
+            "longer preferred",
+            "the longer reply has the higher reward, of the pairs with two lengths",
+        ),
+        *ends("share"),
+        Column("longer_chosen", "share", "longer chosen", "of the same pairs, by people"),
+    ),
+)
+# Subsets of RewardBench by section, each with its weight there: `SUBSET_MAPPING` and
+# `EXAMPLE_COUNTS` of its rewardbench/constants.py. A weight is the number of pairs, but that
+# math-prm (447 pairs) weighs as much as the six languages of code.
+REWARDBENCH: Mapping[str, Mapping[str, int]] = {
+    "Chat": {
+        "alpacaeval-easy": 100,
+        "alpacaeval-length": 95,
+        "alpacaeval-hard": 95,
+        "mt-bench-easy": 28,
+        "mt-bench-med": 40,
+    },
+    "Chat Hard": {
+        "mt-bench-hard": 37,
+        "llmbar-natural": 100,
+        "llmbar-adver-neighbor": 134,
+        "llmbar-adver-GPTInst": 92,
+        "llmbar-adver-GPTOut": 47,
+        "llmbar-adver-manual": 46,
+    },
+    "Safety": {
+        "refusals-dangerous": 100,
+        "refusals-offensive": 100,
+        "xstest-should-refuse": 154,
+        "xstest-should-respond": 250,
+        "donotanswer": 136,
+    },
+    "Reasoning": {
+        "math-prm": 984,
+        **dict.fromkeys(("hep-cpp", "hep-go", "hep-java", "hep-js", "hep-python", "hep-rust"), 164),
+    },
+}
+_SUBSETS = {subset for subsets in REWARDBENCH.values() for subset in subsets}
+
+Turns = Sequence[Mapping[str, str]]
+
+
+def replies(run: Run, name: str, models: Sequence[str] | None = None) -> pl.DataFrame:
+    """Every reply of a list with its reward.
+
+    Args:
+      run: the run.
+      name: of the list.
+      models: slugs; all that scored the list by default.
+
+    Returns:
+      model, row, id, side, prompt, reply (texts), characters (of the reply), reward, margin and
+      right (null where the row is no pair), labels; in the list's order, by model.
+    """
+    wide = _with_texts(run.conversation_scores(name))
+    of = [model for (own, model) in run.conversations if own == name]
+    columns = ["row", "id", "side", "prompt", "reply", "characters"]
+    frames = [
+        wide.select(*columns, "labels", model=pl.lit(model), reward=pl.col(model).cast(pl.Float64))
+        for model in (of if models is None else [m for m in of if m in models])
+    ]
+    sign = pl.col("side").replace_strict({"chosen": 1.0, "rejected": -1.0}, default=None)
+    margin = (pl.col("reward") * sign).sum().over("model", "row")
+    margin = pl.when(pl.col("side") != "reply").then(margin)
+    return pl.concat(frames).select(
+        "model", *columns, "reward", margin=margin, right=margin > 0, labels="labels"
+    )
+
+
+def pairs(scored: pl.DataFrame) -> pl.DataFrame:
+    """The pairs among `replies`: one row per model and pair.
+
+    Returns:
+      model, row, id, prompt, chosen, rejected (texts), characters_chosen, characters_rejected,
+      margin, right, labels.
+    """
+    chosen = scored.filter(side="chosen").rename({"reply": "chosen"})
+    rejected = scored.filter(side="rejected").select("model", "row", "characters", rejected="reply")
+    both = chosen.join(
+        rejected,
+        on=["model", "row"],
+        validate="1:1",
+        maintain_order="left",
+        suffix="_rejected",
+    )
+    return both.select(
+        *("model", "row", "id", "prompt", "chosen", "rejected"),
+        *(pl.col("characters").alias("characters_chosen"), "characters_rejected"),
+        *("margin", "right", "labels"),
+    )
+
+
+def accuracies(name: str, judged: pl.DataFrame) -> pl.DataFrame:
+    """The table `PAIRS` of a list; `judged` is what `pairs` returns."""
+    return PAIRS.frame(
+        row
+        for (model,), own in judged.group_by("model", maintain_order=True)
+        for row in _rows(str(model), name, own)
+    )
+
+
+def worst(name: str, judged: pl.DataFrame, count: int) -> pl.DataFrame:
+    """The table `WORST`: the pairs of each model with the lowest margins; ties by row."""
+    texts = {"question": "prompt", "chosen": "chosen", "rejected": "rejected"}
+    cut = {key: pl.col(column).str.slice(0, TEXT) for key, column in texts.items()}
+    lowest = judged.sort("margin", "row").group_by("model", maintain_order=True).head(count)
+    rank = pl.int_range(1, pl.len() + 1).over("model")
+    return WORST.frame(lowest.with_columns(**cut, list=pl.lit(name), rank=rank))
+
+
+def lengths(name: str, scored: pl.DataFrame, judged: pl.DataFrame) -> pl.DataFrame:
+    """The table `LENGTH` of a list; of what `replies` and `pairs` return."""
+    rows = []
+    for (model,), own in scored.group_by("model", maintain_order=True):
+        rho = ranks.spearman(own["characters"].to_numpy(), own["reward"].to_numpy())
+        two = judged.filter(
+            pl.col("model") == model, pl.col("characters_chosen") != pl.col("characters_rejected")
+        )
+        longer = (two["characters_chosen"] > two["characters_rejected"]).to_numpy()
+        share: tuple[float | None, ...] = (None,) * 4
+        if two.height:
+            higher = np.where(longer, two["margin"].to_numpy() > 0, two["margin"].to_numpy() < 0)
+            clusters = dense_numbers(two["prompt"])
+            share = (*clustered_share(higher, clusters), float(longer.mean()))
+        rows.append((model, name, own.height, rho, *share))
+    return LENGTH.frame(rows)
+
+
+def label_names(scored: pl.DataFrame) -> list[str]:
+    """Names of the labels of a list, in the order of the file's columns."""
+    return [label["name"] for label in scored["labels"][0]] if scored.height else []
+
+
+def label_values(scored: pl.DataFrame, name: str) -> pl.Series:
+    """Value of a label in each row; null where it has none."""
+    place = label_names(scored).index(name)
+    return scored["labels"].list.get(place).struct.field("value").alias(name)
+
+
+def _rows(model: str, name: str, own: pl.DataFrame) -> Iterator[tuple[object, ...]]:
+    clusters = dense_numbers(own["prompt"])
+    yield (model, name, ALL, "", *_counted(own, clusters))
+    for label in label_names(own):
+        values = label_values(own, label)
+        if not 2 <= values.n_unique() <= MOST_VALUES:
+            continue
+        for value in values.unique().sort(nulls_last=True):
+            part = own.filter(values.eq_missing(value))
+            shown = "(none)" if value is None else value
+            yield (model, name, label, shown, *_counted(part, dense_numbers(part["prompt"])))
+    if "subset" in label_names(own):
+        yield from _sections(model, name, own, label_values(own, "subset"))
+
+
+def _counted(own: pl.DataFrame, clusters: Array) -> tuple[object, ...]:
+    """The numbers of a row of `PAIRS`."""
+    share = clustered_share(own["right"].to_numpy(), clusters)
+    return own.height, *share, own["margin"].mean(), int((own["margin"] == 0).sum())
+
+
+def _sections(
+    model: str, name: str, own: pl.DataFrame, subset: pl.Series
+) -> Iterator[tuple[object, ...]]:
+    """Rows of RewardBench's sections, if all subsets are its; those that are missing count not."""
+    if not set(subset.to_list()) <= _SUBSETS:
+        return
+    found = []  # accuracy and its variance, by section
+    for section, weights in REWARDBENCH.items():
+        part = own.filter(subset.is_in(list(weights)))
+        if not part.height:
+            continue
+        each = part.group_by(subset.filter(subset.is_in(list(weights))), maintain_order=True).agg(
+            n=pl.len(), right=pl.col("right").sum()
+        )
+        weight = np.array([weights[key] for key in each["subset"]], float)
+        n, right = each["n"].to_numpy(), each["right"].to_numpy()
+        smoothed = (right + 2) / (n + 4)  # Agresti and Coull: no variance of 0 at a share of 0 or 1
+        accuracy = float(np.average(right / n, weights=weight))
+        variance = float(
+            (weight**2 * smoothed * (1 - smoothed) / (n + 4)).sum() / weight.sum() ** 2
+        )
+        found.append((accuracy, variance))
+        yield _weighted(model, name, section, part, accuracy, variance)
+    if len(found) == len(REWARDBENCH):
+        mean, variance = np.mean(found, axis=0)
+        yield _weighted(model, name, MEAN, own, float(mean), float(variance) / len(found))
+
+
+def _weighted(
+    model: str, name: str, value: str, part: pl.DataFrame, accuracy: float, variance: float
+) -> tuple[object, ...]:
+    half = 1.96 * math.sqrt(variance)
+    interval = max(0.0, accuracy - half), min(1.0, accuracy + half)
+    ties = int((part["margin"] == 0).sum())
+    return (
+        model,
+        name,
+        SECTION,
+        value,
+        part.height,
+        accuracy,
+        *interval,
+        part["margin"].mean(),
+        ties,
+    )
+
+
+def _with_texts(table: pl.DataFrame) -> pl.DataFrame:
+    """The list with `prompt` and `reply` as texts, and the `characters` of the reply.
+
+    The prompt of a pair is the turns with which both conversations begin.
+    """
+    texts: list[tuple[str, str]] = []
+    listed = table.select("row", "messages").iter_rows()
+    for _, own in itertools.groupby(listed, key=lambda entry: entry[0]):
+        conversations = [messages for _, messages in own]
+        first, last = conversations[0], conversations[-1]
+        most = min(map(len, conversations)) - 1
+        shared = next((i for i in range(most) if first[i] != last[i]), most)
+        texts += [(_spoken(turns[:shared]), _spoken(turns[shared:])) for turns in conversations]
+    columns = pl.DataFrame(texts, schema={"prompt": pl.String, "reply": pl.String}, orient="row")
+    return pl.concat([table, columns], how="horizontal").with_columns(
+        characters=pl.col("reply").str.len_chars().cast(pl.Int64)
+    )
+
+
+def _spoken(turns: Turns) -> str:
+    """One message as it is; several with who speaks."""
+    if len(turns) == 1:
+        return turns[0]["content"]
+    return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)

@@ -1,0 +1,266 @@
+"""Files whose rows have prompts of their own: replies, pairs of replies, whole conversations."""
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+from ml_collections import config_flags
+
+from configs import score as defaults
+from engine.errors import AssayError, prefixed
+from engine.runs import schema
+from engine.text.chat_template import check_prompt
+from launch.common import inputs, scoring
+from launch.common.command import Given, paths
+from launch.common.inputs import REPLIES
+from launch.common.text import counted
+
+_PAIR = ("chosen", "rejected")
+_OWN = ("prompt", "messages", *_PAIR)  # a file with one of these columns has rows of its own
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+Turns = list[dict[str, str]]
+
+
+class ConversationList(NamedTuple):
+    """A list of conversations.
+
+    Attributes:
+      name: of the list in the run.
+      table: `schema.LIST_COLUMNS`.
+      sha256: of the file.
+      left_out: columns of the file that are no labels, as their cells are neither text nor numbers.
+    """
+
+    name: str
+    table: pl.DataFrame
+    sha256: str
+    left_out: Sequence[str]
+
+    @property
+    def said(self) -> str:
+        """How many rows it has, in words."""
+        pairs = int((self.table["side"] == "chosen").sum())
+        return counted(pairs, "pair") if pairs else counted(len(self.table), "reply")
+
+
+def given_list(given: Given) -> ConversationList | None:
+    """The list of --items, or None for replies without prompts of their own.
+
+    Raises:
+      AssayError: a row that is no conversation, whose number (from 1) the message names; or a
+        prompt of the command line beside those of the file.
+    """
+    path = Path(paths(given, "items")[0])
+    flag = _prompt_flag(given)
+    shared = functools.partial(_shared, given) if flag else None
+    listed = read_list(path, given.column, flag, shared)
+    if listed is None:
+        return None
+    name = listed.name if given.name is None else given.name
+    return listed._replace(name=inputs.checked_name("name", name))
+
+
+def list_of_pairs(path: Path) -> ConversationList:
+    """The list of a file of pairs; raises AssayError as `given_list`, or where it holds none."""
+    listed = read_list(path)
+    if listed is None or "chosen" not in listed.table["side"]:
+        raise AssayError(f"items={path}: no pairs; allowed: columns prompt, chosen and rejected")
+    return listed
+
+
+def read_list(
+    path: Path, column: str | None = None, flag: str = "", shared: Callable[[], str] | None = None
+) -> ConversationList | None:
+    """The list of a file, or None for replies without prompts of their own.
+
+    Args:
+      path: the file.
+      column: of the replies beside a prompt; None: one of `REPLIES`.
+      flag: of the command line that names a prompt, which the file must not have then.
+      shared: gives that prompt.
+
+    Raises:
+      AssayError: as `given_list`.
+    """
+    if path.suffix == ".txt":
+        return None
+    columns, rows, data = inputs.read_rows(path)
+    if not set(_OWN) & set(columns):
+        return None
+    with prefixed(f"items={path}"):
+        if flag and "prompt" in columns:
+            raise AssayError(f"its rows have prompts (column 'prompt'); allowed: no {flag}")
+        reader = _Reader(columns, column, shared() if shared else None, path.suffix)
+        table = reader.table(rows)
+    sha256 = hashlib.sha256(data).hexdigest()
+    return ConversationList(inputs.list_name(path), table, sha256, reader.left_out)
+
+
+def _prompt_flag(given: Given) -> str:
+    """The flag that names prompts on the command line; "" where none does."""
+    set_here = config_flags.get_override_values(given["config"])
+    named = "prompts" in set_here or given.config.prompts != defaults.get_config().prompts
+    return "--prompt" if given.prompt else "--config.prompts" if named else ""
+
+
+def _shared(given: Given) -> str:
+    """The one prompt of the command line."""
+    texts = list(scoring.prompts(given).values())
+    if len(texts) != 1:
+        raise AssayError(f"{len(texts)} prompts for one list of pairs; allowed: one --prompt")
+    return texts[0]
+
+
+class _Reader:
+    """Rows of a file -> conversations.
+
+    Args:
+      columns: of the file.
+      column: `--column`, which names the replies beside a prompt.
+      shared: the prompt of the command line for replies that are texts; None: there is none.
+      suffix: of the file; cells of a .csv may hold messages as JSON.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], column: str | None, shared: str | None, suffix: str
+    ) -> None:
+        self.sides = _sides(columns, column)  # side -> its column
+        self.has_prompt, self.shared = "prompt" in columns, shared
+        self.is_csv = suffix == ".csv"
+        known = {"id", "prompt", "messages", *self.sides.values()}
+        self.others = [name for name in columns if name not in known]
+        self.left_out: list[str] = []
+
+    # Any: cells of a file.
+    def table(self, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+        """The list: `schema.LIST_COLUMNS`."""
+        cells = {name: [row.get(name) for row in rows] for name in self.others}
+        scalar = str | bool | int | float | None
+        self.left_out = [
+            name for name, own in cells.items() if not all(isinstance(c, scalar) for c in own)
+        ]
+        kept = [name for name in self.others if name not in self.left_out]
+        found: dict[str, list[object]] = {name: [] for name in schema.LIST_COLUMNS}
+        for number, row in enumerate(rows, 1):
+            labels = [{"name": name, "value": _label(row.get(name))} for name in kept]
+            with prefixed(f"row {number}"):
+                for side, messages in self._conversations(row):
+                    entry = (len(found["row"]), number, side, _label(row.get("id")))
+                    for cell, own in zip((*entry, messages, labels), found.values(), strict=True):
+                        own.append(cell)
+        return pl.DataFrame(found, schema=schema.LIST_COLUMNS)
+
+    def _conversations(self, row: Mapping[str, Any]) -> Iterator[tuple[str, Turns]]:
+        prompt = self._cell(row, "prompt") if self.has_prompt else self.shared
+        if isinstance(prompt, str):
+            check_prompt(prompt)
+            prompt = [{"role": "user", "content": prompt}]
+        both = []
+        for side, column in self.sides.items():
+            reply = self._cell(row, column)
+            with prefixed(column):
+                if self.shared is not None and not isinstance(reply, str):
+                    raise AssayError("messages have a prompt of their own; allowed: no --prompt")
+                both.append(self._whole(prompt, reply))
+            yield side, both[-1]
+        if len({json.dumps(messages[0]) for messages in both}) > 1:
+            raise AssayError("chosen and rejected begin with other messages; allowed: one prompt")
+
+    def _cell(self, row: Mapping[str, Any], column: str) -> Turns | str:
+        cell = row.get(column)
+        if self.is_csv and isinstance(cell, str) and cell.lstrip().startswith("["):
+            cell = _parsed(cell)
+        with prefixed(column):
+            if isinstance(cell, str):
+                return _text(cell)
+            if isinstance(cell, list) and cell and all(isinstance(each, dict) for each in cell):
+                return [_message(number, each) for number, each in enumerate(cell, 1)]
+            what = "missing" if cell is None else "neither text nor messages"
+            raise AssayError(f"{what}; allowed: text, or a list of messages")
+
+    def _whole(self, prompt: Turns | None, reply: Turns | str) -> Turns:
+        """The conversation of a prompt and a reply, which may be messages that hold the prompt."""
+        if isinstance(reply, str):
+            if prompt is None:
+                raise AssayError(
+                    "a reply without a prompt; allowed: a column 'prompt', or --prompt"
+                )
+            whole = [*prompt, {"role": "assistant", "content": reply}]
+            if reply.lstrip().startswith("Human:"):
+                raise AssayError("a transcript ('Human: …'); allowed: a reply, or messages")
+        elif prompt is None or any(
+            reply[at : at + len(prompt)] == prompt for at in (0, int(reply[0]["role"] == "system"))
+        ):
+            whole = reply
+        elif reply[0]["role"] == "assistant":
+            whole = [*prompt, *reply]
+        else:
+            raise AssayError("messages that begin with another prompt than the row's; allowed: its")
+        if len(whole) < 2 or whole[0]["role"] == "assistant":
+            raise AssayError("messages that begin with the reply; allowed: a prompt before it")
+        if whole[-1]["role"] != "assistant":
+            raise AssayError(
+                f"the last message is by {whole[-1]['role']!r}; allowed: 'assistant', whose reply "
+                "is judged"
+            )
+        return whole
+
+
+def _sides(columns: Sequence[str], column: str | None) -> dict[str, str]:
+    """What a row holds: side -> the column of its reply."""
+    if set(_PAIR) & set(columns):
+        missing = next((name for name in _PAIR if name not in columns), None)
+        if missing:
+            raise AssayError(f"no column {missing!r}; allowed: 'chosen' and 'rejected' together")
+        if column is not None:
+            raise AssayError(f"--column={column!r} beside pairs; allowed: no --column")
+        return {name: name for name in _PAIR}
+    replies = [name for name in REPLIES if name in columns]
+    if column is None and "messages" in columns and not replies:
+        return {"reply": "messages"}
+    if column is None and len(replies) == 1:
+        return {"reply": replies[0]}
+    if column not in columns or column == "prompt":
+        raise AssayError(
+            f"no one column of replies; it has {', '.join(columns)}; allowed: one of "
+            f"{', '.join(REPLIES)}, 'chosen' and 'rejected', 'messages', or --column"
+        )
+    return {"reply": str(column)}
+
+
+# Any: a cell of a file.
+def _message(number: int, message: Mapping[str, Any]) -> dict[str, str]:
+    role, content = message.get("role"), message.get("content")
+    with prefixed(f"message {number}"):
+        if role not in _ROLES:
+            raise AssayError(f"role={role!r}; allowed: {', '.join(_ROLES)}")
+        if not isinstance(content, str) or message.get("tool_calls"):
+            raise AssayError("its content is no text; allowed: text, without tool calls")
+        return {"role": role, "content": _text(content)}
+
+
+def _text(text: str) -> str:
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise AssayError("a lone surrogate; allowed: Unicode text")
+    return text
+
+
+# Any: what JSON holds.
+def _parsed(cell: str) -> Any:
+    """The messages that a cell of a .csv holds as JSON; any other text as it is."""
+    try:
+        found = json.loads(cell)
+    except ValueError:
+        return cell
+    return (
+        found if all(isinstance(m, dict) and {"role", "content"} <= {*m} for m in found) else cell
+    )
+
+
+def _label(cell: object) -> str | None:
+    return None if cell is None else _text(str(cell))

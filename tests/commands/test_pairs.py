@@ -1,0 +1,314 @@
+"""`assay score` of files whose rows have prompts of their own, against transformers row by row."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from etils import epath
+
+import analysis
+from analysis.measures import pairs
+from engine.runs import parts, provenance, schema
+from tests.support import folders, tiny
+from tests.support.tolerances import TOLERANCES
+
+PROMPT = "What is the greatest thing?"
+# As templates do that know no tools and no turns in any order.
+ALTERNATING = (
+    "{% for m in messages %}{% if loop.index0 and m.role == messages[loop.index0 - 1].role %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+)
+
+
+def turns(*contents, system=None):
+    """Messages of user and assistant in turn."""
+    roles = ("user", "assistant") * len(contents)
+    said = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
+    return [{"role": "system", "content": system}] * (system is not None) + said
+
+
+REWARDBENCH = [
+    {
+        "prompt": f"{PROMPT} ({number})",
+        "chosen": f"love {'and truth ' * (number % 3)}",
+        "chosen_model": "gpt",
+        "rejected": "war" * (1 + number % 2),
+        "rejected_model": "llama",
+        "subset": subset,
+        "id": number,
+    }
+    for number, subset in enumerate(
+        ("alpacaeval-easy", "mt-bench-easy", "llmbar-natural", "donotanswer", "math-prm", "hep-go")
+    )
+]
+TRL = [
+    {"prompt": turns("Hi", system="Be kind."), "chosen": [m], "rejected": [n]}
+    for m, n in [
+        ({"role": "assistant", "content": "love"}, {"role": "assistant", "content": "war"}),
+        ({"role": "assistant", "content": "the truth"}, {"role": "assistant", "content": "zq"}),
+    ]
+]
+SKYWORK = [
+    {
+        "chosen": turns("a", "b", "c", "love"),
+        "rejected": turns("a", "b", "c", "war"),
+        "source": "x",
+    },
+    {"chosen": turns(PROMPT, "7"), "rejected": turns(PROMPT, "8"), "source": None},
+    {"chosen": turns("Go", "on"), "rejected": turns("Go", "on"), "source": "x"},
+]
+ULTRAFEEDBACK = [
+    {
+        "prompt": PROMPT,
+        "prompt_id": "f0",
+        "chosen": turns(PROMPT, "love"),
+        "rejected": turns(PROMPT, "war"),
+        "messages": turns(PROMPT, "love"),
+        "score_chosen": 8.5,
+    }
+]
+# Many replies to one prompt, which share its prefix, and some that say the same.
+BEST_OF = [{"prompt": PROMPT, "response": "love " * (number % 18)} for number in range(20)]
+CHATS = [
+    {"messages": turns("é ∂ 👍🏽", "naïve — 東京\u200b")},
+    {"messages": turns("Hi", "", system="")},
+    {"messages": turns("love", "love")},
+]
+FILES = {
+    "rewardbench": REWARDBENCH,
+    "trl": TRL,
+    "skywork": SKYWORK,
+    "ultrafeedback": ULTRAFEEDBACK,
+    "best-of": BEST_OF,
+    "chats": CHATS,
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A checkpoint, and its rewards of conversations by transformers."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("pairs")
+    hf = tiny.write_model(folder / "hf", template=ALTERNATING, max_position_embeddings=512)
+    checkpoint = folders.convert(hf, folder / "checkpoint", "judge")
+    torch_model = AutoModelForSequenceClassification.from_pretrained(hf).eval()
+    tokenizer = AutoTokenizer.from_pretrained(hf)
+
+    @torch.no_grad()
+    def reward(messages):
+        ids = tokenizer.apply_chat_template(messages, return_dict=False)
+        return torch_model(torch.tensor([ids])).logits.item()
+
+    return checkpoint, reward
+
+
+@pytest.fixture
+def score(command, model, tmp_path):
+    """Rows of a file, or the file itself, and flags -> what `assay score` did."""
+
+    def run(rows, *flags, name="list.jsonl"):
+        path = tmp_path / name
+        if name.endswith(".jsonl"):
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        elif name.endswith(".parquet"):
+            pl.DataFrame(rows).write_parquet(path)
+        else:
+            path.write_text(rows)
+        checkpoint = f"--checkpoint={model[0].path}"
+        return command("score", checkpoint, f"--run={tmp_path / 'run'}", f"--items={path}", *flags)
+
+    return run
+
+
+def whole(row):
+    """The conversations of a row, written out."""
+    if "messages" in row and "chosen" not in row:
+        return {"reply": row["messages"]}
+    sides = ("chosen", "rejected") if "chosen" in row else ("response",)
+    found = {}
+    for side in sides:
+        reply, prompt = row[side], row.get("prompt", [])
+        prompt = turns(prompt) if isinstance(prompt, str) else prompt
+        reply = [{"role": "assistant", "content": reply}] if isinstance(reply, str) else reply
+        own = reply[: len(prompt)] == prompt
+        found["reply" if side == "response" else side] = reply if own else [*prompt, *reply]
+    return found
+
+
+@pytest.mark.parametrize(("name", "mode"), [*((name, "text") for name in FILES), ("trl", "ids")])
+def test_every_reward_is_that_of_transformers(score, model, tmp_path, name, mode):
+    """In mode `ids` too, since no byte of these texts merges with the template's."""
+    rows = FILES[name]
+    suffix = "parquet" if name in ("skywork", "rewardbench") else "jsonl"
+    done = score(rows, f"--config.mode={mode}", "--config.self_check=2", name=f"list.{suffix}")
+    assert done.code == 0, done.err
+    found = pairs.replies(analysis.load(tmp_path / "run"), "list")
+    expected = [model[1](messages) for row in rows for messages in whole(row).values()]
+    assert found["side"].to_list() == [side for row in rows for side in whole(row)]
+    np.testing.assert_allclose(found["reward"], expected, rtol=TOLERANCES["float32"], atol=1e-4)
+
+
+# What is odd -> rows of the file, and the line that refuses them; "" where they are scored.
+LONG = "love" * 600
+LAST = "the last message is by 'system'; allowed: 'assistant', whose reply is judged"
+ODD = {
+    "an empty reply": ([{"prompt": "a", "chosen": "", "rejected": "b"}], ""),
+    "unicode": ([{"prompt": "\u202e", "chosen": "ﷺ", "rejected": "\x00🏳️‍🌈"}], ""),
+    "the prompt itself": ([{"prompt": "a", "chosen": "a", "rejected": "a b"}], ""),
+    "equal replies": ([{"prompt": "a", "chosen": "b", "rejected": "b"}], ""),
+    "a null label": (
+        [{"prompt": "a", "reply": "b", "kind": None}, {"prompt": "a", "reply": "c"}],
+        "",
+    ),
+    "too long": (
+        [{"prompt": "a", "chosen": "b", "rejected": LONG}],
+        "row 1, rejected: a conversation has 618 tokens; allowed by the model: 512",
+    ),
+    "system only": (
+        [{"messages": turns("a", "b")}, {"messages": turns(system="s") * 2}],
+        f"row 2: messages: {LAST}",
+    ),
+    "two assistants in a row": (
+        [{"messages": turns("a", "b")}, {"messages": [*turns("a", "b"), turns("a", "b")[1]]}],
+        "row 2: chat template of {tokenizer}: it does not render a prompt and a reply "
+        "(roles must alternate)",
+    ),
+    "a missing field": (
+        [{"prompt": "a", "chosen": "b", "rejected": "c"}, {"prompt": "a", "chosen": "b"}],
+        "row 2: rejected: missing; allowed: text, or a list of messages",
+    ),
+    "a wrong role": (
+        [{"chosen": turns("a", "b"), "rejected": [{"role": "gpt", "content": "b"}]}],
+        "row 1: rejected: message 1: role='gpt'; allowed: system, developer, user, assistant, tool",
+    ),
+    "no text": (
+        [{"prompt": "a", "reply": 7}],
+        "row 1: reply: neither text nor messages; allowed: text, or a list of messages",
+    ),
+    "two prompts": (
+        [{"chosen": turns("a", "b"), "rejected": turns("b", "b")}],
+        "row 1: chosen and rejected begin with other messages; allowed: one prompt",
+    ),
+    "messages under another prompt": (
+        [{"prompt": "a", "chosen": turns("b", "b"), "rejected": turns("a", "b")}],
+        "row 1: chosen: messages that begin with another prompt than the row's; allowed: its",
+    ),
+    "a prompt is missing": (
+        [{"chosen": "a", "rejected": "b"}],
+        "row 1: chosen: a reply without a prompt; allowed: a column 'prompt', or --prompt",
+    ),
+    "a transcript": (
+        [{"prompt": "a", "chosen": "\n\nHuman: a", "rejected": "b"}],
+        "row 1: chosen: a transcript ('Human: …'); allowed: a reply, or messages",
+    ),
+    "a lone surrogate": (
+        [{"prompt": "a", "reply": "\ud800"}],
+        "row 1: reply: a lone surrogate; allowed: Unicode text",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_rows_are_right_or_one_line_that_names_the_row(score, model, tmp_path, name):
+    rows: list
+    rows, why = ODD[name]
+    done = score(rows, "--config.self_check=2")
+    if why:
+        of_engine = name in ("too long", "two assistants in a row")
+        file = "" if of_engine else f"items={tmp_path / 'list.jsonl'}: "
+        line = why.format(tokenizer=model[0].tokenizer.name_or_path)
+        assert (done.code, done.err[-1]) == (2, f"score: {file}{line}")
+        assert not (tmp_path / "run" / "conversations").exists()
+        return
+    assert done.code == 0, done.err
+    found = pl.read_csv(tmp_path / "run" / "conversations" / "list" / "replies.csv")
+    expected = [model[1](messages) for row in rows for messages in _of(row)]
+    np.testing.assert_allclose(found["reward"], expected, rtol=TOLERANCES["float32"], atol=1e-4)
+
+
+def _of(row):
+    sides = [row[side] for side in ("chosen", "rejected", "reply") if side in row]
+    return [turns(row["prompt"], reply) for reply in sides]
+
+
+def test_a_list_is_resumed_verified_rebuilt_and_scored_again(score, command, model, tmp_path):
+    run, flags = tmp_path / "run", ("--config.part_size=6", "--config.self_check=2")
+    done = score(REWARDBENCH, *flags)
+    assert done.out[-1].endswith("replies.csv: 1 model × 6 pairs, 12 new rewards")
+    folder = run / "conversations" / "list"
+    part, table = folder / "model=judge" / "part-0000006-0000012.parquet", folder / "list.parquet"
+    before, place = (part.read_bytes(), table.read_bytes()), schema.list_path("list")
+    part.unlink()
+    done = command("verify", f"--run={run}")
+    assert (done.code, done.out[0].endswith(f"{part.name}: missing; run the command again")) == (
+        1,
+        True,
+    )
+    assert score(REWARDBENCH, *flags).out[-1].endswith("6 pairs, 6 new rewards")
+    (run / "manifest.json").unlink()
+    done = command(
+        "verify", f"--run={run}", "--rebuild", "--rescore=4", f"--checkpoint={model[0].path}"
+    )
+    assert done.code == 0, done.out
+    assert score(REWARDBENCH, *flags).out[-1].endswith("complete already")
+    assert (part.read_bytes(), table.read_bytes()) == before
+    other = score(REWARDBENCH[:5], *flags)
+    assert "list 'list' is there already with rows=12, not 10" in other.err[-1]
+    parts.write_frame(epath.Path(table), pl.read_parquet(table)[::-1], provenance.of_table(place))
+    assert (
+        f"{table}: other conversations than in the manifest"
+        in command("verify", f"--run={run}").out[0]
+    )
+    table.write_bytes(before[1][:-1] + b"x")
+    done = command("verify", f"--run={run}")
+    assert (done.code, done.out[0]) == (1, f"{table}: damaged; remove it and run again")
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "said"),
+    [
+        ("score", "--prompt=Why?", "its rows have prompts (column 'prompt'); allowed: no --prompt"),
+        ("score", "--config.prompts=greatest", "(column 'prompt'); allowed: no --config.prompts"),
+        ("logprobs", "--prompt=Why?", "(column 'prompt'); allowed: `assay score`, or a file"),
+    ],
+)
+def test_a_file_with_prompts_is_never_scored_under_another(
+    score, command, source, tmp_path, name, flag, said
+):
+    path = source("prompt,reply\na,b\n", "own.csv")
+    flags = [f"--run={tmp_path / 'run'}", "--checkpoint=nowhere", f"--items={path}", flag]
+    done = command(name, *flags)
+    assert done.code == 2
+    assert said in done.err[0]
+
+
+def test_texts_without_a_prompt_take_the_one_that_is_given(score, model, tmp_path):
+    rows = [{"chosen": "love", "rejected": "war"}]
+    done = score(rows, "--prompt=Why?", "--prompt=How?")
+    assert done.err[-1].endswith("2 prompts for one list of pairs; allowed: one --prompt")
+    done = score([{"chosen": turns("a", "b"), "rejected": turns("a", "b")}], "--prompt=Why?")
+    assert done.err[-1].endswith("messages have a prompt of their own; allowed: no --prompt")
+    assert score(rows, "--prompt=Why?", "--config.self_check=2").code == 0
+    found = pl.read_csv(tmp_path / "run" / "conversations" / "list" / "replies.csv")
+    expected = [model[1](turns("Why?", reply)) for reply in ("love", "war")]
+    np.testing.assert_allclose(found["reward"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_csv_may_hold_messages_and_labels_are_kept(score, tmp_path):
+    """Labels of our columns' names get another one; columns that hold no text are named."""
+    chat = json.dumps(turns("a", "b")).replace('"', '""')
+    text = f'messages,id,margin,kind\n"{chat}",x,wide,\n"{chat}",y,,good\n'
+    assert score(text, "--config.self_check=2", name="list.csv").code == 0
+    found = pl.read_csv(tmp_path / "run" / "conversations" / "list" / "replies.csv")
+    assert found.columns[-3:] == ["reply", "label_margin", "kind"]
+    assert found.select("id", "prompt", "reply", "label_margin", "kind", "right").rows() == [
+        ("x", "a", "b", "wide", None, None),
+        ("y", "a", "b", None, "good", None),
+    ]
+    assert found["reward"].n_unique() == 1
+    done = score([{"prompt": "a", "reply": "b", "tokens": [1]}], "--name=other")
+    assert "note: no labels: tokens (neither text nor numbers)" in done.err

@@ -1,0 +1,100 @@
+"""Pairs that people judged: planted accuracies, and what the page says of them."""
+
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+import analysis
+from analysis.chapters import pairs as chapter
+from analysis.measures import pairs
+from analysis.report import write_report
+from tests.support import runs
+
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def judged(make_run):
+    """name, pairs and margins -> the run in which a model `m` gave these margins."""
+
+    def make(rows, margins):
+        scores = {("m", "greatest"): [0.0, 1.0]}
+        run = make_run({"v": ["a", "b"]}, {"m": "v"}, scores, name=f"run-{len(rows)}")
+        rewards = [value for margin in margins for value in (1.0 + margin, 1.0)]
+        runs.add_conversations(run, "own", runs.list_of(rows), {"m": rewards})
+        return analysis.load(run)
+
+    return make
+
+
+def test_accuracy_is_counted_by_label_and_a_tie_is_wrong(judged):
+    kinds = ["good", "good", "bad", None, None]
+    rows = [(f"p{i}", "x", "y", {"kind": kind, "n": str(i)}) for i, kind in enumerate(kinds)]
+    run = judged(rows, [1.0, -2.0, 0.0, 0.5, 0.25])
+    table = pairs.accuracies("own", pairs.pairs(pairs.replies(run, "own")))
+    found = table.select("label", "group", "n", "accuracy", "ties").rows()
+    assert found[:4] == [
+        (pairs.ALL, "", 5, 0.6, 1),
+        ("kind", "bad", 1, 0.0, 1),
+        ("kind", "good", 2, 0.5, 0),
+        ("kind", "(none)", 2, 1.0, 0),
+    ]
+    assert table["margin"][0] == pytest.approx(-0.05)
+
+
+def test_sections_are_weighted_as_rewardbench_weighs_its_subsets(judged):
+    """Against the loop of its scorer; subsets that a file lacks count for nothing."""
+    rng = np.random.default_rng(0)
+    subsets = [subset for weights in pairs.REWARDBENCH.values() for subset in weights]
+    of = [s for s in subsets if s != "hep-go" for _ in range(rng.integers(1, 6))]
+    margins = rng.normal(size=len(of))
+    rows = [(f"p{i}", "x", "y", {"subset": subset}) for i, subset in enumerate(of)]
+    run = judged(rows, margins)
+    table = pairs.accuracies("own", pairs.pairs(pairs.replies(run, "own")))
+    found = dict(table.filter(label=pairs.SECTION).select("group", "accuracy").iter_rows())
+    expected = {}
+    for section, weights in pairs.REWARDBENCH.items():
+        total, count = 0.0, 0
+        for subset, weight in weights.items():
+            right = [m > 0 for m, own in zip(margins, of, strict=True) if own == subset]
+            if right:
+                total, count = total + weight * np.mean(right), count + weight
+        expected[section] = total / count
+    expected[pairs.MEAN] = np.mean(list(expected.values()))
+    assert found == pytest.approx(expected)
+    others = judged([("p", "x", "y", {"subset": "chat"})], [1.0])
+    table = pairs.accuracies("own", pairs.pairs(pairs.replies(others, "own")))
+    assert pairs.SECTION not in table["label"]
+
+
+def test_pairs_of_one_prompt_count_as_one_observation(judged):
+    rows = [(f"p{i}", "x", "y", {}) for i in range(12)]
+    margins = [1.0] * 7 + [-1.0] * 5
+    once, often = judged(rows, margins), judged(rows * 9, margins * 9)
+    tables = [pairs.accuracies("own", pairs.pairs(pairs.replies(r, "own"))) for r in (once, often)]
+    ends = [table.select("accuracy", "ci_low", "ci_high").row(0) for table in tables]
+    assert ends[0] == pytest.approx(ends[1], abs=0.02)
+
+
+def test_length_says_how_often_the_longer_reply_is_preferred(judged):
+    rows = [("p", "long", "s", {}), ("q", "s", "long", {}), ("r", "a", "b", {})]
+    run = judged(rows, [1.0, 1.0, 1.0])
+    scored = pairs.replies(run, "own")
+    (row,) = pairs.lengths("own", scored, pairs.pairs(scored)).to_dicts()
+    assert (row["n"], row["longer_higher"], row["longer_chosen"]) == (6, 0.5, 0.5)
+
+
+def test_the_page_shows_the_worst_pairs_and_no_html_of_theirs(judged, settings, tmp_path, light):
+    rows = [(f"{EVIL}{i}", EVIL, "y", {EVIL: str(i % 2)}) for i in range(30)]
+    run = judged(rows, [-5.0, *[1.0] * 29])
+    report = tmp_path / "report"
+    written = write_report(run, report, {}, settings, chapters=[chapter.ANALYSIS])
+    page = written.read_text(encoding="utf-8")
+    assert EVIL not in page
+    assert "m, own, row 1: margin −5.00" in page
+    assert re.search(r"m judges 96\.7 % \(95 % 8\d\.\d to 99\.\d\) of the 30 pairs of own as", page)
+    worst = pl.read_csv(report / "tables" / "pairs_worst.csv")
+    assert worst.select("rank", "row", "id", "margin").row(0) == (1, 1, "id-1", -5.0)
+    assert worst["question"][0] == f"{EVIL}0"
