@@ -27,6 +27,9 @@ from engine.scoring.rows import RewardRows
 from engine.settings import check_dtype
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
 
+# Called after a step with its rows int [n] and their numbers float32 [W, n].
+Found = Callable[[np.ndarray, np.ndarray], object]
+
 # Largest allowed difference between a written number and the plain pass's, relative to
 # max(1, |number|): the difference between two orders of summation in that dtype, with a margin.
 SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
@@ -120,12 +123,20 @@ class RewardScorer:
         buckets: Sequence[Bucket],
         rows: int,
         advance: Callable[[int], object] = lambda candidates: None,
+        found: Found = lambda rows, numbers: None,
     ) -> np.ndarray:
         """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows]."""
         step = functools.partial(self.score_step, self.params, prefix)
         numbers = np.empty((sum(map(len, self.columns)), rows), np.float32)
         for bucket in buckets:
-            scored = in_steps(step, bucket.candidates, self.mesh, self.step_size, advance)
+
+            def tell(first: int, scored: np.ndarray, bucket: Bucket = bucket) -> None:
+                at = bucket.row_candidate - first
+                inside = (at >= 0) & (at < scored.shape[-1])
+                found(bucket.rows[inside], scored[:, at[inside]])
+
+            where = self.mesh, self.step_size
+            scored = in_steps(step, bucket.candidates, *where, advance, tell)
             numbers[:, bucket.rows] = scored[:, bucket.row_candidate]
         return numbers
 
@@ -154,14 +165,16 @@ class RewardScorer:
         start: int,
         stop: int,
         advance: Callable[[int], object] = lambda candidates: None,
+        found: Found = lambda rows, numbers: None,
     ) -> list[np.ndarray]:
         """Rewards and objectives of rows [start, stop): float32 [columns, stop - start] per model.
 
-        Values of `rows.duplicates` are undefined. `advance` is called after each step with its
-        number of candidates.
+        Values of `rows.duplicates` are undefined. After each step `advance` is called with its
+        number of candidates, and then `found` with its rows, counted from `start`, and their
+        numbers. What either raises ends the pass.
         """
         buckets = rows.buckets(start, stop)
-        return self._by_model(self.of_buckets(prefix, buckets, stop - start, advance))
+        return self._by_model(self.of_buckets(prefix, buckets, stop - start, advance, found))
 
     def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
         """What `score` gives for some rows, by the plain pass: float32 [columns, sample]."""
@@ -179,11 +192,13 @@ def in_steps(
     mesh: Mesh,
     limit: int,
     advance: Callable[[int], object],
+    found: Callable[[int, np.ndarray], object] = lambda first, numbers: None,
 ) -> np.ndarray:
     """Results of a compiled pass over candidates in order: [..., C].
 
     A step has up to `limit` candidates on each device. The next one is dispatched before the last
-    one is read, so that the device never waits. `advance` is called after each with its candidates.
+    one is read, so that the device never waits. After each, `advance` is called with its number of
+    candidates, and `found` with the first one's index and their results.
     """
     size = mesh.shape["data"] * rows_of_step(len(candidates), candidates.ids.shape[1], limit)
     results: list[np.ndarray] = []
@@ -191,8 +206,10 @@ def in_steps(
 
     def read() -> None:
         numbers, count = pending.pop(0)
+        first = sum(done.shape[-1] for done in results)
         results.append(fetch(numbers)[..., :count])
         advance(count)
+        found(first, results[-1])
 
     for start in range(0, len(candidates), size):
         taken = take_rows(candidates, slice(start, start + size))

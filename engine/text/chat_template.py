@@ -16,6 +16,7 @@ from engine.types import PromptIds
 
 BOS_POLICIES = ("template", "none", "single", "double")
 NEWLINES = ("keep", "trim")
+SYSTEM_END = "\x1e"  # a record separator, between a prompt's system turn and its user's turn
 
 # Replies without a common first or last token: what their conversations have in common is text of
 # the template.
@@ -96,6 +97,8 @@ class ChatTemplate:
     def render(self, prompt: str, replies: Sequence[str]) -> list[str]:
         """The conversation [user: prompt, assistant: reply] as text, for each reply.
 
+        A prompt may have a system turn: `with_system`.
+
         Raises:
           AssayError: the template raised an exception or exceeded a limit of `template_sandbox`.
         """
@@ -104,7 +107,7 @@ class ChatTemplate:
 
     def cue(self, prompt: str) -> str:
         """The conversation up to the point where the assistant begins to speak, as text."""
-        [text] = self._render([_conversation(prompt, "")[:1]], add_generation_prompt=True)
+        [text] = self._render([_turns(prompt)], add_generation_prompt=True)
         return text
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
@@ -330,14 +333,31 @@ class _Opening:
     ids: tuple[int, ...]
 
 
+def with_system(system: str, prompt: str) -> str:
+    """A prompt as one text that begins with a system turn, if that is not empty.
+
+    Raises AssayError for texts that hold `SYSTEM_END` themselves.
+    """
+    for name, text in (("system", system), ("prompt", prompt)):
+        if SYSTEM_END in text:
+            raise AssayError(f"{name}: holds the character {SYSTEM_END!r}; allowed: text without")
+    return f"{system}{SYSTEM_END}{prompt}" if system else prompt
+
+
 def check_prompt(prompt: str) -> None:
-    """Raises AssayError for a prompt that is empty or only white space."""
-    if not prompt.strip():
+    """Raises AssayError for a prompt whose user's turn is empty or only white space."""
+    if not prompt.rpartition(SYSTEM_END)[2].strip():
         raise AssayError(f"prompt={prompt!r}; allowed: text that is not empty")
 
 
+def _turns(prompt: str) -> list[dict[str, str]]:
+    system, mark, said = prompt.rpartition(SYSTEM_END)
+    first = [{"role": "system", "content": system}] if mark else []
+    return [*first, {"role": "user", "content": said}]
+
+
 def _conversation(prompt: str, reply: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": reply}]
+    return [*_turns(prompt), {"role": "assistant", "content": reply}]
 
 
 def _common_prefix(rows: Sequence[Sequence[_T]]) -> list[_T]:

@@ -1,0 +1,145 @@
+"""One computation at a time: a queue, and the thread that works through it.
+
+Between two steps of a computation it does what is quick, and stops what nobody waits for any more.
+"""
+
+import collections
+import contextlib
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from engine.errors import AssayError
+from engine.sweep.outcomes import free_models
+
+WAITING = 8  # computations that may wait
+_LONGEST_LINE = 600  # characters of an error
+
+
+class Cancelled(Exception):
+    """Nobody waits for this computation any more."""
+
+
+class Job:
+    """A computation that somebody waits for.
+
+    Args:
+      work: what is computed; it calls `Desk.between` after each step.
+      tell: takes the name and the data of each event; called by the thread of the desk.
+      quick: whether it is done between two steps of another computation, before it ends.
+    """
+
+    # Any: JSON.
+    def __init__(
+        self,
+        work: Callable[["Job"], object],
+        tell: Callable[[str, dict[str, Any]], object],
+        *,
+        quick: bool = False,
+    ):
+        self.work, self.quick = work, quick
+        self._tell, self._cancelled = tell, threading.Event()
+
+    def tell(self, event: str, **data: Any) -> None:  # Any: JSON
+        """Says something to whoever waits; nobody may be there any more."""
+        with contextlib.suppress(RuntimeError):  # the event loop of the server has ended
+            self._tell(event, data)
+
+    def cancel(self) -> None:
+        """Has the computation end at its next step."""
+        self._cancelled.set()
+
+    def check(self) -> None:
+        """Raises Cancelled if nobody waits for it."""
+        if self._cancelled.is_set():
+            raise Cancelled
+
+
+class Desk:
+    """The queue, and the thread that works."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: collections.deque[Job] = collections.deque()
+        self._quick: collections.deque[Job] = collections.deque()
+        self._current: Job | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="assay-desk", daemon=True)
+        self._thread.start()
+
+    def enter(self, job: Job) -> None:
+        """Puts a computation into the queue; raises AssayError where it is full."""
+        with self._changed:
+            queue = self._quick if job.quick else self._waiting
+            if len(queue) >= WAITING or self._closed:
+                raise AssayError(f"{WAITING} computations are waiting; allowed: try again later")
+            queue.append(job)
+            self._tell_places()
+            self._changed.notify()
+
+    def leave(self, job: Job) -> None:
+        """Takes a computation out of the queue, or ends it at its next step."""
+        job.cancel()
+        with self._changed:
+            for queue in (self._waiting, self._quick):
+                with contextlib.suppress(ValueError):  # it is not in this one
+                    queue.remove(job)
+            self._tell_places()
+
+    def between(self, job: Job) -> None:
+        """Between two steps of a computation: does what is quick; raises Cancelled if it ends."""
+        job.check()
+        while True:
+            with self._changed:
+                if not self._quick:
+                    break
+                quick = self._quick.popleft()
+            _perform(quick)
+        job.check()
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Ends the current computation at its next step, and the thread."""
+        with self._changed:
+            self._closed = True
+            for job in (*self._waiting, *self._quick, *filter(None, [self._current])):
+                job.cancel()
+            self._changed.notify()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._quick or self._waiting)
+                if self._closed:
+                    return
+                self._current = (self._quick or self._waiting).popleft()
+                self._tell_places()
+            _perform(self._current)
+            with self._changed:
+                self._current = None
+
+    def _tell_places(self) -> None:
+        """Says to each computation that waits how many are before it."""
+        for before, job in enumerate(self._waiting, 1 if self._current else 0):
+            job.tell("waiting", before=before)
+
+
+def _perform(job: Job) -> None:
+    """Does a computation; what goes wrong becomes one line, and the next one is done."""
+    try:
+        job.check()
+        job.work(job)
+    except Cancelled:
+        pass
+    except AssayError as error:
+        job.tell("error", line=str(error))
+    except Exception as error:  # the server lives on
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        line = f"{type(error).__name__} ({where.name}): {' '.join(str(error).split())}"
+        print(f"serve: {line[:_LONGEST_LINE]}", file=sys.stderr, flush=True)
+        job.tell("error", line=line[:_LONGEST_LINE])
+    finally:
+        job.tell("end")
+    free_models()
