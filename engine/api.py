@@ -239,7 +239,8 @@ class RewardModel:
         """Serves a page that asks this model, and a second one beside it; shown in a notebook.
 
         What the page computes, and what it sends where, is in docs/serve.md. It is on this machine
-        alone, and goes with `close()` or with the kernel. A first question waits until its programs are compiled.
+        alone, and goes with `close()` or with the kernel. The first question waits until the
+        programs are compiled.
 
         Args:
           second: another model, on the same mesh and in the same dtype.

@@ -16,7 +16,7 @@ from engine.types import PromptIds
 
 BOS_POLICIES = ("template", "none", "single", "double")
 NEWLINES = ("keep", "trim")
-SYSTEM_END = "\x1e"  # a record separator, between a prompt's system turn and its user's turn
+SYSTEM_END = "␞"  # the sign of a record separator: ends the system turn of a prompt, if it has one
 
 # Replies without a common first or last token: what their conversations have in common is text of
 # the template.
@@ -239,6 +239,8 @@ class ChatTemplate:
     def _around(self, prompt: str) -> tuple[PromptIds, str | None]:
         """What `around` returns, and a reply that does not stand there as its own tokens."""
         check_prompt(prompt)
+        if SYSTEM_END in prompt:
+            self._check_system(prompt)
         rows = self.sequences(prompt, _PROBES)
         prefix = _common_prefix(rows)
         suffix = _common_prefix([row[len(prefix) :][::-1] for row in rows])[::-1]
@@ -246,6 +248,16 @@ class ChatTemplate:
         pairs = zip(_PROBES, middles, strict=True)
         merged = next((probe for probe, ids in pairs if not self._stands(prefix, ids, probe)), None)
         return PromptIds(prompt=prompt, prefix=tuple(prefix), suffix=tuple(suffix)), merged
+
+    def _check_system(self, prompt: str) -> None:
+        """Raises AssayError for a template that leaves out a turn, as some would."""
+        [text] = self.render(prompt, _PROBES[:1])
+        for turn in _conversation(prompt, _PROBES[0]):
+            if turn["content"].strip() not in text:
+                raise AssayError(
+                    f"chat template of {self.tokenizer.name_or_path}: it leaves out the "
+                    f"{turn['role']}'s turn of a conversation with a system turn; allowed: none"
+                )
 
     def _stands(self, prefix: list[int], ids: list[int], reply: str) -> bool:
         """Whether ids behind the prefix hold a reply and nothing of the template's text.

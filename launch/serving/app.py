@@ -5,6 +5,7 @@ when the connection ends, so does the computation.
 """
 
 import asyncio
+import functools
 import hmac
 import ipaddress
 import json
@@ -24,6 +25,9 @@ from engine.errors import AssayError
 from launch.serving import requests
 from launch.serving.desk import Job
 from launch.serving.explorer import Explorer
+
+Work = Callable[[Job], object]
+Works = tuple[Work | None, Work | None]  # what is short, and what waits in the queue
 
 TOKEN = "x-assay-token"  # header of every request behind the page itself
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -115,7 +119,7 @@ def build(explorer: Explorer) -> Starlette:
         return _error(404, "no such file") if path is None else FileResponse(path)
 
     async def about(request: Request) -> Response:
-        return JSONResponse(explorer.about())
+        return JSONResponse(explorer.about)
 
     async def tokens(request: Request) -> Response:
         number = request.path_params["model"]
@@ -123,36 +127,36 @@ def build(explorer: Explorer) -> Starlette:
             return _error(404, "no such model")
         return JSONResponse(explorer.tokens(number))
 
-    def asked(read: Callable[[requests.Fields], Callable[[Job], object]], quick: bool) -> Any:
+    def asked(read: Callable[[requests.Fields], Works]) -> Any:
         """A route whose request names a computation: `read` checks it and says what to do."""
 
         async def answer(request: Request) -> Response:
             try:
-                work = read(requests.parse(await _body(request)))
-                return await _stream(explorer, work, quick)
+                return await _stream(explorer, *read(requests.parse(await _body(request))))
             except AssayError as error:
                 return _error(400, str(error))
 
         return answer
 
-    def rank(fields: requests.Fields) -> Callable[[Job], object]:
+    def rank(fields: requests.Fields) -> Works:
         question = requests.question(fields, len(explorer.models))
-        return lambda job: explorer.rank(job, question)
+        first = functools.partial(explorer.first_words, question=question)
+        return first, functools.partial(explorer.rank, question=question)
 
-    def reply(fields: requests.Fields) -> Callable[[Job], object]:
+    def reply(fields: requests.Fields) -> Works:
         question = requests.question(fields, len(explorer.models), "replies")
         texts = requests.replies(fields)
-        return lambda job: explorer.reply(job, question, texts)
+        return functools.partial(explorer.reply, question=question, replies=texts), None
 
-    def search(fields: requests.Fields) -> Callable[[Job], object]:
+    def search(fields: requests.Fields) -> Works:
         names = ("direction", "length", "steps", "topk")
         question = requests.question(fields, len(explorer.models), *names)
         settings = requests.search(fields)
-        return lambda job: explorer.search(job, question, settings)
+        return None, functools.partial(explorer.search, question=question, given=settings)
 
-    def keep(fields: requests.Fields) -> Callable[[Job], object]:
+    def keep(fields: requests.Fields) -> Works:
         number = requests.whole(fields, "answer", 0, 1, 2**53)
-        return lambda job: explorer.keep(job, number)
+        return None, functools.partial(explorer.keep, answer=number)
 
     works = {"rank": rank, "reply": reply, "search": search, "keep": keep}
     routes = [
@@ -162,7 +166,7 @@ def build(explorer: Explorer) -> Starlette:
         Route("/api/tokens/{model:int}", tokens),
     ]
     for name, read in works.items():
-        routes.append(Route(f"/api/{name}", asked(read, name == "reply"), methods=["POST"]))
+        routes.append(Route(f"/api/{name}", asked(read), methods=["POST"]))
     return Starlette(routes=routes)
 
 
@@ -176,9 +180,7 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-async def _stream(
-    explorer: Explorer, work: Callable[[Job], object], quick: bool
-) -> StreamingResponse:
+async def _stream(explorer: Explorer, first: Work | None, work: Work | None) -> StreamingResponse:
     """Puts a computation into the queue; the response is its events, until either ends."""
     events: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -186,7 +188,7 @@ async def _stream(
     def tell(event: str, data: Mapping[str, Any]) -> None:
         loop.call_soon_threadsafe(events.put_nowait, (event, data))
 
-    job = Job(work, tell, quick=quick)
+    job = Job(work, tell, first=first)
     explorer.desk.enter(job)
 
     async def lines() -> AsyncIterator[str]:

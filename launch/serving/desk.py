@@ -26,20 +26,20 @@ class Job:
     """A computation that somebody waits for.
 
     Args:
-      work: what is computed; it calls `Desk.between` after each step.
+      work: what is computed; it calls `Desk.between` after each step. None where `first` is all.
       tell: takes the name and the data of each event; called by the thread of the desk.
-      quick: whether it is done between two steps of another computation, before it ends.
+      first: what is short, and is done before, between two steps of whatever is computed then.
     """
 
     # Any: JSON.
     def __init__(
         self,
-        work: Callable[["Job"], object],
+        work: Callable[["Job"], object] | None,
         tell: Callable[[str, dict[str, Any]], object],
         *,
-        quick: bool = False,
+        first: Callable[["Job"], object] | None = None,
     ):
-        self.work, self.quick = work, quick
+        self.work, self.first = work, first
         self._tell, self._cancelled = tell, threading.Event()
 
     def tell(self, event: str, **data: Any) -> None:  # Any: JSON
@@ -72,10 +72,11 @@ class Desk:
     def enter(self, job: Job) -> None:
         """Puts a computation into the queue; raises AssayError where it is full."""
         with self._changed:
-            queue = self._quick if job.quick else self._waiting
-            if len(queue) >= WAITING or self._closed:
+            queues = [self._quick] * bool(job.first) + [self._waiting] * bool(job.work)
+            if self._closed or any(len(queue) >= WAITING for queue in queues):
                 raise AssayError(f"{WAITING} computations are waiting; allowed: try again later")
-            queue.append(job)
+            for queue in queues:
+                queue.append(job)
             self._tell_places()
             self._changed.notify()
 
@@ -89,14 +90,14 @@ class Desk:
             self._tell_places()
 
     def between(self, job: Job) -> None:
-        """Between two steps of a computation: does what is quick; raises Cancelled if it ends."""
+        """Between two steps of a computation: does what is short; raises Cancelled if it ends."""
         job.check()
         while True:
             with self._changed:
                 if not self._quick:
                     break
                 quick = self._quick.popleft()
-            _perform(quick)
+            self._do_first(quick)
         job.check()
 
     def close(self, timeout_s: float = 10.0) -> None:
@@ -114,11 +115,25 @@ class Desk:
                 self._changed.wait_for(lambda: self._closed or self._quick or self._waiting)
                 if self._closed:
                     return
-                self._current = (self._quick or self._waiting).popleft()
-                self._tell_places()
-            _perform(self._current)
+                quick = self._quick.popleft() if self._quick else None
+                if quick is None:
+                    self._current = self._waiting.popleft()
+                    self._tell_places()
+            if quick is not None:
+                self._do_first(quick)
+                continue
+            assert self._current is not None and self._current.work is not None
+            _perform(self._current, self._current.work)
+            self._current.tell("end")
             with self._changed:
                 self._current = None
+
+    def _do_first(self, job: Job) -> None:
+        """Does what is short of a computation; if that fails, the rest is not done."""
+        assert job.first is not None
+        if not _perform(job, job.first) or job.work is None:
+            self.leave(job)
+            job.tell("end")
 
     def _tell_places(self) -> None:
         """Says to each computation that waits how many are before it."""
@@ -126,11 +141,15 @@ class Desk:
             job.tell("waiting", before=before)
 
 
-def _perform(job: Job) -> None:
-    """Does a computation; what goes wrong becomes one line, and the next one is done."""
+def _perform(job: Job, work: Callable[[Job], object]) -> bool:
+    """Does a computation, or its first part; what goes wrong becomes one line.
+
+    Returns whether it is done.
+    """
     try:
         job.check()
-        job.work(job)
+        work(job)
+        return True
     except Cancelled:
         pass
     except AssayError as error:
@@ -140,6 +159,5 @@ def _perform(job: Job) -> None:
         line = f"{type(error).__name__} ({where.name}): {' '.join(str(error).split())}"
         print(f"serve: {line[:_LONGEST_LINE]}", file=sys.stderr, flush=True)
         job.tell("error", line=line[:_LONGEST_LINE])
-    finally:
-        job.tell("end")
-    free_models()
+    free_models()  # what the error's traceback holds
+    return False

@@ -94,8 +94,7 @@ class Model:
     @functools.cached_property
     def first_words(self) -> Sequence[int]:
         """Ids of the words that a ranking begins with."""
-        ids: list[int] = common_words(self.checkpoint.tokens, FIRST).tolist()
-        return ids
+        return common_words(self.checkpoint.tokens, FIRST)
 
     def prefill(self, prompt: PromptIds) -> Prefix:
         """The prefix in one of few lengths; a sweep's is shorter, which may change last bits."""
@@ -176,6 +175,7 @@ class Explorer:
         self._answers, self._numbers = collections.OrderedDict(), itertools.count(1)
         self._lock = threading.Lock()
 
+    @functools.cached_property
     def about(self) -> Json:
         """What the page shows before the first question."""
         texts = set().union(*(model.checkpoint.tokens.values() for model in self.models))
@@ -211,18 +211,23 @@ class Explorer:
             for reply in _REPLIES:
                 self._reply_numbers(model, _EXAMPLE, [reply])
 
+    def first_words(self, job: Job, question: Question) -> None:
+        """Tells `began`, and `rows` with the rewards of common words, in a few small steps."""
+        model = self.models[question.model]
+        with self._memory(model):
+            job.tell("began", rows=len(model.checkpoint.tokens))
+            tell = functools.partial(self._tell, job, model)
+            self._first(model, question.prompt, tell)
+
     def rank(self, job: Job, question: Question) -> None:
         """Tells `rows` with their rewards as they are computed, then `done`, with a number to keep.
 
-        A row's reward may be told again, with other last bits: the first words' are.
+        The first words' rewards are told again, perhaps with other last bits.
         """
         model = self.models[question.model]
-        scorer = model.scorer
+        scorer, tell = model.scorer, functools.partial(self._tell_and_look, job, model)
         with self._memory(model):
             rows = self._rows(model, question.prompt)
-            job.tell("began", rows=len(rows))
-            tell = functools.partial(self._tell, job, model)
-            self._first(model, question.prompt, tell)
             rows.check(model.checkpoint.card.decoder)
             prefix = scorer.prefill(rows.prompt)
             numbers = np.empty((1, len(rows)), np.float32)
@@ -303,7 +308,7 @@ class Explorer:
         """Scores the first words; `found` takes rows of the whole ranking, and their numbers."""
         ids, known = model.first_words, np.array(model.checkpoint.token_ids)
         for start in range(0, len(ids), _FIRST_STEP):
-            chosen = ids[start : start + _FIRST_STEP]
+            chosen = sorted(ids[start : start + _FIRST_STEP])
             rows = self._rows(model, prompt, chosen)
             rows.check(model.checkpoint.card.decoder)
             if start == 0:
@@ -322,12 +327,17 @@ class Explorer:
         [numbers] = model.detailed.score(model.prefill(rows.prompt), rows, 0, len(rows))
         return numbers
 
-    def _tell(self, job: Job, model: Model, places: np.ndarray, numbers: np.ndarray) -> None:
-        """Tells rows and their rewards, then lets the desk do what is quick."""
+    def _tell_and_look(self, job: Job, *told: Any) -> None:
+        """Tells rows and their rewards, then lets the desk do what is short."""
+        self._tell(job, *told)
+        self.desk.between(job)
+
+    @staticmethod
+    def _tell(job: Job, model: Model, places: np.ndarray, numbers: np.ndarray) -> None:
+        """Tells rows and their rewards; raises AssayError for those that are not finite."""
         ids = [model.checkpoint.token_ids[place] for place in places]
         check_finite(model.checkpoint.card.slug, "token_id", 0, ["reward"], numbers, ids)
         job.tell("rows", rows=_packed(places, "<u4"), rewards=_packed(numbers[0], "<f4"))
-        self.desk.between(job)
 
     @staticmethod
     def _memory(model: Model) -> Any:

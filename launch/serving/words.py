@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import numpy as np
 import polars as pl
 
 from analysis.words import lexicons
@@ -11,8 +10,8 @@ from analysis.words.matching import match
 _PLAIN = r"^ ?[a-z]{3,}$"  # without a list of frequencies; merges stand in their order
 
 
-def common_words(tokens: Mapping[int, str], count: int) -> np.ndarray:
-    """Ids of the tokens that are the most frequent words, ascending: uint32 [count], or fewer.
+def common_words(tokens: Mapping[int, str], count: int) -> list[int]:
+    """Ids of the tokens that are the most frequent words: up to `count`, the most frequent first.
 
     Frequencies are those of the package `wordfreq`; without it the first plain words of the
     vocabulary are taken. Of the tokens of one word, the one without a space counts.
@@ -25,7 +24,8 @@ def common_words(tokens: Mapping[int, str], count: int) -> np.ndarray:
         matched = frame.filter(pl.col("token").str.contains(_PLAIN)).with_columns(
             word=pl.col("token").str.strip_chars(), per_million=pl.lit(1.0)
         )
-    by = ["per_million", pl.col("token").str.len_chars(), "token_id"]
-    ranked = matched.sort(*by, descending=[True, False, False], maintain_order=True)
+    length = pl.col("token").str.len_chars()
+    ranked = matched.sort("per_million", length, "token_id", descending=[True, False, False])
     first = ranked.unique("word", keep="first", maintain_order=True).head(count)
-    return first["token_id"].sort().to_numpy()
+    ids: list[int] = first["token_id"].to_list()
+    return ids

@@ -57,14 +57,13 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     tokensOf[model] ??= await get(`/api/tokens/${model}`);
     const size = tokensOf[model].length, node = Write.element("div", "", "panel");
     return { at, model, system, question, node, tokens: tokensOf[model], rewards: new Float32Array(size).fill(NaN), sorted: new Float32Array(0),
-      scored: 0, began: 0, before: 0, state: "", failed: false, answer: 0, kept: "", control: new AbortController() };
+      scored: 0, began: 0, before: 0, queue: 0, rate: "", state: "", failed: false, answer: 0, kept: "", control: new AbortController() };
   }
   const body = ({ model, system, question }) => ({ model, system, question });
   async function rank(panel) {
     try {
       await compute("/api/rank", body(panel), panel.control.signal, (event, data) => {
-        if (event === "waiting") panel.state = waiting(data.before);
-        if (event === "began") panel.state = "reading the question";
+        if (event === "waiting") panel.queue = data.before;
         if (event === "rows") take(panel, data);
         if (event === "done") [panel.answer, panel.state] = [data.answer, ""];
         later();
@@ -77,7 +76,6 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     const at = new Uint32Array(bytes(data.rows)), rewards = new Float32Array(bytes(data.rewards));
     const before = panel.scored;
     at.forEach((row, i) => { if (panel.rewards[row] !== panel.rewards[row]) panel.scored++; panel.rewards[row] = rewards[i]; });
-    panel.state = "";
     if (before < about.first && panel.scored <= about.first) return; // The rate is that of the rest.
     const now = performance.now();
     if (!panel.began) [panel.began, panel.before] = [now, panel.scored];
@@ -115,8 +113,10 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     for (const panel of panels) { sortRewards(panel); drawPanel(panel); }
     const running = panels.some((panel) => panel.control);
     $("cancel").hidden = !running;
+    const some = panels.some((panel) => panel.scored);
     $("ranking").hidden = !panels.length;
-    if (panels.some((panel) => panel.scored) && ($("grid").scrollTop === 0 || !running)) fill();
+    for (const id of ["finder", "grid"]) $(id).hidden = !some;
+    if (some && ($("grid").scrollTop === 0 || !running)) fill();
     drawReplies();
     drawn = performance.now();
   }
@@ -127,6 +127,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     const progress = element("progress"), parts = [count(panel.scored), " of ", count(total), " tokens"];
     Object.assign(progress, { max: total, value: panel.scored, hidden: !panel.control, ariaLabel: "tokens ranked" });
     if (panel.control && panel.rate) parts.push(` · ${panel.rate}`);
+    if (panel.control && panel.queue) parts.push(` · ${waiting(panel.queue)}`);
     const state = element("span", panel.state || parts, panel.failed ? "failed" : "how");
     const keep = element("button", panel.kept ? "kept" : "Keep");
     Object.assign(keep, { type: "button", disabled: !panel.answer || Boolean(panel.kept), onclick: () => store(panel),
@@ -174,7 +175,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     const at = new Map(b.tokens.map((token, row) => [token, row]));
     b.places = a.tokens.map((token) => at.get(token) ?? -1); // `rewards[-1]` is undefined: not there
   }
-  let listed = [];
+  let listed = [], picked = -1;
   function fill() {
     listed = columns();
     const by = listed.find(({ key }) => key === sort) ?? listed[0], tokens = panels[0].tokens;
@@ -232,6 +233,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
   }
 
   // --- Replies --------------------------------------------------------------------------------
+
   let replying = null, replyTimer = 0, texts = [], results = [];
   const replyLines = () => $("replies").value.split("\n").filter((text) => text.trim()).slice(0, 32);
   async function reply() {
@@ -327,7 +329,8 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     $("find").oninput = () => { query = $("find").value.toLowerCase(); if (panels.length) fill(); };
     $("order").onchange = () => { const [key, how] = $("order").value.split(" "); [sort, rising] = [key, how === "r"]; fill(); };
     const view = {
-      columns: () => listed, rows: () => rows, row: () => -1, sorted: () => [sort, rising], hover: () => {}, pick: () => {},
+      columns: () => listed, rows: () => rows, row: () => picked, sorted: () => [sort, rising], hover: () => {},
+      pick: (row) => { picked = row; table.mark(); },
       sort: (key) => { [sort, rising] = [key, key === sort && !rising]; fill(); },
     };
     table = Table($("grid"), view);
