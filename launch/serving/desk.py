@@ -104,8 +104,10 @@ class Desk:
         """Ends the current computation at its next step, and the thread."""
         with self._changed:
             self._closed = True
-            for job in (*self._waiting, *self._quick, *filter(None, [self._current])):
+            for job in {*self._waiting, *self._quick, *filter(None, [self._current])}:
                 job.cancel()
+                job.tell("error", line="the server ends")
+                job.tell("end")
             self._changed.notify()
         self._thread.join(timeout_s)
 

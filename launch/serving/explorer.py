@@ -313,10 +313,8 @@ class Explorer:
             rows.check(model.checkpoint.card.decoder)
             if start == 0:
                 prefix = model.prefill(rows.prompt)
-            numbers = model.detailed.score(prefix, rows, 0, len(rows))[0][:1]
-            places, sources = rows.duplicates(0, len(rows))
-            numbers[:, places] = numbers[:, sources]
-            found(np.searchsorted(known, chosen), numbers)
+            [numbers] = model.detailed.score(prefix, rows, 0, len(rows))
+            found(np.searchsorted(known, chosen), numbers[:1])
 
     def _reply_numbers(self, model: Model, prompt: str, replies: Sequence[str]) -> np.ndarray:
         """Rewards and objectives of replies: float32 [columns, replies]."""

@@ -43,6 +43,7 @@ class Server:
             loop="asyncio",
             lifespan="off",
             log_config=None,
+            log_level="error",
             access_log=False,
             server_header=False,
             limit_concurrency=_CONNECTIONS,

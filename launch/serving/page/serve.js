@@ -121,7 +121,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     drawn = performance.now();
   }
   const modelOf = (panel) => ({ name: about.models[panel.model].slug, slug: about.models[panel.model].source, colour: COLOURS[panel.at] });
-  const title = (panel) => Write.model(modelOf(panel));
+  const title = (panel) => [...(panels.length > 1 ? [`${"AB"[panel.at]}: `] : []), Write.model(modelOf(panel))];
   function drawPanel(panel) {
     const { element, count } = Write, { sorted, rewards } = panel, total = panel.tokens.length;
     const progress = element("progress"), parts = [count(panel.scored), " of ", count(total), " tokens"];
@@ -151,7 +151,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
   function columns() {
     const { element, number, bar } = Write, two = panels.length > 1, list = [];
     for (const panel of panels) {
-      const head = (text) => () => (two ? [Write.element("span", ["model " + "AB"[panel.at]], "how"), element("br"), text] : text);
+      const head = (text) => () => (two ? [element("span", "AB"[panel.at], "how"), element("br"), text] : text);
       const value = (row) => panel.rewards[place(panel, row)], share = (row) => percentile(panel, value(row));
       list.push({ key: `percentile${panel.at}`, head: head("percentile"), value: share, wide: true,
         cell: (row) => bar(share(row), share(row) === share(row) ? `${number(share(row), "percentile")} %` : "–") });
