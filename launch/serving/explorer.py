@@ -178,7 +178,8 @@ class Explorer:
     @functools.cached_property
     def about(self) -> Json:
         """What the page shows before the first question."""
-        texts = set().union(*(model.checkpoint.tokens.values() for model in self.models))
+        of_replies = {" ", "\t"}  # need no token of their own
+        texts = of_replies.union(*(model.checkpoint.tokens.values() for model in self.models))
         return {
             "models": [
                 {

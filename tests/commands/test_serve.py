@@ -46,7 +46,7 @@ def server(explorer):
 def sent(server, method, path, body=None, **headers):
     """A request, and its response before it is read; None leaves a header out."""
     headers = {TOKEN: server.token, **{k.replace("_", "-"): v for k, v in headers.items()}}
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
     try:
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         kept = {name: value for name, value in headers.items() if value is not None}
@@ -331,6 +331,6 @@ def test_ctrl_c_ends_in_one_line(checkpoint):
         line = process.stdout.readline()
         assert line.startswith("ready in") and "http://127.0.0.1:" in line
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
     assert (process.returncode, out, err.splitlines()[-1]) == (130, "", "serve: ended")
     assert "Traceback" not in err
