@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -30,6 +30,9 @@ from engine.sweep.implicit_jobs import Pair
 from engine.sweep.logprob_jobs import cue_of
 from engine.sweep.reward_jobs import mode_of, pooling_of, reply_rows, token_rows
 from engine.sweep.setup import vocabulary_of
+
+if TYPE_CHECKING:
+    from launch.serving.server import Server
 
 
 def load(
@@ -325,6 +328,30 @@ class RewardModel:
         problem, [scorer] = _problem([self], [prompt], direction, free)
         given = {name: settings[name] for name in ("fixed", "round_trip") if name in settings}
         return certificate.of_reply(problem.whole, scorer, ids, sweeps, **given)
+
+    def explore(
+        self, second: "RewardModel | None" = None, *, run: str | None = None, port: int = 0
+    ) -> "Server":
+        """Serves a page that asks this model, and a second one beside it; shown in a notebook.
+
+        What the page computes, and what it sends where, is in docs/serve.md. It is on this machine
+        alone, and goes with `close()` or with the kernel. The first question waits until the
+        programs are compiled.
+
+        Args:
+          second: another model, on the same mesh and in the same dtype.
+          run: a folder that questions can be kept in, as `assay sweep` would compute them.
+          port: of the page; 0 for any that is free.
+
+        Raises:
+          AssayError: the extra `serve` is not installed, or the port is taken.
+        """
+        try:  # the page stands above the engine: what does not ask for it does not load it
+            from launch.serving.notebook import explore
+        except ModuleNotFoundError as error:
+            raise AssayError(f"no package {error.name}; pip install 'assay[serve]'") from error
+        models = [self, *([second] if second else [])]
+        return explore([(model._checkpoint, model._scorer) for model in models], run, port)
 
     def _replies(self, prompt: str, replies: Sequence[str], mode: str, pooling: str) -> np.ndarray:
         if not replies:

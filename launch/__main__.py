@@ -28,6 +28,7 @@ COMMANDS = {
     "verify": "Check a run: every hash, row and id; rebuild a lost manifest.",
     "diff": "Say what changed between two reward models, with a verdict.",
     "analyze": "Write the report of one or several runs.",
+    "serve": "Ask reward models on a page: every token ranked while you watch.",
 }
 ALIASES = {"gcg": "search"}
 

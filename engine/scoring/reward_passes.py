@@ -28,6 +28,9 @@ from engine.scoring.rows import RewardRows
 from engine.settings import check_dtype
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
 
+# Called after a step with its rows int [n] and their numbers float32 [W, n].
+Found = Callable[[np.ndarray, np.ndarray], object]
+
 # Largest allowed difference between a written number and the plain pass's, relative to
 # max(1, |number|): the difference between two orders of summation in that dtype, with a margin.
 SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
@@ -121,12 +124,20 @@ class RewardScorer:
         buckets: Sequence[Bucket],
         rows: int,
         advance: Callable[[int], object] = lambda candidates: None,
+        found: Found = lambda rows, numbers: None,
     ) -> np.ndarray:
         """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows]."""
         step = functools.partial(self.score_step, self.params, prefix)
         numbers = np.empty((sum(map(len, self.columns)), rows), np.float32)
         for bucket in buckets:
-            scored = in_steps(step, bucket.candidates, self.mesh, self.step_size, advance)
+
+            def tell(first: int, scored: np.ndarray, bucket: Bucket = bucket) -> None:
+                at = bucket.row_candidate - first
+                inside = (at >= 0) & (at < scored.shape[-1])
+                found(bucket.rows[inside], scored[:, at[inside]])
+
+            where = self.mesh, self.step_size
+            scored = in_steps(step, bucket.candidates, *where, advance, tell)
             numbers[:, bucket.rows] = scored[:, bucket.row_candidate]
         return numbers
 
@@ -155,14 +166,16 @@ class RewardScorer:
         start: int,
         stop: int,
         advance: Callable[[int], object] = lambda candidates: None,
+        found: Found = lambda rows, numbers: None,
     ) -> list[np.ndarray]:
         """Rewards and objectives of rows [start, stop): float32 [columns, stop - start] per model.
 
-        Values of `rows.duplicates` are undefined. `advance` is called after each step with its
-        number of candidates.
+        Values of `rows.duplicates` are undefined. After each step `advance` is called with its
+        number of candidates, and then `found` with its rows, counted from `start`, and their
+        numbers. What either raises ends the pass.
         """
         buckets = rows.buckets(start, stop)
-        return self.by_model(self.of_buckets(prefix, buckets, stop - start, advance))
+        return self.by_model(self.of_buckets(prefix, buckets, stop - start, advance, found))
 
     def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
         """What `score` gives for some rows, by the plain pass: float32 [columns, sample]."""
@@ -180,14 +193,19 @@ def in_steps(
     mesh: Mesh,
     limit: int,
     advance: Callable[[int], object],
+    found: Callable[[int, np.ndarray], object] = lambda first, numbers: None,
 ) -> np.ndarray:
     """Results of a compiled pass over candidates in order: [..., C].
 
     A step has up to `limit` candidates on each device. The next one is dispatched before the last
-    one is read, so that the device never waits. `advance` is called after each with its candidates.
+    one is read, so that the device never waits. After each, `advance` is called with its number of
+    candidates, and `found` with the first one's index and their results.
     """
-    steps = cut(candidates, mesh, limit)
-    return np.concatenate(list(run_steps(step, steps, mesh, advance)), axis=-1)
+    results: list[np.ndarray] = []
+    for numbers in run_steps(step, cut(candidates, mesh, limit), mesh, advance):
+        found(sum(done.shape[-1] for done in results), numbers)
+        results.append(numbers)
+    return np.concatenate(results, axis=-1)
 
 
 def cut(candidates: Candidates, mesh: Mesh, limit: int) -> list[tuple[Candidates, int]]:
@@ -208,8 +226,9 @@ def run_steps(
     # `pairwise` dispatches the next one before it gives this one to be read.
     ahead = itertools.pairwise(itertools.chain(dispatched, [None]))
     for (candidates, _), (numbers, _) in zip(steps, ahead, strict=True):
-        yield fetch(numbers)[..., : len(candidates)]
+        found = fetch(numbers)[..., : len(candidates)]
         advance(len(candidates))
+        yield found
 
 
 def check_finite(

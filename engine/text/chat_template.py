@@ -16,6 +16,7 @@ from engine.types import PromptIds
 
 BOS_POLICIES = ("template", "none", "single", "double")
 NEWLINES = ("keep", "trim")
+SYSTEM_END = "␞"  # the sign of a record separator: ends the system turn of a prompt, if it has one
 
 # Replies without a common first or last token: what their conversations have in common is text of
 # the template.
@@ -97,6 +98,8 @@ class ChatTemplate:
     def render(self, prompt: Prompt, replies: Sequence[str]) -> list[str]:
         """The conversation of a prompt and the assistant's reply as text, for each reply.
 
+        A prompt may have a system turn: `with_system`.
+
         Raises:
           AssayError: the template raised an exception or exceeded a limit of `template_sandbox`.
         """
@@ -112,7 +115,7 @@ class ChatTemplate:
 
     def cue(self, prompt: str) -> str:
         """The conversation up to the point where the assistant begins to speak, as text."""
-        [text] = self._render([_conversation(prompt, "")[:1]], add_generation_prompt=True)
+        [text] = self._render([_turns(prompt)], add_generation_prompt=True)
         return text
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
@@ -246,6 +249,8 @@ class ChatTemplate:
         text = prompt if isinstance(prompt, str) else ""
         if prompt == text:
             check_prompt(text)
+        if SYSTEM_END in text:
+            self._check_system(text)
         rows = self.sequences(prompt, _PROBES)
         prefix = _common_prefix(rows)
         suffix = _common_prefix([row[len(prefix) :][::-1] for row in rows])[::-1]
@@ -253,6 +258,16 @@ class ChatTemplate:
         pairs = zip(_PROBES, middles, strict=True)
         merged = next((probe for probe, ids in pairs if not self._stands(prefix, ids, probe)), None)
         return PromptIds(prompt=text, prefix=tuple(prefix), suffix=tuple(suffix)), merged
+
+    def _check_system(self, prompt: str) -> None:
+        """Raises AssayError for a template that leaves out a turn, as some would."""
+        [text] = self.render(prompt, _PROBES[:1])
+        for turn in _conversation(prompt, _PROBES[0]):
+            if turn["content"].strip() not in text:
+                raise AssayError(
+                    f"chat template of {self.tokenizer.name_or_path}: it leaves out the "
+                    f"{turn['role']}'s turn of a conversation with a system turn; allowed: none"
+                )
 
     def _stands(self, prefix: list[int], ids: list[int], reply: str) -> bool:
         """Whether ids behind the prefix hold a reply and nothing of the template's text.
@@ -340,15 +355,33 @@ class _Opening:
     ids: tuple[int, ...]
 
 
+def with_system(system: str, prompt: str) -> str:
+    """A prompt as one text that begins with a system turn, if that is not empty.
+
+    Raises AssayError for texts that hold `SYSTEM_END` themselves.
+    """
+    for name, text in (("system", system), ("prompt", prompt)):
+        if SYSTEM_END in text:
+            raise AssayError(f"{name}: holds the character {SYSTEM_END!r}; allowed: text without")
+    return f"{system}{SYSTEM_END}{prompt}" if system else prompt
+
+
 def check_prompt(prompt: str) -> None:
-    """Raises AssayError for a prompt that is empty or only white space."""
-    if not prompt.strip():
+    """Raises AssayError for a prompt whose user's turn is empty or only white space."""
+    if not prompt.rpartition(SYSTEM_END)[2].strip():
         raise AssayError(f"prompt={prompt!r}; allowed: text that is not empty")
 
 
-def _conversation(prompt: Prompt, reply: str) -> list[Mapping[str, str]]:
-    turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return [*turns, {"role": "assistant", "content": reply}]
+def _turns(prompt: Prompt) -> Conversation:
+    if not isinstance(prompt, str):
+        return prompt
+    system, mark, said = prompt.rpartition(SYSTEM_END)
+    first = [{"role": "system", "content": system}] if mark else []
+    return [*first, {"role": "user", "content": said}]
+
+
+def _conversation(prompt: Prompt, reply: str) -> Conversation:
+    return [*_turns(prompt), {"role": "assistant", "content": reply}]
 
 
 def _common_prefix(rows: Sequence[Sequence[_T]]) -> list[_T]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
-from engine.text.chat_template import ChatTemplate, check_prompt
+from engine.text.chat_template import SYSTEM_END, ChatTemplate, check_prompt
 from engine.types import PromptIds
 
 
@@ -36,7 +36,12 @@ class Cue:
         r"""`User: <prompt>\nAssistant:` as plain text (Christian et al. 2025, Tables A1-A5).
 
         The tokenizer adds the special tokens that it adds to any text. A space precedes a reply.
+        Raises AssayError for a prompt with a system turn, which plain text has not.
         """
+        if SYSTEM_END in prompt:
+            raise AssayError(
+                f"prompt={prompt!r}: has a system turn; allowed with form='pretrained': none"
+            )
 
         def tokenise(texts: list[str]) -> list[list[int]]:
             rows: list[list[int]] = tokenizer(texts)["input_ids"]

@@ -26,6 +26,7 @@ EXAMPLES = {
     "diff": "assay diff --before=checkpoints/old --after=checkpoints/new --run=runs/both "
     "--report=reports/both",
     "analyze": "assay analyze --run=runs/mine --report=reports/mine",
+    "serve": "assay serve out/my-reward-model --run=runs/asked",
 }
 # Flags that few calls need: after the others, in this order.
 _LATE = (

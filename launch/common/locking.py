@@ -27,11 +27,15 @@ def define_wait(given: FlagValues) -> None:
 @contextlib.contextmanager
 def held(given: Given, run: str, command: str) -> Iterator[None]:
     """Holds the lock of a run while a command writes it; on process 0 only."""
-    if not processes.writes():
+    with contextlib.nullcontext() if not processes.writes() else alone(run, command, given.wait):
         yield
-        return
+
+
+@contextlib.contextmanager
+def alone(run: str, command: str, wait: bool = False) -> Iterator[None]:
+    """Holds the lock of a run, which a signal releases too; removes what killed commands left."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(lock.hold(run, command, wait=given.wait))
+        stack.enter_context(lock.hold(run, command, wait=wait))
         storage.remove_leftovers(storage.path_of(run))
         forget = processes.at_exit(stack.close)
         try:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import AssayError
-from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from engine.text.chat_template import ChatTemplate, TemplatePolicy, with_system
+from engine.text.cue import Cue
 from tests.support import tiny
 
 PROMPT = "What is the truth?"
@@ -63,6 +64,24 @@ def test_a_reply_that_begins_with_a_newline_merges_with_the_templates(name="plai
 def test_a_template_that_trims_renders_a_padded_reply_as_the_bare_one():
     chat = template(tiny.TRIMMED)
     assert chat.sequences(PROMPT, [" love\n"]) == chat.sequences(PROMPT, ["love"])
+
+
+def test_a_system_turn_is_rendered_before_the_prompt_and_never_left_out():
+    asked = with_system("Be brief.", PROMPT)
+    split, plain = template().split(asked), template().split(PROMPT)
+    turn = "<|im_start|>system\nBe brief.<|im_end|>\n"
+    assert split.prefix == (*template().tokenise([turn])[0], *plain.prefix)
+    assert split.suffix == plain.suffix
+    assert with_system("", PROMPT) == PROMPT
+    assert template().cue(asked).startswith(turn)
+    with pytest.raises(AssayError, match="leaves out the assistant's turn of a conversation with"):
+        template(TEMPLATES["no suffix"]).split(asked)
+    with pytest.raises(AssayError, match="prompt: holds the character '␞'"):
+        with_system("Be brief.", asked)
+    with pytest.raises(AssayError, match="allowed: text that is not empty"):
+        template().split(with_system("Be brief.", " "))
+    with pytest.raises(AssayError, match="has a system turn; allowed with form='pretrained': none"):
+        Cue.pretrained(template().tokenizer, asked)
 
 
 def test_a_template_whose_text_merges_with_every_reply_is_refused():

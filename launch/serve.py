@@ -1,0 +1,81 @@
+"""Serves a page on this machine that asks one or two reward models.
+
+    assay serve <model> [<second>] [--run=<dir>] [--port=8431]
+
+Type a question: every token of the vocabulary is ranked while you watch. Type replies, compare two
+models or two questions, search, and keep what was ranked in a run. docs/serve.md says what is sent
+where. Ctrl-C ends it.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+
+from absl import flags
+from absl.flags import FlagValues
+
+from engine import processes
+from engine.checkpoint.card import REWARD
+from engine.errors import AssayError
+from launch.common import command, scoring
+from launch.common.text import say, show
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    return command.run(
+        "serve",
+        argv,
+        serve,
+        doc=__doc__,
+        define=[scoring.define_models, _define],
+        config="serve",
+        positional="checkpoint",
+    )
+
+
+def _define(given: FlagValues) -> None:
+    flags.DEFINE_string(
+        "run", None, "The run folder that questions are kept in.", flag_values=given
+    )
+    flags.DEFINE_integer(
+        "port", 8431, "Of the page; 0: any.", lower_bound=0, upper_bound=65535, flag_values=given
+    )
+    flags.DEFINE_string(
+        "host",
+        "127.0.0.1",
+        "Address to listen at; by default other machines cannot connect.",
+        flag_values=given,
+    )
+
+
+def serve(given: command.Given) -> str:
+    """Flags -> settings -> models on devices -> a page, until Ctrl-C."""
+    try:
+        from launch.serving.explorer import Explorer, load_models
+        from launch.serving.server import Server, bind
+    except ModuleNotFoundError as error:
+        raise AssayError(f"no package {error.name}; pip install 'assay[serve]'") from error
+    names = command.paths(given, "checkpoint")
+    if len(names) > 2:
+        raise AssayError(f"--checkpoint: {len(names)} models; allowed: one or two")
+    models = scoring.models_given(given)
+    for model in models:
+        model.expect(REWARD)
+    settings, mesh = scoring.settings(given.config, models)
+    bound, began = bind(given.host, given.port), time.perf_counter()
+    try:
+        say(f"loading {', '.join(model.card.slug for model in models)}")
+        explorer = Explorer(load_models(models, settings, mesh, given.run), settings, given.run)
+        say("compiling what the first question needs")
+        explorer.warm_up()
+        server = Server(explorer, bound, given.host)
+        show(f"ready in {time.perf_counter() - began:.0f} s: {server.address}")
+        server.wait()
+    except KeyboardInterrupt:
+        processes.end("serve: ended", processes.INTERRUPTED)
+    return "serve: ended"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,350 @@
+"""What the page asks for, computed: rankings, rewards of replies, searches; and what it keeps.
+
+A ranking is a sweep of one prompt: the same rows in the same parts and steps by the same programs,
+so that what is kept has the bytes that `assay sweep` writes. Only its first words are scored twice,
+since they are there sooner in a small step.
+"""
+
+import base64
+import collections
+import dataclasses
+import functools
+import itertools
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from flax import nnx
+from jax.sharding import Mesh
+
+from engine import display
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import abstract, restore
+from engine.errors import AssayError
+from engine.runs import parts
+from engine.runs.reader import Json
+from engine.scoring.reward_passes import RewardScorer, check_finite, dtype_named
+from engine.scoring.rows import RewardRows
+from engine.search.loop import Trace, run_problem
+from engine.search.problem import SearchProblem
+from engine.settings import DIRECTIONS, SearchSettings, SweepSettings
+from engine.sweep.outcomes import memory_errors
+from engine.sweep.reward_jobs import (
+    check_vocabulary,
+    mode_of,
+    pooling_of,
+    reply_rows,
+    sweep_vocabulary,
+    token_rows,
+)
+from engine.sweep.setup import vocabulary_of
+from engine.types import Prefix, PromptIds
+from launch.common.locking import alone
+from launch.common.scoring import prompt_id
+from launch.serving.desk import Desk, Job
+from launch.serving.requests import Question
+from launch.serving.words import common_words
+
+FIRST = 512  # words that are ranked before the rest, in steps of:
+_FIRST_STEP = 256
+# Positions that prefixes of first words and of replies are padded to a multiple of: few programs.
+_ROOM = 128
+_ANSWERS = 16  # rankings that can still be kept
+_EXAMPLE = "What, in one word, is the greatest thing ever?"
+_REPLIES = ("love", "a few words of a reply", "a longer reply, of two or three lines of text or so")
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model on devices, ready to answer."""
+
+    checkpoint: Checkpoint
+    scorer: RewardScorer  # as of a sweep
+
+    @classmethod
+    def load(
+        cls, checkpoint: Checkpoint, settings: SweepSettings, mesh: Mesh, step: int
+    ) -> "Model":
+        """Restores a checkpoint, for steps of a size."""
+        with memory_errors([checkpoint.card.slug], mesh, "step_size", step):
+            restored = restore([checkpoint], mesh, dtype_named(settings.dtype))
+            return cls(checkpoint, RewardScorer.build(*restored, mesh, step_size=step))
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, loaded: RewardScorer) -> "Model":
+        """A model that a notebook has loaded."""
+        return cls(checkpoint, _with_columns(checkpoint, loaded, "none"))
+
+    @functools.cached_property
+    def detailed(self) -> RewardScorer:
+        """The scorer whose columns are the reward and the objectives, if the head has any."""
+        if not self.checkpoint.card.reward_head.objectives:
+            return self.scorer
+        return _with_columns(self.checkpoint, self.scorer, "values")
+
+    @functools.cached_property
+    def vocabulary(self) -> pl.DataFrame:
+        """What a search needs to know of the tokens."""
+        return vocabulary_of(self.checkpoint)
+
+    @functools.cached_property
+    def first_words(self) -> Sequence[int]:
+        """Ids of the words that a ranking begins with."""
+        return common_words(self.checkpoint.tokens, FIRST)
+
+    def prefill(self, prompt: PromptIds) -> Prefix:
+        """The prefix in one of few lengths; a sweep's is shorter, which may change last bits."""
+        length = -(-len(prompt.prefix) // _ROOM) * _ROOM
+        return self.detailed.prefill(prompt, room=length - len(prompt.prefix))
+
+
+def _with_columns(checkpoint: Checkpoint, scorer: RewardScorer, objectives: str) -> RewardScorer:
+    """A scorer of the same parameters with other columns."""
+    dtype = nnx.merge(scorer.graph, scorer.params).decoder.embedding[...].dtype
+    card = checkpoint.card
+    where = card.decoder, [card.reward_head], scorer.mesh, dtype
+    graph, _ = abstract(*where, objectives=objectives)
+    return RewardScorer.build(graph, scorer.params, scorer.mesh, step_size=scorer.step_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """The scorer of a sweep whose numbers are there already; the self-check computes its own."""
+
+    scorer: RewardScorer
+    numbers: np.ndarray  # float32 [1, V]
+
+    def prefill(self, prompt: PromptIds) -> Prefix:
+        """The prefix, which gates are read from."""
+        return self.scorer.prefill(prompt)
+
+    def score(
+        self, prefix: Prefix, rows: RewardRows, start: int, stop: int, advance: Callable[[int], Any]
+    ) -> list[np.ndarray]:
+        """Numbers of rows [start, stop)."""
+        advance(stop - start)
+        return [self.numbers[:, start:stop]]
+
+    def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
+        """Numbers of some rows by the plain pass."""
+        return self.scorer.score_plainly(rows, sample)
+
+    def coefficients(self, prefix: Prefix) -> Sequence[Json | None]:
+        """Weights of a gated head's objectives."""
+        return self.scorer.coefficients(prefix)
+
+
+def load_models(
+    checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mesh, run: str | None
+) -> list[Model]:
+    """Puts models on the devices, one after the other, with the steps that a sweep would take.
+
+    Raises:
+      AssayError: models that do not fit, or that the run cannot take.
+    """
+    models = []
+    with tempfile.TemporaryDirectory() as nowhere:
+        where = run or os.path.join(nowhere, "run")
+        for checkpoint in checkpoints:
+            probe = {"probe-of-serve": _EXAMPLE}
+            [found] = check_vocabulary([checkpoint], probe, where, settings, mesh).values()
+            step: Any = found["step_size"]
+            models.append(Model.load(checkpoint, settings, mesh, step))
+    return models
+
+
+class Explorer:
+    """Models, the desk at which they work, and what they have answered.
+
+    Args:
+      models: one or two.
+      settings: of the sweep that a ranking is; each model has its own step.
+      run: the folder that questions are kept in; None: they cannot be kept.
+    """
+
+    def __init__(self, models: Sequence[Model], settings: SweepSettings, run: str | None = None):
+        slugs = [model.checkpoint.card.slug for model in models]
+        if len(set(slugs)) < len(slugs):
+            raise AssayError(f"model {slugs[0]!r} was given twice; names must differ")
+        self.models, self.settings, self.run, self.desk = models, settings, run, Desk()
+        self._answers: collections.OrderedDict[int, tuple[Question, np.ndarray]]
+        self._answers, self._numbers = collections.OrderedDict(), itertools.count(1)
+        self._lock = threading.Lock()
+
+    @functools.cached_property
+    def about(self) -> Json:
+        """What the page shows before the first question."""
+        of_replies = {" ", "\t"}  # need no token of their own
+        texts = of_replies.union(*(model.checkpoint.tokens.values() for model in self.models))
+        return {
+            "models": [
+                {
+                    "slug": model.checkpoint.card.slug,
+                    "source": model.checkpoint.card.source,
+                    "tokens": len(model.checkpoint.tokens),
+                    "columns": list(model.detailed.columns[0]),
+                    "tokenizer": model.checkpoint.card.tokenizer_hash,
+                }
+                for model in self.models
+            ],
+            "run": self.run,
+            "first": FIRST,
+            "example": _EXAMPLE,
+            "display": display.signs(texts),
+        }
+
+    def tokens(self, model: int) -> list[str]:
+        """The tokens of a model, in the order of the rows of its rankings."""
+        return list(self.models[model].checkpoint.tokens.values())
+
+    def warm_up(self) -> None:
+        """Compiles what the first question and its first replies need."""
+        for model in self.models:
+            rows = self._rows(model, _EXAMPLE)
+            prefix = model.scorer.prefill(rows.prompt)
+            step = min(model.scorer.mesh.shape["data"] * model.scorer.step_size, len(rows))
+            model.scorer.score(prefix, self._rows(model, _EXAMPLE), 0, step)
+            self._first(model, _EXAMPLE, lambda rows, numbers: None)
+            for reply in _REPLIES:
+                self._reply_numbers(model, _EXAMPLE, [reply])
+
+    def first_words(self, job: Job, question: Question) -> None:
+        """Tells `began`, and `rows` with the rewards of common words, in a few small steps."""
+        model = self.models[question.model]
+        with self._memory(model):
+            job.tell("began", rows=len(model.checkpoint.tokens))
+            tell = functools.partial(self._tell, job, model)
+            self._first(model, question.prompt, tell)
+
+    def rank(self, job: Job, question: Question) -> None:
+        """Tells `rows` with their rewards as they are computed, then `done`, with a number to keep.
+
+        The first words' rewards are told again, perhaps with other last bits.
+        """
+        model = self.models[question.model]
+        scorer, tell = model.scorer, functools.partial(self._tell_and_look, job, model)
+        with self._memory(model):
+            rows = self._rows(model, question.prompt)
+            rows.check(model.checkpoint.card.decoder)
+            prefix = scorer.prefill(rows.prompt)
+            numbers = np.empty((1, len(rows)), np.float32)
+            for start, stop in parts.ranges(len(rows), self.settings.part_size):
+
+                def found(places: np.ndarray, values: np.ndarray, start: int = start) -> None:
+                    tell(start + places, values)
+
+                [numbers[:, start:stop]] = scorer.score(prefix, rows, start, stop, found=found)
+                places, sources = rows.duplicates(start, stop)
+                numbers[:, start + places] = numbers[:, sources]
+                if len(places):
+                    tell(start + places, numbers[:, sources])
+        with self._lock:
+            answer = next(self._numbers)
+            self._answers[answer] = question, numbers
+            while len(self._answers) > _ANSWERS:
+                self._answers.popitem(last=False)
+        job.tell("done", answer=answer)
+
+    def reply(self, job: Job, question: Question, replies: Sequence[str]) -> None:
+        """Tells `replies`: for each one the reward, and the objectives that it is made of."""
+        model = self.models[question.model]
+        with self._memory(model):
+            numbers = self._reply_numbers(model, question.prompt, replies)
+        names = model.detailed.columns[0]
+        check_finite(model.checkpoint.card.slug, "reply", 0, names, numbers)
+        job.tell("replies", columns=list(names), numbers=numbers.T.tolist())
+
+    def search(self, job: Job, question: Question, given: dict[str, Any]) -> None:
+        """Tells `step` with the best reply after each step of a search, then `done`."""
+        model, dtype = self.models[question.model], self.settings.dtype
+        card = model.checkpoint.card
+        settings = SearchSettings.of(**given, dtype=dtype, every=1)
+        frames = {card.tokenizer_hash: model.vocabulary}
+        prompts = {prompt_id(question.prompt): question.prompt}
+        problem = SearchProblem.build([model.checkpoint], prompts, frames, settings)
+        sign = DIRECTIONS[settings.direction]
+
+        def progress(steps: int, trace: Trace) -> None:
+            rewards, ids = trace.best(0, settings)
+            if np.isfinite(rewards[-1]):
+                text = problem.whole.round_trip.text(ids[-1])
+                job.tell("step", step=steps, reward=sign * float(rewards[-1]), text=text)
+            self.desk.between(job)
+
+        job.tell("began", steps=settings.steps)
+        with self._memory(model):
+            run_problem(problem, [model.scorer], progress=progress)
+        job.tell("done")
+
+    def keep(self, job: Job, answer: int) -> None:
+        """Writes a ranking into the run, as a sweep would; tells `kept`, with a line."""
+        with self._lock:
+            held = self._answers.get(answer)
+        if self.run is None or held is None:
+            raise AssayError("keep: no such ranking, or no --run; rank the question again")
+        question, numbers = held
+        model, prompt = self.models[question.model], prompt_id(question.prompt)
+        step = model.scorer.step_size
+        settings = dataclasses.replace(self.settings, step_size=step, check_memory=False)
+        where = {prompt: question.prompt}, self.run, settings, model.scorer.mesh
+        with alone(self.run, "serve"), self._memory(model):
+            count = sweep_vocabulary(
+                [model.checkpoint], *where, load=lambda *_: Held(model.scorer, numbers)
+            )
+        what = f"{count:,} rewards" if count else "there already"
+        job.tell("kept", line=f"{model.checkpoint.card.slug} under {prompt}: {what}")
+
+    def _rows(self, model: Model, prompt: str, chosen: Sequence[int] | None = None) -> RewardRows:
+        mode = mode_of(model.checkpoint, [prompt], self.settings.mode)
+        pooling = pooling_of(model.checkpoint, self.settings.pooling)
+        return token_rows(model.checkpoint, prompt, mode, pooling, chosen)
+
+    def _first(
+        self, model: Model, prompt: str, found: Callable[[np.ndarray, np.ndarray], object]
+    ) -> None:
+        """Scores the first words; `found` takes rows of the whole ranking, and their numbers."""
+        ids, known = model.first_words, np.array(model.checkpoint.token_ids)
+        for start in range(0, len(ids), _FIRST_STEP):
+            chosen = sorted(ids[start : start + _FIRST_STEP])
+            rows = self._rows(model, prompt, chosen)
+            rows.check(model.checkpoint.card.decoder)
+            if start == 0:
+                prefix = model.prefill(rows.prompt)
+            [numbers] = model.detailed.score(prefix, rows, 0, len(rows))
+            found(np.searchsorted(known, chosen), numbers[:1])
+
+    def _reply_numbers(self, model: Model, prompt: str, replies: Sequence[str]) -> np.ndarray:
+        """Rewards and objectives of replies: float32 [columns, replies]."""
+        mode = mode_of(model.checkpoint, [prompt], self.settings.mode)
+        pooling = pooling_of(model.checkpoint, self.settings.pooling)
+        rows = reply_rows(model.checkpoint, prompt, replies, mode, pooling)
+        rows.check(model.checkpoint.card.decoder)
+        [numbers] = model.detailed.score(model.prefill(rows.prompt), rows, 0, len(rows))
+        return numbers
+
+    def _tell_and_look(self, job: Job, *told: Any) -> None:
+        """Tells rows and their rewards, then lets the desk do what is short."""
+        self._tell(job, *told)
+        self.desk.between(job)
+
+    @staticmethod
+    def _tell(job: Job, model: Model, places: np.ndarray, numbers: np.ndarray) -> None:
+        """Tells rows and their rewards; raises AssayError for those that are not finite."""
+        ids = [model.checkpoint.token_ids[place] for place in places]
+        check_finite(model.checkpoint.card.slug, "token_id", 0, ["reward"], numbers, ids)
+        job.tell("rows", rows=_packed(places, "<u4"), rewards=_packed(numbers[0], "<f4"))
+
+    @staticmethod
+    def _memory(model: Model) -> Any:
+        scorer = model.scorer
+        slug = model.checkpoint.card.slug
+        return memory_errors([slug], scorer.mesh, "step_size", scorer.step_size)
+
+
+def _packed(values: np.ndarray, dtype: str) -> str:
+    """Little-endian values as base64."""
+    return base64.b64encode(values.astype(dtype).tobytes()).decode("ascii")

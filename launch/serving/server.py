@@ -1,0 +1,126 @@
+"""The page's server: uvicorn in a thread, on this machine alone unless told otherwise."""
+
+import html
+import ipaddress
+import secrets
+import socket
+import sys
+import threading
+import time
+
+import uvicorn
+
+from engine.errors import AssayError
+from launch.serving import app
+from launch.serving.explorer import Explorer
+
+HOST = "127.0.0.1"
+_STARTS_S = 10.0
+_CONNECTIONS = 64
+
+
+class Server:
+    """A running page.
+
+    Args:
+      explorer: what answers; its desk is closed with the server.
+      bound: where it listens: `bind`.
+      host: the address that it was bound to.
+      framed: which pages may frame this one: see `app.Guard`.
+    """
+
+    def __init__(
+        self, explorer: Explorer, bound: socket.socket, host: str = HOST, framed: str = "'none'"
+    ):
+        self.explorer, self.token = explorer, secrets.token_urlsafe(24)
+        self._socket, self._host = bound, host
+        self.port: int = bound.getsockname()[1]
+        guard = app.Guard(app.build(explorer), self.token, _names(host), framed)
+        config = uvicorn.Config(
+            guard,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=1,
+        )
+        self._uvicorn = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._uvicorn.run, args=[[self._socket]], name="assay-serve", daemon=True
+        )
+        self._thread.start()
+        deadline = time.monotonic() + _STARTS_S
+        while not self._uvicorn.started:
+            if time.monotonic() > deadline or not self._thread.is_alive():
+                raise AssayError(f"{host}:{self.port}: the server did not start")
+            time.sleep(0.01)
+
+    @property
+    def address(self) -> str:
+        """Where the page is, with the token."""
+        anywhere = ipaddress.ip_address(self._socket.getsockname()[0]).is_unspecified
+        name = socket.gethostname() if anywhere else self._host
+        name = f"[{name}]" if ":" in name else name
+        return f"http://{name}:{self.port}/?token={self.token}"
+
+    def wait(self) -> None:
+        """Returns when the server has ended; Ctrl-C is raised here."""
+        while self._thread.is_alive():
+            self._thread.join(1.0)
+
+    def close(self) -> None:
+        """Ends what is being computed, at its next step, and the server."""
+        self.explorer.desk.close()
+        self._uvicorn.should_exit = True
+        self._thread.join(_STARTS_S)
+        self._socket.close()
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, where a notebook shows this object."""
+        address = html.escape(self.address)
+        style = "width:100%;height:900px;border:0"
+        return f'<iframe src="{address}" style="{style}" title="assay"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"Server({self.address})"
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at an address of this machine; port 0 is any that is free.
+
+    Raises AssayError for an address or a port that cannot be had.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        bound = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise AssayError(
+            f"--host={host}: {error.strerror}; allowed: an address of this machine"
+        ) from error
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise AssayError(
+            f"--host={host} --port={port}: {error.strerror}; allowed: an address of this machine, "
+            "and a free port (0: any)"
+        ) from error
+    return bound
+
+
+def _names(host: str) -> tuple[str, ...]:
+    """What a Host header may call this machine."""
+    if host in app.LOCAL:
+        return app.LOCAL
+    print(
+        f"serve: --host={host}: whoever reaches this machine and knows the address may use the "
+        "model; nothing is encrypted",
+        file=sys.stderr,
+    )
+    return (*app.LOCAL, host.lower(), socket.gethostname().lower(), "")

@@ -1,0 +1,335 @@
+"""The page of `assay serve` over HTTP: a real server in a thread, on tiny models."""
+
+import base64
+import contextlib
+import dataclasses
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+import engine
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from engine.text.chat_template import with_system
+from launch.common.scoring import prompt_id
+from launch.serving.app import TOKEN
+from launch.serving.explorer import Explorer, load_models
+from launch.serving.server import Server, bind
+from tests.support.sweeps import SETTINGS, SIZE
+
+QUESTION = "What is the greatest thing?"
+ASKED = {"model": 0, "question": QUESTION}
+
+
+@pytest.fixture(scope="module")
+def explorer(checkpoint, tmp_path_factory):
+    checkpoints = [checkpoint(), checkpoint("several", head="urm")]
+    run = str(tmp_path_factory.mktemp("kept") / "run")
+    models = load_models(checkpoints, SETTINGS, build_mesh(), run)
+    return Explorer(models, SETTINGS, run)
+
+
+@pytest.fixture(scope="module")
+def server(explorer):
+    with contextlib.closing(Server(explorer, bind("127.0.0.1", 0))) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def sent(server, method, path, body=None, **headers):
+    """A request, and its response before it is read; None leaves a header out."""
+    headers = {TOKEN: server.token, **{k.replace("_", "-"): v for k, v in headers.items()}}
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
+    try:
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        kept = {name: value for name, value in headers.items() if value is not None}
+        connection.request(method, path, data, kept)
+        yield connection.getresponse()
+    finally:
+        connection.close()
+
+
+def events(response):
+    """(name, data) of each event as it comes."""
+    assert response.status == 200, response.read()
+    name = ""
+    while line := response.readline().decode().rstrip("\n"):
+        name = line.removeprefix("event: ")
+        data = json.loads(response.readline().decode().removeprefix("data: "))
+        response.readline()
+        yield name, data
+
+
+def asked(server, path, body):
+    with sent(server, "POST", f"/api/{path}", body) as response:
+        return list(events(response))
+
+
+def one(said, name):
+    [data] = [data for event, data in said if event == name]
+    return data
+
+
+def rewards(said):
+    """Rewards by row, as the page has them at the end."""
+    numbers = np.full(SIZE, np.nan, np.float32)
+    for event, data in said:
+        if event == "rows":
+            rows = np.frombuffer(base64.b64decode(data["rows"]), "<u4")
+            numbers[rows] = np.frombuffer(base64.b64decode(data["rewards"]), "<f4")
+    return numbers
+
+
+def test_a_ranking_streams_common_words_first_and_ends_as_a_sweep(server, run, checkpoint):
+    said = asked(server, "rank", ASKED)
+    names = [event for event, _ in said]
+    assert names[-2:] == ["done", "end"]
+    assert names.count("rows") > 4  # steps, not parts
+    first = rewards(said[: names.index("rows") + 1])
+    tokens = list(checkpoint().tokens.values())
+    assert np.isfinite(first[tokens.index("love")])
+    assert np.isnan(first[tokens.index("\n")])
+    run.sweep([checkpoint()], {"greatest": QUESTION})
+    np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "greatest"))
+
+
+def test_what_is_kept_has_the_bytes_of_a_sweep_and_is_not_computed_again(
+    server, explorer, run, checkpoint, monkeypatch
+):
+    answer = one(asked(server, "rank", ASKED), "done")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(explorer.models[0].scorer), "score", None)
+        assert "288 rewards" in one(asked(server, "keep", answer), "kept")["line"]
+    prompts = {prompt_id(QUESTION): QUESTION}
+    run.sweep([checkpoint()], prompts)
+    kept = dataclasses.replace(run, folder=type(run.folder)(explorer.run))
+    assert run.hashes() == kept.hashes()
+    [(path, ours)], [(same, theirs)] = (one.manifest()["results"].items() for one in (kept, run))
+    assert path == same
+    assert ours["complete"] and ours["fingerprint"] == theirs["fingerprint"]
+    assert run.sweep([checkpoint()], prompts) == 0
+    assert "there already" in one(asked(server, "keep", answer), "kept")["line"]
+
+
+def test_a_ranking_that_the_plain_pass_does_not_confirm_is_not_kept(server, explorer):
+    answer = one(asked(server, "rank", {**ASKED, "question": "Why?"}), "done")
+    explorer._answers[answer["answer"]][1][:] += 1
+    assert "self-check" in one(asked(server, "keep", answer), "error")["line"]
+    assert "no such ranking" in one(asked(server, "keep", {"answer": 999}), "error")["line"]
+
+
+def test_replies_have_their_rewards_and_objectives(server, checkpoint):
+    replies = ["love", "the war of love", "<img src=x onerror=alert(1)>"]
+    said = one(asked(server, "reply", {**ASKED, "model": 1, "replies": replies}), "replies")
+    model = engine.load(checkpoint("several", head="urm").path, step_size=16)
+    expected = model.objectives(QUESTION, replies, mode="ids").drop("response")
+    assert said["columns"] == expected.columns
+    assert len(said["columns"]) > 1
+    np.testing.assert_allclose(said["numbers"], expected.to_numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_system_turn_is_part_of_the_conversation(server, run, checkpoint):
+    said = asked(server, "rank", {**ASKED, "system": "Be brief."})
+    run.sweep([checkpoint()], {"greatest": with_system("Be brief.", QUESTION)})
+    np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "greatest"))
+
+
+def test_a_search_tells_its_trace(server):
+    wanted = {"direction": "max", "length": 2, "steps": 3, "topk": 64}
+    said = asked(server, "search", {**ASKED, **wanted})
+    steps = [data for event, data in said if event == "step"]
+    assert [step["step"] for step in steps] == [1, 2, 3]
+    assert steps[0]["reward"] <= steps[-1]["reward"]
+    last = steps[-1]
+    said = one(asked(server, "reply", {**ASKED, "replies": [last["text"]]}), "replies")
+    assert said["numbers"][0][0] == pytest.approx(last["reward"], rel=1e-4, abs=1e-5)
+
+
+@pytest.fixture
+def held(explorer, monkeypatch):
+    """Every ranking waits behind its first step until `go` is set."""
+    go, between = threading.Event(), explorer.desk.between
+
+    def wait(job):
+        while not job._cancelled.is_set() and not go.wait(0.01):
+            between(job)
+        between(job)
+
+    monkeypatch.setattr(explorer.desk, "between", wait)
+    yield go
+    go.set()
+
+
+def until(response, *names):
+    """Reads events until those of the names have come, in their order; returns the last one's."""
+    said = events(response)
+    for name in names:
+        data = next(data for event, data in said if event == name)
+    return data
+
+
+BEGUN = ("rows", "rows")  # of the first words, then of a step of all
+
+
+def test_a_second_window_waits_but_has_its_first_words_and_replies(server, held):
+    with sent(server, "POST", "/api/rank", ASKED) as first:
+        until(first, *BEGUN)
+        with sent(server, "POST", "/api/rank", ASKED) as second:
+            assert until(second, "waiting") == {"before": 1}
+            until(second, "rows")
+            assert one(asked(server, "reply", {**ASKED, "replies": ["love"]}), "replies")
+            held.set()
+            until(first, "done", "end")
+            until(second, "done", "end")
+
+
+def test_connections_that_are_dropped_free_the_queue(server, explorer, held):
+    with sent(server, "POST", "/api/rank", ASKED) as computed:
+        until(computed, *BEGUN)
+        with sent(server, "POST", "/api/rank", ASKED) as waiting:
+            until(waiting, "rows")
+    with sent(server, "POST", "/api/rank", ASKED) as third:
+        until(third, *BEGUN)  # so the one that was computed has ended before its end
+        assert not explorer.desk._waiting
+        held.set()
+        until(third, "done")
+
+
+def test_a_full_queue_refuses_and_empties(server, held):
+    with contextlib.ExitStack() as stack:
+        for awaited in (BEGUN, *[["waiting"]] * 8):
+            response = stack.enter_context(sent(server, "POST", "/api/rank", ASKED))
+            until(response, *awaited)
+        with sent(server, "POST", "/api/rank", ASKED) as refused:
+            assert (refused.status, "8 computations" in refused.read().decode()) == (400, True)
+    held.set()
+    assert "done" in [name for name, _ in asked(server, "rank", ASKED)]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (MemoryError(), "tiny: the host is out of memory"),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GB"), "tiny: a device is out of memory"),
+        (ZeroDivisionError("by\nzero"), "ZeroDivisionError (fail): by zero"),
+    ],
+)
+def test_a_computation_that_fails_is_one_line_and_the_next_one_is_done(
+    server, explorer, monkeypatch, error, line
+):
+    def fail(*_, **__):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(explorer.models[0].scorer), "score", fail)
+        said = one(asked(server, "rank", ASKED), "error")["line"]
+    assert said.startswith(line)
+    assert "\n" not in said
+    assert "done" in [name for name, _ in asked(server, "rank", ASKED)]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "line"),
+    [
+        ("rank", b"{", "no JSON"),
+        ("rank", b"[" * 100_000, "no JSON"),
+        ("rank", [], "a JSON object"),
+        ("rank", {"question": "x" * 8001}, "8,001 characters; allowed: 8,000"),
+        ("rank", b" " * 300_000, "262,144 bytes"),
+        ("rank", {"question": ["x"]}, "question: allowed: a text"),
+        ("rank", {}, "question: allowed: a text"),
+        ("rank", {**ASKED, "model": 2}, "model: allowed: integers from 0 to 1"),
+        ("rank", {**ASKED, "model": True}, "model: allowed: integers"),
+        ("rank", {**ASKED, "run": "/etc"}, "'run': no such field"),
+        ("rank", {**ASKED, "question": "\ud800"}, "half of a character"),
+        ("rank", {**ASKED, "question": "a␞b"}, "holds the character '␞'"),
+        ("reply", {**ASKED, "replies": ["x"] * 33}, "a list of 1 to 32 texts"),
+        ("reply", {**ASKED, "replies": [1]}, "reply: allowed: a text"),
+        ("search", {**ASKED, "steps": 10**9}, "steps: allowed: integers from 1 to 500"),
+        ("search", {**ASKED, "direction": "both"}, "allowed: 'max', 'min'"),
+        ("keep", {"answer": "../x"}, "answer: allowed: integers"),
+    ],
+)
+def test_what_is_no_question_is_refused_before_anything_is_computed(server, path, body, line):
+    with sent(server, "POST", f"/api/{path}", body) as response:
+        assert response.status == 400
+        assert line in json.loads(response.read())["error"]
+
+
+@pytest.mark.parametrize("question", ["", " \n", "long " * 1500])
+def test_a_question_that_the_model_cannot_read_is_one_line(server, question):
+    assert "allowed" in one(asked(server, "rank", {**ASKED, "question": question}), "error")["line"]
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "line"),
+    [
+        ("/api/about", {TOKEN: None}, "token"),
+        ("/api/about", {TOKEN: "guess"}, "token"),
+        ("/api/about", {TOKEN: "é"}, "token"),
+        ("/?token=guess", {}, "token"),
+        ("/", {}, "token"),
+        ("/api/about", {"host": "attacker.example"}, "Host"),
+        ("/api/about", {"host": "127.0.0.1.attacker.example:80"}, "Host"),
+        ("/api/about", {"host": ""}, "Host"),
+        ("/api/about", {"origin": "http://attacker.example"}, "Origin"),
+        ("/api/about", {"origin": "null"}, "Origin"),
+        ("/static/serve.js", {"host": "attacker.example"}, "Host"),
+    ],
+)
+def test_other_pages_and_guesses_are_refused(server, path, headers, line):
+    with sent(server, "GET", path, **headers) as response:
+        assert response.status == 403
+        assert json.loads(response.read())["error"].startswith(line)
+
+
+def test_the_page_runs_its_own_scripts_alone(server):
+    with sent(server, "GET", f"/?token={server.token}", **{TOKEN: None}) as response:
+        policy, page = response.headers["content-security-policy"], response.read().decode()
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "<script>" not in page and "<style" not in page and "style=" not in page
+    for name in ("serve.js", "explorer-text.js", "explorer-table.js", "style.css", "serve.css"):
+        with sent(server, "GET", f"/static/{name}") as response:
+            assert response.status == 200
+    for path in ("/static/..%2fserve.py", "/static/app.py", "/api/tokens/2", "/api/tokens/x"):
+        with sent(server, "GET", path) as response:
+            assert response.status == 404
+
+
+def test_a_port_that_is_taken_is_one_line(server):
+    with pytest.raises(AssayError, match=rf"--port={server.port}: Address already in use; allowed"):
+        bind("127.0.0.1", server.port)
+
+
+def test_a_notebook_shows_the_page_of_its_model(server, checkpoint, run):
+    model = engine.load(checkpoint().path, step_size=16)
+    with contextlib.closing(model.explore(run=str(run.folder))) as page:
+        assert f'<iframe src="{page.address}"' in page._repr_html_()
+        with sent(page, "GET", f"/?token={page.token}") as response:
+            assert (
+                "frame-ancestors http://localhost:*" in response.headers["content-security-policy"]
+            )
+        said = asked(page, "rank", ASKED)
+    np.testing.assert_array_equal(rewards(said), rewards(asked(server, "rank", ASKED)))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_in_one_line(checkpoint):
+    command = [sys.executable, "-m", "launch.serve", checkpoint().path, "--port=0"]
+    with subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        line = process.stdout.readline()
+        assert line.startswith("ready in") and "http://127.0.0.1:" in line
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=600)
+    assert (process.returncode, out, err.splitlines()[-1]) == (130, "", "serve: ended")
+    assert "Traceback" not in err
