@@ -122,8 +122,8 @@ def prompt_id(text: str) -> str:
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSettings, Mesh]:
     """The settings of a scoring config for some models, and its mesh."""
     common, mesh = shared_settings(config, models)
-    for name in ("form", "beta"):
-        if name in config and config[name] != getattr(ImplicitSettings, name):
+    for name in ("form", "beta") if "beta" in config else ():
+        if config[name] != getattr(ImplicitSettings, name):
             raise AssayError(f"{name}={config[name]!r}: a setting of --reward-of alone")
     given = given_fields(SweepSettings, config) | common
     if "tokens" in given:

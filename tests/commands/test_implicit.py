@@ -82,7 +82,7 @@ def test_each_part_says_which_models_form_and_beta_it_is_of(whole, models):
 def test_a_lost_part_is_written_again_and_another_beta_is_refused(sweep, run):
     before = (run / PART).read_bytes()
     (run / PART).unlink()
-    assert sweep("--config.beta=.5").out == [f"{run}/scores: {PAIR} × 1 prompts, 100 new rewards"]
+    assert sweep("--config.beta=.5").out == [f"{run}/scores: {PAIR} × 1 prompt, 100 new rewards"]
     assert (run / PART).read_bytes() == before
     assert sweep("--config.beta=.5").out[-1].endswith("complete already")
     manifest = (run / "manifest.json").read_bytes()

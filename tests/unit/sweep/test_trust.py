@@ -206,7 +206,7 @@ def test_a_complete_result_of_an_earlier_version_stays_and_others_are_added(earl
     assert not verify(epath.Path(earlier.folder)).problems
 
 
-@pytest.mark.parametrize(("platform", "number"), [("cpu", 2), ("gpu", 4), ("tpu", 4), ("new", 4)])
+@pytest.mark.parametrize(("platform", "number"), [("cpu", 3), ("gpu", 5), ("tpu", 4), ("new", 5)])
 def test_a_change_of_accelerators_numbers_alone_does_not_stop_a_run_on_cpus(
     platform, number, monkeypatch
 ):
