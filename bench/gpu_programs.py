@@ -12,8 +12,8 @@ Models are of full size, in bfloat16, with a linear head and without weights. Fo
     CPU s     of this machine to compile
 
 A search's loops over blocks (of 64 candidates) count once: they hide how often they run, so that
-the number of blocks changes no program. Nothing is autotuned without a GPU, so a real one may compile other programs. By hand: the default
-models take about ten minutes of CPU time.
+the number of blocks changes no program. Nothing is autotuned without a GPU, so a real one may
+compile other programs. By hand: the default models take about ten minutes of CPU time.
 """
 
 import argparse
