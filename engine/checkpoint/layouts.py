@@ -10,6 +10,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -76,7 +77,31 @@ _INTERNLM2 = (
     Rule(_LAYER + "ffn_norm.weight", "D", "decoder.layers.ffn_norm"),
 )
 
+
+# Any: fields of Rule.
+def _biased(module: str, layout: str, bias: str, parameter: str, **part: Any) -> tuple[Rule, Rule]:
+    """The rules of a layer's module with a weight and a bias."""
+    name = "decoder.layers." + parameter
+    return (
+        Rule(_LAYER + module + ".weight", layout, name, **part),
+        Rule(_LAYER + module + ".bias", bias, name + "_bias", **part),
+    )
+
+
+_NEOX = (
+    _COMMON[0],
+    *_biased("input_layernorm", "D", "D", "attention_norm"),
+    *_biased("attention.query_key_value", "(NH)D", "(NH)", "q", part="q"),
+    *_biased("attention.query_key_value", "(KH)D", "(KH)", "k", part="k"),
+    *_biased("attention.query_key_value", "(KH)D", "(KH)", "v", part="v"),
+    *_biased("attention.dense", "D(NH)", "D", "o"),
+    *_biased("post_attention_layernorm", "D", "D", "ffn_norm"),
+    *_biased("mlp.dense_h_to_4h", "FD", "F", "up"),
+    *_biased("mlp.dense_4h_to_h", "DF", "D", "down"),
+)
+
 NORM = Rule("model.norm.weight", "D", "readout.norm")
+NORM_BIAS = Rule("model.norm.bias", "D", "readout.norm_bias")
 REGRESSION = Rule("regression_layer.weight", "(RQ)D", "readout.head.weight")
 TRANSFORM = Rule("reward_transform_matrix", "RR", "readout.head.transform")
 LM_HEAD = Rule("lm_head.weight", "VD", "readout.weight")
@@ -101,23 +126,40 @@ URM = (
 )
 PLAIN_HEADS = {"linear": LINEAR, "mlp": MLP, "urm": URM}
 # Published names of what the rules call `score`: the layers of a plain head.
-HEAD_NAMES = ("score", "value_head", "v_head.summary", "v_head", "regression_head", "score_head")
+HEAD_NAMES = (
+    *("score", "value_head", "v_head.summary", "v_head", "regression_head", "score_head"),
+    "classifier",  # of the token-classification classes of GPT-NeoX and GPT-2
+)
 _HEAD = re.compile(r"(score|weights\.fc|regression_layer|reward_transform_matrix|gating)(\.|$)")
 
+# What GPT-NeoX calls a module -> its name in the rules.
+_MODULES = {"embed_in": "embed_tokens", "final_layer_norm": "norm"}
 # The modules of a decoder, which files name with different prefixes.
-_DECODER = re.compile(r"(embed_tokens|tok_embeddings|layers|norm)\.")
-_EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|tok_embeddings)\.weight")
+_DECODER = re.compile(rf"(embed_tokens|tok_embeddings|layers|norm|{'|'.join(_MODULES)})\.")
+_EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|tok_embeddings|embed_in)\.weight")
+# The module of a decoder in a model with a head.
+BASES = ("model", "gpt_neox")
+_BASE = re.compile(rf"(^|\.)({'|'.join(BASES)})\.$")
 
 # Buffers that hold nothing learned.
-_IGNORED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked)$")
+_IGNORED = re.compile(
+    r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked|attention\.(masked_)?bias)$"
+)
 
 
 def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule, ...]:
     """The rules of a decoder's parameters; those of InternLM2 if `keys` hold its embedding."""
     if _INTERNLM2[0].key in keys:
         return _INTERNLM2
+    if config.norm == "layer":
+        return _NEOX
     rules = _COMMON + (_FOUR_NORMS if config.post_norms else _TWO_NORMS)
     return rules + _QKV_BIAS * config.qkv_bias + _QK_NORM * config.qk_norm
+
+
+def norm_rules(config: DecoderConfig) -> tuple[Rule, ...]:
+    """The rules of the norm between the decoder and a readout."""
+    return (NORM, NORM_BIAS) if config.norm == "layer" else (NORM,)
 
 
 def learned(keys: Iterable[str]) -> set[str]:
@@ -136,6 +178,7 @@ def head_name(key: str, head: str = "") -> str:
     `head` is a name of the head that config.json states, beside `HEAD_NAMES`.
     """
     named = "|".join(map(re.escape, (head or "score", *HEAD_NAMES)))
+    key = re.sub(r"^embed_out\.", "lm_head.", key)  # of GPT-NeoX
     return re.sub(rf"^({named})\.", "score.", key)
 
 
@@ -150,16 +193,15 @@ def canonical_names(keys: Iterable[str], head: str = "") -> dict[str, str]:
     embeddings = [match for key in keys if (match := _EMBEDDING.fullmatch(key))]
     if len(embeddings) != 1:  # `check_keys` refuses the names later
         return {key: key for key in keys}
-    prefix = embeddings[0][1]
-    wrapper = re.sub(r"(^|\.)model\.$", r"\1", prefix)
+    return {key: canonical_name(key, embeddings[0][1], head) for key in keys}
 
-    def canonical(key: str) -> str:
-        inner = key.removeprefix(prefix)
-        if key.startswith(prefix) and _DECODER.match(inner):
-            return "model." + inner
-        return head_name(key.removeprefix(wrapper), head)
 
-    return {key: canonical(key) for key in keys}
+def canonical_name(key: str, prefix: str, head: str = "") -> str:
+    """The name that the rules have for a tensor of a file whose decoder has a prefix."""
+    inner = key.removeprefix(prefix)
+    if key.startswith(prefix) and (module := _DECODER.match(inner)):
+        return f"model.{_MODULES.get(module[1], module[1])}{inner[module.end(1) :]}"
+    return head_name(key.removeprefix(_BASE.sub(r"\1", prefix)), head)
 
 
 def plain_head(keys: Iterable[str]) -> str:

@@ -25,21 +25,27 @@ def decoder_config(hf: Json) -> DecoderConfig:
     for name in family.named:
         if name not in hf:
             raise AssayError(f"config.json: no {name}; allowed: a number, or null for none")
-    width, num_heads = integer(hf, "hidden_size"), integer(hf, "num_attention_heads")
-    layers = integer(hf, "num_hidden_layers")
+
+    def size(name: str, default: int | None = None) -> int:
+        return integer(hf, family.name(name), default)
+
+    width, num_heads = size("hidden_size"), size("num_attention_heads")
+    layers = size("num_hidden_layers")
+    head_size = size("head_dim", family.head_size or width // max(num_heads, 1))
     if not 1 <= layers <= _MOST_LAYERS:
         raise AssayError(f"config.json: num_hidden_layers={layers}; allowed: 1 to {_MOST_LAYERS}")
     return DecoderConfig(
         vocab_size=integer(hf, "vocab_size"),
         width=width,
-        ffn_width=integer(hf, "intermediate_size"),
+        ffn_width=size("intermediate_size"),
         num_layers=layers,
         num_heads=num_heads,
-        num_kv_heads=integer(hf, "num_key_value_heads", num_heads),
-        head_size=integer(hf, "head_dim", family.head_size or width // max(num_heads, 1)),
-        rms_eps=positive(hf, "rms_norm_eps"),
+        num_kv_heads=size("num_key_value_heads", num_heads),
+        head_size=head_size,
+        rms_eps=positive(hf, family.name("rms_norm_eps")),
         rope=_rope(hf),
-        max_positions=integer(hf, "max_position_embeddings"),
+        max_positions=size("max_position_embeddings"),
+        rotary_size=_rotary_size(hf, family, head_size),
         **family.fields(hf),
     )
 
@@ -64,6 +70,7 @@ def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
         norm_offset=decoder.norm_offset,
         tied=tied,
         softcap=optional(hf, cap),
+        norm=decoder.norm,
     )
 
 
@@ -92,7 +99,7 @@ def _family(hf: Json) -> Family:
 
 def _problems(hf: Json, family: Family) -> Iterator[str]:
     """What is wrong with attributes that may change the rewards in a way not implemented."""
-    yield from hf_keys.problems(hf, family.fixed, family.read)
+    yield from hf_keys.problems(hf, family.fixed, family.read, family.names)
     try:
         _rope(hf)
     except AssayError as error:
@@ -106,7 +113,8 @@ def _rope(hf: Json) -> Rope:
     for name, value in given.items():
         if not isinstance(value, Mapping):
             raise AssayError(f"config.json: {name}={short(value)}; allowed: an object, or null")
-    stated = [place["rope_theta"] for place in (hf, *given.values()) if "rope_theta" in place]
+    names = ("rope_theta", "rotary_emb_base")
+    stated = [place[n] for place in (hf, *given.values()) for n in names if n in place]
     thetas = {
         positive({"rope_theta": theta}, "rope_theta") for theta in stated if theta is not None
     }
@@ -123,9 +131,30 @@ def _rope(hf: Json) -> Rope:
     return ropes[0]
 
 
+def _rotary_size(hf: Json, family: Family, head_size: int) -> int | None:
+    """How many dimensions of each head are rotated; None: all of them."""
+    places = [hf, *(hf.get(name) or {} for name in ("rope_parameters", "rope_scaling"))]
+    factors = {
+        positive(place, name)
+        for place in places
+        for name in ("partial_rotary_factor", "rotary_pct")
+        if place.get(name) is not None
+    } or {family.rotary or 1.0}
+    if len(factors) > 1 or (family.rotary is None and factors != {1.0}):
+        allowed = "1" if family.rotary is None else "the same wherever the file states it"
+        raise AssayError(
+            f"config.json: partial_rotary_factor={', '.join(map(str, sorted(factors)))}, the part "
+            f"of each head that is rotated; allowed for {hf['model_type']}: {allowed}"
+        )
+    size = int(head_size * factors.pop())
+    return None if size == head_size else size
+
+
 def _scaled(theta: float, rope: Json) -> Rope:
     """The rotary embedding of one `rope_parameters` or `rope_scaling`."""
-    given = {name: value for name, value in rope.items() if name != "rope_theta"}
+    # A part of each head that is rotated is a field of the decoder.
+    elsewhere = ("rope_theta", "partial_rotary_factor")
+    given = {name: value for name, value in rope.items() if name not in elsewhere}
     kind = given.pop("rope_type", None) or given.pop("type", None) or "default"
     given.pop("type", None)
     keys = {

@@ -26,6 +26,7 @@ CASES = {
     "qwen2": Adapter(model="qwen2", rslora=True),
     "qwen3": Adapter(model="qwen3"),
     "mistral": Adapter(model="mistral", rank=8),
+    "gpt_neox": Adapter(model="gpt_neox", targets=("query_key_value", "dense_4h_to_h"), rows=272),
     "square matrices": Adapter(model="mha", targets=("q_proj", "k_proj", "o_proj")),
 }
 

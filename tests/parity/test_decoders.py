@@ -22,7 +22,7 @@ CHECKS = {
 DEFAULTS = [name + torch_models.DEFAULT for name in torch_models.LLAMAS]
 NAMES = [*torch_models.LLAMAS, *DEFAULTS, *torch_models.FAMILIES, "internlm2"]
 QUICK_FAMILIES = ("gemma2", "qwen2, window", "qwen3")
-QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES, "internlm2")
+QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES, "gpt_neox", "internlm2")
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -43,6 +43,7 @@ CONFIGS = {
     "qwen2, untied": lambda: tied("qwen2", False),
     "qwen3, tied": lambda: tied("qwen3", True),
     "mistral, untied": lambda: tied("mistral", False),
+    "gpt_neox, untied": lambda: tied("gpt_neox", False),
 }
 QUICK = ("gemma2", "qwen2, untied")
 LENGTHS = (1, 2, 7)  # of replies, in characters

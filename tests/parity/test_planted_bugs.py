@@ -171,6 +171,36 @@ def in_blocks(right, rule, tensor, sizes):
     return tensor[start * H : stop * H] if rule.part else right(rule, tensor, sizes)
 
 
+def frequencies_of_whole_heads(patch):
+    right = config.inverse_frequencies
+    patch.setattr(
+        decoder, "inverse_frequencies", lambda rope, size: right(rope, 2 * size)[: size // 2]
+    )
+
+
+def last_dimensions_rotated(patch):
+    right = decoder.rotate
+
+    def rotate(x, angles):
+        at = x.shape[-1] - 2 * angles[0].shape[-1]
+        return jnp.concatenate([x[..., :at], right(x[..., at:], angles)], axis=-1)
+
+    patch.setattr(decoder, "rotate", rotate)
+
+
+def last_norm_without_bias(patch):
+    right = decoder.layer_norm
+    patch.setattr(heads, "layer_norm", lambda x, w, b, eps: right(x, w, 0 * b, eps))
+
+
+def no_mean_in_norms(patch):
+    patch.setattr(
+        decoder,
+        "layer_norm",
+        lambda x, weight, bias, eps: decoder.rms_norm(x, weight, eps) + bias,
+    )
+
+
 def other_part(right, rule, tensor, sizes):
     other = {"k": "v", "v": "k"}.get(rule.part, rule.part)
     return right(dataclasses.replace(rule, part=other), tensor, sizes)
@@ -444,6 +474,29 @@ BUGS = {
     "no q and k norms": (left_out(qk_norm=False), "qwen3", BOTH),
     "q and k norms after RoPE": (coded(norm_after_rope), "qwen3", BOTH),
     "q and k norms swapped": (swapped("q_norm", "k_norm"), "qwen3", BOTH),
+    "GPT-NeoX's feed-forward after its attention": (configured(parallel=False), "gpt_neox", BOTH),
+    "GPT-NeoX's feed-forward beside its attention": (
+        configured(parallel=True),
+        "gpt_neox, in turn",
+        BOTH,
+    ),
+    "whole heads rotated": (configured(rotary_size=None), "gpt_neox", BOTH),
+    "too few dimensions rotated": (configured(rotary_size=4), "gpt_neox", BOTH),
+    "the last dimensions rotated": (coded(last_dimensions_rotated), "gpt_neox", BOTH),
+    "frequencies of whole heads": (coded(frequencies_of_whole_heads), "gpt_neox", BOTH),
+    "GPT-NeoX's q, k and v in blocks": (split_by(in_blocks), "gpt_neox", BOTH),
+    "norms swapped, parallel": (swapped("attention_norm", "ffn_norm"), "gpt_neox", BOTH),
+    "tanh GELU": (configured(activation="gelu_tanh"), "gpt_neox", BOTH),
+    "LayerNorm without its mean": (coded(no_mean_in_norms), "gpt_neox", BOTH),
+    "last LayerNorm without its bias": (
+        coded(last_norm_without_bias),
+        "gpt_neox",
+        PLAIN,
+    ),
+    **{
+        f"no {name}": (zeroed(name), "gpt_neox", BOTH)
+        for name in ("attention_norm_bias", "ffn_norm_bias", "o_bias", "up_bias", "down_bias")
+    },
 }
 # One of every way to plant, in Llama, InternLM2, Gemma 2 and Qwen 3.
 QUICK = (
@@ -458,6 +511,7 @@ QUICK = (
     "attention's norms swapped",
     "q and k norms swapped",
     "no q and k norms",
+    "GPT-NeoX's feed-forward after its attention",
 )
 
 

@@ -100,7 +100,7 @@ def write_on(adapter: Adapter, trained: PreTrainedModel, folder: Path) -> PreTra
     base = copy.deepcopy(trained)
     if adapter.causal:
         base = AutoModelForCausalLM.from_config(trained.config, dtype=trained.dtype).eval()
-        base.model.load_state_dict(trained.model.state_dict())
+        base.base_model.load_state_dict(trained.base_model.state_dict())
     torch_models.save(base, folder / "base")
     model = copy.deepcopy(trained).float()
     with torch.random.fork_rng():
@@ -120,8 +120,9 @@ def add(adapter: Adapter, model: PreTrainedModel) -> dict[str, torch.Tensor]:
     tensors = {}
     if adapter.rows:
         model.resize_token_embeddings(adapter.rows, mean_resizing=False)
-        model.model.embed_tokens.weight.data.normal_(0.0, 0.05)
-        tensors["model.embed_tokens.weight"] = model.model.embed_tokens.weight.data
+        weight = model.get_input_embeddings().weight
+        weight.data.normal_(0.0, 0.05)
+        tensors |= {name: w.data for name, w in model.named_parameters() if w is weight}
     for name, module in list(model.named_modules()):
         if name.endswith(adapter.targets):
             tensors |= _add_product(adapter, name, module)

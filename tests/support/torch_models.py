@@ -15,6 +15,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     Gemma2Config,
     GemmaConfig,
+    GPTNeoXConfig,
     LlamaConfig,
     LlamaForSequenceClassification,
     MistralConfig,
@@ -75,6 +76,13 @@ def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) ->
     return LlamaConfig(**{**shape, **changes})
 
 
+def gpt_neox(**changes) -> GPTNeoXConfig:
+    """Pythia with heads of 12, of which 6 are rotated, and a theta of its own."""
+    shape = {name: size for name, size in _COMMON.items() if name != "num_key_value_heads"}
+    shape |= {"hidden_size": 48, "intermediate_size": 80, "layer_norm_eps": 1e-5}
+    return GPTNeoXConfig(**{**shape, "rotary_pct": 0.5, "rotary_emb_base": 5000, **changes})
+
+
 # Every kind of attention with every kind of RoPE that Llama is published with; head sizes that are
 # not width / heads; a theta that is not the default one.
 LLAMAS = {
@@ -94,6 +102,8 @@ FAMILIES = {
     ),
     "qwen3": lambda: Qwen3Config(**_COMMON, head_dim=12),
     "mistral": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=WINDOW),
+    "gpt_neox": lambda: gpt_neox(),
+    "gpt_neox, in turn": lambda: gpt_neox(rotary_pct=0.34, use_parallel_residual=False),
     "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
 }
 CONFIGS = {**LLAMAS, **FAMILIES}
@@ -126,10 +136,10 @@ def enlarged(
         torch.manual_seed(0)
         model = auto.from_config(config, attn_implementation="eager").eval()
         for name, weight in model.named_parameters():
-            if "norm" in name:
-                weight.data.normal_(ones, 0.3)
-            elif name.endswith("bias"):
+            if name.endswith("bias"):
                 weight.data.normal_(0.0, 0.5)
+            elif "norm" in name:
+                weight.data.normal_(ones, 0.3)
             elif "embed" in name and embedding:
                 weight.data.normal_(0.0, embedding)
             elif "embed" not in name:  # small embeddings keep the eps of norms visible
@@ -165,7 +175,7 @@ def tokenizer():
 @torch.no_grad()
 def hidden_states(model: PreTrainedModel, ids: np.ndarray) -> list[np.ndarray]:
     """Residual stream after each layer but the last, then after the last layer and final norm."""
-    out = model.model(torch.tensor(ids, dtype=torch.long), output_hidden_states=True)
+    out = model.base_model(torch.tensor(ids, dtype=torch.long), output_hidden_states=True)
     return [state.numpy() for state in out.hidden_states[1:]]
 
 
@@ -185,7 +195,7 @@ def _rewards(model, sequences: tuple[tuple[int, ...], ...]) -> np.ndarray:
     for length in np.unique(lengths):
         rows = np.flatnonzero(lengths == length)
         ids = torch.tensor([sequences[row] for row in rows])
-        last = model.model(ids).last_hidden_state[:, -1]
+        last = model.base_model(ids).last_hidden_state[:, -1]
         rewards[rows] = [model.score(hidden).item() for hidden in last]
     rewards.flags.writeable = False
     return rewards

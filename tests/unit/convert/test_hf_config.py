@@ -147,6 +147,75 @@ def test_a_qwen_3_has_heads_of_128_whatever_its_width(head_dim):
     assert (config.head_size, config.qk_norm) == (128, True)
 
 
+# As published with Pythia 70M.
+PYTHIA: dict[str, Any] = {
+    "architectures": ["GPTNeoXForCausalLM"],
+    **{"bos_token_id": 0, "eos_token_id": 0, "use_cache": True, "vocab_size": 50304},
+    **{"hidden_act": "gelu", "hidden_size": 512, "initializer_range": 0.02},
+    **{"intermediate_size": 2048, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048},
+    **{"model_type": "gpt_neox", "num_attention_heads": 8, "num_hidden_layers": 6},
+    **{"rotary_emb_base": 10000, "rotary_pct": 0.25, "tie_word_embeddings": False},
+    **{"torch_dtype": "float16", "use_parallel_residual": True},
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"partial_rotary_factor": 0.25, "rope_theta": 10000, "rope_scaling": None},
+        {
+            "rope_parameters": {
+                "rope_theta": 1e4,
+                "rope_type": "default",
+                "partial_rotary_factor": 0.25,
+            }
+        },
+    ],
+)
+def test_a_published_pythia_is_read_in_each_form_that_transformers_wrote(changes):
+    assert decoder_config({**PYTHIA, **changes}) == DecoderConfig(
+        vocab_size=50304,
+        width=512,
+        ffn_width=2048,
+        num_layers=6,
+        num_heads=8,
+        num_kv_heads=8,
+        head_size=64,
+        rms_eps=1e-5,
+        rope=Rope(theta=10_000.0),
+        max_positions=2048,
+        activation="gelu",
+        qkv_bias=True,
+        norm="layer",
+        biases=True,
+        gated=False,
+        parallel=True,
+        rotary_size=16,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"partial_rotary_factor": 0.5},
+            r"partial_rotary_factor=0\.25, 0\.5, .*; allowed for gpt_n",
+        ),
+        ({"rope_theta": 5000}, r"rope_theta is both 10000\.0 and 5000\.0$"),
+        ({"attention_bias": False}, "attention_bias=False is not implemented; allowed: True$"),
+        ({"rms_norm_eps": 1e-6}, r"not understood, .*'rms_norm_eps' \(= 1e-06\)$"),
+        (
+            {"rotary_pct": 0.27},
+            r"decoder\.rotary_size=17; allowed: even integers up to head_size=64$",
+        ),
+    ],
+)
+def test_a_pythia_that_contradicts_itself_or_has_another_structure_is_refused(changes, message):
+    with pytest.raises(AssayError, match=message):
+        decoder_config({**PYTHIA, **changes})
+
+
 MISTRAL = {"architectures": ["MistralForSequenceClassification"], "model_type": "mistral"}
 GEMMA2 = {
     "architectures": ["Gemma2ForSequenceClassification"],
@@ -177,8 +246,8 @@ REFUSED = {
         r"rope_theta=0\.0; allowed: numbers above 0$",
     ),
     "an unknown architecture": (
-        {"architectures": ["GPT2ForSequenceClassification"]},
-        r"unknown architecture 'GPT2ForSequenceClassification'; allowed: .*LlamaForSequenceClass",
+        {"architectures": ["BertForSequenceClassification"]},
+        r"unknown architecture 'BertForSequenceClassification'; allowed: .*LlamaForSequenceClass",
     ),
     "another decoder under a known architecture": (
         {"model_type": "qwen2"},
@@ -207,6 +276,10 @@ REFUSED = {
         r"\); allowed: False, None; "
         r"also attention_bias=True is not implemented; allowed: False, None; "
         r"also rope type 'yarn' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
+    ),
+    "a part of each head that is rotated, in a Llama": (
+        {"partial_rotary_factor": 0.5},
+        r"partial_rotary_factor=0\.5, the part .* rotated; allowed for llama: 1$",
     ),
     "a mixture of experts": (
         {"num_experts": 8},
