@@ -24,13 +24,14 @@ class Rule:
     """A tensor, its layout, and the parameter that it fills.
 
     A tensor with a `part` holds q, k and v: for each key/value head in turn, the rows of its
-    queries, of its key, and of its value.
+    queries, of its key, and of its value. One with `blocks` too holds its parts one after another.
     """
 
     key: str  # name of the tensor; `{l}` stands for the layer's number
     layout: str  # axis letters in file order, or those of the part
     parameter: str  # its name; one with `{l}` in `key` is stacked along a leading L
     part: str = ""  # `q`, `k` or `v` if the tensor holds all three
+    blocks: tuple[tuple[str, str], ...] = ()  # each part, and the axis letters of its entries
 
 
 _LAYER = "model.layers.{l}."
@@ -100,6 +101,21 @@ _NEOX = (
     *_biased("mlp.dense_4h_to_h", "DF", "D", "down"),
 )
 
+_QKV = (("q", "NH"), ("k", "KH"), ("v", "KH"))
+# GPT-2's matrices are [in, out].
+_GPT2 = (
+    _COMMON[0],
+    Rule("model.wpe.weight", "TD", "decoder.position_embedding"),
+    *_biased("ln_1", "D", "D", "attention_norm"),
+    *_biased("attn.c_attn", "D(NH)", "(NH)", "q", part="q", blocks=_QKV),
+    *_biased("attn.c_attn", "D(KH)", "(KH)", "k", part="k", blocks=_QKV),
+    *_biased("attn.c_attn", "D(KH)", "(KH)", "v", part="v", blocks=_QKV),
+    *_biased("attn.c_proj", "(NH)D", "D", "o"),
+    *_biased("ln_2", "D", "D", "ffn_norm"),
+    *_biased("mlp.c_fc", "DF", "F", "up"),
+    *_biased("mlp.c_proj", "FD", "D", "down"),
+)
+
 NORM = Rule("model.norm.weight", "D", "readout.norm")
 NORM_BIAS = Rule("model.norm.bias", "D", "readout.norm_bias")
 REGRESSION = Rule("regression_layer.weight", "(RQ)D", "readout.head.weight")
@@ -132,18 +148,21 @@ HEAD_NAMES = (
 )
 _HEAD = re.compile(r"(score|weights\.fc|regression_layer|reward_transform_matrix|gating)(\.|$)")
 
-# What GPT-NeoX calls a module -> its name in the rules.
-_MODULES = {"embed_in": "embed_tokens", "final_layer_norm": "norm"}
+# What GPT-NeoX and GPT-2 call a module -> its name in the rules.
+_MODULES = {
+    **{"embed_in": "embed_tokens", "final_layer_norm": "norm"},
+    **{"wte": "embed_tokens", "wpe": "wpe", "h": "layers", "ln_f": "norm"},
+}
 # The modules of a decoder, which files name with different prefixes.
 _DECODER = re.compile(rf"(embed_tokens|tok_embeddings|layers|norm|{'|'.join(_MODULES)})\.")
-_EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|tok_embeddings|embed_in)\.weight")
+_EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|tok_embeddings|embed_in|wte)\.weight")
 # The module of a decoder in a model with a head.
-BASES = ("model", "gpt_neox")
+BASES = ("model", "gpt_neox", "transformer")
 _BASE = re.compile(rf"(^|\.)({'|'.join(BASES)})\.$")
 
 # Buffers that hold nothing learned.
 _IGNORED = re.compile(
-    r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked|attention\.(masked_)?bias)$"
+    r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked|(attention|attn)\.(masked_)?bias)$"
 )
 
 
@@ -152,7 +171,7 @@ def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule
     if _INTERNLM2[0].key in keys:
         return _INTERNLM2
     if config.norm == "layer":
-        return _NEOX
+        return _GPT2 if config.learned_positions else _NEOX
     rules = _COMMON + (_FOUR_NORMS if config.post_norms else _TWO_NORMS)
     return rules + _QKV_BIAS * config.qkv_bias + _QK_NORM * config.qk_norm
 
@@ -230,19 +249,29 @@ def layer_keys(rule: Rule, num_layers: int) -> list[str]:
 
 def file_shape(rule: Rule, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Shape of a rule's whole tensor in the file: (N·H, D) of `(NH)D`, unless it has parts."""
-    rows, *rest = (math.prod(sizes[letter] for letter in d) for d in dimensions(rule.layout))
+    shape = [math.prod(sizes[letter] for letter in d) for d in dimensions(rule.layout)]
     if rule.part:
-        rows = (sizes["N"] + 2 * sizes["K"]) * sizes["H"]
-    return (rows, *rest)
+        blocks = rule.blocks or _QKV
+        shape[_cut(rule)] = sum(math.prod(sizes[a] for a in letters) for _, letters in blocks)
+    return tuple(shape)
 
 
 def part_of(rule: Rule, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
-    """The rows of a tensor that a rule uses: all of them, unless it has a `part`."""
+    """The part of a tensor that a rule uses: all of it, unless it has a `part`."""
     if not rule.part:
         return tensor
+    if rule.blocks:
+        ends = np.cumsum([math.prod(sizes[a] for a in letters) for _, letters in rule.blocks])
+        cut: list[np.ndarray] = np.split(tensor, ends[:-1], axis=_cut(rule))
+        return cut[[name for name, _ in rule.blocks].index(rule.part)]
     heads = tensor.reshape(sizes["K"], -1, sizes["H"], *tensor.shape[1:])  # [K, q…q k v, H, D]
     slots = {"q": slice(0, -2), "k": slice(-2, -1), "v": slice(-1, None)}[rule.part]
     return heads[:, slots]
+
+
+def _cut(rule: Rule) -> int:
+    """The dimension along which a tensor with blocks is cut into its parts."""
+    return dimensions(rule.layout).index(dict(rule.blocks)[rule.part]) if rule.blocks else 0
 
 
 def split_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ def decoder_config(hf: Json) -> DecoderConfig:
     return DecoderConfig(
         vocab_size=integer(hf, "vocab_size"),
         width=width,
-        ffn_width=size("intermediate_size"),
+        ffn_width=size("intermediate_size", family.ffn_factor and family.ffn_factor * width),
         num_layers=layers,
         num_heads=num_heads,
         num_kv_heads=size("num_key_value_heads", num_heads),

@@ -21,8 +21,12 @@ _NAMES = {
     "Qwen3": "qwen3",
     "Mistral": "mistral",
     "GPTNeoX": "gpt_neox",
+    "GPT2": "gpt2",
 }
-LANGUAGE_MODELS = {f"{name}ForCausalLM": family for name, family in _NAMES.items()}
+LANGUAGE_MODELS = {
+    **{f"{name}ForCausalLM": family for name, family in _NAMES.items()},
+    "GPT2LMHeadModel": "gpt2",
+}
 # Class name -> decoder family, or `*` for any of `FAMILIES`. The head is recognised by its tensors
 # (checkpoint/layouts.py), since one class name is published with different heads.
 _TOKENS = {f"{name}ForTokenClassification": family for name, family in _NAMES.items()}  # verl
@@ -68,6 +72,7 @@ class Family:
     head_size: int | None = None  # without head_dim; None: hidden_size // num_attention_heads
     # Name of an attribute that all families share -> the name in this family's files.
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ffn_factor: int | None = None  # without intermediate_size: so many times the width
     # The part of each head that is rotated, if config.json does not say; None: always the whole.
     rotary: float | None = None
     # Whether a language model's output head is its embedding, if config.json does not say: files
@@ -191,5 +196,28 @@ FAMILIES = {
             "parallel": bool(hf.get("use_parallel_residual", True)),
         },
         rotary=0.25,
+    ),
+    "gpt2": Family(
+        fixed={
+            "activation_function": tuple(_GELU),
+            "scale_attn_weights": (True,),
+            "scale_attn_by_inverse_layer_idx": (False,),
+        },
+        names={
+            "hidden_size": "n_embd",
+            "intermediate_size": "n_inner",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "max_position_embeddings": "n_positions",
+            "rms_norm_eps": "layer_norm_epsilon",
+        },
+        read=frozenset({"n_ctx"}),  # the older name of n_positions, beside it
+        fields=lambda hf: {
+            **_GPT,
+            "activation": _GELU[hf.get("activation_function", "gelu_new")],
+            "learned_positions": True,
+        },
+        ffn_factor=4,
+        tied=True,
     ),
 }

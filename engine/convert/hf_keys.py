@@ -26,11 +26,13 @@ HARMLESS = {
     "training: dropout, initialisation, losses": {
         "initializer_range", "attention_dropout", "gating_dropout", "classifier_dropout",
         "summary_dropout_prob", "hidden_dropout", "resid_pdrop", "embd_pdrop", "problem_type",
+        "attn_pdrop", "summary_first_dropout",
         "gradient_checkpointing", "router_aux_loss_coef", "output_router_logits",
     },
     "implementations of one computation": {
         "_attn_implementation", "_attn_implementation_autoset", "attn_implementation",
         "_flash_attn_2_enabled", "attn_impl", "use_flash_attn", "chunk_size_feed_forward",
+        "reorder_and_upcast_attn",
     },
     "marks of tools, also of those that quantise; quantised weights have `quantization_config`": {
         "unsloth_version", "unsloth_fixed", "model_name",
@@ -41,6 +43,9 @@ HARMLESS = {
     },
     "special ids: the place of the reward is explicit here": {
         "bos_token_id", "eos_token_id", "sep_token_id", "decoder_start_token_id", "prefix",
+    },
+    "the summary of GPT2DoubleHeadsModel, which is not read": {
+        "summary_activation", "summary_proj_to_labels", "summary_type", "summary_use_proj",
     },
     "names of custom code, which is never executed": {"auto_map"},
     "the head, which is read from its tensors; `vhead_*` of GRM describe another one": {

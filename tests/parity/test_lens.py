@@ -13,7 +13,7 @@ from tests.support import folders, heads, parity, slow, torch_models
 
 FAMILIES = (
     *("gqa-llama3", "gemma2", "qwen2, window", "qwen3", "mistral", "gemma", "mqa-linear"),
-    "gpt_neox",
+    *("gpt_neox", "gpt2"),
 )
 HEADS = (
     "GRM sftreg, Llama",
@@ -39,7 +39,7 @@ def expected(trunk, head, sequences) -> np.ndarray:
     for sequence in sequences:
         ids = torch.tensor([list(map(int, sequence))])
         *states, last = trunk(ids, output_hidden_states=True).hidden_states[1:]
-        norm = next(m for name, m in trunk.named_children() if "norm" in name)
+        norm = next(m for name, m in trunk.named_children() if "norm" in name or name == "ln_f")
         normed = [*map(norm, states), last]  # torch has normed the last one
         columns.append([float(head(state[0], last[0])) for state in normed])
     return np.array(columns).T

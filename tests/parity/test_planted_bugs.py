@@ -193,6 +193,32 @@ def last_norm_without_bias(patch):
     patch.setattr(heads, "layer_norm", lambda x, w, b, eps: right(x, w, 0 * b, eps))
 
 
+def positions(change):
+    """The learned embedding of other positions."""
+
+    def plant(patch):
+        right = decoder.Decoder._placed
+        patch.setattr(decoder.Decoder, "_placed", lambda self, x, at: right(self, x, change(at)))
+
+    return coded(plant)
+
+
+def no_positions(patch):
+    patch.setattr(decoder.Decoder, "_placed", lambda self, x, at: x)
+
+
+def rotated_too(patch):
+    patch.setattr(config.DecoderConfig, "rotated", property(lambda self: self.head_size))
+
+
+def by_head(right, rule, tensor, sizes):
+    """q, k and v of each head in turn, as GPT-NeoX has them."""
+    if not rule.part:
+        return right(rule, tensor, sizes)
+    heads = tensor.reshape(*tensor.shape[:-1], sizes["K"], 3, sizes["H"])
+    return heads[..., "qkv".index(rule.part), :]
+
+
 def no_mean_in_norms(patch):
     patch.setattr(
         decoder,
@@ -497,8 +523,25 @@ BUGS = {
         f"no {name}": (zeroed(name), "gpt_neox", BOTH)
         for name in ("attention_norm_bias", "ffn_norm_bias", "o_bias", "up_bias", "down_bias")
     },
+    "no learned positions": (coded(no_positions), "gpt2", BOTH),
+    "learned positions one early": (
+        positions(lambda at: jnp.maximum(at - 1, 0)),
+        "gpt2",
+        BOTH,
+    ),
+    "candidates' learned positions start at 0": (
+        positions(lambda at: at - at.min(-1, keepdims=True)),
+        "gpt2",
+        RESPONSE,
+    ),
+    "GPT-2's heads rotated": (coded(rotated_too), "gpt2", BOTH),
+    "GPT-2's feed-forward beside its attention": (configured(parallel=True), "gpt2", BOTH),
+    "GPT-2's exact GELU": (configured(activation="gelu"), "gpt2", BOTH),
+    "GPT-2's q, k and v by head": (split_by(by_head), "gpt2", BOTH),
+    "GPT-2's k and v swapped": (split_by(other_part), "gpt2", BOTH),
+    "GPT-2's o transposed": (converted_by(read_as(".o", layout="D(NH)")), "gpt2", BOTH),
 }
-# One of every way to plant, in Llama, InternLM2, Gemma 2 and Qwen 3.
+# One of every way to plant, in Llama, InternLM2, Gemma 2, Qwen 3, GPT-NeoX and GPT-2.
 QUICK = (
     "no RoPE",
     "wrong head order, candidates",
@@ -512,6 +555,7 @@ QUICK = (
     "q and k norms swapped",
     "no q and k norms",
     "GPT-NeoX's feed-forward after its attention",
+    "no learned positions",
 )
 
 

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from tests.support import torch_models
 
@@ -132,7 +133,7 @@ def add(adapter: Adapter, model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 def _add_product(adapter: Adapter, name: str, module: nn.Module) -> dict[str, torch.Tensor]:
     rank, scale = adapter.rank_of(name), adapter.scale(name)
-    rows, columns = module.weight.shape
+    rows, columns = module.weight.shape[:: -1 if isinstance(module, Conv1D) else 1]
     if isinstance(module, nn.Embedding):  # [r, V] and [D, r]; no parameter is called `weight`
         a, b = torch.randn(rank, rows), torch.randn(columns, rank) * 0.02
         module.register_forward_hook(lambda _, ids, out: out + scale * (a.T[ids[0]] @ b.T))

@@ -6,6 +6,7 @@ training starts, and no derived size is what another formula would give.
 """
 
 import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     Gemma2Config,
     GemmaConfig,
+    GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
     LlamaForSequenceClassification,
@@ -83,6 +85,13 @@ def gpt_neox(**changes) -> GPTNeoXConfig:
     return GPTNeoXConfig(**{**shape, "rotary_pct": 0.5, "rotary_emb_base": 5000, **changes})
 
 
+def gpt2(**changes) -> GPT2Config:
+    """GPT-2 with heads of 12; without `n_inner`, its feed-forward is four times as wide."""
+    sizes = {"vocab_size": VOCAB_SIZE, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 256}
+    special = {name: None for name in _COMMON if name.endswith("token_id")}
+    return GPT2Config(**{**sizes, **special, "num_labels": 1, **changes})
+
+
 # Every kind of attention with every kind of RoPE that Llama is published with; head sizes that are
 # not width / heads; a theta that is not the default one.
 LLAMAS = {
@@ -104,6 +113,8 @@ FAMILIES = {
     "mistral": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=WINDOW),
     "gpt_neox": lambda: gpt_neox(),
     "gpt_neox, in turn": lambda: gpt_neox(rotary_pct=0.34, use_parallel_residual=False),
+    "gpt2": lambda: gpt2(n_inner=80),
+    "gpt2, erf": lambda: gpt2(activation_function="gelu", layer_norm_epsilon=1e-6),
     "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
 }
 CONFIGS = {**LLAMAS, **FAMILIES}
@@ -138,11 +149,12 @@ def enlarged(
         for name, weight in model.named_parameters():
             if name.endswith("bias"):
                 weight.data.normal_(0.0, 0.5)
-            elif "norm" in name:
+            elif weight.ndim == 1:
                 weight.data.normal_(ones, 0.3)
-            elif "embed" in name and embedding:
-                weight.data.normal_(0.0, embedding)
-            elif "embed" not in name:  # small embeddings keep the eps of norms visible
+            elif re.search("embed|wte|wpe", name):
+                if embedding:  # small ones keep the eps of norms visible
+                    weight.data.normal_(0.0, embedding)
+            else:
                 weight.data.normal_(0.0, 1.25 * weight.shape[1] ** -0.5)
     return model
 

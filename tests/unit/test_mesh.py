@@ -34,7 +34,7 @@ def test_the_shape_of_the_mesh_leaves_rewards_unchanged(pair, on_one_device, dat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gpt_neox"])
+@pytest.mark.parametrize("name", ["gpt_neox", "gpt2"])
 def test_biases_are_added_once_on_any_mesh(pair_of, name):
     pair = pair_of(name)
     expected = rewards_on(pair.checkpoint, parity.make_mesh())

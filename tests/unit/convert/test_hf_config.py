@@ -1,5 +1,6 @@
 """config.json: read where it is understood, refused by name where it is not."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -193,6 +194,61 @@ def test_a_published_pythia_is_read_in_each_form_that_transformers_wrote(changes
         parallel=True,
         rotary_size=16,
     )
+
+
+# As published with GPT-2.
+GPT2: dict[str, Any] = {
+    "architectures": ["GPT2LMHeadModel"],
+    **{"activation_function": "gelu_new", "attn_pdrop": 0.1, "bos_token_id": 50256},
+    **{"embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02},
+    **{"layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768},
+    **{"n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1},
+    **{"summary_activation": None, "summary_first_dropout": 0.1, "summary_proj_to_labels": True},
+    **{"summary_type": "cls_index", "summary_use_proj": True, "vocab_size": 50257},
+    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+}
+
+
+def test_a_published_gpt2_is_read_and_its_feed_forward_is_four_times_as_wide():
+    expected = DecoderConfig(
+        vocab_size=50257,
+        width=768,
+        ffn_width=3072,
+        num_layers=12,
+        num_heads=12,
+        num_kv_heads=12,
+        head_size=64,
+        rms_eps=1e-5,
+        rope=Rope(theta=10_000.0),
+        max_positions=1024,
+        activation="gelu_tanh",
+        qkv_bias=True,
+        norm="layer",
+        biases=True,
+        gated=False,
+        learned_positions=True,
+    )
+    assert decoder_config(GPT2) == decoder_config({**GPT2, "n_inner": None}) == expected
+    wide = decoder_config({**GPT2, "n_inner": 1000})
+    assert wide == dataclasses.replace(expected, ffn_width=1000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"scale_attn_by_inverse_layer_idx": True},
+            "scale_attn_by_inverse_layer_idx=True is not implemented; allowed: False$",
+        ),
+        ({"hidden_size": 1024}, r"not understood, .*'hidden_size' \(= 1024\)$"),
+        ({"add_cross_attention": True}, r"add_cross_attention=True .*another structure"),
+        ({"n_layer": 0}, r"num_hidden_layers=0; allowed: 1 to 1000$"),
+        ({"layer_norm_epsilon": None}, "layer_norm_epsilon=None; allowed: a number$"),
+    ],
+)
+def test_a_gpt2_of_another_structure_is_refused(changes, message):
+    with pytest.raises(AssayError, match=message):
+        decoder_config({**GPT2, **changes})
 
 
 @pytest.mark.parametrize(
