@@ -102,6 +102,19 @@ _NEOX = (
 )
 
 _QKV = (("q", "NH"), ("k", "KH"), ("v", "KH"))
+# Phi-3 is a Llama with two tensors of several parts.
+_QKV_PROJ, _GATE_UP = _LAYER + "self_attn.qkv_proj.weight", (("gate", "F"), ("up", "F"))
+_PHI3 = (
+    *(rule for rule in _COMMON if rule.parameter.split(".")[-1] not in dict(_QKV + _GATE_UP)),
+    *_TWO_NORMS,
+    Rule(_QKV_PROJ, "(NH)D", "decoder.layers.q", part="q", blocks=_QKV),
+    Rule(_QKV_PROJ, "(KH)D", "decoder.layers.k", part="k", blocks=_QKV),
+    Rule(_QKV_PROJ, "(KH)D", "decoder.layers.v", part="v", blocks=_QKV),
+    *(
+        Rule(_LAYER + "mlp.gate_up_proj.weight", "FD", f"decoder.layers.{name}", name, _GATE_UP)
+        for name, _ in _GATE_UP
+    ),
+)
 # GPT-2's matrices are [in, out].
 _GPT2 = (
     _COMMON[0],
@@ -167,9 +180,11 @@ _IGNORED = re.compile(
 
 
 def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule, ...]:
-    """The rules of a decoder's parameters; those of InternLM2 if `keys` hold its embedding."""
+    """The rules of a decoder's parameters; of InternLM2 or Phi-3 if `keys` hold one of theirs."""
     if _INTERNLM2[0].key in keys:
         return _INTERNLM2
+    if _QKV_PROJ.format(l=0) in keys:
+        return _PHI3
     if config.norm == "layer":
         return _GPT2 if config.learned_positions else _NEOX
     rules = _COMMON + (_FOUR_NORMS if config.post_norms else _TWO_NORMS)

@@ -20,6 +20,7 @@ _NAMES = {
     "Qwen2": "qwen2",
     "Qwen3": "qwen3",
     "Mistral": "mistral",
+    "Phi3": "phi3",
     "GPTNeoX": "gpt_neox",
     "GPT2": "gpt2",
 }
@@ -181,6 +182,15 @@ FAMILIES = {
         named=("sliding_window", "attn_logit_softcapping"),
         head_size=256,
         tied=True,
+    ),
+    # Phi-4 too; the last four attributes are those of Phi-4-mini.
+    "phi3": Family(
+        fixed=_SILU
+        | _NO_BIAS
+        | {"lm_head_bias": (False,), "full_attn_mod": (1,), "interpolate_factor": (1,)},
+        read=frozenset({"sliding_window", "original_max_position_embeddings"}),
+        fields=lambda hf: _window(hf, lambda layer: True),
+        rotary=1.0,
     ),
     "gpt_neox": Family(
         fixed={

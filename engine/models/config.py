@@ -17,11 +17,14 @@ class Rope:
     Attributes:
       theta: base of the frequencies.
       kind: `default`; `linear` divides all frequencies by `factor`; `llama3` divides low
-        frequencies by `factor`, keeps high ones, and blends linearly between them.
+        frequencies by `factor`, keeps high ones, and blends linearly between them; `longrope`
+        divides each by its own one of `divisors`.
       factor: see `kind`.
       low_freq_factor: turns over `original_positions` below which a frequency is low.
       high_freq_factor: turns over `original_positions` above which a frequency is high.
       original_positions: context length before scaling.
+      attention_factor: factor of cosine and sine, so that its square is one of attention logits.
+      divisors: one for each rotated pair, of `longrope`.
     """
 
     theta: float
@@ -30,6 +33,9 @@ class Rope:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 1.0
     original_positions: int = 0
+    # Younger than the fields above, as those of `DecoderConfig`.
+    attention_factor: float = 1.0
+    divisors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind == "llama3" and not self.low_freq_factor < self.high_freq_factor:
@@ -98,6 +104,11 @@ class DecoderConfig:
                 f"decoder.rotary_size={self.rotary_size}; allowed: even integers up to "
                 f"head_size={self.head_size}"
             )
+        if self.rope.kind == "longrope" and len(self.rope.divisors) != self.rotated // 2:
+            raise AssayError(
+                f"decoder.rope has {len(self.rope.divisors)} divisors; allowed: one for each of "
+                f"the {self.rotated // 2} pairs that are rotated"
+            )
 
     @property
     def rotated(self) -> int:
@@ -123,14 +134,15 @@ class DecoderConfig:
     # Any: what JSON holds.
     def to_json(self) -> dict[str, Any]:
         """The fields, for `model.json` and hashes; the younger ones where they are not neutral."""
-        return stated(self, "window_layers")
+        return stated(self, "window_layers") | {"rope": stated(self.rope, "original_positions")}
 
     # Any: parsed JSON.
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":
         """The inverse of `to_json`."""
         layers = tuple(fields["window_layers"])
-        return cls(**{**fields, "rope": Rope(**fields["rope"]), "window_layers": layers})
+        rope = Rope(**{**fields["rope"], "divisors": tuple(fields["rope"].get("divisors", ()))})
+        return cls(**{**fields, "rope": rope, "window_layers": layers})
 
 
 # Any: a frozen dataclass, and what JSON holds.
@@ -156,7 +168,9 @@ def inverse_frequencies(rope: Rope, size: int) -> list[float]:
             return [f / rope.factor for f in plain]
         case "llama3":
             return [_llama3_frequency(f, rope) for f in plain]
-    raise AssayError(f"rope.kind={rope.kind!r}; allowed: 'default', 'linear', 'llama3'")
+        case "longrope":
+            return [f / divisor for f, divisor in zip(plain, rope.divisors, strict=True)]
+    raise AssayError(f"rope.kind={rope.kind!r}; allowed: 'default', 'linear', 'llama3', 'longrope'")
 
 
 def _llama3_frequency(frequency: float, rope: Rope) -> float:

@@ -368,6 +368,8 @@ class Decoder(nnx.Module):
             inverse_frequencies(self.config.rope, self.config.rotated), jnp.float32
         )
         angles = positions[..., None].astype(jnp.float32) * frequencies
+        if (factor := self.config.rope.attention_factor) != 1:
+            return factor * jnp.cos(angles), factor * jnp.sin(angles)
         return jnp.cos(angles), jnp.sin(angles)
 
 

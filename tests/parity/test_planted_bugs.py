@@ -173,9 +173,12 @@ def in_blocks(right, rule, tensor, sizes):
 
 def frequencies_of_whole_heads(patch):
     right = config.inverse_frequencies
-    patch.setattr(
-        decoder, "inverse_frequencies", lambda rope, size: right(rope, 2 * size)[: size // 2]
-    )
+
+    def frequencies(rope, size):
+        wide = dataclasses.replace(rope, divisors=2 * rope.divisors)
+        return right(wide, 2 * size)[: size // 2]
+
+    patch.setattr(decoder, "inverse_frequencies", frequencies)
 
 
 def last_dimensions_rotated(patch):
@@ -211,6 +214,21 @@ def rotated_too(patch):
     patch.setattr(config.DecoderConfig, "rotated", property(lambda self: self.head_size))
 
 
+def attention_unscaled(patch):
+    right = decoder.Decoder._angles
+
+    def angles(self, positions):
+        return tuple(a / self.config.rope.attention_factor for a in right(self, positions))
+
+    patch.setattr(decoder.Decoder, "_angles", angles)
+
+
+def by_group(right, rule, tensor, sizes):
+    """For each key/value head its queries, its key and its value, as InternLM2 has them."""
+    blocks = () if rule.part in tuple("qkv") else rule.blocks
+    return right(dataclasses.replace(rule, blocks=blocks), tensor, sizes)
+
+
 def by_head(right, rule, tensor, sizes):
     """q, k and v of each head in turn, as GPT-NeoX has them."""
     if not rule.part:
@@ -228,7 +246,7 @@ def no_mean_in_norms(patch):
 
 
 def other_part(right, rule, tensor, sizes):
-    other = {"k": "v", "v": "k"}.get(rule.part, rule.part)
+    other = {"k": "v", "v": "k", "gate": "up", "up": "gate"}.get(rule.part, rule.part)
     return right(dataclasses.replace(rule, part=other), tensor, sizes)
 
 
@@ -523,6 +541,13 @@ BUGS = {
         f"no {name}": (zeroed(name), "gpt_neox", BOTH)
         for name in ("attention_norm_bias", "ffn_norm_bias", "o_bias", "up_bias", "down_bias")
     },
+    "Phi-3's longrope left out": (coded(other_rope(kind="default")), "phi3", BOTH),
+    "Phi-3's long factors": (coded(other_rope(divisors=(1.5, 4.0, 9.0))), "phi3", BOTH),
+    "Phi-3's attention unscaled": (coded(attention_unscaled), "phi3", BOTH),
+    "Phi-3's frequencies of whole heads": (coded(frequencies_of_whole_heads), "phi3", BOTH),
+    "Phi-3's q, k and v by group": (split_by(by_group), "phi3", BOTH),
+    "Phi-3's parts swapped": (split_by(other_part), "phi3", BOTH),
+    "Phi-3's window in no layer": (configured(window=None), "phi3", BOTH),
     "no learned positions": (coded(no_positions), "gpt2", BOTH),
     "learned positions one early": (
         positions(lambda at: jnp.maximum(at - 1, 0)),

@@ -21,6 +21,7 @@ from transformers import (
     LlamaConfig,
     LlamaForSequenceClassification,
     MistralConfig,
+    Phi3Config,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen2Config,
@@ -78,6 +79,20 @@ def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) ->
     return LlamaConfig(**{**shape, **changes})
 
 
+# Its long factors act beyond 192 positions, where the engine has none.
+LONGROPE = {
+    **{"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+    **{"short_factor": [1.1, 1.9, 3.0], "long_factor": [1.5, 4.0, 9.0]},
+    "original_max_position_embeddings": 192,
+}
+
+
+def phi3(**changes) -> Phi3Config:
+    """Phi-3 with heads of 12."""
+    shape = {**_COMMON, "hidden_size": 48, "sliding_window": WINDOW, **changes}
+    return Phi3Config(**{"original_max_position_embeddings": 192, **shape})
+
+
 def gpt_neox(**changes) -> GPTNeoXConfig:
     """Pythia with heads of 12, of which 6 are rotated, and a theta of its own."""
     shape = {name: size for name, size in _COMMON.items() if name != "num_key_value_heads"}
@@ -111,6 +126,8 @@ FAMILIES = {
     ),
     "qwen3": lambda: Qwen3Config(**_COMMON, head_dim=12),
     "mistral": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=WINDOW),
+    "phi3": lambda: phi3(rope_parameters=LONGROPE, partial_rotary_factor=0.5),
+    "phi3, whole heads": lambda: phi3(sliding_window=None, tie_word_embeddings=True),
     "gpt_neox": lambda: gpt_neox(),
     "gpt_neox, in turn": lambda: gpt_neox(rotary_pct=0.34, use_parallel_residual=False),
     "gpt2": lambda: gpt2(n_inner=80),

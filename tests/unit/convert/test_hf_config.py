@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 from typing import Any
 
 import pytest
@@ -194,6 +195,48 @@ def test_a_published_pythia_is_read_in_each_form_that_transformers_wrote(changes
         parallel=True,
         rotary_size=16,
     )
+
+
+# Of the form of Phi-4-mini's.
+PHI4_MINI: dict[str, Any] = {
+    **{"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_act": "silu"},
+    **{"auto_map": {"AutoConfig": "m.P"}, "attention_bias": False, "mlp_bias": False},
+    **{"lm_head_bias": False, "full_attn_mod": 1, "interpolate_factor": 1, "embd_pdrop": 0.0},
+    **{"hidden_size": 3072, "intermediate_size": 8192, "num_attention_heads": 24},
+    **{"num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 200064},
+    **{"max_position_embeddings": 131072, "original_max_position_embeddings": 4096},
+    **{"partial_rotary_factor": 0.75, "rms_norm_eps": 1e-05, "rope_theta": 10000.0},
+    **{"sliding_window": 262144, "tie_word_embeddings": True, "resid_pdrop": 0.0},
+    "rope_scaling": {"long_factor": [2.0] * 48, "short_factor": [1.5] * 48, "type": "longrope"},
+}
+
+
+@pytest.mark.parametrize("kind", [{}, {"type": "su"}, {"type": "longrope", "factor": 32.0}])
+def test_a_phi_is_read_up_to_the_positions_before_its_scaling(kind):
+    config = decoder_config({**PHI4_MINI, "rope_scaling": PHI4_MINI["rope_scaling"] | kind})
+    assert (config.head_size, config.rotary_size, config.max_positions) == (128, 96, 4096)
+    assert config.window_layers == (True,) * 32
+    rope = config.rope
+    assert (rope.kind, rope.divisors) == ("longrope", (1.5,) * 48)
+    assert rope.attention_factor == pytest.approx(1.1902380714238083)
+    assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"short_factor": [1.5] * 47}, "has 47 divisors; allowed: one for each of the 48 pairs"),
+        ({"short_factor": 2}, "short_factor=2; allowed: a list of numbers$"),
+        ({"short_factor": [0] * 48}, r"short_factor=0\.0; allowed: numbers above 0$"),
+        (
+            {"short_mscale": 1.1},
+            r"rope type 'longrope' has \['long_factor', .*'short_mscale'\]; al",
+        ),
+    ],
+)
+def test_a_scaling_of_a_phi_that_is_not_understood_is_refused(changes, message):
+    with pytest.raises(AssayError, match=message):
+        decoder_config({**PHI4_MINI, "rope_scaling": PHI4_MINI["rope_scaling"] | changes})
 
 
 # As published with GPT-2.
