@@ -205,9 +205,9 @@ def _longrope(theta: float, given: Json, hf: Json) -> Rope:
     factor = positive(
         {"factor": number(hf, "max_position_embeddings") / original, **given}, "factor"
     )
-    scale = optional(given, "attention_factor")
-    if scale is None:
-        scale = math.sqrt(1 + math.log(max(factor, 1.0)) / math.log(original))
+    scale = math.sqrt(1 + math.log(max(factor, 1.0)) / math.log(original))
+    if given.get("attention_factor") is not None:
+        scale = positive(given, "attention_factor")
     divisors = given["short_factor"]
     if not isinstance(divisors, list):
         raise AssayError(f"config.json: short_factor={short(divisors)}; allowed: a list of numbers")
