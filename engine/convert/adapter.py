@@ -61,6 +61,7 @@ _HARMLESS = {
 _CONV1D = ("gpt2",)  # families whose matrices are [in, out]
 
 _PREFIX = re.compile(r"base_model\.model\.((_orig_mod|module|pretrained_model)\.)*")
+_BASE = re.compile(rf"({'|'.join(layouts.BASES)})\.")
 _PART = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<part>[AB])(\.weight)?")
 _EMBEDDINGS = ("model.embed_tokens.weight", "model.tok_embeddings.weight")
 _HEAD_MODULES = ("classifier", "score")  # which peft lists together, whichever a class has
@@ -288,8 +289,10 @@ def _open(folder: Path) -> TensorFiles:
 def _names(keys: Iterable[str], head: str) -> dict[str, str]:
     """Each name in an adapter's file -> the name in its base, or of the part of a product."""
     inner = {key: _PREFIX.sub("", key, count=1).replace(".base_layer.", ".") for key in keys}
-    canonical = layouts.canonical_names({*inner.values(), _EMBEDDINGS[0]}, head)
-    return {key: canonical[name] for key, name in inner.items()}
+    return {
+        key: layouts.canonical_name(name, match[0] if (match := _BASE.match(name)) else "", head)
+        for key, name in inner.items()
+    }
 
 
 def _check_whole(config: AdapterConfig, whole: Mapping[str, Tensor]) -> None:

@@ -48,13 +48,14 @@ class Conversion:
         layered = [rule for rule in self.rules if "{l}" in rule.key]
 
         def named(prefix: str) -> Tensors:
-            return [(rule, rule.key) for rule in self.rules if rule.parameter.startswith(prefix)]
+            whole = (rule for rule in self.rules if rule not in layered)
+            return [(rule, rule.key) for rule in whole if rule.parameter.startswith(prefix)]
 
         layers = {
             layer_block(layer): [(rule, rule.key.format(l=layer)) for rule in layered]
             for layer in range(self.decoder.num_layers)
         }
-        return {EMBEDDING: named("decoder.embedding"), **layers, READOUT: named("readout.")}
+        return {EMBEDDING: named("decoder."), **layers, READOUT: named("readout.")}
 
 
 def convert_model(

@@ -1,10 +1,11 @@
 """Reads a Hugging Face config.json as DecoderConfig; refuses attributes it does not understand."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 from engine.convert import hf_keys
 from engine.convert.hf_families import ARCHITECTURES, FAMILIES, LANGUAGE_MODELS, Family, Fields
-from engine.convert.hf_values import Json, integer, optional, positive, short
+from engine.convert.hf_values import Json, integer, number, optional, positive, short
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 from engine.models.language_model import OutputConfig
@@ -25,21 +26,30 @@ def decoder_config(hf: Json) -> DecoderConfig:
     for name in family.named:
         if name not in hf:
             raise AssayError(f"config.json: no {name}; allowed: a number, or null for none")
-    width, num_heads = integer(hf, "hidden_size"), integer(hf, "num_attention_heads")
-    layers = integer(hf, "num_hidden_layers")
+
+    def size(name: str, default: int | None = None) -> int:
+        return integer(hf, family.name(name), default)
+
+    width, num_heads = size("hidden_size"), size("num_attention_heads")
+    layers = size("num_hidden_layers")
+    rope, most = _rope(hf), size("max_position_embeddings")
+    if rope.kind == "longrope":  # beyond them it has other divisors, of which none are kept
+        most = min(most, rope.original_positions)
+    head_size = size("head_dim", family.head_size or width // max(num_heads, 1))
     if not 1 <= layers <= _MOST_LAYERS:
         raise AssayError(f"config.json: num_hidden_layers={layers}; allowed: 1 to {_MOST_LAYERS}")
     return DecoderConfig(
         vocab_size=integer(hf, "vocab_size"),
         width=width,
-        ffn_width=integer(hf, "intermediate_size"),
+        ffn_width=size("intermediate_size", family.ffn_factor and family.ffn_factor * width),
         num_layers=layers,
         num_heads=num_heads,
-        num_kv_heads=integer(hf, "num_key_value_heads", num_heads),
-        head_size=integer(hf, "head_dim", family.head_size or width // max(num_heads, 1)),
-        rms_eps=positive(hf, "rms_norm_eps"),
-        rope=_rope(hf),
-        max_positions=integer(hf, "max_position_embeddings"),
+        num_kv_heads=size("num_key_value_heads", num_heads),
+        head_size=head_size,
+        rms_eps=positive(hf, family.name("rms_norm_eps")),
+        rope=rope,
+        max_positions=most,
+        rotary_size=_rotary_size(hf, family, head_size),
         **family.fields(hf),
     )
 
@@ -64,6 +74,7 @@ def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
         norm_offset=decoder.norm_offset,
         tied=tied,
         softcap=optional(hf, cap),
+        norm=decoder.norm,
     )
 
 
@@ -92,7 +103,7 @@ def _family(hf: Json) -> Family:
 
 def _problems(hf: Json, family: Family) -> Iterator[str]:
     """What is wrong with attributes that may change the rewards in a way not implemented."""
-    yield from hf_keys.problems(hf, family.fixed, family.read)
+    yield from hf_keys.problems(hf, family.fixed, family.read, family.names)
     try:
         _rope(hf)
     except AssayError as error:
@@ -106,7 +117,8 @@ def _rope(hf: Json) -> Rope:
     for name, value in given.items():
         if not isinstance(value, Mapping):
             raise AssayError(f"config.json: {name}={short(value)}; allowed: an object, or null")
-    stated = [place["rope_theta"] for place in (hf, *given.values()) if "rope_theta" in place]
+    names = ("rope_theta", "rotary_emb_base")
+    stated = [place[n] for place in (hf, *given.values()) for n in names if n in place]
     thetas = {
         positive({"rope_theta": theta}, "rope_theta") for theta in stated if theta is not None
     }
@@ -114,7 +126,7 @@ def _rope(hf: Json) -> Rope:
         both = " and ".join(sorted(map(str, thetas)))
         raise AssayError(f"config.json: rope_theta is both {both}")
     theta = thetas.pop() if thetas else 10_000.0
-    ropes = [_scaled(theta, value) for value in given.values()] or [Rope(theta=theta)]
+    ropes = [_scaled(theta, value, hf) for value in given.values()] or [Rope(theta=theta)]
     if ropes[0] != ropes[-1]:
         raise AssayError(
             "config.json: rope_parameters and rope_scaling differ; allowed: one of them, or both "
@@ -123,11 +135,34 @@ def _rope(hf: Json) -> Rope:
     return ropes[0]
 
 
-def _scaled(theta: float, rope: Json) -> Rope:
-    """The rotary embedding of one `rope_parameters` or `rope_scaling`."""
-    given = {name: value for name, value in rope.items() if name != "rope_theta"}
+def _rotary_size(hf: Json, family: Family, head_size: int) -> int | None:
+    """How many dimensions of each head are rotated; None: all of them."""
+    places = [hf, *(hf.get(name) or {} for name in ("rope_parameters", "rope_scaling"))]
+    factors = {
+        positive(place, name)
+        for place in places
+        for name in ("partial_rotary_factor", "rotary_pct")
+        if place.get(name) is not None
+    } or {family.rotary or 1.0}
+    if len(factors) > 1 or (family.rotary is None and factors != {1.0}):
+        allowed = "1" if family.rotary is None else "the same wherever the file states it"
+        raise AssayError(
+            f"config.json: partial_rotary_factor={', '.join(map(str, sorted(factors)))}, the part "
+            f"of each head that is rotated; allowed for {hf['model_type']}: {allowed}"
+        )
+    size = int(head_size * factors.pop())
+    return None if size == head_size else size
+
+
+def _scaled(theta: float, rope: Json, hf: Json) -> Rope:
+    """The rotary embedding of one `rope_parameters` or `rope_scaling` of a config.json."""
+    # A part of each head that is rotated is a field of the decoder.
+    elsewhere = ("rope_theta", "partial_rotary_factor")
+    given = {name: value for name, value in rope.items() if name not in elsewhere}
     kind = given.pop("rope_type", None) or given.pop("type", None) or "default"
     given.pop("type", None)
+    if kind in ("longrope", "su"):
+        return _longrope(theta, given, hf)
     keys = {
         "default": {},
         "dynamic": {"factor": "factor"},
@@ -142,7 +177,7 @@ def _scaled(theta: float, rope: Json) -> Rope:
     if keys is None:
         raise AssayError(
             f"config.json: rope type {kind!r} is not implemented; "
-            "allowed: 'default', 'dynamic', 'linear', 'llama3'"
+            "allowed: 'default', 'dynamic', 'linear', 'llama3', 'longrope'"
         )
     if set(given) != set(keys):
         raise AssayError(
@@ -154,3 +189,32 @@ def _scaled(theta: float, rope: Json) -> Rope:
     if "original_positions" in numbers:
         numbers["original_positions"] = integer(given, "original_max_position_embeddings")
     return Rope(theta=theta, kind=kind, **numbers)
+
+
+def _longrope(theta: float, given: Json, hf: Json) -> Rope:
+    """That of Phi-3 within the positions before scaling, where the short factors divide."""
+    name = "original_max_position_embeddings"
+    known = {"short_factor", "long_factor", "factor", "attention_factor", name}
+    if not {"short_factor", "long_factor"} <= set(given) <= known:
+        raise AssayError(
+            f"config.json: rope type 'longrope' has {sorted(given)}; allowed: {sorted(known)}"
+        )
+    original = integer({**given, **hf}, name)  # as transformers, which prefers the outer one
+    if original < 2:
+        raise AssayError(f"config.json: {name}={original}; allowed: integers >= 2")
+    factor = positive(
+        {"factor": number(hf, "max_position_embeddings") / original, **given}, "factor"
+    )
+    scale = math.sqrt(1 + math.log(max(factor, 1.0)) / math.log(original))
+    if given.get("attention_factor") is not None:
+        scale = positive(given, "attention_factor")
+    divisors = given["short_factor"]
+    if not isinstance(divisors, list):
+        raise AssayError(f"config.json: short_factor={short(divisors)}; allowed: a list of numbers")
+    return Rope(
+        theta=theta,
+        kind="longrope",
+        original_positions=original,
+        attention_factor=scale,
+        divisors=tuple(positive({"short_factor": d}, "short_factor") for d in divisors),
+    )

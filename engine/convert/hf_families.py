@@ -1,7 +1,7 @@
 """The decoder families whose config.json is understood, and what is special about each."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.convert.hf_values import Json, integer, number, optional, positive
@@ -20,8 +20,14 @@ _NAMES = {
     "Qwen2": "qwen2",
     "Qwen3": "qwen3",
     "Mistral": "mistral",
+    "Phi3": "phi3",
+    "GPTNeoX": "gpt_neox",
+    "GPT2": "gpt2",
 }
-LANGUAGE_MODELS = {f"{name}ForCausalLM": family for name, family in _NAMES.items()}
+LANGUAGE_MODELS = {
+    **{f"{name}ForCausalLM": family for name, family in _NAMES.items()},
+    "GPT2LMHeadModel": "gpt2",
+}
 # Class name -> decoder family, or `*` for any of `FAMILIES`. The head is recognised by its tensors
 # (checkpoint/layouts.py), since one class name is published with different heads.
 _TOKENS = {f"{name}ForTokenClassification": family for name, family in _NAMES.items()}  # verl
@@ -65,9 +71,18 @@ class Family:
     # Attributes that must be present, even if null: libraries disagree on what absence means.
     named: tuple[str, ...] = ()
     head_size: int | None = None  # without head_dim; None: hidden_size // num_attention_heads
+    # Name of an attribute that all families share -> the name in this family's files.
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ffn_factor: int | None = None  # without intermediate_size: so many times the width
+    # The part of each head that is rotated, if config.json does not say; None: always the whole.
+    rotary: float | None = None
     # Whether a language model's output head is its embedding, if config.json does not say: files
     # leave out an attribute that has its class's default value.
     tied: bool = False
+
+    def name(self, shared: str) -> str:
+        """The name in this family's files of an attribute that all families share."""
+        return self.names.get(shared, shared)
 
 
 _SILU: Values = {"hidden_act": ("silu",)}
@@ -78,6 +93,14 @@ _GEMMA_FIXED: Values = _NO_BIAS | {
     "hidden_act": ("gelu_pytorch_tanh", None),
     "hidden_activation": ("gelu_pytorch_tanh", None),
     "use_bidirectional_attention": (False, None),
+}
+
+
+# Layers of LayerNorm, biases on every matrix, and no gate.
+_GPT = {"norm": "layer", "qkv_bias": True, "biases": True, "gated": False}
+_GELU = {
+    "gelu": "gelu",
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_tanh"),
 }
 
 
@@ -158,6 +181,53 @@ FAMILIES = {
         fields=_gemma2,
         named=("sliding_window", "attn_logit_softcapping"),
         head_size=256,
+        tied=True,
+    ),
+    # Phi-4 too; the last four attributes are those of Phi-4-mini.
+    "phi3": Family(
+        fixed=_SILU
+        | _NO_BIAS
+        | {"lm_head_bias": (False,), "full_attn_mod": (1,), "interpolate_factor": (1,)},
+        read=frozenset({"sliding_window", "original_max_position_embeddings"}),
+        fields=lambda hf: _window(hf, lambda layer: True),
+        rotary=1.0,
+    ),
+    "gpt_neox": Family(
+        fixed={
+            "hidden_act": tuple(_GELU),
+            "attention_bias": (True,),
+            "use_parallel_residual": (True, False),
+        },
+        names={"rms_norm_eps": "layer_norm_eps"},
+        read=frozenset({"rotary_pct", "rotary_emb_base"}),
+        fields=lambda hf: {
+            **_GPT,
+            "activation": _GELU[hf.get("hidden_act", "gelu")],
+            "parallel": bool(hf.get("use_parallel_residual", True)),
+        },
+        rotary=0.25,
+    ),
+    "gpt2": Family(
+        fixed={
+            "activation_function": tuple(_GELU),
+            "scale_attn_weights": (True,),
+            "scale_attn_by_inverse_layer_idx": (False,),
+        },
+        names={
+            "hidden_size": "n_embd",
+            "intermediate_size": "n_inner",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "max_position_embeddings": "n_positions",
+            "rms_norm_eps": "layer_norm_epsilon",
+        },
+        read=frozenset({"n_ctx"}),  # the older name of n_positions, beside it
+        fields=lambda hf: {
+            **_GPT,
+            "activation": _GELU[hf.get("activation_function", "gelu_new")],
+            "learned_positions": True,
+        },
+        ffn_factor=4,
         tied=True,
     ),
 }

@@ -1,4 +1,4 @@
-"""One decoder for Llama 3.x, Gemma 2, Qwen 2/3 and Mistral: embedding and layers, no final norm.
+"""One decoder for Llama 3.x, Gemma 2, Qwen 2/3, Mistral, GPT: embedding and layers, no final norm.
 
 Axis letters are those of `engine/types.py`. Residual stream, softmax and norms are float32. Matmuls
 take operands in the parameters' dtype and accumulate in float32. `plain` runs whole sequences.
@@ -25,7 +25,7 @@ from engine.types import KeyValues, Places, dimensions
 Residual = Float[Array, "C T D"]
 Param = nnx.Param[Any]  # Any: of a real or an abstract array
 Index = Any  # number of a layer: an int, or a traced integer inside a loop
-Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h = H / 2
+Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin of the h rotated pairs
 # What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H]) -> a tree
 # of arrays.
 Keep = Callable[[Array, KeyValues], Any]
@@ -35,6 +35,7 @@ _F32: Any = {"preferred_element_type": jnp.float32}  # Any: keywords of einsum
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
 }
 
 
@@ -60,13 +61,21 @@ class Layer(nnx.Module):
         self.v = _zeros(config, by_row, dtype)
         self.o = _zeros(config, "L(NH)D", dtype)
         self.ffn_norm = _zeros(config, "LD", dtype)
-        self.gate = _zeros(config, "LDF", dtype)
+        if config.gated:
+            self.gate = _zeros(config, "LDF", dtype)
         self.up = _zeros(config, "LDF", dtype)
         self.down = _zeros(config, "LFD", dtype)
         if config.qkv_bias:
             self.q_bias = _zeros(config, "LNH", dtype)
             self.k_bias = _zeros(config, "LKH", dtype)
             self.v_bias = _zeros(config, "LKH", dtype)
+        if config.biases:
+            self.o_bias = _zeros(config, "LD", dtype)
+            self.up_bias = _zeros(config, "LF", dtype)
+            self.down_bias = _zeros(config, "LD", dtype)
+        layered = config.norm == "layer"
+        self.attention_norm_bias = _zeros(config, "LD", dtype) if layered else None
+        self.ffn_norm_bias = _zeros(config, "LD", dtype) if layered else None
         if config.qk_norm:
             self.q_norm = _zeros(config, "LH", dtype)
             self.k_norm = _zeros(config, "LH", dtype)
@@ -76,7 +85,7 @@ class Layer(nnx.Module):
 
     def keys_values(self, x: Residual, angles: Angles) -> tuple[Array, Array]:
         """Rotated keys and values of every position, each [C, T, K, H]."""
-        normed = self._norm(x, self.attention_norm)
+        normed = self._norm(x, self.attention_norm, self.attention_norm_bias)
         axes = "CTD,ED->CTE" if self.platform == "tpu" else "CTD,DE->CTE"
         keys, values = (self._by_head(self._product(axes, normed, w)) for w in (self.k, self.v))
         if self.config.qkv_bias:
@@ -87,7 +96,7 @@ class Layer(nnx.Module):
 
     def queries(self, x: Residual, angles: Angles) -> Float[Array, "C T K G H"]:
         """Rotated queries, grouped by the key/value head that they attend to."""
-        normed = self._norm(x, self.attention_norm)
+        normed = self._norm(x, self.attention_norm, self.attention_norm_bias)
         q = self._by_head(self._product("CTD,DE->CTE", normed, self.q))
         if self.config.qkv_bias:
             q = q + self.q_bias
@@ -101,14 +110,23 @@ class Layer(nnx.Module):
         """The addition of attention to the residual stream."""
         mixed = mixed.reshape(*mixed.shape[:2], -1)
         added = self._summed("CTE,ED->CTD", mixed, self.o)
+        if self.config.biases:
+            added = added + self.o_bias[...].astype(jnp.float32)
         return self._norm(added, self.post_attention_norm) if self.config.post_norms else added
 
     def feed_forward(self, x: Residual) -> Residual:
         """The addition of the feed-forward to the residual stream."""
-        normed = self._norm(x, self.ffn_norm)
-        gate, up = (self._product("CTD,DF->CTF", normed, w) for w in (self.gate, self.up))
-        inner = _ACTIVATIONS[self.config.activation](gate) * up
+        normed = self._norm(x, self.ffn_norm, self.ffn_norm_bias)
+        activation = _ACTIVATIONS[self.config.activation]
+        if self.config.gated:
+            gate, up = (self._product("CTD,DF->CTF", normed, w) for w in (self.gate, self.up))
+            inner = activation(gate) * up
+        else:
+            up = self._product("CTD,DF->CTF", normed, self.up)
+            inner = activation(up + self.up_bias if self.config.biases else up)
         added = self._summed("CTF,FD->CTD", inner, self.down)
+        if self.config.biases:
+            added = added + self.down_bias[...].astype(jnp.float32)
         return self._norm(added, self.post_ffn_norm) if self.config.post_norms else added
 
     def _product(self, axes: str, x: Array, weight: Param) -> Array:
@@ -136,8 +154,10 @@ class Layer(nnx.Module):
         """E = N·H or K·H, split."""
         return x.reshape(*x.shape[:2], -1, self.config.head_size)
 
-    def _norm(self, x: Array, weight: Param) -> Array:
+    def _norm(self, x: Array, weight: Param, bias: Param | None = None) -> Array:
         config = self.config
+        if bias is not None:
+            return layer_norm(x, weight[...], bias[...], config.rms_eps)
         return rms_norm(x, weight[...], config.rms_eps, offset=config.norm_offset)
 
 
@@ -159,6 +179,8 @@ class Decoder(nnx.Module):
     ):
         self.config, self.platform = config, platform
         self.embedding = _zeros(config, "VD", dtype)
+        if config.learned_positions:
+            self.position_embedding = _zeros(config, "TD", dtype)
         looped = platform == "tpu" or (platform == "cpu" and dtype == jnp.float16)
         height = config.num_layers if looped else 1
         stack = dataclasses.replace(config, num_layers=height, window_layers=())
@@ -192,8 +214,8 @@ class Decoder(nnx.Module):
           Residual stream at every position after each of `depths` layers; what was kept of each
           layer, with a leading axis for the layers.
         """
-        x = self.embed(ids)
-        angles = self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape))
+        positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
+        x, angles = self._placed(self.embed(ids), positions), self._angles(positions)
         residuals, kept = [], []
         for start, stop in _segments(depths):
             x, seen = self._through(
@@ -239,7 +261,7 @@ class Decoder(nnx.Module):
           Residual stream at `read` after each of `depths` layers; what was kept, with a leading
           axis for the layers.
         """
-        angles = self._angles(places.position)
+        x, angles = self._placed(x, places.position), self._angles(places.position)
 
         # A gradient needs the results of matmuls. By default JAX would also keep all weights.
         saved = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
@@ -329,9 +351,10 @@ class Decoder(nnx.Module):
             logits = self._logits(jnp.einsum("CTKGH,CSKH->CKGTS", queries, keys, **_F32))
             mask = self._mask(index, _distances(x.shape[1]))
             weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
-            x = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values))
+            mixed = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values))
         with jax.named_scope("feed_forward"):
-            return x + layer.feed_forward(x), KeyValues(keys=keys, values=values)
+            added = layer.feed_forward(x if self.config.parallel else mixed)
+            return mixed + added, KeyValues(keys=keys, values=values)
 
     def _response_layer(
         self,
@@ -357,9 +380,9 @@ class Decoder(nnx.Module):
             queries = layer.queries(x, angles)
             masks = self._response_masks(index, query, places, past.keys.shape[0])
             row, form = KeyValues(keys=keys, values=values), attention.form(self.platform)
-            x = x + layer.output(form(queries, row, past, masks, self._logits))
+            mixed = x + layer.output(form(queries, row, past, masks, self._logits))
         with jax.named_scope("feed_forward"):
-            return x + layer.feed_forward(x), row
+            return mixed + layer.feed_forward(x if self.config.parallel else mixed), row
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
@@ -393,11 +416,19 @@ class Decoder(nnx.Module):
             x = x * jnp.asarray(self.config.width**0.5, x.dtype)
         return x.astype(jnp.float32)
 
+    def _placed(self, x: Residual, positions: Int[Array, "C T"]) -> Residual:
+        """Embedded ids with the learned embedding of their positions, where the model has one."""
+        if not self.config.learned_positions:
+            return x
+        return x + self.position_embedding[...][positions].astype(jnp.float32)
+
     def _angles(self, positions: Int[Array, "C T"]) -> Angles:
         frequencies = jnp.asarray(
-            inverse_frequencies(self.config.rope, self.config.head_size), jnp.float32
+            inverse_frequencies(self.config.rope, self.config.rotated), jnp.float32
         )
         angles = positions[..., None].astype(jnp.float32) * frequencies
+        if (factor := self.config.rope.attention_factor) != 1:
+            return factor * jnp.cos(angles), factor * jnp.sin(angles)
         return jnp.cos(angles), jnp.sin(angles)
 
 
@@ -416,12 +447,25 @@ def rms_norm(
     return normed.astype(weight.dtype) * weight
 
 
+def layer_norm(
+    x: Float[Array, "*B D"], weight: Float[Array, "D"], bias: Float[Array, "D"], eps: float
+) -> Float[Array, "*B D"]:
+    """LayerNorm over the last axis, in float32; the result has the weight's dtype."""
+    x = x.astype(jnp.float32)
+    x = x - jnp.mean(x, axis=-1, keepdims=True)
+    normed = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
+    return (normed * weight.astype(jnp.float32) + bias.astype(jnp.float32)).astype(weight.dtype)
+
+
 def rotate(x: Float[Array, "C T N H"], angles: Angles) -> Float[Array, "C T N H"]:
-    """Rotary embedding in the half-split convention: pairs are (i, i + H/2)."""
+    """Rotary embedding of the first 2h dimensions, half-split: pairs are (i, i + h)."""
     cos, sin = (a[:, :, None, :] for a in angles)
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    if not (size := 2 * cos.shape[-1]):
+        return x
+    first, second = jnp.split(x[..., :size].astype(jnp.float32), 2, axis=-1)
     rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return rotated.astype(x.dtype)
+    rotated = rotated.astype(x.dtype)
+    return rotated if size == x.shape[-1] else jnp.concatenate([rotated, x[..., size:]], axis=-1)
 
 
 def behind(shared: Int[Array, "C"], positions: int) -> Places:

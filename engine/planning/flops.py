@@ -1,6 +1,6 @@
 """Floating-point operations of passes and searches, from the shapes of a model. The only count.
 
-A position costs, in each layer, 2 operations per weight (q, k, v, o and the gated feed-forward) and
+A position costs, in each layer, 2 operations per weight (q, k, v, o and the feed-forward) and
 4·N·H operations per key that it attends to (logits and mixing). In the last layer only the reward
 position needs q, o and the feed-forward. The counts leave out padding:
 
@@ -23,7 +23,7 @@ def matrices(c: DecoderConfig) -> tuple[list[tuple[int, int]], list[tuple[int, i
     """Rows and columns of a layer's matrices: of keys and values, and of everything else."""
     query, shared = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
     rest = [(c.width, query), (query, c.width)]
-    rest += [(c.width, c.ffn_width), (c.width, c.ffn_width), (c.ffn_width, c.width)]
+    rest += [(c.width, c.ffn_width)] * (1 + c.gated) + [(c.ffn_width, c.width)]
     return [(c.width, shared), (c.width, shared)], rest
 
 

@@ -93,5 +93,10 @@ def _head(decoder: DecoderConfig, spec: ModelSpec | None) -> HeadConfig:
     if kind == "gated":
         sizes |= {"gate_layers": 4, "quantiles": 19}
     return HeadConfig(
-        kind=kind, depth=decoder.num_layers, width=decoder.width, rms_eps=decoder.rms_eps, **sizes
+        kind=kind,
+        depth=decoder.num_layers,
+        width=decoder.width,
+        rms_eps=decoder.rms_eps,
+        norm=decoder.norm,
+        **sizes,
     )

@@ -26,6 +26,9 @@ CASES = {
     "qwen2": Adapter(model="qwen2", rslora=True),
     "qwen3": Adapter(model="qwen3"),
     "mistral": Adapter(model="mistral", rank=8),
+    "gpt_neox": Adapter(model="gpt_neox", targets=("query_key_value", "dense_4h_to_h"), rows=272),
+    "phi3": Adapter(model="phi3", targets=("qkv_proj", "gate_up_proj"), rows=272),
+    "gpt2": Adapter(model="gpt2", targets=("c_attn", "c_proj", "c_fc"), rows=272),
     "square matrices": Adapter(model="mha", targets=("q_proj", "k_proj", "o_proj")),
 }
 

@@ -20,11 +20,13 @@ BUILD = {
     "llama": lambda: torch_models.build("gqa-llama3"),
     **{
         name: functools.partial(torch_models.build, name)
-        for name in ("gemma", "gemma2", "qwen2", "qwen3", "mistral")
+        for name in ("gemma", "gemma2", "qwen2", "qwen3", "mistral", "gpt_neox")
     },
+    # Beside small embeddings its biases decide the reward, which then hardly varies.
+    "gpt2": lambda: torch_models.enlarged(torch_models.CONFIGS["gpt2"](), embedding=0.5),
 }
 
-CASES = [*((name, 1) for name in BUILD), ("llama", 4), ("gemma2", 4)]
+CASES = [*((name, 1) for name in BUILD), ("llama", 4), ("gemma2", 4), ("gpt_neox", 4)]
 
 
 @torch.inference_mode()
@@ -37,7 +39,7 @@ def by_transformers(folder, prompts, dtype: torch.dtype) -> np.ndarray:
     for prompt in prompts:
         parts = torch.tensor([prompt.prefix]), torch.tensor([prompt.suffix])
         before, after = (part.expand(len(every), -1) for part in parts)
-        hidden = network.model(torch.cat([before, every, after], dim=1)).last_hidden_state
+        hidden = network.base_model(torch.cat([before, every, after], dim=1)).last_hidden_state
         rewards.append(network.score(hidden[:, -1])[:, 0])  # as the class does, but for pads
     return torch.stack(rewards).float().numpy()
 

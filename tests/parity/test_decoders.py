@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
@@ -22,7 +23,7 @@ CHECKS = {
 DEFAULTS = [name + torch_models.DEFAULT for name in torch_models.LLAMAS]
 NAMES = [*torch_models.LLAMAS, *DEFAULTS, *torch_models.FAMILIES, "internlm2"]
 QUICK_FAMILIES = ("gemma2", "qwen2, window", "qwen3")
-QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES, "internlm2")
+QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES, "gpt_neox", "gpt2", "internlm2")
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -64,6 +65,19 @@ def test_reading_llamas_second_norm_from_a_gemma_is_refused(monkeypatch, tmp_pat
     folder = torch_models.save(torch_models.build("gemma2"), tmp_path / "hf")
     with pytest.raises(AssayError, match=r"nothing uses: 'model\.layers\.0\.post_feedforward"):
         folders.convert(folder, tmp_path / "checkpoint")
+
+
+def test_a_gpt2_without_prefix_and_with_its_masks_is_the_same_model(pair_of, tmp_path):
+    """As the published gpt2: tensors of the decoder alone, and masks, some of them bools."""
+    folder = torch_models.save(torch_models.build("gpt2"), tmp_path / "hf")
+    path = folder / "model.safetensors"
+    tensors = {k.removeprefix("transformer."): v for k, v in load_file(path).items()}
+    for layer in range(3):
+        tensors[f"h.{layer}.attn.bias"] = torch.tril(torch.ones(9, 9, dtype=torch.bool))
+        tensors[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    save_file(tensors, path)
+    same = folders.convert(folder, tmp_path / "checkpoint").card
+    assert same.checkpoint_hash == pair_of("gpt2").checkpoint.card.checkpoint_hash
 
 
 @pytest.mark.parametrize("name", [*torch_models.LLAMAS, *DEFAULTS])

@@ -43,6 +43,8 @@ CONFIGS = {
     "qwen2, untied": lambda: tied("qwen2", False),
     "qwen3, tied": lambda: tied("qwen3", True),
     "mistral, untied": lambda: tied("mistral", False),
+    "gpt_neox, untied": lambda: tied("gpt_neox", False),
+    "gpt2, tied": torch_models.CONFIGS["gpt2"],
 }
 QUICK = ("gemma2", "qwen2, untied")
 LENGTHS = (1, 2, 7)  # of replies, in characters

@@ -11,7 +11,10 @@ from engine.scoring import reward_passes
 from engine.scoring.reward_passes import RewardScorer
 from tests.support import folders, heads, parity, slow, torch_models
 
-FAMILIES = ("gqa-llama3", "gemma2", "qwen2, window", "qwen3", "mistral", "gemma", "mqa-linear")
+FAMILIES = (
+    *("gqa-llama3", "gemma2", "qwen2, window", "qwen3", "mistral", "gemma", "mqa-linear"),
+    *("gpt_neox", "gpt2"),
+)
 HEADS = (
     "GRM sftreg, Llama",
     "URM",
@@ -36,7 +39,8 @@ def expected(trunk, head, sequences) -> np.ndarray:
     for sequence in sequences:
         ids = torch.tensor([list(map(int, sequence))])
         *states, last = trunk(ids, output_hidden_states=True).hidden_states[1:]
-        normed = [*map(trunk.norm, states), last]  # torch has normed the last one
+        norm = next(m for name, m in trunk.named_children() if "norm" in name or name == "ln_f")
+        normed = [*map(norm, states), last]  # torch has normed the last one
         columns.append([float(head(state[0], last[0])) for state in normed])
     return np.array(columns).T
 
@@ -59,7 +63,9 @@ def of_family(pair: parity.Pair):
     """Prompt, ragged candidates and torch's rewards after each layer."""
     prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
     sequences = parity.sequences_of(prompt, candidates)
-    wanted = expected(pair.model.model, lambda own, last: pair.model.score(own[-1])[0], sequences)
+    wanted = expected(
+        pair.model.base_model, lambda own, last: pair.model.score(own[-1])[0], sequences
+    )
     return prompt, candidates, wanted
 
 

@@ -171,8 +171,82 @@ def in_blocks(right, rule, tensor, sizes):
     return tensor[start * H : stop * H] if rule.part else right(rule, tensor, sizes)
 
 
+def frequencies_of_whole_heads(patch):
+    right = config.inverse_frequencies
+
+    def frequencies(rope, size):
+        wide = dataclasses.replace(rope, divisors=2 * rope.divisors)
+        return right(wide, 2 * size)[: size // 2]
+
+    patch.setattr(decoder, "inverse_frequencies", frequencies)
+
+
+def last_dimensions_rotated(patch):
+    right = decoder.rotate
+
+    def rotate(x, angles):
+        at = x.shape[-1] - 2 * angles[0].shape[-1]
+        return jnp.concatenate([x[..., :at], right(x[..., at:], angles)], axis=-1)
+
+    patch.setattr(decoder, "rotate", rotate)
+
+
+def last_norm_without_bias(patch):
+    right = decoder.layer_norm
+    patch.setattr(heads, "layer_norm", lambda x, w, b, eps: right(x, w, 0 * b, eps))
+
+
+def positions(change):
+    """The learned embedding of other positions."""
+
+    def plant(patch):
+        right = decoder.Decoder._placed
+        patch.setattr(decoder.Decoder, "_placed", lambda self, x, at: right(self, x, change(at)))
+
+    return coded(plant)
+
+
+def no_positions(patch):
+    patch.setattr(decoder.Decoder, "_placed", lambda self, x, at: x)
+
+
+def rotated_too(patch):
+    patch.setattr(config.DecoderConfig, "rotated", property(lambda self: self.head_size))
+
+
+def attention_unscaled(patch):
+    right = decoder.Decoder._angles
+
+    def angles(self, positions):
+        return tuple(a / self.config.rope.attention_factor for a in right(self, positions))
+
+    patch.setattr(decoder.Decoder, "_angles", angles)
+
+
+def by_group(right, rule, tensor, sizes):
+    """For each key/value head its queries, its key and its value, as InternLM2 has them."""
+    blocks = () if rule.part in tuple("qkv") else rule.blocks
+    return right(dataclasses.replace(rule, blocks=blocks), tensor, sizes)
+
+
+def by_head(right, rule, tensor, sizes):
+    """q, k and v of each head in turn, as GPT-NeoX has them."""
+    if not rule.part:
+        return right(rule, tensor, sizes)
+    heads = tensor.reshape(*tensor.shape[:-1], sizes["K"], 3, sizes["H"])
+    return heads[..., "qkv".index(rule.part), :]
+
+
+def no_mean_in_norms(patch):
+    patch.setattr(
+        decoder,
+        "layer_norm",
+        lambda x, weight, bias, eps: decoder.rms_norm(x, weight, eps) + bias,
+    )
+
+
 def other_part(right, rule, tensor, sizes):
-    other = {"k": "v", "v": "k"}.get(rule.part, rule.part)
+    other = {"k": "v", "v": "k", "gate": "up", "up": "gate"}.get(rule.part, rule.part)
     return right(dataclasses.replace(rule, part=other), tensor, sizes)
 
 
@@ -444,8 +518,55 @@ BUGS = {
     "no q and k norms": (left_out(qk_norm=False), "qwen3", BOTH),
     "q and k norms after RoPE": (coded(norm_after_rope), "qwen3", BOTH),
     "q and k norms swapped": (swapped("q_norm", "k_norm"), "qwen3", BOTH),
+    "GPT-NeoX's feed-forward after its attention": (configured(parallel=False), "gpt_neox", BOTH),
+    "GPT-NeoX's feed-forward beside its attention": (
+        configured(parallel=True),
+        "gpt_neox, in turn",
+        BOTH,
+    ),
+    "whole heads rotated": (configured(rotary_size=None), "gpt_neox", BOTH),
+    "too few dimensions rotated": (configured(rotary_size=4), "gpt_neox", BOTH),
+    "the last dimensions rotated": (coded(last_dimensions_rotated), "gpt_neox", BOTH),
+    "frequencies of whole heads": (coded(frequencies_of_whole_heads), "gpt_neox", BOTH),
+    "GPT-NeoX's q, k and v in blocks": (split_by(in_blocks), "gpt_neox", BOTH),
+    "norms swapped, parallel": (swapped("attention_norm", "ffn_norm"), "gpt_neox", BOTH),
+    "tanh GELU": (configured(activation="gelu_tanh"), "gpt_neox", BOTH),
+    "LayerNorm without its mean": (coded(no_mean_in_norms), "gpt_neox", BOTH),
+    "last LayerNorm without its bias": (
+        coded(last_norm_without_bias),
+        "gpt_neox",
+        PLAIN,
+    ),
+    **{
+        f"no {name}": (zeroed(name), "gpt_neox", BOTH)
+        for name in ("attention_norm_bias", "ffn_norm_bias", "o_bias", "up_bias", "down_bias")
+    },
+    "Phi-3's longrope left out": (coded(other_rope(kind="default")), "phi3", BOTH),
+    "Phi-3's long factors": (coded(other_rope(divisors=(1.5, 4.0, 9.0))), "phi3", BOTH),
+    "Phi-3's attention unscaled": (coded(attention_unscaled), "phi3", BOTH),
+    "Phi-3's frequencies of whole heads": (coded(frequencies_of_whole_heads), "phi3", BOTH),
+    "Phi-3's q, k and v by group": (split_by(by_group), "phi3", BOTH),
+    "Phi-3's parts swapped": (split_by(other_part), "phi3", BOTH),
+    "Phi-3's window in no layer": (configured(window=None), "phi3", BOTH),
+    "no learned positions": (coded(no_positions), "gpt2", BOTH),
+    "learned positions one early": (
+        positions(lambda at: jnp.maximum(at - 1, 0)),
+        "gpt2",
+        BOTH,
+    ),
+    "candidates' learned positions start at 0": (
+        positions(lambda at: at - at.min(-1, keepdims=True)),
+        "gpt2",
+        RESPONSE,
+    ),
+    "GPT-2's heads rotated": (coded(rotated_too), "gpt2", BOTH),
+    "GPT-2's feed-forward beside its attention": (configured(parallel=True), "gpt2", BOTH),
+    "GPT-2's exact GELU": (configured(activation="gelu"), "gpt2", BOTH),
+    "GPT-2's q, k and v by head": (split_by(by_head), "gpt2", BOTH),
+    "GPT-2's k and v swapped": (split_by(other_part), "gpt2", BOTH),
+    "GPT-2's o transposed": (converted_by(read_as(".o", layout="D(NH)")), "gpt2", BOTH),
 }
-# One of every way to plant, in Llama, InternLM2, Gemma 2 and Qwen 3.
+# One of every way to plant, in Llama, InternLM2, Gemma 2, Qwen 3, GPT-NeoX and GPT-2.
 QUICK = (
     "no RoPE",
     "wrong head order, candidates",
@@ -458,6 +579,8 @@ QUICK = (
     "attention's norms swapped",
     "q and k norms swapped",
     "no q and k norms",
+    "GPT-NeoX's feed-forward after its attention",
+    "no learned positions",
 )
 
 

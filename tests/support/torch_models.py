@@ -6,6 +6,7 @@ training starts, and no derived size is what another formula would give.
 """
 
 import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,9 +16,12 @@ from transformers import (
     AutoModelForSequenceClassification,
     Gemma2Config,
     GemmaConfig,
+    GPT2Config,
+    GPTNeoXConfig,
     LlamaConfig,
     LlamaForSequenceClassification,
     MistralConfig,
+    Phi3Config,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen2Config,
@@ -75,6 +79,34 @@ def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) ->
     return LlamaConfig(**{**shape, **changes})
 
 
+# Its long factors act beyond 192 positions, where the engine has none.
+LONGROPE = {
+    **{"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+    **{"short_factor": [1.1, 1.9, 3.0], "long_factor": [1.5, 4.0, 9.0]},
+    "original_max_position_embeddings": 192,
+}
+
+
+def phi3(**changes) -> Phi3Config:
+    """Phi-3 with heads of 12."""
+    shape = {**_COMMON, "hidden_size": 48, "sliding_window": WINDOW, **changes}
+    return Phi3Config(**{"original_max_position_embeddings": 192, **shape})
+
+
+def gpt_neox(**changes) -> GPTNeoXConfig:
+    """Pythia with heads of 12, of which 6 are rotated, and a theta of its own."""
+    shape = {name: size for name, size in _COMMON.items() if name != "num_key_value_heads"}
+    shape |= {"hidden_size": 48, "intermediate_size": 80, "layer_norm_eps": 1e-5}
+    return GPTNeoXConfig(**{**shape, "rotary_pct": 0.5, "rotary_emb_base": 5000, **changes})
+
+
+def gpt2(**changes) -> GPT2Config:
+    """GPT-2 with heads of 12; without `n_inner`, its feed-forward is four times as wide."""
+    sizes = {"vocab_size": VOCAB_SIZE, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 256}
+    special = {name: None for name in _COMMON if name.endswith("token_id")}
+    return GPT2Config(**{**sizes, **special, "num_labels": 1, **changes})
+
+
 # Every kind of attention with every kind of RoPE that Llama is published with; head sizes that are
 # not width / heads; a theta that is not the default one.
 LLAMAS = {
@@ -94,6 +126,12 @@ FAMILIES = {
     ),
     "qwen3": lambda: Qwen3Config(**_COMMON, head_dim=12),
     "mistral": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=WINDOW),
+    "phi3": lambda: phi3(rope_parameters=LONGROPE, partial_rotary_factor=0.5),
+    "phi3, whole heads": lambda: phi3(sliding_window=None, tie_word_embeddings=True),
+    "gpt_neox": lambda: gpt_neox(),
+    "gpt_neox, in turn": lambda: gpt_neox(rotary_pct=0.34, use_parallel_residual=False),
+    "gpt2": lambda: gpt2(n_inner=80),
+    "gpt2, erf": lambda: gpt2(activation_function="gelu", layer_norm_epsilon=1e-6),
     "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
 }
 CONFIGS = {**LLAMAS, **FAMILIES}
@@ -126,13 +164,14 @@ def enlarged(
         torch.manual_seed(0)
         model = auto.from_config(config, attn_implementation="eager").eval()
         for name, weight in model.named_parameters():
-            if "norm" in name:
-                weight.data.normal_(ones, 0.3)
-            elif name.endswith("bias"):
+            if name.endswith("bias"):
                 weight.data.normal_(0.0, 0.5)
-            elif "embed" in name and embedding:
-                weight.data.normal_(0.0, embedding)
-            elif "embed" not in name:  # small embeddings keep the eps of norms visible
+            elif weight.ndim == 1:
+                weight.data.normal_(ones, 0.3)
+            elif re.search("embed|wte|wpe", name):
+                if embedding:  # small ones keep the eps of norms visible
+                    weight.data.normal_(0.0, embedding)
+            else:
                 weight.data.normal_(0.0, 1.25 * weight.shape[1] ** -0.5)
     return model
 
@@ -165,7 +204,7 @@ def tokenizer():
 @torch.no_grad()
 def hidden_states(model: PreTrainedModel, ids: np.ndarray) -> list[np.ndarray]:
     """Residual stream after each layer but the last, then after the last layer and final norm."""
-    out = model.model(torch.tensor(ids, dtype=torch.long), output_hidden_states=True)
+    out = model.base_model(torch.tensor(ids, dtype=torch.long), output_hidden_states=True)
     return [state.numpy() for state in out.hidden_states[1:]]
 
 
@@ -185,7 +224,7 @@ def _rewards(model, sequences: tuple[tuple[int, ...], ...]) -> np.ndarray:
     for length in np.unique(lengths):
         rows = np.flatnonzero(lengths == length)
         ids = torch.tensor([sequences[row] for row in rows])
-        last = model.model(ids).last_hidden_state[:, -1]
+        last = model.base_model(ids).last_hidden_state[:, -1]
         rewards[rows] = [model.score(hidden).item() for hidden in last]
     rewards.flags.writeable = False
     return rewards

@@ -1,6 +1,8 @@
 """config.json: read where it is understood, refused by name where it is not."""
 
+import dataclasses
 import itertools
+import json
 from typing import Any
 
 import pytest
@@ -147,6 +149,172 @@ def test_a_qwen_3_has_heads_of_128_whatever_its_width(head_dim):
     assert (config.head_size, config.qk_norm) == (128, True)
 
 
+# As published with Pythia 70M.
+PYTHIA: dict[str, Any] = {
+    "architectures": ["GPTNeoXForCausalLM"],
+    **{"bos_token_id": 0, "eos_token_id": 0, "use_cache": True, "vocab_size": 50304},
+    **{"hidden_act": "gelu", "hidden_size": 512, "initializer_range": 0.02},
+    **{"intermediate_size": 2048, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048},
+    **{"model_type": "gpt_neox", "num_attention_heads": 8, "num_hidden_layers": 6},
+    **{"rotary_emb_base": 10000, "rotary_pct": 0.25, "tie_word_embeddings": False},
+    **{"torch_dtype": "float16", "use_parallel_residual": True},
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"partial_rotary_factor": 0.25, "rope_theta": 10000, "rope_scaling": None},
+        {
+            "rope_parameters": {
+                "rope_theta": 1e4,
+                "rope_type": "default",
+                "partial_rotary_factor": 0.25,
+            }
+        },
+    ],
+)
+def test_a_published_pythia_is_read_in_each_form_that_transformers_wrote(changes):
+    assert decoder_config({**PYTHIA, **changes}) == DecoderConfig(
+        vocab_size=50304,
+        width=512,
+        ffn_width=2048,
+        num_layers=6,
+        num_heads=8,
+        num_kv_heads=8,
+        head_size=64,
+        rms_eps=1e-5,
+        rope=Rope(theta=10_000.0),
+        max_positions=2048,
+        activation="gelu",
+        qkv_bias=True,
+        norm="layer",
+        biases=True,
+        gated=False,
+        parallel=True,
+        rotary_size=16,
+    )
+
+
+# Of the form of Phi-4-mini's.
+PHI4_MINI: dict[str, Any] = {
+    **{"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_act": "silu"},
+    **{"auto_map": {"AutoConfig": "m.P"}, "attention_bias": False, "mlp_bias": False},
+    **{"lm_head_bias": False, "full_attn_mod": 1, "interpolate_factor": 1, "embd_pdrop": 0.0},
+    **{"hidden_size": 3072, "intermediate_size": 8192, "num_attention_heads": 24},
+    **{"num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 200064},
+    **{"max_position_embeddings": 131072, "original_max_position_embeddings": 4096},
+    **{"partial_rotary_factor": 0.75, "rms_norm_eps": 1e-05, "rope_theta": 10000.0},
+    **{"sliding_window": 262144, "tie_word_embeddings": True, "resid_pdrop": 0.0},
+    "rope_scaling": {"long_factor": [2.0] * 48, "short_factor": [1.5] * 48, "type": "longrope"},
+}
+
+
+@pytest.mark.parametrize("kind", [{}, {"type": "su"}, {"type": "longrope", "factor": 32.0}])
+def test_a_phi_is_read_up_to_the_positions_before_its_scaling(kind):
+    config = decoder_config({**PHI4_MINI, "rope_scaling": PHI4_MINI["rope_scaling"] | kind})
+    assert (config.head_size, config.rotary_size, config.max_positions) == (128, 96, 4096)
+    assert config.window_layers == (True,) * 32
+    rope = config.rope
+    assert (rope.kind, rope.divisors) == ("longrope", (1.5,) * 48)
+    assert rope.attention_factor == pytest.approx(1.1902380714238083)
+    assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"short_factor": [1.5] * 47}, "has 47 divisors; allowed: one for each of the 48 pairs"),
+        ({"short_factor": 2}, "short_factor=2; allowed: a list of numbers$"),
+        ({"short_factor": [0] * 48}, r"short_factor=0\.0; allowed: numbers above 0$"),
+        (
+            {"short_mscale": 1.1},
+            r"rope type 'longrope' has \['long_factor', .*'short_mscale'\]; al",
+        ),
+    ],
+)
+def test_a_scaling_of_a_phi_that_is_not_understood_is_refused(changes, message):
+    with pytest.raises(AssayError, match=message):
+        decoder_config({**PHI4_MINI, "rope_scaling": PHI4_MINI["rope_scaling"] | changes})
+
+
+# As published with GPT-2.
+GPT2: dict[str, Any] = {
+    "architectures": ["GPT2LMHeadModel"],
+    **{"activation_function": "gelu_new", "attn_pdrop": 0.1, "bos_token_id": 50256},
+    **{"embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02},
+    **{"layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768},
+    **{"n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1},
+    **{"summary_activation": None, "summary_first_dropout": 0.1, "summary_proj_to_labels": True},
+    **{"summary_type": "cls_index", "summary_use_proj": True, "vocab_size": 50257},
+    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+}
+
+
+def test_a_published_gpt2_is_read_and_its_feed_forward_is_four_times_as_wide():
+    expected = DecoderConfig(
+        vocab_size=50257,
+        width=768,
+        ffn_width=3072,
+        num_layers=12,
+        num_heads=12,
+        num_kv_heads=12,
+        head_size=64,
+        rms_eps=1e-5,
+        rope=Rope(theta=10_000.0),
+        max_positions=1024,
+        activation="gelu_tanh",
+        qkv_bias=True,
+        norm="layer",
+        biases=True,
+        gated=False,
+        learned_positions=True,
+    )
+    assert decoder_config(GPT2) == decoder_config({**GPT2, "n_inner": None}) == expected
+    wide = decoder_config({**GPT2, "n_inner": 1000})
+    assert wide == dataclasses.replace(expected, ffn_width=1000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"scale_attn_by_inverse_layer_idx": True},
+            "scale_attn_by_inverse_layer_idx=True is not implemented; allowed: False$",
+        ),
+        ({"hidden_size": 1024}, r"not understood, .*'hidden_size' \(= 1024\)$"),
+        ({"add_cross_attention": True}, r"add_cross_attention=True .*another structure"),
+        ({"n_layer": 0}, r"num_hidden_layers=0; allowed: 1 to 1000$"),
+        ({"layer_norm_epsilon": None}, "layer_norm_epsilon=None; allowed: a number$"),
+    ],
+)
+def test_a_gpt2_of_another_structure_is_refused(changes, message):
+    with pytest.raises(AssayError, match=message):
+        decoder_config({**GPT2, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"partial_rotary_factor": 0.5},
+            r"partial_rotary_factor=0\.25, 0\.5, .*; allowed for gpt_n",
+        ),
+        ({"rope_theta": 5000}, r"rope_theta is both 10000\.0 and 5000\.0$"),
+        ({"attention_bias": False}, "attention_bias=False is not implemented; allowed: True$"),
+        ({"rms_norm_eps": 1e-6}, r"not understood, .*'rms_norm_eps' \(= 1e-06\)$"),
+        (
+            {"rotary_pct": 0.27},
+            r"decoder\.rotary_size=17; allowed: even integers up to head_size=64$",
+        ),
+    ],
+)
+def test_a_pythia_that_contradicts_itself_or_has_another_structure_is_refused(changes, message):
+    with pytest.raises(AssayError, match=message):
+        decoder_config({**PYTHIA, **changes})
+
+
 MISTRAL = {"architectures": ["MistralForSequenceClassification"], "model_type": "mistral"}
 GEMMA2 = {
     "architectures": ["Gemma2ForSequenceClassification"],
@@ -177,8 +345,8 @@ REFUSED = {
         r"rope_theta=0\.0; allowed: numbers above 0$",
     ),
     "an unknown architecture": (
-        {"architectures": ["GPT2ForSequenceClassification"]},
-        r"unknown architecture 'GPT2ForSequenceClassification'; allowed: .*LlamaForSequenceClass",
+        {"architectures": ["BertForSequenceClassification"]},
+        r"unknown architecture 'BertForSequenceClassification'; allowed: .*LlamaForSequenceClass",
     ),
     "another decoder under a known architecture": (
         {"model_type": "qwen2"},
@@ -207,6 +375,10 @@ REFUSED = {
         r"\); allowed: False, None; "
         r"also attention_bias=True is not implemented; allowed: False, None; "
         r"also rope type 'yarn' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
+    ),
+    "a part of each head that is rotated, in a Llama": (
+        {"partial_rotary_factor": 0.5},
+        r"partial_rotary_factor=0\.5, the part .* rotated; allowed for llama: 1$",
     ),
     "a mixture of experts": (
         {"num_experts": 8},

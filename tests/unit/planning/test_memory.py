@@ -55,8 +55,14 @@ def compiled_bytes(config: DecoderConfig, head: HeadConfig, dtype: str) -> int:
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_a_step_is_accounted_for_as_the_compiler_of_this_cpu_does(dtype):
+GPT = {"norm": "layer", "biases": True, "gated": False, "parallel": True, "rotary_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "form"),
+    [*((dtype, {}) for dtype in ("float32", "bfloat16", "float16")), ("float32", GPT)],
+)
+def test_a_step_is_accounted_for_as_the_compiler_of_this_cpu_does(dtype, form):
     config = DecoderConfig(
         **SHAPES,
         vocab_size=4000,
@@ -64,6 +70,7 @@ def test_a_step_is_accounted_for_as_the_compiler_of_this_cpu_does(dtype):
         rms_eps=1e-5,
         rope=Rope(theta=1e4),
         max_positions=512,
+        **form,
     )
     head = HeadConfig(kind="linear", depth=6, width=256, rms_eps=1e-5)
     model = Model(config=config, heads=(head,), dtype=dtype)
