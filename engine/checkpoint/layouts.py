@@ -108,6 +108,9 @@ _HEAD = re.compile(r"(score|weights\.fc|regression_layer|reward_transform_matrix
 _DECODER = re.compile(r"(embed_tokens|tok_embeddings|layers|norm)\.")
 _EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|tok_embeddings)\.weight")
 
+# What a model has for images: it acts where the text holds one.
+_IMAGES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
+
 # Buffers that hold nothing learned.
 _IGNORED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked)$")
 
@@ -128,6 +131,11 @@ def learned(keys: Iterable[str]) -> set[str]:
 def head_keys(keys: Iterable[str]) -> set[str]:
     """The names of tensors that only a reward model has."""
     return set(filter(_HEAD.match, keys))
+
+
+def image_keys(keys: Iterable[str]) -> set[str]:
+    """The names of tensors that only images reach."""
+    return set(filter(_IMAGES.match, keys))
 
 
 def head_name(key: str, head: str = "") -> str:

@@ -3,13 +3,42 @@
 from collections.abc import Iterator, Mapping
 
 from engine.convert import hf_keys
-from engine.convert.hf_families import ARCHITECTURES, FAMILIES, LANGUAGE_MODELS, Family, Fields
+from engine.convert.hf_families import (
+    ARCHITECTURES,
+    FAMILIES,
+    GEMMA3_TEXT,
+    LANGUAGE_MODELS,
+    Family,
+    Fields,
+)
 from engine.convert.hf_values import Json, integer, optional, positive, short
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 from engine.models.language_model import OutputConfig
 
 _MOST_LAYERS = 1000
+# Attributes of a model with images that its text does not depend on.
+_IMAGES = frozenset(
+    {"text_config", "vision_config", "mm_tokens_per_image", "image_token_index"}
+    | {"boi_token_index", "eoi_token_index"}
+)
+_KINDS = {"full_attention", "sliding_attention"}  # of layers
+
+
+def text_model(hf: Json) -> Json:
+    """The config.json of a model's text: of a Gemma 3 with images, as if it had none.
+
+    Raises AssayError where that has no `text_config`.
+    """
+    if hf.get("model_type") != "gemma3":
+        return hf
+    text = hf.get("text_config")
+    if not isinstance(text, Mapping):
+        raise AssayError(f"config.json: text_config={short(text)}; allowed: an object")
+    outer = {name: value for name, value in hf.items() if name not in _IMAGES}
+    of_head = ("architectures", "id2label", "label2id", "num_labels")
+    inner = {name: value for name, value in text.items() if name not in of_head}
+    return {**GEMMA3_TEXT, **outer, **inner}
 
 
 def decoder_config(hf: Json) -> DecoderConfig:
@@ -38,8 +67,8 @@ def decoder_config(hf: Json) -> DecoderConfig:
         num_kv_heads=integer(hf, "num_key_value_heads", num_heads),
         head_size=integer(hf, "head_dim", family.head_size or width // max(num_heads, 1)),
         rms_eps=positive(hf, "rms_norm_eps"),
-        rope=_rope(hf),
         max_positions=integer(hf, "max_position_embeddings"),
+        **_ropes(hf, family),
         **family.fields(hf),
     )
 
@@ -94,12 +123,34 @@ def _problems(hf: Json, family: Family) -> Iterator[str]:
     """What is wrong with attributes that may change the rewards in a way not implemented."""
     yield from hf_keys.problems(hf, family.fixed, family.read)
     try:
-        _rope(hf)
+        _ropes(hf, family)
     except AssayError as error:
         yield str(error).removeprefix("config.json: ")
 
 
-def _rope(hf: Json) -> Rope:
+def _ropes(hf: Json, family: Family) -> Fields:
+    """Rotary embeddings; `window_rope` where layers with a window have another one."""
+    given = hf.get("rope_parameters")
+    by_kind = given if isinstance(given, Mapping) and not _KINDS.isdisjoint(given) else None
+    if family.window_rope is None:
+        if by_kind:
+            raise AssayError("config.json: rope_parameters by kind of layer; allowed: one object")
+        return {"rope": _rope(hf, family.theta)}
+    if by_kind is None:
+        rope = _rope(hf, family.theta)
+        window = family.window_rope(hf, rope)
+    elif by_kind.keys() == _KINDS:
+        rope = _rope({**hf, "rope_parameters": by_kind["full_attention"]}, family.theta)
+        theta = family.window_rope(hf, rope).theta
+        window = _rope({"rope_parameters": by_kind["sliding_attention"]}, theta)
+    else:
+        raise AssayError(
+            f"config.json: rope_parameters has {sorted(by_kind)}; allowed: {sorted(_KINDS)}"
+        )
+    return {"rope": rope, "window_rope": None if window == rope else window}
+
+
+def _rope(hf: Json, default_theta: float) -> Rope:
     """Rotary embedding: base and scaling, from any of the published forms of the attributes."""
     # Published files say rope_theta and rope_scaling; transformers 5 writes rope_parameters.
     given = {name: hf[name] for name in ("rope_parameters", "rope_scaling") if hf.get(name)}
@@ -113,7 +164,7 @@ def _rope(hf: Json) -> Rope:
     if len(thetas) > 1:
         both = " and ".join(sorted(map(str, thetas)))
         raise AssayError(f"config.json: rope_theta is both {both}")
-    theta = thetas.pop() if thetas else 10_000.0
+    theta = thetas.pop() if thetas else default_theta
     ropes = [_scaled(theta, value) for value in given.values()] or [Rope(theta=theta)]
     if ropes[0] != ropes[-1]:
         raise AssayError(

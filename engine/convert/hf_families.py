@@ -6,6 +6,7 @@ from typing import Any
 
 from engine.convert.hf_values import Json, integer, number, optional, positive
 from engine.errors import AssayError
+from engine.models.config import Rope
 
 # Fields of DecoderConfig by name, with values of several types.
 Fields = dict[str, Any]  # Any: fields of DecoderConfig are of several types
@@ -17,17 +18,22 @@ _NAMES = {
     "Llama": "llama",
     "Gemma": "gemma",
     "Gemma2": "gemma2",
+    "Gemma3": "gemma3_text",
     "Qwen2": "qwen2",
     "Qwen3": "qwen3",
     "Mistral": "mistral",
 }
-LANGUAGE_MODELS = {f"{name}ForCausalLM": family for name, family in _NAMES.items()}
+LANGUAGE_MODELS = {
+    **{f"{name}ForCausalLM": family for name, family in _NAMES.items()},
+    "Gemma3ForConditionalGeneration": "gemma3_text",
+}
 # Class name -> decoder family, or `*` for any of `FAMILIES`. The head is recognised by its tensors
 # (checkpoint/layouts.py), since one class name is published with different heads.
 _TOKENS = {f"{name}ForTokenClassification": family for name, family in _NAMES.items()}  # verl
 ARCHITECTURES = {
     **{f"{name}ForSequenceClassification": family for name, family in _NAMES.items()},
     **_TOKENS,
+    "Gemma3TextForSequenceClassification": "gemma3_text",  # without `Text`: beside a vision tower
     "LlamaForRewardModelWithGating": "llama",  # ArmoRM, QRM-Llama
     "LlamaForSequenceClassificationWithNormal_Weights": "llama",  # URM
     "INFORMForSequenceClassification": "llama",  # INF-ORM: an MLP under `score`
@@ -68,6 +74,10 @@ class Family:
     # Whether a language model's output head is its embedding, if config.json does not say: files
     # leave out an attribute that has its class's default value.
     tied: bool = False
+    theta: float = 10_000.0  # without rope_theta
+    # The rotary embedding of layers with a window, where they have another one and the file does
+    # not give it by kind of layer; it may depend on that of the others.
+    window_rope: Callable[[Json, Rope], Rope] | None = None
 
 
 _SILU: Values = {"hidden_act": ("silu",)}
@@ -123,6 +133,24 @@ def _gemma2(hf: Json) -> Fields:
     }
 
 
+def _gemma3(hf: Json) -> Fields:
+    pattern = integer(hf, "sliding_window_pattern", integer(hf, "_sliding_window_pattern", 6))
+    if pattern < 1:
+        raise AssayError(f"config.json: sliding_window_pattern={pattern}; allowed: integers >= 1")
+    return {
+        **_GEMMA,
+        "post_norms": True,
+        "qk_norm": True,
+        "query_scale": positive(hf, "query_pre_attn_scalar") ** -0.5,
+        **_window(hf, lambda layer: (layer + 1) % pattern != 0),
+    }
+
+
+def _gemma3_window_rope(hf: Json, rope: Rope) -> Rope:
+    theta = "rope_local_base_freq"
+    return Rope(theta=positive({theta: 10_000.0, **hf}, theta))
+
+
 FAMILIES = {
     "llama": Family(fixed=_SILU | _NO_BIAS),
     # A Llama with other tensor names (checkpoint/layouts.py).
@@ -160,4 +188,33 @@ FAMILIES = {
         head_size=256,
         tied=True,
     ),
+    "gemma3_text": Family(
+        # transformers reads this soft-cap and does not apply it.
+        fixed=_GEMMA_FIXED | {"attn_logit_softcapping": (None,)},
+        read=frozenset(
+            {"query_pre_attn_scalar", "final_logit_softcapping", "sliding_window", "layer_types"}
+            | {"sliding_window_pattern", "_sliding_window_pattern", "rope_local_base_freq"}
+        ),
+        fields=_gemma3,
+        head_size=256,
+        tied=True,
+        theta=1_000_000.0,
+        window_rope=_gemma3_window_rope,
+    ),
+}
+
+# What a Gemma 3 with images leaves out of its `text_config`: the defaults of transformers' class.
+GEMMA3_TEXT = {
+    "vocab_size": 262_208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 131_072,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "pad_token_id": 0,
 }

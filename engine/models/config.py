@@ -61,6 +61,8 @@ class DecoderConfig:
     qk_norm: bool = False  # Qwen 3: RMSNorm over the head size of q and k, before RoPE
     window: int | None = None  # a query attends to keys at distance 0 <= q - k < window …
     window_layers: tuple[bool, ...] = ()  # … in these layers; empty: in none
+    # Fields that came later: model.json holds those that are not at their neutral values.
+    window_rope: Rope | None = None  # Gemma 3: of the layers in `window_layers`; None: `rope`
 
     def __post_init__(self) -> None:
         sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]
@@ -81,6 +83,8 @@ class DecoderConfig:
                 f"decoder.window_layers has {len(self.window_layers)} entries; allowed: one per "
                 f"layer, {self.num_layers}"
             )
+        if self.window_rope and not self.window_layers:
+            raise AssayError("decoder.window_rope without window_layers; allowed: one per layer")
         if self.head_size % 2:
             raise AssayError(f"decoder.head_size={self.head_size}; allowed: even integers")
 
@@ -97,12 +101,43 @@ class DecoderConfig:
             "H": self.head_size,
         }
 
+    @property
+    def layer_ropes(self) -> tuple[Rope, ...]:
+        """The rotary embedding of each layer."""
+        if self.window_rope is None:
+            return (self.rope,) * self.num_layers
+        return tuple(self.window_rope if slides else self.rope for slides in self.window_layers)
+
+    def first(self, layers: int) -> "DecoderConfig":
+        """The config of a decoder's first layers."""
+        return dataclasses.replace(
+            self, num_layers=layers, window_layers=self.window_layers[:layers]
+        )
+
+    # Any: what JSON holds.
+    def to_json(self) -> dict[str, Any]:
+        """The fields, for `model.json`, without later ones at their neutral values.
+
+        So a checkpoint keeps the bytes and the hash that it had before there were such fields.
+        """
+        fields = dataclasses.fields(self)
+        names = [field.name for field in fields]
+        later = fields[names.index("window_layers") + 1 :]
+        neutral = {field.name for field in later if getattr(self, field.name) == field.default}
+        return {k: v for k, v in dataclasses.asdict(self).items() if k not in neutral}
+
     # Any: parsed JSON.
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":
-        """The inverse of `dataclasses.asdict`, for `model.json`."""
-        layers = tuple(fields["window_layers"])
-        return cls(**{**fields, "rope": Rope(**fields["rope"]), "window_layers": layers})
+        """The inverse of `to_json`."""
+        read: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
+        for name in ("rope", "window_rope"):
+            if read.get(name):
+                read[name] = Rope(**read[name])
+        return cls(**read)
 
 
 def inverse_frequencies(rope: Rope, head_size: int) -> list[float]:

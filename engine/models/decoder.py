@@ -1,4 +1,4 @@
-"""One decoder for Llama 3.x, Gemma 2, Qwen 2/3 and Mistral: embedding and layers, no final norm.
+"""One decoder for all families of `convert.hf_families`: embedding and layers, no final norm.
 
 Axis letters are those of `engine/types.py`. Residual stream, softmax and norms are float32. Matmuls
 take operands in the parameters' dtype and accumulate in float32. `plain` runs whole sequences.
@@ -24,6 +24,7 @@ Residual = Float[Array, "C T D"]
 Param = nnx.Param[Any]  # Any: of a real or an abstract array
 Index = Any  # number of a layer: an int, or a traced integer inside a loop
 Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h = H / 2
+Ropes = tuple[Angles, ...]  # of each of the rotary embeddings that a decoder's layers have
 # What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H]) -> a tree
 # of arrays.
 Keep = Callable[[Array, KeyValues], Any]
@@ -175,10 +176,10 @@ class Decoder(nnx.Module):
           layer, with a leading axis for the layers.
         """
         x = self.embed(ids)
-        angles = self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape))
+        ropes = self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape))
         residuals, kept = [], []
         for start, stop in _segments(depths):
-            x, seen = _through(lambda i, x: self._plain_layer(i, x, angles), start, stop, x, keep)
+            x, seen = _through(lambda i, x: self._plain_layer(i, x, ropes), start, stop, x, keep)
             residuals.append(x)
             kept.append(seen)
         return tuple(residuals), _joined(kept)
@@ -219,12 +220,12 @@ class Decoder(nnx.Module):
           Residual stream at `read` after each of `depths` layers; what was kept, with a leading
           axis for the layers.
         """
-        angles = self._angles(places.position)
+        ropes = self._angles(places.position)
 
         # A gradient needs the results of matmuls. By default JAX would also keep all weights.
         @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
         def layer(index: Index, x: Residual) -> tuple[Residual, KeyValues]:
-            return self._response_layer(index, x, prefix, places, angles)
+            return self._response_layer(index, x, prefix, places, ropes)
 
         def at_read(x: Residual) -> Float[Array, "C U D"]:
             return x if read is None else _take(x, read)
@@ -236,7 +237,7 @@ class Decoder(nnx.Module):
             x, seen = _through(layer, start, stop - shortened, x, keep, at_read)
             kept.append(seen)
             if shortened:
-                x, row = self._response_layer(stop - 1, x, prefix, places, angles, read)
+                x, row = self._response_layer(stop - 1, x, prefix, places, ropes, read)
                 if keep:
                     kept.append(jax.tree.map(lambda each: each[None], keep(x, row)))
             residuals.append(x if shortened else at_read(x))
@@ -264,8 +265,8 @@ class Decoder(nnx.Module):
         one = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), stacked)
         return nnx.merge(graph, one)
 
-    def _plain_layer(self, index: Index, x: Residual, angles: Angles) -> tuple[Residual, KeyValues]:
-        layer = self._layer(index)
+    def _plain_layer(self, index: Index, x: Residual, ropes: Ropes) -> tuple[Residual, KeyValues]:
+        layer, angles = self._layer(index), self._rope(index, ropes)
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
             queries = layer.queries(x, angles)
@@ -282,7 +283,7 @@ class Decoder(nnx.Module):
         x: Residual,
         prefix: KeyValues,
         places: Places,
-        angles: Angles,
+        ropes: Ropes,
         read: Int[Array, "C Y"] | None = None,
     ) -> tuple[Float[Array, "C U D"], KeyValues]:
         """One layer behind a prefix: of the positions `read` of x, or of all of them.
@@ -290,7 +291,7 @@ class Decoder(nnx.Module):
         Returns the residual stream after it, and keys and values of all positions, each [C, T, K,
         H].
         """
-        layer = self._layer(index)
+        layer, angles = self._layer(index), self._rope(index, ropes)
         past = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), prefix)
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
@@ -334,12 +335,23 @@ class Decoder(nnx.Module):
             x = x * jnp.asarray(self.config.width**0.5, x.dtype)
         return x.astype(jnp.float32)
 
-    def _angles(self, positions: Int[Array, "C T"]) -> Angles:
-        frequencies = jnp.asarray(
-            inverse_frequencies(self.config.rope, self.config.head_size), jnp.float32
-        )
-        angles = positions[..., None].astype(jnp.float32) * frequencies
-        return jnp.cos(angles), jnp.sin(angles)
+    def _angles(self, positions: Int[Array, "C T"]) -> Ropes:
+        ropes = []
+        for rope in dict.fromkeys(self.config.layer_ropes):
+            frequencies = inverse_frequencies(rope, self.config.head_size)
+            angles = positions[..., None].astype(jnp.float32) * jnp.asarray(
+                frequencies, jnp.float32
+            )
+            ropes.append((jnp.cos(angles), jnp.sin(angles)))
+        return tuple(ropes)
+
+    def _rope(self, index: Index, ropes: Ropes) -> Angles:
+        """The angles of one layer."""
+        if len(ropes) == 1:
+            return ropes[0]
+        kinds = list(dict.fromkeys(self.config.layer_ropes))
+        kind = jnp.asarray([kinds.index(rope) for rope in self.config.layer_ropes])[index]
+        return jax.tree.map(lambda *each: jax.lax.select_n(kind, *each), *ropes)
 
 
 def rms_norm(

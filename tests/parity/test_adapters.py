@@ -23,6 +23,7 @@ CASES = {
     "a resized vocabulary": Adapter(rank=4, rows=272),
     "an adapted embedding": Adapter(rank=4, targets=("embed_tokens", "up_proj")),
     "gemma2": Adapter(model="gemma2"),
+    "gemma3": Adapter(model="gemma3"),
     "qwen2": Adapter(model="qwen2", rslora=True),
     "qwen3": Adapter(model="qwen3"),
     "mistral": Adapter(model="mistral", rank=8),

@@ -1,5 +1,7 @@
 """Every decoder family: hidden states and rewards are torch's, and the traps of each would show."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ CHECKS = {
 }
 DEFAULTS = [name + torch_models.DEFAULT for name in torch_models.LLAMAS]
 NAMES = [*torch_models.LLAMAS, *DEFAULTS, *torch_models.FAMILIES, "internlm2"]
-QUICK_FAMILIES = ("gemma2", "qwen2, window", "qwen3")
+QUICK_FAMILIES = ("gemma2", "gemma3", "qwen2, window", "qwen3")
 QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES, "internlm2")
 
 
@@ -56,6 +58,15 @@ def test_a_conversion_without_soft_cap_is_torchs_without_and_not_with(tmp_path):
     parity.check_response(torch_models.build("gemma2, no soft-cap"), restored)
     with pytest.raises(AssertionError, match="relative error"):
         parity.check_response(torch_models.build("gemma2"), restored)
+
+
+def test_of_a_model_with_images_the_text_is_read_and_one_line_says_so(pair_of, tmp_path):
+    said: list[str] = []
+    folder = torch_models.save(torch_models.build("gemma3, images"), tmp_path / "hf")
+    card = folders.convert(folder, tmp_path / "checkpoint", note=said.append).card
+    assert card.decoder == pair_of("gemma3").checkpoint.card.decoder
+    [line] = said
+    assert re.fullmatch(r"images are not read: \d+ tensors of a vision tower are left out", line)
 
 
 def test_reading_llamas_second_norm_from_a_gemma_is_refused(monkeypatch, tmp_path):

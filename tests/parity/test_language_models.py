@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, Gemma2Config
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig
 
 from engine.checkpoint import restore as restoring
 from engine.checkpoint.card import Checkpoint
@@ -39,6 +39,8 @@ CONFIGS = {
     "gemma": torch_models.CONFIGS["gemma"],
     "gemma2": lambda: gemma2(final_logit_softcapping=CAP),
     "gemma2, no final soft-cap": lambda: gemma2(final_logit_softcapping=None),
+    "gemma3": lambda: Gemma3TextConfig(**torch_models.GEMMA3, final_logit_softcapping=CAP),
+    "gemma3, images": torch_models.CONFIGS["gemma3, images"],
     "qwen2, tied": lambda: tied("qwen2", True),
     "qwen2, untied": lambda: tied("qwen2", False),
     "qwen3, tied": lambda: tied("qwen3", True),

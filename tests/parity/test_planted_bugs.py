@@ -238,10 +238,10 @@ def angles_in_bfloat16(patch):
     right = decoder.Decoder._angles
 
     def angles(self, positions):
-        cos, sin = right(self, positions)
+        [(cos, sin)] = right(self, positions)
         angle = jnp.arctan2(sin, cos)  # what a 16-bit product of position and frequency keeps
         rounded = angle.astype(jnp.bfloat16).astype(jnp.float32)
-        return jnp.cos(rounded), jnp.sin(rounded)
+        return ((jnp.cos(rounded), jnp.sin(rounded)),)
 
     patch.setattr(decoder.Decoder, "_angles", angles)
 
@@ -334,6 +334,7 @@ def reward_read_at_the_padding(patch):
 LAYERS, PLAIN, RESPONSE = (parity.check_layers,), (parity.check_plain,), (parity.check_response,)
 BOTH = (*PLAIN, *RESPONSE)
 ODD = (False, True, False)
+GEMMA3_ROPES = (config.Rope(theta=1e6, kind="linear", factor=8.0), config.Rope(theta=1e4))
 
 # What is planted, the model in which it shows, the checks that it must fail. Those in the rules
 # read every tensor once and find every shape as it should be.
@@ -428,6 +429,31 @@ BUGS = {
     "window in all layers": (configured(window_layers=(True,) * 3), "gemma2", BOTH),
     "window one too long": (configured(window=torch_models.WINDOW + 1), "gemma2", BOTH),
     "window one too short": (configured(window=torch_models.WINDOW - 1), "gemma2", BOTH),
+    "Gemma 3's ropes the same": (configured(window_rope=None), "gemma3", BOTH),
+    "Gemma 3's ropes swapped": (
+        configured(rope=GEMMA3_ROPES[1], window_rope=GEMMA3_ROPES[0]),
+        "gemma3",
+        BOTH,
+    ),
+    "Gemma 3's sliding layers with another theta": (
+        configured(window_rope=config.Rope(theta=2e4)),
+        "gemma3",
+        BOTH,
+    ),
+    "Gemma 3's sliding layers scaled too": (
+        configured(window_rope=config.Rope(theta=1e4, kind="linear", factor=8.0)),
+        "gemma3",
+        BOTH,
+    ),
+    "Gemma 3's full layers without scaling": (
+        configured(rope=config.Rope(theta=1e6)),
+        "gemma3",
+        BOTH,
+    ),
+    "Gemma 3 without q and k norms": (left_out(qk_norm=False), "gemma3", BOTH),
+    "Gemma 3's norms without 1 +": (no_offset(decoder), "gemma3", BOTH),
+    "Gemma 3's window in no layer": (configured(window=None), "gemma3", BOTH),
+    "Gemma 3's window one too long": (configured(window=torch_models.WINDOW + 1), "gemma3", BOTH),
     "Qwen 2's window in all layers": (configured(window_layers=(True,) * 3), "qwen2, window", BOTH),
     "Qwen 2's window in no layer": (configured(window=None), "qwen2, window", BOTH),
     "Mistral's window in no layer": (configured(window=None), "mistral", BOTH),
@@ -458,6 +484,7 @@ QUICK = (
     "attention's norms swapped",
     "q and k norms swapped",
     "no q and k norms",
+    "Gemma 3's ropes swapped",
 )
 
 

@@ -14,6 +14,8 @@ import torch
 from transformers import (
     AutoModelForSequenceClassification,
     Gemma2Config,
+    Gemma3Config,
+    Gemma3TextConfig,
     GemmaConfig,
     LlamaConfig,
     LlamaForSequenceClassification,
@@ -59,6 +61,26 @@ GEMMA2 = {
     "attn_logit_softcapping": 3.0,
     "sliding_window": WINDOW,
 }
+# Two layers with a window and one without, whose ropes differ in base and scaling.
+GEMMA3 = {
+    **_COMMON,
+    "head_dim": 12,
+    "query_pre_attn_scalar": 6,
+    "sliding_window": WINDOW,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}
+VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
 
 
 def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) -> LlamaConfig:
@@ -88,6 +110,10 @@ FAMILIES = {
     "gemma2": lambda: Gemma2Config(**GEMMA2),
     "gemma2, four layers": lambda: Gemma2Config(**{**GEMMA2, "num_hidden_layers": 4}),
     "gemma2, no soft-cap": lambda: Gemma2Config(**{**GEMMA2, "attn_logit_softcapping": None}),
+    "gemma3": lambda: Gemma3TextConfig(**GEMMA3),
+    "gemma3, images": lambda: Gemma3Config(
+        text_config=GEMMA3, vision_config=VISION, mm_tokens_per_image=4, num_labels=1
+    ),
     "qwen2": lambda: Qwen2Config(**_COMMON),
     "qwen2, window": lambda: Qwen2Config(
         **_COMMON, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1

@@ -1,13 +1,14 @@
 """config.json: read where it is understood, refused by name where it is not."""
 
 import itertools
+import json
 from typing import Any
 
 import pytest
 from transformers import GenerationConfig
 
 from engine.convert import hf_keys
-from engine.convert.hf_config import decoder_config
+from engine.convert.hf_config import decoder_config, text_model
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 from tests.support.parity import LLAMA3
@@ -56,7 +57,8 @@ def without(*names: str) -> dict:
 
 
 def test_a_published_config_is_read():
-    assert decoder_config(PUBLISHED) == DecoderConfig(
+    config = decoder_config(PUBLISHED)
+    assert config == DecoderConfig(
         vocab_size=128257,
         width=4096,
         ffn_width=14336,
@@ -68,6 +70,9 @@ def test_a_published_config_is_read():
         rope=LLAMA3,
         max_positions=131072,
     )
+    # Another key would change the hashes of checkpoints that are there.
+    assert list(config.to_json())[-1] == "window_layers"
+    assert list(config.to_json()["rope"])[-1] == "original_positions"
 
 
 SCALING = PUBLISHED["rope_scaling"]
@@ -159,6 +164,57 @@ GEMMA2 = {
 }
 
 
+# As published with gemma-3-1b-it, and with the 4B model, which has images.
+GEMMA3_1B: dict[str, Any] = {
+    **{"architectures": ["Gemma3TextForSequenceClassification"], "model_type": "gemma3_text"},
+    **{"vocab_size": 262144, "hidden_size": 1152, "intermediate_size": 6912, "head_dim": 256},
+    **{"num_hidden_layers": 26, "num_attention_heads": 4, "num_key_value_heads": 1},
+    **{"hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": None},
+    **{"final_logit_softcapping": None, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-6},
+    **{"rope_local_base_freq": 10000, "rope_scaling": None, "rope_theta": 1000000},
+    **{"sliding_window": 512, "sliding_window_pattern": 6, "max_position_embeddings": 32768},
+    **{"cache_implementation": "hybrid", "attention_bias": False, "pad_token_id": 0},
+}
+GEMMA3_4B: dict[str, Any] = {
+    **{"architectures": ["Gemma3ForSequenceClassification"], "model_type": "gemma3"},
+    **{"boi_token_index": 255999, "eoi_token_index": 256000, "image_token_index": 262144},
+    **{"mm_tokens_per_image": 256, "eos_token_id": [1, 106], "initializer_range": 0.02},
+    "text_config": {
+        **{"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text"},
+        **{"num_hidden_layers": 34, "sliding_window": 1024},
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    },
+    "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model"},
+}
+
+
+def test_five_in_six_layers_of_a_gemma_3_slide_and_rotate_by_another_base():
+    config = decoder_config(GEMMA3_1B)
+    assert (config.window, config.qk_norm, config.post_norms) == (512, True, True)
+    assert [i for i, slides in enumerate(config.window_layers) if not slides] == [5, 11, 17, 23]
+    assert (config.rope, config.window_rope) == (Rope(theta=1e6), Rope(theta=1e4))
+    assert config.first(6).window_layers == (True,) * 5 + (False,)
+    assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_the_text_of_a_gemma_3_with_images_has_the_defaults_of_its_class():
+    config = decoder_config(text_model(GEMMA3_4B))
+    assert (config.vocab_size, config.num_heads, config.num_kv_heads) == (262208, 8, 4)
+    assert (config.window, sum(config.window_layers), config.head_size) == (1024, 29, 256)
+    assert config.rope == Rope(theta=1e6, kind="linear", factor=8.0)
+    assert config.window_rope == Rope(theta=1e4)
+
+
+def test_ropes_by_kind_of_layer_are_those_of_the_older_attributes():
+    ropes = {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    older = text_model(GEMMA3_4B)
+    newer = {name: value for name, value in older.items() if name != "rope_scaling"}
+    assert decoder_config({**newer, "rope_parameters": ropes}) == decoder_config(older)
+
+
 def gemma2_without(name):
     return {key: value for key, value in GEMMA2.items() if key != name}
 
@@ -207,6 +263,22 @@ REFUSED = {
         r"\); allowed: False, None; "
         r"also attention_bias=True is not implemented; allowed: False, None; "
         r"also rope type 'yarn' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
+    ),
+    "a Gemma 3 with ropes of one kind of layer": (
+        {**GEMMA3_1B, "hidden_act": None, "rope_parameters": {"full_attention": {}}},
+        r"has \['full_attention'\]; allowed: \['full_attention', 'sliding_attention'\]$",
+    ),
+    "a Gemma 3 without a window": (
+        {**GEMMA3_1B, "sliding_window": None, "hidden_act": None},
+        r"window_rope without window_layers",
+    ),
+    "a Gemma 3 that looks ahead": (
+        {**GEMMA3_1B, "use_bidirectional_attention": True},
+        "use_bidirectional_attention=True is not implemented",
+    ),
+    "a Llama with ropes by kind of layer": (
+        {"rope_parameters": {"full_attention": {}}},
+        "rope_parameters by kind of layer; allowed: one object$",
     ),
     "a mixture of experts": (
         {"num_experts": 8},
