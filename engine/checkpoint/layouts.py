@@ -60,6 +60,11 @@ _QK_NORM = (
     Rule(_LAYER + "self_attn.q_norm.weight", "H", "decoder.layers.q_norm"),
     Rule(_LAYER + "self_attn.k_norm.weight", "H", "decoder.layers.k_norm"),
 )
+_QK_NORM_WHOLE = (
+    Rule(_LAYER + "self_attn.q_norm.weight", "(NH)", "decoder.layers.q_norm"),
+    Rule(_LAYER + "self_attn.k_norm.weight", "(KH)", "decoder.layers.k_norm"),
+)
+_PRE_NORMS = {"decoder.layers.attention_norm", "decoder.layers.ffn_norm"}
 
 # InternLM2 has other names, and q, k and v in one tensor.
 _WQKV = _LAYER + "attention.wqkv.weight"
@@ -120,7 +125,10 @@ def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule
     if _INTERNLM2[0].key in keys:
         return _INTERNLM2
     rules = _COMMON + (_FOUR_NORMS if config.post_norms else _TWO_NORMS)
-    return rules + _QKV_BIAS * config.qkv_bias + _QK_NORM * config.qk_norm
+    if not config.pre_norms:
+        rules = tuple(rule for rule in rules if rule.parameter not in _PRE_NORMS)
+    qk_norm = _QK_NORM_WHOLE if config.qk_norm_whole else _QK_NORM
+    return rules + _QKV_BIAS * config.qkv_bias + qk_norm * config.qk_norm
 
 
 def learned(keys: Iterable[str]) -> set[str]:

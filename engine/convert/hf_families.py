@@ -22,6 +22,8 @@ _NAMES = {
     "Qwen2": "qwen2",
     "Qwen3": "qwen3",
     "Mistral": "mistral",
+    "Olmo1124": "olmo_1124",
+    "Olmo2": "olmo2",
 }
 LANGUAGE_MODELS = {
     **{f"{name}ForCausalLM": family for name, family in _NAMES.items()},
@@ -88,6 +90,10 @@ _GEMMA_FIXED: Values = _NO_BIAS | {
     "hidden_act": ("gelu_pytorch_tanh", None),
     "hidden_activation": ("gelu_pytorch_tanh", None),
     "use_bidirectional_attention": (False, None),
+}
+_OLMO = {
+    **{"post_norms": True, "pre_norms": False, "norm_float32": True},
+    **{"qk_norm": True, "qk_norm_whole": True},
 }
 
 
@@ -170,6 +176,7 @@ FAMILIES = {
         fields=lambda hf: {"qk_norm": True, **_qwen_window(hf)},
         head_size=128,
     ),
+    "olmo2": Family(fixed=_SILU | {"attention_bias": (False, None)}, fields=lambda hf: dict(_OLMO)),
     # `gelu` in the first published files means its tanh form, with which the models were trained.
     "gemma": Family(
         fixed=_GEMMA_FIXED | {"hidden_act": ("gelu", "gelu_pytorch_tanh", None)},
@@ -202,6 +209,7 @@ FAMILIES = {
         window_rope=_gemma3_window_rope,
     ),
 }
+FAMILIES["olmo_1124"] = FAMILIES["olmo2"]  # its name before its release
 
 # What a Gemma 3 with images leaves out of its `text_config`: the defaults of transformers' class.
 GEMMA3_TEXT = {

@@ -63,6 +63,9 @@ class DecoderConfig:
     window_layers: tuple[bool, ...] = ()  # … in these layers; empty: in none
     # Fields that came later: model.json holds those that are not at their neutral values.
     window_rope: Rope | None = None  # Gemma 3: of the layers in `window_layers`; None: `rope`
+    pre_norms: bool = True  # OLMo 2 has no norms before attention and feed-forward
+    qk_norm_whole: bool = False  # OLMo 2: `qk_norm` is over all heads together
+    norm_float32: bool = False  # OLMo 2: normed * weight in float32, then cast
 
     def __post_init__(self) -> None:
         sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]
@@ -83,6 +86,8 @@ class DecoderConfig:
                 f"decoder.window_layers has {len(self.window_layers)} entries; allowed: one per "
                 f"layer, {self.num_layers}"
             )
+        if self.qk_norm_whole and not self.qk_norm:
+            raise AssayError("decoder.qk_norm_whole without qk_norm; allowed: both, or none")
         if self.window_rope and not self.window_layers:
             raise AssayError("decoder.window_rope without window_layers; allowed: one per layer")
         if self.head_size % 2:

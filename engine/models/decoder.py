@@ -51,14 +51,15 @@ class Layer(nnx.Module):
         self.config, self.sums = config, sums
         # Whether the forms are computed that are fast on a CPU (`_product`, `attention`).
         self.for_cpu = False
-        self.attention_norm = _zeros(config, "LD", dtype)
+        if config.pre_norms:
+            self.attention_norm = _zeros(config, "LD", dtype)
+            self.ffn_norm = _zeros(config, "LD", dtype)
         # In these orders, with heads and head size as one dimension, TPUs read weights where they
         # are. In other orders, XLA copies whole stacks of them in each step.
         self.q = _zeros(config, "LD(NH)", dtype)
         self.k = _zeros(config, "L(KH)D", dtype)
         self.v = _zeros(config, "L(KH)D", dtype)
         self.o = _zeros(config, "L(NH)D", dtype)
-        self.ffn_norm = _zeros(config, "LD", dtype)
         self.gate = _zeros(config, "LDF", dtype)
         self.up = _zeros(config, "LDF", dtype)
         self.down = _zeros(config, "LFD", dtype)
@@ -67,32 +68,33 @@ class Layer(nnx.Module):
             self.k_bias = _zeros(config, "LKH", dtype)
             self.v_bias = _zeros(config, "LKH", dtype)
         if config.qk_norm:
-            self.q_norm = _zeros(config, "LH", dtype)
-            self.k_norm = _zeros(config, "LH", dtype)
+            whole = config.qk_norm_whole
+            self.q_norm = _zeros(config, "L(NH)" if whole else "LH", dtype)
+            self.k_norm = _zeros(config, "L(KH)" if whole else "LH", dtype)
         if config.post_norms:
             self.post_attention_norm = _zeros(config, "LD", dtype)
             self.post_ffn_norm = _zeros(config, "LD", dtype)
 
     def keys_values(self, x: Residual, angles: Angles) -> tuple[Array, Array]:
         """Rotated keys and values of every position, each [C, T, K, H]."""
-        normed = self._norm(x, self.attention_norm)
+        normed = self._before(x, "attention_norm")
         keys, values = (
             self._by_head(self._product("CTD,ED->CTE", normed, w)) for w in (self.k, self.v)
         )
         if self.config.qkv_bias:
             keys, values = keys + self.k_bias, values + self.v_bias
         if self.config.qk_norm:
-            keys = self._norm(keys, self.k_norm)
+            keys = self._qk_norm(keys, self.k_norm)
         return rotate(keys, angles), values
 
     def queries(self, x: Residual, angles: Angles) -> Float[Array, "C T K G H"]:
         """Rotated queries, grouped by the key/value head that they attend to."""
-        normed = self._norm(x, self.attention_norm)
+        normed = self._before(x, "attention_norm")
         q = self._by_head(self._product("CTD,DE->CTE", normed, self.q))
         if self.config.qkv_bias:
             q = q + self.q_bias
         if self.config.qk_norm:
-            q = self._norm(q, self.q_norm)
+            q = self._qk_norm(q, self.q_norm)
         groups = self.config.num_heads // self.config.num_kv_heads
         shape = (*q.shape[:2], self.config.num_kv_heads, groups, self.config.head_size)
         return rotate(q, angles).reshape(shape)
@@ -105,7 +107,7 @@ class Layer(nnx.Module):
 
     def feed_forward(self, x: Residual) -> Residual:
         """The addition of the feed-forward to the residual stream."""
-        normed = self._norm(x, self.ffn_norm)
+        normed = self._before(x, "ffn_norm")
         gate, up = (self._product("CTD,DF->CTF", normed, w) for w in (self.gate, self.up))
         inner = _ACTIVATIONS[self.config.activation](gate) * up
         added = self._summed("CTF,FD->CTD", inner, self.down)
@@ -136,9 +138,21 @@ class Layer(nnx.Module):
         """E = N·H or K·H, split."""
         return x.reshape(*x.shape[:2], -1, self.config.head_size)
 
+    def _before(self, x: Residual, norm: str) -> Float[Array, "C T D"]:
+        """What attention or the feed-forward reads of the residual stream."""
+        if not self.config.pre_norms:
+            return x.astype(self.q.dtype)
+        return self._norm(x, getattr(self, norm))
+
+    def _qk_norm(self, x: Float[Array, "C T _ H"], weight: Param) -> Float[Array, "C T _ H"]:
+        if not self.config.qk_norm_whole:
+            return self._norm(x, weight)
+        return self._norm(x.reshape(*x.shape[:2], -1), weight).reshape(x.shape)
+
     def _norm(self, x: Array, weight: Param) -> Array:
         config = self.config
-        return rms_norm(x, weight[...], config.rms_eps, offset=config.norm_offset)
+        kind = {"offset": config.norm_offset, "wide": config.norm_float32}
+        return rms_norm(x, weight[...], config.rms_eps, **kind)
 
 
 class Decoder(nnx.Module):
@@ -355,17 +369,24 @@ class Decoder(nnx.Module):
 
 
 def rms_norm(
-    x: Float[Array, "*B D"], weight: Float[Array, "D"], eps: float, *, offset: bool = False
+    x: Float[Array, "*B D"],
+    weight: Float[Array, "D"],
+    eps: float,
+    *,
+    offset: bool = False,
+    wide: bool = False,
 ) -> Float[Array, "*B D"]:
     """RMSNorm over the last axis, normalised in float32; the result has the weight's dtype.
 
-    Without `offset` it is cast and then multiplied (Llama); with it, multiplied by 1 + weight in
-    float32 and then cast (Gemma).
+    By default it is cast and then multiplied (Llama). With `offset` it is multiplied by 1 + weight
+    in float32 and then cast (Gemma); with `wide`, by the weight (OLMo 2).
     """
     x = x.astype(jnp.float32)
     normed = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
     if offset:
         return (normed * (1 + weight.astype(jnp.float32))).astype(weight.dtype)
+    if wide:
+        return (normed * weight.astype(jnp.float32)).astype(weight.dtype)
     return normed.astype(weight.dtype) * weight
 
 

@@ -24,6 +24,7 @@ CASES = {
     "an adapted embedding": Adapter(rank=4, targets=("embed_tokens", "up_proj")),
     "gemma2": Adapter(model="gemma2"),
     "gemma3": Adapter(model="gemma3"),
+    "olmo2": Adapter(model="olmo2"),
     "qwen2": Adapter(model="qwen2", rslora=True),
     "qwen3": Adapter(model="qwen3"),
     "mistral": Adapter(model="mistral", rank=8),

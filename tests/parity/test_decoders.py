@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
 from engine.checkpoint import layouts
 from engine.errors import AssayError
@@ -23,7 +24,7 @@ CHECKS = {
 }
 DEFAULTS = [name + torch_models.DEFAULT for name in torch_models.LLAMAS]
 NAMES = [*torch_models.LLAMAS, *DEFAULTS, *torch_models.FAMILIES, "internlm2"]
-QUICK_FAMILIES = ("gemma2", "gemma3", "qwen2, window", "qwen3")
+QUICK_FAMILIES = ("gemma2", "gemma3", "olmo2", "qwen2, window", "qwen3")
 QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES, "internlm2")
 
 
@@ -48,6 +49,13 @@ def test_candidates_longer_than_the_window_score_as_in_torch(pair_of):
     pair = pair_of("gemma2")
     length = torch_models.WINDOW + 7
     parity.check_candidates(pair.model, pair.restored, parity.whole_candidates(length))
+
+
+@pytest.mark.parametrize("devices", slow.all_but([4], [2]))
+def test_norms_over_all_heads_are_those_of_torch_on_devices_that_split_the_heads(pair_of, devices):
+    pair = pair_of("olmo2")
+    split = parity.restore(pair.checkpoint, mesh=parity.make_mesh(1, devices))
+    parity.check_response(pair.model, split)
 
 
 def test_a_conversion_without_soft_cap_is_torchs_without_and_not_with(tmp_path):
@@ -135,9 +143,9 @@ def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("kind", [LlamaRMSNorm, Gemma2RMSNorm])
+@pytest.mark.parametrize("kind", [LlamaRMSNorm, Gemma2RMSNorm, Olmo2RMSNorm])
 def test_norms_round_where_those_of_torch_do(kind, dtype):
-    """Llama's casts before it multiplies; Gemma's adds one in float32."""
+    """Llama's casts before it multiplies; Gemma's adds one in float32; OLMo's casts after."""
     gemma, rng = kind is Gemma2RMSNorm, np.random.default_rng(0)
     norm = kind(64, eps=1e-6).to(getattr(torch, dtype))
     # Gemma's weights are not representable once one is added in 16 bits.
@@ -148,8 +156,10 @@ def test_norms_round_where_those_of_torch_do(kind, dtype):
     given, weight = (
         jnp.asarray(values.detach().float().numpy(), dtype) for values in (x, norm.weight)
     )
-    actual = decoder.rms_norm(given, weight, 1e-6, offset=gemma)
-    wrong = decoder.rms_norm(given, weight + 1 if gemma else weight.astype(jnp.float32), 1e-6)
+    wide = kind is Olmo2RMSNorm
+    actual = decoder.rms_norm(given, weight, 1e-6, offset=gemma, wide=wide)
+    other = weight + 1 if gemma else weight if wide else weight.astype(jnp.float32)
+    wrong = decoder.rms_norm(given, other, 1e-6)
     # The last bit differs where float32 sums in another order.
     assert np.mean(np.asarray(actual, np.float32) != expected) < 0.01
     assert np.mean(np.asarray(wrong.astype(dtype), np.float32) != expected) > 0.1

@@ -44,6 +44,7 @@ CONFIGS = {
     "qwen2, tied": lambda: tied("qwen2", True),
     "qwen2, untied": lambda: tied("qwen2", False),
     "qwen3, tied": lambda: tied("qwen3", True),
+    "olmo2": torch_models.CONFIGS["olmo2"],
     "mistral, untied": lambda: tied("mistral", False),
 }
 QUICK = ("gemma2", "qwen2, untied")

@@ -108,6 +108,25 @@ def norm_after_rope(patch):
     patch.setattr(decoder.Layer, "queries", queries)
 
 
+def norms_before(patch, pair: Pair) -> parity.Restored:
+    """OLMo 2's norms read the residual stream, as Llama's do."""
+    names = {"attention_norm": "post_attention_norm", "ffn_norm": "post_ffn_norm"}
+    patch.setattr(
+        decoder.Layer, "_before", lambda self, x, norm: self._norm(x, getattr(self, names[norm]))
+    )
+    return pair.restored.under(post_norms=False).rebuilt()
+
+
+def norms_by_head(patch):
+    """Each head of q and k is divided by its own root mean square."""
+
+    def by_head(self, x, weight):
+        ones = jnp.ones(x.shape[-1])
+        return decoder.rms_norm(x, ones, 1e-6) * weight[...].reshape(x.shape[2:])
+
+    patch.setattr(decoder.Layer, "_qk_norm", by_head)
+
+
 def zeroed(*names: str):
     """A parameter that is never filled."""
 
@@ -454,6 +473,16 @@ BUGS = {
     "Gemma 3's norms without 1 +": (no_offset(decoder), "gemma3", BOTH),
     "Gemma 3's window in no layer": (configured(window=None), "gemma3", BOTH),
     "Gemma 3's window one too long": (configured(window=torch_models.WINDOW + 1), "gemma3", BOTH),
+    "OLMo 2's norms before attention and feed-forward": (norms_before, "olmo2", BOTH),
+    "OLMo 2 without norms": (left_out(post_norms=False), "olmo2", BOTH),
+    "OLMo 2's norms swapped": (swapped("post_attention_norm", "post_ffn_norm"), "olmo2", BOTH),
+    "OLMo 2's norms with 1 +": (configured(norm_offset=True), "olmo2", BOTH),
+    "OLMo 2 without q and k norms": (
+        left_out(qk_norm=False, qk_norm_whole=False),
+        "olmo2",
+        BOTH,
+    ),
+    "OLMo 2's q and k norms by head": (coded(norms_by_head), "olmo2", BOTH),
     "Qwen 2's window in all layers": (configured(window_layers=(True,) * 3), "qwen2, window", BOTH),
     "Qwen 2's window in no layer": (configured(window=None), "qwen2, window", BOTH),
     "Mistral's window in no layer": (configured(window=None), "mistral", BOTH),
@@ -485,6 +514,8 @@ QUICK = (
     "q and k norms swapped",
     "no q and k norms",
     "Gemma 3's ropes swapped",
+    "OLMo 2's norms before attention and feed-forward",
+    "OLMo 2's q and k norms by head",
 )
 
 

@@ -20,6 +20,7 @@ from transformers import (
     LlamaConfig,
     LlamaForSequenceClassification,
     MistralConfig,
+    Olmo2Config,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen2Config,
@@ -120,6 +121,7 @@ FAMILIES = {
     ),
     "qwen3": lambda: Qwen3Config(**_COMMON, head_dim=12),
     "mistral": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=WINDOW),
+    "olmo2": lambda: Olmo2Config(**_COMMON),
     "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
 }
 CONFIGS = {**LLAMAS, **FAMILIES}
