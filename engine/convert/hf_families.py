@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from engine.convert.hf_values import Json, integer, number, optional, positive
+from engine.convert.hf_values import Json, integer, number, optional, positive, short
 from engine.errors import AssayError
 from engine.models.config import Rope
 
@@ -24,6 +24,7 @@ _NAMES = {
     "Mistral": "mistral",
     "Olmo1124": "olmo_1124",
     "Olmo2": "olmo2",
+    "SmolLM3": "smollm3",
 }
 LANGUAGE_MODELS = {
     **{f"{name}ForCausalLM": family for name, family in _NAMES.items()},
@@ -60,7 +61,10 @@ READ_BY_POSITION = frozenset(
 # Class -> which rows of its head are the reward (`readouts.read_head`): log-odds of a good step.
 REWARDS = {"Qwen2ForProcessRewardModel": "1 - 0"}
 # Family -> the date that its published templates fall back to, for those that ask for today's.
-DATES = {"llama": "26 Jul 2024"}
+DATES = {
+    "llama": "26 Jul 2024",
+    "smollm3": "08 Jul 2025",  # its template has no date to fall back to: the day of its release
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,6 +143,23 @@ def _gemma2(hf: Json) -> Fields:
     }
 
 
+def _smollm3(hf: Json) -> Fields:
+    layers = range(integer(hf, "num_hidden_layers"))
+    interval = integer(hf, "no_rope_layer_interval", 4)
+    rotates = hf.get("no_rope_layers")  # despite its name, 1 where a layer rotates
+    if rotates is None and interval > 0:
+        rotates = [int((layer + 1) % interval != 0) for layer in layers]
+    if not isinstance(rotates, list) or not all(one in (0, 1) for one in rotates):
+        raise AssayError(
+            f"config.json: no_rope_layers={short(rotates)}; allowed: a list of 0 and 1, one per "
+            "layer, or null with no_rope_layer_interval above 0"
+        )
+    if "sliding_attention" in (hf.get("layer_types") or ()):
+        raise AssayError("config.json: layer_types holds 'sliding_attention'; allowed: none")
+    # The list may be longer than the model.
+    return {"no_rope_layers": tuple(not one for one in rotates[: len(layers)])}
+
+
 def _gemma3(hf: Json) -> Fields:
     pattern = integer(hf, "sliding_window_pattern", integer(hf, "_sliding_window_pattern", 6))
     if pattern < 1:
@@ -177,6 +198,13 @@ FAMILIES = {
         head_size=128,
     ),
     "olmo2": Family(fixed=_SILU | {"attention_bias": (False, None)}, fields=lambda hf: dict(_OLMO)),
+    "smollm3": Family(
+        fixed=_SILU | _NO_BIAS | {"use_sliding_window": (False, None)},
+        read=_WINDOW | {"no_rope_layers", "no_rope_layer_interval"},
+        fields=_smollm3,
+        tied=True,
+        theta=2_000_000.0,
+    ),
     # `gelu` in the first published files means its tanh form, with which the models were trained.
     "gemma": Family(
         fixed=_GEMMA_FIXED | {"hidden_act": ("gelu", "gelu_pytorch_tanh", None)},

@@ -66,6 +66,7 @@ class DecoderConfig:
     pre_norms: bool = True  # OLMo 2 has no norms before attention and feed-forward
     qk_norm_whole: bool = False  # OLMo 2: `qk_norm` is over all heads together
     norm_float32: bool = False  # OLMo 2: normed * weight in float32, then cast
+    no_rope_layers: tuple[bool, ...] = ()  # SmolLM3 does not rotate in these layers; empty: in all
 
     def __post_init__(self) -> None:
         sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]
@@ -81,11 +82,12 @@ class DecoderConfig:
             raise AssayError(
                 f"decoder.activation={self.activation!r}; allowed: 'silu', 'gelu_tanh'"
             )
-        if self.window_layers and len(self.window_layers) != self.num_layers:
-            raise AssayError(
-                f"decoder.window_layers has {len(self.window_layers)} entries; allowed: one per "
-                f"layer, {self.num_layers}"
-            )
+        for field in ("window_layers", "no_rope_layers"):
+            if (entries := len(getattr(self, field))) not in (0, self.num_layers):
+                raise AssayError(
+                    f"decoder.{field} has {entries} entries; allowed: one per layer, "
+                    f"{self.num_layers}"
+                )
         if self.qk_norm_whole and not self.qk_norm:
             raise AssayError("decoder.qk_norm_whole without qk_norm; allowed: both, or none")
         if self.window_rope and not self.window_layers:
@@ -107,16 +109,23 @@ class DecoderConfig:
         }
 
     @property
-    def layer_ropes(self) -> tuple[Rope, ...]:
-        """The rotary embedding of each layer."""
-        if self.window_rope is None:
-            return (self.rope,) * self.num_layers
-        return tuple(self.window_rope if slides else self.rope for slides in self.window_layers)
+    def layer_ropes(self) -> tuple[Rope | None, ...]:
+        """The rotary embedding of each layer; None in one that does not rotate."""
+        slides = self.window_layers or (False,) * self.num_layers
+        still = self.no_rope_layers or (False,) * self.num_layers
+        of_window = self.window_rope or self.rope
+        return tuple(
+            None if still[layer] else of_window if slides[layer] else self.rope
+            for layer in range(self.num_layers)
+        )
 
     def first(self, layers: int) -> "DecoderConfig":
         """The config of a decoder's first layers."""
         return dataclasses.replace(
-            self, num_layers=layers, window_layers=self.window_layers[:layers]
+            self,
+            num_layers=layers,
+            window_layers=self.window_layers[:layers],
+            no_rope_layers=self.no_rope_layers[:layers],
         )
 
     # Any: what JSON holds.
@@ -145,12 +154,16 @@ class DecoderConfig:
         return cls(**read)
 
 
-def inverse_frequencies(rope: Rope, head_size: int) -> list[float]:
+def inverse_frequencies(rope: Rope | None, head_size: int) -> list[float]:
     """Angle in radians per position of each of the H/2 rotated pairs, in double precision.
+
+    Without a rope all are 0: nothing is rotated, exactly.
 
     Checked against `transformers` 5.23 `ROPE_INIT_FUNCTIONS` and the constants published with
     Llama 3.1 and 3.2.
     """
+    if rope is None:
+        return [0.0] * (head_size // 2)
     plain = [rope.theta ** (-2 * i / head_size) for i in range(head_size // 2)]
     match rope.kind:
         case "default":

@@ -25,6 +25,7 @@ CASES = {
     "gemma2": Adapter(model="gemma2"),
     "gemma3": Adapter(model="gemma3"),
     "olmo2": Adapter(model="olmo2"),
+    "smollm3": Adapter(model="smollm3"),
     "qwen2": Adapter(model="qwen2", rslora=True),
     "qwen3": Adapter(model="qwen3"),
     "mistral": Adapter(model="mistral", rank=8),

@@ -24,7 +24,7 @@ CHECKS = {
 }
 DEFAULTS = [name + torch_models.DEFAULT for name in torch_models.LLAMAS]
 NAMES = [*torch_models.LLAMAS, *DEFAULTS, *torch_models.FAMILIES, "internlm2"]
-QUICK_FAMILIES = ("gemma2", "gemma3", "olmo2", "qwen2, window", "qwen3")
+QUICK_FAMILIES = ("gemma2", "gemma3", "olmo2", "smollm3", "qwen2, window", "qwen3")
 QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES, "internlm2")
 
 

@@ -483,6 +483,18 @@ BUGS = {
         BOTH,
     ),
     "OLMo 2's q and k norms by head": (coded(norms_by_head), "olmo2", BOTH),
+    "SmolLM3 rotates in all layers": (configured(no_rope_layers=()), "smollm3", BOTH),
+    "SmolLM3 rotates where it does not": (
+        configured(no_rope_layers=(True, False, True)),
+        "smollm3",
+        BOTH,
+    ),
+    "SmolLM3 rotates in no layer": (configured(no_rope_layers=(True,) * 3), "smollm3", BOTH),
+    "SmolLM3 with the theta of its class": (
+        configured(rope=config.Rope(theta=2e6)),
+        "smollm3",
+        BOTH,
+    ),
     "Qwen 2's window in all layers": (configured(window_layers=(True,) * 3), "qwen2, window", BOTH),
     "Qwen 2's window in no layer": (configured(window=None), "qwen2, window", BOTH),
     "Mistral's window in no layer": (configured(window=None), "mistral", BOTH),
@@ -516,6 +528,7 @@ QUICK = (
     "Gemma 3's ropes swapped",
     "OLMo 2's norms before attention and feed-forward",
     "OLMo 2's q and k norms by head",
+    "SmolLM3 rotates where it does not",
 )
 
 

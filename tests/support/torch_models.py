@@ -25,6 +25,7 @@ from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen3Config,
+    SmolLM3Config,
 )
 
 from tests.support import tiny
@@ -122,6 +123,9 @@ FAMILIES = {
     "qwen3": lambda: Qwen3Config(**_COMMON, head_dim=12),
     "mistral": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=WINDOW),
     "olmo2": lambda: Olmo2Config(**_COMMON),
+    "smollm3": lambda: SmolLM3Config(
+        **_COMMON, head_dim=12, no_rope_layers=[1, 0, 1], rope_parameters={"rope_theta": 3e4}
+    ),
     "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
 }
 CONFIGS = {**LLAMAS, **FAMILIES}

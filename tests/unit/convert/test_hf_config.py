@@ -215,6 +215,30 @@ def test_ropes_by_kind_of_layer_are_those_of_the_older_attributes():
     assert decoder_config({**newer, "rope_parameters": ropes}) == decoder_config(older)
 
 
+SMOLLM3 = {
+    **PUBLISHED,
+    **{"architectures": ["SmolLM3ForSequenceClassification"], "model_type": "smollm3"},
+    **{"rope_scaling": None, "rope_theta": 5000000.0, "max_window_layers": 28},
+    **{"sliding_window": None, "use_sliding_window": False},
+}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"no_rope_layers": [1, 1, 1, 0] * 9},  # of a model that was cut to 32 layers
+        {"no_rope_layers": None, "no_rope_layer_interval": 4},
+        {},
+    ],
+)
+def test_every_fourth_layer_of_a_smollm3_does_not_rotate(said):
+    config = decoder_config({**SMOLLM3, **said})
+    assert config.no_rope_layers == (False, False, False, True) * 8
+    assert config.layer_ropes[2:4] == (Rope(theta=5e6), None)
+    assert config.first(4).no_rope_layers == (False, False, False, True)
+    assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
 def gemma2_without(name):
     return {key: value for key, value in GEMMA2.items() if key != name}
 
@@ -279,6 +303,22 @@ REFUSED = {
     "a Llama with ropes by kind of layer": (
         {"rope_parameters": {"full_attention": {}}},
         "rope_parameters by kind of layer; allowed: one object$",
+    ),
+    "a SmolLM3 with another list": (
+        {**SMOLLM3, "no_rope_layers": [1, 2]},
+        r"no_rope_layers=\[1, 2\]; allowed: a list of 0 and 1, one per layer",
+    ),
+    "a SmolLM3 with too short a list": (
+        {**SMOLLM3, "no_rope_layers": [1, 0]},
+        r"no_rope_layers has 2 entries; allowed: one per layer, 32$",
+    ),
+    "a SmolLM3 with a window": (
+        {**SMOLLM3, "layer_types": ["sliding_attention"] * 32},
+        "layer_types holds 'sliding_attention'; allowed: none$",
+    ),
+    "a Llama without rotary positions in a layer": (
+        {"no_rope_layers": [1, 0]},
+        r"no_rope_layers=\[1, 0\]: layers without rotary positions are not implemented",
     ),
     "a mixture of experts": (
         {"num_experts": 8},
