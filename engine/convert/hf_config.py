@@ -1,5 +1,6 @@
 """Reads a Hugging Face config.json as DecoderConfig; refuses attributes it does not understand."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 from engine.convert import hf_keys
@@ -22,6 +23,7 @@ _IMAGES = frozenset(
     {"text_config", "vision_config", "mm_tokens_per_image", "image_token_index"}
     | {"boi_token_index", "eoi_token_index"}
 )
+_YARN = {"beta_fast": 32.0, "beta_slow": 1.0}  # where config.json has none
 _KINDS = {"full_attention", "sliding_attention"}  # of layers
 
 
@@ -189,12 +191,22 @@ def _scaled(theta: float, rope: Json) -> Rope:
             "high_freq_factor": "high_freq_factor",
             "original_max_position_embeddings": "original_positions",
         },
+        "yarn": {"factor": "factor", "original_max_position_embeddings": "original_positions"},
     }.get(str(kind))
     if keys is None:
         raise AssayError(
             f"config.json: rope type {kind!r} is not implemented; "
-            "allowed: 'default', 'dynamic', 'linear', 'llama3'"
+            "allowed: 'default', 'dynamic', 'linear', 'llama3', 'yarn'"
         )
+    if kind == "yarn":
+        given = _YARN | {name: value for name, value in given.items() if value is not None}
+        if "attention_factor" not in given and "factor" in given:
+            given["attention_factor"] = 0.1 * math.log(max(positive(given, "factor"), 1.0)) + 1
+        keys |= {
+            "beta_fast": "high_freq_factor",
+            "beta_slow": "low_freq_factor",
+            "attention_factor": "attention_factor",
+        }
     if set(given) != set(keys):
         raise AssayError(
             f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly {sorted(keys)}"

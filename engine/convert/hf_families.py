@@ -24,6 +24,7 @@ _NAMES = {
     "Mistral": "mistral",
     "Olmo1124": "olmo_1124",
     "Olmo2": "olmo2",
+    "Olmo3": "olmo3",
     "SmolLM3": "smollm3",
 }
 LANGUAGE_MODELS = {
@@ -95,6 +96,7 @@ _GEMMA_FIXED: Values = _NO_BIAS | {
     "hidden_activation": ("gelu_pytorch_tanh", None),
     "use_bidirectional_attention": (False, None),
 }
+_OLMO3_THETA = 500_000.0
 _OLMO = {
     **{"post_norms": True, "pre_norms": False, "norm_float32": True},
     **{"qk_norm": True, "qk_norm_whole": True},
@@ -141,6 +143,16 @@ def _gemma2(hf: Json) -> Fields:
         "attention_softcap": optional(hf, "attn_logit_softcapping"),
         **_window(hf, lambda layer: layer % 2 == 0),
     }
+
+
+def _olmo3_window_rope(hf: Json, rope: Rope) -> Rope:
+    """Layers with a window are not scaled; releases of transformers differ on another base."""
+    if rope.theta != _OLMO3_THETA and "full_attention" not in (hf.get("rope_parameters") or {}):
+        raise AssayError(
+            f"config.json: rope_theta={rope.theta}; allowed: {_OLMO3_THETA}, or rope_parameters by "
+            "kind of layer"
+        )
+    return Rope(theta=_OLMO3_THETA)
 
 
 def _smollm3(hf: Json) -> Fields:
@@ -198,6 +210,13 @@ FAMILIES = {
         head_size=128,
     ),
     "olmo2": Family(fixed=_SILU | {"attention_bias": (False, None)}, fields=lambda hf: dict(_OLMO)),
+    "olmo3": Family(
+        fixed=_SILU | {"attention_bias": (False, None)},
+        read=frozenset({"sliding_window", "layer_types"}),
+        fields=lambda hf: {**_OLMO, **_window(hf, lambda layer: (layer + 1) % 4 != 0)},
+        theta=_OLMO3_THETA,
+        window_rope=_olmo3_window_rope,
+    ),
     "smollm3": Family(
         fixed=_SILU | _NO_BIAS | {"use_sliding_window": (False, None)},
         read=_WINDOW | {"no_rope_layers", "no_rope_layer_interval"},

@@ -15,11 +15,13 @@ class Rope:
     Attributes:
       theta: base of the frequencies.
       kind: `default`; `linear` divides all frequencies by `factor`; `llama3` divides low
-        frequencies by `factor`, keeps high ones, and blends linearly between them.
+        frequencies by `factor`, keeps high ones, and blends linearly between them; `yarn` does so
+        too, with limits at whole numbers of pairs.
       factor: see `kind`.
       low_freq_factor: turns over `original_positions` below which a frequency is low.
       high_freq_factor: turns over `original_positions` above which a frequency is high.
       original_positions: context length before scaling.
+      attention_factor: factor of cosine and sine, so that its square is one of attention logits.
     """
 
     theta: float
@@ -28,13 +30,17 @@ class Rope:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 1.0
     original_positions: int = 0
+    # Fields that came later: see `_written`.
+    attention_factor: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.kind == "llama3" and not self.low_freq_factor < self.high_freq_factor:
+        if self.kind in ("llama3", "yarn") and not self.low_freq_factor < self.high_freq_factor:
             raise AssayError(
                 f"rope.low_freq_factor={self.low_freq_factor}; allowed: below "
                 f"high_freq_factor={self.high_freq_factor}"
             )
+        if self.kind == "yarn" and not self.theta > 1:
+            raise AssayError(f"rope.theta={self.theta} of YaRN; allowed: above 1")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +67,7 @@ class DecoderConfig:
     qk_norm: bool = False  # Qwen 3: RMSNorm over the head size of q and k, before RoPE
     window: int | None = None  # a query attends to keys at distance 0 <= q - k < window …
     window_layers: tuple[bool, ...] = ()  # … in these layers; empty: in none
-    # Fields that came later: model.json holds those that are not at their neutral values.
+    # Fields that came later: see `_written`.
     window_rope: Rope | None = None  # Gemma 3: of the layers in `window_layers`; None: `rope`
     pre_norms: bool = True  # OLMo 2 has no norms before attention and feed-forward
     qk_norm_whole: bool = False  # OLMo 2: `qk_norm` is over all heads together
@@ -134,11 +140,11 @@ class DecoderConfig:
 
         So a checkpoint keeps the bytes and the hash that it had before there were such fields.
         """
-        fields = dataclasses.fields(self)
-        names = [field.name for field in fields]
-        later = fields[names.index("window_layers") + 1 :]
-        neutral = {field.name for field in later if getattr(self, field.name) == field.default}
-        return {k: v for k, v in dataclasses.asdict(self).items() if k not in neutral}
+        ropes = {"rope": self.rope, "window_rope": self.window_rope}
+        written = {
+            name: _written(rope, "original_positions") for name, rope in ropes.items() if rope
+        }
+        return _written(self, "window_layers") | written
 
     # Any: parsed JSON.
     @classmethod
@@ -152,6 +158,15 @@ class DecoderConfig:
             if read.get(name):
                 read[name] = Rope(**read[name])
         return cls(**read)
+
+
+# Any: what JSON holds.
+def _written(record: Rope | DecoderConfig, last: str) -> dict[str, Any]:
+    """Fields of a record up to `last`, and later ones that are not at their neutral values."""
+    fields = dataclasses.fields(record)
+    later = fields[[field.name for field in fields].index(last) + 1 :]
+    neutral = {field.name for field in later if getattr(record, field.name) == field.default}
+    return {k: v for k, v in dataclasses.asdict(record).items() if k not in neutral}
 
 
 def inverse_frequencies(rope: Rope | None, head_size: int) -> list[float]:
@@ -172,7 +187,9 @@ def inverse_frequencies(rope: Rope | None, head_size: int) -> list[float]:
             return [f / rope.factor for f in plain]
         case "llama3":
             return [_llama3_frequency(f, rope) for f in plain]
-    raise AssayError(f"rope.kind={rope.kind!r}; allowed: 'default', 'linear', 'llama3'")
+        case "yarn":
+            return _yarn_frequencies(plain, rope, head_size)
+    raise AssayError(f"rope.kind={rope.kind!r}; allowed: 'default', 'linear', 'llama3', 'yarn'")
 
 
 def _llama3_frequency(frequency: float, rope: Rope) -> float:
@@ -181,3 +198,19 @@ def _llama3_frequency(frequency: float, rope: Rope) -> float:
     keep = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
     keep = min(max(keep, 0.0), 1.0)
     return keep * frequency + (1 - keep) * frequency / rope.factor
+
+
+def _yarn_frequencies(plain: list[float], rope: Rope, head_size: int) -> list[float]:
+    # The numbers of the pairs that make so many turns: before the first one frequencies are kept,
+    # from the second one on they are divided, and linear between.
+    first, second = (
+        head_size
+        * math.log(rope.original_positions / (2 * math.pi * turns))
+        / 2
+        / math.log(rope.theta)
+        for turns in (rope.high_freq_factor, rope.low_freq_factor)
+    )
+    low, high = max(math.floor(first), 0), min(math.ceil(second), head_size - 1)
+    span = high - low or 0.001
+    divided = [min(max((i - low) / span, 0.0), 1.0) for i in range(len(plain))]
+    return [f * (1 - d) + f / rope.factor * d for f, d in zip(plain, divided, strict=True)]

@@ -356,7 +356,10 @@ class Decoder(nnx.Module):
             angles = positions[..., None].astype(jnp.float32) * jnp.asarray(
                 frequencies, jnp.float32
             )
-            ropes.append((jnp.cos(angles), jnp.sin(angles)))
+            cos, sin = jnp.cos(angles), jnp.sin(angles)
+            if rope is not None and rope.attention_factor != 1:
+                cos, sin = cos * rope.attention_factor, sin * rope.attention_factor
+            ropes.append((cos, sin))
         return tuple(ropes)
 
     def _rope(self, index: Index, ropes: Ropes) -> Angles:

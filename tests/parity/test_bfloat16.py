@@ -20,7 +20,17 @@ BUILD = {
     "llama": lambda: torch_models.build("gqa-llama3"),
     **{
         name: functools.partial(torch_models.build, name)
-        for name in ("gemma", "gemma2", "gemma3", "qwen2", "qwen3", "mistral", "olmo2", "smollm3")
+        for name in (
+            "gemma",
+            "gemma2",
+            "gemma3",
+            "qwen2",
+            "qwen3",
+            "mistral",
+            "olmo2",
+            "olmo3",
+            "smollm3",
+        )
     },
 }
 

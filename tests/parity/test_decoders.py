@@ -6,14 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from transformers import Olmo3Config
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
 from engine.checkpoint import layouts
+from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.models import decoder
-from engine.models.config import DecoderConfig, Rope
+from engine.models.config import DecoderConfig, Rope, inverse_frequencies
 from tests.support import folders, internlm2, parity, slow, tiny, torch_models
 from tests.support.tolerances import TOLERANCES
 
@@ -24,7 +27,7 @@ CHECKS = {
 }
 DEFAULTS = [name + torch_models.DEFAULT for name in torch_models.LLAMAS]
 NAMES = [*torch_models.LLAMAS, *DEFAULTS, *torch_models.FAMILIES, "internlm2"]
-QUICK_FAMILIES = ("gemma2", "gemma3", "olmo2", "smollm3", "qwen2, window", "qwen3")
+QUICK_FAMILIES = ("gemma2", "gemma3", "olmo2", "olmo3", "smollm3", "qwen2, window", "qwen3")
 QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES, "internlm2")
 
 
@@ -108,6 +111,20 @@ def test_16_bit_decoders_give_float32_rewards_that_differ_by_rounding(pair_of, d
     assert 0 < error <= TOLERANCES[dtype]
     assert actual.dtype == np.float32
     assert len(np.unique(actual)) == actual.size
+
+
+def test_frequencies_of_yarn_are_those_of_transformers():
+    """With the numbers that Olmo 3 is published with; other lengths would show little of them."""
+    yarn = torch_models.YARN | {"original_max_position_embeddings": 8192, "beta_fast": 32.0}
+    ropes = {**torch_models.OLMO3["rope_parameters"], "full_attention": yarn}
+    hf = Olmo3Config(**{**torch_models.OLMO3, "rope_parameters": ropes, "head_dim": 128})
+    expected, factor = ROPE_INIT_FUNCTIONS["yarn"](hf, layer_type="full_attention")
+    named = {**hf.to_dict(), "architectures": ["Olmo3ForSequenceClassification"]}
+    rope = decoder_config(named).rope
+    np.testing.assert_allclose(inverse_frequencies(rope, 128), expected.numpy(), rtol=1e-6)
+    assert rope.attention_factor == pytest.approx(factor, rel=1e-12)
+    divided = inverse_frequencies(Rope(theta=5e5), 128) / expected.numpy()
+    assert len(np.unique(divided.round(3))) > 15  # kept, blended one by one, divided by 8
 
 
 def embedding_of(width: int, dtype: str) -> decoder.Decoder:

@@ -45,6 +45,7 @@ CONFIGS = {
     "qwen2, untied": lambda: tied("qwen2", False),
     "qwen3, tied": lambda: tied("qwen3", True),
     "olmo2": torch_models.CONFIGS["olmo2"],
+    "olmo3": torch_models.CONFIGS["olmo3"],
     "smollm3, tied": torch_models.CONFIGS["smollm3"],
     "mistral, untied": lambda: tied("mistral", False),
 }

@@ -13,7 +13,7 @@ from tests.support import folders, heads, parity, slow, torch_models
 
 FAMILIES = (
     *("gqa-llama3", "gemma2", "qwen2, window", "qwen3", "mistral", "gemma", "mqa-linear"),
-    *("gemma3", "olmo2", "smollm3"),
+    *("gemma3", "olmo2", "olmo3", "smollm3"),
 )
 HEADS = (
     "GRM sftreg, Llama",

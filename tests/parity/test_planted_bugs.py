@@ -353,6 +353,7 @@ def reward_read_at_the_padding(patch):
 LAYERS, PLAIN, RESPONSE = (parity.check_layers,), (parity.check_plain,), (parity.check_response,)
 BOTH = (*PLAIN, *RESPONSE)
 ODD = (False, True, False)
+YARN = config.Rope(theta=5e5, kind="yarn", factor=8.0, high_freq_factor=4.0, original_positions=64)
 GEMMA3_ROPES = (config.Rope(theta=1e6, kind="linear", factor=8.0), config.Rope(theta=1e4))
 
 # What is planted, the model in which it shows, the checks that it must fail. Those in the rules
@@ -483,6 +484,17 @@ BUGS = {
         BOTH,
     ),
     "OLMo 2's q and k norms by head": (coded(norms_by_head), "olmo2", BOTH),
+    "Olmo 3's sliding layers scaled too": (configured(window_rope=None), "olmo3", BOTH),
+    "Olmo 3 without YaRN": (configured(rope=config.Rope(theta=5e5)), "olmo3", BOTH),
+    "YaRN without its factor of attention": (
+        configured(rope=dataclasses.replace(YARN, attention_factor=1.0)),
+        "olmo3",
+        BOTH,
+    ),
+    "YaRN's blend left out": (coded(other_rope(kind="linear")), "olmo3", BOTH),
+    "YaRN from other turns": (coded(other_rope(low_freq_factor=0.1)), "olmo3", BOTH),
+    "Olmo 3's window in all layers": (configured(window_layers=(True,) * 3), "olmo3", BOTH),
+    "Olmo 3's window in no layer": (configured(window=None), "olmo3", BOTH),
     "SmolLM3 rotates in all layers": (configured(no_rope_layers=()), "smollm3", BOTH),
     "SmolLM3 rotates where it does not": (
         configured(no_rope_layers=(True, False, True)),
@@ -529,6 +541,7 @@ QUICK = (
     "OLMo 2's norms before attention and feed-forward",
     "OLMo 2's q and k norms by head",
     "SmolLM3 rotates where it does not",
+    "YaRN's blend left out",
 )
 
 

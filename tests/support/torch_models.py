@@ -21,6 +21,7 @@ from transformers import (
     LlamaForSequenceClassification,
     MistralConfig,
     Olmo2Config,
+    Olmo3Config,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen2Config,
@@ -75,6 +76,24 @@ GEMMA3 = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     },
 }
+YARN = {
+    "rope_type": "yarn",
+    "factor": 8.0,
+    "original_max_position_embeddings": 64,
+    "beta_fast": 4.0,  # so that frequencies are kept, blended and divided within so few positions
+    "beta_slow": 1.0,
+    "rope_theta": 5e5,
+}
+OLMO3 = {
+    **_COMMON,
+    "head_dim": 12,
+    "sliding_window": WINDOW,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "full_attention": YARN,
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+    },
+}
 VISION = {
     "hidden_size": 16,
     "intermediate_size": 16,
@@ -123,6 +142,7 @@ FAMILIES = {
     "qwen3": lambda: Qwen3Config(**_COMMON, head_dim=12),
     "mistral": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=WINDOW),
     "olmo2": lambda: Olmo2Config(**_COMMON),
+    "olmo3": lambda: Olmo3Config(**OLMO3),
     "smollm3": lambda: SmolLM3Config(
         **_COMMON, head_dim=12, no_rope_layers=[1, 0, 1], rope_parameters={"rope_theta": 3e4}
     ),

@@ -1,5 +1,6 @@
 """config.json: read where it is understood, refused by name where it is not."""
 
+import dataclasses
 import itertools
 import json
 from typing import Any
@@ -239,6 +240,47 @@ def test_every_fourth_layer_of_a_smollm3_does_not_rotate(said):
     assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
+# As published with Olmo-3-7B-Instruct.
+YARN = {
+    **{"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192},
+    **{"attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0},
+}
+OLMO3: dict[str, Any] = {
+    **without("mlp_bias", "pretraining_tp", "rope_scaling", "rope_theta"),
+    **{"architectures": ["Olmo3ForSequenceClassification"], "model_type": "olmo3"},
+    **{"sliding_window": 4096},
+}
+BY_KIND = {
+    "full_attention": {**YARN, "rope_theta": 500000},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 500000},
+}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"rope_parameters": BY_KIND},
+        {"rope_scaling": YARN, "rope_theta": 500000},
+        # Of transformers 5.0 to 5.8; later ones lose the scaling of such files.
+        {"rope_parameters": {**YARN, "rope_theta": 500000}},
+        {"rope_scaling": {name: YARN[name] for name in list(YARN)[:3]}, "rope_theta": 500000},
+    ],
+    ids=["by kind of layer", "transformers 4", "transformers 5.0", "defaults of YaRN"],
+)
+def test_three_in_four_layers_of_an_olmo_3_slide_and_are_not_scaled(said):
+    config = decoder_config({**OLMO3, **said})
+    assert config.window_layers == (True, True, True, False) * 8
+    assert config.window_rope == Rope(theta=5e5)
+    rope = dataclasses.replace(config.rope, attention_factor=1.2079441541679836)
+    assert rope == Rope(
+        **{"theta": 5e5, "kind": "yarn", "factor": 8.0, "original_positions": 8192},
+        **{"low_freq_factor": 1.0, "high_freq_factor": 32.0},
+        attention_factor=1.2079441541679836,
+    )
+    assert config.rope.attention_factor == pytest.approx(1.2079441541679836, rel=1e-12)
+    assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
 def gemma2_without(name):
     return {key: value for key, value in GEMMA2.items() if key != name}
 
@@ -279,14 +321,14 @@ REFUSED = {
             "other": "x" * 99,
             "attention_bias": True,
             "use_mrope": True,
-            "rope_scaling": {"rope_type": "yarn"},
+            "rope_scaling": {"rope_type": "longrope"},
         },
         r"^config\.json: not understood, and may change the rewards: "
         r"'novelty' \(= 1\), 'other' \(= 'x{49}…\); "
         r"also use_mrope=True is not implemented \(positions of images and video, as in Qwen2\.5-VL"
         r"\); allowed: False, None; "
         r"also attention_bias=True is not implemented; allowed: False, None; "
-        r"also rope type 'yarn' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
+        r"also rope type 'longrope' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
     ),
     "a Gemma 3 with ropes of one kind of layer": (
         {**GEMMA3_1B, "hidden_act": None, "rope_parameters": {"full_attention": {}}},
@@ -303,6 +345,18 @@ REFUSED = {
     "a Llama with ropes by kind of layer": (
         {"rope_parameters": {"full_attention": {}}},
         "rope_parameters by kind of layer; allowed: one object$",
+    ),
+    "an Olmo 3 with a base on which libraries differ": (
+        {**OLMO3, "rope_scaling": None, "rope_theta": 10000.0},
+        r"rope_theta=10000\.0; allowed: 500000\.0, or rope_parameters by kind of layer$",
+    ),
+    "YaRN with a setting of other models": (
+        {"rope_scaling": {**YARN, "mscale": 1.0}},
+        r"rope type 'yarn' has \['attention_factor', .* 'mscale', .*\]; allowed: exactly",
+    ),
+    "YaRN on a base without a logarithm": (
+        {"rope_scaling": YARN, "rope_theta": 1.0},
+        r"rope\.theta=1\.0 of YaRN; allowed: above 1$",
     ),
     "a SmolLM3 with another list": (
         {**SMOLLM3, "no_rope_layers": [1, 2]},
