@@ -22,6 +22,7 @@ HEADS = (
     *("linear", "INF-ORM", "GRM sftreg, Gemma 2", "URM", "ArmoRM", "QRM-Llama", "QRM-Gemma"),
     *("TRL's value head", "a row of ten", "Qwen's process reward model"),
 )
+FAMILIES = {"linear": "gqa-llama3", "gemma3": "gemma3", "olmo3": "olmo3", "smollm3": "smollm3"}
 LENGTH, WAYS = 4, 6
 SIGNS = (1.0, -1.0)
 # Two prompts of other lengths that are padded to one; the gate reads in both.
@@ -34,8 +35,8 @@ def case_of(loaded, pair_of):
 
     @functools.cache
     def build(name):
-        if name == "linear":
-            pair = pair_of("gqa-llama3")
+        if name in FAMILIES:
+            pair = pair_of(FAMILIES[name])
             score, scorer = copy.deepcopy(pair.model.score).double(), pair.restored.scorer
             return copy.deepcopy(pair.model.model).double(), lambda h, gate: score(h)[0], scorer
         case = loaded(name)
@@ -123,7 +124,7 @@ def check(case, **changes):
         parity.assert_close(along, sign * expected, scale=np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", slow.all_but(["URM"], HEADS))
+@pytest.mark.parametrize("name", slow.all_but(["URM"], (*HEADS, *list(FAMILIES)[1:])))
 def test_the_one_hot_gradient_is_the_finite_difference(case_of, name):
     check(case_of(name))
 
