@@ -166,8 +166,10 @@ def _smollm3(hf: Json) -> Fields:
             f"config.json: no_rope_layers={short(rotates)}; allowed: a list of 0 and 1, one per "
             "layer, or null with no_rope_layer_interval above 0"
         )
-    if "sliding_attention" in (hf.get("layer_types") or ()):
-        raise AssayError("config.json: layer_types holds 'sliding_attention'; allowed: none")
+    if (kinds := hf.get("layer_types")) not in (None, ["full_attention"] * len(layers)):
+        raise AssayError(
+            f"config.json: layer_types={short(kinds)}; allowed: 'full_attention' for every layer"
+        )
     # The list may be longer than the model.
     return {"no_rope_layers": tuple(not one for one in rotates[: len(layers)])}
 

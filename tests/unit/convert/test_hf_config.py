@@ -368,7 +368,7 @@ REFUSED = {
     ),
     "a SmolLM3 with a window": (
         {**SMOLLM3, "layer_types": ["sliding_attention"] * 32},
-        "layer_types holds 'sliding_attention'; allowed: none$",
+        r"layer_types=\['sliding_attention', .*…; allowed: 'full_attention' for every layer$",
     ),
     "a Llama without rotary positions in a layer": (
         {"no_rope_layers": [1, 0]},
