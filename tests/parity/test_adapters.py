@@ -24,6 +24,7 @@ CASES = {
     "an adapted embedding": Adapter(rank=4, targets=("embed_tokens", "up_proj")),
     "gemma2": Adapter(model="gemma2"),
     "gemma3": Adapter(model="gemma3"),
+    "gemma3, images": Adapter(model="gemma3, images"),
     "olmo2": Adapter(model="olmo2"),
     "smollm3": Adapter(model="smollm3"),
     "qwen2": Adapter(model="qwen2", rslora=True),
