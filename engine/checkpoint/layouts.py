@@ -62,6 +62,11 @@ _QK_NORM = (
     Rule(_LAYER + "self_attn.q_norm.weight", "H", "decoder.layers.q_norm"),
     Rule(_LAYER + "self_attn.k_norm.weight", "H", "decoder.layers.k_norm"),
 )
+_QK_NORM_WHOLE = (
+    Rule(_LAYER + "self_attn.q_norm.weight", "(NH)", "decoder.layers.q_norm"),
+    Rule(_LAYER + "self_attn.k_norm.weight", "(KH)", "decoder.layers.k_norm"),
+)
+_PRE_NORMS = {"decoder.layers.attention_norm", "decoder.layers.ffn_norm"}
 
 # InternLM2 has other names, and q, k and v in one tensor.
 _WQKV = _LAYER + "attention.wqkv.weight"
@@ -173,6 +178,9 @@ _EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|tok_embeddings|embed_in|wte)\.w
 BASES = ("model", "gpt_neox", "transformer")
 _BASE = re.compile(rf"(^|\.)({'|'.join(BASES)})\.$")
 
+# What a model has for images: it acts where the text holds one.
+_IMAGES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
+
 # Buffers that hold nothing learned.
 _IGNORED = re.compile(
     r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked|(attention|attn)\.(masked_)?bias)$"
@@ -188,7 +196,10 @@ def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule
     if config.norm == "layer":
         return _GPT2 if config.learned_positions else _NEOX
     rules = _COMMON + (_FOUR_NORMS if config.post_norms else _TWO_NORMS)
-    return rules + _QKV_BIAS * config.qkv_bias + _QK_NORM * config.qk_norm
+    if not config.pre_norms:
+        rules = tuple(rule for rule in rules if rule.parameter not in _PRE_NORMS)
+    qk_norm = _QK_NORM_WHOLE if config.qk_norm_whole else _QK_NORM
+    return rules + _QKV_BIAS * config.qkv_bias + qk_norm * config.qk_norm
 
 
 def norm_rules(config: DecoderConfig) -> tuple[Rule, ...]:
@@ -204,6 +215,11 @@ def learned(keys: Iterable[str]) -> set[str]:
 def head_keys(keys: Iterable[str]) -> set[str]:
     """The names of tensors that only a reward model has."""
     return set(filter(_HEAD.match, keys))
+
+
+def image_keys(keys: Iterable[str]) -> set[str]:
+    """The names of tensors that only images reach."""
+    return set(filter(_IMAGES.match, keys))
 
 
 def head_name(key: str, head: str = "") -> str:

@@ -4,13 +4,43 @@ import math
 from collections.abc import Iterator, Mapping
 
 from engine.convert import hf_keys
-from engine.convert.hf_families import ARCHITECTURES, FAMILIES, LANGUAGE_MODELS, Family, Fields
+from engine.convert.hf_families import (
+    ARCHITECTURES,
+    FAMILIES,
+    GEMMA3_TEXT,
+    LANGUAGE_MODELS,
+    Family,
+    Fields,
+)
 from engine.convert.hf_values import Json, integer, number, optional, positive, short
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 from engine.models.language_model import OutputConfig
 
 _MOST_LAYERS = 1000
+# Attributes of a model with images that its text does not depend on.
+_IMAGES = frozenset(
+    {"text_config", "vision_config", "mm_tokens_per_image", "image_token_index"}
+    | {"boi_token_index", "eoi_token_index"}
+)
+_YARN = {"beta_fast": 32.0, "beta_slow": 1.0}  # where config.json has none
+_KINDS = {"full_attention", "sliding_attention"}  # of layers
+
+
+def text_model(hf: Json) -> Json:
+    """The config.json of a model's text: of a Gemma 3 with images, as if it had none.
+
+    Raises AssayError where that has no `text_config`.
+    """
+    if hf.get("model_type") != "gemma3":
+        return hf
+    text = hf.get("text_config")
+    if not isinstance(text, Mapping):
+        raise AssayError(f"config.json: text_config={short(text)}; allowed: an object")
+    outer = {name: value for name, value in hf.items() if name not in _IMAGES}
+    of_head = ("architectures", "id2label", "label2id", "num_labels")
+    inner = {name: value for name, value in text.items() if name not in of_head}
+    return {**GEMMA3_TEXT, **outer, **inner}
 
 
 def decoder_config(hf: Json) -> DecoderConfig:
@@ -32,9 +62,9 @@ def decoder_config(hf: Json) -> DecoderConfig:
 
     width, num_heads = size("hidden_size"), size("num_attention_heads")
     layers = size("num_hidden_layers")
-    rope, most = _rope(hf), size("max_position_embeddings")
-    if rope.kind == "longrope":  # beyond them it has other divisors, of which none are kept
-        most = min(most, rope.original_positions)
+    ropes, most = _ropes(hf, family), size("max_position_embeddings")
+    if ropes["rope"].kind == "longrope":  # beyond them it has other divisors; none are kept
+        most = min(most, ropes["rope"].original_positions)
     head_size = size("head_dim", family.head_size or width // max(num_heads, 1))
     if not 1 <= layers <= _MOST_LAYERS:
         raise AssayError(f"config.json: num_hidden_layers={layers}; allowed: 1 to {_MOST_LAYERS}")
@@ -47,9 +77,9 @@ def decoder_config(hf: Json) -> DecoderConfig:
         num_kv_heads=size("num_key_value_heads", num_heads),
         head_size=head_size,
         rms_eps=positive(hf, family.name("rms_norm_eps")),
-        rope=rope,
         max_positions=most,
         rotary_size=_rotary_size(hf, family, head_size),
+        **ropes,
         **family.fields(hf),
     )
 
@@ -105,12 +135,34 @@ def _problems(hf: Json, family: Family) -> Iterator[str]:
     """What is wrong with attributes that may change the rewards in a way not implemented."""
     yield from hf_keys.problems(hf, family.fixed, family.read, family.names)
     try:
-        _rope(hf)
+        _ropes(hf, family)
     except AssayError as error:
         yield str(error).removeprefix("config.json: ")
 
 
-def _rope(hf: Json) -> Rope:
+def _ropes(hf: Json, family: Family) -> Fields:
+    """Rotary embeddings; `window_rope` where layers with a window have another one."""
+    given = hf.get("rope_parameters")
+    by_kind = given if isinstance(given, Mapping) and not _KINDS.isdisjoint(given) else None
+    if family.window_rope is None:
+        if by_kind:
+            raise AssayError("config.json: rope_parameters by kind of layer; allowed: one object")
+        return {"rope": _rope(hf, family.theta)}
+    if by_kind is None:
+        rope = _rope(hf, family.theta)
+        window = family.window_rope(hf, rope)
+    elif by_kind.keys() == _KINDS:
+        rope = _rope({**hf, "rope_parameters": by_kind["full_attention"]}, family.theta)
+        theta = family.window_rope(hf, rope).theta
+        window = _rope({"rope_parameters": by_kind["sliding_attention"]}, theta)
+    else:
+        raise AssayError(
+            f"config.json: rope_parameters has {sorted(by_kind)}; allowed: {sorted(_KINDS)}"
+        )
+    return {"rope": rope, "window_rope": None if window == rope else window}
+
+
+def _rope(hf: Json, default_theta: float) -> Rope:
     """Rotary embedding: base and scaling, from any of the published forms of the attributes."""
     # Published files say rope_theta and rope_scaling; transformers 5 writes rope_parameters.
     given = {name: hf[name] for name in ("rope_parameters", "rope_scaling") if hf.get(name)}
@@ -125,7 +177,7 @@ def _rope(hf: Json) -> Rope:
     if len(thetas) > 1:
         both = " and ".join(sorted(map(str, thetas)))
         raise AssayError(f"config.json: rope_theta is both {both}")
-    theta = thetas.pop() if thetas else 10_000.0
+    theta = thetas.pop() if thetas else default_theta
     ropes = [_scaled(theta, value, hf) for value in given.values()] or [Rope(theta=theta)]
     if ropes[0] != ropes[-1]:
         raise AssayError(
@@ -137,7 +189,9 @@ def _rope(hf: Json) -> Rope:
 
 def _rotary_size(hf: Json, family: Family, head_size: int) -> int | None:
     """How many dimensions of each head are rotated; None: all of them."""
-    places = [hf, *(hf.get(name) or {} for name in ("rope_parameters", "rope_scaling"))]
+    given = [hf.get(name) or {} for name in ("rope_parameters", "rope_scaling")]
+    by_kind = [value for one in given for value in one.values() if isinstance(value, Mapping)]
+    places = [hf, *given, *by_kind]
     factors = {
         positive(place, name)
         for place in places
@@ -173,12 +227,22 @@ def _scaled(theta: float, rope: Json, hf: Json) -> Rope:
             "high_freq_factor": "high_freq_factor",
             "original_max_position_embeddings": "original_positions",
         },
+        "yarn": {"factor": "factor", "original_max_position_embeddings": "original_positions"},
     }.get(str(kind))
     if keys is None:
         raise AssayError(
             f"config.json: rope type {kind!r} is not implemented; "
-            "allowed: 'default', 'dynamic', 'linear', 'llama3', 'longrope'"
+            "allowed: 'default', 'dynamic', 'linear', 'llama3', 'longrope', 'yarn'"
         )
+    if kind == "yarn":
+        given = _YARN | {name: value for name, value in given.items() if value is not None}
+        if "attention_factor" not in given and "factor" in given:
+            given["attention_factor"] = 0.1 * math.log(max(positive(given, "factor"), 1.0)) + 1
+        keys |= {
+            "beta_fast": "high_freq_factor",
+            "beta_slow": "low_freq_factor",
+            "attention_factor": "attention_factor",
+        }
     if set(given) != set(keys):
         raise AssayError(
             f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly {sorted(keys)}"

@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine.convert.hf_values import Json, integer, number, optional, positive
+from engine.convert.hf_values import Json, integer, number, optional, positive, short
 from engine.errors import AssayError
+from engine.models.config import Rope
 
 # Fields of DecoderConfig by name, with values of several types.
 Fields = dict[str, Any]  # Any: fields of DecoderConfig are of several types
@@ -17,15 +18,21 @@ _NAMES = {
     "Llama": "llama",
     "Gemma": "gemma",
     "Gemma2": "gemma2",
+    "Gemma3": "gemma3_text",
     "Qwen2": "qwen2",
     "Qwen3": "qwen3",
     "Mistral": "mistral",
+    "Olmo1124": "olmo_1124",
+    "Olmo2": "olmo2",
+    "Olmo3": "olmo3",
+    "SmolLM3": "smollm3",
     "Phi3": "phi3",
     "GPTNeoX": "gpt_neox",
     "GPT2": "gpt2",
 }
 LANGUAGE_MODELS = {
     **{f"{name}ForCausalLM": family for name, family in _NAMES.items()},
+    "Gemma3ForConditionalGeneration": "gemma3_text",
     "GPT2LMHeadModel": "gpt2",
 }
 # Class name -> decoder family, or `*` for any of `FAMILIES`. The head is recognised by its tensors
@@ -34,6 +41,7 @@ _TOKENS = {f"{name}ForTokenClassification": family for name, family in _NAMES.it
 ARCHITECTURES = {
     **{f"{name}ForSequenceClassification": family for name, family in _NAMES.items()},
     **_TOKENS,
+    "Gemma3TextForSequenceClassification": "gemma3_text",  # without `Text`: beside a vision tower
     "LlamaForRewardModelWithGating": "llama",  # ArmoRM, QRM-Llama
     "LlamaForSequenceClassificationWithNormal_Weights": "llama",  # URM
     "INFORMForSequenceClassification": "llama",  # INF-ORM: an MLP under `score`
@@ -58,7 +66,10 @@ READ_BY_POSITION = frozenset(
 # Class -> which rows of its head are the reward (`readouts.read_head`): log-odds of a good step.
 REWARDS = {"Qwen2ForProcessRewardModel": "1 - 0"}
 # Family -> the date that its published templates fall back to, for those that ask for today's.
-DATES = {"llama": "26 Jul 2024"}
+DATES = {
+    "llama": "26 Jul 2024",
+    "smollm3": "08 Jul 2025",  # its template has no date to fall back to: the day of its release
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +90,10 @@ class Family:
     # Whether a language model's output head is its embedding, if config.json does not say: files
     # leave out an attribute that has its class's default value.
     tied: bool = False
+    theta: float = 10_000.0  # without rope_theta
+    # The rotary embedding of layers with a window, where they have another one and the file does
+    # not give it by kind of layer; it may depend on that of the others.
+    window_rope: Callable[[Json, Rope], Rope] | None = None
 
     def name(self, shared: str) -> str:
         """The name in this family's files of an attribute that all families share."""
@@ -93,6 +108,11 @@ _GEMMA_FIXED: Values = _NO_BIAS | {
     "hidden_act": ("gelu_pytorch_tanh", None),
     "hidden_activation": ("gelu_pytorch_tanh", None),
     "use_bidirectional_attention": (False, None),
+}
+_OLMO3_THETA = 500_000.0
+_OLMO = {
+    **{"post_norms": True, "pre_norms": False, "norm_float32": True},
+    **{"qk_norm": True, "qk_norm_whole": True},
 }
 
 
@@ -146,6 +166,53 @@ def _gemma2(hf: Json) -> Fields:
     }
 
 
+def _olmo3_window_rope(hf: Json, rope: Rope) -> Rope:
+    """Layers with a window are not scaled; releases of transformers differ on another base."""
+    if rope.theta != _OLMO3_THETA and "full_attention" not in (hf.get("rope_parameters") or {}):
+        raise AssayError(
+            f"config.json: rope_theta={rope.theta}; allowed: {_OLMO3_THETA}, or rope_parameters by "
+            "kind of layer"
+        )
+    return Rope(theta=_OLMO3_THETA)
+
+
+def _smollm3(hf: Json) -> Fields:
+    layers = range(integer(hf, "num_hidden_layers"))
+    interval = integer(hf, "no_rope_layer_interval", 4)
+    rotates = hf.get("no_rope_layers")  # despite its name, 1 where a layer rotates
+    if rotates is None and interval > 0:
+        rotates = [int((layer + 1) % interval != 0) for layer in layers]
+    if not isinstance(rotates, list) or not all(one in (0, 1) for one in rotates):
+        raise AssayError(
+            f"config.json: no_rope_layers={short(rotates)}; allowed: a list of 0 and 1, one per "
+            "layer, or null with no_rope_layer_interval above 0"
+        )
+    if (kinds := hf.get("layer_types")) not in (None, ["full_attention"] * len(layers)):
+        raise AssayError(
+            f"config.json: layer_types={short(kinds)}; allowed: 'full_attention' for every layer"
+        )
+    # The list may be longer than the model.
+    return {"no_rope_layers": tuple(not one for one in rotates[: len(layers)])}
+
+
+def _gemma3(hf: Json) -> Fields:
+    pattern = integer(hf, "sliding_window_pattern", integer(hf, "_sliding_window_pattern", 6))
+    if pattern < 1:
+        raise AssayError(f"config.json: sliding_window_pattern={pattern}; allowed: integers >= 1")
+    return {
+        **_GEMMA,
+        "post_norms": True,
+        "qk_norm": True,
+        "query_scale": positive(hf, "query_pre_attn_scalar") ** -0.5,
+        **_window(hf, lambda layer: (layer + 1) % pattern != 0),
+    }
+
+
+def _gemma3_window_rope(hf: Json, rope: Rope) -> Rope:
+    theta = "rope_local_base_freq"
+    return Rope(theta=positive({theta: 10_000.0, **hf}, theta))
+
+
 FAMILIES = {
     "llama": Family(fixed=_SILU | _NO_BIAS),
     # A Llama with other tensor names (checkpoint/layouts.py).
@@ -165,6 +232,21 @@ FAMILIES = {
         fields=lambda hf: {"qk_norm": True, **_qwen_window(hf)},
         head_size=128,
     ),
+    "olmo2": Family(fixed=_SILU | {"attention_bias": (False, None)}, fields=lambda hf: dict(_OLMO)),
+    "olmo3": Family(
+        fixed=_SILU | {"attention_bias": (False, None)},
+        read=frozenset({"sliding_window", "layer_types"}),
+        fields=lambda hf: {**_OLMO, **_window(hf, lambda layer: (layer + 1) % 4 != 0)},
+        theta=_OLMO3_THETA,
+        window_rope=_olmo3_window_rope,
+    ),
+    "smollm3": Family(
+        fixed=_SILU | _NO_BIAS | {"use_sliding_window": (False, None)},
+        read=_WINDOW | {"no_rope_layers", "no_rope_layer_interval"},
+        fields=_smollm3,
+        tied=True,
+        theta=2_000_000.0,
+    ),
     # `gelu` in the first published files means its tanh form, with which the models were trained.
     "gemma": Family(
         fixed=_GEMMA_FIXED | {"hidden_act": ("gelu", "gelu_pytorch_tanh", None)},
@@ -182,6 +264,19 @@ FAMILIES = {
         named=("sliding_window", "attn_logit_softcapping"),
         head_size=256,
         tied=True,
+    ),
+    "gemma3_text": Family(
+        # transformers reads this soft-cap and does not apply it.
+        fixed=_GEMMA_FIXED | {"attn_logit_softcapping": (None,)},
+        read=frozenset(
+            {"query_pre_attn_scalar", "final_logit_softcapping", "sliding_window", "layer_types"}
+            | {"sliding_window_pattern", "_sliding_window_pattern", "rope_local_base_freq"}
+        ),
+        fields=_gemma3,
+        head_size=256,
+        tied=True,
+        theta=1_000_000.0,
+        window_rope=_gemma3_window_rope,
     ),
     # Phi-4 too; the last four attributes are those of Phi-4-mini.
     "phi3": Family(
@@ -230,4 +325,21 @@ FAMILIES = {
         ffn_factor=4,
         tied=True,
     ),
+}
+FAMILIES["olmo_1124"] = FAMILIES["olmo2"]  # its name before its release
+
+# What a Gemma 3 with images leaves out of its `text_config`: the defaults of transformers' class.
+GEMMA3_TEXT = {
+    "vocab_size": 262_208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 131_072,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "pad_token_id": 0,
 }

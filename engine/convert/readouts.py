@@ -58,7 +58,7 @@ def read_head(
     """
     head = layouts.head_keys(files.tensors)
     if is_language_model(hf) and not head:
-        return _language(hf, decoder, files, tokenizer, reward)
+        return _without_images(_language(hf, decoder, files, tokenizer, reward), files)
     kind = "gated" if gates.gate_keys(head) else layouts.plain_head(files.tensors)
     if kind in ("gated", "urm"):
         for name, given in (("normalize_reward", hf.get("normalize_reward")), ("reward", reward)):
@@ -67,7 +67,7 @@ def read_head(
         reading = _gated(hf, decoder, files) if kind == "gated" else _urm(decoder, files)
     else:
         reading = _layers(hf, decoder, files, kind, reward)
-    return _without_output(reading, files, head)
+    return _without_images(_without_output(reading, files, head), files)
 
 
 def _without_output(reading: Reading, files: TensorFiles, head: Collection[str]) -> Reading:
@@ -78,6 +78,17 @@ def _without_output(reading: Reading, files: TensorFiles, head: Collection[str])
     said = f"{unused.key} is left out: the reward head is {min(names, default='missing')}"
     return dataclasses.replace(
         reading, extra={*reading.extra, layouts.LM_HEAD.key}, notes=(*reading.notes, said)
+    )
+
+
+def _without_images(reading: Reading, files: TensorFiles) -> Reading:
+    """The reading without the tensors that a model has for images beside its text."""
+    of_images = layouts.image_keys(files.tensors)
+    if not of_images:
+        return reading
+    said = f"images are not read: {len(of_images)} tensors of a vision tower are left out"
+    return dataclasses.replace(
+        reading, extra={*reading.extra, *of_images}, notes=(*reading.notes, said)
     )
 
 

@@ -17,8 +17,9 @@ class Rope:
     Attributes:
       theta: base of the frequencies.
       kind: `default`; `linear` divides all frequencies by `factor`; `llama3` divides low
-        frequencies by `factor`, keeps high ones, and blends linearly between them; `longrope`
-        divides each by its own one of `divisors`.
+        frequencies by `factor`, keeps high ones, and blends linearly between them; `yarn` does so
+        too, with limits at whole numbers of pairs; `longrope` divides each by its own one of
+        `divisors`.
       factor: see `kind`.
       low_freq_factor: turns over `original_positions` below which a frequency is low.
       high_freq_factor: turns over `original_positions` above which a frequency is high.
@@ -38,11 +39,13 @@ class Rope:
     divisors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.kind == "llama3" and not self.low_freq_factor < self.high_freq_factor:
+        if self.kind in ("llama3", "yarn") and not self.low_freq_factor < self.high_freq_factor:
             raise AssayError(
                 f"rope.low_freq_factor={self.low_freq_factor}; allowed: below "
                 f"high_freq_factor={self.high_freq_factor}"
             )
+        if self.kind == "yarn" and not self.theta > 1:
+            raise AssayError(f"rope.theta={self.theta} of YaRN; allowed: above 1")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,11 @@ class DecoderConfig:
     parallel: bool = False  # GPT-NeoX: attention and feed-forward read the same residual stream
     rotary_size: int | None = None  # first dimensions of a head that are rotated; None: all
     learned_positions: bool = False  # GPT-2: added to the embedding; nothing is rotated
+    window_rope: Rope | None = None  # Gemma 3: of the layers in `window_layers`; None: `rope`
+    pre_norms: bool = True  # OLMo 2 has no norms before attention and feed-forward
+    qk_norm_whole: bool = False  # OLMo 2: `qk_norm` is over all heads together
+    norm_float32: bool = False  # OLMo 2: normed * weight in float32, then cast
+    no_rope_layers: tuple[bool, ...] = ()  # SmolLM3 does not rotate in these layers; empty: in all
 
     def __post_init__(self) -> None:
         sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]
@@ -92,11 +100,16 @@ class DecoderConfig:
                 raise AssayError(
                     f"decoder.{field}={value!r}; allowed: {', '.join(map(repr, allowed))}"
                 )
-        if self.window_layers and len(self.window_layers) != self.num_layers:
-            raise AssayError(
-                f"decoder.window_layers has {len(self.window_layers)} entries; allowed: one per "
-                f"layer, {self.num_layers}"
-            )
+        for field in ("window_layers", "no_rope_layers"):
+            if (entries := len(getattr(self, field))) not in (0, self.num_layers):
+                raise AssayError(
+                    f"decoder.{field} has {entries} entries; allowed: one per layer, "
+                    f"{self.num_layers}"
+                )
+        if self.qk_norm_whole and not self.qk_norm:
+            raise AssayError("decoder.qk_norm_whole without qk_norm; allowed: both, or none")
+        if self.window_rope and not self.window_layers:
+            raise AssayError("decoder.window_rope without window_layers; allowed: one per layer")
         if self.head_size % 2:
             raise AssayError(f"decoder.head_size={self.head_size}; allowed: even integers")
         if self.rotated % 2 or not 0 <= self.rotated <= self.head_size:
@@ -131,18 +144,42 @@ class DecoderConfig:
             "T": self.max_positions,
         }
 
+    @property
+    def layer_ropes(self) -> tuple[Rope | None, ...]:
+        """The rotary embedding of each layer; None in one that does not rotate."""
+        slides = self.window_layers or (False,) * self.num_layers
+        still = self.no_rope_layers or (False,) * self.num_layers
+        of_window = self.window_rope or self.rope
+        return tuple(
+            None if still[layer] else of_window if slides[layer] else self.rope
+            for layer in range(self.num_layers)
+        )
+
+    def first(self, layers: int) -> "DecoderConfig":
+        """The config of a decoder's first layers."""
+        return dataclasses.replace(
+            self,
+            num_layers=layers,
+            window_layers=self.window_layers[:layers],
+            no_rope_layers=self.no_rope_layers[:layers],
+        )
+
     # Any: what JSON holds.
     def to_json(self) -> dict[str, Any]:
         """The fields, for `model.json` and hashes; the younger ones where they are not neutral."""
-        return stated(self, "window_layers") | {"rope": stated(self.rope, "original_positions")}
+        ropes = {"rope": self.rope, "window_rope": self.window_rope}
+        written = {name: stated(rope, "original_positions") for name, rope in ropes.items() if rope}
+        return stated(self, "window_layers") | written
 
     # Any: parsed JSON.
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":
         """The inverse of `to_json`."""
-        layers = tuple(fields["window_layers"])
-        rope = Rope(**{**fields["rope"], "divisors": tuple(fields["rope"].get("divisors", ()))})
-        return cls(**{**fields, "rope": rope, "window_layers": layers})
+        read = _with_tuples(fields)
+        for name in ("rope", "window_rope"):
+            if read.get(name):
+                read[name] = Rope(**_with_tuples(read[name]))
+        return cls(**read)
 
 
 # Any: a frozen dataclass, and what JSON holds.
@@ -154,12 +191,21 @@ def stated(config: Any, last: str) -> dict[str, Any]:
     return {k: v for k, v in dataclasses.asdict(config).items() if k not in neutral}
 
 
-def inverse_frequencies(rope: Rope, size: int) -> list[float]:
+# Any: what JSON holds.
+def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
+
+
+def inverse_frequencies(rope: Rope | None, size: int) -> list[float]:
     """Angle in radians per position of each pair of `size` rotated dimensions, in double precision.
+
+    Without a rope all are 0: nothing is rotated, exactly.
 
     Checked against `transformers` 5.23 `ROPE_INIT_FUNCTIONS` and the constants published with
     Llama 3.1 and 3.2.
     """
+    if rope is None:
+        return [0.0] * (size // 2)
     plain = [rope.theta ** (-2 * i / size) for i in range(size // 2)]
     match rope.kind:
         case "default":
@@ -170,7 +216,11 @@ def inverse_frequencies(rope: Rope, size: int) -> list[float]:
             return [_llama3_frequency(f, rope) for f in plain]
         case "longrope":
             return [f / divisor for f, divisor in zip(plain, rope.divisors, strict=True)]
-    raise AssayError(f"rope.kind={rope.kind!r}; allowed: 'default', 'linear', 'llama3', 'longrope'")
+        case "yarn":
+            return _yarn_frequencies(plain, rope, size)
+    raise AssayError(
+        f"rope.kind={rope.kind!r}; allowed: 'default', 'linear', 'llama3', 'longrope', 'yarn'"
+    )
 
 
 def _llama3_frequency(frequency: float, rope: Rope) -> float:
@@ -179,3 +229,16 @@ def _llama3_frequency(frequency: float, rope: Rope) -> float:
     keep = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
     keep = min(max(keep, 0.0), 1.0)
     return keep * frequency + (1 - keep) * frequency / rope.factor
+
+
+def _yarn_frequencies(plain: list[float], rope: Rope, size: int) -> list[float]:
+    # The numbers of the pairs that make so many turns: before the first one frequencies are kept,
+    # from the second one on they are divided, and linear between.
+    first, second = (
+        size * math.log(rope.original_positions / (2 * math.pi * turns)) / 2 / math.log(rope.theta)
+        for turns in (rope.high_freq_factor, rope.low_freq_factor)
+    )
+    low, high = max(math.floor(first), 0), min(math.ceil(second), size - 1)
+    span = high - low or 0.001
+    divided = [min(max((i - low) / span, 0.0), 1.0) for i in range(len(plain))]
+    return [f * (1 - d) + f / rope.factor * d for f, d in zip(plain, divided, strict=True)]

@@ -1,11 +1,10 @@
-"""One decoder for Llama 3.x, Gemma 2, Qwen 2/3, Mistral, GPT: embedding and layers, no final norm.
+"""One decoder for all families of `convert.hf_families`: embedding and layers, no final norm.
 
 Axis letters are those of `engine/types.py`. Residual stream, softmax and norms are float32. Matmuls
 take operands in the parameters' dtype and accumulate in float32. `plain` runs whole sequences.
 `respond` runs candidates behind a shared prefix, whose keys and values have no batch axis.
 """
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ Residual = Float[Array, "C T D"]
 Param = nnx.Param[Any]  # Any: of a real or an abstract array
 Index = Any  # number of a layer: an int, or a traced integer inside a loop
 Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin of the h rotated pairs
+Ropes = tuple[Angles, ...]  # of each of the rotary embeddings that a decoder's layers have
 # What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H]) -> a tree
 # of arrays.
 Keep = Callable[[Array, KeyValues], Any]
@@ -52,7 +52,12 @@ class Layer(nnx.Module):
 
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype, sums: jnp.dtype, platform: str):
         self.config, self.sums, self.platform = config, sums, platform
-        self.attention_norm = _zeros(config, "LD", dtype)
+        if config.pre_norms:
+            self.attention_norm = _zeros(config, "LD", dtype)
+            self.ffn_norm = _zeros(config, "LD", dtype)
+        if config.norm == "layer":
+            self.attention_norm_bias = _zeros(config, "LD", dtype)
+            self.ffn_norm_bias = _zeros(config, "LD", dtype)
         # In these orders, with heads and head size as one dimension, weights are read where they
         # are. In other orders XLA copies them: whole stacks for a TPU, k and v for a GPU.
         by_row = "L(KH)D" if platform == "tpu" else "LD(KH)"
@@ -60,7 +65,6 @@ class Layer(nnx.Module):
         self.k = _zeros(config, by_row, dtype)
         self.v = _zeros(config, by_row, dtype)
         self.o = _zeros(config, "L(NH)D", dtype)
-        self.ffn_norm = _zeros(config, "LD", dtype)
         if config.gated:
             self.gate = _zeros(config, "LDF", dtype)
         self.up = _zeros(config, "LDF", dtype)
@@ -77,31 +81,32 @@ class Layer(nnx.Module):
         self.attention_norm_bias = _zeros(config, "LD", dtype) if layered else None
         self.ffn_norm_bias = _zeros(config, "LD", dtype) if layered else None
         if config.qk_norm:
-            self.q_norm = _zeros(config, "LH", dtype)
-            self.k_norm = _zeros(config, "LH", dtype)
+            whole = config.qk_norm_whole
+            self.q_norm = _zeros(config, "L(NH)" if whole else "LH", dtype)
+            self.k_norm = _zeros(config, "L(KH)" if whole else "LH", dtype)
         if config.post_norms:
             self.post_attention_norm = _zeros(config, "LD", dtype)
             self.post_ffn_norm = _zeros(config, "LD", dtype)
 
     def keys_values(self, x: Residual, angles: Angles) -> tuple[Array, Array]:
         """Rotated keys and values of every position, each [C, T, K, H]."""
-        normed = self._norm(x, self.attention_norm, self.attention_norm_bias)
+        normed = self._before(x, "attention_norm")
         axes = "CTD,ED->CTE" if self.platform == "tpu" else "CTD,DE->CTE"
         keys, values = (self._by_head(self._product(axes, normed, w)) for w in (self.k, self.v))
         if self.config.qkv_bias:
             keys, values = keys + self.k_bias, values + self.v_bias
         if self.config.qk_norm:
-            keys = self._norm(keys, self.k_norm)
+            keys = self._qk_norm(keys, self.k_norm)
         return rotate(keys, angles), values
 
     def queries(self, x: Residual, angles: Angles) -> Float[Array, "C T K G H"]:
         """Rotated queries, grouped by the key/value head that they attend to."""
-        normed = self._norm(x, self.attention_norm, self.attention_norm_bias)
+        normed = self._before(x, "attention_norm")
         q = self._by_head(self._product("CTD,DE->CTE", normed, self.q))
         if self.config.qkv_bias:
             q = q + self.q_bias
         if self.config.qk_norm:
-            q = self._norm(q, self.q_norm)
+            q = self._qk_norm(q, self.q_norm)
         groups = self.config.num_heads // self.config.num_kv_heads
         shape = (*q.shape[:2], self.config.num_kv_heads, groups, self.config.head_size)
         return rotate(q, angles).reshape(shape)
@@ -116,7 +121,7 @@ class Layer(nnx.Module):
 
     def feed_forward(self, x: Residual) -> Residual:
         """The addition of the feed-forward to the residual stream."""
-        normed = self._norm(x, self.ffn_norm, self.ffn_norm_bias)
+        normed = self._before(x, "ffn_norm")
         activation = _ACTIVATIONS[self.config.activation]
         if self.config.gated:
             gate, up = (self._product("CTD,DF->CTF", normed, w) for w in (self.gate, self.up))
@@ -154,11 +159,23 @@ class Layer(nnx.Module):
         """E = N·H or K·H, split."""
         return x.reshape(*x.shape[:2], -1, self.config.head_size)
 
+    def _before(self, x: Residual, norm: str) -> Float[Array, "C T D"]:
+        """What attention or the feed-forward reads of the residual stream."""
+        if not self.config.pre_norms:
+            return x.astype(self.q.dtype)
+        return self._norm(x, getattr(self, norm), getattr(self, norm + "_bias", None))
+
+    def _qk_norm(self, x: Float[Array, "C T _ H"], weight: Param) -> Float[Array, "C T _ H"]:
+        if not self.config.qk_norm_whole:
+            return self._norm(x, weight)
+        return self._norm(x.reshape(*x.shape[:2], -1), weight).reshape(x.shape)
+
     def _norm(self, x: Array, weight: Param, bias: Param | None = None) -> Array:
         config = self.config
         if bias is not None:
             return layer_norm(x, weight[...], bias[...], config.rms_eps)
-        return rms_norm(x, weight[...], config.rms_eps, offset=config.norm_offset)
+        kind = {"offset": config.norm_offset, "wide": config.norm_float32}
+        return rms_norm(x, weight[...], config.rms_eps, **kind)
 
 
 class Decoder(nnx.Module):
@@ -183,9 +200,9 @@ class Decoder(nnx.Module):
             self.position_embedding = _zeros(config, "TD", dtype)
         looped = platform == "tpu" or (platform == "cpu" and dtype == jnp.float16)
         height = config.num_layers if looped else 1
-        stack = dataclasses.replace(config, num_layers=height, window_layers=())
         self.stacks = nnx.List(
-            Layer(stack, dtype, sums, platform) for _ in range(config.num_layers // height)
+            Layer(config.first(height), dtype, sums, platform)
+            for _ in range(config.num_layers // height)
         )
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
@@ -215,11 +232,11 @@ class Decoder(nnx.Module):
           layer, with a leading axis for the layers.
         """
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
-        x, angles = self._placed(self.embed(ids), positions), self._angles(positions)
+        x, ropes = self._placed(self.embed(ids), positions), self._angles(positions)
         residuals, kept = [], []
         for start, stop in _segments(depths):
             x, seen = self._through(
-                lambda i, x: self._plain_layer(i, x, angles), start, stop, x, keep
+                lambda i, x: self._plain_layer(i, x, ropes), start, stop, x, keep
             )
             residuals.append(x)
             kept += seen
@@ -261,14 +278,14 @@ class Decoder(nnx.Module):
           Residual stream at `read` after each of `depths` layers; what was kept, with a leading
           axis for the layers.
         """
-        x, angles = self._placed(x, places.position), self._angles(places.position)
+        x, ropes = self._placed(x, places.position), self._angles(places.position)
 
         # A gradient needs the results of matmuls. By default JAX would also keep all weights.
         saved = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
 
         def layer(index: Index, x: Residual) -> tuple[Residual, KeyValues]:
             one = functools.partial(self._response_layer, index)
-            after: tuple[Residual, KeyValues] = saved(one)(x, prefix, places, angles)
+            after: tuple[Residual, KeyValues] = saved(one)(x, prefix, places, ropes)
             return after
 
         def at_read(x: Residual) -> Float[Array, "C U D"]:
@@ -281,7 +298,7 @@ class Decoder(nnx.Module):
             x, seen = self._through(layer, start, stop - shortened, x, keep, at_read)
             kept += seen
             if shortened:
-                x, row = self._response_layer(stop - 1, x, prefix, places, angles, read)
+                x, row = self._response_layer(stop - 1, x, prefix, places, ropes, read)
                 if keep:
                     kept.append(_alone(keep(x, row)))
             residuals.append(x if shortened else at_read(x))
@@ -343,8 +360,8 @@ class Decoder(nnx.Module):
         (_, x), every = jax.lax.scan(step, (jnp.int32(start), x), length=stop - start)
         return x, [every]
 
-    def _plain_layer(self, index: Index, x: Residual, angles: Angles) -> tuple[Residual, KeyValues]:
-        layer = self._layer(index)
+    def _plain_layer(self, index: Index, x: Residual, ropes: Ropes) -> tuple[Residual, KeyValues]:
+        layer, angles = self._layer(index), self._rope(index, ropes)
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
             queries = layer.queries(x, angles)
@@ -362,7 +379,7 @@ class Decoder(nnx.Module):
         x: Residual,
         prefix: KeyValues,
         places: Places,
-        angles: Angles,
+        ropes: Ropes,
         read: Int[Array, "C Y"] | None = None,
     ) -> tuple[Float[Array, "C U D"], KeyValues]:
         """One layer behind a prefix: of the positions `read` of x, or of all of them.
@@ -370,7 +387,7 @@ class Decoder(nnx.Module):
         Returns the residual stream after it, and keys and values of all positions, each [C, T, K,
         H].
         """
-        layer = self._layer(index)
+        layer, angles = self._layer(index), self._rope(index, ropes)
         past = _entry(prefix, index)
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
@@ -422,28 +439,49 @@ class Decoder(nnx.Module):
             return x
         return x + self.position_embedding[...][positions].astype(jnp.float32)
 
-    def _angles(self, positions: Int[Array, "C T"]) -> Angles:
-        frequencies = jnp.asarray(
-            inverse_frequencies(self.config.rope, self.config.rotated), jnp.float32
-        )
-        angles = positions[..., None].astype(jnp.float32) * frequencies
-        if (factor := self.config.rope.attention_factor) != 1:
-            return factor * jnp.cos(angles), factor * jnp.sin(angles)
-        return jnp.cos(angles), jnp.sin(angles)
+    def _angles(self, positions: Int[Array, "C T"]) -> Ropes:
+        """The angles of each distinct rotary embedding of the layers."""
+        ropes = []
+        for rope in dict.fromkeys(self.config.layer_ropes):
+            frequencies = jnp.asarray(inverse_frequencies(rope, self.config.rotated), jnp.float32)
+            angles = positions[..., None].astype(jnp.float32) * frequencies
+            cos, sin = jnp.cos(angles), jnp.sin(angles)
+            if rope is not None and rope.attention_factor != 1:
+                cos, sin = cos * rope.attention_factor, sin * rope.attention_factor
+            ropes.append((cos, sin))
+        return tuple(ropes)
+
+    def _rope(self, index: Index, ropes: Ropes) -> Angles:
+        """The angles of one layer."""
+        kinds = list(dict.fromkeys(self.config.layer_ropes))
+        of_layers = [kinds.index(rope) for rope in self.config.layer_ropes]
+        if isinstance(index, int):
+            return ropes[of_layers[index]]
+        if len(ropes) == 1:
+            return ropes[0]
+        kind = jnp.asarray(of_layers)[index]
+        return jax.tree.map(lambda *each: jax.lax.select_n(kind, *each), *ropes)
 
 
 def rms_norm(
-    x: Float[Array, "*B D"], weight: Float[Array, "D"], eps: float, *, offset: bool = False
+    x: Float[Array, "*B D"],
+    weight: Float[Array, "D"],
+    eps: float,
+    *,
+    offset: bool = False,
+    wide: bool = False,
 ) -> Float[Array, "*B D"]:
     """RMSNorm over the last axis, normalised in float32; the result has the weight's dtype.
 
-    Without `offset` it is cast and then multiplied (Llama); with it, multiplied by 1 + weight in
-    float32 and then cast (Gemma).
+    By default it is cast and then multiplied (Llama). With `offset` it is multiplied by 1 + weight
+    in float32 and then cast (Gemma); with `wide`, by the weight (OLMo 2).
     """
     x = x.astype(jnp.float32)
     normed = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
     if offset:
         return (normed * (1 + weight.astype(jnp.float32))).astype(weight.dtype)
+    if wide:
+        return (normed * weight.astype(jnp.float32)).astype(weight.dtype)
     return normed.astype(weight.dtype) * weight
 
 

@@ -7,7 +7,7 @@ from configs import known_models, known_shapes
 from configs.known_models import ModelSpec
 from configs.prompts import PROMPTS
 from engine.checkpoint.card import CARD, Checkpoint
-from engine.convert.hf_config import decoder_config, is_language_model, output_config
+from engine.convert.hf_config import decoder_config, is_language_model, output_config, text_model
 from engine.convert.hf_values import Json
 from engine.convert.hub import fetch_config
 from engine.convert.safetensors import read_json
@@ -32,7 +32,7 @@ def model_of_source(source: str) -> tuple[Model, int, int]:
         folder, file = (path, path / "config.json") if path.is_dir() else (path.parent, path)
         with prefixed(folder if path.is_dir() else source):
             _check_adapter(folder, file)
-            hf = read_json(file)
+            hf = text_model(read_json(file))
     elif spec is not None:
         hf = known_shapes.config_json(spec)
     elif source.count("/") == 1 and not source.startswith((".", "/", "~")):

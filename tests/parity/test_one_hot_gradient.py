@@ -22,7 +22,7 @@ HEADS = (
     *("linear", "INF-ORM", "GRM sftreg, Gemma 2", "URM", "ArmoRM", "QRM-Llama", "QRM-Gemma"),
     *("TRL's value head", "a row of ten", "Qwen's process reward model"),
 )
-FAMILIES = ("gpt_neox", "gpt2")
+FAMILIES = ("gemma3", "olmo3", "smollm3", "gpt_neox", "gpt2")
 LENGTH, WAYS = 4, 6
 SIGNS = (1.0, -1.0)
 # Two prompts of other lengths that are padded to one; the gate reads in both.

@@ -108,6 +108,25 @@ def norm_after_rope(patch):
     patch.setattr(decoder.Layer, "queries", queries)
 
 
+def norms_before(patch, pair: Pair) -> parity.Restored:
+    """OLMo 2's norms read the residual stream, as Llama's do."""
+    names = {"attention_norm": "post_attention_norm", "ffn_norm": "post_ffn_norm"}
+    patch.setattr(
+        decoder.Layer, "_before", lambda self, x, norm: self._norm(x, getattr(self, names[norm]))
+    )
+    return pair.restored.under(post_norms=False).rebuilt()
+
+
+def norms_by_head(patch):
+    """Each head of q and k is divided by its own root mean square."""
+
+    def by_head(self, x, weight):
+        ones = jnp.ones(x.shape[-1])
+        return decoder.rms_norm(x, ones, 1e-6) * weight[...].reshape(x.shape[2:])
+
+    patch.setattr(decoder.Layer, "_qk_norm", by_head)
+
+
 def zeroed(*names: str):
     """A parameter that is never filled."""
 
@@ -218,7 +237,8 @@ def attention_unscaled(patch):
     right = decoder.Decoder._angles
 
     def angles(self, positions):
-        return tuple(a / self.config.rope.attention_factor for a in right(self, positions))
+        factor = self.config.rope.attention_factor
+        return jax.tree.map(lambda each: each / factor, right(self, positions))
 
     patch.setattr(decoder.Decoder, "_angles", angles)
 
@@ -312,10 +332,10 @@ def angles_in_bfloat16(patch):
     right = decoder.Decoder._angles
 
     def angles(self, positions):
-        cos, sin = right(self, positions)
+        [(cos, sin)] = right(self, positions)
         angle = jnp.arctan2(sin, cos)  # what a 16-bit product of position and frequency keeps
         rounded = angle.astype(jnp.bfloat16).astype(jnp.float32)
-        return jnp.cos(rounded), jnp.sin(rounded)
+        return ((jnp.cos(rounded), jnp.sin(rounded)),)
 
     patch.setattr(decoder.Decoder, "_angles", angles)
 
@@ -408,6 +428,8 @@ def reward_read_at_the_padding(patch):
 LAYERS, PLAIN, RESPONSE = (parity.check_layers,), (parity.check_plain,), (parity.check_response,)
 BOTH = (*PLAIN, *RESPONSE)
 ODD = (False, True, False)
+YARN = config.Rope(theta=5e5, kind="yarn", factor=8.0, high_freq_factor=4.0, original_positions=64)
+GEMMA3_ROPES = (config.Rope(theta=1e6, kind="linear", factor=8.0), config.Rope(theta=1e4))
 
 # What is planted, the model in which it shows, the checks that it must fail. Those in the rules
 # read every tensor once and find every shape as it should be.
@@ -502,6 +524,64 @@ BUGS = {
     "window in all layers": (configured(window_layers=(True,) * 3), "gemma2", BOTH),
     "window one too long": (configured(window=torch_models.WINDOW + 1), "gemma2", BOTH),
     "window one too short": (configured(window=torch_models.WINDOW - 1), "gemma2", BOTH),
+    "Gemma 3's ropes the same": (configured(window_rope=None), "gemma3", BOTH),
+    "Gemma 3's ropes swapped": (
+        configured(rope=GEMMA3_ROPES[1], window_rope=GEMMA3_ROPES[0]),
+        "gemma3",
+        BOTH,
+    ),
+    "Gemma 3's sliding layers with another theta": (
+        configured(window_rope=config.Rope(theta=2e4)),
+        "gemma3",
+        BOTH,
+    ),
+    "Gemma 3's sliding layers scaled too": (
+        configured(window_rope=config.Rope(theta=1e4, kind="linear", factor=8.0)),
+        "gemma3",
+        BOTH,
+    ),
+    "Gemma 3's full layers without scaling": (
+        configured(rope=config.Rope(theta=1e6)),
+        "gemma3",
+        BOTH,
+    ),
+    "Gemma 3 without q and k norms": (left_out(qk_norm=False), "gemma3", BOTH),
+    "Gemma 3's norms without 1 +": (no_offset(decoder), "gemma3", BOTH),
+    "Gemma 3's window in no layer": (configured(window=None), "gemma3", BOTH),
+    "Gemma 3's window one too long": (configured(window=torch_models.WINDOW + 1), "gemma3", BOTH),
+    "OLMo 2's norms before attention and feed-forward": (norms_before, "olmo3", BOTH),
+    "OLMo 2 without norms": (left_out(post_norms=False), "olmo2", BOTH),
+    "OLMo 2's norms swapped": (swapped("post_attention_norm", "post_ffn_norm"), "olmo2", BOTH),
+    "OLMo 2's norms with 1 +": (configured(norm_offset=True), "olmo2", BOTH),
+    "OLMo 2 without q and k norms": (
+        left_out(qk_norm=False, qk_norm_whole=False),
+        "olmo2",
+        BOTH,
+    ),
+    "OLMo 2's q and k norms by head": (coded(norms_by_head), "olmo3", BOTH),
+    "Olmo 3's sliding layers scaled too": (configured(window_rope=None), "olmo3", BOTH),
+    "Olmo 3 without YaRN": (configured(rope=config.Rope(theta=5e5)), "olmo3", BOTH),
+    "YaRN without its factor of attention": (
+        configured(rope=dataclasses.replace(YARN, attention_factor=1.0)),
+        "olmo3",
+        BOTH,
+    ),
+    "YaRN's blend left out": (coded(other_rope(kind="linear")), "olmo3", BOTH),
+    "YaRN from other turns": (coded(other_rope(low_freq_factor=0.1)), "olmo3", BOTH),
+    "Olmo 3's window in all layers": (configured(window_layers=(True,) * 3), "olmo3", BOTH),
+    "Olmo 3's window in no layer": (configured(window=None), "olmo3", BOTH),
+    "SmolLM3 rotates in all layers": (configured(no_rope_layers=()), "smollm3", BOTH),
+    "SmolLM3 rotates where it does not": (
+        configured(no_rope_layers=(True, False, True)),
+        "smollm3",
+        BOTH,
+    ),
+    "SmolLM3 rotates in no layer": (configured(no_rope_layers=(True,) * 3), "smollm3", BOTH),
+    "SmolLM3 with the theta of its class": (
+        configured(rope=config.Rope(theta=2e6)),
+        "smollm3",
+        BOTH,
+    ),
     "Qwen 2's window in all layers": (configured(window_layers=(True,) * 3), "qwen2, window", BOTH),
     "Qwen 2's window in no layer": (configured(window=None), "qwen2, window", BOTH),
     "Mistral's window in no layer": (configured(window=None), "mistral", BOTH),
@@ -581,6 +661,10 @@ QUICK = (
     "no q and k norms",
     "GPT-NeoX's feed-forward after its attention",
     "no learned positions",
+    "Gemma 3's ropes swapped",
+    "OLMo 2's norms before attention and feed-forward",
+    "OLMo 2's q and k norms by head",
+    "SmolLM3 rotates where it does not",
 )
 
 

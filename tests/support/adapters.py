@@ -127,7 +127,7 @@ def add(adapter: Adapter, model: PreTrainedModel) -> dict[str, torch.Tensor]:
     for name, module in list(model.named_modules()):
         if name.endswith(adapter.targets):
             tensors |= _add_product(adapter, name, module)
-    model.score.weight.data.normal_(0.0, model.config.hidden_size**-0.5)
+    model.score.weight.data.normal_(0.0, model.score.in_features**-0.5)
     return tensors | {"score.weight": model.score.weight.data}
 
 

@@ -15,17 +15,22 @@ import torch
 from transformers import (
     AutoModelForSequenceClassification,
     Gemma2Config,
+    Gemma3Config,
+    Gemma3TextConfig,
     GemmaConfig,
     GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
     LlamaForSequenceClassification,
     MistralConfig,
+    Olmo2Config,
+    Olmo3Config,
     Phi3Config,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen2Config,
     Qwen3Config,
+    SmolLM3Config,
 )
 
 from tests.support import tiny
@@ -62,6 +67,44 @@ GEMMA2 = {
     "query_pre_attn_scalar": 6,
     "attn_logit_softcapping": 3.0,
     "sliding_window": WINDOW,
+}
+# Two layers with a window and one without, whose ropes differ in base and scaling.
+GEMMA3 = {
+    **_COMMON,
+    "head_dim": 12,
+    "query_pre_attn_scalar": 6,
+    "sliding_window": WINDOW,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}
+YARN = {
+    "rope_type": "yarn",
+    "factor": 8.0,
+    "original_max_position_embeddings": 64,
+    "beta_fast": 4.0,  # so that frequencies are kept, blended and divided within so few positions
+    "beta_slow": 1.0,
+    "rope_theta": 5e5,
+}
+OLMO3 = {
+    **_COMMON,
+    "head_dim": 12,
+    "sliding_window": WINDOW,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "full_attention": YARN,
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+    },
+}
+VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
 }
 
 
@@ -120,6 +163,10 @@ FAMILIES = {
     "gemma2": lambda: Gemma2Config(**GEMMA2),
     "gemma2, four layers": lambda: Gemma2Config(**{**GEMMA2, "num_hidden_layers": 4}),
     "gemma2, no soft-cap": lambda: Gemma2Config(**{**GEMMA2, "attn_logit_softcapping": None}),
+    "gemma3": lambda: Gemma3TextConfig(**GEMMA3),
+    "gemma3, images": lambda: Gemma3Config(
+        text_config=GEMMA3, vision_config=VISION, mm_tokens_per_image=4, num_labels=1
+    ),
     "qwen2": lambda: Qwen2Config(**_COMMON),
     "qwen2, window": lambda: Qwen2Config(
         **_COMMON, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1
@@ -132,6 +179,11 @@ FAMILIES = {
     "gpt_neox, in turn": lambda: gpt_neox(rotary_pct=0.34, use_parallel_residual=False),
     "gpt2": lambda: gpt2(n_inner=80),
     "gpt2, erf": lambda: gpt2(activation_function="gelu", layer_norm_epsilon=1e-6),
+    "olmo2": lambda: Olmo2Config(**_COMMON),
+    "olmo3": lambda: Olmo3Config(**OLMO3),
+    "smollm3": lambda: SmolLM3Config(
+        **_COMMON, head_dim=12, no_rope_layers=[1, 0, 1], rope_parameters={"rope_theta": 3e4}
+    ),
     "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
 }
 CONFIGS = {**LLAMAS, **FAMILIES}

@@ -131,7 +131,7 @@ def test_layers_of_different_dtypes_each_keep_theirs(folder, tmp_path):
     tensors, params = load_file(folder / WEIGHTS), parameters(converted)
     for layer in (0, 1, 2):
         np.testing.assert_array_equal(
-            params["decoder.layers.up"][layer], tensors[name.format(layer)].float().T
+            params[f"decoder.stacks.{layer}.up"][0], tensors[name.format(layer)].float().T
         )
 
 

@@ -9,7 +9,7 @@ import pytest
 from transformers import GenerationConfig
 
 from engine.convert import hf_keys
-from engine.convert.hf_config import decoder_config
+from engine.convert.hf_config import decoder_config, text_model
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 from tests.support.parity import LLAMA3
@@ -58,7 +58,8 @@ def without(*names: str) -> dict:
 
 
 def test_a_published_config_is_read():
-    assert decoder_config(PUBLISHED) == DecoderConfig(
+    config = decoder_config(PUBLISHED)
+    assert config == DecoderConfig(
         vocab_size=128257,
         width=4096,
         ffn_width=14336,
@@ -70,6 +71,9 @@ def test_a_published_config_is_read():
         rope=LLAMA3,
         max_positions=131072,
     )
+    # Another key would change the hashes of checkpoints that are there.
+    assert list(config.to_json())[-1] == "window_layers"
+    assert list(config.to_json()["rope"])[-1] == "original_positions"
 
 
 SCALING = PUBLISHED["rope_scaling"]
@@ -327,6 +331,122 @@ GEMMA2 = {
 }
 
 
+# As published with gemma-3-1b-it, and with the 4B model, which has images.
+GEMMA3_1B: dict[str, Any] = {
+    **{"architectures": ["Gemma3TextForSequenceClassification"], "model_type": "gemma3_text"},
+    **{"vocab_size": 262144, "hidden_size": 1152, "intermediate_size": 6912, "head_dim": 256},
+    **{"num_hidden_layers": 26, "num_attention_heads": 4, "num_key_value_heads": 1},
+    **{"hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": None},
+    **{"final_logit_softcapping": None, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-6},
+    **{"rope_local_base_freq": 10000, "rope_scaling": None, "rope_theta": 1000000},
+    **{"sliding_window": 512, "sliding_window_pattern": 6, "max_position_embeddings": 32768},
+    **{"cache_implementation": "hybrid", "attention_bias": False, "pad_token_id": 0},
+}
+GEMMA3_4B: dict[str, Any] = {
+    **{"architectures": ["Gemma3ForSequenceClassification"], "model_type": "gemma3"},
+    **{"boi_token_index": 255999, "eoi_token_index": 256000, "image_token_index": 262144},
+    **{"mm_tokens_per_image": 256, "eos_token_id": [1, 106], "initializer_range": 0.02},
+    "text_config": {
+        **{"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text"},
+        **{"num_hidden_layers": 34, "sliding_window": 1024},
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    },
+    "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model"},
+}
+
+
+def test_five_in_six_layers_of_a_gemma_3_slide_and_rotate_by_another_base():
+    config = decoder_config(GEMMA3_1B)
+    assert (config.window, config.qk_norm, config.post_norms) == (512, True, True)
+    assert [i for i, slides in enumerate(config.window_layers) if not slides] == [5, 11, 17, 23]
+    assert (config.rope, config.window_rope) == (Rope(theta=1e6), Rope(theta=1e4))
+    assert config.first(6).window_layers == (True,) * 5 + (False,)
+    assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_the_text_of_a_gemma_3_with_images_has_the_defaults_of_its_class():
+    config = decoder_config(text_model(GEMMA3_4B))
+    assert (config.vocab_size, config.num_heads, config.num_kv_heads) == (262208, 8, 4)
+    assert (config.window, sum(config.window_layers), config.head_size) == (1024, 29, 256)
+    assert config.rope == Rope(theta=1e6, kind="linear", factor=8.0)
+    assert config.window_rope == Rope(theta=1e4)
+
+
+def test_ropes_by_kind_of_layer_are_those_of_the_older_attributes():
+    ropes = {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    older = text_model(GEMMA3_4B)
+    newer = {name: value for name, value in older.items() if name != "rope_scaling"}
+    assert decoder_config({**newer, "rope_parameters": ropes}) == decoder_config(older)
+
+
+SMOLLM3 = {
+    **PUBLISHED,
+    **{"architectures": ["SmolLM3ForSequenceClassification"], "model_type": "smollm3"},
+    **{"rope_scaling": None, "rope_theta": 5000000.0, "max_window_layers": 28},
+    **{"sliding_window": None, "use_sliding_window": False},
+}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"no_rope_layers": [1, 1, 1, 0] * 9},  # of a model that was cut to 32 layers
+        {"no_rope_layers": None, "no_rope_layer_interval": 4},
+        {},
+    ],
+)
+def test_every_fourth_layer_of_a_smollm3_does_not_rotate(said):
+    config = decoder_config({**SMOLLM3, **said})
+    assert config.no_rope_layers == (False, False, False, True) * 8
+    assert config.layer_ropes[2:4] == (Rope(theta=5e6), None)
+    assert config.first(4).no_rope_layers == (False, False, False, True)
+    assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+# As published with Olmo-3-7B-Instruct.
+YARN = {
+    **{"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192},
+    **{"attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0},
+}
+OLMO3: dict[str, Any] = {
+    **without("mlp_bias", "pretraining_tp", "rope_scaling", "rope_theta"),
+    **{"architectures": ["Olmo3ForSequenceClassification"], "model_type": "olmo3"},
+    **{"sliding_window": 4096},
+}
+BY_KIND = {
+    "full_attention": {**YARN, "rope_theta": 500000},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 500000},
+}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"rope_parameters": BY_KIND},
+        {"rope_scaling": YARN, "rope_theta": 500000},
+        # Of transformers 5.0 to 5.8; later ones lose the scaling of such files.
+        {"rope_parameters": {**YARN, "rope_theta": 500000}},
+        {"rope_scaling": {name: YARN[name] for name in list(YARN)[:3]}, "rope_theta": 500000},
+    ],
+    ids=["by kind of layer", "transformers 4", "transformers 5.0", "defaults of YaRN"],
+)
+def test_three_in_four_layers_of_an_olmo_3_slide_and_are_not_scaled(said):
+    config = decoder_config({**OLMO3, **said})
+    assert config.window_layers == (True, True, True, False) * 8
+    assert config.window_rope == Rope(theta=5e5)
+    rope = dataclasses.replace(config.rope, attention_factor=1.2079441541679836)
+    assert rope == Rope(
+        **{"theta": 5e5, "kind": "yarn", "factor": 8.0, "original_positions": 8192},
+        **{"low_freq_factor": 1.0, "high_freq_factor": 32.0},
+        attention_factor=1.2079441541679836,
+    )
+    assert config.rope.attention_factor == pytest.approx(1.2079441541679836, rel=1e-12)
+    assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
 def gemma2_without(name):
     return {key: value for key, value in GEMMA2.items() if key != name}
 
@@ -367,14 +487,58 @@ REFUSED = {
             "other": "x" * 99,
             "attention_bias": True,
             "use_mrope": True,
-            "rope_scaling": {"rope_type": "yarn"},
+            "rope_scaling": {"rope_type": "longrope"},
         },
         r"^config\.json: not understood, and may change the rewards: "
         r"'novelty' \(= 1\), 'other' \(= 'x{49}…\); "
         r"also use_mrope=True is not implemented \(positions of images and video, as in Qwen2\.5-VL"
         r"\); allowed: False, None; "
         r"also attention_bias=True is not implemented; allowed: False, None; "
-        r"also rope type 'yarn' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
+        r"also rope type 'longrope' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
+    ),
+    "a Gemma 3 with ropes of one kind of layer": (
+        {**GEMMA3_1B, "hidden_act": None, "rope_parameters": {"full_attention": {}}},
+        r"has \['full_attention'\]; allowed: \['full_attention', 'sliding_attention'\]$",
+    ),
+    "a Gemma 3 without a window": (
+        {**GEMMA3_1B, "sliding_window": None, "hidden_act": None},
+        r"window_rope without window_layers",
+    ),
+    "a Gemma 3 that looks ahead": (
+        {**GEMMA3_1B, "use_bidirectional_attention": True},
+        "use_bidirectional_attention=True is not implemented",
+    ),
+    "a Llama with ropes by kind of layer": (
+        {"rope_parameters": {"full_attention": {}}},
+        "rope_parameters by kind of layer; allowed: one object$",
+    ),
+    "an Olmo 3 with a base on which libraries differ": (
+        {**OLMO3, "rope_scaling": None, "rope_theta": 10000.0},
+        r"rope_theta=10000\.0; allowed: 500000\.0, or rope_parameters by kind of layer$",
+    ),
+    "YaRN with a setting of other models": (
+        {"rope_scaling": {**YARN, "mscale": 1.0}},
+        r"rope type 'yarn' has \['attention_factor', .* 'mscale', .*\]; allowed: exactly",
+    ),
+    "YaRN on a base without a logarithm": (
+        {"rope_scaling": YARN, "rope_theta": 1.0},
+        r"rope\.theta=1\.0 of YaRN; allowed: above 1$",
+    ),
+    "a SmolLM3 with another list": (
+        {**SMOLLM3, "no_rope_layers": [1, 2]},
+        r"no_rope_layers=\[1, 2\]; allowed: a list of 0 and 1, one per layer",
+    ),
+    "a SmolLM3 with too short a list": (
+        {**SMOLLM3, "no_rope_layers": [1, 0]},
+        r"no_rope_layers has 2 entries; allowed: one per layer, 32$",
+    ),
+    "a SmolLM3 with a window": (
+        {**SMOLLM3, "layer_types": ["sliding_attention"] * 32},
+        r"layer_types=\['sliding_attention', .*…; allowed: 'full_attention' for every layer$",
+    ),
+    "a Llama without rotary positions in a layer": (
+        {"no_rope_layers": [1, 0]},
+        r"no_rope_layers=\[1, 0\]: layers without rotary positions are not implemented",
     ),
     "a part of each head that is rotated, in a Llama": (
         {"partial_rotary_factor": 0.5},
