@@ -77,9 +77,6 @@ class Layer(nnx.Module):
             self.o_bias = _zeros(config, "LD", dtype)
             self.up_bias = _zeros(config, "LF", dtype)
             self.down_bias = _zeros(config, "LD", dtype)
-        layered = config.norm == "layer"
-        self.attention_norm_bias = _zeros(config, "LD", dtype) if layered else None
-        self.ffn_norm_bias = _zeros(config, "LD", dtype) if layered else None
         if config.qk_norm:
             whole = config.qk_norm_whole
             self.q_norm = _zeros(config, "L(NH)" if whole else "LH", dtype)

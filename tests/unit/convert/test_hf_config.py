@@ -487,18 +487,29 @@ REFUSED = {
             "other": "x" * 99,
             "attention_bias": True,
             "use_mrope": True,
-            "rope_scaling": {"rope_type": "longrope"},
+            "rope_scaling": {"rope_type": "ntk"},
         },
         r"^config\.json: not understood, and may change the rewards: "
         r"'novelty' \(= 1\), 'other' \(= 'x{49}…\); "
         r"also use_mrope=True is not implemented \(positions of images and video, as in Qwen2\.5-VL"
         r"\); allowed: False, None; "
         r"also attention_bias=True is not implemented; allowed: False, None; "
-        r"also rope type 'longrope' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
+        r"also rope type 'ntk' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
     ),
     "a Gemma 3 with ropes of one kind of layer": (
         {**GEMMA3_1B, "hidden_act": None, "rope_parameters": {"full_attention": {}}},
         r"has \['full_attention'\]; allowed: \['full_attention', 'sliding_attention'\]$",
+    ),
+    "a Gemma 3 that rotates a part of each head in one kind of layer": (
+        {
+            **GEMMA3_1B,
+            "hidden_act": None,
+            "rope_parameters": {
+                "full_attention": {"rope_theta": 1e6, "partial_rotary_factor": 0.5},
+                "sliding_attention": {"rope_theta": 1e4},
+            },
+        },
+        r"partial_rotary_factor=0\.5, the part .* rotated; allowed for gemma3_text: 1$",
     ),
     "a Gemma 3 without a window": (
         {**GEMMA3_1B, "sliding_window": None, "hidden_act": None},
