@@ -135,7 +135,8 @@ class Card:
 
     # Any: what JSON holds.
     def _fields(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"policy": self.policy.to_json()}
+        said = {"policy": self.policy.to_json(), "decoder": self.decoder.to_json()}
+        return dataclasses.asdict(self) | said
 
     @classmethod
     def from_json(cls, text: str) -> "Card":

@@ -22,14 +22,15 @@ from engine.types import dimensions
 class Rule:
     """A tensor, its layout, and the parameter that it fills.
 
-    A tensor with a `part` holds q, k and v: for each key/value head in turn, the rows of its
-    queries, of its key, and of its value.
+    A tensor with the part `q`, `k` or `v` holds all three: for each key/value head in turn, the
+    rows of its queries, of its key, and of its value. One with the part `gate` or `up` holds first
+    all rows F of the gate, then those of up.
     """
 
-    key: str  # name of the tensor; `{l}` stands for the layer's number
-    layout: str  # axis letters in file order, or those of the part
+    key: str  # name of the tensor; `{l}` and `{x}` stand for the numbers of layer and expert
+    layout: str  # axis letters in file order, or those of the part; of all experts' tensors, with X
     parameter: str  # its name; one with `{l}` in `key` is stacked along a leading L
-    part: str = ""  # `q`, `k` or `v` if the tensor holds all three
+    part: str = ""  # `q`, `k`, `v`, `gate` or `up`, if the tensor holds others too
 
 
 _LAYER = "model.layers.{l}."
@@ -40,6 +41,8 @@ _COMMON = (
     Rule(_LAYER + "self_attn.k_proj.weight", "(KH)D", "decoder.layers.k"),
     Rule(_LAYER + "self_attn.v_proj.weight", "(KH)D", "decoder.layers.v"),
     Rule(_LAYER + "self_attn.o_proj.weight", "D(NH)", "decoder.layers.o"),
+)
+_FEED_FORWARD = (
     Rule(_LAYER + "mlp.gate_proj.weight", "FD", "decoder.layers.gate"),
     Rule(_LAYER + "mlp.up_proj.weight", "FD", "decoder.layers.up"),
     Rule(_LAYER + "mlp.down_proj.weight", "DF", "decoder.layers.down"),
@@ -59,6 +62,30 @@ _QKV_BIAS = (
 _QK_NORM = (
     Rule(_LAYER + "self_attn.q_norm.weight", "H", "decoder.layers.q_norm"),
     Rule(_LAYER + "self_attn.k_norm.weight", "H", "decoder.layers.k_norm"),
+)
+
+# A mixture's experts, one tensor for each or one for all. transformers 5 reads and writes all three.
+_OF_QWEN, _OF_MIXTRAL = _LAYER + "mlp.experts.", _LAYER + "block_sparse_moe.experts."
+_ROUTER = Rule(_LAYER + "mlp.gate.weight", "XD", "decoder.layers.router")
+_EXPERTS = (
+    (
+        Rule(_OF_QWEN + "{x}.gate_proj.weight", "XFD", "decoder.experts.gate"),
+        Rule(_OF_QWEN + "{x}.up_proj.weight", "XFD", "decoder.experts.up"),
+        Rule(_OF_QWEN + "{x}.down_proj.weight", "XDF", "decoder.experts.down"),
+        _ROUTER,
+    ),
+    (
+        Rule(_OF_MIXTRAL + "{x}.w1.weight", "XFD", "decoder.experts.gate"),
+        Rule(_OF_MIXTRAL + "{x}.w3.weight", "XFD", "decoder.experts.up"),
+        Rule(_OF_MIXTRAL + "{x}.w2.weight", "XDF", "decoder.experts.down"),
+        Rule(_LAYER + "block_sparse_moe.gate.weight", "XD", "decoder.layers.router"),
+    ),
+    (
+        Rule(_OF_QWEN + "gate_up_proj", "XFD", "decoder.experts.gate", part="gate"),
+        Rule(_OF_QWEN + "gate_up_proj", "XFD", "decoder.experts.up", part="up"),
+        Rule(_OF_QWEN + "down_proj", "XDF", "decoder.experts.down"),
+        _ROUTER,
+    ),
 )
 
 # InternLM2 has other names, and q, k and v in one tensor.
@@ -116,8 +143,15 @@ def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule
     """The rules of a decoder's parameters; those of InternLM2 if `keys` hold its embedding."""
     if _INTERNLM2[0].key in keys:
         return _INTERNLM2
-    rules = _COMMON + (_FOUR_NORMS if config.post_norms else _TWO_NORMS)
+    rules = _COMMON + (_expert_rules(keys) if config.experts else _FEED_FORWARD)
+    rules += _FOUR_NORMS if config.post_norms else _TWO_NORMS
     return rules + _QKV_BIAS * config.qkv_bias + _QK_NORM * config.qk_norm
+
+
+def _expert_rules(keys: Iterable[str]) -> tuple[Rule, ...]:
+    """The rules of a mixture's experts under the names that `keys` hold, by default Qwen's."""
+    firsts = {rules[0].key.format(l=0, x=0): rules for rules in _EXPERTS}
+    return firsts[next((key for key in firsts if key in keys), next(iter(firsts)))]
 
 
 def learned(keys: Iterable[str]) -> set[str]:
@@ -170,34 +204,48 @@ def plain_head(keys: Iterable[str]) -> str:
     )
 
 
-def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], layers: int) -> None:
+def check_keys(
+    rules: Iterable[Rule], extra: Iterable[str], keys: set[str], config: DecoderConfig
+) -> None:
     """Raises AssayError unless each of the tensors `keys` is used, by a rule or as an `extra`."""
-    wanted = {key for rule in rules for key in layer_keys(rule, layers)} | set(extra)
+    wanted = {key for rule in rules for key in rule_keys(rule, config)} | set(extra)
     if missing := sorted(wanted - keys):
         raise AssayError(f"missing tensor {listed(missing)}")
     if unused := sorted(keys - wanted):
         raise AssayError(f"tensor that nothing uses: {listed(unused)}")
 
 
-def layer_keys(rule: Rule, num_layers: int) -> list[str]:
-    """Names of a rule's tensors: one per layer, or one in all."""
-    if "{l}" not in rule.key:
-        return [rule.key]
-    return [rule.key.replace("{l}", str(layer)) for layer in range(num_layers)]
+def rule_keys(rule: Rule, config: DecoderConfig) -> list[str]:
+    """Names of a rule's tensors: one per layer, one per layer and expert, or one in all."""
+    layers = range(config.num_layers if "{l}" in rule.key else 1)
+    keys = [rule.key.replace("{l}", str(layer)) for layer in layers]
+    return [key for one in keys for key in expert_keys(one, config)]
+
+
+def expert_keys(key: str, config: DecoderConfig) -> list[str]:
+    """Names of the tensors that one stack of experts is read from: one per expert, or one."""
+    experts = range(config.experts if "{x}" in key else 1)
+    return [key.replace("{x}", str(expert)) for expert in experts]
 
 
 def file_shape(rule: Rule, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Shape of a rule's whole tensor in the file: (N·H, D) of `(NH)D`, unless it has parts."""
-    rows, *rest = (math.prod(sizes[letter] for letter in d) for d in dimensions(rule.layout))
-    if rule.part:
-        rows = (sizes["N"] + 2 * sizes["K"]) * sizes["H"]
-    return (rows, *rest)
+    axes = dimensions(rule.layout)
+    shape = [math.prod(sizes[letter] for letter in merged) for merged in axes]
+    if rule.part in ("gate", "up"):
+        shape[axes.index("F")] *= 2
+    elif rule.part:
+        shape[0] = (sizes["N"] + 2 * sizes["K"]) * sizes["H"]
+    return tuple(shape[1:] if "{x}" in rule.key else shape)
 
 
 def part_of(rule: Rule, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
     """The rows of a tensor that a rule uses: all of them, unless it has a `part`."""
     if not rule.part:
         return tensor
+    if rule.part in ("gate", "up"):
+        halves = np.split(tensor, 2, dimensions(rule.layout).index("F"))
+        return np.ascontiguousarray(halves[rule.part == "up"])  # so that the other half is freed
     heads = tensor.reshape(sizes["K"], -1, sizes["H"], *tensor.shape[1:])  # [K, q…q k v, H, D]
     slots = {"q": slice(0, -2), "k": slice(-2, -1), "v": slice(-1, None)}[rule.part]
     return heads[:, slots]

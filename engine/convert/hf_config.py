@@ -32,7 +32,7 @@ def decoder_config(hf: Json) -> DecoderConfig:
     return DecoderConfig(
         vocab_size=integer(hf, "vocab_size"),
         width=width,
-        ffn_width=integer(hf, "intermediate_size"),
+        ffn_width=integer(hf, family.ffn_width),
         num_layers=layers,
         num_heads=num_heads,
         num_kv_heads=integer(hf, "num_key_value_heads", num_heads),

@@ -20,6 +20,8 @@ _NAMES = {
     "Qwen2": "qwen2",
     "Qwen3": "qwen3",
     "Mistral": "mistral",
+    "Mixtral": "mixtral",
+    "Qwen3Moe": "qwen3_moe",
 }
 LANGUAGE_MODELS = {f"{name}ForCausalLM": family for name, family in _NAMES.items()}
 # Class name -> decoder family, or `*` for any of `FAMILIES`. The head is recognised by its tensors
@@ -64,6 +66,7 @@ class Family:
     fields: Callable[[Json], Fields] = lambda hf: {}  # those of DecoderConfig that the family sets
     # Attributes that must be present, even if null: libraries disagree on what absence means.
     named: tuple[str, ...] = ()
+    ffn_width: str = "intermediate_size"  # attribute of the feed-forward's width
     head_size: int | None = None  # without head_dim; None: hidden_size // num_attention_heads
     # Whether a language model's output head is its embedding, if config.json does not say: files
     # leave out an attribute that has its class's default value.
@@ -73,6 +76,11 @@ class Family:
 _SILU: Values = {"hidden_act": ("silu",)}
 _NO_BIAS: Values = {"attention_bias": (False, None), "mlp_bias": (False, None)}
 _WINDOW = frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
+# The class slides in all layers, whatever `max_window_layers` says; no published file turns it on.
+_NO_WINDOW: Values = {"use_sliding_window": (False, None)}
+_EXPERTS = frozenset({"num_experts", "num_local_experts", "num_experts_per_tok"})
+# A feed-forward without experts in some layers is not implemented.
+_ALL_MIXTURES: Values = {"decoder_sparse_step": (1, None), "mlp_only_layers": ([], None)}
 _GEMMA = {"activation": "gelu_tanh", "norm_offset": True, "embedding_scale": True}
 _GEMMA_FIXED: Values = _NO_BIAS | {
     "hidden_act": ("gelu_pytorch_tanh", None),
@@ -108,6 +116,25 @@ def _window(hf: Json, slides: Callable[[int], bool]) -> Fields:
     return {"window": integer(hf, "sliding_window"), "window_layers": sliding}
 
 
+def _experts(hf: Json) -> Fields:
+    """Fields of a mixture of experts."""
+    names = [name for name in ("num_experts", "num_local_experts") if hf.get(name) is not None]
+    counts = {integer(hf, name) for name in names}
+    if len(counts) != 1:
+        said = " and ".join(map(str, sorted(counts))) or "missing"
+        raise AssayError(
+            f"config.json: num_experts, or num_local_experts, is {said}; allowed: one integer"
+        )
+    renormalised = hf.get("norm_topk_prob", False)
+    if not isinstance(renormalised, bool):
+        raise AssayError(f"config.json: norm_topk_prob={renormalised!r}; allowed: true, false")
+    return {
+        "experts": counts.pop(),
+        "experts_per_token": integer(hf, "num_experts_per_tok"),
+        "experts_renormalised": renormalised,
+    }
+
+
 def _gemma2(hf: Json) -> Fields:
     if (size := hf.get("sliding_window_size", hf.get("sliding_window"))) != hf["sliding_window"]:
         raise AssayError(
@@ -141,6 +168,22 @@ FAMILIES = {
         read=_WINDOW,
         fields=lambda hf: {"qk_norm": True, **_qwen_window(hf)},
         head_size=128,
+    ),
+    "mixtral": Family(
+        fixed=_SILU,
+        read=_EXPERTS | {"sliding_window"},
+        fields=lambda hf: {
+            **_experts(hf),
+            "experts_renormalised": True,
+            **_window(hf, lambda layer: True),
+        },
+        named=("sliding_window",),
+    ),
+    "qwen3_moe": Family(
+        fixed=_SILU | _NO_BIAS | _NO_WINDOW | _ALL_MIXTURES,
+        read=_EXPERTS | {"moe_intermediate_size", "norm_topk_prob"} | _WINDOW,
+        fields=lambda hf: {"qk_norm": True, **_experts(hf)},
+        ffn_width="moe_intermediate_size",
     ),
     # `gelu` in the first published files means its tanh form, with which the models were trained.
     "gemma": Family(

@@ -27,6 +27,7 @@ HARMLESS = {
         "initializer_range", "attention_dropout", "gating_dropout", "classifier_dropout",
         "summary_dropout_prob", "hidden_dropout", "resid_pdrop", "embd_pdrop", "problem_type",
         "gradient_checkpointing", "router_aux_loss_coef", "output_router_logits",
+        "router_jitter_noise",
     },
     "implementations of one computation": {
         "_attn_implementation", "_attn_implementation_autoset", "attn_implementation",
@@ -80,7 +81,7 @@ REFUSED = {
     "quantised weights: save the model whole (model.dequantize(), then save_pretrained)": {
         "quantization_config", "compression_config",
     },
-    "a mixture of experts is not implemented": {
+    "a mixture of experts is not implemented for this model_type": {
         "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok",
     },
     "images and sound are not implemented": {"vision_config", "audio_config"},

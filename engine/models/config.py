@@ -61,6 +61,11 @@ class DecoderConfig:
     qk_norm: bool = False  # Qwen 3: RMSNorm over the head size of q and k, before RoPE
     window: int | None = None  # a query attends to keys at distance 0 <= q - k < window …
     window_layers: tuple[bool, ...] = ()  # … in these layers; empty: in none
+    experts: int = (
+        0  # X, feed-forwards of a mixture, each of width F; 0: one feed-forward, no mixture
+    )
+    experts_per_token: int = 0  # of the mixture: those with the largest probabilities of the router
+    experts_renormalised: bool = True  # whether the probabilities of the chosen ones sum to 1
 
     def __post_init__(self) -> None:
         sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]
@@ -81,6 +86,15 @@ class DecoderConfig:
                 f"decoder.window_layers has {len(self.window_layers)} entries; allowed: one per "
                 f"layer, {self.num_layers}"
             )
+        if (
+            not 0 <= self.experts_per_token <= self.experts
+            or self.experts
+            and not self.experts_per_token
+        ):
+            raise AssayError(
+                f"decoder.experts_per_token={self.experts_per_token}; allowed: integers from 1 to "
+                f"experts={self.experts}"
+            )
         if self.head_size % 2:
             raise AssayError(f"decoder.head_size={self.head_size}; allowed: even integers")
 
@@ -95,12 +109,26 @@ class DecoderConfig:
             "N": self.num_heads,
             "K": self.num_kv_heads,
             "H": self.head_size,
+            "X": self.experts,
         }
+
+    # Any: JSON values.
+    def to_json(self) -> dict[str, Any]:
+        """The fields for `model.json`.
+
+        Those behind `window_layers` are left out where they are neutral, so that a checkpoint has
+        the hash that it had before there were such fields.
+        """
+        fields = dataclasses.fields(self)
+        first = 1 + [field.name for field in fields].index("window_layers")
+        neutral = {field.name: field.default for field in fields[first:]}
+        said = dataclasses.asdict(self).items()
+        return {name: v for name, v in said if name not in neutral or v != neutral[name]}
 
     # Any: parsed JSON.
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":
-        """The inverse of `dataclasses.asdict`, for `model.json`."""
+        """The inverse of `to_json`."""
         layers = tuple(fields["window_layers"])
         return cls(**{**fields, "rope": Rope(**fields["rope"]), "window_layers": layers})
 

@@ -16,13 +16,15 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from engine.models import attention
+from engine.models import attention, experts
 from engine.models.config import DecoderConfig, inverse_frequencies
 from engine.types import KeyValues, Places, dimensions
 
 Residual = Float[Array, "C T D"]
 Param = nnx.Param[Any]  # Any: of a real or an abstract array
+Weight = Param | Array
 Index = Any  # number of a layer: an int, or a traced integer inside a loop
+OfExpert = Callable[[Index], tuple[Array, Array, Array]]  # expert -> its gate, up and down
 Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h = H / 2
 # What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H]) -> a tree
 # of arrays.
@@ -58,9 +60,12 @@ class Layer(nnx.Module):
         self.v = _zeros(config, "L(KH)D", dtype)
         self.o = _zeros(config, "L(NH)D", dtype)
         self.ffn_norm = _zeros(config, "LD", dtype)
-        self.gate = _zeros(config, "LDF", dtype)
-        self.up = _zeros(config, "LDF", dtype)
-        self.down = _zeros(config, "LFD", dtype)
+        if config.experts:
+            self.router = _zeros(config, "LXD", dtype)
+        else:
+            self.gate = _zeros(config, "LDF", dtype)
+            self.up = _zeros(config, "LDF", dtype)
+            self.down = _zeros(config, "LFD", dtype)
         if config.qkv_bias:
             self.q_bias = _zeros(config, "LNH", dtype)
             self.k_bias = _zeros(config, "LKH", dtype)
@@ -102,15 +107,33 @@ class Layer(nnx.Module):
         added = self._summed("CTE,ED->CTD", mixed, self.o)
         return self._norm(added, self.post_attention_norm) if self.config.post_norms else added
 
-    def feed_forward(self, x: Residual) -> Residual:
-        """The addition of the feed-forward to the residual stream."""
+    def feed_forward(self, x: Residual, of_expert: OfExpert | None) -> Residual:
+        """The addition of the feed-forward to the residual stream, or of a mixture's experts."""
         normed = self._norm(x, self.ffn_norm)
-        gate, up = (self._product("CTD,DF->CTF", normed, w) for w in (self.gate, self.up))
-        inner = _ACTIVATIONS[self.config.activation](gate) * up
-        added = self._summed("CTF,FD->CTD", inner, self.down)
+        if of_expert is None:
+            added = self._network(normed, self.gate, self.up, self.down)
+        else:
+            added = self._mixture(normed, of_expert)
         return self._norm(added, self.post_ffn_norm) if self.config.post_norms else added
 
-    def _product(self, axes: str, x: Array, weight: Param) -> Array:
+    def _network(self, x: Array, gate: Weight, up: Weight, down: Weight) -> Residual:
+        gated, upped = (self._product("CTD,DF->CTF", x, w) for w in (gate, up))
+        inner = _ACTIVATIONS[self.config.activation](gated) * upped
+        return self._summed("CTF,FD->CTD", inner, down)
+
+    def _mixture(self, x: Array, of_expert: OfExpert) -> Residual:
+        config = self.config
+        logits = jnp.einsum("CTD,XD->CTX", x, self.router[...], **_F32)
+        weights, chosen = experts.route(
+            logits, config.experts_per_token, renormalise=config.experts_renormalised
+        )
+
+        def network(expert: Index, rows: Float[Array, "rows D"]) -> Float[Array, "rows D"]:
+            return self._network(rows[None], *of_expert(expert))[0]
+
+        return experts.mix(x, weights, chosen, config.experts, network)
+
+    def _product(self, axes: str, x: Array, weight: Weight) -> Array:
         """The product with a matrix, in the dtype of x.
 
         On a CPU it is float32 before it is rounded. XLA uses the instructions for bfloat16 (AMX)
@@ -119,7 +142,7 @@ class Layer(nnx.Module):
         wide = jnp.float32 if self.for_cpu else None
         return jnp.einsum(axes, x, weight[...], preferred_element_type=wide).astype(x.dtype)
 
-    def _summed(self, axes: str, x: Array, weight: Param) -> Residual:
+    def _summed(self, axes: str, x: Array, weight: Weight) -> Residual:
         """The product that devices along `model` add up."""
         added = jnp.einsum(axes, x, weight[...], preferred_element_type=self.sums)
         if self.sums == FLOAT32:
@@ -140,6 +163,27 @@ class Layer(nnx.Module):
         return rms_norm(x, weight[...], config.rms_eps, offset=config.norm_offset)
 
 
+class Experts(nnx.Module):
+    """The feed-forwards of a mixture, of all layers.
+
+    They are not cut by layer as other parameters are: a loop reads one expert at a time, and XLA
+    would first write all of a layer's once more.
+    """
+
+    def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
+        self.gate = _zeros(config, "LXDF", dtype)
+        self.up = _zeros(config, "LXDF", dtype)
+        self.down = _zeros(config, "LXFD", dtype)
+
+    def of(self, layer: Index, expert: Index) -> tuple[Array, Array, Array]:
+        """Gate and up [D, F] and down [F, D] of one expert."""
+        return (
+            _entry(self.gate[...], layer, expert),
+            _entry(self.up[...], layer, expert),
+            _entry(self.down[...], layer, expert),
+        )
+
+
 class Decoder(nnx.Module):
     """Embedding and L layers; a head reads the residual stream after as many layers as it wants."""
 
@@ -147,6 +191,8 @@ class Decoder(nnx.Module):
         self.config = config
         self.embedding = _zeros(config, "VD", dtype)
         self.layers = Layer(config, dtype, sums)
+        if config.experts:
+            self.experts = Experts(config, dtype)
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
         """Embedded ids; Gemma's scale is rounded to the parameters' dtype, as published."""
@@ -274,7 +320,8 @@ class Decoder(nnx.Module):
             weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
             x = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values))
         with jax.named_scope("feed_forward"):
-            return x + layer.feed_forward(x), KeyValues(keys=keys, values=values)
+            added = layer.feed_forward(x, self._experts(index))
+            return x + added, KeyValues(keys=keys, values=values)
 
     def _response_layer(
         self,
@@ -302,7 +349,10 @@ class Decoder(nnx.Module):
             row, form = KeyValues(keys=keys, values=values), attention.form(self.layers.for_cpu)
             x = x + layer.output(form(queries, row, past, masks, self._logits))
         with jax.named_scope("feed_forward"):
-            return x + layer.feed_forward(x), row
+            return x + layer.feed_forward(x, self._experts(index)), row
+
+    def _experts(self, index: Index) -> OfExpert | None:
+        return functools.partial(self.experts.of, index) if self.config.experts else None
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
@@ -400,6 +450,11 @@ def _through(
 def _joined(kept: Sequence[Any]) -> Any:
     """What was kept of consecutive layers, one after the other."""
     return jax.tree.map(lambda *each: jnp.concatenate(each), *kept)
+
+
+def _entry(stack: Shaped[Array, "L X *B"], layer: Index, expert: Index) -> Shaped[Array, "*B"]:
+    start = (layer, expert, *[0] * (stack.ndim - 2))
+    return jax.lax.dynamic_slice(stack, start, (1, 1, *stack.shape[2:]))[0, 0]
 
 
 def _distances(positions: int) -> Int[Array, "T S"]:

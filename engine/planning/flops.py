@@ -20,16 +20,23 @@ from engine.models.config import DecoderConfig
 
 
 def matrices(c: DecoderConfig) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Rows and columns of a layer's matrices: of keys and values, and of everything else."""
+    """Rows and columns of the matrices of a layer that a position passes.
+
+    Of keys and values, and of everything else: of a mixture, its router and the chosen experts.
+    """
     query, shared = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
     rest = [(c.width, query), (query, c.width)]
-    rest += [(c.width, c.ffn_width), (c.width, c.ffn_width), (c.ffn_width, c.width)]
+    rest += [(c.width, c.experts)] if c.experts else []
+    network = [(c.width, c.ffn_width), (c.width, c.ffn_width), (c.ffn_width, c.width)]
+    rest += network * (c.experts_per_token or 1)
     return [(c.width, shared), (c.width, shared)], rest
 
 
 def layer_weights(config: DecoderConfig) -> int:
-    """Elements of the matrices of one layer."""
-    return sum(k * n for each in matrices(config) for k, n in each)
+    """Elements of the matrices of one layer, with all experts of a mixture."""
+    passed = sum(k * n for each in matrices(config) for k, n in each)
+    others = config.experts - config.experts_per_token
+    return passed + others * 3 * config.width * config.ffn_width
 
 
 def response(config: DecoderConfig, positions: int, before: int) -> float:

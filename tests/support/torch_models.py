@@ -18,10 +18,12 @@ from transformers import (
     LlamaConfig,
     LlamaForSequenceClassification,
     MistralConfig,
+    MixtralConfig,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 
 from tests.support import tiny
@@ -75,6 +77,11 @@ def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) ->
     return LlamaConfig(**{**shape, **changes})
 
 
+def qwen3_moe(**changes) -> Qwen3MoeConfig:
+    shape = {**_COMMON, "head_dim": 12, "moe_intermediate_size": 20}
+    return Qwen3MoeConfig(**{**shape, "num_experts": 7, "num_experts_per_tok": 3, **changes})
+
+
 # Every kind of attention with every kind of RoPE that Llama is published with; head sizes that are
 # not width / heads; a theta that is not the default one.
 LLAMAS = {
@@ -95,6 +102,11 @@ FAMILIES = {
     "qwen3": lambda: Qwen3Config(**_COMMON, head_dim=12),
     "mistral": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=WINDOW),
     "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
+    "mixtral": lambda: MixtralConfig(
+        **_COMMON, head_dim=12, sliding_window=WINDOW, num_local_experts=4, num_experts_per_tok=2
+    ),
+    "qwen3_moe": lambda: qwen3_moe(norm_topk_prob=True),
+    "qwen3_moe, probabilities among all": lambda: qwen3_moe(norm_topk_prob=False),
 }
 CONFIGS = {**LLAMAS, **FAMILIES}
 DEFAULT = "-default"  # ends the name of a model whose weights are those that training starts from
