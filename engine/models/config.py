@@ -86,11 +86,7 @@ class DecoderConfig:
                 f"decoder.window_layers has {len(self.window_layers)} entries; allowed: one per "
                 f"layer, {self.num_layers}"
             )
-        if (
-            not 0 <= self.experts_per_token <= self.experts
-            or self.experts
-            and not self.experts_per_token
-        ):
+        if not min(self.experts, 1) <= self.experts_per_token <= self.experts:
             raise AssayError(
                 f"decoder.experts_per_token={self.experts_per_token}; allowed: integers from 1 to "
                 f"experts={self.experts}"
