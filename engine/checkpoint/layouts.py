@@ -64,7 +64,7 @@ _QK_NORM = (
     Rule(_LAYER + "self_attn.k_norm.weight", "H", "decoder.layers.k_norm"),
 )
 
-# A mixture's experts, one tensor for each or one for all. transformers 5 reads and writes all three.
+# A mixture's experts, one tensor for each or one for all; transformers 5 reads and writes these.
 _OF_QWEN, _OF_MIXTRAL = _LAYER + "mlp.experts.", _LAYER + "block_sparse_moe.experts."
 _ROUTER = Rule(_LAYER + "mlp.gate.weight", "XD", "decoder.layers.router")
 _EXPERTS = (

@@ -118,18 +118,18 @@ def _window(hf: Json, slides: Callable[[int], bool]) -> Fields:
 
 def _experts(hf: Json) -> Fields:
     """Fields of a mixture of experts."""
-    names = [name for name in ("num_experts", "num_local_experts") if hf.get(name) is not None]
-    counts = {integer(hf, name) for name in names}
-    if len(counts) != 1:
-        said = " and ".join(map(str, sorted(counts))) or "missing"
+    given = {integer(hf, n) for n in ("num_experts", "num_local_experts") if hf.get(n) is not None}
+    if len(given) > 1:
+        said = " and ".join(str(hf[name]) for name in ("num_experts", "num_local_experts"))
         raise AssayError(
-            f"config.json: num_experts, or num_local_experts, is {said}; allowed: one integer"
+            f"config.json: num_experts and num_local_experts are {said}; allowed: one integer, "
+            "under either name"
         )
     renormalised = hf.get("norm_topk_prob", False)
     if not isinstance(renormalised, bool):
         raise AssayError(f"config.json: norm_topk_prob={renormalised!r}; allowed: true, false")
     return {
-        "experts": counts.pop(),
+        "experts": given.pop() if given else integer(hf, "num_experts"),
         "experts_per_token": integer(hf, "num_experts_per_tok"),
         "experts_renormalised": renormalised,
     }

@@ -171,17 +171,18 @@ class Experts(nnx.Module):
     """
 
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
-        self.gate = _zeros(config, "LXDF", dtype)
-        self.up = _zeros(config, "LXDF", dtype)
+        # Gate and up in another order than a single feed-forward's: with F last, the TPU's compiler
+        # copies whole stacks of them in a search on several devices along `model`.
+        self.gate = _zeros(config, "LXFD", dtype)
+        self.up = _zeros(config, "LXFD", dtype)
         self.down = _zeros(config, "LXFD", dtype)
 
     def of(self, layer: Index, expert: Index) -> tuple[Array, Array, Array]:
         """Gate and up [D, F] and down [F, D] of one expert."""
-        return (
-            _entry(self.gate[...], layer, expert),
-            _entry(self.up[...], layer, expert),
-            _entry(self.down[...], layer, expert),
+        gate, up, down = (
+            _entry(stack[...], layer, expert) for stack in (self.gate, self.up, self.down)
         )
+        return gate.T, up.T, down
 
 
 class Decoder(nnx.Module):

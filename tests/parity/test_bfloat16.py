@@ -20,7 +20,7 @@ BUILD = {
     "llama": lambda: torch_models.build("gqa-llama3"),
     **{
         name: functools.partial(torch_models.build, name)
-        for name in ("gemma", "gemma2", "qwen2", "qwen3", "mistral")
+        for name in ("gemma", "gemma2", "qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe")
     },
 }
 

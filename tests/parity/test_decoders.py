@@ -21,7 +21,7 @@ CHECKS = {
 }
 DEFAULTS = [name + torch_models.DEFAULT for name in torch_models.LLAMAS]
 NAMES = [*torch_models.LLAMAS, *DEFAULTS, *torch_models.FAMILIES, "internlm2"]
-QUICK_FAMILIES = ("gemma2", "qwen2, window", "qwen3")
+QUICK_FAMILIES = ("gemma2", "qwen2, window", "qwen3", "qwen3_moe")
 QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES, "internlm2")
 
 
@@ -56,6 +56,18 @@ def test_a_conversion_without_soft_cap_is_torchs_without_and_not_with(tmp_path):
     parity.check_response(torch_models.build("gemma2, no soft-cap"), restored)
     with pytest.raises(AssertionError, match="relative error"):
         parity.check_response(torch_models.build("gemma2"), restored)
+
+
+@pytest.mark.parametrize("name", slow.all_but(["qwen3_moe"], ["mixtral", "qwen3_moe"]))
+def test_experts_in_one_tensor_make_the_checkpoint_that_one_tensor_each_makes(
+    pair_of, tmp_path, name
+):
+    """As in the modules of transformers 5, which by default saves each by itself."""
+    pair = pair_of(name)
+    torch_models.save(pair.model, tmp_path / "hf", save_original_format=False)
+    fused = folders.convert(tmp_path / "hf", tmp_path / "checkpoint")
+    assert fused.card.files != pair.checkpoint.card.files
+    assert fused.card.checkpoint_hash == pair.checkpoint.card.checkpoint_hash
 
 
 def test_reading_llamas_second_norm_from_a_gemma_is_refused(monkeypatch, tmp_path):

@@ -43,6 +43,7 @@ CONFIGS = {
     "qwen2, untied": lambda: tied("qwen2", False),
     "qwen3, tied": lambda: tied("qwen3", True),
     "mistral, untied": lambda: tied("mistral", False),
+    "qwen3_moe, untied": lambda: tied("qwen3_moe", False),
 }
 QUICK = ("gemma2", "qwen2, untied")
 LENGTHS = (1, 2, 7)  # of replies, in characters

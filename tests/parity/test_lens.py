@@ -11,7 +11,16 @@ from engine.scoring import reward_passes
 from engine.scoring.reward_passes import RewardScorer
 from tests.support import folders, heads, parity, slow, torch_models
 
-FAMILIES = ("gqa-llama3", "gemma2", "qwen2, window", "qwen3", "mistral", "gemma", "mqa-linear")
+FAMILIES = (
+    "gqa-llama3",
+    "gemma2",
+    "qwen2, window",
+    "qwen3",
+    "mistral",
+    "gemma",
+    "mqa-linear",
+    "mixtral",
+)
 HEADS = (
     "GRM sftreg, Llama",
     "URM",

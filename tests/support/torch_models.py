@@ -136,6 +136,8 @@ def enlarged(
     ones = 0.0 if config.model_type.startswith("gemma") else 1.0
     with torch.random.fork_rng():
         torch.manual_seed(0)
+        # The loop over experts, which takes float64 too.
+        config._experts_implementation = "eager"
         model = auto.from_config(config, attn_implementation="eager").eval()
         for name, weight in model.named_parameters():
             if "norm" in name:
@@ -162,9 +164,9 @@ def truncated(model: LlamaForSequenceClassification, layers: int) -> LlamaForSeq
     return shallow
 
 
-def save(model: PreTrainedModel, folder: Path) -> Path:
-    """Saves model and tokenizer as published folders are."""
-    model.save_pretrained(folder)
+def save(model: PreTrainedModel, folder: Path, **options) -> Path:
+    """Saves model and tokenizer as published folders are; `options` of `save_pretrained`."""
+    model.save_pretrained(folder, **options)
     tokenizer().save_pretrained(folder)
     return folder
 
