@@ -5,6 +5,7 @@ See configs/known_models.py.
 
 import itertools
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from configs import known_models, known_shapes
@@ -60,7 +61,7 @@ def _read() -> str:
     families = ", ".join(hf_families.FAMILIES)
     return "\n".join(
         [
-            f"Decoders that are read (model_type): {families}",
+            textwrap.fill(f"Decoders that are read (model_type): {families}", 100),
             "Heads that are read, each in sweeps, lists, searches by gradient and with the lens:",
             *(f"  {kind.ljust(wide)}  {tensors}" for kind, tensors in HEAD_KINDS.items()),
         ]

@@ -259,7 +259,10 @@ def _of_search(model: Model, work: SearchWork) -> Account:
     tables = _TABLES * 4 * attempts * work.length * c.vocab_size
     if work.gradient:
         # The gradient of a block of parents keeps activations of every layer.
-        kept = b * 3 * c.ffn_width // model.model + 12 * c.width
+        kept = b * 3 * c.ffn_width // model.model
+        if c.experts:  # of each pair of a position and an expert, in blocks that may be half full
+            kept = 2 * c.experts_per_token * (kept + 4 * c.width)
+        kept += 12 * c.width
         saved = BLOCK_PARENTS * work.own * work.together * kept * c.num_layers
         if on_cpu and b < 4:  # XLA transposes and widens the embedding that slopes multiply
             saved += (b + 4) * c.vocab_size * c.width
@@ -283,12 +286,13 @@ def _account(model: Model, prefix: int, step: int) -> Account:
         step = max(0, step - _VECTOR_MEMORY)
     # One layer more is there while the model is restored. XLA's CPU compiler copies a layer out of
     # the stack. Of bfloat16, it converts all layers to float32 before the loop over them begins; of
-    # float16, one at a time.
-    copied = one * 4 * (c.num_layers if model.dtype == "bfloat16" else 1)
+    # float16, one at a time, and of a mixture one expert at a time.
+    at_once = one - max(0, c.experts - 1) * flops.expert_weights(c) // model.model
+    copied = 4 * (one * c.num_layers if model.dtype == "bfloat16" else at_once)
     return Account(
         weights=weight_bytes(model),
         prefix=keys // model.model,
-        layer=copied if on_cpu else max(0, model.item_bytes * one - step),
+        layer=max(copied if on_cpu else 0, model.item_bytes * one - step),
         step=step,
         process=process_bytes(model) if on_cpu else 0,
     )
@@ -310,15 +314,19 @@ def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
     The largest moment of a layer is in the feed-forward (the residual stream in float32, the normed
     one, gate, up, and on a CPU their product) or in the attention (the residual stream, queries,
     the row's keys and values, the logits and their exponentials, and the mixed values in float32).
+    A mixture has the sum of its experts' outputs beside both, and rows of one expert at a time.
     """
     c, split = model.held, model.model
     on_cpu = model.platform == CPU
     b = 4 if on_cpu else model.item_bytes  # a CPU computes in float32
     heads, shared = c.num_heads // split * c.head_size, c.num_kv_heads // split * c.head_size
-    ffn = 4 * c.width + b * c.width + (3 if on_cpu else 2) * b * (c.ffn_width // split)
+    inner = (3 if on_cpu else 2) * b * (c.ffn_width // split)
+    if c.experts:
+        inner = (inner + (4 + b) * c.width) * c.experts_per_token // c.experts
+    ffn = 4 * c.width + b * c.width + inner
     logits = (4 + b) * (c.num_heads // split) * (prefix + positions)
     attention = 4 * c.width + b * (heads + 2 * shared) + logits + 4 * heads
-    step = rows * positions * max(ffn, attention)
+    step = rows * positions * (max(ffn, attention) + (4 * c.width if c.experts else 0))
     if model.language:
         step += 2 * 4 * rows * c.vocab_size  # logits, and their softmax
     return step

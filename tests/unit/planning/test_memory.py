@@ -19,6 +19,7 @@ from engine.planning.memory import Model, SearchWork, SweepWork, account
 from engine.scoring.reward_passes import RewardScorer
 from engine.types import Candidates, KeyValues, Prefix
 from launch.common.planned_models import model_of_config
+from tests.support import slow
 from tests.support.parity import make_mesh
 
 SWEEP = SweepWork(prefix=64, own=2, step_size=1024)
@@ -57,10 +58,17 @@ def compiled_bytes(config: DecoderConfig, head: HeadConfig, dtype: str) -> int:
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_a_step_is_accounted_for_as_the_compiler_of_this_cpu_does(dtype):
+MIXTURE = {"ffn_width": 384, "experts": 8, "experts_per_token": 2}
+STEPS = [
+    *((dtype, {}) for dtype in ("float32", "bfloat16", "float16")),
+    *((dtype, MIXTURE) for dtype in ("float32", "bfloat16")),
+]
+
+
+@pytest.mark.parametrize(("dtype", "changes"), slow.all_but(STEPS[:3], STEPS))
+def test_a_step_is_accounted_for_as_the_compiler_of_this_cpu_does(dtype, changes):
     config = DecoderConfig(
-        **SHAPES,
+        **{**SHAPES, **changes},
         vocab_size=4000,
         head_size=64,
         rms_eps=1e-5,
