@@ -61,11 +61,9 @@ class DecoderConfig:
     qk_norm: bool = False  # Qwen 3: RMSNorm over the head size of q and k, before RoPE
     window: int | None = None  # a query attends to keys at distance 0 <= q - k < window …
     window_layers: tuple[bool, ...] = ()  # … in these layers; empty: in none
-    experts: int = (
-        0  # X, feed-forwards of a mixture, each of width F; 0: one feed-forward, no mixture
-    )
-    experts_per_token: int = 0  # of the mixture: those with the largest probabilities of the router
-    experts_renormalised: bool = True  # whether the probabilities of the chosen ones sum to 1
+    experts: int = 0  # X, feed-forwards of width F of a mixture; 0: one feed-forward, no mixture
+    experts_per_token: int = 0  # which the router chooses for each position
+    experts_renormalised: bool = True  # whether the weights of the chosen ones sum to 1
 
     def __post_init__(self) -> None:
         sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]

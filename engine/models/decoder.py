@@ -1,4 +1,4 @@
-"""One decoder for Llama 3.x, Gemma 2, Qwen 2/3 and Mistral: embedding and layers, no final norm.
+"""One decoder for all families, mixtures of experts too: embedding and layers, no final norm.
 
 Axis letters are those of `engine/types.py`. Residual stream, softmax and norms are float32. Matmuls
 take operands in the parameters' dtype and accumulate in float32. `plain` runs whole sequences.

@@ -1,8 +1,9 @@
 """Floating-point operations of passes and searches, from the shapes of a model. The only count.
 
-A position costs, in each layer, 2 operations per weight (q, k, v, o and the gated feed-forward) and
-4·N·H operations per key that it attends to (logits and mixing). In the last layer only the reward
-position needs q, o and the feed-forward. The counts leave out padding:
+A position costs, in each layer, 2 operations per weight (q, k, v, o and the gated feed-forward; of
+a mixture the router and the experts that it chooses) and 4·N·H operations per key that it attends
+to (logits and mixing). In the last layer only the reward position needs q, o and the feed-forward.
+The counts leave out padding:
 
     gradient = 2 · response + 2·T·V·D   backward through activations, then to the one-hot rows
     step     = gradient + the parent appended to the prefix + one response per candidate
