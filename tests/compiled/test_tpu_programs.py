@@ -50,7 +50,8 @@ DECODER = DecoderConfig(
     rope=Rope(theta=10_000.0),
     max_positions=1024,
 )
-MIXTURE = dataclasses.replace(DECODER, num_layers=256, experts=4, experts_per_token=2)
+# So many experts that those of one layer do not fit into the vector memory either.
+MIXTURE = dataclasses.replace(DECODER, num_layers=8, experts=256, experts_per_token=8)
 WORK = tpu.Work(candidates=256, positions=2, length=2, searched=8)
 AXIS = 2  # devices along `model`
 PASSES = ("step", "prompt", "search")

@@ -78,7 +78,7 @@ def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) ->
 
 
 def qwen3_moe(**changes) -> Qwen3MoeConfig:
-    shape = {**_COMMON, "head_dim": 12, "moe_intermediate_size": 20}
+    shape = {**_COMMON, "head_dim": 12, "moe_intermediate_size": 24}
     return Qwen3MoeConfig(**{**shape, "num_experts": 7, "num_experts_per_tok": 3, **changes})
 
 
