@@ -180,7 +180,7 @@ class Experts(nnx.Module):
     def of(self, layer: Index, expert: Index) -> tuple[Array, Array, Array]:
         """Gate and up [D, F] and down [F, D] of one expert."""
         gate, up, down = (
-            _entry(stack[...], layer, expert) for stack in (self.gate, self.up, self.down)
+            _matrix(stack[...], layer, expert) for stack in (self.gate, self.up, self.down)
         )
         return gate.T, up.T, down
 
@@ -453,7 +453,7 @@ def _joined(kept: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *each: jnp.concatenate(each), *kept)
 
 
-def _entry(stack: Shaped[Array, "L X *B"], layer: Index, expert: Index) -> Shaped[Array, "*B"]:
+def _matrix(stack: Shaped[Array, "L X *B"], layer: Index, expert: Index) -> Shaped[Array, "*B"]:
     start = (layer, expert, *[0] * (stack.ndim - 2))
     return jax.lax.dynamic_slice(stack, start, (1, 1, *stack.shape[2:]))[0, 0]
 
