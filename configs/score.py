@@ -2,14 +2,15 @@
 
     python -m launch.score --checkpoint=<dir>[,…] --run=<dir> --items=<csv|txt|parquet>
       [--config=configs/score.py:follow_up]
+    python -m launch.score --reward-of=<policy>,<reference> --run=<dir> --items=<csv|txt|parquet>
 
 Writes run/items/<list>.
 """
 
 from configs import common, prompts
-from engine.settings import PromptSettings
+from engine.settings import ImplicitSettings, PromptSettings
 
-SETTINGS = (PromptSettings, *common.SCORING)
+SETTINGS = (PromptSettings, *common.SCORING, ImplicitSettings)
 
 
 def get_config(selection=""):

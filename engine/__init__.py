@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 if TYPE_CHECKING:
-    from engine.api import RewardModel, load, search_together
+    from engine.api import ImplicitReward, RewardModel, load, reward_of, search_together
     from engine.errors import AssayError
 
-__all__ = ["AssayError", "RewardModel", "load", "search_together"]
+__all__ = ["AssayError", "ImplicitReward", "RewardModel", "load", "reward_of", "search_together"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""The public API behind `engine`: one reward model, for notebooks and scripts."""
+"""The public API behind `engine`: reward models, for notebooks and scripts."""
 
 import dataclasses
 import functools
@@ -17,13 +17,16 @@ from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.planning import admission
-from engine.runs import schema
+from engine.runs import implicit, schema
+from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
-from engine.scoring.rows import RewardRows
+from engine.scoring.rows import ContinuationRows, NextTokenRows, RewardRows
 from engine.search import certificate
 from engine.search.loop import run_problem, trace_frame
 from engine.search.problem import SearchProblem
-from engine.settings import SearchSettings, check_integer
+from engine.settings import ImplicitSettings, SearchSettings, check_integer
+from engine.sweep.implicit_jobs import Pair
+from engine.sweep.logprob_jobs import cue_of
 from engine.sweep.reward_jobs import mode_of, pooling_of, reply_rows, token_rows
 from engine.sweep.setup import vocabulary_of
 
@@ -60,6 +63,85 @@ def load(
     step = admission.admit(opened, mesh, str(named), step_size, check=check_memory)
     restored = restore([opened], mesh, named, objectives="values")
     return RewardModel(opened, RewardScorer.build(*restored, mesh, step_size=step))
+
+
+def reward_of(
+    policy: str | os.PathLike[str],
+    reference: str | os.PathLike[str],
+    *,
+    form: str = "chat",
+    beta: float = 1.0,
+    dtype: str | None = None,
+    mesh: Mesh | None = None,
+) -> "ImplicitReward":
+    """Loads two language models as one reward model: β (log π - log π_ref), the reward of DPO.
+
+    Args:
+      policy: the checkpoint whose probability counts for a reply.
+      reference: the one whose probability counts against it; both are in memory.
+      form: how both are given a prompt: `chat`, in the chat template, or `pretrained`, as text.
+      beta: the factor β; 1 leaves rewards in nats.
+      dtype: as of `load`.
+      mesh: as of `load`.
+
+    Raises:
+      AssayError: as `load`; language models that read other token ids.
+    """
+    programs.enable_cache()
+    mesh = mesh or build_mesh()
+    first, second = Checkpoint.open(policy), Checkpoint.open(reference)
+    pair = Pair(first, second, ImplicitSettings(form=form, beta=beta))
+    pair.check({})
+    named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, pair.checkpoints))
+    scorers = []
+    for one in pair.checkpoints:
+        step = admission.admit(one, mesh, str(named), None, check=True)
+        scorers.append(LanguageScorer.build(*restore([one], mesh, named), mesh, step_size=step))
+    return ImplicitReward(pair, scorers)
+
+
+class ImplicitReward:
+    """Two language models on devices, ready to score as one reward model."""
+
+    def __init__(self, pair: Pair, scorers: Sequence[LanguageScorer]):
+        self._pair, self._scorers = pair, scorers
+
+    def __repr__(self) -> str:
+        return f"ImplicitReward({self.slug!r}, {self._pair.settings})"
+
+    @property
+    def slug(self) -> str:
+        """The model's name."""
+        return self._pair.slug
+
+    def sweep(self, prompt: str) -> pl.DataFrame:
+        """Rewards of every token as the next one: what `RewardModel.sweep` returns."""
+        return _ranked(self._pair.policy.tokens, {"reward": self._score(prompt)})
+
+    def score(self, prompt: str, responses: str | Sequence[str]) -> np.ndarray:
+        """Rewards of replies of any length: float32 [responses], in their order."""
+        replies = _listed(responses)
+        return self._score(prompt, replies) if replies else np.empty(0, np.float32)
+
+    def _score(self, prompt: str, replies: Sequence[str] = ()) -> np.ndarray:
+        """Rewards of replies, or of every token: float32 [rows]."""
+        pair = self._pair
+        pair.check({prompt: prompt}, replies)
+        cue = cue_of(pair.policy, prompt, pair.settings.form)
+        rows: NextTokenRows | ContinuationRows = (
+            ContinuationRows(cue, replies)
+            if replies
+            else NextTokenRows(cue.prompt, pair.policy.token_ids)
+        )
+        both = []
+        for checkpoint, scorer in zip(pair.checkpoints, self._scorers, strict=True):
+            rows.check(checkpoint.card.decoder)
+            opened = scorer.prefill(rows.prompt)
+            [[logprobs]] = scorer.score(opened, rows, 0, len(rows), lambda done: None)
+            both.append(logprobs)
+        rewards = implicit.difference(both[0], both[1], pair.settings.beta)
+        check_finite(self.slug, next(iter(rows.part_columns)), 0, ["reward"], rewards[None])
+        return rewards
 
 
 class RewardModel:
@@ -243,11 +325,7 @@ class RewardModel:
         how = mode_of(self._checkpoint, [prompt], mode), pooling_of(self._checkpoint, pooling)
         scored = self._score(scorer, token_rows(self._checkpoint, prompt, *how))
         numbers = dict(zip(scorer.columns[0], scored, strict=True))
-        tokens = self._checkpoint.tokens
-        columns = {"token_id": list(tokens), "token": list(tokens.values())}
-        types = {"token_id": pl.UInt32, "token": pl.String, **dict.fromkeys(names, pl.Float32)}
-        frame = pl.DataFrame({**columns, **{name: numbers[name] for name in names}}, types)
-        return frame.sort("reward", "token_id", descending=[True, False])
+        return _ranked(self._checkpoint.tokens, {name: numbers[name] for name in names})
 
     def _score(self, scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
         """Columns of a scorer for some rows: float32 [columns, rows]."""
@@ -318,6 +396,13 @@ def _trace(problem: SearchProblem, scorers: Sequence[RewardScorer]) -> pl.DataFr
     problem.announce()
     trace, _, _ = run_problem(problem, scorers)
     return trace_frame(problem.whole, trace, problem.whole.settings.direction)
+
+
+def _ranked(tokens: Mapping[int, str], numbers: Mapping[str, np.ndarray]) -> pl.DataFrame:
+    """token_id, token and columns of numbers, the first `reward`; best first, equal ones by id."""
+    columns = {"token_id": list(tokens), "token": list(tokens.values()), **numbers}
+    types = {"token_id": pl.UInt32, "token": pl.String, **dict.fromkeys(numbers, pl.Float32)}
+    return pl.DataFrame(columns, types).sort("reward", "token_id", descending=[True, False])
 
 
 def _listed(responses: str | Sequence[str]) -> list[str]:

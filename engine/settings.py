@@ -186,6 +186,28 @@ class LogprobSettings(Settings):
         check_choice("form", self.form, FORMS)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImplicitSettings:
+    """How two language models make a reward (`--reward-of`)."""
+
+    form: str = setting(
+        "Of --reward-of: how both language models are given a prompt: `chat`, in the chat "
+        "template, or `pretrained`, as plain text.",
+        "chat",
+    )
+    beta: float = setting(
+        "Of --reward-of: the factor of log π - log π_ref. 1 leaves it in nats; policies of DPO are "
+        "often trained with .1. Ranks do not depend on it.",
+        1.0,
+    )
+
+    def __post_init__(self) -> None:
+        check_choice("form", self.form, FORMS)
+        number = isinstance(self.beta, float | int) and not isinstance(self.beta, bool)
+        if not (number and math.isfinite(self.beta) and self.beta > 0):
+            raise AssayError(f"beta={self.beta!r}; allowed: finite numbers > 0")
+
+
 # What methods other than `gcg` have in place of its defaults.
 _OTHERS = {"buffer": 8, "replace_first": 4, "temperature": 1.0, "spread": 2.0, "merge": 0}
 # Least values of the integers; 1 for the others.

@@ -9,12 +9,17 @@ from launch.common import command, inputs, locking, scoring, sharding
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_flags, sharding.define_flags, inputs.define_flags]
+    define = [scoring.define_flags, scoring.define_reward_of]
+    define += [sharding.define_flags, inputs.define_flags]
     return command.run("score", argv, score, doc=__doc__, define=define, config="score")
 
 
 def score(given: command.Given) -> str:
     """Flags -> settings -> one call."""
+    if given["reward-of"].value:
+        from launch.common import implicit  # not at the top: few lists are of language models
+
+        return implicit.computed(given, "score", inputs.list_given(given))
     run, models, prompts = scoring.inputs(given)
     name, replies = inputs.list_given(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)

@@ -9,12 +9,16 @@ from launch.common import command, locking, scoring, sharding
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_flags, sharding.define_flags]
+    define = [scoring.define_flags, scoring.define_reward_of, sharding.define_flags]
     return command.run("sweep", argv, sweep, doc=__doc__, define=define, config="sweep")
 
 
 def sweep(given: command.Given) -> str:
     """Flags -> settings -> one call."""
+    if given["reward-of"].value:
+        from launch.common import implicit  # not at the top: few sweeps are of language models
+
+        return implicit.computed(given, "sweep")
     run, models, prompts = scoring.inputs(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=True)
     settings, mesh = scoring.settings(given.config, models)

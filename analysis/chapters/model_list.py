@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from analysis.blocks import Block, Files, Text, notes
 from analysis.columns import Column, Spec
 from analysis.study import Analysis, Study, table
+from engine.runs import schema
 
 MODELS = Spec(
     "models",
@@ -22,6 +23,15 @@ MODELS = Spec(
 def _drawn(study: Study) -> Iterator[Block]:
     """Metadata of the models, what they share, and what was not scored."""
     yield from MODELS.rows(study.described, unfolded=True)
+    for model in study.models:
+        if pair := study.run.models[model].get(schema.PAIR):
+            yield Text(
+                f"{study.names[model]} is a pair of language models: its reward is "
+                f"{pair['beta']:g} (log π − log π_ref), where π is {pair['policy']['slug']} and "
+                f"π_ref is {pair['reference']['slug']}, both given the prompt in the form "
+                f"“{pair['form']}”. No end of turn is counted, so a token is the beginning of a "
+                "reply. Such rewards have no common zero under two prompts."
+            )
     shared = study.tables.get("shared_vocabulary")
     if shared is not None and len(study.scored) > 1:
         text = (

@@ -167,9 +167,18 @@ def without_reference(run: Run, models: Sequence[str]) -> list[str]:
 
 
 def _form_of(run: Run, prompt: str, asked: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
-    """Language model and form for `prompt`: the chat form before the plain one, then by slug."""
+    """Language model and form for `prompt`: the chat form before the plain one, then by slug.
+
+    The references of implicit rewards go before other language models.
+    """
     alike = [(m, form) for m, form in asked if run.prompts[form] == run.prompts[prompt]]
-    return min(alike, key=lambda pair: (not pair[1].endswith(schema.CHAT), *pair), default=None)
+    pairs = [record[schema.PAIR] for record in run.models.values() if schema.PAIR in record]
+    first = {pair["reference"]["slug"] for pair in pairs}
+    return min(
+        alike,
+        key=lambda pair: (not pair[1].endswith(schema.CHAT), pair[0] not in first, *pair),
+        default=None,
+    )
 
 
 def _tokens(

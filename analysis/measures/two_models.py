@@ -196,7 +196,10 @@ def scored(run: Run, model: str) -> dict[str, Result]:
 
 
 def _only(run: Run, slug: str, name: str) -> str:
-    there = dict.fromkeys(model for model, _ in (*run.results, *run.logprobs))
+    rewarding = dict.fromkeys(model for model, _ in run.results)
+    there = rewarding | dict.fromkeys(model for model, _ in run.logprobs)
+    if not slug and len(rewarding) == 1:  # beside the language models that it is made of
+        return next(iter(rewarding))
     if slug and slug not in there:
         raise AssayError(f"{name}_model={slug!r}; allowed: {', '.join(there)}")
     if not slug and len(there) != 1:
@@ -235,6 +238,8 @@ def _check_prompt(prompt: str, before: Side, after: Side) -> None:
     for key in _READING:
         both = [each.fingerprint.get(key) for each in (first, second)]
         if key == "pooling" and _as_their_classes(first, second):
+            continue
+        if key == "form" and None in both:  # a reward model beside a pair of language models
             continue
         if first.kind == second.kind and both[0] != both[1]:
             raise AssayError(

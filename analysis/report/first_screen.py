@@ -117,14 +117,14 @@ def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> Panel:
     low = words.join(scored, on="token_id").sort("reward", "token_id")
     low = low.unique("word", keep="first", maintain_order=True)
     middle = float(np.median(rewards))
-    counts, edges = np.histogram(rewards, bins=_BARS)
+    counts, _ = np.histogram(rewards, bins=_BARS)
     return Panel(
         model=model,
         highest=_ends(ranked, middle),
         lowest=_ends(low, middle),
         bars=[float(count) for count in counts / max(counts.max(), 1)],
-        least=float(edges[0]),
-        most=float(edges[-1]),
+        least=float(rewards.min()),
+        most=float(rewards.max()),
     )
 
 

@@ -69,21 +69,21 @@ _OF_QWEN, _OF_MIXTRAL = _LAYER + "mlp.experts.", _LAYER + "block_sparse_moe.expe
 _ROUTER = Rule(_LAYER + "mlp.gate.weight", "XD", "decoder.layers.router")
 _EXPERTS = (
     (
-        Rule(_OF_QWEN + "{x}.gate_proj.weight", "XFD", "decoder.experts.gate"),
-        Rule(_OF_QWEN + "{x}.up_proj.weight", "XFD", "decoder.experts.up"),
-        Rule(_OF_QWEN + "{x}.down_proj.weight", "XDF", "decoder.experts.down"),
+        Rule(_OF_QWEN + "{x}.gate_proj.weight", "XFD", "decoder.layers.experts.gate"),
+        Rule(_OF_QWEN + "{x}.up_proj.weight", "XFD", "decoder.layers.experts.up"),
+        Rule(_OF_QWEN + "{x}.down_proj.weight", "XDF", "decoder.layers.experts.down"),
         _ROUTER,
     ),
     (
-        Rule(_OF_MIXTRAL + "{x}.w1.weight", "XFD", "decoder.experts.gate"),
-        Rule(_OF_MIXTRAL + "{x}.w3.weight", "XFD", "decoder.experts.up"),
-        Rule(_OF_MIXTRAL + "{x}.w2.weight", "XDF", "decoder.experts.down"),
+        Rule(_OF_MIXTRAL + "{x}.w1.weight", "XFD", "decoder.layers.experts.gate"),
+        Rule(_OF_MIXTRAL + "{x}.w3.weight", "XFD", "decoder.layers.experts.up"),
+        Rule(_OF_MIXTRAL + "{x}.w2.weight", "XDF", "decoder.layers.experts.down"),
         Rule(_LAYER + "block_sparse_moe.gate.weight", "XD", "decoder.layers.router"),
     ),
     (
-        Rule(_OF_QWEN + "gate_up_proj", "XFD", "decoder.experts.gate", part="gate"),
-        Rule(_OF_QWEN + "gate_up_proj", "XFD", "decoder.experts.up", part="up"),
-        Rule(_OF_QWEN + "down_proj", "XDF", "decoder.experts.down"),
+        Rule(_OF_QWEN + "gate_up_proj", "XFD", "decoder.layers.experts.gate", part="gate"),
+        Rule(_OF_QWEN + "gate_up_proj", "XFD", "decoder.layers.experts.up", part="up"),
+        Rule(_OF_QWEN + "down_proj", "XDF", "decoder.layers.experts.down"),
         _ROUTER,
     ),
 )

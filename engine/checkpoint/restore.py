@@ -5,6 +5,7 @@ their source (`layouts`) and are transposed on the device; those of a readout ha
 layout.
 """
 
+import collections
 import dataclasses
 import functools
 import math
@@ -41,8 +42,11 @@ class Parameter:
 
 @functools.cache
 def parameters(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[str, Parameter]:
-    """Name on disk -> shape and axes, for every parameter of a model with one readout."""
-    params = _abstract(config, [head], jnp.dtype("float32"))[1]
+    """Name on disk -> shape and axes, for every parameter of a model with one readout.
+
+    Those of the layers are those of one stack.
+    """
+    params = _abstract(config, [head], jnp.dtype("float32"), platform="tpu")[1]
     return {
         _name(path): Parameter(tuple(p.shape), p.get_metadata()["axes"])
         for path, p in nnx.to_flat_state(params)
@@ -95,12 +99,16 @@ def restore(
     heads = [c.card.head for c in group]
     graph, params = abstract(deepest.card.decoder, heads, mesh, dtype, objectives=objectives)
     by_path = nnx.to_flat_state(params)
-    decoder = {_name(path): p for path, p in by_path if path[0] == "decoder"}
-    layered = {name: decoder.pop(name) for name in list(decoder) if "L" in _axes(decoder[name])}
-    in_file = {r.parameter: r.layout for r in layouts.decoder_rules(deepest.card.decoder)}
+    embedding, stacks = {}, collections.defaultdict(dict)
+    for path, parameter in by_path:
+        if path[:2] == ("decoder", "stacks"):
+            stacks[path[2]][_name(path)] = parameter
+        elif path[0] == "decoder":
+            embedding[_name(path)] = parameter
     with BlockReader() as reader:
-        _restore_block(reader, deepest, EMBEDDING, decoder)
-        _restore_layers(reader, deepest, layered, in_file, mesh)
+        _restore_block(reader, deepest, EMBEDDING, embedding)
+        for first, layers in stacks.items():
+            _restore_stack(reader, deepest, first, layers, mesh)
         for model, checkpoint in enumerate(group):
             readout = {_name(p): v for p, v in by_path if p[:2] == ("readouts", model)}
             _restore_block(reader, checkpoint, READOUT, readout)
@@ -126,8 +134,8 @@ def abstract(
     meshes.check_mesh(mesh, config)
     whole = meshes.with_whole_kv_heads(mesh, config)
     sums = meshes.sum_dtype(mesh, dtype)
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
-    graph, params = _abstract(whole, heads, dtype, objectives, sums, for_cpu=on_cpu)
+    platform = mesh.devices.flat[0].platform
+    graph, params = _abstract(whole, heads, dtype, objectives, sums, platform=platform)
     for _, parameter in nnx.to_flat_state(params):
         shape = parameter.shape
         place = meshes.parameter_sharding(mesh, _axes(parameter), shape)
@@ -168,19 +176,21 @@ def _restore_block(
         parameters[name].set_value(value)
 
 
-def _restore_layers(
+def _restore_stack(
     reader: BlockReader,
     checkpoint: Checkpoint,
+    first: int,
     parameters: Mapping[str, Variable],
-    in_file: Mapping[str, str],
     mesh: Mesh,
 ) -> None:
-    """Fills stacked parameters layer by layer, with one more layer than the model in memory."""
+    """Fills a stack of the layers from `first` on, with one more layer than it in memory."""
     config = checkpoint.card.decoder
+    in_file = {r.parameter: r.layout for r in layouts.decoder_rules(config)}
     stacks = {name: _Stack(p, in_file[name], config, mesh) for name, p in parameters.items()}
-    for layer in range(config.num_layers):
+    (height,) = {p.shape[0] for p in parameters.values()}
+    for layer in range(height):
         targets = {name: stack.target for name, stack in stacks.items()}
-        for name, value in _read(reader, checkpoint, layer_block(layer), targets).items():
+        for name, value in _read(reader, checkpoint, layer_block(first + layer), targets).items():
             stacks[name].fill(layer, value)
     for name, stack in stacks.items():
         parameters[name].set_value(stack.value)
@@ -259,7 +269,7 @@ def _abstract(
     objectives: str = "none",
     sums: jnp.dtype = FLOAT32,
     *,
-    for_cpu: bool = False,
+    platform: str,
 ) -> tuple[Graph, Params]:
     """Graph and shapes of a group's model, without allocating its parameters."""
 
@@ -267,11 +277,12 @@ def _abstract(
         rewarding = [head for head in heads if isinstance(head, HeadConfig)]
         model: RewardModels | LanguageModel
         if rewarding:
-            model = RewardModels(config, rewarding, dtype, objectives=objectives, sums=sums)
+            model = RewardModels(
+                config, rewarding, dtype, objectives=objectives, sums=sums, platform=platform
+            )
         else:
             (output,) = (head for head in heads if isinstance(head, OutputConfig))
-            model = LanguageModel(config, output, dtype, sums)
-        model.decoder.layers.for_cpu = for_cpu
+            model = LanguageModel(config, output, dtype, sums, platform)
         return model
 
     graph, params = nnx.split(nnx.eval_shape(build))
@@ -280,7 +291,12 @@ def _abstract(
 
 # Any: flax's type of a step in a path is not public.
 def _name(path: tuple[Any, ...]) -> str:
-    """Name on disk, where a checkpoint has one readout: ('readouts', 0, 'norm'): readout.norm."""
+    """Name on disk, where a checkpoint has one readout: ('readouts', 0, 'norm'): readout.norm.
+
+    A stack of layers is called `layers` there.
+    """
     if path[0] == "readouts":
         path = ("readout", *path[2:])
+    if path[:2] == ("decoder", "stacks"):
+        path = ("decoder", "layers", *path[3:])
     return ".".join(map(str, path))

@@ -25,12 +25,12 @@ _F32: Any = {"preferred_element_type": jnp.float32}  # Any: keywords of einsum
 _FEW = 4
 
 
-def form(for_cpu: bool) -> Form:
+def form(platform: str) -> Form:
     """The form for a CPU or for accelerators: (queries, row, past, masks, logits) -> mixed values.
 
     Keys and values of a row are [C, S, K, H], those of the prefix, `past`, are [P, K, H].
     """
-    return heads_first if for_cpu else candidates_last
+    return heads_first if platform == "cpu" else candidates_last
 
 
 def heads_first(

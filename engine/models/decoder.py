@@ -5,6 +5,7 @@ take operands in the parameters' dtype and accumulate in float32. `plain` runs w
 `respond` runs candidates behind a shared prefix, whose keys and values have no batch axis.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Shaped
@@ -39,29 +41,30 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Layer(nnx.Module):
-    """Attention and feed-forward of one layer; parameters are stored with a leading L for all.
+    """Attention and feed-forward of one layer; parameters have a leading L, of a stack of layers.
 
     Args:
-      config: of the decoder.
+      config: of the decoder; its `num_layers` is the height of the stack.
       dtype: of the parameters.
       sums: of the additions to the residual stream; devices that hold parts of a layer send their
         parts of the sum to one another in it.
+      platform: of the devices.
     """
 
-    def __init__(self, config: DecoderConfig, dtype: jnp.dtype, sums: jnp.dtype):
-        self.config, self.sums = config, sums
-        # Whether the forms are computed that are fast on a CPU (`_product`, `attention`).
-        self.for_cpu = False
+    def __init__(self, config: DecoderConfig, dtype: jnp.dtype, sums: jnp.dtype, platform: str):
+        self.config, self.sums, self.platform = config, sums, platform
         self.attention_norm = _zeros(config, "LD", dtype)
-        # In these orders, with heads and head size as one dimension, TPUs read weights where they
-        # are. In other orders, XLA copies whole stacks of them in each step.
+        # In these orders, with heads and head size as one dimension, weights are read where they
+        # are. In other orders XLA copies them: whole stacks for a TPU, k and v for a GPU.
+        by_row = "L(KH)D" if platform == "tpu" else "LD(KH)"
         self.q = _zeros(config, "LD(NH)", dtype)
-        self.k = _zeros(config, "L(KH)D", dtype)
-        self.v = _zeros(config, "L(KH)D", dtype)
+        self.k = _zeros(config, by_row, dtype)
+        self.v = _zeros(config, by_row, dtype)
         self.o = _zeros(config, "L(NH)D", dtype)
         self.ffn_norm = _zeros(config, "LD", dtype)
         if config.experts:
             self.router = _zeros(config, "LXD", dtype)
+            self.experts = Experts(config, dtype)
         else:
             self.gate = _zeros(config, "LDF", dtype)
             self.up = _zeros(config, "LDF", dtype)
@@ -80,9 +83,8 @@ class Layer(nnx.Module):
     def keys_values(self, x: Residual, angles: Angles) -> tuple[Array, Array]:
         """Rotated keys and values of every position, each [C, T, K, H]."""
         normed = self._norm(x, self.attention_norm)
-        keys, values = (
-            self._by_head(self._product("CTD,ED->CTE", normed, w)) for w in (self.k, self.v)
-        )
+        axes = "CTD,ED->CTE" if self.platform == "tpu" else "CTD,DE->CTE"
+        keys, values = (self._by_head(self._product(axes, normed, w)) for w in (self.k, self.v))
         if self.config.qkv_bias:
             keys, values = keys + self.k_bias, values + self.v_bias
         if self.config.qk_norm:
@@ -139,7 +141,7 @@ class Layer(nnx.Module):
         On a CPU it is float32 before it is rounded. XLA uses the instructions for bfloat16 (AMX)
         only then; it adds up in float32 either way.
         """
-        wide = jnp.float32 if self.for_cpu else None
+        wide = jnp.float32 if self.platform == "cpu" else None
         return jnp.einsum(axes, x, weight[...], preferred_element_type=wide).astype(x.dtype)
 
     def _summed(self, axes: str, x: Array, weight: Weight) -> Residual:
@@ -164,10 +166,10 @@ class Layer(nnx.Module):
 
 
 class Experts(nnx.Module):
-    """The feed-forwards of a mixture, of all layers.
+    """The feed-forwards of a mixture, of a stack of layers.
 
-    They are not cut by layer as other parameters are: a loop reads one expert at a time, and XLA
-    would first write all of a layer's once more.
+    They are not cut out of the stack with a layer's other parameters: a loop reads one expert at a
+    time, and XLA would first write all of a layer's once more.
     """
 
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
@@ -186,14 +188,29 @@ class Experts(nnx.Module):
 
 
 class Decoder(nnx.Module):
-    """Embedding and L layers; a head reads the residual stream after as many layers as it wants."""
+    """Embedding and L layers; a head reads the residual stream after as many layers as it wants.
 
-    def __init__(self, config: DecoderConfig, dtype: jnp.dtype, sums: jnp.dtype = FLOAT32):
-        self.config = config
+    `stacks` hold the layers' parameters. XLA copies a layer's weights out of a stack before it
+    multiplies, so each layer has a stack of its own, and the loop over them is written out. A TPU
+    reads weights where they are, and takes 7 s to compile each layer: it has one stack, and a loop.
+    So has a CPU in float16, for which XLA would widen the weights of all layers at once.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        dtype: jnp.dtype,
+        sums: jnp.dtype = FLOAT32,
+        platform: str = "cpu",
+    ):
+        self.config, self.platform = config, platform
         self.embedding = _zeros(config, "VD", dtype)
-        self.layers = Layer(config, dtype, sums)
-        if config.experts:
-            self.experts = Experts(config, dtype)
+        looped = platform == "tpu" or (platform == "cpu" and dtype == jnp.float16)
+        height = config.num_layers if looped else 1
+        stack = dataclasses.replace(config, num_layers=height, window_layers=())
+        self.stacks = nnx.List(
+            Layer(stack, dtype, sums, platform) for _ in range(config.num_layers // height)
+        )
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
         """Embedded ids; Gemma's scale is rounded to the parameters' dtype, as published."""
@@ -225,9 +242,11 @@ class Decoder(nnx.Module):
         angles = self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape))
         residuals, kept = [], []
         for start, stop in _segments(depths):
-            x, seen = _through(lambda i, x: self._plain_layer(i, x, angles), start, stop, x, keep)
+            x, seen = self._through(
+                lambda i, x: self._plain_layer(i, x, angles), start, stop, x, keep
+            )
             residuals.append(x)
-            kept.append(seen)
+            kept += seen
         return tuple(residuals), _joined(kept)
 
     def prefill(
@@ -269,9 +288,12 @@ class Decoder(nnx.Module):
         angles = self._angles(places.position)
 
         # A gradient needs the results of matmuls. By default JAX would also keep all weights.
-        @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
+        saved = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
+
         def layer(index: Index, x: Residual) -> tuple[Residual, KeyValues]:
-            return self._response_layer(index, x, prefix, places, angles)
+            one = functools.partial(self._response_layer, index)
+            after: tuple[Residual, KeyValues] = saved(one)(x, prefix, places, angles)
+            return after
 
         def at_read(x: Residual) -> Float[Array, "C U D"]:
             return x if read is None else _take(x, read)
@@ -280,12 +302,12 @@ class Decoder(nnx.Module):
         kept: list[Any] = []  # trees of arrays
         for start, stop in _segments(depths):
             shortened = read is not None and stop == max(depths)
-            x, seen = _through(layer, start, stop - shortened, x, keep, at_read)
-            kept.append(seen)
+            x, seen = self._through(layer, start, stop - shortened, x, keep, at_read)
+            kept += seen
             if shortened:
                 x, row = self._response_layer(stop - 1, x, prefix, places, angles, read)
                 if keep:
-                    kept.append(jax.tree.map(lambda each: each[None], keep(x, row)))
+                    kept.append(_alone(keep(x, row)))
             residuals.append(x if shortened else at_read(x))
         return tuple(residuals), _joined(kept)
 
@@ -307,9 +329,43 @@ class Decoder(nnx.Module):
         )
 
     def _layer(self, index: Index) -> Layer:
-        graph, stacked = nnx.split(self.layers)
-        one = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), stacked)
-        return nnx.merge(graph, one)
+        which, index = (index, 0) if self._written_out else (0, index)
+        graph, mixture, stack = nnx.split(self.stacks[which], nnx.PathContains("experts"), ...)
+        return nnx.merge(graph, mixture, _entry(stack, index))
+
+    @property
+    def _written_out(self) -> bool:
+        return len(self.stacks) == self.config.num_layers
+
+    def _through(
+        self,
+        layer: Callable[[Index, Residual], tuple[Residual, KeyValues]],
+        start: int,
+        stop: int,
+        x: Residual,
+        keep: Keep | None,
+        at_read: Callable[[Residual], Array] = lambda x: x,
+    ) -> tuple[Residual, list[Any]]:
+        """The residual stream after the layers [start, stop), and what is kept of them, in order.
+
+        What is kept are trees of arrays with a leading axis for the layers of each.
+        """
+        if self._written_out:
+            kept = []
+            for index in range(start, stop):
+                x, row = layer(index, x)
+                kept += [_alone(keep(at_read(x), row))] if keep else []
+            return x, kept
+        if keep is None:
+            return jax.lax.fori_loop(start, stop, lambda i, x: layer(i, x)[0], x), []
+
+        def step(carry: tuple[Index, Residual], _: None) -> tuple[tuple[Index, Residual], Any]:
+            index, x = carry
+            x, row = layer(index, x)
+            return (index + 1, x), keep(at_read(x), row)
+
+        (_, x), every = jax.lax.scan(step, (jnp.int32(start), x), length=stop - start)
+        return x, [every]
 
     def _plain_layer(self, index: Index, x: Residual, angles: Angles) -> tuple[Residual, KeyValues]:
         layer = self._layer(index)
@@ -321,7 +377,7 @@ class Decoder(nnx.Module):
             weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
             x = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values))
         with jax.named_scope("feed_forward"):
-            added = layer.feed_forward(x, self._experts(index))
+            added = layer.feed_forward(x, self._experts(layer, index))
             return x + added, KeyValues(keys=keys, values=values)
 
     def _response_layer(
@@ -339,7 +395,7 @@ class Decoder(nnx.Module):
         H].
         """
         layer = self._layer(index)
-        past = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), prefix)
+        past = _entry(prefix, index)
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
             query = places
@@ -347,13 +403,15 @@ class Decoder(nnx.Module):
                 x, angles, query = jax.tree.map(lambda a: _take(a, read), (x, angles, places))
             queries = layer.queries(x, angles)
             masks = self._response_masks(index, query, places, past.keys.shape[0])
-            row, form = KeyValues(keys=keys, values=values), attention.form(self.layers.for_cpu)
+            row, form = KeyValues(keys=keys, values=values), attention.form(self.platform)
             x = x + layer.output(form(queries, row, past, masks, self._logits))
         with jax.named_scope("feed_forward"):
-            return x + layer.feed_forward(x, self._experts(index)), row
+            return x + layer.feed_forward(x, self._experts(layer, index)), row
 
-    def _experts(self, index: Index) -> OfExpert | None:
-        return functools.partial(self.experts.of, index) if self.config.experts else None
+    def _experts(self, layer: Layer, index: Index) -> OfExpert | None:
+        if not self.config.experts:
+            return None
+        return functools.partial(layer.experts.of, 0 if self._written_out else index)
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
@@ -366,10 +424,12 @@ class Decoder(nnx.Module):
     def _mask(self, index: Index, distance: Int[Array, "..."]) -> Bool[Array, "..."]:
         """Keys that a query attends to in a layer, by the distance query - key in positions."""
         seen = distance >= 0
-        if self.config.window is None:
+        config = self.config
+        if config.window is None or not config.window_layers:
             return seen
-        slides = jnp.asarray(self.config.window_layers)[index]
-        return seen & ((distance < self.config.window) | ~slides)
+        slides = np.asarray(config.window_layers)
+        slides = slides[index] if isinstance(index, int) else jnp.asarray(slides)[index]
+        return seen & ((distance < config.window) | ~slides)
 
     def _response_masks(
         self, index: Index, query: Places, row: Places, past: int
@@ -427,30 +487,20 @@ def _take(x: Shaped[Array, "C T *D"], at: Int[Array, "C U"]) -> Shaped[Array, "C
     return jnp.take_along_axis(x, at.reshape(*at.shape, *[1] * (x.ndim - 2)), axis=1)
 
 
-def _through(
-    layer: Callable[[Index, Residual], tuple[Residual, KeyValues]],
-    start: int,
-    stop: int,
-    x: Residual,
-    keep: Keep | None,
-    at_read: Callable[[Residual], Array] = lambda x: x,
-) -> tuple[Residual, Any]:
-    """The residual stream after the layers [start, stop), and what is kept of each."""
-    if keep is None:
-        return jax.lax.fori_loop(start, stop, lambda i, x: layer(i, x)[0], x), None
-
-    def step(carry: tuple[Index, Residual], _: None) -> tuple[tuple[Index, Residual], Any]:
-        index, x = carry
-        x, row = layer(index, x)
-        return (index + 1, x), keep(at_read(x), row)
-
-    (_, x), kept = jax.lax.scan(step, (jnp.int32(start), x), length=stop - start)
-    return x, kept
-
-
 def _joined(kept: Sequence[Any]) -> Any:
-    """What was kept of consecutive layers, one after the other."""
-    return jax.tree.map(lambda *each: jnp.concatenate(each), *kept)
+    """What was kept of consecutive layers, one after the other; None if nothing was."""
+    return jax.tree.map(lambda *each: jnp.concatenate(each), *kept) if kept else None
+
+
+def _alone(kept: Any) -> Any:
+    """What was kept of one layer, with a leading axis of one."""
+    return jax.tree.map(lambda each: each[None], kept)
+
+
+def _entry(stacked: Any, index: Index) -> Any:
+    """The arrays of one layer."""
+    at = jax.lax.index_in_dim if isinstance(index, int) else jax.lax.dynamic_index_in_dim
+    return jax.tree.map(lambda each: at(each, index, 0, False), stacked)
 
 
 def _matrix(stack: Shaped[Array, "L X *B"], layer: Index, expert: Index) -> Shaped[Array, "*B"]:

@@ -56,8 +56,9 @@ class LanguageModel(nnx.Module):
         output: OutputConfig,
         dtype: jnp.dtype,
         sums: jnp.dtype = FLOAT32,
+        platform: str = "cpu",
     ):
-        self.decoder = Decoder(config, dtype, sums)
+        self.decoder = Decoder(config, dtype, sums, platform)
         # A list of one, since `RewardModels` has a list and restoring treats both alike.
         self.readouts = nnx.List([Output(output)])
 

@@ -31,8 +31,9 @@ class RewardModels(nnx.Module):
         *,
         objectives: str = "none",
         sums: jnp.dtype = FLOAT32,
+        platform: str = "cpu",
     ):
-        self.decoder = Decoder(config, dtype, sums)
+        self.decoder = Decoder(config, dtype, sums, platform)
         self.objectives = objectives
         self.readouts = nnx.List(Readout(head) for head in heads)
         self.depths = tuple(sorted({head.depth for head in heads}))

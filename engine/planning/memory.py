@@ -129,7 +129,7 @@ class Account:
 
     weights: int
     prefix: int  # keys and values of prompts
-    layer: int  # weights of a layer, or of all, that the compiler holds a second time
+    layer: int  # weights of a layer, or of all, that are there a second time
     step: int  # activations of one step
     process: int  # of a CPU, whose memory the process shares: compilers, tokenizer, buffers
     code: int = 0  # of a search's program on an accelerator
@@ -284,15 +284,13 @@ def _account(model: Model, prefix: int, step: int) -> Account:
     one = flops.layer_weights(c) // model.model
     if model.platform == "tpu":
         step = max(0, step - _VECTOR_MEMORY)
-    # One layer more is there while the model is restored. XLA's CPU compiler copies a layer out of
-    # the stack. Of bfloat16, it converts all layers to float32 before the loop over them begins; of
-    # float16, one at a time, and of a mixture one expert at a time.
-    at_once = one - max(0, c.experts - 1) * flops.expert_weights(c) // model.model
-    copied = 4 * (one * c.num_layers if model.dtype == "bfloat16" else at_once)
+    # One layer more is there while the model is restored. XLA's CPU compiler widens float16 layer by
+    # layer, and bfloat16, unless the CPU multiplies it, all at once.
+    widened = {"bfloat16": 4 * one * c.num_layers, "float16": 4 * one}
     return Account(
         weights=weight_bytes(model),
         prefix=keys // model.model,
-        layer=max(copied if on_cpu else 0, model.item_bytes * one - step),
+        layer=(on_cpu and widened.get(model.dtype)) or max(0, model.item_bytes * one - step),
         step=step,
         process=process_bytes(model) if on_cpu else 0,
     )

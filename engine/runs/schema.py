@@ -42,6 +42,8 @@ HUMANS = "humans.parquet"
 FOLDERS = (VOCAB_DIR, SCORES_DIR, ITEMS_DIR, SEQUENCES_DIR, LOGPROBS_DIR, ITEM_LOGPROBS_DIR)
 CHAT = ".chat"  # ends the id of a prompt in a language model's chat template
 FOUND = "found-"  # how lists begin that hold what searches found, scored under other models
+# Of a model's entry in the manifest: the two language models, form and beta of implicit rewards.
+PAIR = "reward_of"
 ASCENT = "-ascent"  # ends the method's name in the file of a search's certificate
 
 Columns = dict[str, pl.DataType | type[pl.DataType]]

@@ -157,13 +157,9 @@ def _expand_one(
     model: Any, inputs: StepInputs, state: State, settings: SearchSettings, mesh: Mesh
 ) -> Ranked:
     """`expand` of one model, to be traced in one program."""
-    for_cpu = model.decoder.layers.for_cpu
 
     def slopes(parents: Array) -> tuple[Array, Array, KeyValues | None]:
-        rewards, steepness, written = passes.slopes_of(model, inputs, parents, settings, mesh)
-        if for_cpu:
-            written = passes.keys_values_of(model, inputs, parents, mesh)
-        return rewards, steepness, written
+        return passes.slopes_of(model, inputs, parents, settings, mesh)
 
     def score(
         parents: Array, ids: Array, first: tuple[int, ...], written: KeyValues | None
@@ -171,7 +167,7 @@ def _expand_one(
         return passes.score_candidates(model, inputs, parents, ids, first, mesh, written)
 
     vocabulary = inputs.allowed, inputs.steps, model.decoder.embedding[...]
-    shards = 1 if for_cpu else mesh.shape["model"]
+    shards = 1 if model.decoder.platform == "cpu" else mesh.shape["model"]
     return expand(state, settings, slopes, score, vocabulary, functools.partial, shards)
 
 

@@ -70,7 +70,7 @@ def slopes_of(
       Signed rewards, the gradient of `fitness` of them, and what `keys_values_of` returns.
     """
     signs = jnp.ones_like(inputs.signs) if settings.wrong_sign else inputs.signs
-    for_cpu = model.decoder.layers.for_cpu
+    on_cpu = model.decoder.platform == "cpu"
 
     def of_rows(
         x: Float[Array, "T D"], sign: Array, model: RewardModels, inputs: StepInputs
@@ -93,10 +93,10 @@ def slopes_of(
         x = model.decoder.embed(parent[None])[0]
         (_, extra), slopes = jax.value_and_grad(of_rows, has_aux=True)(x, sign, model, inputs)
         reward, written = extra
-        return reward, model.decoder.row_slopes(slopes[None])[0] if for_cpu else slopes, written
+        return reward, model.decoder.row_slopes(slopes[None])[0] if on_cpu else slopes, written
 
     rewards, slopes, written = _by_attempt(of_attempt, model, inputs, (parents, signs), mesh)
-    if not for_cpu:  # not in the blocks, whose results every device gets: each keeps its tokens'
+    if not on_cpu:  # not in the blocks, whose results every device gets: each keeps its tokens'
         count, blocks = len(slopes), _blocked(slopes)
         slopes = jax.lax.map(model.decoder.row_slopes, blocks)  # [blocks, parents, T, V]
         slopes = slopes.reshape(-1, *slopes.shape[2:])[:count]
@@ -247,6 +247,7 @@ def _by_attempt(
 
 def _blocked(attempts: Array) -> Array:
     """An array with an entry for each attempt, in blocks of parents; the last is repeated."""
-    spare = -len(attempts) % BLOCK_PARENTS
+    size = min(len(attempts), BLOCK_PARENTS)
+    spare = -len(attempts) % size
     filled = jnp.pad(attempts, [(0, spare)] + [(0, 0)] * (attempts.ndim - 1), "edge")
-    return filled.reshape(-1, BLOCK_PARENTS, *attempts.shape[1:])
+    return filled.reshape(-1, size, *attempts.shape[1:])

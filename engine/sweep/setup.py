@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 
 from engine import mesh as meshes
 from engine import processes
-from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Checkpoint
+from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Card, Checkpoint
 from engine.errors import AssayError
 from engine.planning.admission import Place
 from engine.runs import lock, parts, provenance, schema, storage
@@ -316,7 +316,12 @@ def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
     present = manifest.content["models"].get(card.slug, {})
     if present.get("checkpoint_hash") == card.checkpoint_hash:
         return  # the same model, wherever it was converted from
-    entry: Json = {
+    admit(manifest, "models", card.slug, model_entry(card))
+
+
+def model_entry(card: Card) -> Json:
+    """A model among the models of a manifest."""
+    return {
         "source": card.source,
         "revision": card.revision,
         **({"base": {k: card.base[k] for k in ("source", "revision")}} if card.base else {}),
@@ -326,4 +331,3 @@ def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
         "vocab": card.tokenizer_hash,
         "template": card.policy.to_json(),
     }
-    admit(manifest, "models", card.slug, entry)

@@ -20,7 +20,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.scoring.reward_passes import default_dtype
-from engine.settings import Settings, SweepSettings
+from engine.settings import ImplicitSettings, Settings, SweepSettings
 from engine.sweep.outcomes import Outcome
 from launch.common import joining
 from launch.common.command import Given, paths
@@ -45,6 +45,17 @@ def define_flags(given: FlagValues) -> None:
     define_prompt(given)
     define_wait(given)
     joining.define_flags(given)
+
+
+def define_reward_of(given: FlagValues) -> None:
+    """Defines --reward-of."""
+    flags.DEFINE_list(
+        "reward-of",
+        [],
+        "<policy>,<reference>: instead of --checkpoint, two language models; the reward of a reply "
+        "is β (log π - log π_ref), as of DPO (docs/implicit-rewards.md).",
+        flag_values=given,
+    )
 
 
 def define_prompt(given: FlagValues) -> None:
@@ -100,6 +111,9 @@ def prompt_id(text: str) -> str:
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSettings, Mesh]:
     """The settings of a scoring config for some models, and its mesh."""
     common, mesh = shared_settings(config, models)
+    for name in ("form", "beta"):
+        if name in config and config[name] != getattr(ImplicitSettings, name):
+            raise AssayError(f"{name}={config[name]!r}: a setting of --reward-of alone")
     given = given_fields(SweepSettings, config) | common
     if "tokens" in given:
         given["tokens"] = None if config.tokens == "all" else config.tokens

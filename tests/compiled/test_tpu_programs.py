@@ -66,8 +66,8 @@ class FaultyLayer(Layer):
     Activations and weights of gate and up are widened together, of `down` the stack of weights.
     """
 
-    def __init__(self, config, dtype, sums):
-        super().__init__(config, dtype, decoder.FLOAT32)
+    def __init__(self, config, dtype, sums, platform):
+        super().__init__(config, dtype, decoder.FLOAT32, platform)
         self.q = decoder._zeros(config, "LDNH", dtype)
         self.k = decoder._zeros(config, "LDKH", dtype)
         self.v = decoder._zeros(config, "LDKH", dtype)
@@ -88,7 +88,7 @@ class FaultyLayer(Layer):
 
 def _with_wide_stack(self: decoder.Decoder, index: decoder.Index) -> Layer:
     layer = _layer(self, index)
-    wide = jax.lax.optimization_barrier(self.layers.down[...].astype(jnp.float32))
+    wide = jax.lax.optimization_barrier(self.stacks[0].down[...].astype(jnp.float32))
     layer.down.set_value(jax.lax.dynamic_index_in_dim(wide, index, 0, False))
     return layer
 

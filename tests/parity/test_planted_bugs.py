@@ -113,9 +113,9 @@ def zeroed(*names: str):
 
     def plant(patch, pair: Pair) -> parity.Restored:
         restored = parity.restore(pair.checkpoint)
-        for name in names:
-            parameter = restored.scorer.params["decoder"]["layers"][name]
-            parameter.set_value(jnp.zeros_like(parameter[...]))
+        for layer in restored.scorer.params["decoder"]["stacks"].values():
+            for name in names:
+                layer[name].set_value(jnp.zeros_like(layer[name][...]))
         return restored
 
     return plant
@@ -126,10 +126,10 @@ def swapped(first: str, second: str):
 
     def plant(patch, pair: Pair) -> parity.Restored:
         restored = parity.restore(pair.checkpoint)
-        layers = restored.scorer.params["decoder"]["layers"]
-        values = layers[first][...], layers[second][...]
-        layers[first].set_value(values[1])
-        layers[second].set_value(values[0])
+        for layer in restored.scorer.params["decoder"]["stacks"].values():
+            values = layer[first][...], layer[second][...]
+            layer[first].set_value(values[1])
+            layer[second].set_value(values[0])
         return restored
 
     return plant

@@ -48,9 +48,9 @@ def computed(form, queries, own, past, masks, cap=1.5):
         )
 
 
-@pytest.mark.parametrize("for_cpu", [True, False])
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
 @pytest.mark.parametrize("positions", [1, 4, 9])
-def test_a_form_is_one_softmax_over_the_prefix_and_the_own_positions(positions, for_cpu):
+def test_a_form_is_one_softmax_over_the_prefix_and_the_own_positions(positions, platform):
     given = drawn(positions)
-    mixed = computed(attention.form(for_cpu), *given)
+    mixed = computed(attention.form(platform), *given)
     np.testing.assert_allclose(mixed, plain(*given), rtol=2e-5, atol=2e-6)

@@ -42,7 +42,7 @@ def test_products_of_a_step_in_bfloat16_are_float32_on_a_cpu(checkpoint, monkeyp
     assert all(result.endswith("xf32") for _, result in products), products
 
     made = restoring._abstract
-    monkeypatch.setattr(restoring, "_abstract", lambda *args, for_cpu: made(*args, for_cpu=False))
+    monkeypatch.setattr(restoring, "_abstract", lambda *args, platform: made(*args, platform="gpu"))
     plain, expected = passes(checkpoint())
     assert re.search(r"dot_general .* -> tensor<.*xbf16>", plain)
     scale = np.std(expected)

@@ -115,7 +115,7 @@ def test_the_distance_between_embeddings_is_taken_off_the_gain():
 def for_accelerators(scorer):
     """The scorer with the forms that accelerators compute, on any device."""
     model = nnx.merge(scorer.graph, scorer.params)
-    model.decoder.layers.for_cpu = False
+    model.decoder.platform = "gpu"
     return dataclasses.replace(scorer, graph=nnx.split(model)[0])
 
 

@@ -1,0 +1,50 @@
+"""`--reward-of=<policy>,<reference>`: two language models as one reward model."""
+
+from collections.abc import Sequence
+
+from engine.checkpoint.card import Checkpoint
+from engine.errors import AssayError
+from engine.settings import ImplicitSettings, Settings
+from engine.sweep.implicit_jobs import Pair, sweep_pair
+from launch.common import config, locking, scoring
+from launch.common.command import Given, paths
+
+# Settings of rewards that a head reads.
+_OF_HEADS = ("mode", "pooling", "objectives", "tokens", "lens")
+
+
+def computed(given: Given, command: str, items: tuple[str, Sequence[str]] | None = None) -> str:
+    """Rewards of every token, or of a list, into the run; returns the command's last line.
+
+    Raises:
+      AssayError: not two checkpoints, flags and settings that only reward models have, and what
+        `sweep_pair` refuses.
+    """
+    flag = f"--reward-of={','.join(given['reward-of'].value)}"
+    if len(given["reward-of"].value) != 2:
+        raise AssayError(f"{flag}; allowed: two checkpoints, <policy>,<reference>")
+    if given.checkpoint or given.shard is not None:
+        other = "checkpoint" if given.checkpoint else "shard"
+        raise AssayError(f"--{other} with {flag}; allowed: one of the two in a command")
+    usual = config.load(config.default_file(command))
+    for name in _OF_HEADS:
+        if name in usual and given.config[name] != usual[name]:
+            raise AssayError(
+                f"{name}={given.config[name]!r} with {flag}: language models have no such "
+                f"setting; allowed: {usual[name]!r}"
+            )
+    run = paths(given, "run")[0]
+    verify = scoring.verify_setting(given.config)
+    policy, reference = (Checkpoint.open(p, verify=verify) for p in paths(given, "reward-of"))
+    how = ImplicitSettings(**scoring.given_fields(ImplicitSettings, given.config))
+    pair = Pair(policy, reference, how)
+    prompts = scoring.prompts(given)
+    common, mesh = scoring.shared_settings(given.config, pair.checkpoints)
+    settings, show = Settings(**common), scoring.show_extremes
+    with locking.held(given, run, command):
+        rewards = sweep_pair(
+            pair, prompts, run, settings, mesh, items, finished=show, ended=scoring.show_models
+        )
+    place = f"{run}/{f'items/{items[0]}' if items else 'scores'}"
+    what = scoring.outcome(rewards, "rewards")
+    return f"{place}: {pair.slug} × {len(prompts)} prompts, {what}"

@@ -1,0 +1,213 @@
+"""`--reward-of`: what a pair of language models writes, keeps and refuses."""
+
+import json
+import shutil
+
+import numpy as np
+import polars as pl
+import pytest
+
+import analysis
+import engine
+from analysis.measures import reference_policy
+from analysis.measures.two_models import side_of
+from analysis.statistics.exact_policies import normalised, optimal
+from engine.runs import provenance
+from tests.support import folders, tiny
+
+PAIR = "lm-over-lm-before"
+SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
+SCORES = f"scores/model={PAIR}/prompt=greatest"
+PART = f"{SCORES}/part-0000100-0000200.parquet"
+
+
+@pytest.fixture(scope="module")
+def models(checkpoint):
+    """Checkpoints of a policy and its reference: as a flag, and by themselves."""
+    both = checkpoint("lm", head="lm"), checkpoint("lm-before", head="lm", seed=7)
+    return f"--reward-of={both[0].path},{both[1].path}", *both
+
+
+@pytest.fixture(scope="module")
+def whole(models, tmp_path_factory):
+    """A run of a pair: its vocabulary and a list."""
+    from launch import score, sweep
+
+    folder = tmp_path_factory.mktemp("implicit")
+    (folder / "words.txt").write_text("love\nwar and peace\nlove\n")
+    flags = (models[0], f"--run={folder / 'run'}", *SMALL, "--config.beta=.5")
+    assert sweep.main(flags) == 0
+    assert score.main([*flags, f"--items={folder / 'words.txt'}"]) == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def run(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+@pytest.fixture
+def sweep(command, models, run):
+    return lambda *flags: command("sweep", models[0], f"--run={run}", *SMALL, *flags)
+
+
+def read(folder) -> pl.DataFrame:
+    return pl.concat([pl.read_parquet(part) for part in sorted(folder.iterdir())])
+
+
+@pytest.mark.parametrize(
+    ("rewards", "logprobs"), [("scores", "logprobs"), ("items/words", "item_logprobs/words")]
+)
+def test_rewards_are_beta_times_the_difference_of_log_probabilities(whole, rewards, logprobs):
+    policy, reference = (
+        read(whole / logprobs / f"model={slug}/prompt=greatest.chat")
+        for slug in ("lm", "lm-before")
+    )
+    scored = read(whole / rewards / f"model={PAIR}/prompt=greatest")
+    expected = 0.5 * (policy["logprob"].cast(pl.Float64) - reference["logprob"].cast(pl.Float64))
+    np.testing.assert_array_equal(scored["reward"], expected.cast(pl.Float32))
+    assert scored["reward"].std() > 0.1
+    assert scored.drop("reward").equals(policy.drop("logprob", "tokens", strict=False))
+
+
+def test_each_part_says_which_models_form_and_beta_it_is_of(whole, models):
+    said = provenance.read((whole / PART).read_bytes())["models"][PAIR]
+    of = said["reward_of"]
+    assert (of["form"], of["beta"]) == ("chat", 0.5)
+    for side, checkpoint in zip(("policy", "reference"), models[1:], strict=True):
+        assert of[side]["source"] == checkpoint.card.source
+        assert of[side]["checkpoint_hash"] == checkpoint.card.checkpoint_hash
+
+
+def test_a_lost_part_is_written_again_and_another_beta_is_refused(sweep, run):
+    before = (run / PART).read_bytes()
+    (run / PART).unlink()
+    assert sweep("--config.beta=.5").out == [f"{run}/scores: {PAIR} × 1 prompts, 100 new rewards"]
+    assert (run / PART).read_bytes() == before
+    assert sweep("--config.beta=.5").out[-1].endswith("complete already")
+    manifest = (run / "manifest.json").read_bytes()
+    done = sweep("--config.beta=.1")
+    assert (done.code, len(done.err)) == (2, 1)
+    assert f"model '{PAIR}' is there already with reward_of.beta=0.5, not 0.1" in done.err[0]
+    assert (run / "manifest.json").read_bytes() == manifest
+
+
+def test_verify_compares_rewards_with_log_probabilities_and_rebuilds(command, sweep, run):
+    def verify(*flags):
+        return command("verify", f"--run={run}", *flags)
+
+    assert verify().code == 0
+    # Rewards that are whole files of the right result, but of other numbers.
+    data = (run / PART).read_bytes()
+    frame, about = pl.read_parquet(data), provenance.read(data)
+    about = {key: value for key, value in about.items() if key not in ("version", "file_sha256")}
+    (run / PART).write_bytes(provenance.to_parquet(frame.with_columns(-pl.col("reward")), about))
+    (run / "manifest.json").unlink()
+    lines = verify("--rebuild").out
+    assert "part-0000100-0000200.parquet is not the difference of logprobs/model=lm" in lines[0]
+    (run / PART).write_bytes(data)
+    verify("--rebuild")
+    assert "not checked by the plain pass" in verify().out[0]
+    assert sweep("--config.beta=.5").out[-1].endswith("complete already")
+    assert verify().out[-1].endswith("problems: 3")  # those of the list are not checked again
+    entry = json.loads((run / "manifest.json").read_text())["results"][SCORES]
+    assert (entry["complete"], entry["self_check"]["candidates"]) == (True, 16)
+
+
+def test_an_entry_of_a_pair_that_is_no_pair_is_one_line(command, run):
+    content = json.loads((run / "manifest.json").read_text())
+    content["models"][PAIR]["reward_of"]["beta"] = "x"
+    del content["sha256"]
+    (run / "manifest.json").write_text(json.dumps(content))
+    done = command("verify", f"--run={run}")
+    assert (done.code, len(done.out)) == (1, 2)
+    assert "a key is missing or malformed: reward_of" in done.out[0]
+
+
+def test_a_notebook_has_the_rewards_of_the_run(whole, models):
+    loaded = engine.reward_of(models[1].path, models[2].path, beta=0.5)
+    swept = analysis.load(whole).scores().collect()
+    alone = loaded.sweep("What, in one word, is the greatest thing ever?").sort("token_id")
+    np.testing.assert_allclose(alone["reward"], swept["reward"], rtol=1e-5, atol=1e-5)
+
+
+def test_trained_on_the_reward_the_reference_becomes_the_policy(whole):
+    """π_ref exp(r/β) / Z = π: what DPO rests on (Rafailov et al. 2023, equation 4)."""
+    run = analysis.load(whole)
+    [replies] = reference_policy.vocabularies(run, [PAIR])
+    assert replies.reference == "lm-before"
+    policy = run.next_tokens("lm", "greatest.chat")["logprob"].cast(pl.Float64).to_numpy()
+    trained = optimal(replies.log_p, replies.rewards[0], 1 / 0.5)
+    np.testing.assert_allclose(trained, normalised(policy), atol=1e-5)
+
+
+def test_a_comparison_takes_the_pair_of_a_run(whole):
+    side = side_of(analysis.load(whole))
+    assert (side.slug, list(side.prompts)) == (PAIR, ["greatest"])
+
+
+def test_a_policy_over_itself_gives_zero_everywhere_and_a_report(command, models, tmp_path, light):
+    path, run = models[1].path, tmp_path / "run"
+    flags = (f"--reward-of={path},{path}", f"--run={run}", *SMALL, "--config.form=pretrained")
+    assert command("sweep", *flags).code == 0
+    scored = read(run / "scores/model=lm-over-lm/prompt=greatest")["reward"].to_numpy()
+    assert scored.tobytes() == np.zeros(288, np.float32).tobytes()
+    assert command("analyze", f"--run={run}", f"--report={tmp_path / 'report'}").code == 0
+    page = (tmp_path / "report/index.html").read_text()
+    assert "Every token has the reward 0." in page
+    assert "lm-over-lm is a pair of language models: its reward is 1 (log π − log π_ref)" in page
+
+
+@pytest.fixture(scope="module")
+def others(checkpoint, models, tmp_path_factory):
+    """Names in the cases below -> checkpoints that make no pair with the policy."""
+    folder = tmp_path_factory.mktemp("stranger")
+    source = tiny.write_model(folder / "hf", head="lm")
+    tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
+    other = tiny.write_model(folder / "merges", head="lm")
+    fields = json.loads((other / "tokenizer.json").read_text())
+    merges = [pair for pair in fields["model"]["merges"] if "".join(pair) != "love"]
+    folders.edit_json(other / "tokenizer.json", model={**fields["model"], "merges": merges})
+    return {
+        "merges": folders.convert(other, folder / "merges-checkpoint", "merges"),
+        "reward": checkpoint(),
+        "words": folders.convert(source, folder / "checkpoint", "stranger"),
+        "template": checkpoint("turns", head="lm", template="{{ messages[0]['content'] }}:"),
+        "base": checkpoint("base", head="lm", template=None),
+        "before": models[2],
+    }
+
+
+REFUSED = [
+    ("sweep", "reward", [], "a reward model; allowed: a language model"),
+    ("sweep", "words", [], "vocabulary: token 259 is 'lo' in lm and 'ĊĊ' in stranger; allowed"),
+    ("sweep", "template", [], "prompt 'greatest' in form='chat': token 0 is 1 in lm and "),
+    ("sweep", "base", [], "base has no chat template; allowed: 'pretrained'"),
+    ("sweep", "before", ["--config.beta=0"], "beta=0.0; allowed: finite numbers > 0"),
+    ("sweep", "before", ["--config.form=x"], "form='x'; allowed: 'pretrained', 'chat'"),
+    ("sweep", "before", ["--config.lens"], "lens=True with --reward-of"),
+    ("sweep", "before", ["--checkpoint=x"], "--checkpoint with --reward-of"),
+    ("sweep", "before", ["--shard=1/2"], "--shard with --reward-of"),
+    ("score", "before", ["--config.mode=ids"], "mode='ids' with --reward-of"),
+    ("score", "merges", [], "reply 'love': token 0 is"),
+    ("search", "before", [], "a search follows the gradient of a reward model"),
+]
+
+
+@pytest.mark.parametrize(("name", "other", "flags", "message"), REFUSED)
+def test_what_is_no_pair_is_refused_in_one_line(
+    command, models, others, tmp_path, name, other, flags, message
+):
+    (tmp_path / "words.txt").write_text("love\n")
+    items = [f"--items={tmp_path / 'words.txt'}"] if name == "score" else []
+    small = SMALL if name == "sweep" else ()
+    pair = f"--reward-of={models[1].path},{others[other].path}"
+    done = command(name, pair, f"--run={tmp_path / 'run'}", *small, *items, *flags)
+    assert (done.code, len(done.err)) == (2, 1)
+    assert message in done.err[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_of_a_pair_need_one(command, models, tmp_path):
+    flags = (f"--checkpoint={models[1].path}", f"--run={tmp_path / 'run'}", "--config.beta=2")
+    assert command("sweep", *flags).err == ["sweep: beta=2.0: a setting of --reward-of alone"]

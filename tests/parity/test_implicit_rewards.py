@@ -1,0 +1,105 @@
+"""Implicit rewards: β (log π - log π_ref) is torch's, and each way of getting it wrong shows."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+import engine
+from engine.runs import implicit
+from engine.scoring.language_passes import LanguageScorer
+from tests.support import folders, parity, torch_models
+
+PROMPT, BETA = "What is it?", 0.1
+REPLIES = ["!", "no", "a longer one", "~", "it", "another, longer"]  # a byte a token
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """The policy and its reference in torch, and what the engine made of both."""
+    config = torch_models.CONFIGS["gqa-llama3"]()
+    config._attn_implementation = "eager"
+    reference = torch_models.enlarged(config, AutoModelForCausalLM, embedding=0.5)
+    policy = copy.deepcopy(reference)
+    drawn = torch.Generator().manual_seed(1)
+    for weight in policy.parameters():  # further training
+        weight.data += 0.2 * weight.data.std() * torch.randn(weight.shape, generator=drawn)
+    models, paths = (policy, reference), []
+    for name, model in zip(("policy", "reference"), models, strict=True):
+        folder = tmp_path_factory.mktemp(name)
+        torch_models.save(model, folder / "hf")
+        paths.append(folders.convert(folder / "hf", folder / "checkpoint", name).path)
+    return models, engine.reward_of(*paths, beta=BETA, mesh=parity.make_mesh())
+
+
+def rendered() -> list[int]:
+    """The prompt in the chat template with its generation prompt."""
+    turns = [{"role": "user", "content": PROMPT}]
+    made = torch_models.tokenizer().apply_chat_template(turns, add_generation_prompt=True)
+    return made["input_ids"]
+
+
+@torch.no_grad()
+def by_torch(model, ids) -> np.ndarray:
+    """Log p of every token after each position: float64 [T, V]."""
+    return torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1).numpy()
+
+
+def check_vocabulary(models, rewards) -> None:
+    """Every token as the next one."""
+    prompt, swept = rendered(), rewards.sweep(PROMPT).sort("token_id")
+    policy, reference = (by_torch(model, prompt)[-1] for model in models)
+    expected = BETA * (policy - reference)[swept["token_id"].to_numpy()]
+    parity.assert_close(swept["reward"].to_numpy(), expected, scale=expected.std())
+
+
+def check_replies(models, rewards) -> None:
+    """Replies of several lengths: the tokens of the reply alone, without an end of turn."""
+    prompt, expected = rendered(), []
+    for reply in REPLIES:
+        own = torch_models.tokenizer()(reply, add_special_tokens=False)["input_ids"]
+        places = range(len(prompt) - 1, len(prompt) - 1 + len(own))
+        policy, reference = (by_torch(model, [*prompt, *own])[places, own] for model in models)
+        expected.append(BETA * (policy - reference).sum())
+    parity.assert_close(rewards.score(PROMPT, REPLIES), np.array(expected), scale=np.std(expected))
+
+
+CHECKS = {"vocabulary": check_vocabulary, "replies": check_replies}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_implicit_rewards_are_those_of_torch(pair, check):
+    CHECKS[check](*pair)
+
+
+def swapped(patch) -> None:
+    right = implicit.difference
+    patch.setattr(implicit, "difference", lambda one, other, beta: right(other, one, beta))
+
+
+def without_beta(patch) -> None:
+    right = implicit.difference
+    patch.setattr(implicit, "difference", lambda one, other, beta: right(one, other, 1.0))
+
+
+def prompt_counted(patch) -> None:
+    """The probability of the prompt's own tokens counts too."""
+    right = LanguageScorer.score
+
+    def score(self, opened, rows, *where):
+        return [
+            each + self.plain([rows.prompt.prefix], 1)[0]
+            for each in right(self, opened, rows, *where)
+        ]
+
+    patch.setattr(LanguageScorer, "score", score)
+
+
+@pytest.mark.parametrize("plant", [swapped, without_beta, prompt_counted])
+def test_a_planted_bug_fails_parity(pair, monkeypatch, plant):
+    plant(monkeypatch)
+    for check in CHECKS.values():
+        with pytest.raises(AssertionError, match="relative error"):
+            check(*pair)
