@@ -284,8 +284,8 @@ def _account(model: Model, prefix: int, step: int) -> Account:
     one = flops.layer_weights(c) // model.model
     if model.platform == "tpu":
         step = max(0, step - _VECTOR_MEMORY)
-    # One layer more is there while the model is restored. XLA's CPU compiler widens float16 layer by
-    # layer, and bfloat16, unless the CPU multiplies it, all at once.
+    # One layer more is there while the model is restored. XLA's CPU compiler widens float16 layer
+    # by layer, and bfloat16, unless the CPU multiplies it, all at once.
     widened = {"bfloat16": 4 * one * c.num_layers, "float16": 4 * one}
     return Account(
         weights=weight_bytes(model),
