@@ -330,8 +330,8 @@ class Decoder(nnx.Module):
 
     def _layer(self, index: Index) -> Layer:
         which, index = (index, 0) if self._written_out else (0, index)
-        graph, mixture, stack = nnx.split(self.stacks[which], nnx.PathContains("experts"), ...)
-        return nnx.merge(graph, mixture, _entry(stack, index))
+        graph, mixture, *stack = nnx.split(self.stacks[which], nnx.PathContains("experts"), ...)
+        return nnx.merge(graph, mixture, *_entry(stack, index))
 
     @property
     def _written_out(self) -> bool:
