@@ -27,10 +27,10 @@ class Rule:
     queries, of its key, and of its value. One with `blocks` too holds its parts one after another.
     """
 
-    key: str  # name of the tensor; `{l}` stands for the layer's number
-    layout: str  # axis letters in file order, or those of the part
+    key: str  # name of the tensor; `{l}` and `{x}` stand for the numbers of layer and expert
+    layout: str  # axis letters in file order, or those of the part; of all experts' tensors, with X
     parameter: str  # its name; one with `{l}` in `key` is stacked along a leading L
-    part: str = ""  # `q`, `k` or `v` if the tensor holds all three
+    part: str = ""  # `q`, `k` or `v` if the tensor holds all three; one of `blocks`, if it has any
     blocks: tuple[tuple[str, str], ...] = ()  # each part, and the axis letters of its entries
 
 
@@ -42,6 +42,8 @@ _COMMON = (
     Rule(_LAYER + "self_attn.k_proj.weight", "(KH)D", "decoder.layers.k"),
     Rule(_LAYER + "self_attn.v_proj.weight", "(KH)D", "decoder.layers.v"),
     Rule(_LAYER + "self_attn.o_proj.weight", "D(NH)", "decoder.layers.o"),
+)
+_FEED_FORWARD = (
     Rule(_LAYER + "mlp.gate_proj.weight", "FD", "decoder.layers.gate"),
     Rule(_LAYER + "mlp.up_proj.weight", "FD", "decoder.layers.up"),
     Rule(_LAYER + "mlp.down_proj.weight", "DF", "decoder.layers.down"),
@@ -67,6 +69,33 @@ _QK_NORM_WHOLE = (
     Rule(_LAYER + "self_attn.k_norm.weight", "(KH)", "decoder.layers.k_norm"),
 )
 _PRE_NORMS = {"decoder.layers.attention_norm", "decoder.layers.ffn_norm"}
+
+# Parts of a tensor, one after another.
+_QKV, _GATE_UP = (("q", "NH"), ("k", "KH"), ("v", "KH")), (("gate", "F"), ("up", "F"))
+
+# A mixture's experts, one tensor for each or one for all; transformers 5 reads and writes these.
+_OF_QWEN, _OF_MIXTRAL = _LAYER + "mlp.experts.", _LAYER + "block_sparse_moe.experts."
+_ROUTER = Rule(_LAYER + "mlp.gate.weight", "XD", "decoder.layers.router")
+_EXPERTS = (
+    (
+        Rule(_OF_QWEN + "{x}.gate_proj.weight", "XFD", "decoder.layers.experts.gate"),
+        Rule(_OF_QWEN + "{x}.up_proj.weight", "XFD", "decoder.layers.experts.up"),
+        Rule(_OF_QWEN + "{x}.down_proj.weight", "XDF", "decoder.layers.experts.down"),
+        _ROUTER,
+    ),
+    (
+        Rule(_OF_MIXTRAL + "{x}.w1.weight", "XFD", "decoder.layers.experts.gate"),
+        Rule(_OF_MIXTRAL + "{x}.w3.weight", "XFD", "decoder.layers.experts.up"),
+        Rule(_OF_MIXTRAL + "{x}.w2.weight", "XDF", "decoder.layers.experts.down"),
+        Rule(_LAYER + "block_sparse_moe.gate.weight", "XD", "decoder.layers.router"),
+    ),
+    (
+        Rule(_OF_QWEN + "gate_up_proj", "XFD", "decoder.layers.experts.gate", "gate", _GATE_UP),
+        Rule(_OF_QWEN + "gate_up_proj", "XFD", "decoder.layers.experts.up", "up", _GATE_UP),
+        Rule(_OF_QWEN + "down_proj", "XDF", "decoder.layers.experts.down"),
+        _ROUTER,
+    ),
+)
 
 # InternLM2 has other names, and q, k and v in one tensor.
 _WQKV = _LAYER + "attention.wqkv.weight"
@@ -106,11 +135,14 @@ _NEOX = (
     *_biased("mlp.dense_4h_to_h", "DF", "D", "down"),
 )
 
-_QKV = (("q", "NH"), ("k", "KH"), ("v", "KH"))
 # Phi-3 is a Llama with two tensors of several parts.
-_QKV_PROJ, _GATE_UP = _LAYER + "self_attn.qkv_proj.weight", (("gate", "F"), ("up", "F"))
+_QKV_PROJ = _LAYER + "self_attn.qkv_proj.weight"
 _PHI3 = (
-    *(rule for rule in _COMMON if rule.parameter.split(".")[-1] not in dict(_QKV + _GATE_UP)),
+    *(
+        rule
+        for rule in _COMMON + _FEED_FORWARD
+        if rule.parameter.split(".")[-1] not in dict(_QKV + _GATE_UP)
+    ),
     *_TWO_NORMS,
     Rule(_QKV_PROJ, "(NH)D", "decoder.layers.q", part="q", blocks=_QKV),
     Rule(_QKV_PROJ, "(KH)D", "decoder.layers.k", part="k", blocks=_QKV),
@@ -195,7 +227,8 @@ def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule
         return _PHI3
     if config.norm == "layer":
         return _GPT2 if config.learned_positions else _NEOX
-    rules = _COMMON + (_FOUR_NORMS if config.post_norms else _TWO_NORMS)
+    rules = _COMMON + (_expert_rules(keys) if config.experts else _FEED_FORWARD)
+    rules += _FOUR_NORMS if config.post_norms else _TWO_NORMS
     if not config.pre_norms:
         rules = tuple(rule for rule in rules if rule.parameter not in _PRE_NORMS)
     qk_norm = _QK_NORM_WHOLE if config.qk_norm_whole else _QK_NORM
@@ -205,6 +238,12 @@ def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule
 def norm_rules(config: DecoderConfig) -> tuple[Rule, ...]:
     """The rules of the norm between the decoder and a readout."""
     return (NORM, NORM_BIAS) if config.norm == "layer" else (NORM,)
+
+
+def _expert_rules(keys: Iterable[str]) -> tuple[Rule, ...]:
+    """The rules of a mixture's experts under the names that `keys` hold, by default Qwen's."""
+    firsts = {rules[0].key.format(l=0, x=0): rules for rules in _EXPERTS}
+    return firsts[next((key for key in firsts if key in keys), next(iter(firsts)))]
 
 
 def learned(keys: Iterable[str]) -> set[str]:
@@ -262,20 +301,28 @@ def plain_head(keys: Iterable[str]) -> str:
     )
 
 
-def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], layers: int) -> None:
+def check_keys(
+    rules: Iterable[Rule], extra: Iterable[str], keys: set[str], config: DecoderConfig
+) -> None:
     """Raises AssayError unless each of the tensors `keys` is used, by a rule or as an `extra`."""
-    wanted = {key for rule in rules for key in layer_keys(rule, layers)} | set(extra)
+    wanted = {key for rule in rules for key in rule_keys(rule, config)} | set(extra)
     if missing := sorted(wanted - keys):
         raise AssayError(f"missing tensor {listed(missing)}")
     if unused := sorted(keys - wanted):
         raise AssayError(f"tensor that nothing uses: {listed(unused)}")
 
 
-def layer_keys(rule: Rule, num_layers: int) -> list[str]:
-    """Names of a rule's tensors: one per layer, or one in all."""
-    if "{l}" not in rule.key:
-        return [rule.key]
-    return [rule.key.replace("{l}", str(layer)) for layer in range(num_layers)]
+def rule_keys(rule: Rule, config: DecoderConfig) -> list[str]:
+    """Names of a rule's tensors: one per layer, one per layer and expert, or one in all."""
+    layers = range(config.num_layers if "{l}" in rule.key else 1)
+    keys = [rule.key.replace("{l}", str(layer)) for layer in layers]
+    return [key for one in keys for key in expert_keys(one, config)]
+
+
+def expert_keys(key: str, config: DecoderConfig) -> list[str]:
+    """Names of the tensors that one stack of experts is read from: one per expert, or one."""
+    experts = range(config.experts if "{x}" in key else 1)
+    return [key.replace("{x}", str(expert)) for expert in experts]
 
 
 def file_shape(rule: Rule, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -284,7 +331,7 @@ def file_shape(rule: Rule, sizes: Mapping[str, int]) -> tuple[int, ...]:
     if rule.part:
         blocks = rule.blocks or _QKV
         shape[_cut(rule)] = sum(math.prod(sizes[a] for a in letters) for _, letters in blocks)
-    return tuple(shape)
+    return tuple(shape[1:] if "{x}" in rule.key else shape)
 
 
 def part_of(rule: Rule, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
@@ -293,8 +340,9 @@ def part_of(rule: Rule, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndar
         return tensor
     if rule.blocks:
         ends = np.cumsum([math.prod(sizes[a] for a in letters) for _, letters in rule.blocks])
-        cut: list[np.ndarray] = np.split(tensor, ends[:-1], axis=_cut(rule))
-        return cut[[name for name, _ in rule.blocks].index(rule.part)]
+        cut = np.split(tensor, ends[:-1], axis=_cut(rule))
+        part = cut[[name for name, _ in rule.blocks].index(rule.part)]
+        return np.ascontiguousarray(part)  # so that the others are freed
     heads = tensor.reshape(sizes["K"], -1, sizes["H"], *tensor.shape[1:])  # [K, q…q k v, H, D]
     slots = {"q": slice(0, -2), "k": slice(-2, -1), "v": slice(-1, None)}[rule.part]
     return heads[:, slots]

@@ -29,6 +29,8 @@ _NAMES = {
     "Phi3": "phi3",
     "GPTNeoX": "gpt_neox",
     "GPT2": "gpt2",
+    "Mixtral": "mixtral",
+    "Qwen3Moe": "qwen3_moe",
 }
 LANGUAGE_MODELS = {
     **{f"{name}ForCausalLM": family for name, family in _NAMES.items()},
@@ -103,6 +105,10 @@ class Family:
 _SILU: Values = {"hidden_act": ("silu",)}
 _NO_BIAS: Values = {"attention_bias": (False, None), "mlp_bias": (False, None)}
 _WINDOW = frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
+_NO_WINDOW: Values = {"use_sliding_window": (False, None)}
+_EXPERTS = frozenset({"num_experts", "num_local_experts", "num_experts_per_tok"})
+# A feed-forward without experts in some layers is not implemented.
+_ALL_MIXTURES: Values = {"decoder_sparse_step": (1, None), "mlp_only_layers": ([], None)}
 _GEMMA = {"activation": "gelu_tanh", "norm_offset": True, "embedding_scale": True}
 _GEMMA_FIXED: Values = _NO_BIAS | {
     "hidden_act": ("gelu_pytorch_tanh", None),
@@ -149,6 +155,25 @@ def _window(hf: Json, slides: Callable[[int], bool]) -> Fields:
         )
     sliding = tuple(kind == "sliding_attention" for kind in kinds)
     return {"window": integer(hf, "sliding_window"), "window_layers": sliding}
+
+
+def _experts(hf: Json) -> Fields:
+    """Fields of a mixture of experts."""
+    given = {integer(hf, n) for n in ("num_experts", "num_local_experts") if hf.get(n) is not None}
+    if len(given) > 1:
+        said = " and ".join(str(hf[name]) for name in ("num_experts", "num_local_experts"))
+        raise AssayError(
+            f"config.json: num_experts and num_local_experts are {said}; allowed: one integer, "
+            "under either name"
+        )
+    renormalised = hf.get("norm_topk_prob", False)
+    if not isinstance(renormalised, bool):
+        raise AssayError(f"config.json: norm_topk_prob={renormalised!r}; allowed: true, false")
+    return {
+        "experts": given.pop() if given else integer(hf, "num_experts"),
+        "experts_per_token": integer(hf, "num_experts_per_tok"),
+        "experts_renormalised": renormalised,
+    }
 
 
 def _gemma2(hf: Json) -> Fields:
@@ -241,11 +266,30 @@ FAMILIES = {
         window_rope=_olmo3_window_rope,
     ),
     "smollm3": Family(
-        fixed=_SILU | _NO_BIAS | {"use_sliding_window": (False, None)},
+        fixed=_SILU | _NO_BIAS | _NO_WINDOW,
         read=_WINDOW | {"no_rope_layers", "no_rope_layer_interval"},
         fields=_smollm3,
         tied=True,
         theta=2_000_000.0,
+    ),
+    "mixtral": Family(
+        fixed=_SILU,
+        read=_EXPERTS | {"sliding_window"},
+        fields=lambda hf: {
+            **_experts(hf),
+            "experts_renormalised": True,
+            **_window(hf, lambda layer: True),
+        },
+        named=("sliding_window",),
+    ),
+    "qwen3_moe": Family(
+        # With a window the class slides in all layers, whatever `max_window_layers` says; no
+        # published file turns it on.
+        fixed=_SILU | _NO_BIAS | _NO_WINDOW | _ALL_MIXTURES,
+        names={"intermediate_size": "moe_intermediate_size"},
+        # The width of layers without experts, of which there are none, may be stated too.
+        read=_EXPERTS | {"intermediate_size", "norm_topk_prob"} | _WINDOW,
+        fields=lambda hf: {"qk_norm": True, **_experts(hf)},
     ),
     # `gelu` in the first published files means its tanh form, with which the models were trained.
     "gemma": Family(

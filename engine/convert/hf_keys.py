@@ -28,6 +28,7 @@ HARMLESS = {
         "summary_dropout_prob", "hidden_dropout", "resid_pdrop", "embd_pdrop", "problem_type",
         "attn_pdrop", "summary_first_dropout",
         "gradient_checkpointing", "router_aux_loss_coef", "output_router_logits",
+        "router_jitter_noise",
     },
     "implementations of one computation": {
         "_attn_implementation", "_attn_implementation_autoset", "attn_implementation",
@@ -84,7 +85,7 @@ REFUSED = {
     "quantised weights: save the model whole (model.dequantize(), then save_pretrained)": {
         "quantization_config", "compression_config",
     },
-    "a mixture of experts is not implemented": {
+    "a mixture of experts is not implemented for this model_type": {
         "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok",
     },
     "images and sound are not implemented": {"vision_config", "audio_config"},

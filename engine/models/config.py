@@ -84,6 +84,9 @@ class DecoderConfig:
     qk_norm_whole: bool = False  # OLMo 2: `qk_norm` is over all heads together
     norm_float32: bool = False  # OLMo 2: normed * weight in float32, then cast
     no_rope_layers: tuple[bool, ...] = ()  # SmolLM3 does not rotate in these layers; empty: in all
+    experts: int = 0  # X, feed-forwards of width F of a mixture; 0: one feed-forward, no mixture
+    experts_per_token: int = 0  # which the router chooses for each position
+    experts_renormalised: bool = True  # whether the weights of the chosen ones sum to 1
 
     def __post_init__(self) -> None:
         sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]
@@ -110,6 +113,11 @@ class DecoderConfig:
             raise AssayError("decoder.qk_norm_whole without qk_norm; allowed: both, or none")
         if self.window_rope and not self.window_layers:
             raise AssayError("decoder.window_rope without window_layers; allowed: one per layer")
+        if not min(self.experts, 1) <= self.experts_per_token <= self.experts:
+            raise AssayError(
+                f"decoder.experts_per_token={self.experts_per_token}; allowed: integers from 1 to "
+                f"experts={self.experts}"
+            )
         if self.head_size % 2:
             raise AssayError(f"decoder.head_size={self.head_size}; allowed: even integers")
         if self.rotated % 2 or not 0 <= self.rotated <= self.head_size:
@@ -142,6 +150,7 @@ class DecoderConfig:
             "K": self.num_kv_heads,
             "H": self.head_size,
             "T": self.max_positions,
+            "X": self.experts,
         }
 
     @property

@@ -17,13 +17,15 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from engine.models import attention
+from engine.models import attention, experts
 from engine.models.config import DecoderConfig, inverse_frequencies
 from engine.types import KeyValues, Places, dimensions
 
 Residual = Float[Array, "C T D"]
 Param = nnx.Param[Any]  # Any: of a real or an abstract array
+Weight = Param | Array
 Index = Any  # number of a layer: an int, or a traced integer inside a loop
+OfExpert = Callable[[Index], tuple[Array, Array, Array]]  # expert -> its gate, up and down
 Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin of the h rotated pairs
 Ropes = tuple[Angles, ...]  # of each of the rotary embeddings that a decoder's layers have
 # What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H]) -> a tree
@@ -65,10 +67,14 @@ class Layer(nnx.Module):
         self.k = _zeros(config, by_row, dtype)
         self.v = _zeros(config, by_row, dtype)
         self.o = _zeros(config, "L(NH)D", dtype)
-        if config.gated:
-            self.gate = _zeros(config, "LDF", dtype)
-        self.up = _zeros(config, "LDF", dtype)
-        self.down = _zeros(config, "LFD", dtype)
+        if config.experts:
+            self.router = _zeros(config, "LXD", dtype)
+            self.experts = Experts(config, dtype)
+        else:
+            if config.gated:
+                self.gate = _zeros(config, "LDF", dtype)
+            self.up = _zeros(config, "LDF", dtype)
+            self.down = _zeros(config, "LFD", dtype)
         if config.qkv_bias:
             self.q_bias = _zeros(config, "LNH", dtype)
             self.k_bias = _zeros(config, "LKH", dtype)
@@ -116,22 +122,42 @@ class Layer(nnx.Module):
             added = added + self.o_bias[...].astype(jnp.float32)
         return self._norm(added, self.post_attention_norm) if self.config.post_norms else added
 
-    def feed_forward(self, x: Residual) -> Residual:
-        """The addition of the feed-forward to the residual stream."""
+    def feed_forward(self, x: Residual, of_expert: OfExpert | None) -> Residual:
+        """The addition of the feed-forward to the residual stream, or of a mixture's experts."""
         normed = self._before(x, "ffn_norm")
-        activation = _ACTIVATIONS[self.config.activation]
-        if self.config.gated:
-            gate, up = (self._product("CTD,DF->CTF", normed, w) for w in (self.gate, self.up))
-            inner = activation(gate) * up
+        if of_expert is not None:
+            added = self._mixture(normed, of_expert)
+        elif self.config.gated:
+            added = self._network(normed, self.gate, self.up, self.down)
         else:
             up = self._product("CTD,DF->CTF", normed, self.up)
-            inner = activation(up + self.up_bias if self.config.biases else up)
-        added = self._summed("CTF,FD->CTD", inner, self.down)
+            inner = self._activation(up + self.up_bias if self.config.biases else up)
+            added = self._summed("CTF,FD->CTD", inner, self.down)
         if self.config.biases:
             added = added + self.down_bias[...].astype(jnp.float32)
         return self._norm(added, self.post_ffn_norm) if self.config.post_norms else added
 
-    def _product(self, axes: str, x: Array, weight: Param) -> Array:
+    def _network(self, x: Array, gate: Weight, up: Weight, down: Weight) -> Residual:
+        gated, upped = (self._product("CTD,DF->CTF", x, w) for w in (gate, up))
+        inner = self._activation(gated) * upped
+        return self._summed("CTF,FD->CTD", inner, down)
+
+    def _mixture(self, x: Array, of_expert: OfExpert) -> Residual:
+        config = self.config
+        logits = jnp.einsum("CTD,XD->CTX", x, self.router[...], **_F32)
+        weights, chosen = experts.route(
+            logits, config.experts_per_token, renormalise=config.experts_renormalised
+        )
+
+        def network(expert: Index, rows: Float[Array, "rows D"]) -> Float[Array, "rows D"]:
+            return self._network(rows[None], *of_expert(expert))[0]
+
+        return experts.mix(x, weights, chosen, config.experts, network)
+
+    def _activation(self, x: Array) -> Array:
+        return _ACTIVATIONS[self.config.activation](x)
+
+    def _product(self, axes: str, x: Array, weight: Weight) -> Array:
         """The product with a matrix, in the dtype of x.
 
         On a CPU it is float32 before it is rounded. XLA uses the instructions for bfloat16 (AMX)
@@ -140,7 +166,7 @@ class Layer(nnx.Module):
         wide = jnp.float32 if self.platform == "cpu" else None
         return jnp.einsum(axes, x, weight[...], preferred_element_type=wide).astype(x.dtype)
 
-    def _summed(self, axes: str, x: Array, weight: Param) -> Residual:
+    def _summed(self, axes: str, x: Array, weight: Weight) -> Residual:
         """The product that devices along `model` add up."""
         added = jnp.einsum(axes, x, weight[...], preferred_element_type=self.sums)
         if self.sums == FLOAT32:
@@ -173,6 +199,28 @@ class Layer(nnx.Module):
             return layer_norm(x, weight[...], bias[...], config.rms_eps)
         kind = {"offset": config.norm_offset, "wide": config.norm_float32}
         return rms_norm(x, weight[...], config.rms_eps, **kind)
+
+
+class Experts(nnx.Module):
+    """The feed-forwards of a mixture, of a stack of layers.
+
+    They are not cut out of the stack with a layer's other parameters: a loop reads one expert at a
+    time, and XLA would first write all of a layer's once more.
+    """
+
+    def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
+        # Gate and up in another order than a single feed-forward's: with F last, the TPU's compiler
+        # copies whole stacks of them in a search on several devices along `model`.
+        self.gate = _zeros(config, "LXFD", dtype)
+        self.up = _zeros(config, "LXFD", dtype)
+        self.down = _zeros(config, "LXFD", dtype)
+
+    def of(self, layer: Index, expert: Index) -> tuple[Array, Array, Array]:
+        """Gate and up [D, F] and down [F, D] of one expert."""
+        gate, up, down = (
+            _matrix(stack[...], layer, expert) for stack in (self.gate, self.up, self.down)
+        )
+        return gate.T, up.T, down
 
 
 class Decoder(nnx.Module):
@@ -320,8 +368,8 @@ class Decoder(nnx.Module):
 
     def _layer(self, index: Index) -> Layer:
         which, index = (index, 0) if self._written_out else (0, index)
-        graph, stack = nnx.split(self.stacks[which])
-        return nnx.merge(graph, _entry(stack, index))
+        graph, mixture, *stack = nnx.split(self.stacks[which], nnx.PathContains("experts"), ...)
+        return nnx.merge(graph, mixture, *_entry(stack, index))
 
     @property
     def _written_out(self) -> bool:
@@ -367,7 +415,9 @@ class Decoder(nnx.Module):
             weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
             mixed = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values))
         with jax.named_scope("feed_forward"):
-            added = layer.feed_forward(x if self.config.parallel else mixed)
+            added = layer.feed_forward(
+                x if self.config.parallel else mixed, self._experts(layer, index)
+            )
             return mixed + added, KeyValues(keys=keys, values=values)
 
     def _response_layer(
@@ -396,7 +446,15 @@ class Decoder(nnx.Module):
             row, form = KeyValues(keys=keys, values=values), attention.form(self.platform)
             mixed = x + layer.output(form(queries, row, past, masks, self._logits))
         with jax.named_scope("feed_forward"):
-            return mixed + layer.feed_forward(x if self.config.parallel else mixed), row
+            added = layer.feed_forward(
+                x if self.config.parallel else mixed, self._experts(layer, index)
+            )
+            return mixed + added, row
+
+    def _experts(self, layer: Layer, index: Index) -> OfExpert | None:
+        if not self.config.experts:
+            return None
+        return functools.partial(layer.experts.of, 0 if self._written_out else index)
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
@@ -528,6 +586,11 @@ def _entry(stacked: Any, index: Index) -> Any:
     """The arrays of one layer."""
     at = jax.lax.index_in_dim if isinstance(index, int) else jax.lax.dynamic_index_in_dim
     return jax.tree.map(lambda each: at(each, index, 0, False), stacked)
+
+
+def _matrix(stack: Shaped[Array, "L X *B"], layer: Index, expert: Index) -> Shaped[Array, "*B"]:
+    start = (layer, expert, *[0] * (stack.ndim - 2))
+    return jax.lax.dynamic_slice(stack, start, (1, 1, *stack.shape[2:]))[0, 0]
 
 
 def _distances(positions: int) -> Int[Array, "T S"]:

@@ -22,7 +22,7 @@ BUILD = {
         name: functools.partial(torch_models.build, name)
         for name in (
             *("gemma", "gemma2", "gemma3", "qwen2", "qwen3", "mistral", "olmo2", "olmo3"),
-            *("smollm3", "gpt_neox"),
+            *("smollm3", "gpt_neox", "mixtral", "qwen3_moe"),
         )
     },
     # Beside small embeddings its biases decide the reward, which then hardly varies.

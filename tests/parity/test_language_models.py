@@ -50,6 +50,7 @@ CONFIGS = {
     "mistral, untied": lambda: tied("mistral", False),
     "gpt_neox, untied": lambda: tied("gpt_neox", False),
     "gpt2, tied": torch_models.CONFIGS["gpt2"],
+    "qwen3_moe, untied": lambda: tied("qwen3_moe", False),
 }
 QUICK = ("gemma2", "qwen2, untied")
 LENGTHS = (1, 2, 7)  # of replies, in characters

@@ -13,7 +13,7 @@ from tests.support import folders, heads, parity, slow, torch_models
 
 FAMILIES = (
     *("gqa-llama3", "gemma2", "qwen2, window", "qwen3", "mistral", "gemma", "mqa-linear"),
-    *("gemma3", "olmo2", "olmo3", "smollm3", "gpt_neox", "gpt2"),
+    *("gemma3", "olmo2", "olmo3", "smollm3", "gpt_neox", "gpt2", "mixtral"),
 )
 HEADS = (
     "GRM sftreg, Llama",

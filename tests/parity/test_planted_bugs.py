@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from engine.checkpoint import layouts
-from engine.models import config, decoder, heads
+from engine.models import config, decoder, experts, heads
 from engine.scoring.reward_passes import RewardScorer
 from tests.support import folders, parity, slow, torch_models
 from tests.support.parity import Pair
@@ -425,6 +425,16 @@ def reward_read_at_the_padding(patch):
     )
 
 
+def routed(change):
+    """Plants `change(weights, chosen)` in what the router says."""
+
+    def plant(patch):
+        right = experts.route
+        patch.setattr(experts, "route", lambda *args, **kw: change(*right(*args, **kw)))
+
+    return coded(plant)
+
+
 LAYERS, PLAIN, RESPONSE = (parity.check_layers,), (parity.check_plain,), (parity.check_response,)
 BOTH = (*PLAIN, *RESPONSE)
 ODD = (False, True, False)
@@ -645,8 +655,35 @@ BUGS = {
     "GPT-2's q, k and v by head": (split_by(by_head), "gpt2", BOTH),
     "GPT-2's k and v swapped": (split_by(other_part), "gpt2", BOTH),
     "GPT-2's o transposed": (converted_by(read_as(".o", layout="D(NH)")), "gpt2", BOTH),
+    "experts not renormalised": (left_out(experts_renormalised=False), "qwen3_moe", BOTH),
+    "Mixtral's experts not renormalised": (left_out(experts_renormalised=False), "mixtral", BOTH),
+    "experts renormalised": (
+        left_out(experts_renormalised=True),
+        "qwen3_moe, probabilities among all",
+        BOTH,
+    ),
+    "an expert too few": (left_out(experts_per_token=2), "qwen3_moe", BOTH),
+    "an expert too many": (left_out(experts_per_token=4), "qwen3_moe", BOTH),
+    "all experts of a position weigh the same": (
+        routed(lambda weights, chosen: (jnp.full_like(weights, 1 / 3), chosen)),
+        "qwen3_moe",
+        BOTH,
+    ),
+    "experts of the position before": (
+        routed(lambda weights, chosen: (weights, jnp.roll(chosen, 1, axis=1))),
+        "qwen3_moe",
+        BOTH,
+    ),
+    "experts by another number": (
+        routed(lambda weights, chosen: (weights, 3 - chosen)),
+        "mixtral",
+        BOTH,
+    ),
+    "Mixtral's gate and up swapped": (converted_by(keys_swapped("gate", "up")), "mixtral", PLAIN),
+    "Mixtral's window in no layer": (configured(window=None), "mixtral", BOTH),
+    "no q and k norms beside experts": (left_out(qk_norm=False), "qwen3_moe", BOTH),
 }
-# One of every way to plant, in Llama, InternLM2, Gemma 2, Qwen 3, GPT-NeoX and GPT-2.
+# One of every way to plant, in Llama, InternLM2 and families of other forms.
 QUICK = (
     "no RoPE",
     "wrong head order, candidates",
@@ -665,6 +702,7 @@ QUICK = (
     "OLMo 2's norms before attention and feed-forward",
     "OLMo 2's q and k norms by head",
     "SmolLM3 rotates where it does not",
+    "experts not renormalised",
 )
 
 

@@ -23,6 +23,7 @@ from transformers import (
     LlamaConfig,
     LlamaForSequenceClassification,
     MistralConfig,
+    MixtralConfig,
     Olmo2Config,
     Olmo3Config,
     Phi3Config,
@@ -30,6 +31,7 @@ from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
     SmolLM3Config,
 )
 
@@ -150,6 +152,11 @@ def gpt2(**changes) -> GPT2Config:
     return GPT2Config(**{**sizes, **special, "num_labels": 1, **changes})
 
 
+def qwen3_moe(**changes) -> Qwen3MoeConfig:
+    shape = {**_COMMON, "head_dim": 12, "moe_intermediate_size": 24}
+    return Qwen3MoeConfig(**{**shape, "num_experts": 7, "num_experts_per_tok": 3, **changes})
+
+
 # Every kind of attention with every kind of RoPE that Llama is published with; head sizes that are
 # not width / heads; a theta that is not the default one.
 LLAMAS = {
@@ -185,6 +192,11 @@ FAMILIES = {
         **_COMMON, head_dim=12, no_rope_layers=[1, 0, 1], rope_parameters={"rope_theta": 3e4}
     ),
     "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
+    "mixtral": lambda: MixtralConfig(
+        **_COMMON, head_dim=12, sliding_window=WINDOW, num_local_experts=4, num_experts_per_tok=2
+    ),
+    "qwen3_moe": lambda: qwen3_moe(norm_topk_prob=True),
+    "qwen3_moe, probabilities among all": lambda: qwen3_moe(norm_topk_prob=False),
 }
 CONFIGS = {**LLAMAS, **FAMILIES}
 DEFAULT = "-default"  # ends the name of a model whose weights are those that training starts from
@@ -214,6 +226,8 @@ def enlarged(
     ones = 0.0 if config.model_type.startswith("gemma") else 1.0
     with torch.random.fork_rng():
         torch.manual_seed(0)
+        # The loop over experts, which takes float64 too.
+        config._experts_implementation = "eager"
         model = auto.from_config(config, attn_implementation="eager").eval()
         for name, weight in model.named_parameters():
             if name.endswith("bias"):
@@ -241,9 +255,9 @@ def truncated(model: LlamaForSequenceClassification, layers: int) -> LlamaForSeq
     return shallow
 
 
-def save(model: PreTrainedModel, folder: Path) -> Path:
-    """Saves model and tokenizer as published folders are."""
-    model.save_pretrained(folder)
+def save(model: PreTrainedModel, folder: Path, **options) -> Path:
+    """Saves model and tokenizer as published folders are; `options` of `save_pretrained`."""
+    model.save_pretrained(folder, **options)
     tokenizer().save_pretrained(folder)
     return folder
 

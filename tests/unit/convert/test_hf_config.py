@@ -319,6 +319,43 @@ def test_a_pythia_that_contradicts_itself_or_has_another_structure_is_refused(ch
         decoder_config({**PYTHIA, **changes})
 
 
+# Of Qwen/Qwen3-30B-A3B, but for the class and what all families share.
+QWEN3_MOE = {
+    "architectures": ["Qwen3MoeForSequenceClassification"],
+    "model_type": "qwen3_moe",
+    "decoder_sparse_step": 1,
+    "head_dim": 128,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "max_window_layers": 48,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 768,
+    "norm_topk_prob": True,
+    "num_attention_heads": 32,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_key_value_heads": 4,
+    "output_router_logits": False,
+    "router_aux_loss_coef": 0.001,
+    "rope_scaling": None,
+    "sliding_window": None,
+    "use_sliding_window": False,
+}
+
+
+@pytest.mark.parametrize("name", ["num_experts", "num_local_experts"])
+def test_the_experts_of_a_mixture_are_read_under_both_names(name):
+    given = {key: value for key, value in QWEN3_MOE.items() if key != "num_experts"}
+    config = decoder_config({**PUBLISHED, **given, name: 128})
+    assert (config.experts, config.experts_per_token, config.ffn_width) == (128, 8, 768)
+    assert config.experts_renormalised and config.qk_norm and config.window is None
+
+
+def test_a_qwen_3_mixture_that_does_not_say_so_is_not_renormalised():
+    given = {key: value for key, value in QWEN3_MOE.items() if key != "norm_topk_prob"}
+    assert not decoder_config({**PUBLISHED, **given}).experts_renormalised
+
+
 MISTRAL = {"architectures": ["MistralForSequenceClassification"], "model_type": "mistral"}
 GEMMA2 = {
     "architectures": ["Gemma2ForSequenceClassification"],
@@ -557,7 +594,28 @@ REFUSED = {
     ),
     "a mixture of experts": (
         {"num_experts": 8},
-        r"num_experts=8: a mixture of experts is not implemented$",
+        r"num_experts=8: a mixture of experts is not implemented for this model_type$",
+    ),
+    "layers without experts": (
+        {**QWEN3_MOE, "mlp_only_layers": [0], "decoder_sparse_step": 2},
+        r"decoder_sparse_step=2 is not implemented; allowed: 1, None; "
+        r"also mlp_only_layers=\[0\] is not implemented; allowed: \[\], None$",
+    ),
+    "a mixture's window": (
+        {**QWEN3_MOE, "use_sliding_window": True},
+        r"use_sliding_window=True is not implemented; allowed: False, None$",
+    ),
+    "two numbers of experts": (
+        {**QWEN3_MOE, "num_local_experts": 8},
+        r"num_experts and num_local_experts are 128 and 8; allowed: one integer, under either",
+    ),
+    "no number of experts": (
+        {**QWEN3_MOE, "num_experts": None},
+        r"num_experts=None; allowed: an integer$",
+    ),
+    "more experts per token than there are": (
+        {**QWEN3_MOE, "num_experts_per_tok": 129},
+        r"decoder\.experts_per_token=129; allowed: integers from 1 to experts=128$",
     ),
     "two ropes of other factors": (
         {"rope_parameters": {**PUBLISHED["rope_scaling"], "factor": 4.0}},
