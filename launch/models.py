@@ -5,6 +5,7 @@ See configs/known_models.py.
 
 import itertools
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from configs import known_models, known_shapes
@@ -36,6 +37,7 @@ HEAD_KINDS = {
     "logits": "lm_head or the embedding: a linear head with --config.reward, else a language model",
 }
 _COMMIT = 12  # characters of a commit that are shown
+_COLUMNS = 100
 
 
 def main(argv: Sequence[str]) -> int:
@@ -57,10 +59,10 @@ def table() -> str:
 def _read() -> str:
     """The decoder families and the kinds of heads that conversion reads."""
     wide = max(map(len, HEAD_KINDS))
-    families = ", ".join(hf_families.FAMILIES)
+    families = f"Decoders that are read (model_type): {', '.join(hf_families.FAMILIES)}"
     return "\n".join(
         [
-            f"Decoders that are read (model_type): {families}",
+            *textwrap.wrap(families, _COLUMNS, subsequent_indent="  "),
             "Heads that are read, each in sweeps, lists, searches by gradient and with the lens:",
             *(f"  {kind.ljust(wide)}  {tensors}" for kind, tensors in HEAD_KINDS.items()),
         ]

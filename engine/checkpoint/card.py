@@ -135,7 +135,8 @@ class Card:
 
     # Any: what JSON holds.
     def _fields(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"policy": self.policy.to_json()}
+        parts = {name: getattr(self, name).to_json() for name in ("decoder", "head", "policy")}
+        return dataclasses.asdict(self) | parts
 
     @classmethod
     def from_json(cls, text: str) -> "Card":
