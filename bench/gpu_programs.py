@@ -17,7 +17,6 @@ compile other programs. By hand: the default models take about ten minutes of CP
 """
 
 import argparse
-import dataclasses
 import time
 from collections.abc import Sequence
 
@@ -94,8 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         spec = known_models.KNOWN[slug]
         decoder = decoder_config(known_shapes.config_json(spec))
         if chosen.layers:
-            windows = decoder.window_layers[: chosen.layers]
-            decoder = dataclasses.replace(decoder, num_layers=chosen.layers, window_layers=windows)
+            decoder = decoder.first(chosen.layers)
         work = Work(
             candidates=chosen.candidates,
             positions=known_shapes.own_positions(spec),
