@@ -173,11 +173,11 @@ MODELS = _by_slug(
 )
 
 
-def _skywork(name: str, base: str, size_b: float, **more: Any) -> ModelSpec:
+def _skywork(name: str, base: str, size_b: float, nickname: str = "") -> ModelSpec:
     """A Skywork-Reward-V2: on Llama its template has no BOS."""
     policy = {"bos": "single", "date": DATE} if base.startswith("Llama") else {}
     hub_id = f"Skywork/Skywork-Reward-V2-{name}"
-    return _model(hub_id, f"V2-{name}", base, size_b, **policy | more)
+    return _model(hub_id, nickname or f"V2-{name}", base, size_b, **policy)
 
 
 def _rewardbench2(name: str, nickname: str, size_b: float) -> ModelSpec:
@@ -209,36 +209,36 @@ NEXT = _by_slug(
         tensor_bytes=15_009_865_728,
     ),
     _skywork("Llama-3.1-8B", "Llama 3.1", 8),
-    _skywork("Llama-3.1-8B-40M", "Llama 3.1", 8),
+    _skywork("Llama-3.1-8B-40M", "Llama 3.1", 8, "V2-Llama-8B-40M"),
     _skywork("Llama-3.2-1B", "Llama 3.2", 1),
     _skywork("Llama-3.2-3B", "Llama 3.2", 3),
     _skywork("Qwen3-0.6B", "Qwen 3", 0.6),
     _skywork("Qwen3-1.7B", "Qwen 3", 1.7),
     _skywork("Qwen3-4B", "Qwen 3", 4),
     _skywork("Qwen3-8B", "Qwen 3", 8),
-    _nemotron("Llama-3.1-Nemotron-70B-Reward-HF", "Nemotron-3.1-70B", "Llama 3.1", 70, date=DATE),
-    _nemotron("Llama-3.3-Nemotron-70B-Reward", "Nemotron-3.3-70B", "Llama 3.3", 70, date=DATE),
+    _nemotron("Llama-3.1-Nemotron-70B-Reward-HF", "Nemo-3.1-70B", "Llama 3.1", 70, date=DATE),
+    _nemotron("Llama-3.3-Nemotron-70B-Reward", "Nemo-3.3-70B", "Llama 3.3", 70, date=DATE),
     _nemotron(
         "Llama-3.3-Nemotron-70B-Reward-Multilingual",
-        "Nemotron-70B-Multi",
+        "Nemo-70B-Multi",
         "Llama 3.3",
         70,
         date=DATE,
     ),
-    _nemotron("Qwen-3-Nemotron-32B-Reward", "Nemotron-32B", "Qwen 3", 32),
+    _nemotron("Qwen-3-Nemotron-32B-Reward", "Nemo-32B", "Qwen 3", 32),
     _model("allenai/Llama-3.1-Tulu-3-8B-RM", "Tulu-3-8B", "Llama 3.1", 8),
     _rewardbench2("8B-Base", "RB2-8B-Base", 8),
-    _rewardbench2("8B-Instruct", "RB2-8B-Instruct", 8),
+    _rewardbench2("8B-Instruct", "RB2-8B-Inst", 8),
     _rewardbench2("Tulu-3-8B-SFT", "RB2-Tulu-8B-SFT", 8),
     _rewardbench2("Tulu-3-8B-RL", "RB2-Tulu-8B-RL", 8),
-    _rewardbench2("70B-Instruct", "RB2-70B-Instruct", 70),
-    _rewardbench2("Tulu-3-70B-SFT", "RB2-Tulu-70B-SFT", 70),
+    _rewardbench2("70B-Instruct", "RB2-70B-Inst", 70),
+    _rewardbench2("Tulu-3-70B-SFT", "RB2-Tulu-70B", 70),
     _model("Nexusflow/Athene-RM-8B", "Athene-8B", "Llama 3", 8),
     _model("Nexusflow/Athene-RM-70B", "Athene-70B", "Llama 3", 70),
-    _model("Qwen/Qwen2.5-Math-PRM-7B", "Qwen-PRM-7B", "Qwen 2.5 Math", 7, head="mlp"),
-    _model("Qwen/Qwen2.5-Math-7B-PRM800K", "Qwen-PRM800K", "Qwen 2.5 Math", 7, head="mlp"),
-    _model("Qwen/Qwen2.5-Math-PRM-72B", "Qwen-PRM-72B", "Qwen 2.5 Math", 72, head="mlp"),
-    _model("Qwen/Qwen2.5-Math-RM-72B", "Qwen-RM-72B", "Qwen 2.5 Math", 72, head="mlp"),
+    _model("Qwen/Qwen2.5-Math-PRM-7B", "Qwen-PRM-7B", "Qwen Math", 7, head="mlp"),
+    _model("Qwen/Qwen2.5-Math-7B-PRM800K", "Qwen-PRM800K", "Qwen Math", 7, head="mlp"),
+    _model("Qwen/Qwen2.5-Math-PRM-72B", "Qwen-PRM-72B", "Qwen Math", 72, head="mlp"),
+    _model("Qwen/Qwen2.5-Math-RM-72B", "Qwen-RM-72B", "Qwen Math", 72, head="mlp"),
     _model("sfairXC/FsfairX-LLaMA3-RM-v0.1", "FsfairX-8B", "Llama 3", 8),
     _model("nicolinho/QRM-Llama3.1-8B-v2", "QRM-8B-v2", "Llama 3.1", 8, head="gated", date=DATE),
     _sftreg("GRM-llama3-8B-sftreg", "GRM-8B-sftreg", "Llama 3", 8),

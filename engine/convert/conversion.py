@@ -162,7 +162,8 @@ def understand(
 ) -> Conversion:
     """All that `convert_model` checks before it reads weights; arguments and errors are its own.
 
-    Values of tensors matter for no check, so the source may have outlines of its weights.
+    The source may have outlines of its weights: no check reads values, but for an output head that
+    is stored beside the embedding it is tied to.
     """
     hf = source.config_json()
     with prefixed((source.base or source).folder):

@@ -89,7 +89,11 @@ def outline(source: str, commit: str, name: str, destination: Path) -> None:
       AssayError: as for `snapshot`; or the file has no header.
     """
     from huggingface_hub import constants, hf_hub_url
-    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]  # it has no `__all__`
+        build_hf_headers,
+        hf_raise_for_status,
+        http_backoff,
+    )
 
     url = hf_hub_url(source, name, revision=commit, endpoint=constants.ENDPOINT)
 

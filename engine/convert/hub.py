@@ -116,7 +116,8 @@ def fetch(
     outlined = missing if any(missing.values()) and (understood or model.base) else {}
     with _outlined(model, outlined) as outline:
         if whole.revision:
-            _check(outline, whole, of_whole, before_weights, template, tensor_bytes)
+            published = tensor_bytes if model is opened else None
+            _check(outline, whole, of_whole, before_weights, template, published)
         if outlined and understood:
             understood(outline)
     for part, names in missing.items():
