@@ -207,14 +207,24 @@ def test_every_listed_model_has_its_own_shapes(slug):
     converting.check_config("folder", config_of(spec), spec)
 
 
-def test_a_hub_id_of_other_shapes_is_refused_before_its_weights_are_fetched(
-    command, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("name", "flag", "said"),
+    [
+        (
+            "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2",
+            "--config.reward=",
+            "config.json has hidden_s",
+        ),
+        ("owner/tiny", "--config.reward=1", "reward='1' of a head with 1 row; allowed: "),
+    ],
+)
+def test_what_conversion_refuses_of_a_hub_id_is_refused_before_its_weights_are_fetched(
+    command, tmp_path, monkeypatch, name, flag, said
 ):
-    name = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
     with hub_server.running() as hub:
         hub.add(name, tiny.write_model(tmp_path / "hf"))
         hub_server.point(monkeypatch, hub, tmp_path / "cache")
-        done = command("convert", f"--source={name}", f"--checkpoint={tmp_path / 'ck'}")
+        done = command("convert", f"--source={name}", f"--checkpoint={tmp_path / 'ck'}", flag)
         assert hub.downloads("model.safetensors") == []
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
-    assert done.err[0].startswith(f"convert: {name}: config.json has hidden_size=")
+    assert re.match(rf"convert: {name}( at \w+)?: {said}", done.err[0])
