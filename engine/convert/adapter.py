@@ -206,20 +206,21 @@ def weight_names(names: Collection[str]) -> list[str]:
     return [name for name in (WEIGHTS, VALUE_HEAD) if name in names]
 
 
-def config_json(base: Json, folder: Path, pad: int | None) -> Json:
-    """config.json of the merged model: that of its base, as a reward model.
-
-    A vocabulary that was resized has the rows of the embedding in the adapter. `pad` is the pad
-    token of the adapter's tokenizer; None keeps that of the base.
-
-    Raises:
-      AssayError: the base is stored quantised; the caller adds its place.
-    """
+def check_base(base: Json) -> None:
+    """Raises AssayError for the config.json of a base that is quantised, without its place."""
     if quantised := base.get("quantization_config"):
         raise AssayError(
             f"config.json: quantization_config={short(quantised)}; allowed: an adapter is merged "
             "into whole weights: name those that this base was made from as --base"
         )
+
+
+def config_json(base: Json, folder: Path, pad: int | None) -> Json:
+    """config.json of the merged model: that of its base, as a reward model.
+
+    A vocabulary that was resized has the rows of the embedding in the adapter. `pad` is the pad
+    token of the adapter's tokenizer; None keeps that of the base.
+    """
     hf = {**base, **({} if pad is None else {"pad_token_id": pad})}
     if (folder / VALUE_HEAD).is_file():  # whose makers read the last position that is attended to
         hf["architectures"] = ["GRewardModel"]

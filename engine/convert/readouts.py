@@ -21,6 +21,8 @@ from engine.models.language_model import OutputConfig
 from engine.runs import schema
 
 _EMBEDDING = "model.embed_tokens.weight"
+_LISTED = 10  # rows of a head that an error lists
+_DIFFERENCE = re.compile(r"('[^']*'|.*?)(?: - ('[^']*'|.*))?", re.DOTALL)  # of rows, or of tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,7 @@ class Reading:
     rules: tuple[layouts.Rule, ...]  # of parameters that are copied from tensors
     computed: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # by parameter
     extra: Collection[str] = ()  # tensors of no rule: those of `computed`, and what is left out
+    reward: str = ""  # which row, or whose logit, is the reward, in words: `Card.reward`
     notes: tuple[str, ...] = ()  # what the user should know of the reading
 
 
@@ -114,13 +117,15 @@ def _layers(
     else:
         kind, computed = "objectives", {"weight": weight, "bias": bias, "mixture": mixture}
     objectives = names if kind == "objectives" else ()
+    said = _in_words(mixture, _labels(hf, len(names))) if len(names) > 1 else ""
     return Reading(
         config=_head_config(decoder, kind=kind, hidden=hidden, objectives=objectives),
         rules=tuple(rule for rule in rules if not rule.key.startswith(f"{last}.")),
         computed={f"readout.head.{name}": np.asarray(v) for name, v in computed.items()},
         extra={f"{last}.weight", f"{last}.bias"} & set(files.tensors),
+        reward=said,
         notes=(
-            *(f"the reward is {reward} of {len(names)} rows",) * (len(names) > 1),
+            *(f"the reward is {said}",) * bool(said),
             *("rewards are normalised: normalize_reward",) * bool(hf.get("normalize_reward")),
         ),
     )
@@ -169,19 +174,35 @@ def _mixture(reward: str, names: Sequence[str], labels: Sequence[str]) -> np.nda
     for row in range(len(names)):
         if places.setdefault(str(row), row) != row:
             places[str(row)] = -1  # the number of a row, and the label of another one
-    rows = [places.get(part.strip().lower(), -1) for part in reward.split(" - ")]
-    if min(rows) < 0 or len(rows) > 2 or len(set(rows)) < len(rows):
-        listed = ", ".join(
-            f"{row} ({label or name})"
-            for row, (name, label) in enumerate(zip(names, labels, strict=True))
-        )
+    parts = [part.removeprefix("'").removesuffix("'") for part in _parts(reward)]
+    rows = [places.get(part.strip().lower(), -1) for part in parts]
+    if min(rows) < 0 or len(set(rows)) < len(rows):
+        labelled = enumerate(zip(names, labels, strict=True))
+        listed = [f"{row} ({label or name})" for row, (name, label) in labelled]
+        holds = any(" - " in label for label in labels)
+        quoted = "; a name that holds ' - ' stands in single quotes, or is given by its row" * holds
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
         raise AssayError(
             f"reward={reward!r} of a head with {len(names)} row{'s' * (len(names) > 1)}; allowed: "
-            f"--config.reward=<row or name> of {listed}, or a difference, as '1 - 0'"
+            f"--config.reward=<row or name> of {', '.join(listed[:_LISTED])}{more}, or a "
+            f"difference, as '1 - 0'{quoted}"
         )
     mixture = np.zeros(len(names), np.float32)
     mixture[rows] = [1, -1][: len(rows)]
     return mixture
+
+
+def _parts(reward: str) -> list[str]:
+    """What `reward` names: one row or token, or the two of a difference; quotes hold one."""
+    one, other = _DIFFERENCE.fullmatch(reward).groups()  # type: ignore[union-attr]
+    return [one] if other is None else [one, other]
+
+
+def _in_words(mixture: np.ndarray, labels: Sequence[str]) -> str:
+    """The rows of a `_mixture`, in words: `row 1 (good) minus row 0 (bad), of 2 rows`."""
+    rows = [f"row {row}" + (f" ({label})" if label else "") for row, label in enumerate(labels)]
+    chosen = [rows[row] for sign in (1, -1) for row in np.flatnonzero(mixture == sign)]
+    return f"{' minus '.join(chosen)}, of {len(rows)} rows"
 
 
 def _urm(decoder: DecoderConfig, files: TensorFiles) -> Reading:
@@ -217,17 +238,19 @@ def _language(
             f"reward={reward!r}, the logit of a token; allowed with final_logit_softcapping="
             f"{config.softcap}: none"
         )
-    ids = [_token_id(part, tokenizer, decoder.vocab_size) for part in reward.split(" - ")]
-    if len(ids) > 2 or len(set(ids)) < len(ids):
+    ids = [_token_id(part, tokenizer, decoder.vocab_size) for part in _parts(reward)]
+    if len(set(ids)) < len(ids):
         raise AssayError(f"reward={reward!r}; allowed: one token, or two, as 'yes - no'")
     rows = files.read(key)[ids].astype(np.float32)
-    said = [f"{tokenizer.convert_ids_to_tokens(i)!r} (token id {i})" for i in ids]
+    named = [f"{tokenizer.convert_ids_to_tokens(i)!r} (token id {i})" for i in ids]
+    said = f"the logit of {' minus that of '.join(named)}"
     return Reading(
         config=_head_config(decoder, kind="linear"),
         rules=norm,
         computed={"readout.head.weight": rows[0] - rows[1] if len(ids) > 1 else rows[0]},
         extra={*reading.extra, *(() if config.tied else (key,))},
-        notes=(f"the reward is the logit of {' minus that of '.join(said)}",),
+        reward=said,
+        notes=(f"the reward is {said}",),
     )
 
 

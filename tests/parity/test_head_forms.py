@@ -1,11 +1,14 @@
 """Heads as TRL, OpenRLHF, LLaMA-Factory, verl and transformers write them, against torch."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
+from engine.checkpoint.card import Checkpoint
 from engine.convert import readouts
 from engine.errors import AssayError
 from engine.models import heads as engine_heads
@@ -120,8 +123,14 @@ def test_what_transformers_writes_is_read(tmp_path, auto, labels, name, reward, 
 
 def test_the_row_that_is_the_reward_is_said(tmp_path):
     notes = []
-    written(tmp_path, AutoModelForSequenceClassification, 3, reward="LABEL_2", note=notes.append)
-    assert notes == ["the reward is LABEL_2 of 3 rows"]
+    named = {"reward": "LABEL_2 - 0", "note": notes.append}
+    _, checkpoint, _ = written(tmp_path, AutoModelForSequenceClassification, 3, **named)
+    card = Checkpoint.open(checkpoint.path).card
+    assert card.reward == "row 2 (label_2) minus row 0 (label_0), of 3 rows"
+    assert notes == [f"the reward is {card.reward}"]
+    other = dataclasses.replace(card, reward="")
+    assert other.checkpoint_hash == card.checkpoint_hash
+    assert '"reward"' in card.to_json() and '"reward"' not in other.to_json()
 
 
 def test_labels_name_columns_where_they_can():
