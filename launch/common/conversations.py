@@ -19,7 +19,7 @@ from engine.runs import schema
 from engine.settings import SweepSettings
 from engine.sweep.conversation_jobs import sweep_conversations
 from engine.sweep.outcomes import Ended
-from engine.text.chat_template import check_prompt
+from engine.text.chat_template import check_prompt, checked_message, checked_text
 from launch.common import inputs, scoring
 from launch.common.command import Given, paths
 from launch.common.inputs import REPLIES
@@ -27,7 +27,6 @@ from launch.common.text import counted, say
 
 _PAIR = ("chosen", "rejected")
 _OWN = ("prompt", "messages", *_PAIR)  # a file with one of these columns has rows of its own
-_ROLES = ("system", "developer", "user", "assistant", "tool")
 
 Turns = list[dict[str, str]]
 
@@ -219,9 +218,9 @@ class _Reader:
             cell = _parsed(cell)
         with prefixed(column):
             if isinstance(cell, str):
-                return _text(cell)
+                return checked_text(cell)
             if isinstance(cell, list) and cell and all(isinstance(each, dict) for each in cell):
-                return [_message(number, each) for number, each in enumerate(cell, 1)]
+                return [checked_message(number, each) for number, each in enumerate(cell, 1)]
             what = "missing" if cell is None else "neither text nor messages"
             raise AssayError(f"{what}; allowed: text, or a list of messages")
 
@@ -283,23 +282,6 @@ def _sides(columns: Sequence[str], column: str | None) -> dict[str, str]:
     return {"reply": str(column)}
 
 
-# Any: a cell of a file.
-def _message(number: int, message: Mapping[str, Any]) -> dict[str, str]:
-    role, content = message.get("role"), message.get("content")
-    with prefixed(f"message {number}"):
-        if role not in _ROLES:
-            raise AssayError(f"role={role!r}; allowed: {', '.join(_ROLES)}")
-        if not isinstance(content, str) or message.get("tool_calls"):
-            raise AssayError("its content is no text; allowed: text, without tool calls")
-        return {"role": role, "content": _text(content)}
-
-
-def _text(text: str) -> str:
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise AssayError("a lone surrogate; allowed: Unicode text")
-    return text
-
-
 # Any: what JSON holds.
 def _parsed(cell: str) -> Any:
     """The messages that a cell of a .csv holds as JSON; any other text as it is."""
@@ -313,4 +295,4 @@ def _parsed(cell: str) -> Any:
 
 
 def _label(cell: object) -> str | None:
-    return None if cell is None else _text(str(cell))
+    return None if cell is None else checked_text(str(cell))
