@@ -16,15 +16,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from analysis import Run, RunError
     from analysis import load as open_run
-    from engine import AssayError, RewardModel, load, search_together
+    from engine import (
+        AssayError,
+        ImplicitReward,
+        LanguageModel,
+        RewardModel,
+        load,
+        reward_of,
+        search_together,
+    )
 
 __all__ = [
     "AssayError",
+    "ImplicitReward",
+    "LanguageModel",
     "RewardModel",
     "Run",
     "RunError",
     "load",
     "open_run",
+    "reward_of",
     "search_together",
 ]
 _OF_RUNS = {"open_run": "load", "Run": "Run", "RunError": "RunError"}

@@ -1,15 +1,15 @@
 """Checks a run: hashes, rows, manifest; with --rescore, also random rows by the plain pass.
 
-    python -m launch.verify --run=<dir> [--rebuild] [--rescore=<rows> --checkpoint=<dir>[,…]]
+    python -m launch.verify --run=<dir> [--rebuild] [--rescore=<rows> --checkpoint=<model>[,…]]
 
 Reads every file of the run once. Prints one line per problem, which says what to remove and what to
 run, and one line at the end. Exit status 0: all is well; 1: there are problems; 2: bad input.
 """
 
 from configs import common
-from engine.settings import VerifySettings
+from engine.settings import SourceSettings, VerifySettings
 
-SETTINGS = (VerifySettings,)
+SETTINGS = (VerifySettings, SourceSettings)
 
 
 def get_config():

@@ -8,6 +8,7 @@
 Names are resolved on first use, so that `engine.runs.schema` can be read without jax.
 """
 
+import importlib
 import os
 from typing import TYPE_CHECKING
 
@@ -15,19 +16,25 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 if TYPE_CHECKING:
-    from engine.api import ImplicitReward, RewardModel, load, reward_of, search_together
+    from engine.api import RewardModel, load, search_together
     from engine.errors import AssayError
+    from engine.language_api import ImplicitReward, LanguageModel, reward_of
 
-__all__ = ["AssayError", "ImplicitReward", "RewardModel", "load", "reward_of", "search_together"]
+__all__ = [
+    "AssayError",
+    "ImplicitReward",
+    "LanguageModel",
+    "RewardModel",
+    "load",
+    "reward_of",
+    "search_together",
+]
+_MODULES = {"AssayError": "errors"} | dict.fromkeys(
+    ("ImplicitReward", "LanguageModel", "reward_of"), "language_api"
+)
 
 
 def __getattr__(name: str) -> object:
-    if name == "AssayError":
-        from engine.errors import AssayError
-
-        return AssayError
     if name in __all__:
-        from engine import api
-
-        return getattr(api, name)
+        return getattr(importlib.import_module(f"engine.{_MODULES.get(name, 'api')}"), name)
     raise AttributeError(f"module 'engine' has no attribute {name!r}")

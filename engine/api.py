@@ -12,24 +12,24 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from engine import programs
-from engine.checkpoint.card import REWARD, Checkpoint
+from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError
+from engine.language_api import SHOWN_AFTER_S, LanguageModel, checked, listed, ranked
 from engine.mesh import build_mesh
 from engine.planning import admission
-from engine.runs import implicit, schema
+from engine.runs import schema
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
-from engine.scoring.rows import ContinuationRows, NextTokenRows, RewardRows
+from engine.scoring.rows import RewardRows
 from engine.search import certificate
 from engine.search.loop import run_problem, trace_frame
 from engine.search.problem import SearchProblem
-from engine.settings import ImplicitSettings, SearchSettings, check_integer
-from engine.sweep.implicit_jobs import Pair
-from engine.sweep.logprob_jobs import cue_of
+from engine.settings import SearchSettings, check_integer
 from engine.sweep.reward_jobs import mode_of, pooling_of, reply_rows, token_rows
 from engine.sweep.setup import vocabulary_of
+from engine.types import Prompt
 
 if TYPE_CHECKING:
     from launch.serving.server import Server
@@ -43,8 +43,8 @@ def load(
     step_size: int | None = None,
     verify: bool | None = None,
     check_memory: bool = True,
-) -> "RewardModel":
-    """Loads a checkpoint that `assay convert` made.
+) -> "RewardModel | LanguageModel":
+    """Loads a checkpoint that `assay convert` made: a reward model, or a language model.
 
     Args:
       checkpoint: the folder, local or in an object store (`s3://`, `gs://`).
@@ -62,90 +62,13 @@ def load(
     programs.enable_cache()
     mesh = mesh or build_mesh()
     opened = Checkpoint.open(checkpoint, verify=verify)
-    opened.expect(REWARD)
     named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, [opened]))
     step = admission.admit(opened, mesh, str(named), step_size, check=check_memory)
+    if opened.card.kind == LANGUAGE:
+        restored = restore([opened], mesh, named)
+        return LanguageModel(opened, LanguageScorer.build(*restored, mesh, step_size=step))
     restored = restore([opened], mesh, named, objectives="values")
     return RewardModel(opened, RewardScorer.build(*restored, mesh, step_size=step))
-
-
-def reward_of(
-    policy: str | os.PathLike[str],
-    reference: str | os.PathLike[str],
-    *,
-    form: str = "chat",
-    beta: float = 1.0,
-    dtype: str | None = None,
-    mesh: Mesh | None = None,
-) -> "ImplicitReward":
-    """Loads two language models as one reward model: β (log π - log π_ref), the reward of DPO.
-
-    Args:
-      policy: the checkpoint whose probability counts for a reply.
-      reference: the one whose probability counts against it; both are in memory.
-      form: how both are given a prompt: `chat`, in the chat template, or `pretrained`, as text.
-      beta: the factor β; 1 leaves rewards in nats.
-      dtype: as of `load`.
-      mesh: as of `load`.
-
-    Raises:
-      AssayError: as `load`; language models that read other token ids.
-    """
-    programs.enable_cache()
-    mesh = mesh or build_mesh()
-    first, second = Checkpoint.open(policy), Checkpoint.open(reference)
-    pair = Pair(first, second, ImplicitSettings(form=form, beta=beta))
-    pair.check({})
-    named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, pair.checkpoints))
-    scorers = []
-    for one in pair.checkpoints:
-        step = admission.admit(one, mesh, str(named), None, check=True)
-        scorers.append(LanguageScorer.build(*restore([one], mesh, named), mesh, step_size=step))
-    return ImplicitReward(pair, scorers)
-
-
-class ImplicitReward:
-    """Two language models on devices, ready to score as one reward model."""
-
-    def __init__(self, pair: Pair, scorers: Sequence[LanguageScorer]):
-        self._pair, self._scorers = pair, scorers
-
-    def __repr__(self) -> str:
-        return f"ImplicitReward({self.slug!r}, {self._pair.settings})"
-
-    @property
-    def slug(self) -> str:
-        """The model's name."""
-        return self._pair.slug
-
-    def sweep(self, prompt: str) -> pl.DataFrame:
-        """Rewards of every token as the next one: what `RewardModel.sweep` returns."""
-        return _ranked(self._pair.policy.tokens, {"reward": self._score(prompt)})
-
-    def score(self, prompt: str, responses: str | Sequence[str]) -> np.ndarray:
-        """Rewards of replies of any length: float32 [responses], in their order."""
-        replies = _listed(responses)
-        return self._score(prompt, replies) if replies else np.empty(0, np.float32)
-
-    def _score(self, prompt: str, replies: Sequence[str] = ()) -> np.ndarray:
-        """Rewards of replies, or of every token: float32 [rows]."""
-        pair = self._pair
-        pair.check({prompt: prompt}, replies)
-        cue = cue_of(pair.policy, prompt, pair.settings.form)
-        rows: NextTokenRows | ContinuationRows = (
-            ContinuationRows(cue, replies)
-            if replies
-            else NextTokenRows(cue.prompt, pair.policy.token_ids)
-        )
-        both = []
-        for checkpoint, scorer in zip(pair.checkpoints, self._scorers, strict=True):
-            rows.check(checkpoint.card.decoder)
-            opened = scorer.prefill(rows.prompt)
-            [[logprobs]] = scorer.score(opened, rows, 0, len(rows), lambda done: None)
-            both.append(logprobs)
-        rewards = implicit.difference(both[0], both[1], pair.settings.beta)
-        check_finite(self.slug, next(iter(rows.part_columns)), 0, ["reward"], rewards[None])
-        return rewards
 
 
 class RewardModel:
@@ -171,12 +94,13 @@ class RewardModel:
         return vocabulary_of(self._checkpoint)
 
     def sweep(
-        self, prompt: str | Sequence[str], *, mode: str = "auto", pooling: str = "auto"
+        self, prompt: Prompt | Sequence[str], *, mode: str = "auto", pooling: str = "auto"
     ) -> pl.DataFrame:
         """Rewards of every token of the vocabulary as the whole reply.
 
         Args:
-          prompt: the user's turn, or several, one after the other with a progress bar.
+          prompt: the user's turn; or all turns before the reply, as messages with `role` and
+            `content`; or several users' turns, one after the other with a progress bar.
           mode: `ids` puts each id between the template's; `text` decodes it, renders the
             conversation and tokenises the whole text, so that templates trim and ids merge; `auto`
             is `ids`, or `text` where the template cannot be cut around a reply.
@@ -188,19 +112,18 @@ class RewardModel:
           token_id u32, token str, reward f32; best first, equal rewards by id. Of several prompts
           one frame after the other, with the column prompt, its text, in front.
         """
-        if isinstance(prompt, str):
+        several = [one for one in prompt if isinstance(one, str)]
+        if isinstance(prompt, str) or not several or len(several) < len(prompt):
             return self._tokens(self._scorer, ["reward"], prompt, mode, pooling)
-        if not prompt:
-            raise AssayError("prompt=[]; allowed: a text, or at least one")
         frames = []
         with progress(len(prompt), "prompts", what=self.slug) as bar:
-            for one in prompt:
+            for one in several:
                 swept = self._tokens(self._scorer, ["reward"], one, mode, pooling)
                 frames.append(swept.select(pl.lit(one).alias("prompt"), pl.all()))
                 bar.update()
         return pl.concat(frames)
 
-    def lens(self, prompt: str, *, mode: str = "auto", pooling: str = "auto") -> pl.DataFrame:
+    def lens(self, prompt: Prompt, *, mode: str = "auto", pooling: str = "auto") -> pl.DataFrame:
         """Rewards of every token as `sweep` gives them, and what the head reads after every layer.
 
         The final norm and the head are applied to the hidden state after each layer.
@@ -218,7 +141,7 @@ class RewardModel:
 
     def score(
         self,
-        prompt: str,
+        prompt: Prompt,
         responses: str | Sequence[str],
         *,
         mode: str = "text",
@@ -227,17 +150,17 @@ class RewardModel:
         """Rewards of replies of any length: float32 [responses], in their order.
 
         Args:
-          prompt: the user's turn.
+          prompt: the user's turn, or messages as of `sweep`.
           responses: the replies.
           mode: `text` tokenises the rendered conversation as one text, as a chat would;
             `ids` puts the ids of the reply alone between the template's.
           pooling: as for `sweep`.
         """
-        return self._replies(prompt, _listed(responses), mode, pooling)[0]
+        return self._replies(prompt, listed(responses), mode, pooling)[0]
 
     def objectives(
         self,
-        prompt: str,
+        prompt: Prompt,
         responses: str | Sequence[str],
         *,
         mode: str = "text",
@@ -249,18 +172,18 @@ class RewardModel:
           response str, reward f32, then one f32 column per objective (none for a plain head); in
           the order of the responses.
         """
-        replies = _listed(responses)
+        replies = listed(responses)
         numbers = self._replies(prompt, replies, mode, pooling)
         columns = dict(zip(self._scorer.columns[0], numbers, strict=True))
         types = {"response": pl.String} | dict.fromkeys(columns, pl.Float32)
         return pl.DataFrame({"response": replies, **columns}, schema=types)
 
-    def coefficients(self, prompt: str) -> dict[str, float] | None:
+    def coefficients(self, prompt: Prompt) -> dict[str, float] | None:
         """Weights of a gated model's (ArmoRM, QRM) objectives under a prompt; else None.
 
         The reward is the sum of the objectives times their coefficients.
         """
-        around = self._checkpoint.template.around(prompt)
+        around = self._checkpoint.template.around(checked(prompt))
         return self._scorer.coefficients(self._scorer.prefill(around))[0]
 
     # Any: settings are of several types, which SearchSettings checks.
@@ -353,25 +276,35 @@ class RewardModel:
         models = [self, *([second] if second else [])]
         return explore([(model._checkpoint, model._scorer) for model in models], run, port)
 
-    def _replies(self, prompt: str, replies: Sequence[str], mode: str, pooling: str) -> np.ndarray:
+    def _replies(
+        self, prompt: Prompt, replies: Sequence[str], mode: str, pooling: str
+    ) -> np.ndarray:
         if not replies:
             return np.empty((len(self._scorer.columns[0]), 0), np.float32)
-        how = mode_of(self._checkpoint, [prompt], mode), pooling_of(self._checkpoint, pooling)
-        return self._score(self._scorer, reply_rows(self._checkpoint, prompt, replies, *how))
+        asked = checked(prompt)
+        how = mode_of(self._checkpoint, [asked], mode), pooling_of(self._checkpoint, pooling)
+        return self._score(self._scorer, reply_rows(self._checkpoint, asked, replies, *how))
 
     def _tokens(
-        self, scorer: RewardScorer, names: Sequence[str], prompt: str, mode: str, pooling: str
+        self,
+        scorer: RewardScorer,
+        names: Sequence[str],
+        prompt: Prompt | Sequence[str],
+        mode: str,
+        pooling: str,
     ) -> pl.DataFrame:
         """token_id, token and some columns of every token, best first."""
-        how = mode_of(self._checkpoint, [prompt], mode), pooling_of(self._checkpoint, pooling)
-        scored = self._score(scorer, token_rows(self._checkpoint, prompt, *how))
+        asked = checked(prompt)
+        how = mode_of(self._checkpoint, [asked], mode), pooling_of(self._checkpoint, pooling)
+        scored = self._score(scorer, token_rows(self._checkpoint, asked, *how))
         numbers = dict(zip(scorer.columns[0], scored, strict=True))
-        return _ranked(self._checkpoint.tokens, {name: numbers[name] for name in names})
+        return ranked(self._checkpoint.tokens, {name: numbers[name] for name in names})
 
     def _score(self, scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
         """Columns of a scorer for some rows: float32 [columns, rows]."""
         rows.check(self._checkpoint.card.decoder)
-        [scored] = scorer.score(scorer.prefill(rows.prompt), rows, 0, len(rows))
+        with progress(len(rows), rows.unit, what=self.slug, delay_s=SHOWN_AFTER_S) as bar:
+            [scored] = scorer.score(scorer.prefill(rows.prompt), rows, 0, len(rows), bar.update)
         check_finite(
             self._checkpoint.card.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], scored
         )
@@ -402,7 +335,7 @@ def search_together(
       the reward.
     """
     models = [models] if isinstance(models, RewardModel) else list(models)
-    of = _problem(models, _listed(prompts), direction, settings, rule)
+    of = _problem(models, listed(prompts), direction, settings, rule)
     return _trace(*of).rename({"reward": "objective"})
 
 
@@ -437,14 +370,3 @@ def _trace(problem: SearchProblem, scorers: Sequence[RewardScorer]) -> pl.DataFr
     problem.announce()
     trace, _, _ = run_problem(problem, scorers)
     return trace_frame(problem.whole, trace, problem.whole.settings.direction)
-
-
-def _ranked(tokens: Mapping[int, str], numbers: Mapping[str, np.ndarray]) -> pl.DataFrame:
-    """token_id, token and columns of numbers, the first `reward`; best first, equal ones by id."""
-    columns = {"token_id": list(tokens), "token": list(tokens.values()), **numbers}
-    types = {"token_id": pl.UInt32, "token": pl.String, **dict.fromkeys(numbers, pl.Float32)}
-    return pl.DataFrame(columns, types).sort("reward", "token_id", descending=[True, False])
-
-
-def _listed(responses: str | Sequence[str]) -> list[str]:
-    return [responses] if isinstance(responses, str) else list(responses)

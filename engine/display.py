@@ -136,7 +136,8 @@ def progress(
     It appears after `delay_s` seconds; one with a delay is removed when it is done.
     """
     quiet = not processes.writes() or total == 0
-    interval = 0.5 if sys.stderr.isatty() else 15.0
+    watched = sys.stderr.isatty() or "ipykernel" in sys.modules  # a terminal, or a notebook
+    interval = 0.5 if watched else 15.0
     with _Bar.get_lock():
         bar = _Bar(
             total=total,

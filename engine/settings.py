@@ -414,7 +414,10 @@ class SearchCommandSettings(PromptSettings):
         "tokenizer read the texts.",
         "",
     )
-    judges: str = setting("Checkpoints that only score what is found, comma-separated.", "")
+    judges: str = setting(
+        "Models that only score what is found, comma-separated: checkpoints, folders or hub ids.",
+        "",
+    )
     transfer: bool = setting("Score what was found under all other checkpoints too.", True)
     check_memory: bool = setting("As of `assay sweep`.", True)
 

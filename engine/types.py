@@ -20,6 +20,7 @@ Letters in brackets are one dimension: `LD(NH)` has three, the last of N·H entr
 
 import dataclasses
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,6 +28,9 @@ from flax import nnx
 
 # Any: a jax.Array on devices, a np.ndarray on the host, or a sharding or shape in place of either.
 Array = Any
+
+# What the user says, or all turns before the reply: messages with `role` and `content`.
+Prompt = str | Sequence[Mapping[str, str]]
 
 # A model as Flax splits it: static structure, and parameters. Any: reward or language models.
 Graph = nnx.GraphDef[Any]
@@ -42,7 +46,7 @@ def dimensions(axes: str) -> list[str]:
 class PromptIds:
     """A conversation cut where the response goes: `prefix + response + suffix` is the input."""
 
-    prompt: str
+    prompt: Prompt
     prefix: tuple[int, ...]
     suffix: tuple[int, ...]
 

@@ -21,7 +21,8 @@ from engine.runs.lock import LockError
 from engine.settings import LogprobSettings, SweepSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
-from launch.common import scoring, text
+from launch.common import conversations, scoring, text
+from launch.common.conversations import ConversationList
 
 Work = TypeVar("Work")
 Say = Callable[[str], None]  # prints a line of progress
@@ -38,6 +39,7 @@ class Scored:
       words: name of the list of replies, or "" for none.
       replies: the list.
       word_prompts: prompt id -> text, of the list.
+      listed: a list whose rows have prompts of their own, or None.
       settings: of the reward models' sweeps.
       word_settings: of the reward models' lists.
       logprobs: of the language models.
@@ -56,6 +58,7 @@ class Scored:
     word_settings: SweepSettings
     logprobs: LogprobSettings
     mesh: Mesh
+    listed: ConversationList | None = None
     models: Sequence[Checkpoint] = ()
     language: Sequence[Checkpoint] = ()
     new: int = 0
@@ -84,6 +87,15 @@ def score(work: Scored, say: Say) -> None:
     work.new += sweep_replies(
         work.models, *where, work.word_settings, work.mesh, scoring.show_models
     )
+
+
+def judge(work: Scored, say: Say) -> None:
+    """Scores the list of conversations under their own prompts, and says what people chose."""
+    if work.listed is None:
+        return
+    say(f"scoring {work.listed.said} of {work.listed.name} under their own prompts")
+    where = (work.run, work.word_settings, work.mesh)
+    work.new += conversations.score(work.models, work.listed, *where, scoring.show_models)
 
 
 def logprobs(work: Scored, say: Say) -> None:

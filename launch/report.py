@@ -8,7 +8,7 @@ printed as soon as they are known. A call that was stopped goes on when it is ma
 import dataclasses
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,16 @@ from engine.planning.memory import SweepWork, in_words
 from engine.runs import storage
 from engine.settings import AUTO, AnalyzeSettings, LogprobSettings
 from launch import pipeline
-from launch.common import command, facts, inputs, locking, reporting, scoring, sources
+from launch.common import (
+    command,
+    conversations,
+    facts,
+    inputs,
+    locking,
+    reporting,
+    scoring,
+    sources,
+)
 from launch.common.planned_models import model_of_checkpoint
 from launch.common.text import counted
 from launch.pipeline import Say
@@ -75,7 +84,9 @@ def define_flags(given: FlagValues) -> None:
 def report(given: command.Given) -> command.Ended:
     """Flags -> settings -> the steps."""
     root = storage.path_of(given.out or _default_out(command.paths(given, "checkpoint")))
-    name, replies = inputs.list_given(given) if given.items is not None else ("", [])
+    listed = conversations.given_list(given, sweeps=True) if given.items is not None else None
+    alone = given.items is not None and listed is None  # replies without prompts of their own
+    name, replies = inputs.list_given(given) if alone else ("", [])
     prompts, chosen = scoring.prompts(given), _settings(given.config, [], [])
     work = Report(
         root=root,
@@ -83,6 +94,7 @@ def report(given: command.Given) -> command.Ended:
         words=name,
         replies=replies,
         word_prompts=prompts,
+        listed=listed,
         mesh=scoring.dtype_and_mesh(given.config, [])[1],
         given=given,
         analyze=reporting.settings_of(given.config.analyze),
@@ -97,7 +109,15 @@ def report(given: command.Given) -> command.Ended:
     ended = scoring.ended(
         "\n".join([*words, f"report: {work.page}"]), work.run, slugs, [*prompts.values()]
     )
-    return dataclasses.replace(ended, facts=lambda: {"page": str(work.page), **ended.facts()})
+
+    def found() -> Mapping[str, Any]:  # Any: what JSON holds
+        results = [*ended.facts()["results"]]
+        if listed is not None:
+            rewards = [model.card.slug for model in work.models]
+            results += facts.of_conversations(work.run, listed.name, rewards)
+        return {"page": str(work.page), "results": results}
+
+    return dataclasses.replace(ended, facts=found)
 
 
 # Any: settings are of several types.
@@ -166,6 +186,7 @@ STEPS: Sequence[pipeline.Step[Report]] = (
     check_memory,
     pipeline.sweep,
     pipeline.score,
+    pipeline.judge,
     pipeline.logprobs,
     write_report,
 )

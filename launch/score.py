@@ -5,15 +5,14 @@ and rejected; messages. Such a file is scored under its prompts alone.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from engine import processes
 from engine.checkpoint.card import Checkpoint
-from engine.sweep.conversation_jobs import sweep_conversations
 from engine.sweep.reward_jobs import sweep_replies
 from launch.common import command, conversations, inputs, locking, scoring, sharding
 from launch.common.conversations import ConversationList
-from launch.common.text import counted, say
+from launch.common.text import counted
 
 
 def main(argv: Sequence[str]) -> int:
@@ -51,29 +50,23 @@ def score(given: command.Given) -> command.Ended:
 def _score_conversations(
     given: command.Given, listed: ConversationList, run: str, models: Sequence[Checkpoint]
 ) -> command.Ended:
-    if listed.left_out:
-        say(f"note: no labels: {', '.join(listed.left_out)} (neither text nor numbers)")
     own = {listed.name: ""}  # all rows are one share
     run, models, _ = sharding.share(given, run, models, own, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
     with locking.held(given, run, "score"):
-        rewards = sweep_conversations(
-            models,
-            listed.name,
-            listed.table,
-            listed.sha256,
-            run,
-            settings,
-            mesh,
-            sharding.show_models(given),
-        )
-        if processes.writes():
-            from launch.common import judged  # the analysis, which no other list needs
-
-            judged.write(run, listed.name, [model.card.slug for model in models])
+        ended = sharding.show_models(given)
+        rewards = conversations.score(models, listed, run, settings, mesh, ended)
     place = f"{run}/conversations/{listed.name}/replies.csv"
     said = f"{counted(len(models), 'model')} × {listed.said}, {scoring.outcome(rewards, 'rewards')}"
-    return command.Ended(f"{place}: {said}", lambda: {"run": run, "replies": place})
+
+    def found() -> Mapping[str, Any]:  # Any: what JSON holds
+        from launch.common import facts  # the analysis, which other lists do not import
+
+        slugs = [model.card.slug for model in models]
+        results = facts.of_conversations(run, listed.name, slugs)
+        return {"run": run, "replies": place, "results": results}
+
+    return command.Ended(f"{place}: {said}", found)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from absl import flags
 from absl.flags import FlagValues
 from etils import epath
+from ml_collections import ConfigDict
 
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
@@ -22,7 +23,7 @@ from engine.runs.manifest import Manifest
 from engine.runs.verify import AGAIN, Findings, rebuild, unchecked, verify
 from engine.sweep.outcomes import memory_errors
 from engine.sweep.rescore import rescore, whole_results
-from launch.common import command, locking
+from launch.common import command, locking, sources
 from launch.common.text import show
 
 
@@ -41,7 +42,7 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_bool("rebuild", False, rebuilt, flag_values=given)
     rows = "Rows of each result to compute again by the plain pass; needs --checkpoint."
     flags.DEFINE_integer("rescore", 0, rows, lower_bound=0, flag_values=given)
-    models = "Checkpoints of the models to re-score, comma-separated."
+    models = "Models to re-score, comma-separated: checkpoints, models' folders or hub ids."
     flags.DEFINE_list("checkpoint", [], models, flag_values=given)
     locking.define_wait(given)
 
@@ -53,11 +54,12 @@ def check(problems: list[str], given: command.Given) -> command.Ended:
       A line for each folder.
     """
     run = storage.path_of(command.paths(given, "run")[0])
-    models = [Checkpoint.open(path) for path in given.checkpoint]
-    if bool(given.rescore) != bool(models):
+    if bool(given.rescore) != bool(given.checkpoint):
         raise AssayError("--rescore and --checkpoint; allowed: both or neither")
     if not storage.is_folder(run):
         raise AssayError(f"run {run}: no such folder")
+    config = ConfigDict({**given.config, "check_memory": True})  # of a conversion
+    models = sources.checkpoints(given.checkpoint, config)
     folders = shards.expanded([run], allow_incomplete=False)
     readings = convention_index.folders_of(run)
     if readings and not storage.exists(run / schema.MANIFEST):

@@ -21,6 +21,7 @@ from engine.sweep import loop, setup
 from engine.sweep.jobs import Job
 from engine.sweep.outcomes import Ended
 from engine.text.cue import Cue
+from engine.types import Prompt
 
 
 def sweep_logprobs(
@@ -75,7 +76,7 @@ def sweep_logprobs(
     return loop.run(manifest, jobs, load, settings, mesh, ended=ended)
 
 
-def cue_of(checkpoint: Checkpoint, prompt: str, form: str) -> Cue:
+def cue_of(checkpoint: Checkpoint, prompt: Prompt, form: str) -> Cue:
     """A prompt as the checkpoint's tokenizer renders it in one of `engine.settings.FORMS`."""
     if form == "pretrained":
         return Cue.pretrained(checkpoint.tokenizer, prompt)

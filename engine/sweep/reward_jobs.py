@@ -22,6 +22,7 @@ from engine.settings import AUTO, MODES, POOLINGS, SweepSettings, check_choice
 from engine.sweep import loop, setup
 from engine.sweep.jobs import Job, check_parts
 from engine.sweep.outcomes import Ended
+from engine.types import Prompt
 
 
 def sweep_vocabulary(
@@ -128,7 +129,7 @@ def chosen_tokens(ids: Sequence[int], count: int | None, seed: int) -> Sequence[
     return [ids[i] for i in np.sort(drawn)]
 
 
-def mode_of(checkpoint: Checkpoint, prompts: Iterable[str], mode: str) -> str:
+def mode_of(checkpoint: Checkpoint, prompts: Iterable[Prompt], mode: str) -> str:
     """How replies become token ids: `auto` is `ids`, or `text` where a prompt cannot be cut."""
     check_choice("mode", mode, (AUTO, *MODES))
     if mode != AUTO:
@@ -151,7 +152,7 @@ def pooling_of(checkpoint: Checkpoint, pooling: str) -> Pooling:
 
 def token_rows(
     checkpoint: Checkpoint,
-    prompt: str,
+    prompt: Prompt,
     mode: str,
     pooling: Pooling,
     chosen: Sequence[int] | None = None,
@@ -166,7 +167,7 @@ def token_rows(
 
 
 def reply_rows(
-    checkpoint: Checkpoint, prompt: str, replies: Sequence[str], mode: str, pooling: Pooling
+    checkpoint: Checkpoint, prompt: Prompt, replies: Sequence[str], mode: str, pooling: Pooling
 ) -> ReplyRows:
     """A list of replies to a prompt."""
     template = checkpoint.template

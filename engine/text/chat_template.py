@@ -9,13 +9,14 @@ from typing import Any, Self, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.text import template_sandbox
 from engine.text.template_sandbox import Conversation, parsed_date, spelled
-from engine.types import PromptIds
+from engine.types import Prompt, PromptIds
 
 BOS_POLICIES = ("template", "none", "single", "double")
 NEWLINES = ("keep", "trim")
+ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_END = "␞"  # the sign of a record separator: ends the system turn of a prompt, if it has one
 
 # Replies without a common first or last token: what their conversations have in common is text of
@@ -25,7 +26,6 @@ _FEW = 32  # up to so many replies, looking for a shortcut takes longer than goi
 _CHUNK = 4096  # replies between two reports of progress
 
 _T = TypeVar("_T")
-Prompt = str | Conversation  # what the user says, or all turns before the reply
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class ChatTemplate:
         """
         return self.tokenise(self._render(conversations, add_generation_prompt=False))
 
-    def cue(self, prompt: str) -> str:
+    def cue(self, prompt: Prompt) -> str:
         """The conversation up to the point where the assistant begins to speak, as text."""
         [text] = self._render([_turns(prompt)], add_generation_prompt=True)
         return text
@@ -159,7 +159,7 @@ class ChatTemplate:
             advance(len(chunk))
         return rows
 
-    def around(self, prompt: str) -> PromptIds:
+    def around(self, prompt: Prompt) -> PromptIds:
         """The ids before and after the reply that conversations of any reply have in common."""
         return self._around(prompt)[0]
 
@@ -177,7 +177,7 @@ class ChatTemplate:
             )
         return around
 
-    def cuttable(self, prompt: str) -> bool:
+    def cuttable(self, prompt: Prompt) -> bool:
         """Whether `split` can cut the conversation: whether mode `ids` exists."""
         return self._around(prompt)[1] is None
 
@@ -246,18 +246,17 @@ class ChatTemplate:
 
     def _around(self, prompt: Prompt) -> tuple[PromptIds, str | None]:
         """What `around` returns, and a reply that does not stand there as its own tokens."""
-        text = prompt if isinstance(prompt, str) else ""
-        if prompt == text:
-            check_prompt(text)
-        if SYSTEM_END in text:
-            self._check_system(text)
+        if isinstance(prompt, str):
+            check_prompt(prompt)
+            if SYSTEM_END in prompt:
+                self._check_system(prompt)
         rows = self.sequences(prompt, _PROBES)
         prefix = _common_prefix(rows)
         suffix = _common_prefix([row[len(prefix) :][::-1] for row in rows])[::-1]
         middles = [row[len(prefix) : len(row) - len(suffix)] for row in rows]
         pairs = zip(_PROBES, middles, strict=True)
         merged = next((probe for probe, ids in pairs if not self._stands(prefix, ids, probe)), None)
-        return PromptIds(prompt=text, prefix=tuple(prefix), suffix=tuple(suffix)), merged
+        return PromptIds(prompt=prompt, prefix=tuple(prefix), suffix=tuple(suffix)), merged
 
     def _check_system(self, prompt: str) -> None:
         """Raises AssayError for a template that leaves out a turn, as some would."""
@@ -370,6 +369,25 @@ def check_prompt(prompt: str) -> None:
     """Raises AssayError for a prompt whose user's turn is empty or only white space."""
     if not prompt.rpartition(SYSTEM_END)[2].strip():
         raise AssayError(f"prompt={prompt!r}; allowed: text that is not empty")
+
+
+# Any: messages of files and callers.
+def checked_message(number: int, message: Mapping[str, Any]) -> dict[str, str]:
+    """Role and content of a conversation's message; raises AssayError with its number."""
+    role, content = message.get("role"), message.get("content")
+    with prefixed(f"message {number}"):
+        if role not in ROLES:
+            raise AssayError(f"role={role!r}; allowed: {', '.join(ROLES)}")
+        if not isinstance(content, str) or message.get("tool_calls"):
+            raise AssayError("its content is no text; allowed: text, without tool calls")
+        return {"role": role, "content": checked_text(content)}
+
+
+def checked_text(text: str) -> str:
+    """A text; raises AssayError for one that no tokenizer reads."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise AssayError("a lone surrogate; allowed: Unicode text")
+    return text
 
 
 def _turns(prompt: Prompt) -> Conversation:

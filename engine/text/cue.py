@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
 from engine.text.chat_template import SYSTEM_END, ChatTemplate, check_prompt
-from engine.types import PromptIds
+from engine.types import Prompt, PromptIds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,16 +32,15 @@ class Cue:
     tokenise: Callable[[list[str]], list[list[int]]]
 
     @classmethod
-    def pretrained(cls, tokenizer: PreTrainedTokenizerBase, prompt: str) -> "Cue":
+    def pretrained(cls, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> "Cue":
         r"""`User: <prompt>\nAssistant:` as plain text (Christian et al. 2025, Tables A1-A5).
 
         The tokenizer adds the special tokens that it adds to any text. A space precedes a reply.
-        Raises AssayError for a prompt with a system turn, which plain text has not.
+        Raises AssayError for messages, or a prompt with a system turn, which plain text has not.
         """
-        if SYSTEM_END in prompt:
-            raise AssayError(
-                f"prompt={prompt!r}: has a system turn; allowed with form='pretrained': none"
-            )
+        if not isinstance(prompt, str) or SYSTEM_END in prompt:
+            what = "has a system turn" if isinstance(prompt, str) else "is a list of messages"
+            raise AssayError(f"prompt={prompt!r}: {what}; allowed with form='pretrained': none")
 
         def tokenise(texts: list[str]) -> list[list[int]]:
             rows: list[list[int]] = tokenizer(texts)["input_ids"]
@@ -50,7 +49,7 @@ class Cue:
         return cls._make(tokenizer, prompt, f"User: {prompt}\nAssistant:", " ", tokenise)
 
     @classmethod
-    def chat(cls, template: ChatTemplate, prompt: str) -> "Cue":
+    def chat(cls, template: ChatTemplate, prompt: Prompt) -> "Cue":
         """The chat template with its generation prompt, directly followed by a reply."""
         text = template.cue(prompt)
         return cls._make(template.tokenizer, prompt, text, "", template.tokenise)
@@ -59,12 +58,13 @@ class Cue:
     def _make(
         cls,
         tokenizer: PreTrainedTokenizerBase,
-        prompt: str,
+        prompt: Prompt,
         text: str,
         lead: str,
         tokenise: Callable[[list[str]], list[list[int]]],
     ) -> "Cue":
-        check_prompt(prompt)
+        if isinstance(prompt, str):
+            check_prompt(prompt)
         (ids,) = tokenise([text])
         if ids[-1] == tokenizer.eos_token_id:
             raise AssayError(

@@ -8,20 +8,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
+from jax.sharding import Mesh
 from ml_collections import config_flags
 
 from configs import score as defaults
+from engine import processes
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError, prefixed
 from engine.runs import schema
-from engine.text.chat_template import check_prompt
+from engine.settings import SweepSettings
+from engine.sweep.conversation_jobs import sweep_conversations
+from engine.sweep.outcomes import Ended
+from engine.text.chat_template import check_prompt, checked_message, checked_text
 from launch.common import inputs, scoring
 from launch.common.command import Given, paths
 from launch.common.inputs import REPLIES
-from launch.common.text import counted
+from launch.common.text import counted, say
 
 _PAIR = ("chosen", "rejected")
 _OWN = ("prompt", "messages", *_PAIR)  # a file with one of these columns has rows of its own
-_ROLES = ("system", "developer", "user", "assistant", "tool")
 
 Turns = list[dict[str, str]]
 
@@ -48,21 +53,50 @@ class ConversationList(NamedTuple):
         return counted(pairs, "pair") if pairs else counted(len(self.table), "reply")
 
 
-def given_list(given: Given) -> ConversationList | None:
+def given_list(given: Given, *, sweeps: bool = False) -> ConversationList | None:
     """The list of --items, or None for replies without prompts of their own.
+
+    Args:
+      given: the parsed flags.
+      sweeps: whether the command sweeps vocabularies under its prompts, which may then stand beside
+        those of the file.
 
     Raises:
       AssayError: a row that is no conversation, whose number (from 1) the message names; or a
         prompt of the command line beside those of the file.
     """
     path = Path(paths(given, "items")[0])
-    flag = _prompt_flag(given)
-    shared = functools.partial(_shared, given) if flag else None
-    listed = read_list(path, given.column, flag, shared)
+    flag = _prompt_flag(given, sweeps=sweeps)
+    shared = functools.cache(functools.partial(_shared, given)) if flag else None
+    listed = read_list(path, given.column, "" if sweeps else flag, shared)
     if listed is None:
         return None
     name = listed.name if given.name is None else given.name
     return listed._replace(name=inputs.checked_name("name", name))
+
+
+def score(
+    models: Sequence[Checkpoint],
+    listed: ConversationList,
+    run: str,
+    settings: SweepSettings,
+    mesh: Mesh,
+    ended: Ended,
+) -> int:
+    """Scores a list under its rows' prompts; writes `replies.csv`, and prints accuracies.
+
+    Returns:
+      The number of new rewards.
+    """
+    if listed.left_out:
+        say(f"note: no labels: {', '.join(listed.left_out)} (neither text nor numbers)")
+    name, table, sha256, _ = listed
+    rewards = sweep_conversations(models, name, table, sha256, run, settings, mesh, ended)
+    if processes.writes():
+        from launch.common import judged  # the analysis, which no other list needs
+
+        judged.write(run, name, [model.card.slug for model in models])
+    return rewards
 
 
 def list_of_pairs(path: Path) -> ConversationList:
@@ -81,8 +115,8 @@ def read_list(
     Args:
       path: the file.
       column: of the replies beside a prompt; None: one of `REPLIES`.
-      flag: of the command line that names a prompt, which the file must not have then.
-      shared: gives that prompt.
+      flag: of the command line that names a prompt, which the file must not have then; "": none.
+      shared: gives the prompt of replies that are texts; None: there is none.
 
     Raises:
       AssayError: as `given_list`.
@@ -95,16 +129,17 @@ def read_list(
     with prefixed(f"items={path}"):
         if flag and "prompt" in columns:
             raise AssayError(f"its rows have prompts (column 'prompt'); allowed: no {flag}")
-        reader = _Reader(columns, column, shared() if shared else None, path.suffix)
+        reader = _Reader(columns, column, shared, flag, path.suffix)
         table = reader.table(rows)
     sha256 = hashlib.sha256(data).hexdigest()
     return ConversationList(inputs.list_name(path), table, sha256, reader.left_out)
 
 
-def _prompt_flag(given: Given) -> str:
+def _prompt_flag(given: Given, *, sweeps: bool) -> str:
     """The flag that names prompts on the command line; "" where none does."""
-    set_here = config_flags.get_override_values(given["config"])
-    named = "prompts" in set_here or given.config.prompts != defaults.get_config().prompts
+    named = "prompts" in config_flags.get_override_values(given["config"])
+    if not sweeps:
+        named = named or given.config.prompts != defaults.get_config().prompts
     return "--prompt" if given.prompt else "--config.prompts" if named else ""
 
 
@@ -122,15 +157,21 @@ class _Reader:
     Args:
       columns: of the file.
       column: `--column`, which names the replies beside a prompt.
-      shared: the prompt of the command line for replies that are texts; None: there is none.
+      shared: gives the prompt of the command line for replies that are texts; None: there is none.
+      flag: of the command line, beside which messages are refused; "": none.
       suffix: of the file; cells of a .csv may hold messages as JSON.
     """
 
     def __init__(
-        self, columns: Sequence[str], column: str | None, shared: str | None, suffix: str
+        self,
+        columns: Sequence[str],
+        column: str | None,
+        shared: Callable[[], str] | None,
+        flag: str,
+        suffix: str,
     ) -> None:
         self.sides = _sides(columns, column)  # side -> its column
-        self.has_prompt, self.shared = "prompt" in columns, shared
+        self.has_prompt, self.shared, self.flag = "prompt" in columns, shared, flag
         self.is_csv = suffix == ".csv"
         known = {"id", "prompt", "messages", *self.sides.values()}
         self.others = [name for name in columns if name not in known]
@@ -156,17 +197,17 @@ class _Reader:
         return pl.DataFrame(found, schema=schema.LIST_COLUMNS)
 
     def _conversations(self, row: Mapping[str, Any]) -> Iterator[tuple[str, Turns]]:
-        prompt = self._cell(row, "prompt") if self.has_prompt else self.shared
-        if isinstance(prompt, str):
-            check_prompt(prompt)
-            prompt = [{"role": "user", "content": prompt}]
+        prompt = _asked(self._cell(row, "prompt")) if self.has_prompt else None
         both = []
         for side, column in self.sides.items():
             reply = self._cell(row, column)
             with prefixed(column):
-                if self.shared is not None and not isinstance(reply, str):
-                    raise AssayError("messages have a prompt of their own; allowed: no --prompt")
-                both.append(self._whole(prompt, reply))
+                if self.flag and not isinstance(reply, str):
+                    raise AssayError(
+                        f"messages have a prompt of their own; allowed: no {self.flag}"
+                    )
+                shared = self.shared if prompt is None and isinstance(reply, str) else None
+                both.append(self._whole(_asked(shared()) if shared else prompt, reply))
             yield side, both[-1]
         if len({json.dumps(messages[0]) for messages in both}) > 1:
             raise AssayError("chosen and rejected begin with other messages; allowed: one prompt")
@@ -177,9 +218,9 @@ class _Reader:
             cell = _parsed(cell)
         with prefixed(column):
             if isinstance(cell, str):
-                return _text(cell)
+                return checked_text(cell)
             if isinstance(cell, list) and cell and all(isinstance(each, dict) for each in cell):
-                return [_message(number, each) for number, each in enumerate(cell, 1)]
+                return [checked_message(number, each) for number, each in enumerate(cell, 1)]
             what = "missing" if cell is None else "neither text nor messages"
             raise AssayError(f"{what}; allowed: text, or a list of messages")
 
@@ -211,6 +252,14 @@ class _Reader:
         return whole
 
 
+def _asked(prompt: Turns | str) -> Turns:
+    """A prompt as turns."""
+    if not isinstance(prompt, str):
+        return prompt
+    check_prompt(prompt)
+    return [{"role": "user", "content": prompt}]
+
+
 def _sides(columns: Sequence[str], column: str | None) -> dict[str, str]:
     """What a row holds: side -> the column of its reply."""
     if set(_PAIR) & set(columns):
@@ -233,23 +282,6 @@ def _sides(columns: Sequence[str], column: str | None) -> dict[str, str]:
     return {"reply": str(column)}
 
 
-# Any: a cell of a file.
-def _message(number: int, message: Mapping[str, Any]) -> dict[str, str]:
-    role, content = message.get("role"), message.get("content")
-    with prefixed(f"message {number}"):
-        if role not in _ROLES:
-            raise AssayError(f"role={role!r}; allowed: {', '.join(_ROLES)}")
-        if not isinstance(content, str) or message.get("tool_calls"):
-            raise AssayError("its content is no text; allowed: text, without tool calls")
-        return {"role": role, "content": _text(content)}
-
-
-def _text(text: str) -> str:
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise AssayError("a lone surrogate; allowed: Unicode text")
-    return text
-
-
 # Any: what JSON holds.
 def _parsed(cell: str) -> Any:
     """The messages that a cell of a .csv holds as JSON; any other text as it is."""
@@ -263,4 +295,4 @@ def _parsed(cell: str) -> Any:
 
 
 def _label(cell: object) -> str | None:
-    return None if cell is None else _text(str(cell))
+    return None if cell is None else checked_text(str(cell))

@@ -26,8 +26,9 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_string(
         "items",
         None,
-        "The replies: a .txt (one a line), .csv, .jsonl or .parquet. Of `assay score`, rows may "
-        "have prompts of their own: prompt and reply; prompt, chosen and rejected; messages.",
+        "The replies: a .txt (one a line), .csv, .jsonl or .parquet. Of `assay score` and "
+        "`assay report`, rows may have prompts of their own: prompt and reply; prompt, chosen and "
+        "rejected; messages.",
         flag_values=given,
     )
     flags.DEFINE_string(

@@ -28,7 +28,7 @@ def model_of_source(source: str) -> tuple[Model, int, int]:
     """The model of a source, and the positions of its prompts and of a candidate."""
     if storage.exists(storage.path_of(source) / CARD):
         return model_of_checkpoint(Checkpoint.open(source))
-    spec, path = known_models.find(source), Path(source)
+    spec, path = known_models.find(source), Path(source).expanduser()
     if path.is_file() or path.is_dir():
         folder, file = (path, path / "config.json") if path.is_dir() else (path.parent, path)
         with prefixed(folder if path.is_dir() else source):

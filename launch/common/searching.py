@@ -10,6 +10,7 @@ from engine.errors import AssayError
 from engine.search.run_folder import SearchResult, score_elsewhere, search_sequences
 from engine.settings import SearchSettings
 from engine.sweep import setup
+from launch.common import sources
 from launch.common.scoring import dtype_and_mesh, given_fields
 from launch.common.text import lines_of, pieces
 
@@ -73,7 +74,7 @@ def search(
 
 
 def _others(known: Sequence[Checkpoint], config: ConfigDict) -> list[Checkpoint]:
-    """The checkpoints of `judges` that do not score anyway.
+    """The models of `judges` that do not score anyway.
 
     Raises AssayError for a model that is no reward model, or settings with which none would score.
     """
@@ -85,7 +86,7 @@ def _others(known: Sequence[Checkpoint], config: ConfigDict) -> list[Checkpoint]
                 f"score what is found; allowed: {name}={needed}"
             )
     hashes = {model.card.checkpoint_hash for model in known}
-    others = [Checkpoint.open(path) for path in paths]
+    others = sources.plain_checkpoints(paths, config)
     for other in others:
         other.expect(REWARD)
     return [other for other in others if other.card.checkpoint_hash not in hashes]

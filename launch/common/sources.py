@@ -74,10 +74,16 @@ def of_two_kinds(
 
     The settings of conversion are those of reward models.
     """
-    plain = ConfigDict({**config, "base": "", "convert": _PLAIN})
-    models = checkpoints(rewards, config, verify), checkpoints(languages, plain, verify)
+    models = checkpoints(rewards, config, verify), plain_checkpoints(languages, config, verify)
     every = _told_apart([*rewards, *languages], [*models[0], *models[1]])
     return every[: len(rewards)], every[len(rewards) :]
+
+
+def plain_checkpoints(
+    names: Sequence[str], config: ConfigDict, verify: bool | None = None
+) -> list[Checkpoint]:
+    """The checkpoints of models to which the settings of conversion do not apply."""
+    return checkpoints(names, ConfigDict({**config, "base": "", "convert": _PLAIN}), verify)
 
 
 def is_checkpoint(name: str) -> bool:

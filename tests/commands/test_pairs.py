@@ -312,3 +312,28 @@ def test_a_csv_may_hold_messages_and_labels_are_kept(score, tmp_path):
     assert found["reward"].n_unique() == 1
     done = score([{"prompt": "a", "reply": "b", "tokens": [1]}], "--name=other")
     assert "note: no labels: tokens (neither text nor numbers)" in done.err
+
+
+def test_a_report_sweeps_its_prompts_and_scores_pairs_under_their_own(
+    command, model, source, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        "launch.common.reporting.write_report", lambda runs, target, settings: target
+    )
+    path = source("".join(json.dumps(row) + "\n" for row in TRL), "trl.jsonl")
+    flags = ("--prompt=Why?", "--prompt=How?", f"--out={tmp_path}", "--config.self_check=1")
+    done = command("report", model[0].path, f"--items={path}", "--json", *flags)
+    assert done.code == 0, done.err
+    *swept, listed = json.loads(done.out[-1])["results"]
+    assert [one["text"] for one in swept] == ["How?", "Why?"]
+    margins = {}
+    for number, row in enumerate(whole(row) for row in TRL):
+        margins[number + 1] = model[1](row["chosen"]) - model[1](row["rejected"])
+    assert listed["accuracy"] == np.mean(np.array([*margins.values()]) > 0)
+    assert listed["margin"] == pytest.approx(np.mean([*margins.values()]), abs=1e-4)
+    assert [row["row"] for row in listed["worst"]] == sorted(margins, key=lambda row: margins[row])
+    path = source('{"chosen": "love", "rejected": "war"}\n', "texts.jsonl")
+    done = command("report", model[0].path, f"--items={path}", f"--out={tmp_path}")
+    assert done.err[-1].endswith(
+        "a reply without a prompt; allowed: a column 'prompt', or --prompt"
+    )

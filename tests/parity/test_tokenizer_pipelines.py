@@ -116,7 +116,9 @@ def test_texts_become_the_ids_of_the_file(folder, name):
 def test_a_sweep_scores_exactly_the_ids_of_the_file_that_the_embedding_holds(folder, name):
     own = folder(name)
     assert own.checkpoint.token_ids == own.candidates
-    found = engine.load(own.checkpoint.path).sweep(PROMPT, mode="ids").sort("token_id")
+    model = engine.load(own.checkpoint.path)
+    assert isinstance(model, engine.RewardModel)
+    found = model.sweep(PROMPT, mode="ids").sort("token_id")
     assert found["token_id"].to_list() == own.candidates
     before, after = own.around
     sample = [*own.candidates[::29], *own.candidates[-3:], own.pad]
@@ -232,6 +234,7 @@ def test_a_search_refuses_a_reply_whose_end_would_not_be_read(folder):
 def test_another_pooling_reads_other_rewards_where_the_pad_token_closes(folder, pooling):
     own = folder("gaps", "closes", "the closing token")
     model = engine.load(own.checkpoint.path)
+    assert isinstance(model, engine.RewardModel)
     default = model.sweep(PROMPT).sort("token_id")["reward"]
     other = model.sweep(PROMPT, pooling=pooling).sort("token_id")["reward"]
     assert (default - other).abs().mean() > 0.5 * default.std()

@@ -7,6 +7,7 @@ import pytest
 import engine
 from engine.checkpoint.card import Checkpoint
 from engine.scoring.reward_passes import default_dtype
+from engine.text.chat_template import with_system
 
 PROMPT = "What is the greatest thing?"
 
@@ -49,6 +50,36 @@ def test_scores_are_float32_in_the_order_of_the_replies(model, swept):
     assert scores.dtype == np.float32
     by_token = dict(swept.select("token", "reward").iter_rows())
     np.testing.assert_allclose(scores, [by_token[t] for t in tokens], rtol=1e-5, atol=1e-6)
+
+
+def test_messages_may_be_the_prompt(model, swept):
+    turn = {"role": "user", "content": PROMPT}
+    assert model.sweep([turn]).equals(swept)
+    turns = [{"role": "system", "content": "Be kind."}, turn]
+    np.testing.assert_array_equal(
+        model.score(turns, "war"), model.score(with_system("Be kind.", PROMPT), "war")
+    )
+    longer = [*turns, {"role": "assistant", "content": "love"}, turn]
+    assert model.score(longer, "war") != model.score(turns, "war")
+    for odd, why in (
+        ([{"role": "gpt", "content": "x"}], "message 1: role='gpt'; allowed: system"),
+        (longer[:3], "its last message is the assistant's"),
+        ([turn, PROMPT], "allowed: a text, or at least one message"),
+    ):
+        with pytest.raises(engine.AssayError, match=why):
+            model.sweep(odd)
+
+
+def test_a_reply_of_one_token_is_as_likely_as_the_token_is_next(checkpoint):
+    model = engine.load(checkpoint("lm", head="lm").path, step_size=64)
+    swept = model.sweep(PROMPT)
+    assert isinstance(model, engine.LanguageModel) and swept.columns[-1] == "logprob"
+    assert swept["logprob"].is_sorted(descending=True)
+    by_token = dict(swept.select("token", "logprob").iter_rows())
+    turns = [{"role": "user", "content": PROMPT}]
+    np.testing.assert_allclose(
+        model.logprobs(turns, ["war", "love"]), [by_token["war"], by_token["love"]], rtol=1e-5
+    )
 
 
 def test_any_sequence_of_replies_or_one_text_will_do(model):

@@ -1,0 +1,192 @@
+"""The public API of language models, and of two of them as one reward model."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+from jax.sharding import Mesh
+
+from engine import programs
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import restore
+from engine.display import progress
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from engine.planning import admission
+from engine.runs import implicit
+from engine.scoring.language_passes import LanguageScorer
+from engine.scoring.reward_passes import check_finite, default_dtype, dtype_named
+from engine.scoring.rows import ContinuationRows, NextTokenRows
+from engine.settings import ImplicitSettings
+from engine.sweep.implicit_jobs import Pair
+from engine.sweep.logprob_jobs import cue_of
+from engine.text.chat_template import check_prompt, checked_message
+from engine.types import Prompt
+
+SHOWN_AFTER_S = 2.0  # seconds of a pass, after which its progress bar appears
+
+
+def reward_of(
+    policy: str | os.PathLike[str],
+    reference: str | os.PathLike[str],
+    *,
+    form: str = "chat",
+    beta: float = 1.0,
+    dtype: str | None = None,
+    mesh: Mesh | None = None,
+) -> "ImplicitReward":
+    """Loads two language models as one reward model: β (log π - log π_ref), the reward of DPO.
+
+    Args:
+      policy: the checkpoint whose probability counts for a reply.
+      reference: the one whose probability counts against it; both are in memory.
+      form: how both are given a prompt: `chat`, in the chat template, or `pretrained`, as text.
+      beta: the factor β; 1 leaves rewards in nats.
+      dtype: as of `load`.
+      mesh: as of `load`.
+
+    Raises:
+      AssayError: as `load`; language models that read other token ids.
+    """
+    programs.enable_cache()
+    mesh = mesh or build_mesh()
+    first, second = Checkpoint.open(policy), Checkpoint.open(reference)
+    pair = Pair(first, second, ImplicitSettings(form=form, beta=beta))
+    pair.check({})
+    named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, pair.checkpoints))
+    scorers = []
+    for one in pair.checkpoints:
+        step = admission.admit(one, mesh, str(named), None, check=True)
+        scorers.append(LanguageScorer.build(*restore([one], mesh, named), mesh, step_size=step))
+    return ImplicitReward(pair, scorers)
+
+
+class ImplicitReward:
+    """Two language models on devices, ready to score as one reward model."""
+
+    def __init__(self, pair: Pair, scorers: Sequence[LanguageScorer]):
+        self._pair, self._scorers = pair, scorers
+
+    def __repr__(self) -> str:
+        return f"ImplicitReward({self.slug!r}, {self._pair.settings})"
+
+    @property
+    def slug(self) -> str:
+        """The model's name."""
+        return self._pair.slug
+
+    def sweep(self, prompt: str) -> pl.DataFrame:
+        """Rewards of every token as the next one: what `RewardModel.sweep` returns."""
+        return ranked(self._pair.policy.tokens, {"reward": self._score(prompt)})
+
+    def score(self, prompt: str, responses: str | Sequence[str]) -> np.ndarray:
+        """Rewards of replies of any length: float32 [responses], in their order."""
+        replies = listed(responses)
+        return self._score(prompt, replies) if replies else np.empty(0, np.float32)
+
+    def _score(self, prompt: str, replies: Sequence[str] = ()) -> np.ndarray:
+        """Rewards of replies, or of every token: float32 [rows]."""
+        pair = self._pair
+        pair.check({prompt: prompt}, replies)
+        rows = _rows(pair.policy, prompt, replies, pair.settings.form)
+        both = [
+            _logprobs(checkpoint, scorer, rows)
+            for checkpoint, scorer in zip(pair.checkpoints, self._scorers, strict=True)
+        ]
+        rewards = implicit.difference(both[0], both[1], pair.settings.beta)
+        check_finite(self.slug, next(iter(rows.part_columns)), 0, ["reward"], rewards[None])
+        return rewards
+
+
+class LanguageModel:
+    """A language model on devices: what it would say."""
+
+    def __init__(self, checkpoint: Checkpoint, scorer: LanguageScorer):
+        self._checkpoint, self._scorer = checkpoint, scorer
+
+    def __repr__(self) -> str:
+        card = self._checkpoint.card
+        return f"LanguageModel({card.slug!r}, {card.decoder.num_layers} layers)"
+
+    @property
+    def slug(self) -> str:
+        """The model's name."""
+        return str(self._checkpoint.card.slug)
+
+    def sweep(self, prompt: Prompt, *, form: str = "chat") -> pl.DataFrame:
+        """Log-probabilities (nats) of every token as the next one.
+
+        Args:
+          prompt: the user's turn, or messages as of `RewardModel.sweep`.
+          form: `chat`, in the chat template, or `pretrained`, as text.
+
+        Returns:
+          token_id u32, token str, logprob f32; best first, equal ones by id.
+        """
+        return ranked(self._checkpoint.tokens, {"logprob": self._score(prompt, (), form)})
+
+    def logprobs(
+        self, prompt: Prompt, responses: str | Sequence[str], *, form: str = "chat"
+    ) -> np.ndarray:
+        """Log-probabilities (nats) of replies: float32 [responses], the sum over their tokens.
+
+        `prompt` and `form` are as of `sweep`.
+        """
+        replies = listed(responses)
+        return self._score(prompt, replies, form) if replies else np.empty(0, np.float32)
+
+    def _score(self, prompt: Prompt, replies: Sequence[str], form: str) -> np.ndarray:
+        rows = _rows(self._checkpoint, checked(prompt), replies, form)
+        numbers = _logprobs(self._checkpoint, self._scorer, rows)
+        check_finite(self.slug, next(iter(rows.part_columns)), 0, ["logprob"], numbers[None])
+        return numbers
+
+
+def _rows(
+    checkpoint: Checkpoint, prompt: Prompt, replies: Sequence[str], form: str
+) -> NextTokenRows | ContinuationRows:
+    """Replies to a prompt, or every token as the next one."""
+    cue = cue_of(checkpoint, prompt, form)
+    if replies:
+        return ContinuationRows(cue, replies)
+    return NextTokenRows(cue.prompt, checkpoint.token_ids)
+
+
+def _logprobs(
+    checkpoint: Checkpoint, scorer: LanguageScorer, rows: NextTokenRows | ContinuationRows
+) -> np.ndarray:
+    """Log-probabilities of rows: float32 [rows]."""
+    rows.check(checkpoint.card.decoder)
+    opened = scorer.prefill(rows.prompt)
+    with progress(len(rows), what=checkpoint.card.slug, delay_s=SHOWN_AFTER_S) as bar:
+        [[logprobs]] = scorer.score(opened, rows, 0, len(rows), bar.update)
+    return np.asarray(logprobs)
+
+
+def checked(prompt: Prompt | Sequence[str]) -> Prompt:
+    """A prompt; raises AssayError for one that is empty, or messages that a reply cannot follow."""
+    if isinstance(prompt, str):
+        check_prompt(prompt)
+        return prompt
+    messages = [turn for turn in prompt if isinstance(turn, Mapping)]
+    if not messages or len(messages) < len(prompt):
+        raise AssayError(f"prompt={prompt!r}; allowed: a text, or at least one message")
+    turns = [checked_message(number, turn) for number, turn in enumerate(messages, 1)]
+    if turns[-1]["role"] == "assistant":
+        raise AssayError("prompt: its last message is the assistant's; allowed: turns before it")
+    return turns
+
+
+def ranked(tokens: Mapping[int, str], numbers: Mapping[str, np.ndarray]) -> pl.DataFrame:
+    """token_id, token and columns of numbers; best by the first of them first, equal ones by id."""
+    columns = {"token_id": list(tokens), "token": list(tokens.values()), **numbers}
+    types = {"token_id": pl.UInt32, "token": pl.String, **dict.fromkeys(numbers, pl.Float32)}
+    return pl.DataFrame(columns, types).sort(
+        next(iter(numbers)), "token_id", descending=[True, False]
+    )
+
+
+def listed(responses: str | Sequence[str]) -> list[str]:
+    """One text, or several, as a list."""
+    return [responses] if isinstance(responses, str) else list(responses)
