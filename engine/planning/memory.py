@@ -35,8 +35,7 @@ _SEARCH_BYTES, _CODE_BYTES = 460 * 2**20, 13 * 2**20
 _TABLES, _GRADIENT_TABLES = 2, 2
 BLOCK_ROWS = 32  # rows of packed candidates that a search scores at a time: 64 candidates
 # Attempts whose parents a device runs through the model at once in a search. A parent is so short
-# that reading the weights takes most of its time. A single attempt is doubled, so that there is one
-# shape.
+# that reading the weights takes most of its time.
 BLOCK_PARENTS = 2
 
 
