@@ -138,7 +138,8 @@ class Card:
 
     # Any: what JSON holds.
     def _fields(self) -> dict[str, Any]:
-        fields = dataclasses.asdict(self) | {"policy": self.policy.to_json()}
+        parts = {name: getattr(self, name).to_json() for name in ("decoder", "head", "policy")}
+        fields = dataclasses.asdict(self) | parts
         return {k: v for k, v in fields.items() if (k, v) != ("reward", "")}  # as before it
 
     @classmethod

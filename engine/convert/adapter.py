@@ -61,7 +61,9 @@ _HARMLESS = {
 _CONV1D = ("gpt2",)  # families whose matrices are [in, out]
 
 _PREFIX = re.compile(r"base_model\.model\.((_orig_mod|module|pretrained_model)\.)*")
+_BASE = re.compile(rf"({'|'.join(layouts.BASES)})\.")
 _PART = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<part>[AB])(\.weight)?")
+_TEXT = re.compile(r"^(model\.language_model|language_model\.model)\.")  # beside a vision tower
 _EMBEDDINGS = ("model.embed_tokens.weight", "model.tok_embeddings.weight")
 _HEAD_MODULES = ("classifier", "score")  # which peft lists together, whichever a class has
 _BLOCK = 2**22  # numbers of a matrix that are merged at once
@@ -252,10 +254,12 @@ def open_merged(base: Path, folder: Path, model_type: object, dtype: str = "auto
     of_base, adapter = TensorFiles.open(base), _open(folder)
     with prefixed(folder):
         config = read_config(folder, file_names(folder))
-        matches = {key: match for key in adapter.tensors if (match := _PART.fullmatch(key))}
+        of_images = layouts.image_keys(adapter.tensors)
+        given = {key: t for key, t in adapter.tensors.items() if key not in of_images}
+        matches = {key: match for key in given if (match := _PART.fullmatch(key))}
         whole = {
             key: tensor
-            for key, tensor in adapter.tensors.items()
+            for key, tensor in given.items()
             if key not in matches and not key.startswith("lm_head.")
         }
         _check_whole(config, whole)
@@ -289,8 +293,11 @@ def _open(folder: Path) -> TensorFiles:
 def _names(keys: Iterable[str], head: str) -> dict[str, str]:
     """Each name in an adapter's file -> the name in its base, or of the part of a product."""
     inner = {key: _PREFIX.sub("", key, count=1).replace(".base_layer.", ".") for key in keys}
-    canonical = layouts.canonical_names({*inner.values(), _EMBEDDINGS[0]}, head)
-    return {key: canonical[name] for key, name in inner.items()}
+    inner = {key: _TEXT.sub("model.", name) for key, name in inner.items()}
+    return {
+        key: layouts.canonical_name(name, match[0] if (match := _BASE.match(name)) else "", head)
+        for key, name in inner.items()
+    }
 
 
 def _check_whole(config: AdapterConfig, whole: Mapping[str, Tensor]) -> None:

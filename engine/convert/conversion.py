@@ -33,7 +33,8 @@ from engine.text.template_sandbox import spelled
 from engine.text.tokenizer import FILE, candidate_ids, load_tokenizer
 
 _LEAST_TOKENS = 0.01  # of the embedding's rows; a file with none but special tokens has fewer
-Tensors = list[tuple[layouts.Rule, str]]  # of a block: a rule, and the name of its tensor
+# Of a block: a rule, and the name of its tensor, with `{x}` for that of each expert.
+Tensors = list[tuple[layouts.Rule, str]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,13 +55,19 @@ class Conversion:
         layered = [rule for rule in self.rules if "{l}" in rule.key]
 
         def named(prefix: str) -> Tensors:
-            return [(rule, rule.key) for rule in self.rules if rule.parameter.startswith(prefix)]
+            whole = (rule for rule in self.rules if rule not in layered)
+            return [(rule, rule.key) for rule in whole if rule.parameter.startswith(prefix)]
 
         layers = {
-            layer_block(layer): [(rule, rule.key.format(l=layer)) for rule in layered]
+            layer_block(layer): [(rule, rule.key.replace("{l}", str(layer))) for rule in layered]
             for layer in range(self.decoder.num_layers)
         }
-        return {EMBEDDING: named("decoder.embedding"), **layers, READOUT: named("readout.")}
+        return {EMBEDDING: named("decoder."), **layers, READOUT: named("readout.")}
+
+    def nbytes(self, tensors: Tensors, files: TensorFiles) -> int:
+        """Bytes of the tensors of a block."""
+        keys = {one for _, key in tensors for one in layouts.expert_keys(key, self.decoder)}
+        return sum(files.tensors[key].nbytes for key in keys)
 
 
 def convert_model(
@@ -128,13 +135,13 @@ def convert_model(
     with Writer(destination, conversion.decoder, conversion.reading.config) as writer:
         digests: dict[str, bytes] = {}
         blocks = conversion.blocks()
-        done = total - sum(_nbytes(tensors, files) for tensors in blocks.values())
+        done = total - sum(conversion.nbytes(tensors, files) for tensors in blocks.values())
         for block, arrays in _read_ahead(conversion, files):
             saved = writer.save(block, arrays)
             del arrays  # two blocks are in memory, not three
             if block != READOUT:  # whole tensors are stored with the same bytes
                 digests |= {k: saved[rule.parameter] for rule, k in blocks[block] if not rule.part}
-            done += _nbytes(blocks[block], files)
+            done += conversion.nbytes(blocks[block], files)
             progress(done, total)
         return writer.finish(
             conversion.tokenizer,
@@ -285,7 +292,7 @@ def _rules(
     """The rules of all tensors, whose names and shapes are checked."""
     keys = set(files.tensors)
     rules = (*layouts.decoder_rules(decoder, keys), *reading.rules)
-    layouts.check_keys(rules, reading.extra, keys, decoder.num_layers)
+    layouts.check_keys(rules, reading.extra, keys, decoder)
     _check_shapes(files, rules, decoder, reading.config)
     return rules
 
@@ -313,13 +320,28 @@ def _read_block(
     axes_of = parameters(conversion.decoder, conversion.reading.config)
     arrays = {}
     for rule, key in tensors:
-        array = layouts.part_of(rule, files.read(key), sizes)
+        array = _read_tensor(rule, key, files, conversion.decoder)
+        array = layouts.part_of(rule, array, sizes)
         array = array.reshape(layouts.split_shape(rule.layout, sizes))
         if block == READOUT:
             order = layouts.permutation(rule.layout, axes_of[rule.parameter].axes)
             array = np.array(array.transpose(order), np.float32, order="C")
         arrays[rule.parameter] = array
     return {**arrays, **(conversion.reading.computed if block == READOUT else {})}
+
+
+def _read_tensor(
+    rule: layouts.Rule, key: str, files: TensorFiles, config: DecoderConfig
+) -> np.ndarray:
+    """A rule's tensor; of one per expert, all in a stack, which is filled one by one."""
+    if "{x}" not in key:
+        return files.read(key)
+    keys = layouts.expert_keys(key, config)
+    shape = layouts.file_shape(rule, config.sizes)
+    stack = np.empty((len(keys), *shape), np.result_type(*(files.tensors[k].dtype for k in keys)))
+    for place, one in zip(stack, keys, strict=True):
+        place[...] = files.read(one)
+    return stack
 
 
 def _check_shapes(
@@ -332,7 +354,7 @@ def _check_shapes(
     sizes = axis_sizes(config, head)
     for rule in rules:
         expected = layouts.file_shape(rule, sizes)
-        for key in layouts.layer_keys(rule, config.num_layers):
+        for key in layouts.rule_keys(rule, config):
             if (tensor := files.tensors[key]).shape != expected:
                 raise AssayError(
                     f"tensor {tensor.key!r} has shape {list(tensor.shape)}; "
@@ -345,7 +367,3 @@ def _pad_token_id(hf: Json) -> int | None:
     if pad is not None and (isinstance(pad, bool) or not isinstance(pad, int)):
         raise AssayError(f"config.json: pad_token_id={pad!r}; allowed: an integer or null")
     return pad
-
-
-def _nbytes(tensors: Tensors, files: TensorFiles) -> int:
-    return sum(files.tensors[key].nbytes for key in {key for _, key in tensors})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from engine.convert import adapter, downloads, safetensors, templates
-from engine.convert.hf_config import decoder_config, is_language_model
+from engine.convert.hf_config import decoder_config, is_language_model, text_model
 from engine.convert.hf_values import Json
 from engine.convert.safetensors import read_json
 from engine.errors import AssayError, prefixed
@@ -52,7 +52,7 @@ class Source:
         """The model's config.json; that of an adapter's base as the adapter changes it."""
         whole = self.base or self
         with prefixed(whole.name):
-            hf = read_json(whole.folder / "config.json")
+            hf = text_model(read_json(whole.folder / "config.json"))
             if self.base is None:
                 return hf
             adapter.check_base(hf)
@@ -268,4 +268,4 @@ def fetch_config(source: str, revision: str | None = None) -> Json:
     """The config.json of a hub id, which alone is downloaded."""
     folder = downloads.snapshot(source, revision, ["config.json"])
     with prefixed(source):
-        return read_json(folder / "config.json")
+        return text_model(read_json(folder / "config.json"))

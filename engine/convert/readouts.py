@@ -61,7 +61,7 @@ def read_head(
     """
     head = layouts.head_keys(files.tensors)
     if is_language_model(hf) and not head:
-        return _language(hf, decoder, files, tokenizer, reward)
+        return _without_images(_language(hf, decoder, files, tokenizer, reward), files)
     kind = "gated" if gates.gate_keys(head) else layouts.plain_head(files.tensors)
     if kind in ("gated", "urm"):
         for name, given in (("normalize_reward", hf.get("normalize_reward")), ("reward", reward)):
@@ -70,7 +70,7 @@ def read_head(
         reading = _gated(hf, decoder, files) if kind == "gated" else _urm(decoder, files)
     else:
         reading = _layers(hf, decoder, files, kind, reward)
-    return _without_output(reading, files, head)
+    return _without_images(_without_output(reading, files, head), files)
 
 
 def _without_output(reading: Reading, files: TensorFiles, head: Collection[str]) -> Reading:
@@ -84,11 +84,22 @@ def _without_output(reading: Reading, files: TensorFiles, head: Collection[str])
     )
 
 
+def _without_images(reading: Reading, files: TensorFiles) -> Reading:
+    """The reading without the tensors that a model has for images beside its text."""
+    of_images = layouts.image_keys(files.tensors)
+    if not of_images:
+        return reading
+    said = f"images are not read: {len(of_images)} tensors of a vision tower are left out"
+    return dataclasses.replace(
+        reading, extra={*reading.extra, *of_images}, notes=(*reading.notes, said)
+    )
+
+
 def _layers(
     hf: Json, decoder: DecoderConfig, files: TensorFiles, kind: str, reward: str
 ) -> Reading:
     """One linear layer, or two with ReLU between them; the last one may have several rows."""
-    rules = (layouts.NORM, *layouts.PLAIN_HEADS[kind])
+    rules = (*layouts.norm_rules(decoder), *layouts.PLAIN_HEADS[kind])
     hidden = _rows(files, layouts.MLP[0].key) if kind == "mlp" else 0
     last = "score.2" if kind == "mlp" else "score"
     shape = files.tensors[f"{last}.weight"].shape if f"{last}.weight" in files.tensors else ()
@@ -203,7 +214,7 @@ def _urm(decoder: DecoderConfig, files: TensorFiles) -> Reading:
     config = _head_config(
         decoder, kind="urm", hidden=rows("E"), hidden_in=rows("I"), objectives=objectives
     )
-    return Reading(config=config, rules=(layouts.NORM, *layouts.URM))
+    return Reading(config=config, rules=(*layouts.norm_rules(decoder), *layouts.URM))
 
 
 def _language(
@@ -214,7 +225,8 @@ def _language(
     reward: str,
 ) -> Reading:
     config = output_config(hf, decoder)
-    rules = (layouts.NORM,) if config.tied else (layouts.NORM, layouts.LM_HEAD)
+    norm = layouts.norm_rules(decoder)
+    rules = norm if config.tied else (*norm, layouts.LM_HEAD)
     reading = Reading(config=config, rules=rules, extra=_tied_copy(config, files))
     key = _EMBEDDING if config.tied else layouts.LM_HEAD.key
     if not reward or key not in files.tensors:
@@ -234,7 +246,7 @@ def _language(
     said = f"the logit of {' minus that of '.join(named)}"
     return Reading(
         config=_head_config(decoder, kind="linear"),
-        rules=(layouts.NORM,),
+        rules=norm,
         computed={"readout.head.weight": rows[0] - rows[1] if len(ids) > 1 else rows[0]},
         extra={*reading.extra, *(() if config.tied else (key,))},
         reward=said,
@@ -297,7 +309,8 @@ def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> Reading:
     for index, (weight, bias) in enumerate(gate.layers):
         computed[f"readout.head.layers.{index}.weight"] = weight
         computed[f"readout.head.layers.{index}.bias"] = bias
-    head_rules = (layouts.NORM, layouts.REGRESSION, *([layouts.TRANSFORM] if transform else []))
+    norm = layouts.norm_rules(decoder)
+    head_rules = (*norm, layouts.REGRESSION, *([layouts.TRANSFORM] if transform else []))
     extra = gates.gate_keys(set(files.tensors))
     return Reading(config=config, rules=head_rules, computed=computed, extra=extra)
 
@@ -321,6 +334,7 @@ def _head_config(decoder: DecoderConfig, **fields: Any) -> HeadConfig:
         width=decoder.width,
         rms_eps=decoder.rms_eps,
         norm_offset=decoder.norm_offset,
+        norm=decoder.norm,
         **fields,
     )
 

@@ -82,9 +82,9 @@ def test_a_planted_bug_fails_parity(tmp_path, monkeypatch, bug):
         check(case, case.restored.rebuilt())
 
 
-def written(folder, auto, labels: int, **options):
+def written(folder, auto, labels: int, name="qwen2", **options):
     """A model as transformers writes it, with biases and labels far from where training starts."""
-    config = torch_models.CONFIGS["qwen2"]()
+    config = torch_models.CONFIGS[name]()
     config.num_labels = labels
     model = torch_models.enlarged(config, auto)
     torch_models.save(model, folder / "hf")
@@ -95,20 +95,22 @@ def written(folder, auto, labels: int, **options):
 @torch.no_grad()
 def logits_of(model, sequences) -> np.ndarray:
     """Logits [C, R] of the last position of whole sequences."""
-    rows = [model.model(torch.tensor([row])).last_hidden_state[0, -1] for row in sequences]
-    return model.score(torch.stack(rows)).numpy()
+    rows = [model.base_model(torch.tensor([row])).last_hidden_state[0, -1] for row in sequences]
+    head = model.score if hasattr(model, "score") else model.classifier
+    return head(torch.stack(rows)).numpy()
 
 
 @pytest.mark.parametrize(
-    ("auto", "labels", "reward", "names"),
+    ("auto", "labels", "name", "reward", "names"),
     [
-        (AutoModelForTokenClassification, 1, "", ()),
-        (AutoModelForTokenClassification, 2, "1 - 0", ("row_0", "row_1")),  # without id2label
-        (AutoModelForSequenceClassification, 3, "2", ("label_0", "label_1", "label_2")),
+        (AutoModelForTokenClassification, 1, "gpt2", "", ()),  # its head is called `classifier`
+        (AutoModelForTokenClassification, 1, "qwen2", "", ()),
+        (AutoModelForTokenClassification, 2, "qwen2", "1 - 0", ("row_0", "row_1")),  # no id2label
+        (AutoModelForSequenceClassification, 3, "qwen2", "2", ("label_0", "label_1", "label_2")),
     ],
 )
-def test_what_transformers_writes_is_read(tmp_path, auto, labels, reward, names):
-    model, checkpoint, restored = written(tmp_path, auto, labels, reward=reward)
+def test_what_transformers_writes_is_read(tmp_path, auto, labels, name, reward, names):
+    model, checkpoint, restored = written(tmp_path, auto, labels, name, reward=reward)
     sequences = [list(map(int, row)) for row in parity.random_ids(8, 130)]
     logits = logits_of(model, sequences)
     rewards, *values = restored.scorer.plain_rewards(sequences)
