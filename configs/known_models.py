@@ -296,7 +296,7 @@ NOT_READ = {
     "gaotang/RM-R1-DeepSeek-Distilled-Qwen-14B": "writes text before it rates",
     "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle": "rates by a principle in a turn of its own",
     "ShikaiChen/LDL-Reward-Gemma-2-27B-v0.1": "its head is of label distributions",
-    "RLHFlow/Decision-Tree-Reward-Llama-3.1-8B": "its head is a decision tree",
+    "RLHFlow/Decision-Tree-Reward-Llama-3.1-8B": "a decision tree compares five ratings of replies",
     "PKU-Alignment/beaver-7b-v1.0-reward": "normalises its scores; pickled",
 }
 
