@@ -233,6 +233,8 @@ NEXT = _by_slug(
     _rewardbench2("Tulu-3-8B-RL", "RB2-Tulu-8B-RL", 8),
     _rewardbench2("70B-Instruct", "RB2-70B-Inst", 70),
     _rewardbench2("Tulu-3-70B-SFT", "RB2-Tulu-70B", 70),
+    _model("allenai/OLMo-2-1124-7B-RM", "OLMo-2-7B-RM", "OLMo 2", 7, pickled=True),
+    _model("allenai/OLMo-2-1124-13B-RM", "OLMo-2-13B-RM", "OLMo 2", 13, pickled=True),
     _model("Nexusflow/Athene-RM-8B", "Athene-8B", "Llama 3", 8),
     _model("Nexusflow/Athene-RM-70B", "Athene-70B", "Llama 3", 70),
     _model("Qwen/Qwen2.5-Math-PRM-7B", "Qwen-PRM-7B", "Qwen Math", 7, head="mlp"),
@@ -294,7 +296,7 @@ NOT_READ = {
     "gaotang/RM-R1-DeepSeek-Distilled-Qwen-14B": "writes text before it rates",
     "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle": "rates by a principle in a turn of its own",
     "ShikaiChen/LDL-Reward-Gemma-2-27B-v0.1": "its head is of label distributions",
-    "RLHFlow/Decision-Tree-Reward-Llama-3.1-8B": "its head is a decision tree",
+    "RLHFlow/Decision-Tree-Reward-Llama-3.1-8B": "a decision tree compares five ratings of replies",
     "PKU-Alignment/beaver-7b-v1.0-reward": "normalises its scores; pickled",
 }
 

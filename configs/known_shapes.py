@@ -37,6 +37,8 @@ _SHAPES = {
     ("Qwen 3", 32): (5120, 64, 64, 8, 128, 25600, 151936),
     ("Qwen Math", 7): (3584, 28, 28, 4, 128, 18944, 152064),
     ("Qwen Math", 72): (8192, 80, 64, 8, 128, 29568, 152064),
+    ("OLMo 2", 7): (4096, 32, 32, 32, 128, 11008, 100280),
+    ("OLMo 2", 13): (5120, 40, 40, 40, 128, 13824, 100280),
     ("InternLM2", 1.8): (2048, 24, 16, 8, 128, 8192, 92544),
     ("InternLM2", 7): (4096, 32, 32, 8, 128, 14336, 92544),
     ("InternLM2", 20): (6144, 48, 48, 8, 128, 16384, 92544),
@@ -47,9 +49,10 @@ _ROWS = {
     "qrm-llama3.1-8b": 128257,
     "grm-llama3.2-3b-rewardmodel-ft": 128257,
     "armorm-llama3-8b-v0.1": 128257,
+    "olmo-2-1124-13b-rm": 100280,
 }
 # Whether these were published in 16 or 32 bits was not confirmed.
-_SIZE_OF_A_NUMBER_UNKNOWN = {"gemma-2-9b", "gemma-2-27b"}
+_SIZE_OF_A_NUMBER_UNKNOWN = {"gemma-2-9b", "gemma-2-27b", "olmo-2-1124-13b-rm"}
 _DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 # What else differs between the sizes of a base.
 _OF_SIZE: dict[tuple[str, float], dict[str, object]] = {
@@ -98,6 +101,7 @@ _FAMILIES = {
     "Gemma 2": ("gemma2", "Gemma2", _GEMMA2),
     "Qwen Math": ("qwen2", "Qwen2", _common("silu", 1e-6, 1e4, 4096)),
     "Qwen 3": ("qwen3", "Qwen3", _common("silu", 1e-6, 1e6, 40_960)),
+    "OLMo 2": ("olmo2", "Olmo2", _common("silu", 1e-6, 5e5, 4096)),
     "InternLM2": ("internlm2", "InternLM2", _common("silu", 1e-5, 1e6, 32_768)),
 }
 # Reward models whose config.json names a class of their own, or of the language model before them.
@@ -114,7 +118,7 @@ _CLASSES = {
 }
 
 # `model_type` -> positions of a candidate: a reply of one token, and what its template puts behind.
-_OWN = {"llama": 2, "gemma": 3, "gemma2": 3, "qwen2": 3, "qwen3": 3, "internlm2": 4}
+_OWN = {"llama": 2, "gemma": 3, "gemma2": 3, "qwen2": 3, "qwen3": 3, "olmo2": 2, "internlm2": 4}
 
 
 def own_positions(spec: ModelSpec) -> int:
@@ -144,7 +148,7 @@ def config_json(spec: ModelSpec) -> dict[str, object]:
 
 def rows(spec: ModelSpec) -> int | None:
     """Rows of a listed model's embedding; None where they are not known."""
-    if spec.base.startswith("Llama"):  # some have a row more, for padding
+    if spec.base.startswith(("Llama", "OLMo")):  # some have rows more, for padding
         return _ROWS.get(spec.slug)
     return _SHAPES[spec.base, spec.size_b][_NAMES.index("vocab_size")]
 
@@ -162,6 +166,8 @@ def numbers(spec: ModelSpec) -> int | None:
     attention = 2 * (heads + kv_heads) * head_dim * width
     if spec.base == "Qwen 3":
         attention += 2 * head_dim  # norms of queries and keys
+    if spec.base == "OLMo 2":
+        attention += (heads + kv_heads) * head_dim  # likewise, of all heads
     norms = (4 if spec.base == "Gemma 2" else 2) * width
     layer = attention + 3 * width * ffn + norms
     head = width if spec.head else 0  # all listed language models share the embedding's tensor

@@ -92,18 +92,24 @@ def outline(source: str, commit: str, name: str, destination: Path) -> None:
     from huggingface_hub.utils import (  # type: ignore[attr-defined]  # it has no `__all__`
         build_hf_headers,
         hf_raise_for_status,
-        http_backoff,
+        http_stream_backoff,
     )
 
     url = hf_hub_url(source, name, revision=commit, endpoint=constants.ENDPOINT)
 
     def first(count: int) -> tuple[bytes, int]:
-        """The first bytes of the file, and how many it has."""
+        """The first bytes of the file, and how many it has; no more is read of the answer."""
         wanted = {**build_hf_headers(), "range": f"bytes=0-{count - 1}"}
-        answer = http_backoff("GET", url, headers=wanted, follow_redirects=True)
-        hf_raise_for_status(answer)
-        total = answer.headers.get("content-range", "").rpartition("/")[2]
-        return answer.content, int(total) if total.isdecimal() else len(answer.content)
+        content = b""
+        with http_stream_backoff("GET", url, headers=wanted, follow_redirects=True) as answer:
+            hf_raise_for_status(answer)
+            for piece in answer.iter_bytes():
+                content += piece
+                if len(content) >= count:
+                    break
+            total = answer.headers.get("content-range", "").rpartition("/")[2]
+            whole = total if total.isdecimal() else answer.headers.get("content-length", "0")
+        return content[:count], int(whole)
 
     with _downloading(source, commit, None):
         content, size = first(_USUAL_HEADER)

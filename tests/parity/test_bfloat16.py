@@ -86,10 +86,10 @@ def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(name, devi
         print(f"  {who:<13}", *(f"{n / exact.std():.2e}" for n in numbers))
     assert exact.std() > 0.1
     assert 0 < rms(ours) <= rms(theirs)
-    # Of 512 errors, 1 % are five: with other prompts Olmo 3's 99 % are .029, .037 and .036 sd, those
-    # of transformers .038, .033 and .046.
+    # Of 512 errors, 1 % are five: with other prompts Olmo 3's 99 % are .029, .037 and .036 sd, and
+    # those of transformers .038, .033 and .046.
     for share in (0.95, 0.99)[: 1 if name == "olmo3" else 2]:
         assert np.quantile(np.abs(ours), share) <= np.quantile(np.abs(theirs), share)
-    # One of 512 errors each is .125, .061 and .073 sd; transformers' largest are .119, .043 and .072.
+    # One of 512 errors each is .125, .061, .073 sd; the largest of transformers .119, .043, .072.
     if name not in ("mistral", "olmo2", "olmo3"):
         assert np.abs(ours).max() <= np.abs(theirs).max()
