@@ -64,6 +64,7 @@ def linear_head(decoder: DecoderConfig) -> HeadConfig:
         width=decoder.width,
         rms_eps=decoder.rms_eps,
         norm_offset=decoder.norm_offset,
+        norm=decoder.norm,
     )
 
 

@@ -26,6 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh
 
@@ -39,9 +40,9 @@ from engine.convert.hf_config import decoder_config
 from engine.models.config import DecoderConfig
 from engine.scoring.reward_passes import RewardScorer
 from engine.search.gcg import State, build_step
-from engine.search.passes import StepInputs
+from engine.search.passes import StepInputs, slopes_of
 from engine.settings import SearchSettings
-from engine.types import Candidates, KeyValues, Prefix
+from engine.types import Candidates, KeyValues, Params, Prefix
 
 # Without these, the TPU runtime asks the metadata server of a machine in Google's cloud which TPU
 # it has, waits for the answer, and complains that there is none.
@@ -129,21 +130,7 @@ class Passes:
 
     def search(self) -> Any:
         """A step of the default search."""
-        work = self.work
-        settings = SearchSettings.of(
-            length=work.length, candidates=work.searched, direction="max", dtype=_DTYPE.name
-        )
-        prefix = self._prefix(room=work.length)
-        inputs = StepInputs(
-            prefix=jax.tree.map(
-                lambda p: self._shape((1, *p.shape), p.dtype, "JLPKH"[: 1 + p.ndim]), prefix
-            ),
-            lengths=self._shape((1,), jnp.int32),
-            suffix=self._shape((work.positions - 1,), jnp.int32),
-            allowed=self._shape((self.decoder.vocab_size,), jnp.bool_),
-            signs=self._shape((1,), jnp.float32),
-            steps=self._shape((), jnp.int32),
-        )
+        settings = self._search_settings()
         sequences = (1, settings.buffer, settings.length)
         state = State(
             keys=self._shape((1, 2), jnp.uint32),
@@ -154,7 +141,38 @@ class Passes:
             best_rewards=self._shape((1,), jnp.float32),
         )
         expand = build_step(self.graph, self.mesh, settings).expand
-        return _lowered(expand, self.params, inputs, state)
+        return _lowered(expand, self.params, self._inputs(), state)
+
+    def gradient(self) -> Any:
+        """The gradient of a step of the default search alone."""
+
+        @jax.jit
+        def slopes(params: Params, inputs: StepInputs, parents: jax.Array) -> Any:
+            model = nnx.merge(self.graph, params)
+            with jax.default_matmul_precision("highest"):
+                return slopes_of(model, inputs, parents, self._search_settings(), self.mesh)
+
+        parents = self._shape((1, self.work.length), jnp.int32)
+        return _lowered(slopes, self.params, self._inputs(), parents)
+
+    def _search_settings(self) -> SearchSettings:
+        work = self.work
+        return SearchSettings.of(
+            length=work.length, candidates=work.searched, direction="max", dtype=_DTYPE.name
+        )
+
+    def _inputs(self) -> StepInputs:
+        work, prefix = self.work, self._prefix(room=self.work.length)
+        return StepInputs(
+            prefix=jax.tree.map(
+                lambda p: self._shape((1, *p.shape), p.dtype, "JLPKH"[: 1 + p.ndim]), prefix
+            ),
+            lengths=self._shape((1,), jnp.int32),
+            suffix=self._shape((work.positions - 1,), jnp.int32),
+            allowed=self._shape((self.decoder.vocab_size,), jnp.bool_),
+            signs=self._shape((1,), jnp.float32),
+            steps=self._shape((), jnp.int32),
+        )
 
     def place(self) -> Any:
         """What writes a layer's query weights into their stack when a checkpoint is restored."""
@@ -228,8 +246,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         spec = known_models.KNOWN[slug]
         decoder = decoder_config(known_shapes.config_json(spec))
         if chosen.layers:
-            windows = decoder.window_layers[: chosen.layers]
-            decoder = dataclasses.replace(decoder, num_layers=chosen.layers, window_layers=windows)
+            decoder = decoder.first(chosen.layers)
         work = Work(candidates=chosen.candidates, positions=known_shapes.own_positions(spec))
         for slice_ in chosen.slices.split(","):
             passes = Passes(decoder, mesh_of(slice_, chosen.model_axis), work)

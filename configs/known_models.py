@@ -22,6 +22,10 @@ class ModelSpec:
       `--config.bos=double`.
     weights: hub id of the reward model from whose weights it was trained, if any. Such models agree
       partly for that reason.
+    reward: which token's logit is the reward, of one that is published as a language model
+      (`engine.settings.ConvertSettings.reward`).
+    pickled: whether the main branch holds pickled weights alone, as far as known: one of the hub's
+      conversions is needed (`--revision=refs/pr/<number>`).
     tensor_bytes: bytes of all tensors in the repository, if stated somewhere; a conversion that
       reads another number is refused. `known_shapes.expected_bytes` computes those of others.
     head: kind of the head (`HeadConfig.kind`), "" for a language model; a conversion that finds
@@ -41,6 +45,8 @@ class ModelSpec:
     date: str = ""
     head: str = ""
     weights: str = ""
+    reward: str = ""
+    pickled: bool = False
     tensor_bytes: int | None = None
 
     @property
@@ -166,6 +172,32 @@ MODELS = _by_slug(
     ),
 )
 
+
+def _skywork(name: str, base: str, size_b: float, nickname: str = "") -> ModelSpec:
+    """A Skywork-Reward-V2: on Llama its template has no BOS."""
+    policy = {"bos": "single", "date": DATE} if base.startswith("Llama") else {}
+    hub_id = f"Skywork/Skywork-Reward-V2-{name}"
+    return _model(hub_id, nickname or f"V2-{name}", base, size_b, **policy)
+
+
+def _rewardbench2(name: str, nickname: str, size_b: float) -> ModelSpec:
+    """A reward model of the authors of RewardBench 2."""
+    hub_id = f"allenai/Llama-3.1-{name}-RM-RB2"
+    return _model(hub_id, nickname, "Llama 3.1", size_b, pickled=True)
+
+
+def _nemotron(name: str, nickname: str, base: str, size_b: float, **more: Any) -> ModelSpec:
+    """A language model of Nvidia's, whose reward is the logit of token 0."""
+    usual = {"developer": "Nvidia", "reward": "0"}
+    return _model(f"nvidia/{name}", nickname, base, size_b, **usual | more)
+
+
+def _sftreg(name: str, nickname: str, base: str, size_b: float, **more: Any) -> ModelSpec:
+    """A GRM with an MLP, published as a language model."""
+    usual = {"dtype": "float16", "head": "mlp", "bos": "double"}
+    return _model(f"Ray2333/{name}", nickname, base, size_b, **usual | more)
+
+
 NEXT = _by_slug(
     _model(
         "Skywork/Skywork-Reward-Llama-3.1-8B",
@@ -176,45 +208,42 @@ NEXT = _by_slug(
         date=DATE,
         tensor_bytes=15_009_865_728,
     ),
-    _model(
-        "Skywork/Skywork-Reward-V2-Llama-3.1-8B",
-        "V2-Llama-3.1-8B",
-        "Llama 3.1",
-        8,
-        bos="single",
+    _skywork("Llama-3.1-8B", "Llama 3.1", 8),
+    _skywork("Llama-3.1-8B-40M", "Llama 3.1", 8, "V2-Llama-8B-40M"),
+    _skywork("Llama-3.2-1B", "Llama 3.2", 1),
+    _skywork("Llama-3.2-3B", "Llama 3.2", 3),
+    _skywork("Qwen3-0.6B", "Qwen 3", 0.6),
+    _skywork("Qwen3-1.7B", "Qwen 3", 1.7),
+    _skywork("Qwen3-4B", "Qwen 3", 4),
+    _skywork("Qwen3-8B", "Qwen 3", 8),
+    _nemotron("Llama-3.1-Nemotron-70B-Reward-HF", "Nemo-3.1-70B", "Llama 3.1", 70, date=DATE),
+    _nemotron("Llama-3.3-Nemotron-70B-Reward", "Nemo-3.3-70B", "Llama 3.3", 70, date=DATE),
+    _nemotron(
+        "Llama-3.3-Nemotron-70B-Reward-Multilingual",
+        "Nemo-70B-Multi",
+        "Llama 3.3",
+        70,
         date=DATE,
     ),
-    _model(
-        "Skywork/Skywork-Reward-V2-Llama-3.2-1B",
-        "V2-Llama-3.2-1B",
-        "Llama 3.2",
-        1,
-        bos="single",
-        date=DATE,
-    ),
-    _model(
-        "Skywork/Skywork-Reward-V2-Llama-3.2-3B",
-        "V2-Llama-3.2-3B",
-        "Llama 3.2",
-        3,
-        bos="single",
-        date=DATE,
-    ),
-    _model("Skywork/Skywork-Reward-V2-Qwen3-0.6B", "V2-Qwen3-0.6B", "Qwen 3", 0.6),
-    _model("Skywork/Skywork-Reward-V2-Qwen3-1.7B", "V2-Qwen3-1.7B", "Qwen 3", 1.7),
-    _model("Skywork/Skywork-Reward-V2-Qwen3-4B", "V2-Qwen3-4B", "Qwen 3", 4),
-    _model("Skywork/Skywork-Reward-V2-Qwen3-8B", "V2-Qwen3-8B", "Qwen 3", 8),
-    _model("sfairXC/FsfairX-LLaMA3-RM-v0.1", "FsfairX-8B", "Llama 3", 8),
+    _nemotron("Qwen-3-Nemotron-32B-Reward", "Nemo-32B", "Qwen 3", 32),
     _model("allenai/Llama-3.1-Tulu-3-8B-RM", "Tulu-3-8B", "Llama 3.1", 8),
-    _model(
-        "Ray2333/GRM-llama3-8B-sftreg",
-        "GRM-8B-sftreg",
-        "Llama 3",
-        8,
-        dtype="float16",
-        head="mlp",
-        bos="double",
-    ),
+    _rewardbench2("8B-Base", "RB2-8B-Base", 8),
+    _rewardbench2("8B-Instruct", "RB2-8B-Inst", 8),
+    _rewardbench2("Tulu-3-8B-SFT", "RB2-Tulu-8B-SFT", 8),
+    _rewardbench2("Tulu-3-8B-RL", "RB2-Tulu-8B-RL", 8),
+    _rewardbench2("70B-Instruct", "RB2-70B-Inst", 70),
+    _rewardbench2("Tulu-3-70B-SFT", "RB2-Tulu-70B", 70),
+    _model("Nexusflow/Athene-RM-8B", "Athene-8B", "Llama 3", 8),
+    _model("Nexusflow/Athene-RM-70B", "Athene-70B", "Llama 3", 70),
+    _model("Qwen/Qwen2.5-Math-PRM-7B", "Qwen-PRM-7B", "Qwen Math", 7, head="mlp"),
+    _model("Qwen/Qwen2.5-Math-7B-PRM800K", "Qwen-PRM800K", "Qwen Math", 7, head="mlp"),
+    _model("Qwen/Qwen2.5-Math-PRM-72B", "Qwen-PRM-72B", "Qwen Math", 72, head="mlp"),
+    _model("Qwen/Qwen2.5-Math-RM-72B", "Qwen-RM-72B", "Qwen Math", 72, head="mlp"),
+    _model("sfairXC/FsfairX-LLaMA3-RM-v0.1", "FsfairX-8B", "Llama 3", 8),
+    _model("nicolinho/QRM-Llama3.1-8B-v2", "QRM-8B-v2", "Llama 3.1", 8, head="gated", date=DATE),
+    _sftreg("GRM-llama3-8B-sftreg", "GRM-8B-sftreg", "Llama 3", 8),
+    _sftreg("GRM-llama3.2-3B-sftreg", "GRM-3B-sftreg", "Llama 3.2", 3, date=DATE),
+    _sftreg("GRM-Gemma2-2B-sftreg", "GRM-2B-sftreg", "Gemma 2", 2),
     _model(
         "internlm/internlm2-1_8b-reward",
         "InternLM2-1.8B",
@@ -256,6 +285,18 @@ LANGUAGE_MODELS = _by_slug(
     _gemma("gemma-2-27b", "Gemma 2", 27),
     _gemma("gemma-2-27b-it", "Gemma 2", 27),
 )
+
+# Reward models that benchmarks and training recipes name and that are not read -> why.
+NOT_READ = {
+    "OpenAssistant/reward-model-deberta-v3-large-v2": "an encoder: attends in both directions",
+    "llm-blender/PairRM": "an encoder, and compares two replies",
+    "RLHFlow/pair-preference-model-LLaMA3-8B": "compares two replies",
+    "gaotang/RM-R1-DeepSeek-Distilled-Qwen-14B": "writes text before it rates",
+    "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle": "rates by a principle in a turn of its own",
+    "ShikaiChen/LDL-Reward-Gemma-2-27B-v0.1": "its head is of label distributions",
+    "RLHFlow/Decision-Tree-Reward-Llama-3.1-8B": "its head is a decision tree",
+    "PKU-Alignment/beaver-7b-v1.0-reward": "normalises its scores; pickled",
+}
 
 KNOWN = MODELS | NEXT | LANGUAGE_MODELS
 

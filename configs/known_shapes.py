@@ -19,8 +19,10 @@ _NAMES = (
 # Base and size in 10⁹ parameters -> the numbers of `_NAMES`.
 _SHAPES = {
     ("Llama 3", 8): (4096, 32, 32, 8, 128, 14336, 128256),
+    ("Llama 3", 70): (8192, 80, 64, 8, 128, 28672, 128256),
     ("Llama 3.1", 8): (4096, 32, 32, 8, 128, 14336, 128256),
     ("Llama 3.1", 70): (8192, 80, 64, 8, 128, 28672, 128256),
+    ("Llama 3.3", 70): (8192, 80, 64, 8, 128, 28672, 128256),
     ("Llama 3.2", 1): (2048, 16, 32, 8, 64, 8192, 128256),
     ("Llama 3.2", 3): (3072, 28, 24, 8, 128, 8192, 128256),
     ("Gemma", 2): (2048, 18, 8, 1, 256, 16384, 256000),
@@ -32,6 +34,9 @@ _SHAPES = {
     ("Qwen 3", 1.7): (2048, 28, 16, 8, 128, 6144, 151936),
     ("Qwen 3", 4): (2560, 36, 32, 8, 128, 9728, 151936),
     ("Qwen 3", 8): (4096, 36, 32, 8, 128, 12288, 151936),
+    ("Qwen 3", 32): (5120, 64, 64, 8, 128, 25600, 151936),
+    ("Qwen Math", 7): (3584, 28, 28, 4, 128, 18944, 152064),
+    ("Qwen Math", 72): (8192, 80, 64, 8, 128, 29568, 152064),
     ("InternLM2", 1.8): (2048, 24, 16, 8, 128, 8192, 92544),
     ("InternLM2", 7): (4096, 32, 32, 8, 128, 14336, 92544),
     ("InternLM2", 20): (6144, 48, 48, 8, 128, 16384, 92544),
@@ -88,16 +93,28 @@ _FAMILIES = {
     "Llama 3": ("llama", "Llama", _common("silu", 1e-5, 5e5, 8192)),
     "Llama 3.1": ("llama", "Llama", _LONG_LLAMA | _llama3_rope(8.0)),
     "Llama 3.2": ("llama", "Llama", _LONG_LLAMA | _llama3_rope(32.0)),
+    "Llama 3.3": ("llama", "Llama", _LONG_LLAMA | _llama3_rope(8.0)),
     "Gemma": ("gemma", "Gemma", _GEMMA),
     "Gemma 2": ("gemma2", "Gemma2", _GEMMA2),
+    "Qwen Math": ("qwen2", "Qwen2", _common("silu", 1e-6, 1e4, 4096)),
     "Qwen 3": ("qwen3", "Qwen3", _common("silu", 1e-6, 1e6, 40_960)),
     "InternLM2": ("internlm2", "InternLM2", _common("silu", 1e-5, 1e6, 32_768)),
 }
-# Reward models whose config.json names the class of the language model that they were trained from.
-_AS_LANGUAGE_MODELS = {"grm-llama3-8b-sftreg"}
+# Reward models whose config.json names a class of their own, or of the language model before them.
+_CLASSES = {
+    "grm-llama3-8b-sftreg": "LlamaForCausalLM",
+    "grm-llama3.2-3b-sftreg": "LlamaForCausalLM",
+    "grm-gemma2-2b-sftreg": "Gemma2ForCausalLM",
+    "athene-rm-8b": "AtheneForSequenceClassification",
+    "athene-rm-70b": "AtheneForSequenceClassification",
+    "qwen2.5-math-prm-7b": "Qwen2ForProcessRewardModel",
+    "qwen2.5-math-7b-prm800k": "Qwen2ForProcessRewardModel",
+    "qwen2.5-math-prm-72b": "Qwen2ForProcessRewardModel",
+    "qwen2.5-math-rm-72b": "Qwen2ForRewardModel",
+}
 
 # `model_type` -> positions of a candidate: a reply of one token, and what its template puts behind.
-_OWN = {"llama": 2, "gemma": 3, "gemma2": 3, "qwen3": 3, "internlm2": 4}
+_OWN = {"llama": 2, "gemma": 3, "gemma2": 3, "qwen2": 3, "qwen3": 3, "internlm2": 4}
 
 
 def own_positions(spec: ModelSpec) -> int:
@@ -113,14 +130,14 @@ def config_json(spec: ModelSpec) -> dict[str, object]:
     kind, name, fields = _FAMILIES[spec.base]
     classes = {"InternLM2": "ForRewardModel"}
     ending = classes.get(name, "ForSequenceClassification")
-    if not spec.head or spec.slug in _AS_LANGUAGE_MODELS:
+    if not spec.head or spec.reward:
         ending = "ForCausalLM"
     size = spec.base, spec.size_b
     return {
         **fields,
         **_OF_SIZE.get(size, {}),
         **dict(zip(_NAMES, _SHAPES[size], strict=True)),
-        "architectures": [name + ending],
+        "architectures": [_CLASSES.get(spec.slug, name + ending)],
         "model_type": kind,
     }
 
@@ -135,10 +152,11 @@ def rows(spec: ModelSpec) -> int | None:
 def numbers(spec: ModelSpec) -> int | None:
     """How many numbers all tensors of a listed model hold; None where that is not known.
 
-    It is not for heads other than linear ones, whose inner sizes config.json does not give.
+    It is not for heads other than linear ones, whose inner sizes config.json does not give, and
+    for those of language models.
     """
     vocabulary = rows(spec)
-    if vocabulary is None or spec.head not in ("", "linear"):
+    if vocabulary is None or spec.reward or spec.head not in ("", "linear"):
         return None
     width, layers, heads, kv_heads, head_dim, ffn, _ = _SHAPES[spec.base, spec.size_b]
     attention = 2 * (heads + kv_heads) * head_dim * width

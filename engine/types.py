@@ -11,9 +11,9 @@ Axis letters, used in every einsum, shape annotation and parameter's `axes`; eac
     G = N / K                                       U positions of a row of several replies
     H head size                                     V vocabulary
     J prompts of one search                         W columns: rewards, objectives of all models
-    K key/value heads                               Y replies of a row of several
-    L layers                                        Z mean and log-variance of an objective
-    M models
+    K key/value heads                               X experts of a mixture
+    L layers                                        Y replies of a row of several
+    M models                                        Z mean and log-variance of an objective
 
 Letters in brackets are one dimension: `LD(NH)` has three, the last of N·H entries.
 """

@@ -1,4 +1,4 @@
-"""Prints the decoders and heads that are read, and the models that are known by name.
+"""Prints what can be done with each decoder and head, and the models that are known by name.
 
 See configs/known_models.py.
 """
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from configs import known_models, known_shapes
-from engine.convert import hf_families
+from engine.convert import gates, hf_families
 from launch.common import command
 
 _TABLES = {
@@ -23,18 +23,23 @@ _HEADER = (
 _LEGEND = """\
 rank: RewardBench's. BOS, date: policy of the chat template. -: none.
 tensor bytes: as the repository states them, or computed from the shapes. dtype: as far as known.
-revision: the commit that is fetched; unpinned: the newest one.
+revision: the commit that is fetched; unpinned: the newest one. pickled: safetensors are, if at
+all, in a conversion of the hub's: --revision=refs/pr/<number>.
 A conversion that finds another head, other shapes or other tensor bytes is refused."""
+ABILITIES = ("sweep", "list", "text mode", "search", "lens")
+_EVERY = ("yes",) * len(ABILITIES)
 # Kind of a head -> the tensors by which it is recognised.
 HEAD_KINDS = {
-    "linear": "one row without bias: score, value_head, v_head, regression_head, score_head",
-    "affine": "one row with a bias: the same, v_head.summary; or normalize_reward in config.json",
-    "objectives": "several rows, of which --config.reward names the reward",
-    "mlp": "score.{0,2} or v_head.summary.{0,2}, ReLU between them",
-    "urm": "score and weights.fc.{0,2,4}; --config.head=urm-helpfulness reads its first attribute",
+    "linear": "one row without bias: score, value_head, …",
+    "affine": "one row with a bias, or normalize_reward",
+    "objectives": "several rows, one of them --config.reward",
+    "mlp": "score.{0,2} or v_head.summary.{0,2}",
+    "urm": "score and weights.fc.{0,2,4}",
     "gated": "regression_layer and gating: ArmoRM, QRM",
-    "logits": "lm_head or the embedding: a linear head with --config.reward, else a language model",
+    "logits": "lm_head or embedding, with --config.reward",
+    "none": "the same: a language model",
 }
+_LANGUAGE = ("logprobs", "logprobs", "no", "no", "no")
 _COMMIT = 12  # characters of a commit that are shown
 
 
@@ -51,20 +56,45 @@ def table() -> str:
     parts = [_read(), _text(_HEADER, widths)]
     for title, specs in rows.items():
         parts.append("\n".join([title, *(_text(row, widths) for row in specs)]))
-    return "\n\n".join([*parts, _LEGEND])
+    return "\n\n".join([*parts, _not_read(), _LEGEND])
+
+
+def abilities() -> dict[str, dict[str, tuple[str, ...]]]:
+    """What can be done with each decoder family, by `model_type`, and with each kind of head.
+
+    Title -> name -> a word for each of `ABILITIES`, and what the family's heads or the head's
+    tensors are.
+    """
+    decoders = {
+        family: (*_EVERY, "every head" if family in gates.PATTERNS else "every head but gated")
+        for family in hf_families.FAMILIES
+    }
+    heads = {
+        kind: (*(_LANGUAGE if kind == "none" else _EVERY), tensors)
+        for kind, tensors in HEAD_KINDS.items()
+    }
+    return {"Decoders (model_type)": decoders, "Heads": heads}
 
 
 def _read() -> str:
-    """The decoder families and the kinds of heads that conversion reads."""
-    wide = max(map(len, HEAD_KINDS))
-    families = ", ".join(hf_families.FAMILIES)
-    return "\n".join(
-        [
-            f"Decoders that are read (model_type): {families}",
-            "Heads that are read, each in sweeps, lists, searches by gradient and with the lens:",
-            *(f"  {kind.ljust(wide)}  {tensors}" for kind, tensors in HEAD_KINDS.items()),
-        ]
-    )
+    """The table of `abilities`."""
+    titles = abilities()
+    rows = {
+        title: [((name, *said),) for name, said in named.items()] for title, named in titles.items()
+    }
+    header = (("", *ABILITIES, ""),)
+    cells = zip(*(row[0] for row in (header, *itertools.chain(*rows.values()))), strict=True)
+    widths = [[max(map(len, column)) for column in cells]]
+    parts = [_text(header, widths)]
+    for title, named in rows.items():
+        parts.append("\n".join([title, *(_text(row, widths) for row in named)]))
+    return "\n".join(parts)
+
+
+def _not_read() -> str:
+    wide = max(map(len, known_models.NOT_READ))
+    lines = [f"{hub_id.ljust(wide)}  {why}" for hub_id, why in known_models.NOT_READ.items()]
+    return "\n".join(["Not read, and why", *lines])
 
 
 def _row(spec: known_models.ModelSpec) -> tuple[tuple[str, ...], ...]:
@@ -74,6 +104,7 @@ def _row(spec: known_models.ModelSpec) -> tuple[tuple[str, ...], ...]:
     model = (rank, spec.nickname, spec.developer, spec.base, f"{spec.size_b:g}B")
     policy = (spec.head or "-", spec.bos, spec.date or "-", size)
     revision = spec.revision[:_COMMIT] if spec.revision else "unpinned"
+    revision += ", pickled" * spec.pickled
     return (*model, *policy), ("", spec.hub_id, revision, spec.dtype)
 
 

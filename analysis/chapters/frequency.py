@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Finding, Picture, Text
@@ -64,15 +62,18 @@ def frequency_points(points: pl.DataFrame, frequency: pl.DataFrame) -> pl.DataFr
     joined = points.join(
         frequency, on="word", how="inner", validate="m:m", maintain_order="left_right"
     ).with_columns(log_frequency=pl.col("per_million").log())
-    frames, residuals = [joined.clear()], [np.empty(0)]
-    for _, own in by_model_and_prompt(with_stems(joined)):
-        value = float(regression.coefficients(*_data(own))[2])
-        value = 0.0 if math.isnan(value) else value
-        residuals.append(own["reward"].to_numpy() - value * own["value"].to_numpy())
-        frames.append(own.drop("stem"))
+    fits = [
+        (*cell.values(), float(regression.coefficients(*_data(own))[2]))
+        for cell, own in by_model_and_prompt(with_stems(joined))
+    ]
+    # A join, because stacked cells are many chunks, and what is filtered from many chunks keeps as
+    # much memory as the whole.
+    per_value = pl.DataFrame(fits, {**CELL, "per_value": pl.Float64}, orient="row").fill_nan(0)
+    on = list(CELL)
+    whole = joined.join(per_value, on=on, how="left", validate="m:1", maintain_order="left")
     columns = [*CELL, "token_id", "token", "word", "log_frequency", "value", "reward"]
-    residual = pl.Series("residual", np.concatenate(residuals))
-    return pl.concat(frames).select(*columns, residual)
+    residual = pl.col("reward") - pl.col("per_value") * pl.col("value")
+    return whole.select(*columns, residual=residual)
 
 
 def frequency_slopes(points: pl.DataFrame) -> pl.DataFrame:

@@ -51,7 +51,7 @@ _TAKEN_BY = {REWARD: "`assay sweep` and `assay score` take", LANGUAGE: "`assay l
 
 
 # Fields that cannot change a reward, or repeat what other fields say.
-_DESCRIBING = ("slug", "source", "revision", "files", "base", "tokenizer_files")
+_DESCRIBING = ("slug", "source", "revision", "files", "base", "reward", "tokenizer_files")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,9 @@ class Card:
     tokenizer_files: Mapping[str, str]  # name of each file of tokenizer/ -> sha256
     # Of an adapter: `source`, `revision` and `files` of the base that it was merged into.
     base: Mapping[str, Any] | None = None  # Any: what JSON holds
+    # Which row of a head with several, or whose logit, is the reward, in words; "": there is no
+    # choice. The block of the readout holds it, so hashes do not.
+    reward: str = ""
 
     @property
     def kind(self) -> str:
@@ -135,7 +138,9 @@ class Card:
 
     # Any: what JSON holds.
     def _fields(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"policy": self.policy.to_json()}
+        parts = {name: getattr(self, name).to_json() for name in ("decoder", "head", "policy")}
+        fields = dataclasses.asdict(self) | parts
+        return {k: v for k, v in fields.items() if (k, v) != ("reward", "")}  # as before it
 
     @classmethod
     def from_json(cls, text: str) -> "Card":

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,13 +24,14 @@ class Rule:
     """A tensor, its layout, and the parameter that it fills.
 
     A tensor with a `part` holds q, k and v: for each key/value head in turn, the rows of its
-    queries, of its key, and of its value.
+    queries, of its key, and of its value. One with `blocks` too holds its parts one after another.
     """
 
-    key: str  # name of the tensor; `{l}` stands for the layer's number
-    layout: str  # axis letters in file order, or those of the part
+    key: str  # name of the tensor; `{l}` and `{x}` stand for the numbers of layer and expert
+    layout: str  # axis letters in file order, or those of the part; of all experts' tensors, with X
     parameter: str  # its name; one with `{l}` in `key` is stacked along a leading L
-    part: str = ""  # `q`, `k` or `v` if the tensor holds all three
+    part: str = ""  # `q`, `k` or `v` if the tensor holds all three; one of `blocks`, if it has any
+    blocks: tuple[tuple[str, str], ...] = ()  # each part, and the axis letters of its entries
 
 
 _LAYER = "model.layers.{l}."
@@ -40,6 +42,8 @@ _COMMON = (
     Rule(_LAYER + "self_attn.k_proj.weight", "(KH)D", "decoder.layers.k"),
     Rule(_LAYER + "self_attn.v_proj.weight", "(KH)D", "decoder.layers.v"),
     Rule(_LAYER + "self_attn.o_proj.weight", "D(NH)", "decoder.layers.o"),
+)
+_FEED_FORWARD = (
     Rule(_LAYER + "mlp.gate_proj.weight", "FD", "decoder.layers.gate"),
     Rule(_LAYER + "mlp.up_proj.weight", "FD", "decoder.layers.up"),
     Rule(_LAYER + "mlp.down_proj.weight", "DF", "decoder.layers.down"),
@@ -60,6 +64,38 @@ _QK_NORM = (
     Rule(_LAYER + "self_attn.q_norm.weight", "H", "decoder.layers.q_norm"),
     Rule(_LAYER + "self_attn.k_norm.weight", "H", "decoder.layers.k_norm"),
 )
+_QK_NORM_WHOLE = (
+    Rule(_LAYER + "self_attn.q_norm.weight", "(NH)", "decoder.layers.q_norm"),
+    Rule(_LAYER + "self_attn.k_norm.weight", "(KH)", "decoder.layers.k_norm"),
+)
+_PRE_NORMS = {"decoder.layers.attention_norm", "decoder.layers.ffn_norm"}
+
+# Parts of a tensor, one after another.
+_QKV, _GATE_UP = (("q", "NH"), ("k", "KH"), ("v", "KH")), (("gate", "F"), ("up", "F"))
+
+# A mixture's experts, one tensor for each or one for all; transformers 5 reads and writes these.
+_OF_QWEN, _OF_MIXTRAL = _LAYER + "mlp.experts.", _LAYER + "block_sparse_moe.experts."
+_ROUTER = Rule(_LAYER + "mlp.gate.weight", "XD", "decoder.layers.router")
+_EXPERTS = (
+    (
+        Rule(_OF_QWEN + "{x}.gate_proj.weight", "XFD", "decoder.layers.experts.gate"),
+        Rule(_OF_QWEN + "{x}.up_proj.weight", "XFD", "decoder.layers.experts.up"),
+        Rule(_OF_QWEN + "{x}.down_proj.weight", "XDF", "decoder.layers.experts.down"),
+        _ROUTER,
+    ),
+    (
+        Rule(_OF_MIXTRAL + "{x}.w1.weight", "XFD", "decoder.layers.experts.gate"),
+        Rule(_OF_MIXTRAL + "{x}.w3.weight", "XFD", "decoder.layers.experts.up"),
+        Rule(_OF_MIXTRAL + "{x}.w2.weight", "XDF", "decoder.layers.experts.down"),
+        Rule(_LAYER + "block_sparse_moe.gate.weight", "XD", "decoder.layers.router"),
+    ),
+    (
+        Rule(_OF_QWEN + "gate_up_proj", "XFD", "decoder.layers.experts.gate", "gate", _GATE_UP),
+        Rule(_OF_QWEN + "gate_up_proj", "XFD", "decoder.layers.experts.up", "up", _GATE_UP),
+        Rule(_OF_QWEN + "down_proj", "XDF", "decoder.layers.experts.down"),
+        _ROUTER,
+    ),
+)
 
 # InternLM2 has other names, and q, k and v in one tensor.
 _WQKV = _LAYER + "attention.wqkv.weight"
@@ -76,7 +112,62 @@ _INTERNLM2 = (
     Rule(_LAYER + "ffn_norm.weight", "D", "decoder.layers.ffn_norm"),
 )
 
+
+# Any: fields of Rule.
+def _biased(module: str, layout: str, bias: str, parameter: str, **part: Any) -> tuple[Rule, Rule]:
+    """The rules of a layer's module with a weight and a bias."""
+    name = "decoder.layers." + parameter
+    return (
+        Rule(_LAYER + module + ".weight", layout, name, **part),
+        Rule(_LAYER + module + ".bias", bias, name + "_bias", **part),
+    )
+
+
+_NEOX = (
+    _COMMON[0],
+    *_biased("input_layernorm", "D", "D", "attention_norm"),
+    *_biased("attention.query_key_value", "(NH)D", "(NH)", "q", part="q"),
+    *_biased("attention.query_key_value", "(KH)D", "(KH)", "k", part="k"),
+    *_biased("attention.query_key_value", "(KH)D", "(KH)", "v", part="v"),
+    *_biased("attention.dense", "D(NH)", "D", "o"),
+    *_biased("post_attention_layernorm", "D", "D", "ffn_norm"),
+    *_biased("mlp.dense_h_to_4h", "FD", "F", "up"),
+    *_biased("mlp.dense_4h_to_h", "DF", "D", "down"),
+)
+
+# Phi-3 is a Llama with two tensors of several parts.
+_QKV_PROJ = _LAYER + "self_attn.qkv_proj.weight"
+_PHI3 = (
+    *(
+        rule
+        for rule in _COMMON + _FEED_FORWARD
+        if rule.parameter.split(".")[-1] not in dict(_QKV + _GATE_UP)
+    ),
+    *_TWO_NORMS,
+    Rule(_QKV_PROJ, "(NH)D", "decoder.layers.q", part="q", blocks=_QKV),
+    Rule(_QKV_PROJ, "(KH)D", "decoder.layers.k", part="k", blocks=_QKV),
+    Rule(_QKV_PROJ, "(KH)D", "decoder.layers.v", part="v", blocks=_QKV),
+    *(
+        Rule(_LAYER + "mlp.gate_up_proj.weight", "FD", f"decoder.layers.{name}", name, _GATE_UP)
+        for name, _ in _GATE_UP
+    ),
+)
+# GPT-2's matrices are [in, out].
+_GPT2 = (
+    _COMMON[0],
+    Rule("model.wpe.weight", "TD", "decoder.position_embedding"),
+    *_biased("ln_1", "D", "D", "attention_norm"),
+    *_biased("attn.c_attn", "D(NH)", "(NH)", "q", part="q", blocks=_QKV),
+    *_biased("attn.c_attn", "D(KH)", "(KH)", "k", part="k", blocks=_QKV),
+    *_biased("attn.c_attn", "D(KH)", "(KH)", "v", part="v", blocks=_QKV),
+    *_biased("attn.c_proj", "(NH)D", "D", "o"),
+    *_biased("ln_2", "D", "D", "ffn_norm"),
+    *_biased("mlp.c_fc", "DF", "F", "up"),
+    *_biased("mlp.c_proj", "FD", "D", "down"),
+)
+
 NORM = Rule("model.norm.weight", "D", "readout.norm")
+NORM_BIAS = Rule("model.norm.bias", "D", "readout.norm_bias")
 REGRESSION = Rule("regression_layer.weight", "(RQ)D", "readout.head.weight")
 TRANSFORM = Rule("reward_transform_matrix", "RR", "readout.head.transform")
 LM_HEAD = Rule("lm_head.weight", "VD", "readout.weight")
@@ -101,23 +192,58 @@ URM = (
 )
 PLAIN_HEADS = {"linear": LINEAR, "mlp": MLP, "urm": URM}
 # Published names of what the rules call `score`: the layers of a plain head.
-HEAD_NAMES = ("score", "value_head", "v_head.summary", "v_head", "regression_head", "score_head")
+HEAD_NAMES = (
+    *("score", "value_head", "v_head.summary", "v_head", "regression_head", "score_head"),
+    "classifier",  # of the token-classification classes of GPT-NeoX and GPT-2
+)
 _HEAD = re.compile(r"(score|weights\.fc|regression_layer|reward_transform_matrix|gating)(\.|$)")
 
+# What GPT-NeoX and GPT-2 call a module -> its name in the rules.
+_MODULES = {
+    **{"embed_in": "embed_tokens", "final_layer_norm": "norm"},
+    **{"wte": "embed_tokens", "wpe": "wpe", "h": "layers", "ln_f": "norm"},
+}
 # The modules of a decoder, which files name with different prefixes.
-_DECODER = re.compile(r"(embed_tokens|tok_embeddings|layers|norm)\.")
-_EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|tok_embeddings)\.weight")
+_DECODER = re.compile(rf"(embed_tokens|tok_embeddings|layers|norm|{'|'.join(_MODULES)})\.")
+_EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|tok_embeddings|embed_in|wte)\.weight")
+# The module of a decoder in a model with a head.
+BASES = ("model", "gpt_neox", "transformer")
+_BASE = re.compile(rf"(^|\.)({'|'.join(BASES)})\.$")
+
+# What a model has for images: it acts where the text holds one.
+_IMAGES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
 
 # Buffers that hold nothing learned.
-_IGNORED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked)$")
+_IGNORED = re.compile(
+    r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked|(attention|attn)\.(masked_)?bias)$"
+)
 
 
 def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule, ...]:
-    """The rules of a decoder's parameters; those of InternLM2 if `keys` hold its embedding."""
+    """The rules of a decoder's parameters; of InternLM2 or Phi-3 if `keys` hold one of theirs."""
     if _INTERNLM2[0].key in keys:
         return _INTERNLM2
-    rules = _COMMON + (_FOUR_NORMS if config.post_norms else _TWO_NORMS)
-    return rules + _QKV_BIAS * config.qkv_bias + _QK_NORM * config.qk_norm
+    if _QKV_PROJ.format(l=0) in keys:
+        return _PHI3
+    if config.norm == "layer":
+        return _GPT2 if config.learned_positions else _NEOX
+    rules = _COMMON + (_expert_rules(keys) if config.experts else _FEED_FORWARD)
+    rules += _FOUR_NORMS if config.post_norms else _TWO_NORMS
+    if not config.pre_norms:
+        rules = tuple(rule for rule in rules if rule.parameter not in _PRE_NORMS)
+    qk_norm = _QK_NORM_WHOLE if config.qk_norm_whole else _QK_NORM
+    return rules + _QKV_BIAS * config.qkv_bias + qk_norm * config.qk_norm
+
+
+def norm_rules(config: DecoderConfig) -> tuple[Rule, ...]:
+    """The rules of the norm between the decoder and a readout."""
+    return (NORM, NORM_BIAS) if config.norm == "layer" else (NORM,)
+
+
+def _expert_rules(keys: Iterable[str]) -> tuple[Rule, ...]:
+    """The rules of a mixture's experts under the names that `keys` hold, by default Qwen's."""
+    firsts = {rules[0].key.format(l=0, x=0): rules for rules in _EXPERTS}
+    return firsts[next((key for key in firsts if key in keys), next(iter(firsts)))]
 
 
 def learned(keys: Iterable[str]) -> set[str]:
@@ -130,12 +256,18 @@ def head_keys(keys: Iterable[str]) -> set[str]:
     return set(filter(_HEAD.match, keys))
 
 
+def image_keys(keys: Iterable[str]) -> set[str]:
+    """The names of tensors that only images reach."""
+    return set(filter(_IMAGES.match, keys))
+
+
 def head_name(key: str, head: str = "") -> str:
     """The name that the rules have for a head's tensor; other names stay as they are.
 
     `head` is a name of the head that config.json states, beside `HEAD_NAMES`.
     """
     named = "|".join(map(re.escape, (head or "score", *HEAD_NAMES)))
+    key = re.sub(r"^embed_out\.", "lm_head.", key)  # of GPT-NeoX
     return re.sub(rf"^({named})\.", "score.", key)
 
 
@@ -150,16 +282,15 @@ def canonical_names(keys: Iterable[str], head: str = "") -> dict[str, str]:
     embeddings = [match for key in keys if (match := _EMBEDDING.fullmatch(key))]
     if len(embeddings) != 1:  # `check_keys` refuses the names later
         return {key: key for key in keys}
-    prefix = embeddings[0][1]
-    wrapper = re.sub(r"(^|\.)model\.$", r"\1", prefix)
+    return {key: canonical_name(key, embeddings[0][1], head) for key in keys}
 
-    def canonical(key: str) -> str:
-        inner = key.removeprefix(prefix)
-        if key.startswith(prefix) and _DECODER.match(inner):
-            return "model." + inner
-        return head_name(key.removeprefix(wrapper), head)
 
-    return {key: canonical(key) for key in keys}
+def canonical_name(key: str, prefix: str, head: str = "") -> str:
+    """The name that the rules have for a tensor of a file whose decoder has a prefix."""
+    inner = key.removeprefix(prefix)
+    if key.startswith(prefix) and (module := _DECODER.match(inner)):
+        return f"model.{_MODULES.get(module[1], module[1])}{inner[module.end(1) :]}"
+    return head_name(key.removeprefix(_BASE.sub(r"\1", prefix)), head)
 
 
 def plain_head(keys: Iterable[str]) -> str:
@@ -170,37 +301,56 @@ def plain_head(keys: Iterable[str]) -> str:
     )
 
 
-def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], layers: int) -> None:
+def check_keys(
+    rules: Iterable[Rule], extra: Iterable[str], keys: set[str], config: DecoderConfig
+) -> None:
     """Raises AssayError unless each of the tensors `keys` is used, by a rule or as an `extra`."""
-    wanted = {key for rule in rules for key in layer_keys(rule, layers)} | set(extra)
+    wanted = {key for rule in rules for key in rule_keys(rule, config)} | set(extra)
     if missing := sorted(wanted - keys):
         raise AssayError(f"missing tensor {listed(missing)}")
     if unused := sorted(keys - wanted):
         raise AssayError(f"tensor that nothing uses: {listed(unused)}")
 
 
-def layer_keys(rule: Rule, num_layers: int) -> list[str]:
-    """Names of a rule's tensors: one per layer, or one in all."""
-    if "{l}" not in rule.key:
-        return [rule.key]
-    return [rule.key.replace("{l}", str(layer)) for layer in range(num_layers)]
+def rule_keys(rule: Rule, config: DecoderConfig) -> list[str]:
+    """Names of a rule's tensors: one per layer, one per layer and expert, or one in all."""
+    layers = range(config.num_layers if "{l}" in rule.key else 1)
+    keys = [rule.key.replace("{l}", str(layer)) for layer in layers]
+    return [key for one in keys for key in expert_keys(one, config)]
+
+
+def expert_keys(key: str, config: DecoderConfig) -> list[str]:
+    """Names of the tensors that one stack of experts is read from: one per expert, or one."""
+    experts = range(config.experts if "{x}" in key else 1)
+    return [key.replace("{x}", str(expert)) for expert in experts]
 
 
 def file_shape(rule: Rule, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Shape of a rule's whole tensor in the file: (N·H, D) of `(NH)D`, unless it has parts."""
-    rows, *rest = (math.prod(sizes[letter] for letter in d) for d in dimensions(rule.layout))
+    shape = [math.prod(sizes[letter] for letter in d) for d in dimensions(rule.layout)]
     if rule.part:
-        rows = (sizes["N"] + 2 * sizes["K"]) * sizes["H"]
-    return (rows, *rest)
+        blocks = rule.blocks or _QKV
+        shape[_cut(rule)] = sum(math.prod(sizes[a] for a in letters) for _, letters in blocks)
+    return tuple(shape[1:] if "{x}" in rule.key else shape)
 
 
 def part_of(rule: Rule, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
-    """The rows of a tensor that a rule uses: all of them, unless it has a `part`."""
+    """The part of a tensor that a rule uses: all of it, unless it has a `part`."""
     if not rule.part:
         return tensor
+    if rule.blocks:
+        ends = np.cumsum([math.prod(sizes[a] for a in letters) for _, letters in rule.blocks])
+        cut = np.split(tensor, ends[:-1], axis=_cut(rule))
+        part = cut[[name for name, _ in rule.blocks].index(rule.part)]
+        return np.ascontiguousarray(part)  # so that the others are freed
     heads = tensor.reshape(sizes["K"], -1, sizes["H"], *tensor.shape[1:])  # [K, q…q k v, H, D]
     slots = {"q": slice(0, -2), "k": slice(-2, -1), "v": slice(-1, None)}[rule.part]
     return heads[:, slots]
+
+
+def _cut(rule: Rule) -> int:
+    """The dimension along which a tensor with blocks is cut into its parts."""
+    return dimensions(rule.layout).index(dict(rule.blocks)[rule.part]) if rule.blocks else 0
 
 
 def split_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:

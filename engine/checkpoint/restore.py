@@ -252,7 +252,7 @@ def _shares(deep: Card, shallow: Card) -> bool:
     """Whether `shallow` can be scored in the passes of `deep`."""
     depth = shallow.decoder.num_layers
     return (
-        dataclasses.replace(deep.decoder, num_layers=depth) == shallow.decoder
+        deep.decoder.first(depth) == shallow.decoder
         and deep.embedding_hash == shallow.embedding_hash
         and deep.layer_hashes[:depth] == shallow.layer_hashes
         and deep.tokenizer_hash == shallow.tokenizer_hash

@@ -61,7 +61,9 @@ _HARMLESS = {
 _CONV1D = ("gpt2",)  # families whose matrices are [in, out]
 
 _PREFIX = re.compile(r"base_model\.model\.((_orig_mod|module|pretrained_model)\.)*")
+_BASE = re.compile(rf"({'|'.join(layouts.BASES)})\.")
 _PART = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<part>[AB])(\.weight)?")
+_TEXT = re.compile(r"^(model\.language_model|language_model\.model)\.")  # beside a vision tower
 _EMBEDDINGS = ("model.embed_tokens.weight", "model.tok_embeddings.weight")
 _HEAD_MODULES = ("classifier", "score")  # which peft lists together, whichever a class has
 _BLOCK = 2**22  # numbers of a matrix that are merged at once
@@ -204,20 +206,21 @@ def weight_names(names: Collection[str]) -> list[str]:
     return [name for name in (WEIGHTS, VALUE_HEAD) if name in names]
 
 
-def config_json(base: Json, folder: Path, pad: int | None) -> Json:
-    """config.json of the merged model: that of its base, as a reward model.
-
-    A vocabulary that was resized has the rows of the embedding in the adapter. `pad` is the pad
-    token of the adapter's tokenizer; None keeps that of the base.
-
-    Raises:
-      AssayError: the base is stored quantised; the caller adds its place.
-    """
+def check_base(base: Json) -> None:
+    """Raises AssayError for the config.json of a base that is quantised, without its place."""
     if quantised := base.get("quantization_config"):
         raise AssayError(
             f"config.json: quantization_config={short(quantised)}; allowed: an adapter is merged "
             "into whole weights: name those that this base was made from as --base"
         )
+
+
+def config_json(base: Json, folder: Path, pad: int | None) -> Json:
+    """config.json of the merged model: that of its base, as a reward model.
+
+    A vocabulary that was resized has the rows of the embedding in the adapter. `pad` is the pad
+    token of the adapter's tokenizer; None keeps that of the base.
+    """
     hf = {**base, **({} if pad is None else {"pad_token_id": pad})}
     if (folder / VALUE_HEAD).is_file():  # whose makers read the last position that is attended to
         hf["architectures"] = ["GRewardModel"]
@@ -251,10 +254,12 @@ def open_merged(base: Path, folder: Path, model_type: object, dtype: str = "auto
     of_base, adapter = TensorFiles.open(base), _open(folder)
     with prefixed(folder):
         config = read_config(folder, file_names(folder))
-        matches = {key: match for key in adapter.tensors if (match := _PART.fullmatch(key))}
+        of_images = layouts.image_keys(adapter.tensors)
+        given = {key: t for key, t in adapter.tensors.items() if key not in of_images}
+        matches = {key: match for key in given if (match := _PART.fullmatch(key))}
         whole = {
             key: tensor
-            for key, tensor in adapter.tensors.items()
+            for key, tensor in given.items()
             if key not in matches and not key.startswith("lm_head.")
         }
         _check_whole(config, whole)
@@ -288,8 +293,11 @@ def _open(folder: Path) -> TensorFiles:
 def _names(keys: Iterable[str], head: str) -> dict[str, str]:
     """Each name in an adapter's file -> the name in its base, or of the part of a product."""
     inner = {key: _PREFIX.sub("", key, count=1).replace(".base_layer.", ".") for key in keys}
-    canonical = layouts.canonical_names({*inner.values(), _EMBEDDINGS[0]}, head)
-    return {key: canonical[name] for key, name in inner.items()}
+    inner = {key: _TEXT.sub("model.", name) for key, name in inner.items()}
+    return {
+        key: layouts.canonical_name(name, match[0] if (match := _BASE.match(name)) else "", head)
+        for key, name in inner.items()
+    }
 
 
 def _check_whole(config: AdapterConfig, whole: Mapping[str, Tensor]) -> None:

@@ -33,29 +33,41 @@ from engine.text.template_sandbox import spelled
 from engine.text.tokenizer import FILE, candidate_ids, load_tokenizer
 
 _LEAST_TOKENS = 0.01  # of the embedding's rows; a file with none but special tokens has fewer
-Tensors = list[tuple[layouts.Rule, str]]  # of a block: a rule, and the name of its tensor
+# Of a block: a rule, and the name of its tensor, with `{x}` for that of each expert.
+Tensors = list[tuple[layouts.Rule, str]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conversion:
     """What conversion knows of a folder before it reads any tensor."""
 
+    files: TensorFiles
+    tokenizer: PreTrainedTokenizerBase
     decoder: DecoderConfig
     rules: tuple[layouts.Rule, ...]
     reading: Reading
+    policy: TemplatePolicy
+    pad: int | None  # the pad token of config.json
+    pooling: str
 
     def blocks(self) -> dict[str, Tensors]:
         """The blocks of the checkpoint by name, in the order in which they are written."""
         layered = [rule for rule in self.rules if "{l}" in rule.key]
 
         def named(prefix: str) -> Tensors:
-            return [(rule, rule.key) for rule in self.rules if rule.parameter.startswith(prefix)]
+            whole = (rule for rule in self.rules if rule not in layered)
+            return [(rule, rule.key) for rule in whole if rule.parameter.startswith(prefix)]
 
         layers = {
-            layer_block(layer): [(rule, rule.key.format(l=layer)) for rule in layered]
+            layer_block(layer): [(rule, rule.key.replace("{l}", str(layer))) for rule in layered]
             for layer in range(self.decoder.num_layers)
         }
-        return {EMBEDDING: named("decoder.embedding"), **layers, READOUT: named("readout.")}
+        return {EMBEDDING: named("decoder."), **layers, READOUT: named("readout.")}
+
+    def nbytes(self, tensors: Tensors, files: TensorFiles) -> int:
+        """Bytes of the tensors of a block."""
+        keys = {one for _, key in tensors for one in layouts.expert_keys(key, self.decoder)}
+        return sum(files.tensors[key].nbytes for key in keys)
 
 
 def convert_model(
@@ -104,56 +116,98 @@ def convert_model(
       AssayError: something about the folder is not understood; the message names it.
     """
     refuse_existing(destination)
-    hf = source.config_json()
-    with prefixed(source.folder):
-        pad = _pad_token_id(hf)
-    files = _open(source, hf, merge_dtype)
-    tokenizer = load_tokenizer(source.tokenizer_folder)
-    with prefixed(source.folder):
-        conversion = _conversion(hf, files, tokenizer, head, reward, softcap)
-        _check_tokens(tokenizer, conversion.decoder.vocab_size)
-        templates.choose(tokenizer, template)
-        marked = templates.mark(tokenizer, architecture(hf))
+    conversion = understand(
+        source,
+        policy=policy,
+        head=head,
+        reward=reward,
+        template=template,
+        softcap=softcap,
+        merge_dtype=merge_dtype,
+    )
     for said in conversion.reading.notes:
         note(said)
-    config = conversion.reading.config
-    total = files.nbytes
+    files, total = conversion.files, conversion.files.nbytes
     if tensor_bytes not in (None, total):
         raise AssayError(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
-    pooling = "last"
-    if isinstance(config, HeadConfig):
-        policy = _dated(hf, ChatTemplate(tokenizer, policy))
-        closing = ChatTemplate(tokenizer, policy).around("What?").suffix[-1:]
-        _check_closing(source.folder, hf.get("reward_token_id", marked), closing)
-        pooling = _pooling(hf, closing, pad)
-    elif tokenizer.chat_template:  # that of a base language model need not render a question
-        with contextlib.nullcontext() if template else contextlib.suppress(AssayError):
-            policy = _dated(hf, ChatTemplate(tokenizer, policy))
-
-    with Writer(destination, conversion.decoder, config) as writer:
+    with Writer(destination, conversion.decoder, conversion.reading.config) as writer:
         digests: dict[str, bytes] = {}
         blocks = conversion.blocks()
-        done = total - sum(_nbytes(tensors, files) for tensors in blocks.values())
+        done = total - sum(conversion.nbytes(tensors, files) for tensors in blocks.values())
         for block, arrays in _read_ahead(conversion, files):
             saved = writer.save(block, arrays)
             del arrays  # two blocks are in memory, not three
             if block != READOUT:  # whole tensors are stored with the same bytes
                 digests |= {k: saved[rule.parameter] for rule, k in blocks[block] if not rule.part}
-            done += _nbytes(blocks[block], files)
+            done += conversion.nbytes(blocks[block], files)
             progress(done, total)
         return writer.finish(
-            tokenizer,
+            conversion.tokenizer,
             slug=slug,
             source=source.name,
             revision=source.revision,
             files=files.hashes(digests),
             base=_base(source, files, digests),
-            policy=policy,
-            pad_token_id=pad,
-            pooling=pooling,
+            reward=conversion.reading.reward,
+            policy=conversion.policy,
+            pad_token_id=conversion.pad,
+            pooling=conversion.pooling,
         )
+
+
+def understand(
+    source: Source,
+    *,
+    policy: TemplatePolicy,
+    head: str = "",
+    reward: str = "",
+    template: str = "",
+    softcap: bool = True,
+    merge_dtype: str = "auto",
+) -> Conversion:
+    """All that `convert_model` checks before it reads weights; arguments and errors are its own.
+
+    The source may have outlines of its weights: no check reads values, but for an output head that
+    is stored beside the embedding it is tied to.
+    """
+    hf = source.config_json()
+    with prefixed((source.base or source).folder):
+        pad, decoder = _pad_token_id(hf), decoder_config(hf)
+    if not softcap:
+        decoder = dataclasses.replace(decoder, attention_softcap=None)
+    files = _open(source, hf, merge_dtype)
+    tokenizer = load_tokenizer(source.tokenizer_folder)
+    with prefixed(source.folder):
+        reading = read_head(hf, decoder, files, tokenizer, reward=reward)
+        if head:
+            reading = dataclasses.replace(reading, config=variant(reading.config, head))
+        rules = _rules(files, decoder, reading)
+        _check_tokens(tokenizer, decoder.vocab_size)
+        templates.choose(tokenizer, template)
+        marked = templates.mark(tokenizer, architecture(hf))
+    pooling = "last"
+    if isinstance(reading.config, HeadConfig):
+        policy = _dated(hf, ChatTemplate(tokenizer, policy))
+        around = ChatTemplate(tokenizer, policy).around("What?")
+        closing = around.suffix[-1:]
+        _check_ids(source.folder, (*around.prefix, *around.suffix), tokenizer, decoder.vocab_size)
+        _check_closing(source.folder, hf.get("reward_token_id", marked), closing)
+        pooling = _pooling(hf, closing, pad)
+    elif tokenizer.chat_template:  # that of a base language model need not render a question
+        with contextlib.nullcontext() if template else contextlib.suppress(AssayError):
+            policy = _dated(hf, ChatTemplate(tokenizer, policy))
+    return Conversion(
+        files=files,
+        tokenizer=tokenizer,
+        decoder=decoder,
+        rules=rules,
+        reading=reading,
+        policy=policy,
+        pad=pad,
+        pooling=pooling,
+    )
 
 
 def _check_tokens(tokenizer: PreTrainedTokenizerBase, rows: int) -> None:
@@ -219,25 +273,28 @@ def _check_closing(folder: Path, reads_at: int | None, closing: tuple[int, ...])
         )
 
 
-def _conversion(
-    hf: Json,
-    files: TensorFiles,
-    tokenizer: PreTrainedTokenizerBase,
-    head: str,
-    reward: str,
-    softcap: bool,
-) -> Conversion:
-    decoder = decoder_config(hf)
-    if not softcap:
-        decoder = dataclasses.replace(decoder, attention_softcap=None)
-    reading = read_head(hf, decoder, files, tokenizer, reward=reward)
-    if head:
-        reading = dataclasses.replace(reading, config=variant(reading.config, head))
+def _check_ids(
+    folder: Path, ids: Sequence[int], tokenizer: PreTrainedTokenizerBase, rows: int
+) -> None:
+    """Raises AssayError where the template writes a token that the embedding has no row of."""
+    if (highest := max(ids, default=0)) >= rows:
+        token = tokenizer.convert_ids_to_tokens(highest)
+        raise AssayError(
+            f"{folder}: the chat template writes {token!r} (token id {highest}), and the embedding "
+            f"has {rows:,} rows; allowed: ids below that, so the embedding that was resized for "
+            "this tokenizer (of an adapter: modules_to_save), or another template"
+        )
+
+
+def _rules(
+    files: TensorFiles, decoder: DecoderConfig, reading: Reading
+) -> tuple[layouts.Rule, ...]:
+    """The rules of all tensors, whose names and shapes are checked."""
     keys = set(files.tensors)
     rules = (*layouts.decoder_rules(decoder, keys), *reading.rules)
-    layouts.check_keys(rules, reading.extra, keys, decoder.num_layers)
+    layouts.check_keys(rules, reading.extra, keys, decoder)
     _check_shapes(files, rules, decoder, reading.config)
-    return Conversion(decoder=decoder, rules=rules, reading=reading)
+    return rules
 
 
 def _read_ahead(
@@ -263,13 +320,28 @@ def _read_block(
     axes_of = parameters(conversion.decoder, conversion.reading.config)
     arrays = {}
     for rule, key in tensors:
-        array = layouts.part_of(rule, files.read(key), sizes)
+        array = _read_tensor(rule, key, files, conversion.decoder)
+        array = layouts.part_of(rule, array, sizes)
         array = array.reshape(layouts.split_shape(rule.layout, sizes))
         if block == READOUT:
             order = layouts.permutation(rule.layout, axes_of[rule.parameter].axes)
             array = np.array(array.transpose(order), np.float32, order="C")
         arrays[rule.parameter] = array
     return {**arrays, **(conversion.reading.computed if block == READOUT else {})}
+
+
+def _read_tensor(
+    rule: layouts.Rule, key: str, files: TensorFiles, config: DecoderConfig
+) -> np.ndarray:
+    """A rule's tensor; of one per expert, all in a stack, which is filled one by one."""
+    if "{x}" not in key:
+        return files.read(key)
+    keys = layouts.expert_keys(key, config)
+    shape = layouts.file_shape(rule, config.sizes)
+    stack = np.empty((len(keys), *shape), np.result_type(*(files.tensors[k].dtype for k in keys)))
+    for place, one in zip(stack, keys, strict=True):
+        place[...] = files.read(one)
+    return stack
 
 
 def _check_shapes(
@@ -282,7 +354,7 @@ def _check_shapes(
     sizes = axis_sizes(config, head)
     for rule in rules:
         expected = layouts.file_shape(rule, sizes)
-        for key in layouts.layer_keys(rule, config.num_layers):
+        for key in layouts.rule_keys(rule, config):
             if (tensor := files.tensors[key]).shape != expected:
                 raise AssayError(
                     f"tensor {tensor.key!r} has shape {list(tensor.shape)}; "
@@ -295,7 +367,3 @@ def _pad_token_id(hf: Json) -> int | None:
     if pad is not None and (isinstance(pad, bool) or not isinstance(pad, int)):
         raise AssayError(f"config.json: pad_token_id={pad!r}; allowed: an integer or null")
     return pad
-
-
-def _nbytes(tensors: Tensors, files: TensorFiles) -> int:
-    return sum(files.tensors[key].nbytes for key in {key for _, key in tensors})

@@ -25,6 +25,7 @@ from engine.errors import AssayError
 _LATER = "run it again later, complete files are kept"
 _DISK = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 _QUERY = re.compile(r"\?\S*")  # of a URL, whose signature belongs in no log
+_USUAL_HEADER, _LARGEST_HEADER = 100_000, 100_000_008  # bytes of one of a safetensors file
 _SHA256 = re.compile("[0-9a-f]{64}")  # name of a large file among the blobs of the cache
 
 
@@ -79,6 +80,39 @@ def download(
                 source, name, revision=commit, cache_dir=cache, tqdm_class=_feeding(bar, stopped)
             )
             check_hash(source, Path(file))
+
+
+def outline(source: str, commit: str, name: str, destination: Path) -> None:
+    """Writes the header of a safetensors file, which alone is fetched, and zeros for its tensors.
+
+    Raises:
+      AssayError: as for `snapshot`; or the file has no header.
+    """
+    from huggingface_hub import constants, hf_hub_url
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]  # it has no `__all__`
+        build_hf_headers,
+        hf_raise_for_status,
+        http_backoff,
+    )
+
+    url = hf_hub_url(source, name, revision=commit, endpoint=constants.ENDPOINT)
+
+    def first(count: int) -> tuple[bytes, int]:
+        """The first bytes of the file, and how many it has."""
+        wanted = {**build_hf_headers(), "range": f"bytes=0-{count - 1}"}
+        answer = http_backoff("GET", url, headers=wanted, follow_redirects=True)
+        hf_raise_for_status(answer)
+        total = answer.headers.get("content-range", "").rpartition("/")[2]
+        return answer.content, int(total) if total.isdecimal() else len(answer.content)
+
+    with _downloading(source, commit, None):
+        content, size = first(_USUAL_HEADER)
+        length = 8 + int.from_bytes(content[:8], "little")
+        if len(content) < length <= min(size, _LARGEST_HEADER):
+            content, size = first(length)
+        with destination.open("wb") as file:
+            file.write(content[:length])
+            file.truncate(size)
 
 
 def sizes(source: str, commit: str, cache: Path | None = None) -> Mapping[str, int]:

@@ -1,15 +1,46 @@
 """Reads a Hugging Face config.json as DecoderConfig; refuses attributes it does not understand."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 from engine.convert import hf_keys
-from engine.convert.hf_families import ARCHITECTURES, FAMILIES, LANGUAGE_MODELS, Family, Fields
-from engine.convert.hf_values import Json, integer, optional, positive, short
+from engine.convert.hf_families import (
+    ARCHITECTURES,
+    FAMILIES,
+    GEMMA3_TEXT,
+    LANGUAGE_MODELS,
+    Family,
+    Fields,
+)
+from engine.convert.hf_values import Json, integer, number, optional, positive, short
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 from engine.models.language_model import OutputConfig
 
 _MOST_LAYERS = 1000
+# Attributes of a model with images that its text does not depend on.
+_IMAGES = frozenset(
+    {"text_config", "vision_config", "mm_tokens_per_image", "image_token_index"}
+    | {"boi_token_index", "eoi_token_index"}
+)
+_YARN = {"beta_fast": 32.0, "beta_slow": 1.0}  # where config.json has none
+_KINDS = {"full_attention", "sliding_attention"}  # of layers
+
+
+def text_model(hf: Json) -> Json:
+    """The config.json of a model's text: of a Gemma 3 with images, as if it had none.
+
+    Raises AssayError where that has no `text_config`.
+    """
+    if hf.get("model_type") != "gemma3":
+        return hf
+    text = hf.get("text_config")
+    if not isinstance(text, Mapping):
+        raise AssayError(f"config.json: text_config={short(text)}; allowed: an object")
+    outer = {name: value for name, value in hf.items() if name not in _IMAGES}
+    of_head = ("architectures", "id2label", "label2id", "num_labels")
+    inner = {name: value for name, value in text.items() if name not in of_head}
+    return {**GEMMA3_TEXT, **outer, **inner}
 
 
 def decoder_config(hf: Json) -> DecoderConfig:
@@ -25,21 +56,30 @@ def decoder_config(hf: Json) -> DecoderConfig:
     for name in family.named:
         if name not in hf:
             raise AssayError(f"config.json: no {name}; allowed: a number, or null for none")
-    width, num_heads = integer(hf, "hidden_size"), integer(hf, "num_attention_heads")
-    layers = integer(hf, "num_hidden_layers")
+
+    def size(name: str, default: int | None = None) -> int:
+        return integer(hf, family.name(name), default)
+
+    width, num_heads = size("hidden_size"), size("num_attention_heads")
+    layers = size("num_hidden_layers")
+    ropes, most = _ropes(hf, family), size("max_position_embeddings")
+    if ropes["rope"].kind == "longrope":  # beyond them it has other divisors; none are kept
+        most = min(most, ropes["rope"].original_positions)
+    head_size = size("head_dim", family.head_size or width // max(num_heads, 1))
     if not 1 <= layers <= _MOST_LAYERS:
         raise AssayError(f"config.json: num_hidden_layers={layers}; allowed: 1 to {_MOST_LAYERS}")
     return DecoderConfig(
         vocab_size=integer(hf, "vocab_size"),
         width=width,
-        ffn_width=integer(hf, "intermediate_size"),
+        ffn_width=size("intermediate_size", family.ffn_factor and family.ffn_factor * width),
         num_layers=layers,
         num_heads=num_heads,
-        num_kv_heads=integer(hf, "num_key_value_heads", num_heads),
-        head_size=integer(hf, "head_dim", family.head_size or width // max(num_heads, 1)),
-        rms_eps=positive(hf, "rms_norm_eps"),
-        rope=_rope(hf),
-        max_positions=integer(hf, "max_position_embeddings"),
+        num_kv_heads=size("num_key_value_heads", num_heads),
+        head_size=head_size,
+        rms_eps=positive(hf, family.name("rms_norm_eps")),
+        max_positions=most,
+        rotary_size=_rotary_size(hf, family, head_size),
+        **ropes,
         **family.fields(hf),
     )
 
@@ -64,6 +104,7 @@ def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
         norm_offset=decoder.norm_offset,
         tied=tied,
         softcap=optional(hf, cap),
+        norm=decoder.norm,
     )
 
 
@@ -92,29 +133,52 @@ def _family(hf: Json) -> Family:
 
 def _problems(hf: Json, family: Family) -> Iterator[str]:
     """What is wrong with attributes that may change the rewards in a way not implemented."""
-    yield from hf_keys.problems(hf, family.fixed, family.read)
+    yield from hf_keys.problems(hf, family.fixed, family.read, family.names)
     try:
-        _rope(hf)
+        _ropes(hf, family)
     except AssayError as error:
         yield str(error).removeprefix("config.json: ")
 
 
-def _rope(hf: Json) -> Rope:
+def _ropes(hf: Json, family: Family) -> Fields:
+    """Rotary embeddings; `window_rope` where layers with a window have another one."""
+    given = hf.get("rope_parameters")
+    by_kind = given if isinstance(given, Mapping) and not _KINDS.isdisjoint(given) else None
+    if family.window_rope is None:
+        if by_kind:
+            raise AssayError("config.json: rope_parameters by kind of layer; allowed: one object")
+        return {"rope": _rope(hf, family.theta)}
+    if by_kind is None:
+        rope = _rope(hf, family.theta)
+        window = family.window_rope(hf, rope)
+    elif by_kind.keys() == _KINDS:
+        rope = _rope({**hf, "rope_parameters": by_kind["full_attention"]}, family.theta)
+        theta = family.window_rope(hf, rope).theta
+        window = _rope({"rope_parameters": by_kind["sliding_attention"]}, theta)
+    else:
+        raise AssayError(
+            f"config.json: rope_parameters has {sorted(by_kind)}; allowed: {sorted(_KINDS)}"
+        )
+    return {"rope": rope, "window_rope": None if window == rope else window}
+
+
+def _rope(hf: Json, default_theta: float) -> Rope:
     """Rotary embedding: base and scaling, from any of the published forms of the attributes."""
     # Published files say rope_theta and rope_scaling; transformers 5 writes rope_parameters.
     given = {name: hf[name] for name in ("rope_parameters", "rope_scaling") if hf.get(name)}
     for name, value in given.items():
         if not isinstance(value, Mapping):
             raise AssayError(f"config.json: {name}={short(value)}; allowed: an object, or null")
-    stated = [place["rope_theta"] for place in (hf, *given.values()) if "rope_theta" in place]
+    names = ("rope_theta", "rotary_emb_base")
+    stated = [place[n] for place in (hf, *given.values()) for n in names if n in place]
     thetas = {
         positive({"rope_theta": theta}, "rope_theta") for theta in stated if theta is not None
     }
     if len(thetas) > 1:
         both = " and ".join(sorted(map(str, thetas)))
         raise AssayError(f"config.json: rope_theta is both {both}")
-    theta = thetas.pop() if thetas else 10_000.0
-    ropes = [_scaled(theta, value) for value in given.values()] or [Rope(theta=theta)]
+    theta = thetas.pop() if thetas else default_theta
+    ropes = [_scaled(theta, value, hf) for value in given.values()] or [Rope(theta=theta)]
     if ropes[0] != ropes[-1]:
         raise AssayError(
             "config.json: rope_parameters and rope_scaling differ; allowed: one of them, or both "
@@ -123,11 +187,36 @@ def _rope(hf: Json) -> Rope:
     return ropes[0]
 
 
-def _scaled(theta: float, rope: Json) -> Rope:
-    """The rotary embedding of one `rope_parameters` or `rope_scaling`."""
-    given = {name: value for name, value in rope.items() if name != "rope_theta"}
+def _rotary_size(hf: Json, family: Family, head_size: int) -> int | None:
+    """How many dimensions of each head are rotated; None: all of them."""
+    given = [hf.get(name) or {} for name in ("rope_parameters", "rope_scaling")]
+    by_kind = [value for one in given for value in one.values() if isinstance(value, Mapping)]
+    places = [hf, *given, *by_kind]
+    factors = {
+        positive(place, name)
+        for place in places
+        for name in ("partial_rotary_factor", "rotary_pct")
+        if place.get(name) is not None
+    } or {family.rotary or 1.0}
+    if len(factors) > 1 or (family.rotary is None and factors != {1.0}):
+        allowed = "1" if family.rotary is None else "the same wherever the file states it"
+        raise AssayError(
+            f"config.json: partial_rotary_factor={', '.join(map(str, sorted(factors)))}, the part "
+            f"of each head that is rotated; allowed for {hf['model_type']}: {allowed}"
+        )
+    size = int(head_size * factors.pop())
+    return None if size == head_size else size
+
+
+def _scaled(theta: float, rope: Json, hf: Json) -> Rope:
+    """The rotary embedding of one `rope_parameters` or `rope_scaling` of a config.json."""
+    # A part of each head that is rotated is a field of the decoder.
+    elsewhere = ("rope_theta", "partial_rotary_factor")
+    given = {name: value for name, value in rope.items() if name not in elsewhere}
     kind = given.pop("rope_type", None) or given.pop("type", None) or "default"
     given.pop("type", None)
+    if kind in ("longrope", "su"):
+        return _longrope(theta, given, hf)
     keys = {
         "default": {},
         "dynamic": {"factor": "factor"},
@@ -138,12 +227,22 @@ def _scaled(theta: float, rope: Json) -> Rope:
             "high_freq_factor": "high_freq_factor",
             "original_max_position_embeddings": "original_positions",
         },
+        "yarn": {"factor": "factor", "original_max_position_embeddings": "original_positions"},
     }.get(str(kind))
     if keys is None:
         raise AssayError(
             f"config.json: rope type {kind!r} is not implemented; "
-            "allowed: 'default', 'dynamic', 'linear', 'llama3'"
+            "allowed: 'default', 'dynamic', 'linear', 'llama3', 'longrope', 'yarn'"
         )
+    if kind == "yarn":
+        given = _YARN | {name: value for name, value in given.items() if value is not None}
+        if "attention_factor" not in given and "factor" in given:
+            given["attention_factor"] = 0.1 * math.log(max(positive(given, "factor"), 1.0)) + 1
+        keys |= {
+            "beta_fast": "high_freq_factor",
+            "beta_slow": "low_freq_factor",
+            "attention_factor": "attention_factor",
+        }
     if set(given) != set(keys):
         raise AssayError(
             f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly {sorted(keys)}"
@@ -154,3 +253,32 @@ def _scaled(theta: float, rope: Json) -> Rope:
     if "original_positions" in numbers:
         numbers["original_positions"] = integer(given, "original_max_position_embeddings")
     return Rope(theta=theta, kind=kind, **numbers)
+
+
+def _longrope(theta: float, given: Json, hf: Json) -> Rope:
+    """That of Phi-3 within the positions before scaling, where the short factors divide."""
+    name = "original_max_position_embeddings"
+    known = {"short_factor", "long_factor", "factor", "attention_factor", name}
+    if not {"short_factor", "long_factor"} <= set(given) <= known:
+        raise AssayError(
+            f"config.json: rope type 'longrope' has {sorted(given)}; allowed: {sorted(known)}"
+        )
+    original = integer({**given, **hf}, name)  # as transformers, which prefers the outer one
+    if original < 2:
+        raise AssayError(f"config.json: {name}={original}; allowed: integers >= 2")
+    factor = positive(
+        {"factor": number(hf, "max_position_embeddings") / original, **given}, "factor"
+    )
+    scale = math.sqrt(1 + math.log(max(factor, 1.0)) / math.log(original))
+    if given.get("attention_factor") is not None:
+        scale = positive(given, "attention_factor")
+    divisors = given["short_factor"]
+    if not isinstance(divisors, list):
+        raise AssayError(f"config.json: short_factor={short(divisors)}; allowed: a list of numbers")
+    return Rope(
+        theta=theta,
+        kind="longrope",
+        original_positions=original,
+        attention_factor=scale,
+        divisors=tuple(positive({"short_factor": d}, "short_factor") for d in divisors),
+    )

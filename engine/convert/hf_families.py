@@ -1,11 +1,12 @@
 """The decoder families whose config.json is understood, and what is special about each."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine.convert.hf_values import Json, integer, number, optional, positive
+from engine.convert.hf_values import Json, integer, number, optional, positive, short
 from engine.errors import AssayError
+from engine.models.config import Rope
 
 # Fields of DecoderConfig by name, with values of several types.
 Fields = dict[str, Any]  # Any: fields of DecoderConfig are of several types
@@ -17,17 +18,32 @@ _NAMES = {
     "Llama": "llama",
     "Gemma": "gemma",
     "Gemma2": "gemma2",
+    "Gemma3": "gemma3_text",
     "Qwen2": "qwen2",
     "Qwen3": "qwen3",
     "Mistral": "mistral",
+    "Olmo1124": "olmo_1124",
+    "Olmo2": "olmo2",
+    "Olmo3": "olmo3",
+    "SmolLM3": "smollm3",
+    "Phi3": "phi3",
+    "GPTNeoX": "gpt_neox",
+    "GPT2": "gpt2",
+    "Mixtral": "mixtral",
+    "Qwen3Moe": "qwen3_moe",
 }
-LANGUAGE_MODELS = {f"{name}ForCausalLM": family for name, family in _NAMES.items()}
+LANGUAGE_MODELS = {
+    **{f"{name}ForCausalLM": family for name, family in _NAMES.items()},
+    "Gemma3ForConditionalGeneration": "gemma3_text",
+    "GPT2LMHeadModel": "gpt2",
+}
 # Class name -> decoder family, or `*` for any of `FAMILIES`. The head is recognised by its tensors
 # (checkpoint/layouts.py), since one class name is published with different heads.
 _TOKENS = {f"{name}ForTokenClassification": family for name, family in _NAMES.items()}  # verl
 ARCHITECTURES = {
     **{f"{name}ForSequenceClassification": family for name, family in _NAMES.items()},
     **_TOKENS,
+    "Gemma3TextForSequenceClassification": "gemma3_text",  # without `Text`: beside a vision tower
     "LlamaForRewardModelWithGating": "llama",  # ArmoRM, QRM-Llama
     "LlamaForSequenceClassificationWithNormal_Weights": "llama",  # URM
     "INFORMForSequenceClassification": "llama",  # INF-ORM: an MLP under `score`
@@ -52,7 +68,10 @@ READ_BY_POSITION = frozenset(
 # Class -> which rows of its head are the reward (`readouts.read_head`): log-odds of a good step.
 REWARDS = {"Qwen2ForProcessRewardModel": "1 - 0"}
 # Family -> the date that its published templates fall back to, for those that ask for today's.
-DATES = {"llama": "26 Jul 2024"}
+DATES = {
+    "llama": "26 Jul 2024",
+    "smollm3": "08 Jul 2025",  # its template has no date to fall back to: the day of its release
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,19 +84,49 @@ class Family:
     # Attributes that must be present, even if null: libraries disagree on what absence means.
     named: tuple[str, ...] = ()
     head_size: int | None = None  # without head_dim; None: hidden_size // num_attention_heads
+    # Name of an attribute that all families share -> the name in this family's files.
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ffn_factor: int | None = None  # without intermediate_size: so many times the width
+    # The part of each head that is rotated, if config.json does not say; None: always the whole.
+    rotary: float | None = None
     # Whether a language model's output head is its embedding, if config.json does not say: files
     # leave out an attribute that has its class's default value.
     tied: bool = False
+    theta: float = 10_000.0  # without rope_theta
+    # The rotary embedding of layers with a window, where they have another one and the file does
+    # not give it by kind of layer; it may depend on that of the others.
+    window_rope: Callable[[Json, Rope], Rope] | None = None
+
+    def name(self, shared: str) -> str:
+        """The name in this family's files of an attribute that all families share."""
+        return self.names.get(shared, shared)
 
 
 _SILU: Values = {"hidden_act": ("silu",)}
 _NO_BIAS: Values = {"attention_bias": (False, None), "mlp_bias": (False, None)}
 _WINDOW = frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
+_NO_WINDOW: Values = {"use_sliding_window": (False, None)}
+_EXPERTS = frozenset({"num_experts", "num_local_experts", "num_experts_per_tok"})
+# A feed-forward without experts in some layers is not implemented.
+_ALL_MIXTURES: Values = {"decoder_sparse_step": (1, None), "mlp_only_layers": ([], None)}
 _GEMMA = {"activation": "gelu_tanh", "norm_offset": True, "embedding_scale": True}
 _GEMMA_FIXED: Values = _NO_BIAS | {
     "hidden_act": ("gelu_pytorch_tanh", None),
     "hidden_activation": ("gelu_pytorch_tanh", None),
     "use_bidirectional_attention": (False, None),
+}
+_OLMO3_THETA = 500_000.0
+_OLMO = {
+    **{"post_norms": True, "pre_norms": False, "norm_float32": True},
+    **{"qk_norm": True, "qk_norm_whole": True},
+}
+
+
+# Layers of LayerNorm, biases on every matrix, and no gate.
+_GPT = {"norm": "layer", "qkv_bias": True, "biases": True, "gated": False}
+_GELU = {
+    "gelu": "gelu",
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_tanh"),
 }
 
 
@@ -108,6 +157,25 @@ def _window(hf: Json, slides: Callable[[int], bool]) -> Fields:
     return {"window": integer(hf, "sliding_window"), "window_layers": sliding}
 
 
+def _experts(hf: Json) -> Fields:
+    """Fields of a mixture of experts."""
+    given = {integer(hf, n) for n in ("num_experts", "num_local_experts") if hf.get(n) is not None}
+    if len(given) > 1:
+        said = " and ".join(str(hf[name]) for name in ("num_experts", "num_local_experts"))
+        raise AssayError(
+            f"config.json: num_experts and num_local_experts are {said}; allowed: one integer, "
+            "under either name"
+        )
+    renormalised = hf.get("norm_topk_prob", False)
+    if not isinstance(renormalised, bool):
+        raise AssayError(f"config.json: norm_topk_prob={renormalised!r}; allowed: true, false")
+    return {
+        "experts": given.pop() if given else integer(hf, "num_experts"),
+        "experts_per_token": integer(hf, "num_experts_per_tok"),
+        "experts_renormalised": renormalised,
+    }
+
+
 def _gemma2(hf: Json) -> Fields:
     if (size := hf.get("sliding_window_size", hf.get("sliding_window"))) != hf["sliding_window"]:
         raise AssayError(
@@ -121,6 +189,53 @@ def _gemma2(hf: Json) -> Fields:
         "attention_softcap": optional(hf, "attn_logit_softcapping"),
         **_window(hf, lambda layer: layer % 2 == 0),
     }
+
+
+def _olmo3_window_rope(hf: Json, rope: Rope) -> Rope:
+    """Layers with a window are not scaled; releases of transformers differ on another base."""
+    if rope.theta != _OLMO3_THETA and "full_attention" not in (hf.get("rope_parameters") or {}):
+        raise AssayError(
+            f"config.json: rope_theta={rope.theta}; allowed: {_OLMO3_THETA}, or rope_parameters by "
+            "kind of layer"
+        )
+    return Rope(theta=_OLMO3_THETA)
+
+
+def _smollm3(hf: Json) -> Fields:
+    layers = range(integer(hf, "num_hidden_layers"))
+    interval = integer(hf, "no_rope_layer_interval", 4)
+    rotates = hf.get("no_rope_layers")  # despite its name, 1 where a layer rotates
+    if rotates is None and interval > 0:
+        rotates = [int((layer + 1) % interval != 0) for layer in layers]
+    if not isinstance(rotates, list) or not all(one in (0, 1) for one in rotates):
+        raise AssayError(
+            f"config.json: no_rope_layers={short(rotates)}; allowed: a list of 0 and 1, one per "
+            "layer, or null with no_rope_layer_interval above 0"
+        )
+    if (kinds := hf.get("layer_types")) not in (None, ["full_attention"] * len(layers)):
+        raise AssayError(
+            f"config.json: layer_types={short(kinds)}; allowed: 'full_attention' for every layer"
+        )
+    # The list may be longer than the model.
+    return {"no_rope_layers": tuple(not one for one in rotates[: len(layers)])}
+
+
+def _gemma3(hf: Json) -> Fields:
+    pattern = integer(hf, "sliding_window_pattern", integer(hf, "_sliding_window_pattern", 6))
+    if pattern < 1:
+        raise AssayError(f"config.json: sliding_window_pattern={pattern}; allowed: integers >= 1")
+    return {
+        **_GEMMA,
+        "post_norms": True,
+        "qk_norm": True,
+        "query_scale": positive(hf, "query_pre_attn_scalar") ** -0.5,
+        **_window(hf, lambda layer: (layer + 1) % pattern != 0),
+    }
+
+
+def _gemma3_window_rope(hf: Json, rope: Rope) -> Rope:
+    theta = "rope_local_base_freq"
+    return Rope(theta=positive({theta: 10_000.0, **hf}, theta))
 
 
 FAMILIES = {
@@ -142,6 +257,40 @@ FAMILIES = {
         fields=lambda hf: {"qk_norm": True, **_qwen_window(hf)},
         head_size=128,
     ),
+    "olmo2": Family(fixed=_SILU | {"attention_bias": (False, None)}, fields=lambda hf: dict(_OLMO)),
+    "olmo3": Family(
+        fixed=_SILU | {"attention_bias": (False, None)},
+        read=frozenset({"sliding_window", "layer_types"}),
+        fields=lambda hf: {**_OLMO, **_window(hf, lambda layer: (layer + 1) % 4 != 0)},
+        theta=_OLMO3_THETA,
+        window_rope=_olmo3_window_rope,
+    ),
+    "smollm3": Family(
+        fixed=_SILU | _NO_BIAS | _NO_WINDOW,
+        read=_WINDOW | {"no_rope_layers", "no_rope_layer_interval"},
+        fields=_smollm3,
+        tied=True,
+        theta=2_000_000.0,
+    ),
+    "mixtral": Family(
+        fixed=_SILU,
+        read=_EXPERTS | {"sliding_window"},
+        fields=lambda hf: {
+            **_experts(hf),
+            "experts_renormalised": True,
+            **_window(hf, lambda layer: True),
+        },
+        named=("sliding_window",),
+    ),
+    "qwen3_moe": Family(
+        # With a window the class slides in all layers, whatever `max_window_layers` says; no
+        # published file turns it on.
+        fixed=_SILU | _NO_BIAS | _NO_WINDOW | _ALL_MIXTURES,
+        names={"intermediate_size": "moe_intermediate_size"},
+        # The width of layers without experts, of which there are none, may be stated too.
+        read=_EXPERTS | {"intermediate_size", "norm_topk_prob"} | _WINDOW,
+        fields=lambda hf: {"qk_norm": True, **_experts(hf)},
+    ),
     # `gelu` in the first published files means its tanh form, with which the models were trained.
     "gemma": Family(
         fixed=_GEMMA_FIXED | {"hidden_act": ("gelu", "gelu_pytorch_tanh", None)},
@@ -160,4 +309,81 @@ FAMILIES = {
         head_size=256,
         tied=True,
     ),
+    "gemma3_text": Family(
+        # transformers reads this soft-cap and does not apply it.
+        fixed=_GEMMA_FIXED | {"attn_logit_softcapping": (None,)},
+        read=frozenset(
+            {"query_pre_attn_scalar", "final_logit_softcapping", "sliding_window", "layer_types"}
+            | {"sliding_window_pattern", "_sliding_window_pattern", "rope_local_base_freq"}
+        ),
+        fields=_gemma3,
+        head_size=256,
+        tied=True,
+        theta=1_000_000.0,
+        window_rope=_gemma3_window_rope,
+    ),
+    # Phi-4 too; the last four attributes are those of Phi-4-mini.
+    "phi3": Family(
+        fixed=_SILU
+        | _NO_BIAS
+        | {"lm_head_bias": (False,), "full_attn_mod": (1,), "interpolate_factor": (1,)},
+        read=frozenset({"sliding_window", "original_max_position_embeddings"}),
+        fields=lambda hf: _window(hf, lambda layer: True),
+        rotary=1.0,
+    ),
+    "gpt_neox": Family(
+        fixed={
+            "hidden_act": tuple(_GELU),
+            "attention_bias": (True,),
+            "use_parallel_residual": (True, False),
+        },
+        names={"rms_norm_eps": "layer_norm_eps"},
+        read=frozenset({"rotary_pct", "rotary_emb_base"}),
+        fields=lambda hf: {
+            **_GPT,
+            "activation": _GELU[hf.get("hidden_act", "gelu")],
+            "parallel": bool(hf.get("use_parallel_residual", True)),
+        },
+        rotary=0.25,
+    ),
+    "gpt2": Family(
+        fixed={
+            "activation_function": tuple(_GELU),
+            "scale_attn_weights": (True,),
+            "scale_attn_by_inverse_layer_idx": (False,),
+        },
+        names={
+            "hidden_size": "n_embd",
+            "intermediate_size": "n_inner",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "max_position_embeddings": "n_positions",
+            "rms_norm_eps": "layer_norm_epsilon",
+        },
+        read=frozenset({"n_ctx"}),  # the older name of n_positions, beside it
+        fields=lambda hf: {
+            **_GPT,
+            "activation": _GELU[hf.get("activation_function", "gelu_new")],
+            "learned_positions": True,
+        },
+        ffn_factor=4,
+        tied=True,
+    ),
+}
+FAMILIES["olmo_1124"] = FAMILIES["olmo2"]  # its name before its release
+
+# What a Gemma 3 with images leaves out of its `text_config`: the defaults of transformers' class.
+GEMMA3_TEXT = {
+    "vocab_size": 262_208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 131_072,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "pad_token_id": 0,
 }

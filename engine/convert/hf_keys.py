@@ -12,9 +12,9 @@ READ = {
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
     "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta",
     "rope_scaling", "rope_parameters", "max_position_embeddings", "model_type", "architectures",
-    "tie_word_embeddings", "pad_token_id", "id2label", "value_head_prefix", "normalize_reward",
-    "num_objectives", "num_quantiles", "gating_temperature", "gating_hidden_dim",
-    "gating_n_hidden",  # of a gate (convert/gates.py)
+    "partial_rotary_factor", "tie_word_embeddings", "pad_token_id", "id2label",
+    "value_head_prefix", "normalize_reward", "num_objectives", "num_quantiles",
+    "gating_temperature", "gating_hidden_dim", "gating_n_hidden",  # of a gate (convert/gates.py)
 }  # fmt: skip
 # No influence on a forward pass in evaluation mode.
 HARMLESS = {
@@ -26,11 +26,14 @@ HARMLESS = {
     "training: dropout, initialisation, losses": {
         "initializer_range", "attention_dropout", "gating_dropout", "classifier_dropout",
         "summary_dropout_prob", "hidden_dropout", "resid_pdrop", "embd_pdrop", "problem_type",
+        "attn_pdrop", "summary_first_dropout",
         "gradient_checkpointing", "router_aux_loss_coef", "output_router_logits",
+        "router_jitter_noise",
     },
     "implementations of one computation": {
         "_attn_implementation", "_attn_implementation_autoset", "attn_implementation",
         "_flash_attn_2_enabled", "attn_impl", "use_flash_attn", "chunk_size_feed_forward",
+        "reorder_and_upcast_attn",
     },
     "marks of tools, also of those that quantise; quantised weights have `quantization_config`": {
         "unsloth_version", "unsloth_fixed", "model_name",
@@ -41,6 +44,9 @@ HARMLESS = {
     },
     "special ids: the place of the reward is explicit here": {
         "bos_token_id", "eos_token_id", "sep_token_id", "decoder_start_token_id", "prefix",
+    },
+    "the summary of GPT2DoubleHeadsModel, which is not read": {
+        "summary_activation", "summary_proj_to_labels", "summary_type", "summary_use_proj",
     },
     "names of custom code, which is never executed": {"auto_map"},
     "the head, which is read from its tensors; `vhead_*` of GRM describe another one": {
@@ -73,14 +79,13 @@ FIXED: dict[str, dict[str, tuple[object, ...]]] = {
     "split sums, which round otherwise": {"pretraining_tp": (1, None)},
     "another rounding": {"use_bfloat16": (False, None)},
     "positions of images and video, as in Qwen2.5-VL": {"use_mrope": (False, None)},
-    "a rotation of a part of each head": {"partial_rotary_factor": (1, 1.0, None)},
 }
 # Attributes that are refused unless they are null, false, zero or empty.
 REFUSED = {
     "quantised weights: save the model whole (model.dequantize(), then save_pretrained)": {
         "quantization_config", "compression_config",
     },
-    "a mixture of experts is not implemented": {
+    "a mixture of experts is not implemented for this model_type": {
         "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok",
     },
     "images and sound are not implemented": {"vision_config", "audio_config"},
@@ -95,17 +100,20 @@ REFUSED = {
 
 
 def problems(
-    hf: Json, fixed: Mapping[str, tuple[object, ...]], read: frozenset[str]
+    hf: Json,
+    fixed: Mapping[str, tuple[object, ...]],
+    read: frozenset[str],
+    names: Mapping[str, str],
 ) -> Iterator[str]:
     """What is wrong with attributes that may change the rewards in a way not implemented.
 
-    `fixed` and `read` are those of the decoder family.
+    `fixed`, `read` and `names` are those of the decoder family.
     """
     values = {name: allowed for group in FIXED.values() for name, allowed in group.items()}
     values |= fixed
     reasons = {name: reason for reason, group in FIXED.items() for name in group}
     refused = {name: reason for reason, group in REFUSED.items() for name in group}
-    known = READ.union(read, values, refused, *HARMLESS.values())
+    known = (READ - set(names)).union(names.values(), read, values, refused, *HARMLESS.values())
     if "normalize_reward" in hf:
         known |= {"mean", "std"}
     if unknown := [f"{name!r} (= {short(hf[name])})" for name in hf if name not in known]:

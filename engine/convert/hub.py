@@ -1,11 +1,13 @@
 """A Hugging Face repository as a local folder: weights, configs and tokenizer, never code."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from engine.convert import adapter, downloads, safetensors, templates
-from engine.convert.hf_config import decoder_config, is_language_model
+from engine.convert.hf_config import decoder_config, is_language_model, text_model
 from engine.convert.hf_values import Json
 from engine.convert.safetensors import read_json
 from engine.errors import AssayError, prefixed
@@ -50,15 +52,17 @@ class Source:
         """The model's config.json; that of an adapter's base as the adapter changes it."""
         whole = self.base or self
         with prefixed(whole.name):
-            hf = read_json(whole.folder / "config.json")
+            hf = text_model(read_json(whole.folder / "config.json"))
             if self.base is None:
                 return hf
-            pad = load_tokenizer(self.tokenizer_folder).pad_token_id
-            return adapter.config_json(hf, self.folder, pad)
+            adapter.check_base(hf)
+        pad = load_tokenizer(self.tokenizer_folder).pad_token_id
+        return adapter.config_json(hf, self.folder, pad)
 
 
 # The names of a source's files, and their bytes as far as the hub has told them.
 Listing = tuple[set[str], Mapping[str, int]]
+Missing = dict[Source, Sequence[str]]  # weights of each source that are not in the cache yet
 
 
 def fetch(
@@ -66,6 +70,7 @@ def fetch(
     revision: str | None,
     before_weights: Callable[[Json, int], object] = lambda hf, cached: None,
     *,
+    understood: Callable[[Source], object] | None = None,
     template: str = "",
     tensor_bytes: int | None = None,
     cache: Path | None = None,
@@ -82,22 +87,44 @@ def fetch(
       revision: commit, tag or branch of a hub id; None: the main branch.
       before_weights: called before the weights of a hub id are downloaded, with its config.json and
         the bytes of weights that the cache holds already.
+      understood: called before weights are downloaded, with a source whose missing weights are
+        outlines (`_outlined`).
       template: the chat template in place of the repository's (`templates.choose`).
       tensor_bytes: bytes of all tensors of a hub id, if known; files of another size are not
         downloaded. Of a folder, `convert_model` compares them.
       cache: folder to download into instead of the hub's cache.
-      base: folder or hub id of an adapter's base, in place of the one that its config names.
+      base: folder or hub id of an adapter's base, also as `owner/name@revision`, in place of the
+        one that its config names.
 
     Raises:
       AssayError: no such folder and no repository that the hub serves; conversion would refuse its
         config.json, tokenizer or sizes; or the download fails.
     """
     opened, listing = _open(source, revision, cache)
+    whole, of_whole, model = opened, listing, opened
+    missing: Missing = {}
     if safetensors.is_adapter(listing[0]):
-        return _with_base(opened, listing, before_weights, template, cache, base)
-    _refuse_base(source, base)
-    _fetch_weights(opened, opened, listing, before_weights, template, tensor_bytes, cache)
-    return opened
+        whole, of_whole = _base_of(opened, listing[0], cache, base)
+        model = dataclasses.replace(opened, base=whole)
+        missing[opened] = _missing(opened, adapter.weight_names(listing[0]))
+        if opened.revision:
+            downloads.snapshot(opened.name, opened.revision, ["README.md"], cache)
+    else:
+        _refuse_base(source, base)
+    with prefixed(whole.place):
+        missing[whole] = _missing(whole, _weights(whole, of_whole))
+    outlined = missing if any(missing.values()) and (understood or model.base) else {}
+    with _outlined(model, outlined) as outline:
+        if whole.revision:
+            published = tensor_bytes if model is opened else None
+            _check(outline, whole, of_whole, before_weights, template, published)
+        if outlined and understood:
+            understood(outline)
+    for part, names in missing.items():
+        if names:
+            sizes = of_whole[1] if part is whole else listing[1]
+            downloads.download(part.name, str(part.revision), names, sizes, cache)
+    return model
 
 
 def identify(source: str, revision: str | None, *, base: str = "") -> Source:
@@ -131,87 +158,114 @@ def _open(source: str, revision: str | None, cache: Path | None) -> tuple[Source
     return Source(folder=folder, name=source, revision=commit), (names, sizes)
 
 
-def _with_base(
-    opened: Source,
-    listing: Listing,
-    before_weights: Callable[[Json, int], object],
-    template: str,
-    cache: Path | None,
-    base: str,
-) -> Source:
-    """An adapter, whose weights are fetched before those of its base."""
-    names, sizes = listing
-    of_base, its_listing = _base_of(opened, names, cache, base)
-    if opened.revision:
-        downloads.snapshot(opened.name, opened.revision, ["README.md"], cache)
-        downloads.download(opened.name, opened.revision, adapter.weight_names(names), sizes, cache)
-    merged = dataclasses.replace(opened, base=of_base)
-    _fetch_weights(of_base, merged, its_listing, before_weights, template, None, cache)
-    return merged
-
-
 def _base_of(
     opened: Source, names: set[str], cache: Path | None, base: str
 ) -> tuple[Source, Listing]:
     """The base of an adapter as `_open` gives it."""
     with prefixed(opened.place):
         config = adapter.read_config(opened.folder, names)
-    named = base or config.base or ""
+    named, revision = base or config.base or "", None
     is_folder = bool(named) and Path(named).is_dir()
+    if not is_folder:
+        named, _, revision = named.partition("@")
+        if base in ("", config.base):
+            revision = revision or config.revision
     if not is_folder and (named.count("/") != 1 or named.startswith((".", "/", "~"))):
         raise AssayError(
             f"{opened.name}: an adapter on base {named!r}, which is no folder here and no hub id; "
             "name its folder or hub id as --base"
         )
     with prefixed(f"{opened.name}: its base (another is named as --base)"):
-        of_base, listing = _open(named, None if base or is_folder else config.revision, cache)
+        of_base, listing = _open(named, revision or None, cache)
     if safetensors.is_adapter(listing[0]):
         raise AssayError(f"{opened.name}: its base {named} is an adapter too; merge that one first")
     return of_base, listing
 
 
-def _fetch_weights(
-    opened: Source,
+def _weights(whole: Source, listing: Listing) -> list[str]:
+    """Names of the files with the tensors of a hub id, none of a folder; the caller adds a place.
+
+    Raises AssayError for weights that are not the whole model, and for shards that are missing.
+    """
+    names, sizes = listing
+    safetensors.check_whole(whole.folder, names)
+    if whole.revision is None:
+        return []
+    weights = safetensors.weight_names(whole.folder, names)
+    if sizes:
+        safetensors.check_shards(weights, names)
+    return weights
+
+
+def _missing(source: Source, weights: Sequence[str]) -> list[str]:
+    return [name for name in weights if source.revision and not (source.folder / name).is_file()]
+
+
+@contextlib.contextmanager
+def _outlined(model: Source, missing: Missing) -> Iterator[Source]:
+    """The model with outlines of the weights that are missing: their headers, and then zeros.
+
+    So all that conversion checks before it computes can be checked before a download. A file of
+    zeros takes no room on a disk.
+    """
+    folders: dict[Path, Source] = {}
+
+    def of(source: Source) -> Source:
+        names = missing.get(source, ())
+        if not names:
+            return source
+        folder = Path(temporary, str(len(folders)))
+        folders[folder] = source
+        folder.mkdir()
+        for file in source.folder.iterdir():
+            (folder / file.name).symlink_to(file.resolve())
+        for name in names:
+            downloads.outline(source.name, str(source.revision), name, folder / name)
+        return dataclasses.replace(source, folder=folder)
+
+    with tempfile.TemporaryDirectory(prefix="assay-") as temporary:
+        try:
+            outline = of(dataclasses.replace(model, base=None))
+            if model.base is not None:
+                outline = dataclasses.replace(outline, base=of(model.base))
+            yield outline
+        except AssayError as error:
+            said = str(error)
+            for folder, source in folders.items():
+                said = said.replace(str(folder), source.place)
+            raise type(error)(said) from error
+
+
+def _check(
     model: Source,
+    whole: Source,
     listing: Listing,
     before_weights: Callable[[Json, int], object],
     template: str,
     tensor_bytes: int | None,
-    cache: Path | None,
 ) -> None:
-    """Downloads the weights of a hub id, once the `model` that they make is understood."""
+    """Refuses a model that conversion would refuse, by the small files of a hub id `whole`."""
     names, sizes = listing
-    with prefixed(opened.place):
-        safetensors.check_whole(opened.folder, names)
-    if opened.revision is None:
-        return
     hf = model.config_json()
-    with prefixed(opened.name):
+    with prefixed(whole.name):
         decoder_config(hf)
     tokenizer = load_tokenizer(model.tokenizer_folder)
     # A base language model may have no chat template.
     if not is_language_model(hf) or safetensors.VALUE_HEAD in names:
         templates.choose(tokenizer, template)
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
-    weights = safetensors.weight_names(opened.folder, names)
-    if sizes:
-        with prefixed(opened.place):
-            safetensors.check_shards(weights, names)
-        total = sum(sizes[name] for name in weights)
-        if tensor_bytes and not 0 < total - tensor_bytes <= _HEADER_BYTES * len(weights):
-            raise AssayError(
-                f"{opened.place}: files of {total:,} bytes; published: {tensor_bytes:,} bytes of "
-                "tensors"
-            )
-    cached = [opened.folder / name for name in weights if (opened.folder / name).is_file()]
+    weights = safetensors.weight_names(whole.folder, names)
+    total = sum(sizes[name] for name in weights) if sizes else 0
+    if total and tensor_bytes and not 0 < total - tensor_bytes <= _HEADER_BYTES * len(weights):
+        raise AssayError(
+            f"{whole.place}: files of {total:,} bytes; published: {tensor_bytes:,} bytes of tensors"
+        )
+    cached = [whole.folder / name for name in weights if (whole.folder / name).is_file()]
     before_weights(hf, sum(file.stat().st_size for file in cached))
-    wanted = [name for name in weights if opened.folder / name not in cached]
-    if wanted:
-        downloads.download(opened.name, opened.folder.name, wanted, sizes, cache)
 
 
 def fetch_config(source: str, revision: str | None = None) -> Json:
     """The config.json of a hub id, which alone is downloaded."""
     folder = downloads.snapshot(source, revision, ["config.json"])
     with prefixed(source):
-        return read_json(folder / "config.json")
+        return text_model(read_json(folder / "config.json"))

@@ -21,6 +21,8 @@ from engine.models.language_model import OutputConfig
 from engine.runs import schema
 
 _EMBEDDING = "model.embed_tokens.weight"
+_LISTED = 10  # rows of a head that an error lists
+_DIFFERENCE = re.compile(r"('[^']*'|.*?)(?: - ('[^']*'|.*))?", re.DOTALL)  # of rows, or of tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,7 @@ class Reading:
     rules: tuple[layouts.Rule, ...]  # of parameters that are copied from tensors
     computed: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # by parameter
     extra: Collection[str] = ()  # tensors of no rule: those of `computed`, and what is left out
+    reward: str = ""  # which row, or whose logit, is the reward, in words: `Card.reward`
     notes: tuple[str, ...] = ()  # what the user should know of the reading
 
 
@@ -58,7 +61,7 @@ def read_head(
     """
     head = layouts.head_keys(files.tensors)
     if is_language_model(hf) and not head:
-        return _language(hf, decoder, files, tokenizer, reward)
+        return _without_images(_language(hf, decoder, files, tokenizer, reward), files)
     kind = "gated" if gates.gate_keys(head) else layouts.plain_head(files.tensors)
     if kind in ("gated", "urm"):
         for name, given in (("normalize_reward", hf.get("normalize_reward")), ("reward", reward)):
@@ -67,7 +70,7 @@ def read_head(
         reading = _gated(hf, decoder, files) if kind == "gated" else _urm(decoder, files)
     else:
         reading = _layers(hf, decoder, files, kind, reward)
-    return _without_output(reading, files, head)
+    return _without_images(_without_output(reading, files, head), files)
 
 
 def _without_output(reading: Reading, files: TensorFiles, head: Collection[str]) -> Reading:
@@ -81,11 +84,22 @@ def _without_output(reading: Reading, files: TensorFiles, head: Collection[str])
     )
 
 
+def _without_images(reading: Reading, files: TensorFiles) -> Reading:
+    """The reading without the tensors that a model has for images beside its text."""
+    of_images = layouts.image_keys(files.tensors)
+    if not of_images:
+        return reading
+    said = f"images are not read: {len(of_images)} tensors of a vision tower are left out"
+    return dataclasses.replace(
+        reading, extra={*reading.extra, *of_images}, notes=(*reading.notes, said)
+    )
+
+
 def _layers(
     hf: Json, decoder: DecoderConfig, files: TensorFiles, kind: str, reward: str
 ) -> Reading:
     """One linear layer, or two with ReLU between them; the last one may have several rows."""
-    rules = (layouts.NORM, *layouts.PLAIN_HEADS[kind])
+    rules = (*layouts.norm_rules(decoder), *layouts.PLAIN_HEADS[kind])
     hidden = _rows(files, layouts.MLP[0].key) if kind == "mlp" else 0
     last = "score.2" if kind == "mlp" else "score"
     shape = files.tensors[f"{last}.weight"].shape if f"{last}.weight" in files.tensors else ()
@@ -103,13 +117,15 @@ def _layers(
     else:
         kind, computed = "objectives", {"weight": weight, "bias": bias, "mixture": mixture}
     objectives = names if kind == "objectives" else ()
+    said = _in_words(mixture, _labels(hf, len(names))) if len(names) > 1 else ""
     return Reading(
         config=_head_config(decoder, kind=kind, hidden=hidden, objectives=objectives),
         rules=tuple(rule for rule in rules if not rule.key.startswith(f"{last}.")),
         computed={f"readout.head.{name}": np.asarray(v) for name, v in computed.items()},
         extra={f"{last}.weight", f"{last}.bias"} & set(files.tensors),
+        reward=said,
         notes=(
-            *(f"the reward is {reward} of {len(names)} rows",) * (len(names) > 1),
+            *(f"the reward is {said}",) * bool(said),
             *("rewards are normalised: normalize_reward",) * bool(hf.get("normalize_reward")),
         ),
     )
@@ -158,19 +174,35 @@ def _mixture(reward: str, names: Sequence[str], labels: Sequence[str]) -> np.nda
     for row in range(len(names)):
         if places.setdefault(str(row), row) != row:
             places[str(row)] = -1  # the number of a row, and the label of another one
-    rows = [places.get(part.strip().lower(), -1) for part in reward.split(" - ")]
-    if min(rows) < 0 or len(rows) > 2 or len(set(rows)) < len(rows):
-        listed = ", ".join(
-            f"{row} ({label or name})"
-            for row, (name, label) in enumerate(zip(names, labels, strict=True))
-        )
+    parts = [part.removeprefix("'").removesuffix("'") for part in _parts(reward)]
+    rows = [places.get(part.strip().lower(), -1) for part in parts]
+    if min(rows) < 0 or len(set(rows)) < len(rows):
+        labelled = enumerate(zip(names, labels, strict=True))
+        listed = [f"{row} ({label or name})" for row, (name, label) in labelled]
+        holds = any(" - " in label for label in labels)
+        quoted = "; a name that holds ' - ' stands in single quotes, or is given by its row" * holds
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
         raise AssayError(
             f"reward={reward!r} of a head with {len(names)} row{'s' * (len(names) > 1)}; allowed: "
-            f"--config.reward=<row or name> of {listed}, or a difference, as '1 - 0'"
+            f"--config.reward=<row or name> of {', '.join(listed[:_LISTED])}{more}, or a "
+            f"difference, as '1 - 0'{quoted}"
         )
     mixture = np.zeros(len(names), np.float32)
     mixture[rows] = [1, -1][: len(rows)]
     return mixture
+
+
+def _parts(reward: str) -> list[str]:
+    """What `reward` names: one row or token, or the two of a difference; quotes hold one."""
+    one, other = _DIFFERENCE.fullmatch(reward).groups()  # type: ignore[union-attr]
+    return [one] if other is None else [one, other]
+
+
+def _in_words(mixture: np.ndarray, labels: Sequence[str]) -> str:
+    """The rows of a `_mixture`, in words: `row 1 (good) minus row 0 (bad), of 2 rows`."""
+    rows = [f"row {row}" + (f" ({label})" if label else "") for row, label in enumerate(labels)]
+    chosen = [rows[row] for sign in (1, -1) for row in np.flatnonzero(mixture == sign)]
+    return f"{' minus '.join(chosen)}, of {len(rows)} rows"
 
 
 def _urm(decoder: DecoderConfig, files: TensorFiles) -> Reading:
@@ -182,7 +214,7 @@ def _urm(decoder: DecoderConfig, files: TensorFiles) -> Reading:
     config = _head_config(
         decoder, kind="urm", hidden=rows("E"), hidden_in=rows("I"), objectives=objectives
     )
-    return Reading(config=config, rules=(layouts.NORM, *layouts.URM))
+    return Reading(config=config, rules=(*layouts.norm_rules(decoder), *layouts.URM))
 
 
 def _language(
@@ -193,7 +225,8 @@ def _language(
     reward: str,
 ) -> Reading:
     config = output_config(hf, decoder)
-    rules = (layouts.NORM,) if config.tied else (layouts.NORM, layouts.LM_HEAD)
+    norm = layouts.norm_rules(decoder)
+    rules = norm if config.tied else (*norm, layouts.LM_HEAD)
     reading = Reading(config=config, rules=rules, extra=_tied_copy(config, files))
     key = _EMBEDDING if config.tied else layouts.LM_HEAD.key
     if not reward or key not in files.tensors:
@@ -205,17 +238,19 @@ def _language(
             f"reward={reward!r}, the logit of a token; allowed with final_logit_softcapping="
             f"{config.softcap}: none"
         )
-    ids = [_token_id(part, tokenizer, decoder.vocab_size) for part in reward.split(" - ")]
-    if len(ids) > 2 or len(set(ids)) < len(ids):
+    ids = [_token_id(part, tokenizer, decoder.vocab_size) for part in _parts(reward)]
+    if len(set(ids)) < len(ids):
         raise AssayError(f"reward={reward!r}; allowed: one token, or two, as 'yes - no'")
     rows = files.read(key)[ids].astype(np.float32)
-    said = [f"{tokenizer.convert_ids_to_tokens(i)!r} (token id {i})" for i in ids]
+    named = [f"{tokenizer.convert_ids_to_tokens(i)!r} (token id {i})" for i in ids]
+    said = f"the logit of {' minus that of '.join(named)}"
     return Reading(
         config=_head_config(decoder, kind="linear"),
-        rules=(layouts.NORM,),
+        rules=norm,
         computed={"readout.head.weight": rows[0] - rows[1] if len(ids) > 1 else rows[0]},
         extra={*reading.extra, *(() if config.tied else (key,))},
-        notes=(f"the reward is the logit of {' minus that of '.join(said)}",),
+        reward=said,
+        notes=(f"the reward is {said}",),
     )
 
 
@@ -274,7 +309,8 @@ def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> Reading:
     for index, (weight, bias) in enumerate(gate.layers):
         computed[f"readout.head.layers.{index}.weight"] = weight
         computed[f"readout.head.layers.{index}.bias"] = bias
-    head_rules = (layouts.NORM, layouts.REGRESSION, *([layouts.TRANSFORM] if transform else []))
+    norm = layouts.norm_rules(decoder)
+    head_rules = (*norm, layouts.REGRESSION, *([layouts.TRANSFORM] if transform else []))
     extra = gates.gate_keys(set(files.tensors))
     return Reading(config=config, rules=head_rules, computed=computed, extra=extra)
 
@@ -298,6 +334,7 @@ def _head_config(decoder: DecoderConfig, **fields: Any) -> HeadConfig:
         width=decoder.width,
         rms_eps=decoder.rms_eps,
         norm_offset=decoder.norm_offset,
+        norm=decoder.norm,
         **fields,
     )
 

@@ -5,7 +5,10 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
+from engine.text.chat_template import ChatTemplate, TemplatePolicy
 
+_POLICY = TemplatePolicy(bos="template", date="26 Jul 2024")  # to see what a template writes
+_REPLY = "Hm."  # likewise
 RAW = "raw"  # a prompt and its reply, with nothing between them
 _RAW = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
@@ -15,7 +18,7 @@ BEHIND = {"AtheneForSequenceClassification": "<|reserved_special_token_1|>"}  # 
 INSIDE = {"Qwen2ForProcessRewardModel": "<extra_0>"}
 _INSIDE = (
     "{%- set messages = messages[:-1] + [{'role': messages[-1]['role'], "
-    "'content': messages[-1]['content'] + MARK}] %}"
+    "'content': messages[-1]['content'] + ADDED}] %}"
     "{%- set text %}{{ '' }}TEMPLATE{{ '' }}{% endset %}{{ text.rsplit(MARK, 1)[0] + MARK }}"
 )
 
@@ -44,7 +47,8 @@ def choose(tokenizer: PreTrainedTokenizerBase, given: str) -> None:
 def mark(tokenizer: PreTrainedTokenizerBase, architecture: str) -> int | None:
     """Puts the token at which a class reads its reward into the template; returns its id.
 
-    None: the class reads at the end. Raises AssayError where the tokenizer lacks the token.
+    A template that writes it there itself keeps it once. None: the class reads at the end. Raises
+    AssayError where the tokenizer lacks the token, or the template does not render.
     """
     token = BEHIND.get(architecture) or INSIDE.get(architecture)
     template = tokenizer.chat_template
@@ -58,9 +62,12 @@ def mark(tokenizer: PreTrainedTokenizerBase, architecture: str) -> int | None:
             f"{architecture} reads its reward at {token!r}, no token of this tokenizer"
         )
     template = template.removesuffix("\n")  # as Jinja does
+    [text] = ChatTemplate(tokenizer, _POLICY).render("What?", [_REPLY])
     if architecture in BEHIND:
-        tokenizer.chat_template = f"{template}{{{{ {token!r} }}}}"
+        if not text.endswith(token):
+            tokenizer.chat_template = f"{template}{{{{ {token!r} }}}}"
     else:
-        marked = _INSIDE.replace("MARK", repr(token))
+        added = "" if token in text.rpartition(_REPLY)[2] else token
+        marked = _INSIDE.replace("MARK", repr(token)).replace("ADDED", repr(added))
         tokenizer.chat_template = marked.replace("TEMPLATE", template)
     return ids[0]

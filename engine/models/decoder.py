@@ -1,11 +1,10 @@
-"""One decoder for Llama 3.x, Gemma 2, Qwen 2/3 and Mistral: embedding and layers, no final norm.
+"""One decoder for all families of `convert.hf_families`: embedding and layers, no final norm.
 
 Axis letters are those of `engine/types.py`. Residual stream, softmax and norms are float32. Matmuls
 take operands in the parameters' dtype and accumulate in float32. `plain` runs whole sequences.
 `respond` runs candidates behind a shared prefix, whose keys and values have no batch axis.
 """
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -18,14 +17,17 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from engine.models import attention
+from engine.models import attention, experts
 from engine.models.config import DecoderConfig, inverse_frequencies
 from engine.types import KeyValues, Places, dimensions
 
 Residual = Float[Array, "C T D"]
 Param = nnx.Param[Any]  # Any: of a real or an abstract array
+Weight = Param | Array
 Index = Any  # number of a layer: an int, or a traced integer inside a loop
-Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h = H / 2
+OfExpert = Callable[[Index], tuple[Array, Array, Array]]  # expert -> its gate, up and down
+Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin of the h rotated pairs
+Ropes = tuple[Angles, ...]  # of each of the rotary embeddings that a decoder's layers have
 # What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H]) -> a tree
 # of arrays.
 Keep = Callable[[Array, KeyValues], Any]
@@ -35,6 +37,7 @@ _F32: Any = {"preferred_element_type": jnp.float32}  # Any: keywords of einsum
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
 }
 
 
@@ -51,7 +54,12 @@ class Layer(nnx.Module):
 
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype, sums: jnp.dtype, platform: str):
         self.config, self.sums, self.platform = config, sums, platform
-        self.attention_norm = _zeros(config, "LD", dtype)
+        if config.pre_norms:
+            self.attention_norm = _zeros(config, "LD", dtype)
+            self.ffn_norm = _zeros(config, "LD", dtype)
+        if config.norm == "layer":
+            self.attention_norm_bias = _zeros(config, "LD", dtype)
+            self.ffn_norm_bias = _zeros(config, "LD", dtype)
         # In these orders, with heads and head size as one dimension, weights are read where they
         # are. In other orders XLA copies them: whole stacks for a TPU, k and v for a GPU.
         by_row = "L(KH)D" if platform == "tpu" else "LD(KH)"
@@ -59,40 +67,49 @@ class Layer(nnx.Module):
         self.k = _zeros(config, by_row, dtype)
         self.v = _zeros(config, by_row, dtype)
         self.o = _zeros(config, "L(NH)D", dtype)
-        self.ffn_norm = _zeros(config, "LD", dtype)
-        self.gate = _zeros(config, "LDF", dtype)
-        self.up = _zeros(config, "LDF", dtype)
-        self.down = _zeros(config, "LFD", dtype)
+        if config.experts:
+            self.router = _zeros(config, "LXD", dtype)
+            self.experts = Experts(config, dtype)
+        else:
+            if config.gated:
+                self.gate = _zeros(config, "LDF", dtype)
+            self.up = _zeros(config, "LDF", dtype)
+            self.down = _zeros(config, "LFD", dtype)
         if config.qkv_bias:
             self.q_bias = _zeros(config, "LNH", dtype)
             self.k_bias = _zeros(config, "LKH", dtype)
             self.v_bias = _zeros(config, "LKH", dtype)
+        if config.biases:
+            self.o_bias = _zeros(config, "LD", dtype)
+            self.up_bias = _zeros(config, "LF", dtype)
+            self.down_bias = _zeros(config, "LD", dtype)
         if config.qk_norm:
-            self.q_norm = _zeros(config, "LH", dtype)
-            self.k_norm = _zeros(config, "LH", dtype)
+            whole = config.qk_norm_whole
+            self.q_norm = _zeros(config, "L(NH)" if whole else "LH", dtype)
+            self.k_norm = _zeros(config, "L(KH)" if whole else "LH", dtype)
         if config.post_norms:
             self.post_attention_norm = _zeros(config, "LD", dtype)
             self.post_ffn_norm = _zeros(config, "LD", dtype)
 
     def keys_values(self, x: Residual, angles: Angles) -> tuple[Array, Array]:
         """Rotated keys and values of every position, each [C, T, K, H]."""
-        normed = self._norm(x, self.attention_norm)
+        normed = self._before(x, "attention_norm")
         axes = "CTD,ED->CTE" if self.platform == "tpu" else "CTD,DE->CTE"
         keys, values = (self._by_head(self._product(axes, normed, w)) for w in (self.k, self.v))
         if self.config.qkv_bias:
             keys, values = keys + self.k_bias, values + self.v_bias
         if self.config.qk_norm:
-            keys = self._norm(keys, self.k_norm)
+            keys = self._qk_norm(keys, self.k_norm)
         return rotate(keys, angles), values
 
     def queries(self, x: Residual, angles: Angles) -> Float[Array, "C T K G H"]:
         """Rotated queries, grouped by the key/value head that they attend to."""
-        normed = self._norm(x, self.attention_norm)
+        normed = self._before(x, "attention_norm")
         q = self._by_head(self._product("CTD,DE->CTE", normed, self.q))
         if self.config.qkv_bias:
             q = q + self.q_bias
         if self.config.qk_norm:
-            q = self._norm(q, self.q_norm)
+            q = self._qk_norm(q, self.q_norm)
         groups = self.config.num_heads // self.config.num_kv_heads
         shape = (*q.shape[:2], self.config.num_kv_heads, groups, self.config.head_size)
         return rotate(q, angles).reshape(shape)
@@ -101,17 +118,46 @@ class Layer(nnx.Module):
         """The addition of attention to the residual stream."""
         mixed = mixed.reshape(*mixed.shape[:2], -1)
         added = self._summed("CTE,ED->CTD", mixed, self.o)
+        if self.config.biases:
+            added = added + self.o_bias[...].astype(jnp.float32)
         return self._norm(added, self.post_attention_norm) if self.config.post_norms else added
 
-    def feed_forward(self, x: Residual) -> Residual:
-        """The addition of the feed-forward to the residual stream."""
-        normed = self._norm(x, self.ffn_norm)
-        gate, up = (self._product("CTD,DF->CTF", normed, w) for w in (self.gate, self.up))
-        inner = _ACTIVATIONS[self.config.activation](gate) * up
-        added = self._summed("CTF,FD->CTD", inner, self.down)
+    def feed_forward(self, x: Residual, of_expert: OfExpert | None) -> Residual:
+        """The addition of the feed-forward to the residual stream, or of a mixture's experts."""
+        normed = self._before(x, "ffn_norm")
+        if of_expert is not None:
+            added = self._mixture(normed, of_expert)
+        elif self.config.gated:
+            added = self._network(normed, self.gate, self.up, self.down)
+        else:
+            up = self._product("CTD,DF->CTF", normed, self.up)
+            inner = self._activation(up + self.up_bias if self.config.biases else up)
+            added = self._summed("CTF,FD->CTD", inner, self.down)
+        if self.config.biases:
+            added = added + self.down_bias[...].astype(jnp.float32)
         return self._norm(added, self.post_ffn_norm) if self.config.post_norms else added
 
-    def _product(self, axes: str, x: Array, weight: Param) -> Array:
+    def _network(self, x: Array, gate: Weight, up: Weight, down: Weight) -> Residual:
+        gated, upped = (self._product("CTD,DF->CTF", x, w) for w in (gate, up))
+        inner = self._activation(gated) * upped
+        return self._summed("CTF,FD->CTD", inner, down)
+
+    def _mixture(self, x: Array, of_expert: OfExpert) -> Residual:
+        config = self.config
+        logits = jnp.einsum("CTD,XD->CTX", x, self.router[...], **_F32)
+        weights, chosen = experts.route(
+            logits, config.experts_per_token, renormalise=config.experts_renormalised
+        )
+
+        def network(expert: Index, rows: Float[Array, "rows D"]) -> Float[Array, "rows D"]:
+            return self._network(rows[None], *of_expert(expert))[0]
+
+        return experts.mix(x, weights, chosen, config.experts, network)
+
+    def _activation(self, x: Array) -> Array:
+        return _ACTIVATIONS[self.config.activation](x)
+
+    def _product(self, axes: str, x: Array, weight: Weight) -> Array:
         """The product with a matrix, in the dtype of x.
 
         On a CPU it is float32 before it is rounded. XLA uses the instructions for bfloat16 (AMX)
@@ -120,7 +166,7 @@ class Layer(nnx.Module):
         wide = jnp.float32 if self.platform == "cpu" else None
         return jnp.einsum(axes, x, weight[...], preferred_element_type=wide).astype(x.dtype)
 
-    def _summed(self, axes: str, x: Array, weight: Param) -> Residual:
+    def _summed(self, axes: str, x: Array, weight: Weight) -> Residual:
         """The product that devices along `model` add up."""
         added = jnp.einsum(axes, x, weight[...], preferred_element_type=self.sums)
         if self.sums == FLOAT32:
@@ -136,9 +182,45 @@ class Layer(nnx.Module):
         """E = N·H or K·H, split."""
         return x.reshape(*x.shape[:2], -1, self.config.head_size)
 
-    def _norm(self, x: Array, weight: Param) -> Array:
+    def _before(self, x: Residual, norm: str) -> Float[Array, "C T D"]:
+        """What attention or the feed-forward reads of the residual stream."""
+        if not self.config.pre_norms:
+            return x.astype(self.q.dtype)
+        return self._norm(x, getattr(self, norm), getattr(self, norm + "_bias", None))
+
+    def _qk_norm(self, x: Float[Array, "C T _ H"], weight: Param) -> Float[Array, "C T _ H"]:
+        if not self.config.qk_norm_whole:
+            return self._norm(x, weight)
+        return self._norm(x.reshape(*x.shape[:2], -1), weight).reshape(x.shape)
+
+    def _norm(self, x: Array, weight: Param, bias: Param | None = None) -> Array:
         config = self.config
-        return rms_norm(x, weight[...], config.rms_eps, offset=config.norm_offset)
+        if bias is not None:
+            return layer_norm(x, weight[...], bias[...], config.rms_eps)
+        kind = {"offset": config.norm_offset, "wide": config.norm_float32}
+        return rms_norm(x, weight[...], config.rms_eps, **kind)
+
+
+class Experts(nnx.Module):
+    """The feed-forwards of a mixture, of a stack of layers.
+
+    They are not cut out of the stack with a layer's other parameters: a loop reads one expert at a
+    time, and XLA would first write all of a layer's once more.
+    """
+
+    def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
+        # Gate and up in another order than a single feed-forward's: with F last, the TPU's compiler
+        # copies whole stacks of them in a search on several devices along `model`.
+        self.gate = _zeros(config, "LXFD", dtype)
+        self.up = _zeros(config, "LXFD", dtype)
+        self.down = _zeros(config, "LXFD", dtype)
+
+    def of(self, layer: Index, expert: Index) -> tuple[Array, Array, Array]:
+        """Gate and up [D, F] and down [F, D] of one expert."""
+        gate, up, down = (
+            _matrix(stack[...], layer, expert) for stack in (self.gate, self.up, self.down)
+        )
+        return gate.T, up.T, down
 
 
 class Decoder(nnx.Module):
@@ -159,11 +241,13 @@ class Decoder(nnx.Module):
     ):
         self.config, self.platform = config, platform
         self.embedding = _zeros(config, "VD", dtype)
+        if config.learned_positions:
+            self.position_embedding = _zeros(config, "TD", dtype)
         looped = platform == "tpu" or (platform == "cpu" and dtype == jnp.float16)
         height = config.num_layers if looped else 1
-        stack = dataclasses.replace(config, num_layers=height, window_layers=())
         self.stacks = nnx.List(
-            Layer(stack, dtype, sums, platform) for _ in range(config.num_layers // height)
+            Layer(config.first(height), dtype, sums, platform)
+            for _ in range(config.num_layers // height)
         )
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
@@ -192,12 +276,12 @@ class Decoder(nnx.Module):
           Residual stream at every position after each of `depths` layers; what was kept of each
           layer, with a leading axis for the layers.
         """
-        x = self.embed(ids)
-        angles = self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape))
+        positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
+        x, ropes = self._placed(self.embed(ids), positions), self._angles(positions)
         residuals, kept = [], []
         for start, stop in _segments(depths):
             x, seen = self._through(
-                lambda i, x: self._plain_layer(i, x, angles), start, stop, x, keep
+                lambda i, x: self._plain_layer(i, x, ropes), start, stop, x, keep
             )
             residuals.append(x)
             kept += seen
@@ -239,14 +323,14 @@ class Decoder(nnx.Module):
           Residual stream at `read` after each of `depths` layers; what was kept, with a leading
           axis for the layers.
         """
-        angles = self._angles(places.position)
+        x, ropes = self._placed(x, places.position), self._angles(places.position)
 
         # A gradient needs the results of matmuls. By default JAX would also keep all weights.
         saved = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
 
         def layer(index: Index, x: Residual) -> tuple[Residual, KeyValues]:
             one = functools.partial(self._response_layer, index)
-            after: tuple[Residual, KeyValues] = saved(one)(x, prefix, places, angles)
+            after: tuple[Residual, KeyValues] = saved(one)(x, prefix, places, ropes)
             return after
 
         def at_read(x: Residual) -> Float[Array, "C U D"]:
@@ -259,7 +343,7 @@ class Decoder(nnx.Module):
             x, seen = self._through(layer, start, stop - shortened, x, keep, at_read)
             kept += seen
             if shortened:
-                x, row = self._response_layer(stop - 1, x, prefix, places, angles, read)
+                x, row = self._response_layer(stop - 1, x, prefix, places, ropes, read)
                 if keep:
                     kept.append(_alone(keep(x, row)))
             residuals.append(x if shortened else at_read(x))
@@ -284,8 +368,8 @@ class Decoder(nnx.Module):
 
     def _layer(self, index: Index) -> Layer:
         which, index = (index, 0) if self._written_out else (0, index)
-        graph, stack = nnx.split(self.stacks[which])
-        return nnx.merge(graph, _entry(stack, index))
+        graph, mixture, *stack = nnx.split(self.stacks[which], nnx.PathContains("experts"), ...)
+        return nnx.merge(graph, mixture, *_entry(stack, index))
 
     @property
     def _written_out(self) -> bool:
@@ -321,17 +405,20 @@ class Decoder(nnx.Module):
         (_, x), every = jax.lax.scan(step, (jnp.int32(start), x), length=stop - start)
         return x, [every]
 
-    def _plain_layer(self, index: Index, x: Residual, angles: Angles) -> tuple[Residual, KeyValues]:
-        layer = self._layer(index)
+    def _plain_layer(self, index: Index, x: Residual, ropes: Ropes) -> tuple[Residual, KeyValues]:
+        layer, angles = self._layer(index), self._rope(index, ropes)
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
             queries = layer.queries(x, angles)
             logits = self._logits(jnp.einsum("CTKGH,CSKH->CKGTS", queries, keys, **_F32))
             mask = self._mask(index, _distances(x.shape[1]))
             weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
-            x = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values))
+            mixed = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values))
         with jax.named_scope("feed_forward"):
-            return x + layer.feed_forward(x), KeyValues(keys=keys, values=values)
+            added = layer.feed_forward(
+                x if self.config.parallel else mixed, self._experts(layer, index)
+            )
+            return mixed + added, KeyValues(keys=keys, values=values)
 
     def _response_layer(
         self,
@@ -339,7 +426,7 @@ class Decoder(nnx.Module):
         x: Residual,
         prefix: KeyValues,
         places: Places,
-        angles: Angles,
+        ropes: Ropes,
         read: Int[Array, "C Y"] | None = None,
     ) -> tuple[Float[Array, "C U D"], KeyValues]:
         """One layer behind a prefix: of the positions `read` of x, or of all of them.
@@ -347,7 +434,7 @@ class Decoder(nnx.Module):
         Returns the residual stream after it, and keys and values of all positions, each [C, T, K,
         H].
         """
-        layer = self._layer(index)
+        layer, angles = self._layer(index), self._rope(index, ropes)
         past = _entry(prefix, index)
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
@@ -357,9 +444,17 @@ class Decoder(nnx.Module):
             queries = layer.queries(x, angles)
             masks = self._response_masks(index, query, places, past.keys.shape[0])
             row, form = KeyValues(keys=keys, values=values), attention.form(self.platform)
-            x = x + layer.output(form(queries, row, past, masks, self._logits))
+            mixed = x + layer.output(form(queries, row, past, masks, self._logits))
         with jax.named_scope("feed_forward"):
-            return x + layer.feed_forward(x), row
+            added = layer.feed_forward(
+                x if self.config.parallel else mixed, self._experts(layer, index)
+            )
+            return mixed + added, row
+
+    def _experts(self, layer: Layer, index: Index) -> OfExpert | None:
+        if not self.config.experts:
+            return None
+        return functools.partial(layer.experts.of, 0 if self._written_out else index)
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
@@ -393,35 +488,77 @@ class Decoder(nnx.Module):
             x = x * jnp.asarray(self.config.width**0.5, x.dtype)
         return x.astype(jnp.float32)
 
-    def _angles(self, positions: Int[Array, "C T"]) -> Angles:
-        frequencies = jnp.asarray(
-            inverse_frequencies(self.config.rope, self.config.head_size), jnp.float32
-        )
-        angles = positions[..., None].astype(jnp.float32) * frequencies
-        return jnp.cos(angles), jnp.sin(angles)
+    def _placed(self, x: Residual, positions: Int[Array, "C T"]) -> Residual:
+        """Embedded ids with the learned embedding of their positions, where the model has one."""
+        if not self.config.learned_positions:
+            return x
+        return x + self.position_embedding[...][positions].astype(jnp.float32)
+
+    def _angles(self, positions: Int[Array, "C T"]) -> Ropes:
+        """The angles of each distinct rotary embedding of the layers."""
+        ropes = []
+        for rope in dict.fromkeys(self.config.layer_ropes):
+            frequencies = jnp.asarray(inverse_frequencies(rope, self.config.rotated), jnp.float32)
+            angles = positions[..., None].astype(jnp.float32) * frequencies
+            cos, sin = jnp.cos(angles), jnp.sin(angles)
+            if rope is not None and rope.attention_factor != 1:
+                cos, sin = cos * rope.attention_factor, sin * rope.attention_factor
+            ropes.append((cos, sin))
+        return tuple(ropes)
+
+    def _rope(self, index: Index, ropes: Ropes) -> Angles:
+        """The angles of one layer."""
+        kinds = list(dict.fromkeys(self.config.layer_ropes))
+        of_layers = [kinds.index(rope) for rope in self.config.layer_ropes]
+        if isinstance(index, int):
+            return ropes[of_layers[index]]
+        if len(ropes) == 1:
+            return ropes[0]
+        kind = jnp.asarray(of_layers)[index]
+        return jax.tree.map(lambda *each: jax.lax.select_n(kind, *each), *ropes)
 
 
 def rms_norm(
-    x: Float[Array, "*B D"], weight: Float[Array, "D"], eps: float, *, offset: bool = False
+    x: Float[Array, "*B D"],
+    weight: Float[Array, "D"],
+    eps: float,
+    *,
+    offset: bool = False,
+    wide: bool = False,
 ) -> Float[Array, "*B D"]:
     """RMSNorm over the last axis, normalised in float32; the result has the weight's dtype.
 
-    Without `offset` it is cast and then multiplied (Llama); with it, multiplied by 1 + weight in
-    float32 and then cast (Gemma).
+    By default it is cast and then multiplied (Llama). With `offset` it is multiplied by 1 + weight
+    in float32 and then cast (Gemma); with `wide`, by the weight (OLMo 2).
     """
     x = x.astype(jnp.float32)
     normed = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
     if offset:
         return (normed * (1 + weight.astype(jnp.float32))).astype(weight.dtype)
+    if wide:
+        return (normed * weight.astype(jnp.float32)).astype(weight.dtype)
     return normed.astype(weight.dtype) * weight
 
 
+def layer_norm(
+    x: Float[Array, "*B D"], weight: Float[Array, "D"], bias: Float[Array, "D"], eps: float
+) -> Float[Array, "*B D"]:
+    """LayerNorm over the last axis, in float32; the result has the weight's dtype."""
+    x = x.astype(jnp.float32)
+    x = x - jnp.mean(x, axis=-1, keepdims=True)
+    normed = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
+    return (normed * weight.astype(jnp.float32) + bias.astype(jnp.float32)).astype(weight.dtype)
+
+
 def rotate(x: Float[Array, "C T N H"], angles: Angles) -> Float[Array, "C T N H"]:
-    """Rotary embedding in the half-split convention: pairs are (i, i + H/2)."""
+    """Rotary embedding of the first 2h dimensions, half-split: pairs are (i, i + h)."""
     cos, sin = (a[:, :, None, :] for a in angles)
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    if not (size := 2 * cos.shape[-1]):
+        return x
+    first, second = jnp.split(x[..., :size].astype(jnp.float32), 2, axis=-1)
     rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return rotated.astype(x.dtype)
+    rotated = rotated.astype(x.dtype)
+    return rotated if size == x.shape[-1] else jnp.concatenate([rotated, x[..., size:]], axis=-1)
 
 
 def behind(shared: Int[Array, "C"], positions: int) -> Places:
@@ -449,6 +586,11 @@ def _entry(stacked: Any, index: Index) -> Any:
     """The arrays of one layer."""
     at = jax.lax.index_in_dim if isinstance(index, int) else jax.lax.dynamic_index_in_dim
     return jax.tree.map(lambda each: at(each, index, 0, False), stacked)
+
+
+def _matrix(stack: Shaped[Array, "L X *B"], layer: Index, expert: Index) -> Shaped[Array, "*B"]:
+    start = (layer, expert, *[0] * (stack.ndim - 2))
+    return jax.lax.dynamic_slice(stack, start, (1, 1, *stack.shape[2:]))[0, 0]
 
 
 def _distances(positions: int) -> Int[Array, "T S"]:

@@ -15,7 +15,8 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from engine.errors import AssayError
-from engine.models.decoder import Param, rms_norm
+from engine.models.config import stated
+from engine.models.decoder import Param, layer_norm, rms_norm
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,15 +47,21 @@ class HeadConfig:
     gate_temperature: float = 1.0
     gate_pattern: tuple[int, ...] = ()  # the gate reads at their last occurrence in the prompt
     transform: bool = False  # a matrix mixes the objectives before the gate
+    norm: str = "rms"  # or `layer`: the final norm's kind, as of the decoder
 
     def __post_init__(self) -> None:
         if self.kind not in HEADS:
             raise AssayError(f"head.kind={self.kind!r}; allowed: {', '.join(map(repr, HEADS))}")
 
+    # Any: what JSON holds.
+    def to_json(self) -> dict[str, Any]:
+        """The fields, for `model.json` and hashes; the younger ones where they are not neutral."""
+        return stated(self, "transform")
+
     # Any: parsed JSON.
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "HeadConfig":
-        """The inverse of `dataclasses.asdict`, for `model.json`."""
+        """The inverse of `to_json`."""
         tuples = {name: tuple(fields[name]) for name in ("objectives", "gate_pattern")}
         return cls(**{**fields, **tuples})
 
@@ -221,6 +228,8 @@ class Readout(nnx.Module):
     def __init__(self, config: HeadConfig):
         self.config = config
         self.norm = _zeros(config, "D")
+        if config.norm == "layer":
+            self.norm_bias = _zeros(config, "D")
         self.head = HEADS[config.kind](config)
 
     def gate(self, residual: Float[Array, "D"]) -> Float[Array, "R"]:
@@ -233,6 +242,8 @@ class Readout(nnx.Module):
 
     def _normed(self, residual: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         config = self.config
+        if config.norm == "layer":
+            return layer_norm(residual, self.norm[...], self.norm_bias[...], config.rms_eps)
         return rms_norm(residual, self.norm[...], config.rms_eps, offset=config.norm_offset)
 
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from engine.models.config import DecoderConfig
-from engine.models.decoder import FLOAT32, Decoder, behind, rms_norm
+from engine.models.config import DecoderConfig, stated
+from engine.models.decoder import FLOAT32, Decoder, behind, layer_norm, rms_norm
 from engine.types import Candidates, KeyValues
 
 
@@ -28,11 +28,17 @@ class OutputConfig:
     norm_offset: bool = False  # Gemma's final norm
     tied: bool  # the output head is the embedding
     softcap: float | None = None  # Gemma 2: cap * tanh(logits / cap)
+    norm: str = "rms"  # or `layer`: the final norm's kind, as of the decoder
+
+    # Any: what JSON holds.
+    def to_json(self) -> dict[str, Any]:
+        """The fields, for `model.json` and hashes; the younger ones where they are not neutral."""
+        return stated(self, "softcap")
 
     # Any: parsed JSON.
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "OutputConfig":
-        """The inverse of `dataclasses.asdict`, for `model.json`."""
+        """The inverse of `to_json`."""
         return cls(**fields)
 
 
@@ -42,6 +48,8 @@ class Output(nnx.Module):
     def __init__(self, config: OutputConfig):
         self.config = config
         self.norm = nnx.Param(jnp.zeros(config.width, jnp.float32), axes="D")
+        if config.norm == "layer":
+            self.norm_bias = nnx.Param(jnp.zeros(config.width, jnp.float32), axes="D")
         if not config.tied:
             shape = (config.vocab_size, config.width)
             self.weight = nnx.Param(jnp.zeros(shape, jnp.float32), axes="VD")
@@ -101,9 +109,14 @@ class LanguageModel(nnx.Module):
         config = output.config
         weight = self.decoder.embedding[...] if config.tied else output.weight[...]
         with jax.named_scope("output"):
-            normed = rms_norm(
-                residual, output.norm[...], config.rms_eps, offset=config.norm_offset
-            ).astype(weight.dtype)
+            if config.norm == "layer":
+                bias = output.norm_bias[...]
+                normed = layer_norm(residual, output.norm[...], bias, config.rms_eps)
+            else:
+                normed = rms_norm(
+                    residual, output.norm[...], config.rms_eps, offset=config.norm_offset
+                )
+            normed = normed.astype(weight.dtype)
             logits = jnp.einsum("...D,VD->...V", normed, weight, preferred_element_type=jnp.float32)
             if config.softcap is not None:
                 logits = config.softcap * jnp.tanh(logits / config.softcap)

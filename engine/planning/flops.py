@@ -1,8 +1,9 @@
 """Floating-point operations of passes and searches, from the shapes of a model. The only count.
 
-A position costs, in each layer, 2 operations per weight (q, k, v, o and the gated feed-forward) and
-4·N·H operations per key that it attends to (logits and mixing). In the last layer only the reward
-position needs q, o and the feed-forward. The counts leave out padding:
+A position costs, in each layer, 2 operations per weight (q, k, v, o and the feed-forward; of a
+mixture the router and the experts that it chooses) and 4·N·H operations per key that it attends to
+(logits and mixing). In the last layer only the reward position needs q, o and the feed-forward.
+The counts leave out padding:
 
     gradient = 2 · response + 2·T·V·D   backward through activations, then to the one-hot rows
     step     = gradient + the parent appended to the prefix + one response per candidate
@@ -20,16 +21,27 @@ from engine.models.config import DecoderConfig
 
 
 def matrices(c: DecoderConfig) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Rows and columns of a layer's matrices: of keys and values, and of everything else."""
+    """Rows and columns of the matrices of a layer that a position passes.
+
+    Of keys and values, and of everything else: of a mixture, its router and the chosen experts.
+    """
     query, shared = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
     rest = [(c.width, query), (query, c.width)]
-    rest += [(c.width, c.ffn_width), (c.width, c.ffn_width), (c.ffn_width, c.width)]
+    rest += [(c.width, c.experts)] if c.experts else []
+    network = [(c.width, c.ffn_width)] * (1 + c.gated) + [(c.ffn_width, c.width)]
+    rest += network * (c.experts_per_token or 1)
     return [(c.width, shared), (c.width, shared)], rest
 
 
 def layer_weights(config: DecoderConfig) -> int:
-    """Elements of the matrices of one layer."""
-    return sum(k * n for each in matrices(config) for k, n in each)
+    """Elements of the matrices of one layer, with all experts of a mixture."""
+    passed = sum(k * n for each in matrices(config) for k, n in each)
+    return passed + (config.experts - config.experts_per_token) * expert_weights(config)
+
+
+def expert_weights(config: DecoderConfig) -> int:
+    """Elements of the matrices of one feed-forward."""
+    return (2 + config.gated) * config.width * config.ffn_width
 
 
 def response(config: DecoderConfig, positions: int, before: int) -> float:

@@ -35,8 +35,7 @@ _SEARCH_BYTES, _CODE_BYTES = 460 * 2**20, 13 * 2**20
 _TABLES, _GRADIENT_TABLES = 2, 2
 BLOCK_ROWS = 32  # rows of packed candidates that a search scores at a time: 64 candidates
 # Attempts whose parents a device runs through the model at once in a search. A parent is so short
-# that reading the weights takes most of its time. A single attempt is doubled, so that there is one
-# shape.
+# that reading the weights takes most of its time.
 BLOCK_PARENTS = 2
 
 
@@ -259,7 +258,10 @@ def _of_search(model: Model, work: SearchWork) -> Account:
     tables = _TABLES * 4 * attempts * work.length * c.vocab_size
     if work.gradient:
         # The gradient of a block of parents keeps activations of every layer.
-        kept = b * 3 * c.ffn_width // model.model + 12 * c.width
+        kept = b * (2 + c.gated) * c.ffn_width // model.model
+        if c.experts:  # of each pair of a position and an expert, in blocks that may be half full
+            kept = 2 * c.experts_per_token * (kept + 4 * c.width)
+        kept += 12 * c.width
         saved = BLOCK_PARENTS * work.own * work.together * kept * c.num_layers
         if on_cpu and b < 4:  # XLA transposes and widens the embedding that slopes multiply
             saved += (b + 4) * c.vocab_size * c.width
@@ -306,18 +308,23 @@ def _whole_bytes(model: Model, prefix: int, positions: int, self_check: int) -> 
 def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
     """Bytes of activations of a pass over rows of so many positions behind a prefix.
 
-    The largest moment of a layer is in the feed-forward (the residual stream in float32, the normed
-    one, gate, up, and on a CPU their product) or in the attention (the residual stream, queries,
-    the row's keys and values, the logits and their exponentials, and the mixed values in float32).
+    The largest moment of a layer is in the feed-forward (the residual stream in float32, that of
+    before the attention if it reads that, the normed one, gate if there is one, up, and on a CPU
+    their product) or in the attention (the residual stream, queries, the row's keys and values, the
+    logits and their exponentials, and the mixed values in float32). A mixture has the sum of its
+    experts' outputs beside both, and rows of one expert at a time.
     """
     c, split = model.held, model.model
     on_cpu = model.platform == CPU
     b = 4 if on_cpu else model.item_bytes  # a CPU computes in float32
     heads, shared = c.num_heads // split * c.head_size, c.num_kv_heads // split * c.head_size
-    ffn = 4 * c.width + b * c.width + (3 if on_cpu else 2) * b * (c.ffn_width // split)
+    inner = (1 + c.gated + on_cpu) * b * (c.ffn_width // split)
+    if c.experts:
+        inner = (inner + (4 + b) * c.width) * c.experts_per_token // c.experts
+    ffn = 4 * (1 + c.parallel) * c.width + b * c.width + inner
     logits = (4 + b) * (c.num_heads // split) * (prefix + positions)
     attention = 4 * c.width + b * (heads + 2 * shared) + logits + 4 * heads
-    step = rows * positions * max(ffn, attention)
+    step = rows * positions * (max(ffn, attention) + (4 * c.width if c.experts else 0))
     if model.language:
         step += 2 * 4 * rows * c.vocab_size  # logits, and their softmax
     return step

@@ -20,7 +20,7 @@ import polars as pl
 from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.reader import Json
-from engine.scoring.reward_passes import SELF_CHECK_TOLERANCE, RewardScorer
+from engine.scoring.reward_passes import RewardScorer, tolerance_of_one
 from engine.search.baselines import SuffixScorer, starts_of
 from engine.search.objective import SearchObjective, not_finite
 from engine.settings import DIRECTIONS, SearchSettings
@@ -173,7 +173,7 @@ def run_certificate(
       AssayError: a reward that is not finite, or one sequence with two rewards.
     """
     settings = objective.settings
-    tolerance = SELF_CHECK_TOLERANCE[settings.dtype]
+    tolerance = tolerance_of_one(settings.dtype, objective.config)
     ascent = Ascent(ids, reward, settings.free, tolerance)
     suffixes, starts = SuffixScorer(objective, scorer), starts_of(settings.free, _SHAPES)
     for sweep in known:
@@ -218,7 +218,8 @@ def judged(
     here = int(np.searchsorted(tokens, ids[position]))  # the swap that changes nothing
     good, unchanged = _good(rewards, objective.settings.target), float(rewards[here])
     gains = good - good[here]
-    margin = SELF_CHECK_TOLERANCE[objective.settings.dtype] * max(1.0, abs(unchanged))
+    tolerance = tolerance_of_one(objective.settings.dtype, objective.config)
+    margin = tolerance * max(1.0, abs(unchanged))
     order = np.argsort(-gains, kind="stable")
     admitted = (int(p) for p in order if p != here and objective.passes(swapped(p)))
     best, second = next(admitted, None), next(admitted, None)

@@ -22,7 +22,7 @@ from engine.errors import AssayError
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
-from engine.scoring.reward_passes import SELF_CHECK_TOLERANCE, RewardScorer, dtype_named
+from engine.scoring.reward_passes import RewardScorer, dtype_named, tolerance_of_one
 from engine.search import certificate, jobs
 from engine.search.baselines import SuffixScorer
 from engine.search.certificate import Ascent
@@ -279,7 +279,7 @@ def check_last_step(
     texts = [objective.template.sequences(p.prompt, [last["text"]])[0] for p in objective.prompts]
     read_at = [len(one) - 1 for one in ids] + [objective.pooling.position(one) for one in texts]
     plain = scorer.plain_rewards([*ids, *texts], read_at)[0].reshape(2, -1).mean(1)
-    tolerance = SELF_CHECK_TOLERANCE[objective.settings.dtype]
+    tolerance = tolerance_of_one(objective.settings.dtype, objective.config)
     difference, allowed = abs(plain[0] - last["reward"]), tolerance * max(1.0, abs(plain[0]))
     if not difference <= allowed:
         raise AssayError(

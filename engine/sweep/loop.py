@@ -321,7 +321,10 @@ class _Loop:
                 spans = parts.ranges(len(job.rows), self.settings.part_size)
                 numbers = read_numbers(self.manifest, job, spans)
                 where, dtype = f"self-check of {job.path}", self.settings.dtype
-                check = self_check(where, job.columns, sample, numbers[:, sample], plain, dtype)
+                mixture = job.checkpoint.card.decoder.experts > 0
+                check = self_check(
+                    where, job.columns, sample, numbers[:, sample], plain, dtype, mixture=mixture
+                )
                 if not self.manifest.result(job.path)["complete"]:
                     completed.append((job, numbers))
                 self.manifest.finish(job.path, check, weights)

@@ -126,7 +126,8 @@ def _compare(
         plain_pass: Any = scorer.score_plainly  # of the rows that fit the scorer
         plain = np.concatenate([plain_pass(listed, sample)[0] for sample in samples], axis=1)
     written = frame.select(names).to_numpy().T[:, chosen]
-    return self_check("re-scored", names, chosen, written, plain, fingerprint["dtype"])
+    mixture, dtype = checkpoint.card.decoder.experts > 0, fingerprint["dtype"]
+    return self_check("re-scored", names, chosen, written, plain, dtype, mixture=mixture)
 
 
 def _read(run: epath.Path, path: str, content: Json) -> pl.DataFrame:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from etils import epath
 from ml_collections import ConfigDict
@@ -14,7 +15,7 @@ from configs import known_models, known_shapes
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import REWARD, Checkpoint, refuse_existing
 from engine.convert import adapter
-from engine.convert.conversion import convert_model
+from engine.convert.conversion import convert_model, understand
 from engine.convert.hf_config import decoder_config, is_language_model
 from engine.convert.hf_values import Json
 from engine.convert.hub import Source, fetch
@@ -124,12 +125,21 @@ def convert(
                 model, local, download=cached is not None, cached=cached or 0, cache=cache
             )
 
+    how: dict[str, Any] = {  # Any: the settings of a conversion, of several types
+        "policy": policy,
+        "head": head or (spec.head if spec else ""),
+        "reward": reward or (spec.reward if spec else ""),
+        "template": template,
+        "softcap": softcap,
+        "merge_dtype": merge_dtype,
+    }
     notes: list[str] = []
     tensor_bytes = spec.tensor_bytes if spec else None
     source = fetch(
         name,
         revision or pinned,
         check,
+        understood=lambda outline: understand(outline, **how),
         template=template,
         tensor_bytes=tensor_bytes,
         cache=cache,
@@ -148,15 +158,10 @@ def convert(
             source,
             destination,
             slug=slug,
-            policy=policy,
-            head=head or (spec.head if spec else ""),
-            reward=reward,
-            template=template,
-            softcap=softcap,
-            merge_dtype=merge_dtype,
             tensor_bytes=tensor_bytes,
             progress=progress,
             note=notes.append,
+            **how,
         )
     merged = adapter.notes(source.folder, source.base.place) if source.base else []
     for said in (*notes, *merged, *_notes(checkpoint, policy)):

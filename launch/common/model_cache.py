@@ -154,6 +154,7 @@ def _key(root: Path, source: hub.Source, settings: ConfigDict) -> str:
         "settings": chosen,
         "policy": converting.policy_of(settings, spec).to_json(),
         "head": spec.head if spec else "",
+        **({"reward": spec.reward} if spec and spec.reward else {}),
         "files": _contents(root, source),
         "base": _contents(root, source.base) if source.base else None,
     }

@@ -7,7 +7,7 @@ from configs import known_models, known_shapes
 from configs.known_models import ModelSpec
 from configs.prompts import PROMPTS
 from engine.checkpoint.card import CARD, Checkpoint
-from engine.convert.hf_config import decoder_config, is_language_model, output_config
+from engine.convert.hf_config import decoder_config, is_language_model, output_config, text_model
 from engine.convert.hf_values import Json
 from engine.convert.hub import fetch_config
 from engine.convert.safetensors import read_json
@@ -33,7 +33,7 @@ def model_of_source(source: str) -> tuple[Model, int, int]:
         folder, file = (path, path / "config.json") if path.is_dir() else (path.parent, path)
         with prefixed(folder if path.is_dir() else source):
             _check_adapter(folder, file)
-            hf = read_json(file)
+            hf = text_model(read_json(file))
     elif spec is not None:
         hf = known_shapes.config_json(spec)
     elif named := hub_id(source):
@@ -94,5 +94,10 @@ def _head(decoder: DecoderConfig, spec: ModelSpec | None) -> HeadConfig:
     if kind == "gated":
         sizes |= {"gate_layers": 4, "quantiles": 19}
     return HeadConfig(
-        kind=kind, depth=decoder.num_layers, width=decoder.width, rms_eps=decoder.rms_eps, **sizes
+        kind=kind,
+        depth=decoder.num_layers,
+        width=decoder.width,
+        rms_eps=decoder.rms_eps,
+        norm=decoder.norm,
+        **sizes,
     )

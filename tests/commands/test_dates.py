@@ -26,6 +26,8 @@ MISTRAL = {
     "sliding_window": None,
 }
 
+SMOLLM3 = {"architectures": ["SmolLM3ForSequenceClassification"], "model_type": "smollm3"}
+
 
 def rendered(checkpoint) -> str:
     [text] = checkpoint.template.render(PROMPT, ["love"])
@@ -45,12 +47,16 @@ def clock(monkeypatch):
 @pytest.mark.parametrize("template", [TODAY, LLAMA])
 @pytest.mark.parametrize(
     ("changes", "date", "printed"),
-    [({}, "26 Jul 2024", "26 Jul"), (MISTRAL, "25 Nov 2026", "25 Nov")],
+    [
+        ({}, "26 Jul 2024", "26 Jul"),
+        (SMOLLM3, "08 Jul 2025", "08 Jul"),
+        (MISTRAL, "25 Nov 2026", "25 Nov"),
+    ],
 )
 def test_conversion_fixes_the_date_and_says_so(
     tmp_path, clock, capsys, template, changes, date, printed
 ):
-    """Of a Llama the date of its published templates, of others the day of conversion in UTC."""
+    """Of a Llama the date of its published templates, of a SmolLM3 the day of its release."""
     source = tiny.write_model(tmp_path / "hf", template=template, **changes)
     assert convert.main([f"--source={source}", f"--checkpoint={tmp_path / 'c'}"]) == 0
     said = capsys.readouterr().err

@@ -3,6 +3,8 @@
 What bears a listed model's name and is another model is refused in one line.
 """
 
+import dataclasses
+import json
 import math
 import re
 from pathlib import Path
@@ -16,7 +18,9 @@ from engine.convert import hf_families
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
 from engine.errors import AssayError
 from engine.models.heads import HEADS, HeadConfig
+from engine.runs import storage
 from engine.runs.schema import check_names
+from engine.text.chat_template import TemplatePolicy
 from launch import models
 from launch.common import converting
 from launch.common.released_files import prompt_named
@@ -70,15 +74,50 @@ def test_the_table_says_of_each_model_what_is_known_within_100_columns():
         said = [spec.developer, spec.base, spec.bos, "unknown" if size is None else f"{size:,}"]
         assert {*said} <= {*re.split("  +", lines[at])}
         revision = spec.revision[:12] if spec.revision else "unpinned"
+        revision += ", pickled" if spec.pickled else ""
         assert re.split("  +", lines[at + 1]) == ["", spec.hub_id, revision, spec.dtype]
 
 
-def test_the_table_begins_with_the_decoders_and_heads_that_are_read():
-    said = models.table().split("\n\n")[0]
-    assert all(family in said for family in hf_families.FAMILIES)
-    assert {*models.HEAD_KINDS} == {*HEADS, "logits"} - {"urm-helpfulness"}
+def test_the_table_begins_with_what_each_decoder_and_head_can_do():
+    """The page opens with the same table, in which all decoders have one row."""
+    said = [re.split("  +", line) for line in models.table().split("\n\n")[0].splitlines()]
+    decoders, heads = models.abilities().values()
+    assert [*decoders] == [*hf_families.FAMILIES]
+    assert {*heads} == {*HEADS, "logits", "none"} - {"urm-helpfulness"}
+    for name, words in (decoders | heads).items():
+        assert [name, *words] in said
     page = (ROOT / "docs" / "your-own-model.md").read_text()
-    assert all(f"| `{kind}` |" in page for kind in models.HEAD_KINDS if kind != "logits")
+    opening = page.split("\n\n")[2]
+    assert all(f"`{family}`" in opening for family in decoders)
+    for kind, words in heads.items():
+        name = f"`{kind}`" if kind != "none" else "none"
+        assert f"| {name} | {' | '.join(words[:-1])} |" in opening
+
+
+def test_what_is_not_read_is_in_no_other_table():
+    named = {hub_id.rpartition("/")[2].lower() for hub_id in known_models.NOT_READ}
+    assert named.isdisjoint(known_models.KNOWN)
+    assert all(f"{hub_id} " in models.table() for hub_id in known_models.NOT_READ)
+
+
+def test_the_row_that_the_list_names_is_the_reward(tmp_path):
+    """Nemotron's: the logit of token 0 of what says that it is a language model."""
+    spec = dataclasses.replace(
+        known_models.KNOWN["llama-3.3-nemotron-70b-reward"], hub_id="owner/tiny"
+    )
+    folder = tiny.write_model(tmp_path / "tiny", head="lm")
+    shapes = json.loads((folder / "config.json").read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known_shapes, "config_json", lambda spec: shapes)
+        patch.setattr(known_shapes, "rows", lambda spec: None)
+        made = converting.convert(
+            str(folder),
+            storage.path_of(tmp_path / "ck"),
+            spec,
+            slug="tiny",
+            policy=TemplatePolicy(bos="template", date=None),
+        )
+    assert made.card.reward == "the logit of '<|endoftext|>' (token id 0)"
 
 
 def test_the_released_prompts_have_the_texts_that_their_names_say():
@@ -168,14 +207,24 @@ def test_every_listed_model_has_its_own_shapes(slug):
     converting.check_config("folder", config_of(spec), spec)
 
 
-def test_a_hub_id_of_other_shapes_is_refused_before_its_weights_are_fetched(
-    command, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("name", "flag", "said"),
+    [
+        (
+            "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2",
+            "--config.reward=",
+            "config.json has hidden_s",
+        ),
+        ("owner/tiny", "--config.reward=1", "reward='1' of a head with 1 row; allowed: "),
+    ],
+)
+def test_what_conversion_refuses_of_a_hub_id_is_refused_before_its_weights_are_fetched(
+    command, tmp_path, monkeypatch, name, flag, said
 ):
-    name = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
     with hub_server.running() as hub:
         hub.add(name, tiny.write_model(tmp_path / "hf"))
         hub_server.point(monkeypatch, hub, tmp_path / "cache")
-        done = command("convert", f"--source={name}", f"--checkpoint={tmp_path / 'ck'}")
+        done = command("convert", f"--source={name}", f"--checkpoint={tmp_path / 'ck'}", flag)
         assert hub.downloads("model.safetensors") == []
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
-    assert done.err[0].startswith(f"convert: {name}: config.json has hidden_size=")
+    assert re.match(rf"convert: {name}( at \w+)?: {said}", done.err[0])

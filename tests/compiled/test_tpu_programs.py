@@ -8,6 +8,7 @@ of `PROGRAMS`. The tests run it in a process of its own, because their settings 
 """
 
 import contextlib
+import dataclasses
 import os
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from bench import tpu
 from bench.hlo import Program
 from engine.models import decoder
 from engine.models.config import DecoderConfig, Rope
-from engine.models.decoder import Layer, Param
+from engine.models.decoder import Layer, Weight
 
 pytestmark = [
     pytest.mark.slow,
@@ -49,10 +50,12 @@ DECODER = DecoderConfig(
     rope=Rope(theta=10_000.0),
     max_positions=1024,
 )
+# So many experts that those of one layer do not fit into the vector memory either.
+MIXTURE = dataclasses.replace(DECODER, num_layers=8, experts=256, experts_per_token=8)
 WORK = tpu.Work(candidates=256, positions=2, length=2, searched=8)
 AXIS = 2  # devices along `model`
 PASSES = ("step", "prompt", "search")
-PROGRAMS = (*PASSES, "place", "planted-step", "planted-place")
+PROGRAMS = (*PASSES, "mixture-step", "place", "planted-step", "planted-place")
 
 _jit, _layer = jax.jit, decoder.Decoder._layer
 
@@ -69,14 +72,14 @@ class FaultyLayer(Layer):
         self.k = decoder._zeros(config, "LDKH", dtype)
         self.v = decoder._zeros(config, "LDKH", dtype)
 
-    def _product(self, axes: str, x: jax.Array, weight: Param) -> jax.Array:
+    def _product(self, axes: str, x: jax.Array, weight: Weight) -> jax.Array:
         if weight[...].ndim == 3:
             by_head = jnp.einsum("CTD,DNH->CTNH", x, weight[...])
             return by_head.reshape(*x.shape[:2], -1)
         wide = x.astype(jnp.float32), weight[...].astype(jnp.float32)
         return jnp.einsum(axes, *wide).astype(x.dtype)
 
-    def _summed(self, axes: str, x: jax.Array, weight: Param) -> jax.Array:
+    def _summed(self, axes: str, x: jax.Array, weight: Weight) -> jax.Array:
         if axes != "CTF,FD->CTD":
             return super()._summed(axes, x, weight)
         contracted = (((2,), (0,)), ((), ()))
@@ -111,7 +114,8 @@ def compile_all(folder: Path, names: list[str]) -> None:
     mesh = tpu.mesh_of("v6e:2x2", AXIS)
     for name in names:
         with planted() if name.startswith("planted") else contextlib.nullcontext():
-            lowered = getattr(tpu.Passes(DECODER, mesh, WORK), name.removeprefix("planted-"))()
+            config = MIXTURE if name.startswith("mixture") else DECODER
+            lowered = getattr(tpu.Passes(config, mesh, WORK), name.rpartition("-")[2])()
         (folder / f"{name}.hlo").write_text(lowered.compile().as_text())
 
 
@@ -130,7 +134,7 @@ def copied(program: Program) -> set[tuple[str, tuple[int, ...]]]:
     return {(i.arrays[0].dtype, i.arrays[0].shape) for i in program.weight_copies()}
 
 
-@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize("name", (*PASSES, "mixture-step"))
 def test_no_weight_is_copied_and_bfloat16_is_multiplied_and_summed(compiled, name):
     assert copied(compiled[name]) == set()
     assert compiled[name].reads("dot", "convolution")

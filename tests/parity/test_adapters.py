@@ -23,9 +23,16 @@ CASES = {
     "a resized vocabulary": Adapter(rank=4, rows=272),
     "an adapted embedding": Adapter(rank=4, targets=("embed_tokens", "up_proj")),
     "gemma2": Adapter(model="gemma2"),
+    "gemma3": Adapter(model="gemma3"),
+    "gemma3, images": Adapter(model="gemma3, images"),
+    "olmo2": Adapter(model="olmo2"),
+    "smollm3": Adapter(model="smollm3"),
     "qwen2": Adapter(model="qwen2", rslora=True),
     "qwen3": Adapter(model="qwen3"),
     "mistral": Adapter(model="mistral", rank=8),
+    "gpt_neox": Adapter(model="gpt_neox", targets=("query_key_value", "dense_4h_to_h"), rows=272),
+    "phi3": Adapter(model="phi3", targets=("qkv_proj", "gate_up_proj"), rows=272),
+    "gpt2": Adapter(model="gpt2", targets=("c_attn", "c_proj", "c_fc"), rows=272),
     "square matrices": Adapter(model="mha", targets=("q_proj", "k_proj", "o_proj")),
 }
 

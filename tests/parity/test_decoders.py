@@ -1,16 +1,23 @@
 """Every decoder family: hidden states and rewards are torch's, and the traps of each would show."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from transformers import Olmo3Config
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
 from engine.checkpoint import layouts
+from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.models import decoder
-from engine.models.config import DecoderConfig, Rope
+from engine.models.config import DecoderConfig, Rope, inverse_frequencies
 from tests.support import folders, internlm2, parity, slow, tiny, torch_models
 from tests.support.tolerances import TOLERANCES
 
@@ -21,8 +28,11 @@ CHECKS = {
 }
 DEFAULTS = [name + torch_models.DEFAULT for name in torch_models.LLAMAS]
 NAMES = [*torch_models.LLAMAS, *DEFAULTS, *torch_models.FAMILIES, "internlm2"]
-QUICK_FAMILIES = ("gemma2", "qwen2, window", "qwen3")
-QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES, "internlm2")
+QUICK_FAMILIES = ("gemma2", "qwen2, window", "qwen3", "gemma3", "olmo3", "smollm3")
+QUICK = (
+    *(*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES),
+    *("gpt_neox", "gpt2", "qwen3_moe", "internlm2"),
+)
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -48,6 +58,13 @@ def test_candidates_longer_than_the_window_score_as_in_torch(pair_of):
     parity.check_candidates(pair.model, pair.restored, parity.whole_candidates(length))
 
 
+@pytest.mark.parametrize("devices", slow.all_but([4], [2]))
+def test_norms_over_all_heads_are_those_of_torch_on_devices_that_split_the_heads(pair_of, devices):
+    pair = pair_of("olmo3")
+    split = parity.restore(pair.checkpoint, mesh=parity.make_mesh(1, devices))
+    parity.check_response(pair.model, split)
+
+
 def test_a_conversion_without_soft_cap_is_torchs_without_and_not_with(tmp_path):
     """As the paper's library version computed; both models are of the same weights."""
     folder = torch_models.save(torch_models.build("gemma2"), tmp_path / "hf")
@@ -58,12 +75,46 @@ def test_a_conversion_without_soft_cap_is_torchs_without_and_not_with(tmp_path):
         parity.check_response(torch_models.build("gemma2"), restored)
 
 
+def test_of_a_model_with_images_the_text_is_read_and_one_line_says_so(pair_of, tmp_path):
+    said: list[str] = []
+    folder = torch_models.save(torch_models.build("gemma3, images"), tmp_path / "hf")
+    card = folders.convert(folder, tmp_path / "checkpoint", note=said.append).card
+    assert card.decoder == pair_of("gemma3").checkpoint.card.decoder
+    [line] = said
+    assert re.fullmatch(r"images are not read: \d+ tensors of a vision tower are left out", line)
+
+
+@pytest.mark.parametrize("name", slow.all_but(["qwen3_moe"], ["mixtral", "qwen3_moe"]))
+def test_experts_in_one_tensor_make_the_checkpoint_that_one_tensor_each_makes(
+    pair_of, tmp_path, name
+):
+    """As in the modules of transformers 5, which by default saves each by itself."""
+    pair = pair_of(name)
+    torch_models.save(pair.model, tmp_path / "hf", save_original_format=False)
+    fused = folders.convert(tmp_path / "hf", tmp_path / "checkpoint")
+    assert fused.card.files != pair.checkpoint.card.files
+    assert fused.card.checkpoint_hash == pair.checkpoint.card.checkpoint_hash
+
+
 def test_reading_llamas_second_norm_from_a_gemma_is_refused(monkeypatch, tmp_path):
     """`post_attention_layernorm` is Llama's pre-MLP norm and Gemma's post-attention norm."""
     monkeypatch.setattr(layouts, "_FOUR_NORMS", layouts._TWO_NORMS)
     folder = torch_models.save(torch_models.build("gemma2"), tmp_path / "hf")
     with pytest.raises(AssayError, match=r"nothing uses: 'model\.layers\.0\.post_feedforward"):
         folders.convert(folder, tmp_path / "checkpoint")
+
+
+def test_a_gpt2_without_prefix_and_with_its_masks_is_the_same_model(pair_of, tmp_path):
+    """As the published gpt2: tensors of the decoder alone, and masks, some of them bools."""
+    folder = torch_models.save(torch_models.build("gpt2"), tmp_path / "hf")
+    path = folder / "model.safetensors"
+    tensors = {k.removeprefix("transformer."): v for k, v in load_file(path).items()}
+    for layer in range(3):
+        tensors[f"h.{layer}.attn.bias"] = torch.tril(torch.ones(9, 9, dtype=torch.bool))
+        tensors[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    save_file(tensors, path)
+    same = folders.convert(folder, tmp_path / "checkpoint").card
+    assert same.checkpoint_hash == pair_of("gpt2").checkpoint.card.checkpoint_hash
 
 
 @pytest.mark.parametrize("name", [*torch_models.LLAMAS, *DEFAULTS])
@@ -89,6 +140,20 @@ def test_16_bit_decoders_give_float32_rewards_that_differ_by_rounding(pair_of, d
     assert 0 < error <= TOLERANCES[dtype]
     assert actual.dtype == np.float32
     assert len(np.unique(actual)) == actual.size
+
+
+def test_frequencies_of_yarn_are_those_of_transformers():
+    """With the numbers that Olmo 3 is published with; other lengths would show little of them."""
+    yarn = torch_models.YARN | {"original_max_position_embeddings": 8192, "beta_fast": 32.0}
+    ropes = {**torch_models.OLMO3["rope_parameters"], "full_attention": yarn}
+    hf = Olmo3Config(**{**torch_models.OLMO3, "rope_parameters": ropes, "head_dim": 128})
+    expected, factor = ROPE_INIT_FUNCTIONS["yarn"](hf, layer_type="full_attention")
+    named = {**hf.to_dict(), "architectures": ["Olmo3ForSequenceClassification"]}
+    rope = decoder_config(named).rope
+    np.testing.assert_allclose(inverse_frequencies(rope, 128), expected.numpy(), rtol=1e-6)
+    assert rope.attention_factor == pytest.approx(factor, rel=1e-12)
+    divided = inverse_frequencies(Rope(theta=5e5), 128) / expected.numpy()
+    assert len(np.unique(divided.round(3))) > 15  # kept, blended one by one, divided by 8
 
 
 def embedding_of(width: int, dtype: str) -> decoder.Decoder:
@@ -124,9 +189,9 @@ def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("kind", [LlamaRMSNorm, Gemma2RMSNorm])
+@pytest.mark.parametrize("kind", [LlamaRMSNorm, Gemma2RMSNorm, Olmo2RMSNorm])
 def test_norms_round_where_those_of_torch_do(kind, dtype):
-    """Llama's casts before it multiplies; Gemma's adds one in float32."""
+    """Llama's casts before it multiplies; Gemma's adds one in float32; OLMo's casts after."""
     gemma, rng = kind is Gemma2RMSNorm, np.random.default_rng(0)
     norm = kind(64, eps=1e-6).to(getattr(torch, dtype))
     # Gemma's weights are not representable once one is added in 16 bits.
@@ -137,8 +202,10 @@ def test_norms_round_where_those_of_torch_do(kind, dtype):
     given, weight = (
         jnp.asarray(values.detach().float().numpy(), dtype) for values in (x, norm.weight)
     )
-    actual = decoder.rms_norm(given, weight, 1e-6, offset=gemma)
-    wrong = decoder.rms_norm(given, weight + 1 if gemma else weight.astype(jnp.float32), 1e-6)
+    wide = kind is Olmo2RMSNorm
+    actual = decoder.rms_norm(given, weight, 1e-6, offset=gemma, wide=wide)
+    other = weight + 1 if gemma else weight if wide else weight.astype(jnp.float32)
+    wrong = decoder.rms_norm(given, other, 1e-6)
     # The last bit differs where float32 sums in another order.
     assert np.mean(np.asarray(actual, np.float32) != expected) < 0.01
     assert np.mean(np.asarray(wrong.astype(dtype), np.float32) != expected) > 0.1

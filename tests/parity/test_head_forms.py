@@ -1,11 +1,14 @@
 """Heads as TRL, OpenRLHF, LLaMA-Factory, verl and transformers write them, against torch."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
+from engine.checkpoint.card import Checkpoint
 from engine.convert import readouts
 from engine.errors import AssayError
 from engine.models import heads as engine_heads
@@ -79,9 +82,9 @@ def test_a_planted_bug_fails_parity(tmp_path, monkeypatch, bug):
         check(case, case.restored.rebuilt())
 
 
-def written(folder, auto, labels: int, **options):
+def written(folder, auto, labels: int, name="qwen2", **options):
     """A model as transformers writes it, with biases and labels far from where training starts."""
-    config = torch_models.CONFIGS["qwen2"]()
+    config = torch_models.CONFIGS[name]()
     config.num_labels = labels
     model = torch_models.enlarged(config, auto)
     torch_models.save(model, folder / "hf")
@@ -92,20 +95,22 @@ def written(folder, auto, labels: int, **options):
 @torch.no_grad()
 def logits_of(model, sequences) -> np.ndarray:
     """Logits [C, R] of the last position of whole sequences."""
-    rows = [model.model(torch.tensor([row])).last_hidden_state[0, -1] for row in sequences]
-    return model.score(torch.stack(rows)).numpy()
+    rows = [model.base_model(torch.tensor([row])).last_hidden_state[0, -1] for row in sequences]
+    head = model.score if hasattr(model, "score") else model.classifier
+    return head(torch.stack(rows)).numpy()
 
 
 @pytest.mark.parametrize(
-    ("auto", "labels", "reward", "names"),
+    ("auto", "labels", "name", "reward", "names"),
     [
-        (AutoModelForTokenClassification, 1, "", ()),
-        (AutoModelForTokenClassification, 2, "1 - 0", ("row_0", "row_1")),  # without id2label
-        (AutoModelForSequenceClassification, 3, "2", ("label_0", "label_1", "label_2")),
+        (AutoModelForTokenClassification, 1, "gpt2", "", ()),  # its head is called `classifier`
+        (AutoModelForTokenClassification, 1, "qwen2", "", ()),
+        (AutoModelForTokenClassification, 2, "qwen2", "1 - 0", ("row_0", "row_1")),  # no id2label
+        (AutoModelForSequenceClassification, 3, "qwen2", "2", ("label_0", "label_1", "label_2")),
     ],
 )
-def test_what_transformers_writes_is_read(tmp_path, auto, labels, reward, names):
-    model, checkpoint, restored = written(tmp_path, auto, labels, reward=reward)
+def test_what_transformers_writes_is_read(tmp_path, auto, labels, name, reward, names):
+    model, checkpoint, restored = written(tmp_path, auto, labels, name, reward=reward)
     sequences = [list(map(int, row)) for row in parity.random_ids(8, 130)]
     logits = logits_of(model, sequences)
     rewards, *values = restored.scorer.plain_rewards(sequences)
@@ -118,8 +123,14 @@ def test_what_transformers_writes_is_read(tmp_path, auto, labels, reward, names)
 
 def test_the_row_that_is_the_reward_is_said(tmp_path):
     notes = []
-    written(tmp_path, AutoModelForSequenceClassification, 3, reward="LABEL_2", note=notes.append)
-    assert notes == ["the reward is LABEL_2 of 3 rows"]
+    named = {"reward": "LABEL_2 - 0", "note": notes.append}
+    _, checkpoint, _ = written(tmp_path, AutoModelForSequenceClassification, 3, **named)
+    card = Checkpoint.open(checkpoint.path).card
+    assert card.reward == "row 2 (label_2) minus row 0 (label_0), of 3 rows"
+    assert notes == [f"the reward is {card.reward}"]
+    other = dataclasses.replace(card, reward="")
+    assert other.checkpoint_hash == card.checkpoint_hash
+    assert '"reward"' in card.to_json() and '"reward"' not in other.to_json()
 
 
 def test_labels_name_columns_where_they_can():

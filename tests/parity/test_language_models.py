@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, Gemma2Config
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig
 
 from engine.checkpoint import restore as restoring
 from engine.checkpoint.card import Checkpoint
@@ -39,10 +39,18 @@ CONFIGS = {
     "gemma": torch_models.CONFIGS["gemma"],
     "gemma2": lambda: gemma2(final_logit_softcapping=CAP),
     "gemma2, no final soft-cap": lambda: gemma2(final_logit_softcapping=None),
+    "gemma3": lambda: Gemma3TextConfig(**torch_models.GEMMA3, final_logit_softcapping=CAP),
+    "gemma3, images": torch_models.CONFIGS["gemma3, images"],
     "qwen2, tied": lambda: tied("qwen2", True),
     "qwen2, untied": lambda: tied("qwen2", False),
     "qwen3, tied": lambda: tied("qwen3", True),
+    "olmo2": torch_models.CONFIGS["olmo2"],
+    "olmo3": torch_models.CONFIGS["olmo3"],
+    "smollm3, tied": torch_models.CONFIGS["smollm3"],
     "mistral, untied": lambda: tied("mistral", False),
+    "gpt_neox, untied": lambda: tied("gpt_neox", False),
+    "gpt2, tied": torch_models.CONFIGS["gpt2"],
+    "qwen3_moe, untied": lambda: tied("qwen3_moe", False),
 }
 QUICK = ("gemma2", "qwen2, untied")
 LENGTHS = (1, 2, 7)  # of replies, in characters

@@ -11,7 +11,10 @@ from engine.scoring import reward_passes
 from engine.scoring.reward_passes import RewardScorer
 from tests.support import folders, heads, parity, slow, torch_models
 
-FAMILIES = ("gqa-llama3", "gemma2", "qwen2, window", "qwen3", "mistral", "gemma", "mqa-linear")
+FAMILIES = (
+    *("gqa-llama3", "gemma2", "qwen2, window", "qwen3", "mistral", "gemma", "mqa-linear"),
+    *("gemma3", "olmo2", "olmo3", "smollm3", "gpt_neox", "gpt2", "mixtral"),
+)
 HEADS = (
     "GRM sftreg, Llama",
     "URM",
@@ -36,7 +39,8 @@ def expected(trunk, head, sequences) -> np.ndarray:
     for sequence in sequences:
         ids = torch.tensor([list(map(int, sequence))])
         *states, last = trunk(ids, output_hidden_states=True).hidden_states[1:]
-        normed = [*map(trunk.norm, states), last]  # torch has normed the last one
+        norm = next(m for name, m in trunk.named_children() if "norm" in name or name == "ln_f")
+        normed = [*map(norm, states), last]  # torch has normed the last one
         columns.append([float(head(state[0], last[0])) for state in normed])
     return np.array(columns).T
 
@@ -59,7 +63,9 @@ def of_family(pair: parity.Pair):
     """Prompt, ragged candidates and torch's rewards after each layer."""
     prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
     sequences = parity.sequences_of(prompt, candidates)
-    wanted = expected(pair.model.model, lambda own, last: pair.model.score(own[-1])[0], sequences)
+    wanted = expected(
+        pair.model.base_model, lambda own, last: pair.model.score(own[-1])[0], sequences
+    )
     return prompt, candidates, wanted
 
 
@@ -71,7 +77,12 @@ def test_every_layer_reads_as_torchs_norm_and_head_after_it(pair_of, name):
 
 @pytest.mark.parametrize("name", slow.all_but(HEADS[:3], HEADS))
 def test_heads_read_the_response_layer_by_layer_and_their_gate_after_the_last(loaded, name):
-    case, prompt, candidates = loaded(name), heads.prompt(), heads.candidates()
+    check_head(loaded(name))
+
+
+def check_head(case: heads.Loaded) -> None:
+    """The layers of a case of `heads.CASES`."""
+    prompt, candidates = heads.prompt(), heads.candidates()
 
     def head(own, last):
         gate = heads.last_occurrence(sequence) if case.head.gated else 0

@@ -12,16 +12,19 @@ import pytest
 import torch
 from flax import nnx
 
-from engine.models import heads
+from engine.models import experts, heads
 from engine.search.passes import StepInputs, slopes_of
 from tests.support import parity, slow, torch_models
 from tests.support.heads import last_occurrence, prompt
 from tests.support.searches import settings
 
+DECODERS = {"linear": "gqa-llama3", "linear on a mixture": "mixtral"}
 HEADS = (
-    *("linear", "INF-ORM", "GRM sftreg, Gemma 2", "URM", "ArmoRM", "QRM-Llama", "QRM-Gemma"),
+    *DECODERS,
+    *("INF-ORM", "GRM sftreg, Gemma 2", "URM", "ArmoRM", "QRM-Llama", "QRM-Gemma"),
     *("TRL's value head", "a row of ten", "Qwen's process reward model"),
 )
+FAMILIES = ("gemma3", "olmo3", "smollm3", "gpt_neox", "gpt2")
 LENGTH, WAYS = 4, 6
 SIGNS = (1.0, -1.0)
 # Two prompts of other lengths that are padded to one; the gate reads in both.
@@ -34,10 +37,10 @@ def case_of(loaded, pair_of):
 
     @functools.cache
     def build(name):
-        if name == "linear":
-            pair = pair_of("gqa-llama3")
-            score, scorer = copy.deepcopy(pair.model.score).double(), pair.restored.scorer
-            return copy.deepcopy(pair.model.model).double(), lambda h, gate: score(h)[0], scorer
+        if name in DECODERS or name in FAMILIES:
+            pair = pair_of(DECODERS.get(name, name))
+            model, scorer = copy.deepcopy(pair.model).double(), pair.restored.scorer
+            return model.base_model, lambda h, gate: model.score(h)[0], scorer
         case = loaded(name)
         head = copy.deepcopy(case.head).double()
         trunk = copy.deepcopy(case.trunk).double()
@@ -123,19 +126,20 @@ def check(case, **changes):
         parity.assert_close(along, sign * expected, scale=np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", slow.all_but(["URM"], HEADS))
+@pytest.mark.parametrize("name", slow.all_but(["URM"], [*HEADS, *FAMILIES]))
 def test_the_one_hot_gradient_is_the_finite_difference(case_of, name):
     check(case_of(name))
 
 
 def without_gradient(patch, owner, name):
     right = getattr(owner, name)
-    patch.setattr(owner, name, lambda *args: jax.lax.stop_gradient(right(*args)))
+    patch.setattr(owner, name, lambda *args, **kw: jax.lax.stop_gradient(right(*args, **kw)))
 
 
 BUGS = {
     "URM's weights taken for constants": ("URM", jax.nn, "selu"),
     "an MLP without its slope": ("INF-ORM", jax.nn, "relu"),
+    "the router taken for a constant": ("linear on a mixture", experts, "route"),
     "the last norm taken for a constant": ("linear", heads.Readout, "_normed"),
 }
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from engine.checkpoint import layouts
-from engine.models import config, decoder, heads
+from engine.models import config, decoder, experts, heads
 from engine.scoring.reward_passes import RewardScorer
 from tests.support import folders, parity, slow, torch_models
 from tests.support.parity import Pair
@@ -108,6 +108,25 @@ def norm_after_rope(patch):
     patch.setattr(decoder.Layer, "queries", queries)
 
 
+def norms_before(patch, pair: Pair) -> parity.Restored:
+    """OLMo 2's norms read the residual stream, as Llama's do."""
+    names = {"attention_norm": "post_attention_norm", "ffn_norm": "post_ffn_norm"}
+    patch.setattr(
+        decoder.Layer, "_before", lambda self, x, norm: self._norm(x, getattr(self, names[norm]))
+    )
+    return pair.restored.under(post_norms=False).rebuilt()
+
+
+def norms_by_head(patch):
+    """Each head of q and k is divided by its own root mean square."""
+
+    def by_head(self, x, weight):
+        ones = jnp.ones(x.shape[-1])
+        return decoder.rms_norm(x, ones, 1e-6) * weight[...].reshape(x.shape[2:])
+
+    patch.setattr(decoder.Layer, "_qk_norm", by_head)
+
+
 def zeroed(*names: str):
     """A parameter that is never filled."""
 
@@ -171,8 +190,83 @@ def in_blocks(right, rule, tensor, sizes):
     return tensor[start * H : stop * H] if rule.part else right(rule, tensor, sizes)
 
 
+def frequencies_of_whole_heads(patch):
+    right = config.inverse_frequencies
+
+    def frequencies(rope, size):
+        wide = dataclasses.replace(rope, divisors=2 * rope.divisors)
+        return right(wide, 2 * size)[: size // 2]
+
+    patch.setattr(decoder, "inverse_frequencies", frequencies)
+
+
+def last_dimensions_rotated(patch):
+    right = decoder.rotate
+
+    def rotate(x, angles):
+        at = x.shape[-1] - 2 * angles[0].shape[-1]
+        return jnp.concatenate([x[..., :at], right(x[..., at:], angles)], axis=-1)
+
+    patch.setattr(decoder, "rotate", rotate)
+
+
+def last_norm_without_bias(patch):
+    right = decoder.layer_norm
+    patch.setattr(heads, "layer_norm", lambda x, w, b, eps: right(x, w, 0 * b, eps))
+
+
+def positions(change):
+    """The learned embedding of other positions."""
+
+    def plant(patch):
+        right = decoder.Decoder._placed
+        patch.setattr(decoder.Decoder, "_placed", lambda self, x, at: right(self, x, change(at)))
+
+    return coded(plant)
+
+
+def no_positions(patch):
+    patch.setattr(decoder.Decoder, "_placed", lambda self, x, at: x)
+
+
+def rotated_too(patch):
+    patch.setattr(config.DecoderConfig, "rotated", property(lambda self: self.head_size))
+
+
+def attention_unscaled(patch):
+    right = decoder.Decoder._angles
+
+    def angles(self, positions):
+        factor = self.config.rope.attention_factor
+        return jax.tree.map(lambda each: each / factor, right(self, positions))
+
+    patch.setattr(decoder.Decoder, "_angles", angles)
+
+
+def by_group(right, rule, tensor, sizes):
+    """For each key/value head its queries, its key and its value, as InternLM2 has them."""
+    blocks = () if rule.part in tuple("qkv") else rule.blocks
+    return right(dataclasses.replace(rule, blocks=blocks), tensor, sizes)
+
+
+def by_head(right, rule, tensor, sizes):
+    """q, k and v of each head in turn, as GPT-NeoX has them."""
+    if not rule.part:
+        return right(rule, tensor, sizes)
+    heads = tensor.reshape(*tensor.shape[:-1], sizes["K"], 3, sizes["H"])
+    return heads[..., "qkv".index(rule.part), :]
+
+
+def no_mean_in_norms(patch):
+    patch.setattr(
+        decoder,
+        "layer_norm",
+        lambda x, weight, bias, eps: decoder.rms_norm(x, weight, eps) + bias,
+    )
+
+
 def other_part(right, rule, tensor, sizes):
-    other = {"k": "v", "v": "k"}.get(rule.part, rule.part)
+    other = {"k": "v", "v": "k", "gate": "up", "up": "gate"}.get(rule.part, rule.part)
     return right(dataclasses.replace(rule, part=other), tensor, sizes)
 
 
@@ -238,10 +332,10 @@ def angles_in_bfloat16(patch):
     right = decoder.Decoder._angles
 
     def angles(self, positions):
-        cos, sin = right(self, positions)
+        [(cos, sin)] = right(self, positions)
         angle = jnp.arctan2(sin, cos)  # what a 16-bit product of position and frequency keeps
         rounded = angle.astype(jnp.bfloat16).astype(jnp.float32)
-        return jnp.cos(rounded), jnp.sin(rounded)
+        return ((jnp.cos(rounded), jnp.sin(rounded)),)
 
     patch.setattr(decoder.Decoder, "_angles", angles)
 
@@ -331,9 +425,21 @@ def reward_read_at_the_padding(patch):
     )
 
 
+def routed(change):
+    """Plants `change(weights, chosen)` in what the router says."""
+
+    def plant(patch):
+        right = experts.route
+        patch.setattr(experts, "route", lambda *args, **kw: change(*right(*args, **kw)))
+
+    return coded(plant)
+
+
 LAYERS, PLAIN, RESPONSE = (parity.check_layers,), (parity.check_plain,), (parity.check_response,)
 BOTH = (*PLAIN, *RESPONSE)
 ODD = (False, True, False)
+YARN = config.Rope(theta=5e5, kind="yarn", factor=8.0, high_freq_factor=4.0, original_positions=64)
+GEMMA3_ROPES = (config.Rope(theta=1e6, kind="linear", factor=8.0), config.Rope(theta=1e4))
 
 # What is planted, the model in which it shows, the checks that it must fail. Those in the rules
 # read every tensor once and find every shape as it should be.
@@ -428,6 +534,64 @@ BUGS = {
     "window in all layers": (configured(window_layers=(True,) * 3), "gemma2", BOTH),
     "window one too long": (configured(window=torch_models.WINDOW + 1), "gemma2", BOTH),
     "window one too short": (configured(window=torch_models.WINDOW - 1), "gemma2", BOTH),
+    "Gemma 3's ropes the same": (configured(window_rope=None), "gemma3", BOTH),
+    "Gemma 3's ropes swapped": (
+        configured(rope=GEMMA3_ROPES[1], window_rope=GEMMA3_ROPES[0]),
+        "gemma3",
+        BOTH,
+    ),
+    "Gemma 3's sliding layers with another theta": (
+        configured(window_rope=config.Rope(theta=2e4)),
+        "gemma3",
+        BOTH,
+    ),
+    "Gemma 3's sliding layers scaled too": (
+        configured(window_rope=config.Rope(theta=1e4, kind="linear", factor=8.0)),
+        "gemma3",
+        BOTH,
+    ),
+    "Gemma 3's full layers without scaling": (
+        configured(rope=config.Rope(theta=1e6)),
+        "gemma3",
+        BOTH,
+    ),
+    "Gemma 3 without q and k norms": (left_out(qk_norm=False), "gemma3", BOTH),
+    "Gemma 3's norms without 1 +": (no_offset(decoder), "gemma3", BOTH),
+    "Gemma 3's window in no layer": (configured(window=None), "gemma3", BOTH),
+    "Gemma 3's window one too long": (configured(window=torch_models.WINDOW + 1), "gemma3", BOTH),
+    "OLMo 2's norms before attention and feed-forward": (norms_before, "olmo3", BOTH),
+    "OLMo 2 without norms": (left_out(post_norms=False), "olmo2", BOTH),
+    "OLMo 2's norms swapped": (swapped("post_attention_norm", "post_ffn_norm"), "olmo2", BOTH),
+    "OLMo 2's norms with 1 +": (configured(norm_offset=True), "olmo2", BOTH),
+    "OLMo 2 without q and k norms": (
+        left_out(qk_norm=False, qk_norm_whole=False),
+        "olmo2",
+        BOTH,
+    ),
+    "OLMo 2's q and k norms by head": (coded(norms_by_head), "olmo3", BOTH),
+    "Olmo 3's sliding layers scaled too": (configured(window_rope=None), "olmo3", BOTH),
+    "Olmo 3 without YaRN": (configured(rope=config.Rope(theta=5e5)), "olmo3", BOTH),
+    "YaRN without its factor of attention": (
+        configured(rope=dataclasses.replace(YARN, attention_factor=1.0)),
+        "olmo3",
+        BOTH,
+    ),
+    "YaRN's blend left out": (coded(other_rope(kind="linear")), "olmo3", BOTH),
+    "YaRN from other turns": (coded(other_rope(low_freq_factor=0.1)), "olmo3", BOTH),
+    "Olmo 3's window in all layers": (configured(window_layers=(True,) * 3), "olmo3", BOTH),
+    "Olmo 3's window in no layer": (configured(window=None), "olmo3", BOTH),
+    "SmolLM3 rotates in all layers": (configured(no_rope_layers=()), "smollm3", BOTH),
+    "SmolLM3 rotates where it does not": (
+        configured(no_rope_layers=(True, False, True)),
+        "smollm3",
+        BOTH,
+    ),
+    "SmolLM3 rotates in no layer": (configured(no_rope_layers=(True,) * 3), "smollm3", BOTH),
+    "SmolLM3 with the theta of its class": (
+        configured(rope=config.Rope(theta=2e6)),
+        "smollm3",
+        BOTH,
+    ),
     "Qwen 2's window in all layers": (configured(window_layers=(True,) * 3), "qwen2, window", BOTH),
     "Qwen 2's window in no layer": (configured(window=None), "qwen2, window", BOTH),
     "Mistral's window in no layer": (configured(window=None), "mistral", BOTH),
@@ -444,8 +608,82 @@ BUGS = {
     "no q and k norms": (left_out(qk_norm=False), "qwen3", BOTH),
     "q and k norms after RoPE": (coded(norm_after_rope), "qwen3", BOTH),
     "q and k norms swapped": (swapped("q_norm", "k_norm"), "qwen3", BOTH),
+    "GPT-NeoX's feed-forward after its attention": (configured(parallel=False), "gpt_neox", BOTH),
+    "GPT-NeoX's feed-forward beside its attention": (
+        configured(parallel=True),
+        "gpt_neox, in turn",
+        BOTH,
+    ),
+    "whole heads rotated": (configured(rotary_size=None), "gpt_neox", BOTH),
+    "too few dimensions rotated": (configured(rotary_size=4), "gpt_neox", BOTH),
+    "the last dimensions rotated": (coded(last_dimensions_rotated), "gpt_neox", BOTH),
+    "frequencies of whole heads": (coded(frequencies_of_whole_heads), "gpt_neox", BOTH),
+    "GPT-NeoX's q, k and v in blocks": (split_by(in_blocks), "gpt_neox", BOTH),
+    "norms swapped, parallel": (swapped("attention_norm", "ffn_norm"), "gpt_neox", BOTH),
+    "tanh GELU": (configured(activation="gelu_tanh"), "gpt_neox", BOTH),
+    "LayerNorm without its mean": (coded(no_mean_in_norms), "gpt_neox", BOTH),
+    "last LayerNorm without its bias": (
+        coded(last_norm_without_bias),
+        "gpt_neox",
+        PLAIN,
+    ),
+    **{
+        f"no {name}": (zeroed(name), "gpt_neox", BOTH)
+        for name in ("attention_norm_bias", "ffn_norm_bias", "o_bias", "up_bias", "down_bias")
+    },
+    "Phi-3's longrope left out": (coded(other_rope(kind="default")), "phi3", BOTH),
+    "Phi-3's long factors": (coded(other_rope(divisors=(1.5, 4.0, 9.0))), "phi3", BOTH),
+    "Phi-3's attention unscaled": (coded(attention_unscaled), "phi3", BOTH),
+    "Phi-3's frequencies of whole heads": (coded(frequencies_of_whole_heads), "phi3", BOTH),
+    "Phi-3's q, k and v by group": (split_by(by_group), "phi3", BOTH),
+    "Phi-3's parts swapped": (split_by(other_part), "phi3", BOTH),
+    "Phi-3's window in no layer": (configured(window=None), "phi3", BOTH),
+    "no learned positions": (coded(no_positions), "gpt2", BOTH),
+    "learned positions one early": (
+        positions(lambda at: jnp.maximum(at - 1, 0)),
+        "gpt2",
+        BOTH,
+    ),
+    "candidates' learned positions start at 0": (
+        positions(lambda at: at - at.min(-1, keepdims=True)),
+        "gpt2",
+        RESPONSE,
+    ),
+    "GPT-2's heads rotated": (coded(rotated_too), "gpt2", BOTH),
+    "GPT-2's feed-forward beside its attention": (configured(parallel=True), "gpt2", BOTH),
+    "GPT-2's exact GELU": (configured(activation="gelu"), "gpt2", BOTH),
+    "GPT-2's q, k and v by head": (split_by(by_head), "gpt2", BOTH),
+    "GPT-2's k and v swapped": (split_by(other_part), "gpt2", BOTH),
+    "GPT-2's o transposed": (converted_by(read_as(".o", layout="D(NH)")), "gpt2", BOTH),
+    "experts not renormalised": (left_out(experts_renormalised=False), "qwen3_moe", BOTH),
+    "Mixtral's experts not renormalised": (left_out(experts_renormalised=False), "mixtral", BOTH),
+    "experts renormalised": (
+        left_out(experts_renormalised=True),
+        "qwen3_moe, probabilities among all",
+        BOTH,
+    ),
+    "an expert too few": (left_out(experts_per_token=2), "qwen3_moe", BOTH),
+    "an expert too many": (left_out(experts_per_token=4), "qwen3_moe", BOTH),
+    "all experts of a position weigh the same": (
+        routed(lambda weights, chosen: (jnp.full_like(weights, 1 / 3), chosen)),
+        "qwen3_moe",
+        BOTH,
+    ),
+    "experts of the position before": (
+        routed(lambda weights, chosen: (weights, jnp.roll(chosen, 1, axis=1))),
+        "qwen3_moe",
+        BOTH,
+    ),
+    "experts by another number": (
+        routed(lambda weights, chosen: (weights, 3 - chosen)),
+        "mixtral",
+        BOTH,
+    ),
+    "Mixtral's gate and up swapped": (converted_by(keys_swapped("gate", "up")), "mixtral", PLAIN),
+    "Mixtral's window in no layer": (configured(window=None), "mixtral", BOTH),
+    "no q and k norms beside experts": (left_out(qk_norm=False), "qwen3_moe", BOTH),
 }
-# One of every way to plant, in Llama, InternLM2, Gemma 2 and Qwen 3.
+# One of every way to plant, in Llama, InternLM2 and families of other forms.
 QUICK = (
     "no RoPE",
     "wrong head order, candidates",
@@ -458,6 +696,13 @@ QUICK = (
     "attention's norms swapped",
     "q and k norms swapped",
     "no q and k norms",
+    "GPT-NeoX's feed-forward after its attention",
+    "no learned positions",
+    "Gemma 3's ropes swapped",
+    "OLMo 2's norms before attention and feed-forward",
+    "OLMo 2's q and k norms by head",
+    "SmolLM3 rotates where it does not",
+    "experts not renormalised",
 )
 
 

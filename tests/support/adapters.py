@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from tests.support import torch_models
 
@@ -100,7 +101,7 @@ def write_on(adapter: Adapter, trained: PreTrainedModel, folder: Path) -> PreTra
     base = copy.deepcopy(trained)
     if adapter.causal:
         base = AutoModelForCausalLM.from_config(trained.config, dtype=trained.dtype).eval()
-        base.model.load_state_dict(trained.model.state_dict())
+        base.base_model.load_state_dict(trained.base_model.state_dict())
     torch_models.save(base, folder / "base")
     model = copy.deepcopy(trained).float()
     with torch.random.fork_rng():
@@ -120,18 +121,19 @@ def add(adapter: Adapter, model: PreTrainedModel) -> dict[str, torch.Tensor]:
     tensors = {}
     if adapter.rows:
         model.resize_token_embeddings(adapter.rows, mean_resizing=False)
-        model.model.embed_tokens.weight.data.normal_(0.0, 0.05)
-        tensors["model.embed_tokens.weight"] = model.model.embed_tokens.weight.data
+        weight = model.get_input_embeddings().weight
+        weight.data.normal_(0.0, 0.05)
+        tensors |= {name: w.data for name, w in model.named_parameters() if w is weight}
     for name, module in list(model.named_modules()):
         if name.endswith(adapter.targets):
             tensors |= _add_product(adapter, name, module)
-    model.score.weight.data.normal_(0.0, model.config.hidden_size**-0.5)
+    model.score.weight.data.normal_(0.0, model.score.in_features**-0.5)
     return tensors | {"score.weight": model.score.weight.data}
 
 
 def _add_product(adapter: Adapter, name: str, module: nn.Module) -> dict[str, torch.Tensor]:
     rank, scale = adapter.rank_of(name), adapter.scale(name)
-    rows, columns = module.weight.shape
+    rows, columns = module.weight.shape[:: -1 if isinstance(module, Conv1D) else 1]
     if isinstance(module, nn.Embedding):  # [r, V] and [D, r]; no parameter is called `weight`
         a, b = torch.randn(rank, rows), torch.randn(columns, rank) * 0.02
         module.register_forward_hook(lambda _, ids, out: out + scale * (a.T[ids[0]] @ b.T))

@@ -49,6 +49,7 @@ class Hub:
         self.url = self.content_url = ""
         self.repositories: dict[str, Repository] = {}
         self.requests: list[str] = []
+        self.ranges: list[str] = []  # those of a range of bytes, with an end: of headers
         self.served: dict[str, bytes] = {}  # sha256 -> content that is served instead
         self.faults: list[tuple[str, Fault]] = []
 
@@ -140,7 +141,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        self.hub.requests.append(self.path)
+        of_range = re.fullmatch(r"bytes=\d+-\d+", self.headers.get("Range", ""))
+        (self.hub.ranges if of_range else self.hub.requests).append(self.path)
         fault = self.hub.fault_of(f"{self.command} {self.path}")
         if fault and fault.status:
             self.answer(fault.status)
@@ -239,11 +241,11 @@ class _Content(_Handler):
         content = contents.get(path.strip("/"))
         if content is None or not self.path.endswith(SIGNATURE):
             return self.answer(403)
-        if not (wanted := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))):
+        if not (wanted := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))):
             return self.answer(200, {}, content, fault)
-        start = int(wanted[1])
-        place = f"bytes {start}-{len(content) - 1}/{len(content)}"
-        self.answer(206, {"Content-Range": place}, content[start:], fault)
+        piece = content[int(wanted[1]) : int(wanted[2] or len(content)) + 1]
+        place = f"bytes {wanted[1]}-{int(wanted[1]) + len(piece) - 1}/{len(content)}"
+        self.answer(206, {"Content-Range": place}, piece, fault)
 
 
 def _handler(hub: Hub, kind: type[_Handler]) -> type[_Handler]:

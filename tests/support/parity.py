@@ -64,7 +64,7 @@ class Restored:
         config = dataclasses.replace(model.decoder.config, **changes)
         model.decoder.config = config
         for stack in model.decoder.stacks:
-            stack.config = dataclasses.replace(config, num_layers=stack.config.num_layers)
+            stack.config = config.first(stack.config.num_layers)
         graph, params = nnx.split(model)
         changed = RewardScorer.build(graph, params, scorer.mesh, step_size=scorer.step_size)
         return Restored(graph, changed, build_layers(graph))

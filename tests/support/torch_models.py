@@ -6,6 +6,7 @@ training starts, and no derived size is what another formula would give.
 """
 
 import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,14 +15,24 @@ import torch
 from transformers import (
     AutoModelForSequenceClassification,
     Gemma2Config,
+    Gemma3Config,
+    Gemma3TextConfig,
     GemmaConfig,
+    GPT2Config,
+    GPTNeoXConfig,
     LlamaConfig,
     LlamaForSequenceClassification,
     MistralConfig,
+    MixtralConfig,
+    Olmo2Config,
+    Olmo3Config,
+    Phi3Config,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
+    SmolLM3Config,
 )
 
 from tests.support import tiny
@@ -59,6 +70,44 @@ GEMMA2 = {
     "attn_logit_softcapping": 3.0,
     "sliding_window": WINDOW,
 }
+# Two layers with a window and one without, whose ropes differ in base and scaling.
+GEMMA3 = {
+    **_COMMON,
+    "head_dim": 12,
+    "query_pre_attn_scalar": 6,
+    "sliding_window": WINDOW,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}
+YARN = {
+    "rope_type": "yarn",
+    "factor": 8.0,
+    "original_max_position_embeddings": 64,
+    "beta_fast": 4.0,  # so that frequencies are kept, blended and divided within so few positions
+    "beta_slow": 1.0,
+    "rope_theta": 5e5,
+}
+OLMO3 = {
+    **_COMMON,
+    "head_dim": 12,
+    "sliding_window": WINDOW,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "full_attention": YARN,
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+    },
+}
+VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
 
 
 def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) -> LlamaConfig:
@@ -75,6 +124,39 @@ def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) ->
     return LlamaConfig(**{**shape, **changes})
 
 
+# Its long factors act beyond 192 positions, where the engine has none.
+LONGROPE = {
+    **{"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+    **{"short_factor": [1.1, 1.9, 3.0], "long_factor": [1.5, 4.0, 9.0]},
+    "original_max_position_embeddings": 192,
+}
+
+
+def phi3(**changes) -> Phi3Config:
+    """Phi-3 with heads of 12."""
+    shape = {**_COMMON, "hidden_size": 48, "sliding_window": WINDOW, **changes}
+    return Phi3Config(**{"original_max_position_embeddings": 192, **shape})
+
+
+def gpt_neox(**changes) -> GPTNeoXConfig:
+    """Pythia with heads of 12, of which 6 are rotated, and a theta of its own."""
+    shape = {name: size for name, size in _COMMON.items() if name != "num_key_value_heads"}
+    shape |= {"hidden_size": 48, "intermediate_size": 80, "layer_norm_eps": 1e-5}
+    return GPTNeoXConfig(**{**shape, "rotary_pct": 0.5, "rotary_emb_base": 5000, **changes})
+
+
+def gpt2(**changes) -> GPT2Config:
+    """GPT-2 with heads of 12; without `n_inner`, its feed-forward is four times as wide."""
+    sizes = {"vocab_size": VOCAB_SIZE, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 256}
+    special = {name: None for name in _COMMON if name.endswith("token_id")}
+    return GPT2Config(**{**sizes, **special, "num_labels": 1, **changes})
+
+
+def qwen3_moe(**changes) -> Qwen3MoeConfig:
+    shape = {**_COMMON, "head_dim": 12, "moe_intermediate_size": 24}
+    return Qwen3MoeConfig(**{**shape, "num_experts": 7, "num_experts_per_tok": 3, **changes})
+
+
 # Every kind of attention with every kind of RoPE that Llama is published with; head sizes that are
 # not width / heads; a theta that is not the default one.
 LLAMAS = {
@@ -88,13 +170,33 @@ FAMILIES = {
     "gemma2": lambda: Gemma2Config(**GEMMA2),
     "gemma2, four layers": lambda: Gemma2Config(**{**GEMMA2, "num_hidden_layers": 4}),
     "gemma2, no soft-cap": lambda: Gemma2Config(**{**GEMMA2, "attn_logit_softcapping": None}),
+    "gemma3": lambda: Gemma3TextConfig(**GEMMA3),
+    "gemma3, images": lambda: Gemma3Config(
+        text_config=GEMMA3, vision_config=VISION, mm_tokens_per_image=4, num_labels=1
+    ),
     "qwen2": lambda: Qwen2Config(**_COMMON),
     "qwen2, window": lambda: Qwen2Config(
         **_COMMON, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1
     ),
     "qwen3": lambda: Qwen3Config(**_COMMON, head_dim=12),
     "mistral": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=WINDOW),
+    "phi3": lambda: phi3(rope_parameters=LONGROPE, partial_rotary_factor=0.5),
+    "phi3, whole heads": lambda: phi3(sliding_window=None, tie_word_embeddings=True),
+    "gpt_neox": lambda: gpt_neox(),
+    "gpt_neox, in turn": lambda: gpt_neox(rotary_pct=0.34, use_parallel_residual=False),
+    "gpt2": lambda: gpt2(n_inner=80),
+    "gpt2, erf": lambda: gpt2(activation_function="gelu", layer_norm_epsilon=1e-6),
+    "olmo2": lambda: Olmo2Config(**_COMMON),
+    "olmo3": lambda: Olmo3Config(**OLMO3),
+    "smollm3": lambda: SmolLM3Config(
+        **_COMMON, head_dim=12, no_rope_layers=[1, 0, 1], rope_parameters={"rope_theta": 3e4}
+    ),
     "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
+    "mixtral": lambda: MixtralConfig(
+        **_COMMON, head_dim=12, sliding_window=WINDOW, num_local_experts=4, num_experts_per_tok=2
+    ),
+    "qwen3_moe": lambda: qwen3_moe(norm_topk_prob=True),
+    "qwen3_moe, probabilities among all": lambda: qwen3_moe(norm_topk_prob=False),
 }
 CONFIGS = {**LLAMAS, **FAMILIES}
 DEFAULT = "-default"  # ends the name of a model whose weights are those that training starts from
@@ -124,15 +226,18 @@ def enlarged(
     ones = 0.0 if config.model_type.startswith("gemma") else 1.0
     with torch.random.fork_rng():
         torch.manual_seed(0)
+        # The loop over experts, which takes float64 too.
+        config._experts_implementation = "eager"
         model = auto.from_config(config, attn_implementation="eager").eval()
         for name, weight in model.named_parameters():
-            if "norm" in name:
-                weight.data.normal_(ones, 0.3)
-            elif name.endswith("bias"):
+            if name.endswith("bias"):
                 weight.data.normal_(0.0, 0.5)
-            elif "embed" in name and embedding:
-                weight.data.normal_(0.0, embedding)
-            elif "embed" not in name:  # small embeddings keep the eps of norms visible
+            elif weight.ndim == 1:
+                weight.data.normal_(ones, 0.3)
+            elif re.search("embed|wte|wpe", name):
+                if embedding:  # small ones keep the eps of norms visible
+                    weight.data.normal_(0.0, embedding)
+            else:
                 weight.data.normal_(0.0, 1.25 * weight.shape[1] ** -0.5)
     return model
 
@@ -150,9 +255,9 @@ def truncated(model: LlamaForSequenceClassification, layers: int) -> LlamaForSeq
     return shallow
 
 
-def save(model: PreTrainedModel, folder: Path) -> Path:
-    """Saves model and tokenizer as published folders are."""
-    model.save_pretrained(folder)
+def save(model: PreTrainedModel, folder: Path, **options) -> Path:
+    """Saves model and tokenizer as published folders are; `options` of `save_pretrained`."""
+    model.save_pretrained(folder, **options)
     tokenizer().save_pretrained(folder)
     return folder
 
@@ -165,7 +270,7 @@ def tokenizer():
 @torch.no_grad()
 def hidden_states(model: PreTrainedModel, ids: np.ndarray) -> list[np.ndarray]:
     """Residual stream after each layer but the last, then after the last layer and final norm."""
-    out = model.model(torch.tensor(ids, dtype=torch.long), output_hidden_states=True)
+    out = model.base_model(torch.tensor(ids, dtype=torch.long), output_hidden_states=True)
     return [state.numpy() for state in out.hidden_states[1:]]
 
 
@@ -185,7 +290,7 @@ def _rewards(model, sequences: tuple[tuple[int, ...], ...]) -> np.ndarray:
     for length in np.unique(lengths):
         rows = np.flatnonzero(lengths == length)
         ids = torch.tensor([sequences[row] for row in rows])
-        last = model.model(ids).last_hidden_state[:, -1]
+        last = model.base_model(ids).last_hidden_state[:, -1]
         rewards[rows] = [model.score(hidden).item() for hidden in last]
     rewards.flags.writeable = False
     return rewards

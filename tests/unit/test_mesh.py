@@ -33,6 +33,28 @@ def test_the_shape_of_the_mesh_leaves_rewards_unchanged(pair, on_one_device, dat
         parity.assert_close(actual, expected, scale=expected.std(), tolerance=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt_neox", "gpt2"])
+def test_biases_are_added_once_on_any_mesh(pair_of, name):
+    pair = pair_of(name)
+    expected = rewards_on(pair.checkpoint, parity.make_mesh())
+    for actual, right in zip(
+        rewards_on(pair.checkpoint, parity.make_mesh(2, 2)), expected, strict=True
+    ):
+        parity.assert_close(actual, right, scale=right.std(), tolerance=1e-5)
+
+
+@pytest.mark.parametrize(("data", "model"), slow.all_but([(2, 2)], SHAPES))
+def test_a_mixture_has_the_same_rewards_on_any_mesh(pair_of, data, model):
+    """The same bytes where only candidates are divided."""
+    pair, prompt, candidates = pair_of("qwen3_moe"), parity.prompt_ids(), parity.ragged_candidates()
+    expected = parity.respond(pair.restored.scorer, prompt, candidates)
+    scorer = parity.restore(pair.checkpoint, mesh=parity.make_mesh(data, model)).scorer
+    actual = parity.respond(scorer, prompt, candidates)
+    parity.assert_close(actual, expected, scale=expected.std(), tolerance=1e-5)
+    assert model > 1 or np.array_equal(actual, expected)
+
+
 @pytest.mark.parametrize("model", [0, 3])
 def test_a_model_axis_that_does_not_divide_the_devices_is_refused(model):
     with pytest.raises(AssayError, match=rf"^mesh\.model={model}; allowed: divisors of the 4 dev"):

@@ -12,8 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.convert import adapter as merging
-from engine.convert.hub import fetch
+from engine.convert.conversion import understand
+from engine.convert.hub import fetch, identify
 from engine.errors import AssayError
+from engine.text.chat_template import TemplatePolicy
 from tests.support import folders, hub_server, torch_models
 from tests.support.adapters import PREFIX, Adapter, write
 
@@ -331,7 +333,8 @@ def test_merging_keeps_no_second_copy_of_a_matrix():
 def published(hub, pair):
     """An adapter and its base on a hub, the base at a revision of its own; their commits."""
     commit = hub.add("owner/base", pair / "base", "trained")
-    (pair / "other").mkdir()
+    shutil.copytree(pair / "base", pair / "other")
+    (pair / "other" / "README.md").write_text("another commit")
     hub.add("owner/base", pair / "other")
     configured(base_model_name_or_path="owner/base", revision="trained")(pair)
     (pair / "adapter" / "README.md").write_text("- load_in_4bit: True\n")
@@ -350,6 +353,53 @@ def test_an_adapter_on_a_hub_is_merged_into_the_revision_of_its_base(
     assert (card.revision, card.base["revision"]) == published
     assert card.checkpoint_hash == local.card.checkpoint_hash
     assert len(merging.notes(fetch("owner/adapter", None).folder, "owner/base")) == 2
+
+
+@pytest.mark.parametrize(
+    ("base", "branch"),
+    [("owner/base", "trained"), ("owner/base@main", "main"), ("owner/base@trained", "trained")],
+)
+def test_the_base_is_at_the_revision_that_is_named_else_at_the_adapters(
+    hub, published, base, branch
+):
+    source = identify("owner/adapter", None, base=base)
+    assert source.base.name == "owner/base"
+    assert source.base.revision == hub.repositories["owner/base"].names[branch]
+
+
+def test_an_adapter_without_a_head_is_refused_before_any_weights_are_fetched(hub, published, pair):
+    headless("CAUSAL_LM")(pair)
+    hub.add("owner/adapter", pair / "adapter")
+    policy = TemplatePolicy(bos="template", date=None)
+    with pytest.raises(
+        AssayError, match=r"^owner/adapter at \w{12}: adapter_model\.safet.*: no head"
+    ):
+        fetch("owner/adapter", None, understood=lambda source: understand(source, policy=policy))
+    assert hub.ranges and not hub.downloads(WEIGHTS) + hub.downloads("model.safetensors")
+
+
+def test_an_error_of_the_adapters_file_or_of_the_bases_config_names_its_folder(pair, tmp_path):
+    whole = (pair / "adapter" / WEIGHTS).read_bytes()
+    (pair / "adapter" / WEIGHTS).write_bytes(whole[:-9])
+    with pytest.raises(AssayError, match=rf"^{re.escape(str(pair / 'adapter'))}/ada.*: truncated"):
+        folders.convert(pair / "adapter", tmp_path / "checkpoint")
+    (pair / "adapter" / WEIGHTS).write_bytes(whole)
+    folders.edit_json(pair / "base" / "config.json", hidden_act="relu")
+    with pytest.raises(AssayError, match=rf"^{re.escape(str(pair / 'base'))}: config\.json: hidde"):
+        folders.convert(pair / "adapter", tmp_path / "checkpoint")
+
+
+def test_a_template_that_writes_a_token_beyond_the_embedding_is_refused(pair, tmp_path):
+    tokenizer = torch_models.tokenizer()
+    rows = json.loads((pair / "base" / "config.json").read_text())["vocab_size"]
+    tokenizer.add_special_tokens({"extra_special_tokens": [f"<{i}>" for i in range(rows)]})
+    tokenizer.chat_template += f"<{rows - 1}>"
+    tokenizer.save_pretrained(pair / "adapter")
+    message = (
+        rf"adapter: the chat template writes '<{rows - 1}>' \(token id \d+\), and the embedding"
+    )
+    with pytest.raises(AssayError, match=message):
+        folders.convert(pair / "adapter", tmp_path / "checkpoint")
 
 
 def test_nothing_of_the_base_is_fetched_for_an_adapter_that_is_refused(hub, pair, hub_cache):

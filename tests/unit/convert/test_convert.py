@@ -69,9 +69,11 @@ def with_copies_in_other_formats(folder):
         (folder / name).write_text("never read")
 
 
-def with_inverse_frequencies(folder):
-    key = "model.layers.0.self_attn.rotary_emb.inv_freq"
-    edit_tensors(folder, lambda tensors: tensors.update({key: torch.ones(5)}))
+def with_buffers(folder):
+    """Of rotary embeddings, and of masks as GPT-NeoX and GPT-2 were saved with."""
+    names = ("self_attn.rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")
+    buffers = {f"model.layers.0.{name}": torch.ones(5, dtype=torch.bool) for name in names}
+    edit_tensors(folder, lambda tensors: tensors.update(buffers))
 
 
 def renamed(rename):
@@ -86,7 +88,7 @@ def renamed(rename):
     [
         with_an_index,
         with_copies_in_other_formats,
-        with_inverse_frequencies,
+        with_buffers,
         # Names that some repositories prefix or shorten: bare, wrapped, and both.
         renamed(lambda name: name.removeprefix("model.")),
         renamed(lambda n: "pretrained_model." + n if n.startswith("model.") else n),
@@ -129,7 +131,7 @@ def test_layers_of_different_dtypes_each_keep_theirs(folder, tmp_path):
     tensors, params = load_file(folder / WEIGHTS), parameters(converted)
     for layer in (0, 1, 2):
         np.testing.assert_array_equal(
-            params["decoder.layers.up"][layer], tensors[name.format(layer)].float().T
+            params[f"decoder.stacks.{layer}.up"][0], tensors[name.format(layer)].float().T
         )
 
 

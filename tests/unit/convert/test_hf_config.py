@@ -1,13 +1,15 @@
 """config.json: read where it is understood, refused by name where it is not."""
 
+import dataclasses
 import itertools
+import json
 from typing import Any
 
 import pytest
 from transformers import GenerationConfig
 
 from engine.convert import hf_keys
-from engine.convert.hf_config import decoder_config
+from engine.convert.hf_config import decoder_config, text_model
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 from tests.support.parity import LLAMA3
@@ -56,7 +58,8 @@ def without(*names: str) -> dict:
 
 
 def test_a_published_config_is_read():
-    assert decoder_config(PUBLISHED) == DecoderConfig(
+    config = decoder_config(PUBLISHED)
+    assert config == DecoderConfig(
         vocab_size=128257,
         width=4096,
         ffn_width=14336,
@@ -68,6 +71,9 @@ def test_a_published_config_is_read():
         rope=LLAMA3,
         max_positions=131072,
     )
+    # Another key would change the hashes of checkpoints that are there.
+    assert list(config.to_json())[-1] == "window_layers"
+    assert list(config.to_json()["rope"])[-1] == "original_positions"
 
 
 SCALING = PUBLISHED["rope_scaling"]
@@ -147,6 +153,209 @@ def test_a_qwen_3_has_heads_of_128_whatever_its_width(head_dim):
     assert (config.head_size, config.qk_norm) == (128, True)
 
 
+# As published with Pythia 70M.
+PYTHIA: dict[str, Any] = {
+    "architectures": ["GPTNeoXForCausalLM"],
+    **{"bos_token_id": 0, "eos_token_id": 0, "use_cache": True, "vocab_size": 50304},
+    **{"hidden_act": "gelu", "hidden_size": 512, "initializer_range": 0.02},
+    **{"intermediate_size": 2048, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048},
+    **{"model_type": "gpt_neox", "num_attention_heads": 8, "num_hidden_layers": 6},
+    **{"rotary_emb_base": 10000, "rotary_pct": 0.25, "tie_word_embeddings": False},
+    **{"torch_dtype": "float16", "use_parallel_residual": True},
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"partial_rotary_factor": 0.25, "rope_theta": 10000, "rope_scaling": None},
+        {
+            "rope_parameters": {
+                "rope_theta": 1e4,
+                "rope_type": "default",
+                "partial_rotary_factor": 0.25,
+            }
+        },
+    ],
+)
+def test_a_published_pythia_is_read_in_each_form_that_transformers_wrote(changes):
+    assert decoder_config({**PYTHIA, **changes}) == DecoderConfig(
+        vocab_size=50304,
+        width=512,
+        ffn_width=2048,
+        num_layers=6,
+        num_heads=8,
+        num_kv_heads=8,
+        head_size=64,
+        rms_eps=1e-5,
+        rope=Rope(theta=10_000.0),
+        max_positions=2048,
+        activation="gelu",
+        qkv_bias=True,
+        norm="layer",
+        biases=True,
+        gated=False,
+        parallel=True,
+        rotary_size=16,
+    )
+
+
+# Of the form of Phi-4-mini's.
+PHI4_MINI: dict[str, Any] = {
+    **{"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_act": "silu"},
+    **{"auto_map": {"AutoConfig": "m.P"}, "attention_bias": False, "mlp_bias": False},
+    **{"lm_head_bias": False, "full_attn_mod": 1, "interpolate_factor": 1, "embd_pdrop": 0.0},
+    **{"hidden_size": 3072, "intermediate_size": 8192, "num_attention_heads": 24},
+    **{"num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 200064},
+    **{"max_position_embeddings": 131072, "original_max_position_embeddings": 4096},
+    **{"partial_rotary_factor": 0.75, "rms_norm_eps": 1e-05, "rope_theta": 10000.0},
+    **{"sliding_window": 262144, "tie_word_embeddings": True, "resid_pdrop": 0.0},
+    "rope_scaling": {"long_factor": [2.0] * 48, "short_factor": [1.5] * 48, "type": "longrope"},
+}
+
+
+@pytest.mark.parametrize("kind", [{}, {"type": "su"}, {"type": "longrope", "factor": 32.0}])
+def test_a_phi_is_read_up_to_the_positions_before_its_scaling(kind):
+    config = decoder_config({**PHI4_MINI, "rope_scaling": PHI4_MINI["rope_scaling"] | kind})
+    assert (config.head_size, config.rotary_size, config.max_positions) == (128, 96, 4096)
+    assert config.window_layers == (True,) * 32
+    rope = config.rope
+    assert (rope.kind, rope.divisors) == ("longrope", (1.5,) * 48)
+    assert rope.attention_factor == pytest.approx(1.1902380714238083)
+    assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"short_factor": [1.5] * 47}, "has 47 divisors; allowed: one for each of the 48 pairs"),
+        ({"short_factor": 2}, "short_factor=2; allowed: a list of numbers$"),
+        ({"short_factor": [0] * 48}, r"short_factor=0\.0; allowed: numbers above 0$"),
+        (
+            {"short_mscale": 1.1},
+            r"rope type 'longrope' has \['long_factor', .*'short_mscale'\]; al",
+        ),
+    ],
+)
+def test_a_scaling_of_a_phi_that_is_not_understood_is_refused(changes, message):
+    with pytest.raises(AssayError, match=message):
+        decoder_config({**PHI4_MINI, "rope_scaling": PHI4_MINI["rope_scaling"] | changes})
+
+
+# As published with GPT-2.
+GPT2: dict[str, Any] = {
+    "architectures": ["GPT2LMHeadModel"],
+    **{"activation_function": "gelu_new", "attn_pdrop": 0.1, "bos_token_id": 50256},
+    **{"embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02},
+    **{"layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768},
+    **{"n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1},
+    **{"summary_activation": None, "summary_first_dropout": 0.1, "summary_proj_to_labels": True},
+    **{"summary_type": "cls_index", "summary_use_proj": True, "vocab_size": 50257},
+    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+}
+
+
+def test_a_published_gpt2_is_read_and_its_feed_forward_is_four_times_as_wide():
+    expected = DecoderConfig(
+        vocab_size=50257,
+        width=768,
+        ffn_width=3072,
+        num_layers=12,
+        num_heads=12,
+        num_kv_heads=12,
+        head_size=64,
+        rms_eps=1e-5,
+        rope=Rope(theta=10_000.0),
+        max_positions=1024,
+        activation="gelu_tanh",
+        qkv_bias=True,
+        norm="layer",
+        biases=True,
+        gated=False,
+        learned_positions=True,
+    )
+    assert decoder_config(GPT2) == decoder_config({**GPT2, "n_inner": None}) == expected
+    wide = decoder_config({**GPT2, "n_inner": 1000})
+    assert wide == dataclasses.replace(expected, ffn_width=1000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"scale_attn_by_inverse_layer_idx": True},
+            "scale_attn_by_inverse_layer_idx=True is not implemented; allowed: False$",
+        ),
+        ({"hidden_size": 1024}, r"not understood, .*'hidden_size' \(= 1024\)$"),
+        ({"add_cross_attention": True}, r"add_cross_attention=True .*another structure"),
+        ({"n_layer": 0}, r"num_hidden_layers=0; allowed: 1 to 1000$"),
+        ({"layer_norm_epsilon": None}, "layer_norm_epsilon=None; allowed: a number$"),
+    ],
+)
+def test_a_gpt2_of_another_structure_is_refused(changes, message):
+    with pytest.raises(AssayError, match=message):
+        decoder_config({**GPT2, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"partial_rotary_factor": 0.5},
+            r"partial_rotary_factor=0\.25, 0\.5, .*; allowed for gpt_n",
+        ),
+        ({"rope_theta": 5000}, r"rope_theta is both 10000\.0 and 5000\.0$"),
+        ({"attention_bias": False}, "attention_bias=False is not implemented; allowed: True$"),
+        ({"rms_norm_eps": 1e-6}, r"not understood, .*'rms_norm_eps' \(= 1e-06\)$"),
+        (
+            {"rotary_pct": 0.27},
+            r"decoder\.rotary_size=17; allowed: even integers up to head_size=64$",
+        ),
+    ],
+)
+def test_a_pythia_that_contradicts_itself_or_has_another_structure_is_refused(changes, message):
+    with pytest.raises(AssayError, match=message):
+        decoder_config({**PYTHIA, **changes})
+
+
+# Of Qwen/Qwen3-30B-A3B, but for the class and what all families share.
+QWEN3_MOE = {
+    "architectures": ["Qwen3MoeForSequenceClassification"],
+    "model_type": "qwen3_moe",
+    "decoder_sparse_step": 1,
+    "head_dim": 128,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "max_window_layers": 48,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 768,
+    "norm_topk_prob": True,
+    "num_attention_heads": 32,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_key_value_heads": 4,
+    "output_router_logits": False,
+    "router_aux_loss_coef": 0.001,
+    "rope_scaling": None,
+    "sliding_window": None,
+    "use_sliding_window": False,
+}
+
+
+@pytest.mark.parametrize("name", ["num_experts", "num_local_experts"])
+def test_the_experts_of_a_mixture_are_read_under_both_names(name):
+    given = {key: value for key, value in QWEN3_MOE.items() if key != "num_experts"}
+    config = decoder_config({**PUBLISHED, **given, name: 128})
+    assert (config.experts, config.experts_per_token, config.ffn_width) == (128, 8, 768)
+    assert config.experts_renormalised and config.qk_norm and config.window is None
+
+
+def test_a_qwen_3_mixture_that_does_not_say_so_is_not_renormalised():
+    given = {key: value for key, value in QWEN3_MOE.items() if key != "norm_topk_prob"}
+    assert not decoder_config({**PUBLISHED, **given}).experts_renormalised
+
+
 MISTRAL = {"architectures": ["MistralForSequenceClassification"], "model_type": "mistral"}
 GEMMA2 = {
     "architectures": ["Gemma2ForSequenceClassification"],
@@ -157,6 +366,122 @@ GEMMA2 = {
     "attn_logit_softcapping": 50.0,
     "sliding_window": 4096,
 }
+
+
+# As published with gemma-3-1b-it, and with the 4B model, which has images.
+GEMMA3_1B: dict[str, Any] = {
+    **{"architectures": ["Gemma3TextForSequenceClassification"], "model_type": "gemma3_text"},
+    **{"vocab_size": 262144, "hidden_size": 1152, "intermediate_size": 6912, "head_dim": 256},
+    **{"num_hidden_layers": 26, "num_attention_heads": 4, "num_key_value_heads": 1},
+    **{"hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": None},
+    **{"final_logit_softcapping": None, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-6},
+    **{"rope_local_base_freq": 10000, "rope_scaling": None, "rope_theta": 1000000},
+    **{"sliding_window": 512, "sliding_window_pattern": 6, "max_position_embeddings": 32768},
+    **{"cache_implementation": "hybrid", "attention_bias": False, "pad_token_id": 0},
+}
+GEMMA3_4B: dict[str, Any] = {
+    **{"architectures": ["Gemma3ForSequenceClassification"], "model_type": "gemma3"},
+    **{"boi_token_index": 255999, "eoi_token_index": 256000, "image_token_index": 262144},
+    **{"mm_tokens_per_image": 256, "eos_token_id": [1, 106], "initializer_range": 0.02},
+    "text_config": {
+        **{"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text"},
+        **{"num_hidden_layers": 34, "sliding_window": 1024},
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    },
+    "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model"},
+}
+
+
+def test_five_in_six_layers_of_a_gemma_3_slide_and_rotate_by_another_base():
+    config = decoder_config(GEMMA3_1B)
+    assert (config.window, config.qk_norm, config.post_norms) == (512, True, True)
+    assert [i for i, slides in enumerate(config.window_layers) if not slides] == [5, 11, 17, 23]
+    assert (config.rope, config.window_rope) == (Rope(theta=1e6), Rope(theta=1e4))
+    assert config.first(6).window_layers == (True,) * 5 + (False,)
+    assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_the_text_of_a_gemma_3_with_images_has_the_defaults_of_its_class():
+    config = decoder_config(text_model(GEMMA3_4B))
+    assert (config.vocab_size, config.num_heads, config.num_kv_heads) == (262208, 8, 4)
+    assert (config.window, sum(config.window_layers), config.head_size) == (1024, 29, 256)
+    assert config.rope == Rope(theta=1e6, kind="linear", factor=8.0)
+    assert config.window_rope == Rope(theta=1e4)
+
+
+def test_ropes_by_kind_of_layer_are_those_of_the_older_attributes():
+    ropes = {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    older = text_model(GEMMA3_4B)
+    newer = {name: value for name, value in older.items() if name != "rope_scaling"}
+    assert decoder_config({**newer, "rope_parameters": ropes}) == decoder_config(older)
+
+
+SMOLLM3 = {
+    **PUBLISHED,
+    **{"architectures": ["SmolLM3ForSequenceClassification"], "model_type": "smollm3"},
+    **{"rope_scaling": None, "rope_theta": 5000000.0, "max_window_layers": 28},
+    **{"sliding_window": None, "use_sliding_window": False},
+}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"no_rope_layers": [1, 1, 1, 0] * 9},  # of a model that was cut to 32 layers
+        {"no_rope_layers": None, "no_rope_layer_interval": 4},
+        {},
+    ],
+)
+def test_every_fourth_layer_of_a_smollm3_does_not_rotate(said):
+    config = decoder_config({**SMOLLM3, **said})
+    assert config.no_rope_layers == (False, False, False, True) * 8
+    assert config.layer_ropes[2:4] == (Rope(theta=5e6), None)
+    assert config.first(4).no_rope_layers == (False, False, False, True)
+    assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+# As published with Olmo-3-7B-Instruct.
+YARN = {
+    **{"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192},
+    **{"attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0},
+}
+OLMO3: dict[str, Any] = {
+    **without("mlp_bias", "pretraining_tp", "rope_scaling", "rope_theta"),
+    **{"architectures": ["Olmo3ForSequenceClassification"], "model_type": "olmo3"},
+    **{"sliding_window": 4096},
+}
+BY_KIND = {
+    "full_attention": {**YARN, "rope_theta": 500000},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 500000},
+}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"rope_parameters": BY_KIND},
+        {"rope_scaling": YARN, "rope_theta": 500000},
+        # Of transformers 5.0 to 5.8; later ones lose the scaling of such files.
+        {"rope_parameters": {**YARN, "rope_theta": 500000}},
+        {"rope_scaling": {name: YARN[name] for name in list(YARN)[:3]}, "rope_theta": 500000},
+    ],
+    ids=["by kind of layer", "transformers 4", "transformers 5.0", "defaults of YaRN"],
+)
+def test_three_in_four_layers_of_an_olmo_3_slide_and_are_not_scaled(said):
+    config = decoder_config({**OLMO3, **said})
+    assert config.window_layers == (True, True, True, False) * 8
+    assert config.window_rope == Rope(theta=5e5)
+    rope = dataclasses.replace(config.rope, attention_factor=1.2079441541679836)
+    assert rope == Rope(
+        **{"theta": 5e5, "kind": "yarn", "factor": 8.0, "original_positions": 8192},
+        **{"low_freq_factor": 1.0, "high_freq_factor": 32.0},
+        attention_factor=1.2079441541679836,
+    )
+    assert config.rope.attention_factor == pytest.approx(1.2079441541679836, rel=1e-12)
+    assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
 def gemma2_without(name):
@@ -177,8 +502,8 @@ REFUSED = {
         r"rope_theta=0\.0; allowed: numbers above 0$",
     ),
     "an unknown architecture": (
-        {"architectures": ["GPT2ForSequenceClassification"]},
-        r"unknown architecture 'GPT2ForSequenceClassification'; allowed: .*LlamaForSequenceClass",
+        {"architectures": ["BertForSequenceClassification"]},
+        r"unknown architecture 'BertForSequenceClassification'; allowed: .*LlamaForSequenceClass",
     ),
     "another decoder under a known architecture": (
         {"model_type": "qwen2"},
@@ -199,18 +524,98 @@ REFUSED = {
             "other": "x" * 99,
             "attention_bias": True,
             "use_mrope": True,
-            "rope_scaling": {"rope_type": "yarn"},
+            "rope_scaling": {"rope_type": "ntk"},
         },
         r"^config\.json: not understood, and may change the rewards: "
         r"'novelty' \(= 1\), 'other' \(= 'x{49}…\); "
         r"also use_mrope=True is not implemented \(positions of images and video, as in Qwen2\.5-VL"
         r"\); allowed: False, None; "
         r"also attention_bias=True is not implemented; allowed: False, None; "
-        r"also rope type 'yarn' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
+        r"also rope type 'ntk' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
+    ),
+    "a Gemma 3 with ropes of one kind of layer": (
+        {**GEMMA3_1B, "hidden_act": None, "rope_parameters": {"full_attention": {}}},
+        r"has \['full_attention'\]; allowed: \['full_attention', 'sliding_attention'\]$",
+    ),
+    "a Gemma 3 that rotates a part of each head in one kind of layer": (
+        {
+            **GEMMA3_1B,
+            "hidden_act": None,
+            "rope_parameters": {
+                "full_attention": {"rope_theta": 1e6, "partial_rotary_factor": 0.5},
+                "sliding_attention": {"rope_theta": 1e4},
+            },
+        },
+        r"partial_rotary_factor=0\.5, the part .* rotated; allowed for gemma3_text: 1$",
+    ),
+    "a Gemma 3 without a window": (
+        {**GEMMA3_1B, "sliding_window": None, "hidden_act": None},
+        r"window_rope without window_layers",
+    ),
+    "a Gemma 3 that looks ahead": (
+        {**GEMMA3_1B, "use_bidirectional_attention": True},
+        "use_bidirectional_attention=True is not implemented",
+    ),
+    "a Llama with ropes by kind of layer": (
+        {"rope_parameters": {"full_attention": {}}},
+        "rope_parameters by kind of layer; allowed: one object$",
+    ),
+    "an Olmo 3 with a base on which libraries differ": (
+        {**OLMO3, "rope_scaling": None, "rope_theta": 10000.0},
+        r"rope_theta=10000\.0; allowed: 500000\.0, or rope_parameters by kind of layer$",
+    ),
+    "YaRN with a setting of other models": (
+        {"rope_scaling": {**YARN, "mscale": 1.0}},
+        r"rope type 'yarn' has \['attention_factor', .* 'mscale', .*\]; allowed: exactly",
+    ),
+    "YaRN on a base without a logarithm": (
+        {"rope_scaling": YARN, "rope_theta": 1.0},
+        r"rope\.theta=1\.0 of YaRN; allowed: above 1$",
+    ),
+    "a SmolLM3 with another list": (
+        {**SMOLLM3, "no_rope_layers": [1, 2]},
+        r"no_rope_layers=\[1, 2\]; allowed: a list of 0 and 1, one per layer",
+    ),
+    "a SmolLM3 with too short a list": (
+        {**SMOLLM3, "no_rope_layers": [1, 0]},
+        r"no_rope_layers has 2 entries; allowed: one per layer, 32$",
+    ),
+    "a SmolLM3 with a window": (
+        {**SMOLLM3, "layer_types": ["sliding_attention"] * 32},
+        r"layer_types=\['sliding_attention', .*…; allowed: 'full_attention' for every layer$",
+    ),
+    "a Llama without rotary positions in a layer": (
+        {"no_rope_layers": [1, 0]},
+        r"no_rope_layers=\[1, 0\]: layers without rotary positions are not implemented",
+    ),
+    "a part of each head that is rotated, in a Llama": (
+        {"partial_rotary_factor": 0.5},
+        r"partial_rotary_factor=0\.5, the part .* rotated; allowed for llama: 1$",
     ),
     "a mixture of experts": (
         {"num_experts": 8},
-        r"num_experts=8: a mixture of experts is not implemented$",
+        r"num_experts=8: a mixture of experts is not implemented for this model_type$",
+    ),
+    "layers without experts": (
+        {**QWEN3_MOE, "mlp_only_layers": [0], "decoder_sparse_step": 2},
+        r"decoder_sparse_step=2 is not implemented; allowed: 1, None; "
+        r"also mlp_only_layers=\[0\] is not implemented; allowed: \[\], None$",
+    ),
+    "a mixture's window": (
+        {**QWEN3_MOE, "use_sliding_window": True},
+        r"use_sliding_window=True is not implemented; allowed: False, None$",
+    ),
+    "two numbers of experts": (
+        {**QWEN3_MOE, "num_local_experts": 8},
+        r"num_experts and num_local_experts are 128 and 8; allowed: one integer, under either",
+    ),
+    "no number of experts": (
+        {**QWEN3_MOE, "num_experts": None},
+        r"num_experts=None; allowed: an integer$",
+    ),
+    "more experts per token than there are": (
+        {**QWEN3_MOE, "num_experts_per_tok": 129},
+        r"decoder\.experts_per_token=129; allowed: integers from 1 to experts=128$",
     ),
     "two ropes of other factors": (
         {"rope_parameters": {**PUBLISHED["rope_scaling"], "factor": 4.0}},

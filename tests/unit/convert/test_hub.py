@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from engine.convert.conversion import understand
 from engine.convert.hub import fetch
 from engine.errors import AssayError
-from tests.support import hub_server, tiny
+from engine.text.chat_template import TemplatePolicy
+from tests.support import folders, hub_server, tiny
 
 NAME = "owner/tiny"
 SHARDS = ("a.safetensors", "b.safetensors")
@@ -199,3 +201,62 @@ def test_weights_of_another_size_than_published_are_not_fetched(hub, whole, hub_
     assert hub.downloads("model.safetensors") == []
     held = sum(tensor.nbytes for tensor in load_file(whole / "model.safetensors").values())
     assert fetch(NAME, None, tensor_bytes=held).folder.is_dir()
+
+
+def three_rows(folder):
+    weights = load_file(folder / "model.safetensors")
+    weights["score.weight"] = np.repeat(weights["score.weight"], 3, axis=0)
+    save_file(weights, folder / "model.safetensors")
+
+
+def language(folder):
+    shutil.rmtree(folder)
+    tiny.write_model(folder, head="lm", template=None)
+
+
+def configured(**fields):
+    return lambda folder: folders.edit_json(folder / "config.json", **fields)
+
+
+BEFORE_WEIGHTS = {
+    "several rows": (three_rows, {}, "reward='' of a head with 3 rows"),
+    "a judge without a template": (language, {"reward": "love"}, "no chat template; a reward"),
+    "no mark": (
+        configured(architectures=["AtheneForSequenceClassification"]),
+        {},
+        "AtheneForSequenceClassification reads its reward at",
+    ),
+    "no adapter": (configured(), {"merge_dtype": "float32"}, "merge_dtype='float32'; allowed wi"),
+    "other shapes": (configured(intermediate_size=80), {}, "has shape .* implies"),
+}
+
+
+@pytest.mark.parametrize("reason", BEFORE_WEIGHTS)
+def test_headers_alone_are_fetched_to_refuse(hub, tmp_path, hub_cache, reason):
+    change, options, message = BEFORE_WEIGHTS[reason]
+    folder = tiny.write_model(tmp_path / "hf")
+    change(folder)
+    hub.add(NAME, folder)
+    policy = TemplatePolicy(bos="template", date=None)
+    told = refusal(
+        hub_cache,
+        NAME,
+        None,
+        understood=lambda source: understand(source, policy=policy, **options),
+    )
+    assert re.search(message, told) and "assay-" not in told
+    assert (hub.downloads("model.safetensors"), len(hub.ranges)) == ([], 2)  # the hub redirects
+
+
+def test_an_outline_is_all_that_conversion_checks(hub, whole):
+    """Its header is longer than what is fetched at first."""
+    weights = load_file(whole / "model.safetensors")
+    save_file(weights, whole / "model.safetensors", {"much": "." * 200_000})
+    hub.add(NAME, whole)
+    found = []
+    policy = TemplatePolicy(bos="template", date=None)
+    fetch(NAME, None, understood=lambda source: found.append(understand(source, policy=policy)))
+    local = understand(fetch(str(whole), None), policy=policy)
+    assert found[0].files.tensors == local.files.tensors
+    assert (found[0].rules, found[0].decoder) == (local.rules, local.decoder)
+    assert len(hub.ranges) == 4

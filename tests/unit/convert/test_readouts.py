@@ -17,6 +17,9 @@ ROWS = ("row_0", "row_1", "row_2")
         ("Yes sir", ("yes sir", "no", ""), [1, 0, 0]),
         ("no - 0", ("yes", "no", ""), [-1, 1, 0]),
         ("1", ("", "1", ""), [0, 1, 0]),
+        ("'a - b'", ("a - b", "a", "b"), [1, 0, 0]),
+        ("a - b", ("a - b", "a", "b"), [0, 1, -1]),
+        ("b - 'A - b'", ("a - b", "a", "b"), [-1, 0, 1]),
     ],
 )
 def test_a_row_is_named_by_its_number_its_name_or_its_label(reward, labels, mixture):
@@ -29,3 +32,16 @@ def test_what_names_two_rows_or_none_is_refused_with_the_rows(reward):
         AssayError, match=r"allowed: .* of 0 \(1\), 1 \(0\), 2 \(row_2\), or a diff"
     ):
         readouts._mixture(reward, ROWS, ("1", "0", ""))
+
+
+def test_ten_rows_are_listed():
+    names = [f"row_{row}" for row in range(12)]
+    said = r"of a head with 12 rows; .* 9 \(row_9\) and 2 more, or a difference, as '1 - 0'"
+    for label, end in (("", "$"), ("a - b", "; a name that holds ' - ' stands in single quotes")):
+        with pytest.raises(AssayError, match=said.replace("row_9", label or "row_9") + end):
+            readouts._mixture("", names, [label] * 12)
+
+
+def test_a_token_whose_text_holds_the_sign_of_a_difference_is_quoted():
+    assert readouts._parts("' - ' - ' -'") == ["' - '", "' -'"]
+    assert readouts._parts(" yes -  no") == [" yes", " no"]

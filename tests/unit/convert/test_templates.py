@@ -103,6 +103,17 @@ def test_a_marked_template_renders_as_it_did_up_to_the_mark(monkeypatch, templat
     assert tokenizer.apply_chat_template(messages, tokenize=False) == expected
 
 
+@pytest.mark.parametrize("kind", ["BEHIND", "INSIDE"])
+def test_a_template_that_writes_the_mark_itself_does_not_get_it_twice(monkeypatch, kind):
+    tokenizer = torch_models.tokenizer()
+    monkeypatch.setattr(templates, kind, {"Some": "<|im_start|>"})
+    tokenizer.chat_template = "<|im_start|>{{ messages[1]['content'] }}<|im_start|>"
+    templates.mark(tokenizer, "Some")
+    messages = [{"role": "user", "content": PROMPT}, {"role": "assistant", "content": REPLY}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    assert text == f"<|im_start|>{REPLY}<|im_start|>"
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_the_mark_stands_in_the_default_one_of_several_templates(monkeypatch, several):
     monkeypatch.setattr(templates, "BEHIND", {"Marked": "<|im_end|>"})

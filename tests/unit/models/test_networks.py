@@ -1,5 +1,7 @@
 """Networks in 16 bits and on several devices; frequencies of RoPE; shapes as annotated."""
 
+import dataclasses
+import json
 import re
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from engine.checkpoint import restore as restoring
 from engine.mesh import build_mesh
-from engine.models.config import Rope, inverse_frequencies
+from engine.models.config import DecoderConfig, Rope, inverse_frequencies
 from engine.models.decoder import rms_norm
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
@@ -60,6 +62,18 @@ def test_every_pass_runs_in_bfloat16_however_the_model_is_split(checkpoint, mode
 def test_an_array_of_another_shape_than_annotated_is_refused():
     with pytest.raises(jaxtyping.TypeCheckError):
         rms_norm(jnp.ones((2, 3)), jnp.ones(4), 1e-5)
+
+
+def test_model_json_states_younger_fields_only_where_they_are_not_neutral():
+    """So checkpoints that were converted before there were such fields keep their hashes."""
+    shape = dict.fromkeys(["vocab_size", "width", "ffn_width", "num_layers", "num_heads"], 2)
+    numbers = {"num_kv_heads": 1, "head_size": 4, "max_positions": 8, "rms_eps": 1e-6}
+    older = DecoderConfig(**shape, **numbers, rope=Rope(theta=1e4))
+    newer = dataclasses.replace(older, norm="layer", gated=False, window_layers=(True, False))
+    assert [*older.to_json()][-1] == "window_layers"
+    assert {*newer.to_json()} - {*older.to_json()} == {"norm", "gated"}
+    for config in (older, newer):
+        assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
 # (head size, factor) -> pair -> radians per position, as Llama 3.1 and 3.2 have them in float32.

@@ -225,6 +225,17 @@ def test_the_self_check_allows_what_a_dtype_rounds_and_names_the_worst():
         self_check("r", ["reward", "a"], rows, close, plain, "float32")
 
 
+def test_of_a_mixture_the_self_check_allows_near_ties_of_the_router_in_a_few_rows():
+    plain = np.linspace(-1, 1, 16, dtype=np.float32)[None]
+    some = plain + np.where(np.arange(16) % 3, 0, 0.4).astype(np.float32)
+    about = ("r", ["reward"], np.arange(16))
+    note = self_check(*about, some, plain, "float32", mixture=True)
+    assert note["max_abs_difference"] == pytest.approx(0.4) and note["tolerance"] == 0.06
+    for written, mixture in ((some, False), (plain + np.float32(0.1), True), (-plain, True)):
+        with pytest.raises(AssayError, match=r"^r: row \d+ has reward"):
+            self_check(*about, written, plain, "bfloat16", mixture=mixture)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_an_objective_that_is_not_finite_is_refused_by_name(bad):
     values = np.ones((2, 4), np.float32)

@@ -32,3 +32,20 @@ def test_a_word_of_several_parts_of_speech_counts_once_for_each(word_run, lexico
     expected = np.sort(np.append(own["log_frequency"], np.full(own.height, np.log(5.0))))
     found = points.filter(word=lexicon["word"][0])["log_frequency"].sort()
     np.testing.assert_allclose(found, expected)
+
+
+def test_points_whose_value_has_no_slope_keep_their_reward(word_run, lexicon):
+    points = _equally_often(word_run, lexicon)
+    assert points["residual"].equals(points["reward"])
+
+
+def test_the_points_of_all_models_and_prompts_lie_in_one_chunk(word_run, lexicon):
+    """What is filtered from many chunks keeps as much memory as the whole: once a prompt."""
+    points = _equally_often(word_run, lexicon)
+    assert points["prompt"].n_unique() == 2
+    assert points.n_chunks() == 1
+
+
+def _equally_often(run, lexicon):
+    graded = analysis.sentiment_points(run, ["m"], lexicon, "never")
+    return analysis.frequency_points(graded, lexicon.select("word", per_million=1.0))
