@@ -18,7 +18,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 import analysis
-from engine.checkpoint.card import LANGUAGE, REWARD, Checkpoint
+from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.errors import AssayError
 from engine.planning import admission, memory
 from engine.planning.admission import Place
@@ -148,9 +148,14 @@ def convert(work: Report, say: Say) -> None:
     say(f"opening {counted(len(names) + len(languages), 'model')}")
     verify = scoring.verify_setting(given.config)
     work.models, work.language = sources.of_two_kinds(names, languages, given.config, verify)
-    for models, kind in ((work.models, REWARD), (work.language, LANGUAGE)):
-        for model in models:
-            model.expect(kind)
+    for model in work.models:
+        if model.card.kind == LANGUAGE:
+            raise AssayError(
+                f"{model.card.slug}: a language model; allowed: a reward model, or "
+                "--language_model=<it> beside one"
+            )
+    for model in work.language:
+        model.expect(LANGUAGE)
     for name, value in _settings(given.config, work.models, work.language).items():
         setattr(work, name, value)
 
