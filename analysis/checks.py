@@ -197,6 +197,19 @@ def conversations(result: Result) -> pl.DataFrame:
     return table
 
 
+def shared_conversations(results: Iterable[Result]) -> pl.DataFrame:
+    """The table of one list of conversations; refuses results whose tables differ."""
+    tables = ((result, conversations(result)) for result in results)
+    first, table = next(tables)
+    for result, own in tables:
+        if not own.equals(table):
+            raise RunError(
+                f"{result.where}: other rows than {first.where} under the list name "
+                f"{result.items!r}; allowed: one file under a name (assay score --name)"
+            )
+    return table
+
+
 def humans(path: epath.Path) -> pl.DataFrame:
     """Human ranks of an item list: `schema.HUMAN_COLUMNS`, sorted by item_id.
 

@@ -76,14 +76,16 @@ class Run:
 
     def __repr__(self) -> str:
         """Five lines: the folders, and what they hold."""
-        lists = sorted({name for name, *_ in (*self.items, *self.item_logprobs)})
+        scored = (*self.items, *self.item_logprobs, *self.conversations)
+        lists = sorted({name for name, *_ in scored})
         return "\n".join(
             [
                 f"Run of {', '.join(map(str, self.folders))}",
                 f"  models: {', '.join(self.models)}",
                 f"  prompts: {', '.join(self.prompts)}",
                 f"  lists: {', '.join(lists) or 'none'}",
-                f"  results: {len(self.results)} of vocabularies, {len(self.items)} of lists, "
+                f"  results: {len(self.results)} of vocabularies, "
+                f"{len(self.items) + len(self.conversations)} of lists, "
                 f"{len(self.logprobs) + len(self.item_logprobs)} of log-probabilities, "
                 f"{len(self.searches)} searches",
             ]
@@ -194,7 +196,7 @@ class Run:
         }
         if not results:
             raise RunError(f"no scores of the conversations {name!r}")
-        joined = checks.conversations(next(iter(results.values())))
+        joined = checks.shared_conversations(results.values())
         for model, result in results.items():
             own = checks.scan(result).collect().rename({"reward": model})
             joined = joined.join(own, on="conversation_id", validate="1:1", maintain_order="left")
@@ -320,8 +322,8 @@ def load(
         raise RunError(f"{', '.join(map(str, folders))}: nothing was scored in this run")
     _check_tokens(contents, [*scores, *logprobs], allow_incomplete)
     checks.check_items([*items, *replies])
-    for result in conversations:
-        checks.conversations(result)
+    for name in {result.items for result in conversations}:
+        checks.shared_conversations(r for r in conversations if r.items == name)
     shown = {result.model for result in (*scores, *items, *conversations)}
     shown |= {searched(path) for path in contents.searches}
     return Run(

@@ -75,7 +75,10 @@ def random_model(config: DecoderConfig, mesh: Mesh) -> tuple[Graph, Params]:
     adds numbers of about unit size. Returns graph and parameters, as `restore` does.
     """
     heads = [linear_head(config)]
-    shapes = nnx.eval_shape(lambda: RewardModels(config, heads, jnp.dtype("bfloat16")))
+    platform = mesh.devices.flat[0].platform
+    shapes = nnx.eval_shape(
+        lambda: RewardModels(config, heads, jnp.dtype("bfloat16"), platform=platform)
+    )
     graph, params = nnx.split(shapes)
     # The largest first: while it is made, its random bits need room beside it.
     flat = sorted(nnx.to_flat_state(params), key=lambda item: -math.prod(item[1].shape))

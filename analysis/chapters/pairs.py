@@ -23,7 +23,7 @@ from analysis.measures.pairs import (
     replies,
     worst,
 )
-from analysis.sentences import decimals
+from analysis.sentences import bounds, decimals
 from analysis.study import Absent, Analysis, Study, Table, Tables, required, table
 
 _NONE = "No list with prompts of its own was scored."
@@ -112,7 +112,7 @@ def _long(study: Study) -> Iterator[Block]:
 
 def _read(study: Study) -> Iterator[Block]:
     lowest = study.tables[WORST.name]
-    yield Heading("Worst pairs", "those whose rejected reply is preferred most")
+    yield Heading("Worst pairs", "those with the lowest margins")
     for row in lowest.filter(pl.col("rank") <= _TO_READ).iter_rows(named=True):
         title = f"{study.names[row['model']]}, {row['list']}, row {row['row']}"
         texts = [Text(f"{key.capitalize()}: {row[key]}") for key in _TEXTS]
@@ -125,13 +125,15 @@ def _told(study: Study) -> Iterator[Finding]:
     shares = study.tables[PAIRS.name].filter(label=ALL)
     for (name,), own in shares.group_by("list", maintain_order=True):
         best = own.sort("accuracy", "model", descending=[True, False]).row(0, named=True)
-        if best["ci_low"] <= 0.5 <= best["ci_high"]:
+        if not (best["ci_low"] > 0.5 or best["ci_high"] < 0.5):  # or no interval
             continue
-        most = " (the most of all models)" if own.height > 1 else ""
-        number, low, high = (f"{100 * best[k]:.1f}" for k in ("accuracy", "ci_low", "ci_high"))
+        alone = own.filter(accuracy=best["accuracy"]).height == 1 < own.height
+        most = " (the most of all models)" if alone else ""
+        ends = bounds(100 * best["ci_low"], 100 * best["ci_high"], 1)
+        share = f"{100 * best['accuracy']:.1f} % (95 % {ends})"
         text = (
-            f"{study.names[best['model']]} judges {number} % (95 % {low} to {high}) of the "
-            f"{best['n']:,} pairs of {name} as people did{most}."
+            f"{study.names[best['model']]} judges {share} of the {best['n']:,} pairs of {name} as "
+            f"people did{most}."
         )
         yield Finding(text=text, picture="pairs")
 

@@ -207,7 +207,7 @@ def _smollm3(hf: Json) -> Fields:
     rotates = hf.get("no_rope_layers")  # despite its name, 1 where a layer rotates
     if rotates is None and interval > 0:
         rotates = [int((layer + 1) % interval != 0) for layer in layers]
-    if not isinstance(rotates, list) or not all(one in (0, 1) for one in rotates):
+    if not isinstance(rotates, list) or len(rotates) < len(layers) or {*rotates} - {0, 1}:
         raise AssayError(
             f"config.json: no_rope_layers={short(rotates)}; allowed: a list of 0 and 1, one per "
             "layer, or null with no_rope_layer_interval above 0"
@@ -281,6 +281,7 @@ FAMILIES = {
             **_window(hf, lambda layer: True),
         },
         named=("sliding_window",),
+        theta=1_000_000.0,
     ),
     "qwen3_moe": Family(
         # With a window the class slides in all layers, whatever `max_window_layers` says; no

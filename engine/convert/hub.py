@@ -218,7 +218,8 @@ def _outlined(model: Source, missing: Missing) -> Iterator[Source]:
         folders[folder] = source
         folder.mkdir()
         for file in source.folder.iterdir():
-            (folder / file.name).symlink_to(file.resolve())
+            if file.name not in names:  # a link of the cache to a file that is gone
+                (folder / file.name).symlink_to(file.resolve())
         for name in names:
             downloads.outline(source.name, str(source.revision), name, folder / name)
         return dataclasses.replace(source, folder=folder)

@@ -284,12 +284,14 @@ def _account(model: Model, prefix: int, step: int) -> Account:
     if model.platform == "tpu":
         step = max(0, step - _VECTOR_MEMORY)
     # One layer more is there while the model is restored. XLA's CPU compiler widens a layer of
-    # float16 at a time; of bfloat16, unless the CPU multiplies it, all at once.
-    widened = {"bfloat16": 4 * one * c.num_layers, "float16": 4 * one}
+    # float16 at a time; of bfloat16, unless the CPU multiplies it, all at once. It copies a layer's
+    # experts for the loop over their blocks.
+    copied = {"bfloat16": 4 * one * c.num_layers, "float16": 4 * one}
+    copied["float32"] = 4 * one if c.experts else 0
     return Account(
         weights=weight_bytes(model),
         prefix=keys // model.model,
-        layer=(on_cpu and widened.get(model.dtype)) or max(0, model.item_bytes * one - step),
+        layer=(on_cpu and copied.get(model.dtype)) or max(0, model.item_bytes * one - step),
         step=step,
         process=process_bytes(model) if on_cpu else 0,
     )

@@ -36,8 +36,8 @@ Found = Callable[[np.ndarray, np.ndarray], object]
 # max(1, |number|): the difference between two orders of summation in that dtype, with a margin.
 SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
 # Of a mixture of experts, in every dtype. Where two experts are nearly as probable, the last bits
-# decide which one the router takes, and the reward may jump; so the median of the rows is compared,
-# or a single row with ten times as much (docs/decisions/networks.md).
+# decide which one the router takes, and the reward may jump; so the median of the rows is compared.
+# A single row has ten times as much as of other models, or this (docs/decisions/networks.md).
 _OF_MIXTURE = 6e-2
 
 

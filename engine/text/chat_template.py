@@ -115,7 +115,7 @@ class ChatTemplate:
 
     def cue(self, prompt: Prompt) -> str:
         """The conversation up to the point where the assistant begins to speak, as text."""
-        [text] = self._render([_turns(prompt)], add_generation_prompt=True)
+        [text] = self._render([turns(prompt)], add_generation_prompt=True)
         return text
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
@@ -390,7 +390,8 @@ def checked_text(text: str) -> str:
     return text
 
 
-def _turns(prompt: Prompt) -> Conversation:
+def turns(prompt: Prompt) -> Conversation:
+    """The turns of a prompt before the reply; one as text may begin with a system turn."""
     if not isinstance(prompt, str):
         return prompt
     system, mark, said = prompt.rpartition(SYSTEM_END)
@@ -399,7 +400,7 @@ def _turns(prompt: Prompt) -> Conversation:
 
 
 def _conversation(prompt: Prompt, reply: str) -> Conversation:
-    return [*_turns(prompt), {"role": "assistant", "content": reply}]
+    return [*turns(prompt), {"role": "assistant", "content": reply}]
 
 
 def _common_prefix(rows: Sequence[Sequence[_T]]) -> list[_T]:

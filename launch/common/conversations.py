@@ -19,7 +19,7 @@ from engine.runs import schema
 from engine.settings import SweepSettings
 from engine.sweep.conversation_jobs import sweep_conversations
 from engine.sweep.outcomes import Ended
-from engine.text.chat_template import check_prompt, checked_message, checked_text
+from engine.text.chat_template import check_prompt, checked_message, checked_text, turns
 from launch.common import inputs, scoring
 from launch.common.command import Given, paths
 from launch.common.inputs import REPLIES
@@ -173,6 +173,7 @@ class _Reader:
         self.sides = _sides(columns, column)  # side -> its column
         self.has_prompt, self.shared, self.flag = "prompt" in columns, shared, flag
         self.is_csv = suffix == ".csv"
+        self.has_messages = "messages" in columns and "messages" not in self.sides.values()
         known = {"id", "prompt", "messages", *self.sides.values()}
         self.others = [name for name in columns if name not in known]
         self.left_out: list[str] = []
@@ -206,6 +207,10 @@ class _Reader:
                     raise AssayError(
                         f"messages have a prompt of their own; allowed: no {self.flag}"
                     )
+                if self.has_messages and prompt is None and isinstance(reply, str):
+                    raise AssayError(
+                        "a reply beside a column 'messages'; allowed: call that column 'prompt'"
+                    )
                 shared = self.shared if prompt is None and isinstance(reply, str) else None
                 both.append(self._whole(_asked(shared()) if shared else prompt, reply))
             yield side, both[-1]
@@ -218,6 +223,8 @@ class _Reader:
             cell = _parsed(cell)
         with prefixed(column):
             if isinstance(cell, str):
+                if cell.lstrip().startswith("[{") and "role" in cell and "content" in cell:
+                    raise AssayError("messages as a text; allowed: a list, or JSON in a .csv")
                 return checked_text(cell)
             if isinstance(cell, list) and cell and all(isinstance(each, dict) for each in cell):
                 return [checked_message(number, each) for number, each in enumerate(cell, 1)]
@@ -253,11 +260,13 @@ class _Reader:
 
 
 def _asked(prompt: Turns | str) -> Turns:
-    """A prompt as turns."""
+    """A prompt as turns; a text may begin with a system turn (`chat_template.with_system`)."""
     if not isinstance(prompt, str):
         return prompt
     check_prompt(prompt)
-    return [{"role": "user", "content": prompt}]
+    if prompt.lstrip().startswith("Human:"):
+        raise AssayError("a transcript ('Human: …'); allowed: a question, or messages")
+    return [dict(turn) for turn in turns(prompt)]
 
 
 def _sides(columns: Sequence[str], column: str | None) -> dict[str, str]:
@@ -289,9 +298,8 @@ def _parsed(cell: str) -> Any:
         found = json.loads(cell)
     except ValueError:
         return cell
-    return (
-        found if all(isinstance(m, dict) and {"role", "content"} <= {*m} for m in found) else cell
-    )
+    messages = all(isinstance(m, dict) and {"role", "content"} <= {*m} for m in found)
+    return found if found and messages else cell
 
 
 def _label(cell: object) -> str | None:

@@ -28,7 +28,7 @@ _ANY_MODEL = re.compile(
 )
 RULE = (
     "allowed: a checkpoint, a model's folder, or a hub id owner/name, which is looked up where no "
-    "folder `owner` is here, and as owner/name@<revision> always"
+    "folder `owner` is here, and as owner/name@<revision>"
 )
 
 
@@ -150,7 +150,7 @@ def _told_apart(places: Sequence[str], models: Sequence[Checkpoint]) -> list[Che
         return []
     places = [os.path.abspath(place) if Path(place).is_dir() else place for place in places]
     names = [model.card.slug for model in models]
-    for depth in range(1, 1 + max(place.count("/") for place in places)):
+    for depth in range(1, 2 + max(place.count("/") for place in places)):
         hashes = collections.defaultdict(set)
         for name, model in zip(names, models, strict=True):
             hashes[name].add(model.card.checkpoint_hash)

@@ -105,6 +105,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
+        bound.listen()  # at once: a second server must not get the same port while models load
     except OSError as error:
         bound.close()
         raise AssayError(

@@ -60,7 +60,13 @@ def test_report_compares_its_agreement_with_scipys(tmp_path, monkeypatch, capsys
     run = large_runs.large_run(
         tmp_path / "run", np.random.default_rng(0), models=3, prompts=2, tokens=8192
     )
-    monkeypatch.setattr(report, "report_alone", lambda run, report: (1.0, 1.0, 1.0))
+
+    def written(run, folder):
+        folder.mkdir()
+        (folder / "index.html").write_text("page")
+        return 1.0, 1.0, 1.0
+
+    monkeypatch.setattr(report, "report_alone", written)
     report.main([f"--run={run}", "--pairs=2"])
     assert "per-pair join and scipy, scaled from" in capsys.readouterr().out
 

@@ -72,8 +72,8 @@ def test_a_checkpoint_from_a_hub_is_the_one_from_the_folder(command, hub, tmp_pa
 
 @pytest.mark.slow
 def test_a_download_that_is_stopped_leaves_one_line_and_whole_files(hub, tmp_path):
-    folder = tiny.write_model(tmp_path / "tiny-rm")
-    (folder / "model.safetensors").write_bytes(bytes(20 * 2**20))
+    folder = tiny.write_model(tmp_path / "tiny-rm", intermediate_size=2**15)
+    assert (folder / "model.safetensors").stat().st_size > 16 * 2**20
     hub.add(NAME, folder)
     hub.fails("GET /[0-9a-f]{64}", pause=0.1)  # half a minute for the whole
     process = start(hub, tmp_path, f"--checkpoint={tmp_path / 'ck'}")

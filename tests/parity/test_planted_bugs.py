@@ -94,7 +94,7 @@ def norm_after_rope(patch):
     def keys_values(self, x, angles):
         normed = self._norm(x, self.attention_norm)
         keys, values = (
-            self._by_head(jnp.einsum("CTD,ED->CTE", normed, w[...])) for w in (self.k, self.v)
+            self._by_head(jnp.einsum("CTD,DE->CTE", normed, w[...])) for w in (self.k, self.v)
         )
         return self._norm(right(keys, angles), self.k_norm), values
 
