@@ -28,11 +28,13 @@ class Fault:
     status: of an answer without content; 0: the true answer, but damaged.
     after: bytes of the content after which the connection ends.
     pause: seconds before each piece of the content.
+    spared: the first requests, which get their answer.
     """
 
     status: int = 0
     after: int | None = None
     pause: float = 0.0
+    spared: int = 0
 
 
 @dataclasses.dataclass
@@ -72,7 +74,11 @@ class Hub:
         self.faults.append((pattern, Fault(**fault)))
 
     def fault_of(self, request: str) -> Fault | None:
-        return next((fault for pattern, fault in self.faults if re.search(pattern, request)), None)
+        found = next((fault for pattern, fault in self.faults if re.search(pattern, request)), None)
+        if found is None or not found.spared:
+            return found
+        found.spared -= 1
+        return None
 
     def downloads(self, name: str) -> list[str]:
         """Requests for the content of a large file of some repository."""
