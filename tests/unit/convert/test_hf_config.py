@@ -578,7 +578,7 @@ REFUSED = {
     ),
     "a SmolLM3 with too short a list": (
         {**SMOLLM3, "no_rope_layers": [1, 0]},
-        r"no_rope_layers has 2 entries; allowed: one per layer, 32$",
+        r"no_rope_layers=\[1, 0\]; allowed: a list of 0 and 1, one per layer",
     ),
     "a SmolLM3 with a window": (
         {**SMOLLM3, "layer_types": ["sliding_attention"] * 32},
