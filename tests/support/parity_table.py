@@ -83,7 +83,9 @@ def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     flags.add_argument("--only", default="", help="families and heads that hold this")
     only = flags.parse_args().only
-    families = [name for name in (*torch_models.CONFIGS, "internlm2") if only in name]
+    # The text of a Gemma 3 with images is that of `gemma3`.
+    named = [name for name in torch_models.CONFIGS if "images" not in name]
+    families = [name for name in (*named, "internlm2") if only in name]
     kinds = [name for name in (*heads.CASES, *heads.FORMS) if only in name]
     with tempfile.TemporaryDirectory() as folder:
         print(f"| decoder | {' | '.join(NAMES)} |\n|{'---|' * (1 + len(NAMES))}")
