@@ -26,9 +26,8 @@ from jax.sharding import AxisType, Mesh
 
 from bench.common import aligned
 from bench.hlo import Program
-from bench.tpu import Passes, Work
+from bench.tpu import Passes, Work, decoder_of
 from configs import known_models, known_shapes
-from engine.convert.hf_config import decoder_config
 from engine.planning import flops
 
 # What XLA must know of an H100 SXM: limits of CUDA's compute capability 9.0, and the data sheet.
@@ -91,9 +90,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     for slug in chosen.models.split(","):
         spec = known_models.KNOWN[slug]
-        decoder = decoder_config(known_shapes.config_json(spec))
-        if chosen.layers:
-            decoder = decoder.first(chosen.layers)
+        decoder = decoder_of(spec, chosen.layers)
         work = Work(
             candidates=chosen.candidates,
             positions=known_shapes.own_positions(spec),

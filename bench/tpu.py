@@ -232,6 +232,12 @@ def row(passes: Passes, name: str) -> tuple[str, ...]:
     return (name, f"{gib:.2f}", f"{copies:.0f}", str(len(in_float32(program))), sums, donated)
 
 
+def decoder_of(spec: known_models.ModelSpec, layers: int) -> DecoderConfig:
+    """The decoder of a listed model, or its first layers; 0: all."""
+    decoder = decoder_config(known_shapes.config_json(spec))
+    return decoder.first(layers) if layers else decoder
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Compiles everything that the flags name, and prints a table for each model and slice."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -244,9 +250,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     for slug in chosen.models.split(","):
         spec = known_models.KNOWN[slug]
-        decoder = decoder_config(known_shapes.config_json(spec))
-        if chosen.layers:
-            decoder = decoder.first(chosen.layers)
+        decoder = decoder_of(spec, chosen.layers)
         work = Work(candidates=chosen.candidates, positions=known_shapes.own_positions(spec))
         for slice_ in chosen.slices.split(","):
             passes = Passes(decoder, mesh_of(slice_, chosen.model_axis), work)

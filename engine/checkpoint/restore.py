@@ -22,9 +22,9 @@ from engine.checkpoint import layouts
 from engine.checkpoint.arrays import BlockReader
 from engine.checkpoint.card import EMBEDDING, READOUT, Card, Checkpoint, layer_block
 from engine.models.config import DecoderConfig
-from engine.models.decoder import FLOAT32
 from engine.models.heads import HeadConfig
 from engine.models.language_model import LanguageModel, OutputConfig
+from engine.models.layer import FLOAT32
 from engine.models.reward_model import RewardModels
 from engine.types import Graph, Params, dimensions
 
@@ -282,7 +282,7 @@ def _abstract(
             )
         else:
             (output,) = (head for head in heads if isinstance(head, OutputConfig))
-            model = LanguageModel(config, output, dtype, sums, platform)
+            model = LanguageModel(config, output, dtype, sums, platform=platform)
         return model
 
     graph, params = nnx.split(nnx.eval_shape(build))

@@ -62,7 +62,7 @@ class Source:
 
 # The names of a source's files, and their bytes as far as the hub has told them.
 Listing = tuple[set[str], Mapping[str, int]]
-Missing = dict[Source, Sequence[str]]  # weights of each source that are not in the cache yet
+Weights = dict[Source, list[str]]  # names of the files of weights of a hub id; none of a folder
 
 
 def fetch(
@@ -102,18 +102,21 @@ def fetch(
     """
     opened, listing = _open(source, revision, cache)
     whole, of_whole, model = opened, listing, opened
-    missing: Missing = {}
+    weights: Weights = {}
     if safetensors.is_adapter(listing[0]):
         whole, of_whole = _base_of(opened, listing[0], cache, base)
         model = dataclasses.replace(opened, base=whole)
-        missing[opened] = _missing(opened, adapter.weight_names(listing[0]))
+        weights[opened] = adapter.weight_names(listing[0])
         if opened.revision:
             downloads.snapshot(opened.name, opened.revision, ["README.md"], cache)
     else:
         _refuse_base(source, base)
     with prefixed(whole.place):
-        missing[whole] = _missing(whole, _weights(whole, of_whole))
-    outlined = missing if any(missing.values()) and (understood or model.base) else {}
+        weights[whole] = _weights(whole, of_whole)
+    missing = {part: _missing(part, names) for part, names in weights.items()}
+    # All files of a source that lacks one: a check may compare tensors of two files.
+    outlined = {part: weights[part] for part, names in missing.items() if names}
+    outlined = outlined if understood or model.base else {}
     with _outlined(model, outlined) as outline:
         if whole.revision:
             published = tensor_bytes if model is opened else None
@@ -202,8 +205,8 @@ def _missing(source: Source, weights: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _outlined(model: Source, missing: Missing) -> Iterator[Source]:
-    """The model with outlines of the weights that are missing: their headers, and then zeros.
+def _outlined(model: Source, weights: Weights) -> Iterator[Source]:
+    """The model with outlines of its files of weights: their headers, and then zeros.
 
     So all that conversion checks before it computes can be checked before a download. A file of
     zeros takes no room on a disk.
@@ -211,14 +214,14 @@ def _outlined(model: Source, missing: Missing) -> Iterator[Source]:
     folders: dict[Path, Source] = {}
 
     def of(source: Source) -> Source:
-        names = missing.get(source, ())
+        names = weights.get(source, ())
         if not names:
             return source
         folder = Path(temporary, str(len(folders)))
         folders[folder] = source
         folder.mkdir()
         for file in source.folder.iterdir():
-            if file.name not in names:  # a link of the cache to a file that is gone
+            if file.name not in names:
                 (folder / file.name).symlink_to(file.resolve())
         for name in names:
             downloads.outline(source.name, str(source.revision), name, folder / name)

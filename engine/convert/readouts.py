@@ -194,8 +194,8 @@ def _mixture(reward: str, names: Sequence[str], labels: Sequence[str]) -> np.nda
 
 def _parts(reward: str) -> list[str]:
     """What `reward` names: one row or token, or the two of a difference; quotes hold one."""
-    one, other = _DIFFERENCE.fullmatch(reward).groups()  # type: ignore[union-attr]
-    return [one] if other is None else [one, other]
+    found = _DIFFERENCE.fullmatch(reward)
+    return [part for part in found.groups() if part is not None] if found else [reward]
 
 
 def _in_words(mixture: np.ndarray, labels: Sequence[str]) -> str:

@@ -6,7 +6,6 @@ take operands in the parameters' dtype and accumulate in float32. `plain` runs w
 """
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,213 +13,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from engine.models import attention, experts
+from engine.models import attention
 from engine.models.config import DecoderConfig, inverse_frequencies
-from engine.types import KeyValues, Places, dimensions
+from engine.models.layer import (
+    F32,
+    FLOAT32,
+    Angles,
+    Index,
+    Layer,
+    OfExpert,
+    Residual,
+    zeros,
+)
+from engine.types import KeyValues, Places
 
-Residual = Float[Array, "C T D"]
-Param = nnx.Param[Any]  # Any: of a real or an abstract array
-Weight = Param | Array
-Index = Any  # number of a layer: an int, or a traced integer inside a loop
-OfExpert = Callable[[Index], tuple[Array, Array, Array]]  # expert -> its gate, up and down
-Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin of the h rotated pairs
 Ropes = tuple[Angles, ...]  # of each of the rotary embeddings that a decoder's layers have
 # What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H]) -> a tree
 # of arrays.
 Keep = Callable[[Array, KeyValues], Any]
-
-FLOAT32 = jnp.dtype("float32")
-_F32: Any = {"preferred_element_type": jnp.float32}  # Any: keywords of einsum
-_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "silu": jax.nn.silu,
-    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
-    "gelu": functools.partial(jax.nn.gelu, approximate=False),
-}
-
-
-class Layer(nnx.Module):
-    """Attention and feed-forward of one layer; parameters have a leading L, of a stack of layers.
-
-    Args:
-      config: of the decoder; its `num_layers` is the height of the stack.
-      dtype: of the parameters.
-      sums: of the additions to the residual stream; devices that hold parts of a layer send their
-        parts of the sum to one another in it.
-      platform: of the devices.
-    """
-
-    def __init__(self, config: DecoderConfig, dtype: jnp.dtype, sums: jnp.dtype, platform: str):
-        self.config, self.sums, self.platform = config, sums, platform
-        if config.pre_norms:
-            self.attention_norm = _zeros(config, "LD", dtype)
-            self.ffn_norm = _zeros(config, "LD", dtype)
-        if config.norm == "layer":
-            self.attention_norm_bias = _zeros(config, "LD", dtype)
-            self.ffn_norm_bias = _zeros(config, "LD", dtype)
-        # In these orders, with heads and head size as one dimension, weights are read where they
-        # are. In other orders XLA copies them: whole stacks for a TPU, k and v for a GPU.
-        by_row = "L(KH)D" if platform == "tpu" else "LD(KH)"
-        self.q = _zeros(config, "LD(NH)", dtype)
-        self.k = _zeros(config, by_row, dtype)
-        self.v = _zeros(config, by_row, dtype)
-        self.o = _zeros(config, "L(NH)D", dtype)
-        if config.experts:
-            self.router = _zeros(config, "LXD", dtype)
-            self.experts = Experts(config, dtype)
-        else:
-            if config.gated:
-                self.gate = _zeros(config, "LDF", dtype)
-            self.up = _zeros(config, "LDF", dtype)
-            self.down = _zeros(config, "LFD", dtype)
-        if config.qkv_bias:
-            self.q_bias = _zeros(config, "LNH", dtype)
-            self.k_bias = _zeros(config, "LKH", dtype)
-            self.v_bias = _zeros(config, "LKH", dtype)
-        if config.biases:
-            self.o_bias = _zeros(config, "LD", dtype)
-            self.up_bias = _zeros(config, "LF", dtype)
-            self.down_bias = _zeros(config, "LD", dtype)
-        if config.qk_norm:
-            whole = config.qk_norm_whole
-            self.q_norm = _zeros(config, "L(NH)" if whole else "LH", dtype)
-            self.k_norm = _zeros(config, "L(KH)" if whole else "LH", dtype)
-        if config.post_norms:
-            self.post_attention_norm = _zeros(config, "LD", dtype)
-            self.post_ffn_norm = _zeros(config, "LD", dtype)
-
-    def keys_values(self, x: Residual, angles: Angles) -> tuple[Array, Array]:
-        """Rotated keys and values of every position, each [C, T, K, H]."""
-        normed = self._before(x, "attention_norm")
-        axes = "CTD,ED->CTE" if self.platform == "tpu" else "CTD,DE->CTE"
-        keys, values = (self._by_head(self._product(axes, normed, w)) for w in (self.k, self.v))
-        if self.config.qkv_bias:
-            keys, values = keys + self.k_bias, values + self.v_bias
-        if self.config.qk_norm:
-            keys = self._qk_norm(keys, self.k_norm)
-        return rotate(keys, angles), values
-
-    def queries(self, x: Residual, angles: Angles) -> Float[Array, "C T K G H"]:
-        """Rotated queries, grouped by the key/value head that they attend to."""
-        normed = self._before(x, "attention_norm")
-        q = self._by_head(self._product("CTD,DE->CTE", normed, self.q))
-        if self.config.qkv_bias:
-            q = q + self.q_bias
-        if self.config.qk_norm:
-            q = self._qk_norm(q, self.q_norm)
-        groups = self.config.num_heads // self.config.num_kv_heads
-        shape = (*q.shape[:2], self.config.num_kv_heads, groups, self.config.head_size)
-        return rotate(q, angles).reshape(shape)
-
-    def output(self, mixed: Float[Array, "C T K G H"]) -> Residual:
-        """The addition of attention to the residual stream."""
-        mixed = mixed.reshape(*mixed.shape[:2], -1)
-        added = self._summed("CTE,ED->CTD", mixed, self.o)
-        if self.config.biases:
-            added = added + self.o_bias[...].astype(jnp.float32)
-        return self._norm(added, self.post_attention_norm) if self.config.post_norms else added
-
-    def feed_forward(self, x: Residual, of_expert: OfExpert | None) -> Residual:
-        """The addition of the feed-forward to the residual stream, or of a mixture's experts."""
-        normed = self._before(x, "ffn_norm")
-        if of_expert is not None:
-            added = self._mixture(normed, of_expert)
-        elif self.config.gated:
-            added = self._network(normed, self.gate, self.up, self.down)
-        else:
-            up = self._product("CTD,DF->CTF", normed, self.up)
-            inner = self._activation(up + self.up_bias if self.config.biases else up)
-            added = self._summed("CTF,FD->CTD", inner, self.down)
-        if self.config.biases:
-            added = added + self.down_bias[...].astype(jnp.float32)
-        return self._norm(added, self.post_ffn_norm) if self.config.post_norms else added
-
-    def _network(self, x: Array, gate: Weight, up: Weight, down: Weight) -> Residual:
-        gated, upped = (self._product("CTD,DF->CTF", x, w) for w in (gate, up))
-        inner = self._activation(gated) * upped
-        return self._summed("CTF,FD->CTD", inner, down)
-
-    def _mixture(self, x: Array, of_expert: OfExpert) -> Residual:
-        config = self.config
-        logits = jnp.einsum("CTD,XD->CTX", x, self.router[...], **_F32)
-        weights, chosen = experts.route(
-            logits, config.experts_per_token, renormalise=config.experts_renormalised
-        )
-
-        def network(expert: Index, rows: Float[Array, "rows D"]) -> Float[Array, "rows D"]:
-            return self._network(rows[None], *of_expert(expert))[0]
-
-        return experts.mix(x, weights, chosen, config.experts, network)
-
-    def _activation(self, x: Array) -> Array:
-        return _ACTIVATIONS[self.config.activation](x)
-
-    def _product(self, axes: str, x: Array, weight: Weight) -> Array:
-        """The product with a matrix, in the dtype of x.
-
-        On a CPU it is float32 before it is rounded. XLA uses the instructions for bfloat16 (AMX)
-        only then; it adds up in float32 either way.
-        """
-        wide = jnp.float32 if self.platform == "cpu" else None
-        return jnp.einsum(axes, x, weight[...], preferred_element_type=wide).astype(x.dtype)
-
-    def _summed(self, axes: str, x: Array, weight: Weight) -> Residual:
-        """The product that devices along `model` add up."""
-        added = jnp.einsum(axes, x, weight[...], preferred_element_type=self.sums)
-        if self.sums == FLOAT32:
-            return added
-        # Without the barrier XLA may move the cast to float32 in front of the sum over devices.
-        # Without the constraint it may divide the residual stream of few rows. A pass that is not
-        # divided over `data` (the prompt's) has no mesh in its context.
-        if not jax.sharding.get_abstract_mesh().empty:
-            added = jax.lax.with_sharding_constraint(added, PartitionSpec())
-        return jax.lax.optimization_barrier(added)
-
-    def _by_head(self, x: Float[Array, "C T E"]) -> Float[Array, "C T _ H"]:
-        """E = N·H or K·H, split."""
-        return x.reshape(*x.shape[:2], -1, self.config.head_size)
-
-    def _before(self, x: Residual, norm: str) -> Float[Array, "C T D"]:
-        """What attention or the feed-forward reads of the residual stream."""
-        if not self.config.pre_norms:
-            return x.astype(self.q.dtype)
-        return self._norm(x, getattr(self, norm), getattr(self, norm + "_bias", None))
-
-    def _qk_norm(self, x: Float[Array, "C T _ H"], weight: Param) -> Float[Array, "C T _ H"]:
-        if not self.config.qk_norm_whole:
-            return self._norm(x, weight)
-        return self._norm(x.reshape(*x.shape[:2], -1), weight).reshape(x.shape)
-
-    def _norm(self, x: Array, weight: Param, bias: Param | None = None) -> Array:
-        config = self.config
-        if bias is not None:
-            return layer_norm(x, weight[...], bias[...], config.rms_eps)
-        kind = {"offset": config.norm_offset, "wide": config.norm_float32}
-        return rms_norm(x, weight[...], config.rms_eps, **kind)
-
-
-class Experts(nnx.Module):
-    """The feed-forwards of a mixture, of a stack of layers.
-
-    They are not cut out of the stack with a layer's other parameters: a loop reads one expert at a
-    time, and XLA would first write all of a layer's once more.
-    """
-
-    def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
-        # Gate and up in another order than a single feed-forward's: with F last, the TPU's compiler
-        # copies whole stacks of them in a search on several devices along `model`.
-        self.gate = _zeros(config, "LXFD", dtype)
-        self.up = _zeros(config, "LXFD", dtype)
-        self.down = _zeros(config, "LXFD", dtype)
-
-    def of(self, layer: Index, expert: Index) -> tuple[Array, Array, Array]:
-        """Gate and up [D, F] and down [F, D] of one expert."""
-        gate, up, down = (
-            _matrix(stack[...], layer, expert) for stack in (self.gate, self.up, self.down)
-        )
-        return gate.T, up.T, down
 
 
 class Decoder(nnx.Module):
@@ -237,12 +49,13 @@ class Decoder(nnx.Module):
         config: DecoderConfig,
         dtype: jnp.dtype,
         sums: jnp.dtype = FLOAT32,
-        platform: str = "cpu",
+        *,
+        platform: str,
     ):
         self.config, self.platform = config, platform
-        self.embedding = _zeros(config, "VD", dtype)
+        self.embedding = zeros(config, "VD", dtype)
         if config.learned_positions:
-            self.position_embedding = _zeros(config, "TD", dtype)
+            self.position_embedding = zeros(config, "TD", dtype)
         looped = platform == "tpu" or (platform == "cpu" and dtype == jnp.float16)
         height = config.num_layers if looped else 1
         self.stacks = nnx.List(
@@ -263,7 +76,7 @@ class Decoder(nnx.Module):
         embedding = self.embedding[...]
         looked_up = jax.ShapeDtypeStruct(slopes.shape, embedding.dtype)
         (unscaled,) = jax.linear_transpose(self._scaled, looked_up)(slopes)
-        return jnp.einsum("CTD,VD->CTV", unscaled, embedding, **_F32)
+        return jnp.einsum("CTD,VD->CTV", unscaled, embedding, **F32)
 
     def plain(
         self, ids: Int[Array, "C T"], depths: Sequence[int], keep: Keep | None = None
@@ -410,7 +223,7 @@ class Decoder(nnx.Module):
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
             queries = layer.queries(x, angles)
-            logits = self._logits(jnp.einsum("CTKGH,CSKH->CKGTS", queries, keys, **_F32))
+            logits = self._logits(jnp.einsum("CTKGH,CSKH->CKGTS", queries, keys, **F32))
             mask = self._mask(index, _distances(x.shape[1]))
             weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
             mixed = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values))
@@ -518,49 +331,6 @@ class Decoder(nnx.Module):
         return jax.tree.map(lambda *each: jax.lax.select_n(kind, *each), *ropes)
 
 
-def rms_norm(
-    x: Float[Array, "*B D"],
-    weight: Float[Array, "D"],
-    eps: float,
-    *,
-    offset: bool = False,
-    wide: bool = False,
-) -> Float[Array, "*B D"]:
-    """RMSNorm over the last axis, normalised in float32; the result has the weight's dtype.
-
-    By default it is cast and then multiplied (Llama). With `offset` it is multiplied by 1 + weight
-    in float32 and then cast (Gemma); with `wide`, by the weight (OLMo 2).
-    """
-    x = x.astype(jnp.float32)
-    normed = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
-    if offset:
-        return (normed * (1 + weight.astype(jnp.float32))).astype(weight.dtype)
-    if wide:
-        return (normed * weight.astype(jnp.float32)).astype(weight.dtype)
-    return normed.astype(weight.dtype) * weight
-
-
-def layer_norm(
-    x: Float[Array, "*B D"], weight: Float[Array, "D"], bias: Float[Array, "D"], eps: float
-) -> Float[Array, "*B D"]:
-    """LayerNorm over the last axis, in float32; the result has the weight's dtype."""
-    x = x.astype(jnp.float32)
-    x = x - jnp.mean(x, axis=-1, keepdims=True)
-    normed = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
-    return (normed * weight.astype(jnp.float32) + bias.astype(jnp.float32)).astype(weight.dtype)
-
-
-def rotate(x: Float[Array, "C T N H"], angles: Angles) -> Float[Array, "C T N H"]:
-    """Rotary embedding of the first 2h dimensions, half-split: pairs are (i, i + h)."""
-    cos, sin = (a[:, :, None, :] for a in angles)
-    if not (size := 2 * cos.shape[-1]):
-        return x
-    first, second = jnp.split(x[..., :size].astype(jnp.float32), 2, axis=-1)
-    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    rotated = rotated.astype(x.dtype)
-    return rotated if size == x.shape[-1] else jnp.concatenate([rotated, x[..., size:]], axis=-1)
-
-
 def behind(shared: Int[Array, "C"], positions: int) -> Places:
     """Places of rows with one reply each: `positions` behind the first `shared` of the prefix."""
     at = jnp.broadcast_to(shared[:, None], (shared.shape[0], positions))
@@ -588,11 +358,6 @@ def _entry(stacked: Any, index: Index) -> Any:
     return jax.tree.map(lambda each: at(each, index, 0, False), stacked)
 
 
-def _matrix(stack: Shaped[Array, "L X *B"], layer: Index, expert: Index) -> Shaped[Array, "*B"]:
-    start = (layer, expert, *[0] * (stack.ndim - 2))
-    return jax.lax.dynamic_slice(stack, start, (1, 1, *stack.shape[2:]))[0, 0]
-
-
 def _distances(positions: int) -> Int[Array, "T S"]:
     return jnp.arange(positions)[:, None] - jnp.arange(positions)
 
@@ -600,9 +365,3 @@ def _distances(positions: int) -> Int[Array, "T S"]:
 def _segments(depths: Sequence[int]) -> list[tuple[int, int]]:
     """Ranges of layers between consecutive depths."""
     return list(zip([0, *depths[:-1]], depths, strict=True))
-
-
-def _zeros(config: DecoderConfig, axes: str, dtype: jnp.dtype) -> Param:
-    """A parameter of zeros that carries its axis letters; `checkpoint.restore` fills it."""
-    shape = [math.prod(config.sizes[a] for a in merged) for merged in dimensions(axes)]
-    return Param(jnp.zeros(shape, dtype), axes=axes)

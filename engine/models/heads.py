@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from engine.errors import AssayError
 from engine.models.config import stated
-from engine.models.decoder import Param, layer_norm, rms_norm
+from engine.models.layer import Param, layer_norm, rms_norm
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

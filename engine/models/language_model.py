@@ -13,7 +13,8 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from engine.models.config import DecoderConfig, stated
-from engine.models.decoder import FLOAT32, Decoder, behind, layer_norm, rms_norm
+from engine.models.decoder import Decoder, behind
+from engine.models.layer import FLOAT32, layer_norm, rms_norm
 from engine.types import Candidates, KeyValues
 
 
@@ -64,9 +65,10 @@ class LanguageModel(nnx.Module):
         output: OutputConfig,
         dtype: jnp.dtype,
         sums: jnp.dtype = FLOAT32,
-        platform: str = "cpu",
+        *,
+        platform: str,
     ):
-        self.decoder = Decoder(config, dtype, sums, platform)
+        self.decoder = Decoder(config, dtype, sums, platform=platform)
         # A list of one, since `RewardModels` has a list and restoring treats both alike.
         self.readouts = nnx.List([Output(output)])
 

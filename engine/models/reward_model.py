@@ -11,8 +11,9 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from engine.models.config import DecoderConfig
-from engine.models.decoder import FLOAT32, Decoder, behind
+from engine.models.decoder import Decoder, behind
 from engine.models.heads import HeadConfig, Readout
+from engine.models.layer import FLOAT32
 from engine.settings import OBJECTIVES
 from engine.types import Candidates, KeyValues, Places, Prefix
 
@@ -31,9 +32,9 @@ class RewardModels(nnx.Module):
         *,
         objectives: str = "none",
         sums: jnp.dtype = FLOAT32,
-        platform: str = "cpu",
+        platform: str,
     ):
-        self.decoder = Decoder(config, dtype, sums, platform)
+        self.decoder = Decoder(config, dtype, sums, platform=platform)
         self.objectives = objectives
         self.readouts = nnx.List(Readout(head) for head in heads)
         self.depths = tuple(sorted({head.depth for head in heads}))

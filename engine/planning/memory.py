@@ -253,8 +253,8 @@ def _of_search(model: Model, work: SearchWork) -> Account:
     prefix = _padded(work.prefix + work.length)  # the prompt has room for the reply
     rows = min(BLOCK_ROWS, work.rows) * work.together
     step = _pass_bytes(model, rows, prefix, work.row_positions)
-    # Attempts are computed in whole blocks.
-    attempts = -(-work.attempts // BLOCK_PARENTS) * BLOCK_PARENTS
+    parents = min(work.attempts, BLOCK_PARENTS)  # of a block; attempts are computed in whole ones
+    attempts = -(-work.attempts // parents) * parents
     tables = _TABLES * 4 * attempts * work.length * c.vocab_size
     if work.gradient:
         # The gradient of a block of parents keeps activations of every layer.
@@ -262,7 +262,7 @@ def _of_search(model: Model, work: SearchWork) -> Account:
         if c.experts:  # of each pair of a position and an expert, in blocks that may be half full
             kept = 2 * c.experts_per_token * (kept + 4 * c.width)
         kept += 12 * c.width
-        saved = BLOCK_PARENTS * work.own * work.together * kept * c.num_layers
+        saved = parents * work.own * work.together * kept * c.num_layers
         if on_cpu and b < 4:  # XLA transposes and widens the embedding that slopes multiply
             saved += (b + 4) * c.vocab_size * c.width
         step, tables = max(step, saved), tables * (_TABLES + _GRADIENT_TABLES) // _TABLES

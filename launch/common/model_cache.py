@@ -30,7 +30,7 @@ from engine.runs import storage
 from launch.common import converting, sources
 from launch.common.text import say
 
-_ENTRY = re.compile(r"(?P<name>[a-z0-9][a-z0-9._-]*)-(?P<key>[0-9a-f]{12})")
+_ENTRY = re.compile(r"[a-z0-9][a-z0-9._-]*-[0-9a-f]{12}")
 _HASHES = ".hashes"  # in the cache: what large files hashed to, by their place
 _RANDOM = 8  # characters that `tempfile` adds to the name of an unfinished conversion
 _YOUNG_S = 2.0  # a file that was written just now may be written again at the same time of its disk
@@ -132,7 +132,7 @@ def entries(root: Path) -> list[Entry]:
 
 def remove(root: Path, entry: Entry) -> None:
     """Removes a model; what is left of it after an interruption is no entry."""
-    key = _ENTRY.fullmatch(entry.name)["key"]  # type: ignore[index]
+    key = entry.name.rpartition("-")[2]
     with storage.reported(entry.folder), _locked(root, key, entry.name):
         doomed = root / f".{entry.name}-{'removed'.ljust(_RANDOM, '.')}"
         entry.folder.rename(doomed)

@@ -23,9 +23,9 @@ import pytest
 
 from bench import tpu
 from bench.hlo import Program
-from engine.models import decoder
+from engine.models import decoder, layer
 from engine.models.config import DecoderConfig, Rope
-from engine.models.decoder import Layer, Weight
+from engine.models.layer import Layer, Weight
 
 pytestmark = [
     pytest.mark.slow,
@@ -67,10 +67,10 @@ class FaultyLayer(Layer):
     """
 
     def __init__(self, config, dtype, sums, platform):
-        super().__init__(config, dtype, decoder.FLOAT32, platform)
-        self.q = decoder._zeros(config, "LDNH", dtype)
-        self.k = decoder._zeros(config, "LDKH", dtype)
-        self.v = decoder._zeros(config, "LDKH", dtype)
+        super().__init__(config, dtype, layer.FLOAT32, platform)
+        self.q = layer.zeros(config, "LDNH", dtype)
+        self.k = layer.zeros(config, "LDKH", dtype)
+        self.v = layer.zeros(config, "LDKH", dtype)
 
     def _product(self, axes: str, x: jax.Array, weight: Weight) -> jax.Array:
         if weight[...].ndim == 3:
@@ -86,11 +86,11 @@ class FaultyLayer(Layer):
         return jax.lax.dot_general(x, weight[...], contracted, preferred_element_type=jnp.float32)
 
 
-def _with_wide_stack(self: decoder.Decoder, index: decoder.Index) -> Layer:
-    layer = _layer(self, index)
+def _with_wide_stack(self: decoder.Decoder, index: layer.Index) -> Layer:
+    one = _layer(self, index)
     wide = jax.lax.optimization_barrier(self.stacks[0].down[...].astype(jnp.float32))
-    layer.down.set_value(jax.lax.dynamic_index_in_dim(wide, index, 0, False))
-    return layer
+    one.down.set_value(jax.lax.dynamic_index_in_dim(wide, index, 0, False))
+    return one
 
 
 # Any: arguments and results of jax.jit.

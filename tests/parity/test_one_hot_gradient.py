@@ -12,7 +12,7 @@ import pytest
 import torch
 from flax import nnx
 
-from engine.models import experts, heads
+from engine.models import heads, layer
 from engine.search.passes import StepInputs, slopes_of
 from tests.support import parity, slow, torch_models
 from tests.support.heads import last_occurrence, prompt
@@ -24,7 +24,7 @@ HEADS = (
     *("INF-ORM", "GRM sftreg, Gemma 2", "URM", "ArmoRM", "QRM-Llama", "QRM-Gemma"),
     *("TRL's value head", "a row of ten", "Qwen's process reward model"),
 )
-FAMILIES = ("gemma3", "olmo3", "smollm3", "gpt_neox", "gpt2")
+FAMILIES = ("gemma3", "olmo3", "smollm3", "gpt_neox", "gpt2", "qwen3_moe")
 LENGTH, WAYS = 4, 6
 SIGNS = (1.0, -1.0)
 # Two prompts of other lengths that are padded to one; the gate reads in both.
@@ -68,6 +68,7 @@ def doubled():
     """Where a model of any dtype would cast norms and softmax to float32, float64."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "float32", torch.float64)
+        patch.setattr(torch, "float", torch.float64)
         patch.setattr(torch.Tensor, "float", torch.Tensor.double)
         yield
 
@@ -139,7 +140,7 @@ def without_gradient(patch, owner, name):
 BUGS = {
     "URM's weights taken for constants": ("URM", jax.nn, "selu"),
     "an MLP without its slope": ("INF-ORM", jax.nn, "relu"),
-    "the router taken for a constant": ("linear on a mixture", experts, "route"),
+    "the router taken for a constant": ("linear on a mixture", layer, "route"),
     "the last norm taken for a constant": ("linear", heads.Readout, "_normed"),
 }
 

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import pytest
 
 from engine.checkpoint import layouts
-from engine.models import config, decoder, experts, heads
+from engine.models import config, decoder, heads
+from engine.models import layer as layers
 from engine.scoring.reward_passes import RewardScorer
 from tests.support import folders, parity, slow, torch_models
 from tests.support.parity import Pair
@@ -47,7 +48,7 @@ def coded(change):
 
 def no_offset(module):
     def change(patch):
-        right = decoder.rms_norm
+        right = layers.rms_norm
         patch.setattr(module, "rms_norm", lambda x, weight, eps, **_: right(x, weight, eps))
 
     return coded(change)
@@ -84,12 +85,12 @@ def final_soft_cap_on_rewards(patch):
 
 
 def exact_gelu(patch):
-    patch.setitem(decoder._ACTIVATIONS, "gelu_tanh", lambda x: jax.nn.gelu(x, approximate=False))
+    patch.setitem(layers._ACTIVATIONS, "gelu_tanh", lambda x: jax.nn.gelu(x, approximate=False))
 
 
 def norm_after_rope(patch):
     """The q and k norms read what is rotated already."""
-    right = decoder.rotate
+    right = layers.rotate
 
     def keys_values(self, x, angles):
         normed = self._norm(x, self.attention_norm)
@@ -104,15 +105,15 @@ def norm_after_rope(patch):
         q = self._norm(right(q, angles), self.q_norm)
         return q.reshape(*q.shape[:2], self.config.num_kv_heads, -1, self.config.head_size)
 
-    patch.setattr(decoder.Layer, "keys_values", keys_values)
-    patch.setattr(decoder.Layer, "queries", queries)
+    patch.setattr(layers.Layer, "keys_values", keys_values)
+    patch.setattr(layers.Layer, "queries", queries)
 
 
 def norms_before(patch, pair: Pair) -> parity.Restored:
     """OLMo 2's norms read the residual stream, as Llama's do."""
     names = {"attention_norm": "post_attention_norm", "ffn_norm": "post_ffn_norm"}
     patch.setattr(
-        decoder.Layer, "_before", lambda self, x, norm: self._norm(x, getattr(self, names[norm]))
+        layers.Layer, "_before", lambda self, x, norm: self._norm(x, getattr(self, names[norm]))
     )
     return pair.restored.under(post_norms=False).rebuilt()
 
@@ -122,9 +123,9 @@ def norms_by_head(patch):
 
     def by_head(self, x, weight):
         ones = jnp.ones(x.shape[-1])
-        return decoder.rms_norm(x, ones, 1e-6) * weight[...].reshape(x.shape[2:])
+        return layers.rms_norm(x, ones, 1e-6) * weight[...].reshape(x.shape[2:])
 
-    patch.setattr(decoder.Layer, "_qk_norm", by_head)
+    patch.setattr(layers.Layer, "_qk_norm", by_head)
 
 
 def zeroed(*names: str):
@@ -201,17 +202,17 @@ def frequencies_of_whole_heads(patch):
 
 
 def last_dimensions_rotated(patch):
-    right = decoder.rotate
+    right = layers.rotate
 
     def rotate(x, angles):
         at = x.shape[-1] - 2 * angles[0].shape[-1]
         return jnp.concatenate([x[..., :at], right(x[..., at:], angles)], axis=-1)
 
-    patch.setattr(decoder, "rotate", rotate)
+    patch.setattr(layers, "rotate", rotate)
 
 
 def last_norm_without_bias(patch):
-    right = decoder.layer_norm
+    right = layers.layer_norm
     patch.setattr(heads, "layer_norm", lambda x, w, b, eps: right(x, w, 0 * b, eps))
 
 
@@ -259,9 +260,9 @@ def by_head(right, rule, tensor, sizes):
 
 def no_mean_in_norms(patch):
     patch.setattr(
-        decoder,
+        layers,
         "layer_norm",
-        lambda x, weight, bias, eps: decoder.rms_norm(x, weight, eps) + bias,
+        lambda x, weight, bias, eps: layers.rms_norm(x, weight, eps) + bias,
     )
 
 
@@ -303,7 +304,7 @@ def keys_swapped(first: str, second: str):
 
 
 def no_rope(patch):
-    patch.setattr(decoder, "rotate", lambda x, angles: x)
+    patch.setattr(layers, "rotate", lambda x, angles: x)
 
 
 def interleaved_rope(patch):
@@ -313,7 +314,7 @@ def interleaved_rope(patch):
         pairs = [first * cos - second * sin, second * cos + first * sin]
         return jnp.stack(pairs, axis=-1).reshape(x.shape)
 
-    patch.setattr(decoder, "rotate", rotate)
+    patch.setattr(layers, "rotate", rotate)
 
 
 def other_rope(**changes):
@@ -352,15 +353,15 @@ def doubled_bos(patch):
 
 def tiled_heads(patch):
     """Query head i reads key/value head i % K, not i // G."""
-    queries, output = decoder.Layer.queries, decoder.Layer.output
+    queries, output = layers.Layer.queries, layers.Layer.output
 
     def tiled(self, x, angles):
         right = queries(self, x, angles)
         C, T, K, G, H = right.shape
         return right.reshape(C, T, G, K, H).swapaxes(2, 3)
 
-    patch.setattr(decoder.Layer, "queries", tiled)
-    patch.setattr(decoder.Layer, "output", lambda self, x: output(self, x.swapaxes(2, 3)))
+    patch.setattr(layers.Layer, "queries", tiled)
+    patch.setattr(layers.Layer, "output", lambda self, x: output(self, x.swapaxes(2, 3)))
 
 
 def no_mask_in_whole_sequences(patch):
@@ -385,8 +386,8 @@ def no_scale(patch):
 
 
 def other_eps(patch):
-    right = decoder.rms_norm
-    patch.setattr(decoder, "rms_norm", lambda x, weight, eps, **kw: right(x, weight, 1e-6, **kw))
+    right = layers.rms_norm
+    patch.setattr(layers, "rms_norm", lambda x, weight, eps, **kw: right(x, weight, 1e-6, **kw))
 
 
 def no_last_norm(patch):
@@ -394,12 +395,12 @@ def no_last_norm(patch):
 
 
 def last_norm_without_weight(patch):
-    right = decoder.rms_norm
+    right = layers.rms_norm
     patch.setattr(heads, "rms_norm", lambda x, w, eps, offset: right(x, jnp.ones_like(w), eps))
 
 
 def gelu(patch):
-    patch.setitem(decoder._ACTIVATIONS, "silu", jax.nn.gelu)
+    patch.setitem(layers._ACTIVATIONS, "silu", jax.nn.gelu)
 
 
 def positions_from_zero(patch):
@@ -429,8 +430,8 @@ def routed(change):
     """Plants `change(weights, chosen)` in what the router says."""
 
     def plant(patch):
-        right = experts.route
-        patch.setattr(experts, "route", lambda *args, **kw: change(*right(*args, **kw)))
+        right = layers.route
+        patch.setattr(layers, "route", lambda *args, **kw: change(*right(*args, **kw)))
 
     return coded(plant)
 
@@ -508,14 +509,14 @@ BUGS = {
         PLAIN,
     ),
     "the first Gemma without embedding scale": (configured(embedding_scale=False), "gemma", BOTH),
-    "the first Gemma's norms without 1 +": (no_offset(decoder), "gemma", BOTH),
+    "the first Gemma's norms without 1 +": (no_offset(layers), "gemma", BOTH),
     "the first Gemma with the exact GELU of its config.json": (coded(exact_gelu), "gemma", BOTH),
     "no soft-cap": (configured(attention_softcap=None), "gemma2", BOTH),
     "another soft-cap": (configured(attention_softcap=3.1), "gemma2", BOTH),
     "soft-cap before the scale": (coded(soft_cap_before_the_scale), "gemma2", BOTH),
     "soft-cap after the mask": (coded(soft_cap_after_the_mask), "gemma2", BOTH),
     "final soft-cap on rewards": (coded(final_soft_cap_on_rewards), "gemma2", BOTH),
-    "norms of the decoder without 1 +": (no_offset(decoder), "gemma2", BOTH),
+    "norms of the decoder without 1 +": (no_offset(layers), "gemma2", BOTH),
     "final norm without 1 +": (no_offset(heads), "gemma2", BOTH),
     "query scale from the head size": (configured(query_scale=None), "gemma2", BOTH),
     "no embedding scale": (configured(embedding_scale=False), "gemma2", BOTH),
@@ -556,7 +557,7 @@ BUGS = {
         PLAIN,
     ),
     "Gemma 3 without q and k norms": (left_out(qk_norm=False), "gemma3", PLAIN),
-    "Gemma 3's norms without 1 +": (no_offset(decoder), "gemma3", PLAIN),
+    "Gemma 3's norms without 1 +": (no_offset(layers), "gemma3", PLAIN),
     "Gemma 3's window in no layer": (configured(window=None), "gemma3", PLAIN),
     "Gemma 3's window one too long": (configured(window=torch_models.WINDOW + 1), "gemma3", PLAIN),
     "OLMo 2's norms before attention and feed-forward": (norms_before, "olmo3", PLAIN),

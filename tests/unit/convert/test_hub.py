@@ -1,5 +1,6 @@
 """What is fetched from a hub, from which revision, and what a download can fail for."""
 
+import json
 import re
 import resource
 import shutil
@@ -260,3 +261,26 @@ def test_an_outline_is_all_that_conversion_checks(hub, whole):
     assert found[0].files.tensors == local.files.tensors
     assert (found[0].rules, found[0].decoder) == (local.rules, local.decoder)
     assert len(hub.ranges) == 4
+
+
+def test_tensors_of_two_files_of_which_one_is_cached_are_not_compared_before_a_download(
+    hub, tmp_path, hub_cache
+):
+    folder = tiny.write_model(tmp_path / "hf", head="lm", tie_word_embeddings=True)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+    where = {name: SHARDS[name == "lm_head.weight"] for name in tensors}
+    for shard in SHARDS:
+        save_file({n: t for n, t in tensors.items() if where[n] == shard}, folder / shard)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+    hub.add(NAME, folder)
+    policy = TemplatePolicy(bos="template", date=None)
+
+    def check(source):
+        understand(source, policy=policy)
+
+    fetched = fetch(NAME, None, understood=check).folder
+    (fetched / SHARDS[1]).unlink()  # as after an interruption
+    fetch(NAME, None, understood=check)
+    assert (fetched / SHARDS[1]).is_file()

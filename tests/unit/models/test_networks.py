@@ -13,7 +13,7 @@ import pytest
 from engine.checkpoint import restore as restoring
 from engine.mesh import build_mesh
 from engine.models.config import DecoderConfig, Rope, inverse_frequencies
-from engine.models.decoder import rms_norm
+from engine.models.layer import rms_norm
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
 from tests.support.parity import LLAMA3, make_mesh
