@@ -205,6 +205,18 @@ ODD = {
         [{"prompt": "a", "chosen": "\n\nHuman: a", "rejected": "b"}],
         "row 1: chosen: a transcript ('Human: …'); allowed: a reply, or messages",
     ),
+    "a transcript as the prompt": (
+        [{"prompt": "\n\nHuman: a\n\nAssistant:", "chosen": "b", "rejected": "c"}],
+        "row 1: a transcript ('Human: …'); allowed: a question, or messages",
+    ),
+    "messages as a text": (
+        [{"prompt": "a", "reply": str(turns("a", "b"))}],
+        "row 1: reply: messages as a text; allowed: a list, or JSON in a .csv",
+    ),
+    "a prompt that is called messages": (
+        [{"messages": turns("a"), "chosen": "b", "rejected": "c"}],
+        "row 1: chosen: a reply beside a column 'messages'; allowed: call that column 'prompt'",
+    ),
     "a lone surrogate": (
         [{"prompt": "a", "reply": "\ud800"}],
         "row 1: reply: a lone surrogate; allowed: Unicode text",
@@ -292,9 +304,10 @@ def test_texts_without_a_prompt_take_the_one_that_is_given(score, model, tmp_pat
     assert done.err[-1].endswith("2 prompts for one list of pairs; allowed: one --prompt")
     done = score([{"chosen": turns("a", "b"), "rejected": turns("a", "b")}], "--prompt=Why?")
     assert done.err[-1].endswith("messages have a prompt of their own; allowed: no --prompt")
-    assert score(rows, "--prompt=Why?", "--config.self_check=2").code == 0
+    assert score(rows, "--prompt=Be kind.␞Why?", "--config.self_check=2").code == 0
     found = pl.read_csv(tmp_path / "run" / "conversations" / "list" / "replies.csv")
-    expected = [model[1](turns("Why?", reply)) for reply in ("love", "war")]
+    asked = [turns("Why?", reply, system="Be kind.") for reply in ("love", "war")]
+    expected = [model[1](messages) for messages in asked]
     np.testing.assert_allclose(found["reward"], expected, rtol=1e-4, atol=1e-4)
 
 

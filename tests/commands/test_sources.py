@@ -111,11 +111,14 @@ def test_a_hub_id_is_fetched_once_and_its_name_with_a_revision_is_never_a_folder
         hub_server.point(monkeypatch, hub, tmp_path / "hub")
         monkeypatch.chdir(tmp_path)
         models = [*converted("here/tiny-rm@v1"), *converted("here/tiny-rm")]
+        hub.add("there/tiny-rm", tiny.write_model(tmp_path / "third", seed=2))
+        both = converted("here/tiny-rm", "there/tiny-rm")
+        assert [model.card.slug for model in both] == ["here-tiny-rm", "there-tiny-rm"]
         (tmp_path / "here").mkdir()
         assert converted("here/tiny-rm@v1")[0].path == models[0].path
         assert [model.card.slug for model in models] == ["tiny-rm", "tiny-rm"]
         assert models[0].card.revision == commit != models[1].card.revision
-        assert len(hub.downloads("model.safetensors")) == 2
+        assert len(hub.downloads("model.safetensors")) == 3
 
 
 KILLED = """

@@ -7,7 +7,9 @@ import polars as pl
 import pytest
 
 import analysis
+from analysis import checks
 from analysis.chapters import pairs as chapter
+from analysis.checks import RunError
 from analysis.measures import pairs
 from analysis.report import write_report
 from tests.support import runs
@@ -84,6 +86,22 @@ def test_length_says_how_often_the_longer_reply_is_preferred(judged):
     scored = pairs.replies(run, "own")
     (row,) = pairs.lengths("own", scored, pairs.pairs(scored)).to_dicts()
     assert (row["n"], row["longer_higher"], row["longer_chosen"]) == (6, 0.5, 0.5)
+
+
+def test_one_name_for_two_files_is_refused(judged):
+    first = judged([("p", "x", "y", {})], [1.0])
+    second = judged([("p", "x", "z", {})] * 2, [1.0] * 2)
+    results = [*first.conversations.values(), *second.conversations.values()]
+    with pytest.raises(RunError, match=r"other rows than .* under the list name 'own'"):
+        checks.shared_conversations(results)
+
+
+def test_pairs_of_one_prompt_make_no_headline(judged, settings, tmp_path, light):
+    run = judged([("p", "x", "y", {})] * 9, [1.0] * 9)
+    page = write_report(run, tmp_path / "report", {}, settings, chapters=[chapter.ANALYSIS])
+    said = page.read_text(encoding="utf-8")
+    assert "(95 % nan" not in said
+    assert "of the 9 pairs of own as" not in said
 
 
 def test_the_page_shows_the_worst_pairs_and_no_html_of_theirs(judged, settings, tmp_path, light):
