@@ -1,5 +1,6 @@
 """Pairs that people judged: planted accuracies, and what the page says of them."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -7,11 +8,10 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis import checks
 from analysis.chapters import pairs as chapter
-from analysis.checks import RunError
 from analysis.measures import pairs
 from analysis.report import write_report
+from engine.runs.reader import RunError
 from tests.support import runs
 
 EVIL = "<script>alert(1)</script>"
@@ -91,9 +91,10 @@ def test_length_says_how_often_the_longer_reply_is_preferred(judged):
 def test_one_name_for_two_files_is_refused(judged):
     first = judged([("p", "x", "y", {})], [1.0])
     second = judged([("p", "x", "z", {})] * 2, [1.0] * 2)
-    results = [*first.conversations.values(), *second.conversations.values()]
+    [other] = second.conversations.values()
+    both = dataclasses.replace(first, conversations={**first.conversations, ("own", "n"): other})
     with pytest.raises(RunError, match=r"other rows than .* under the list name 'own'"):
-        checks.shared_conversations(results)
+        both.conversation_scores("own")
 
 
 def test_pairs_of_one_prompt_make_no_headline(judged, settings, tmp_path, light):
