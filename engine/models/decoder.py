@@ -40,8 +40,8 @@ class Decoder(nnx.Module):
 
     `stacks` hold the layers' parameters. XLA copies a layer's weights out of a stack before it
     multiplies, so each layer has a stack of its own, and the loop over them is written out. A TPU
-    reads weights where they are, and takes long to compile a layer: it has one stack, and a loop. So
-    has a CPU in float16, for which XLA would widen the weights of all layers at once.
+    reads weights where they are, and takes long to compile a layer: it has one stack, and a loop.
+    So has a CPU in float16, for which XLA would widen the weights of all layers at once.
     """
 
     def __init__(
