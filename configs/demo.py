@@ -2,9 +2,9 @@
 
     make demo        (python -m launch.demo)
 
-Every token of the vocabulary under three prompts, a list of words under eight, both under the
-language model too, and searches. Writes out/demo/report/index.html, and a comparison of two models,
-out/demo/diff/index.html. Takes four to eight minutes on two cores; a second run takes seconds.
+Every token of the vocabulary under two prompts, a list of words under eight, both under the
+language model too, and a search. Writes out/demo/report/index.html. With --all a third prompt, more
+searches, and a comparison of two models, out/demo/diff/index.html. A second run takes seconds.
 """
 
 from configs import common, search
@@ -17,7 +17,9 @@ def get_config():
     """Every setting of `launch.demo`."""
     sections = ("search", "together", "certified")
     config = common.config_of(*SETTINGS, without=["tokens", *sections])
-    config.update(prompts="greatest,best,worst", mode="ids", lens=True, part_size=8192)
+    config.update(
+        prompts="greatest,worst", more_prompts="best", mode="ids", lens=True, part_size=8192
+    )
     # Four questions, each in the same two wordings.
     config.word_prompts = ",".join(
         f"{question}-{wording}"

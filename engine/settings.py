@@ -747,6 +747,7 @@ class DemoSettings(PromptSettings):
 
     root: str = setting("hf/, checkpoints/, run/ and report/ lie below it.", "out/demo")
     models: str = setting('Slugs of demo/embedded_models.py, comma-separated; "": all.', "")
+    more_prompts: str = setting("Prompts that --all adds, as `prompts`.", "")
     words: str = setting(
         'The words of a .csv (column `word`), scored under `word_prompts`; "": no words. The '
         "default is the built-in word categories.",
@@ -757,10 +758,10 @@ class DemoSettings(PromptSettings):
         "Log-probabilities of the model that the trunks come from.", True
     )
     searched: int = setting(
-        "Number of models that are searched, each compiled for itself; 0: none.", 2
+        "Models that are searched: the first, and with --all those after it; 0: none.", 2
     )
     search: SearchSettings = setting(
-        "A search of each of them under the first prompt, in both directions; as of `assay search`."
+        "A search of each under the first prompt, in both directions; as of `assay search`."
     )
     together: SearchSettings = setting(
         "One reply for all models that are searched; as of `assay search`."

@@ -82,7 +82,10 @@ def main(argv: Sequence[str]) -> int:
 
 def define_flags(given: FlagValues) -> None:
     """Defines --all."""
-    text = "Also one reply for two models, the best of the words, certified, and a comparison."
+    text = (
+        "Also a third prompt, searches of a second model and of one reply for both, the best of "
+        "the words, certified, and a comparison."
+    )
     flags.DEFINE_bool("all", False, text, flag_values=given)
 
 
@@ -107,12 +110,15 @@ def _settings(given: command.Given) -> Demo:
     settings, mesh = scoring.settings(config, [])
     common, _ = scoring.shared_settings(config, [])
     scoring.verify_setting(config)
+    prompts = scoring.prompts(given)
+    if given.all and prompts:
+        prompts = {**prompts, **scoring.chosen_prompts(config.more_prompts, ())}
     path = _CATEGORIES if config.words == "categories" else Path(config.words)
     replies = inputs.read_items(path, "word") if config.words else []
     return Demo(
         root=epath.Path(config.root),
         slugs=slugs,
-        prompts=scoring.prompts(given),
+        prompts=prompts,
         words=inputs.list_name(path) if config.words else "",
         replies=list(dict.fromkeys(replies)),
         word_prompts=scoring.chosen_prompts(config.word_prompts, ()),
@@ -164,16 +170,18 @@ def convert(work: Demo, say: Say) -> None:
 
 
 def search(work: Demo, say: Say) -> None:
-    """Searches replies of some models, each for itself."""
+    """Searches replies of the first model."""
     prompt, length = list(work.prompts)[:1], work.searches["search"].length
     say(f"searching {length}-token replies to {prompt} into {work.run}")
-    if searched := _searched(work):
+    if searched := _searched(work)[:1]:
         work.search("search", searched)
 
 
 def search_more(work: Demo, say: Say) -> None:
-    """Searches one reply for several models, and the best of the words, certified."""
+    """Searches other models, one reply for all of them, and the best of the words, certified."""
     searched = _searched(work)
+    if len(searched) > 1:
+        work.search("search", searched[1:])
     tokens = set(searched[0].tokens.values()) if searched else set()
     words = tuple(text for word in work.replies if (text := f" {word}") in tokens)
     enough = len(words) >= work.searches["certified"].topk

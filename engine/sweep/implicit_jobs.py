@@ -9,7 +9,7 @@ import functools
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 from jax.sharding import Mesh
@@ -24,7 +24,7 @@ from engine.scoring.reward_passes import check_finite
 from engine.settings import ImplicitSettings, LogprobSettings, Settings
 from engine.sweep import setup
 from engine.sweep.logprob_jobs import cue_of, sweep_logprobs
-from engine.sweep.outcomes import Ended
+from engine.sweep.outcomes import Ended, Told
 
 Items = tuple[str, Sequence[str]]  # name of a list, and its replies
 
@@ -134,7 +134,7 @@ def sweep_pair(
     mesh: Mesh,
     items: Items | None = None,
     *,
-    finished: Callable[[str, str, pl.DataFrame], object] = lambda *result: None,
+    finished: Told = lambda *result: None,
     ended: Ended = lambda outcomes: None,
 ) -> int:
     """Implicit rewards of every token, or of each reply of the list `items`, under every prompt.
@@ -164,7 +164,7 @@ def sweep_pair(
         if written and items is None:
             tokens = pair.policy.tokens
             token = pl.Series([tokens[i] for i in frame["token_id"]], dtype=pl.String)
-            finished(pair.slug, path.rpartition("=")[2], frame.with_columns(token=token))
+            finished(pair.slug, path.rpartition("=")[2], frame.with_columns(token=token), 0)
         new += written
     manifest.save_if_changed()
     return new

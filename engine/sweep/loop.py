@@ -46,6 +46,8 @@ from engine.sweep.jobs import (
 from engine.sweep.outcomes import Ended, Outcomes, SomeFailed, memory_errors
 from engine.types import PromptIds
 
+_LONG_S = 10.0  # the first rows are told of alone where the others take longer
+
 
 class Scorer(Protocol):
     """Models on devices that share a pass, as the host loop sees them."""
@@ -72,7 +74,8 @@ class Scorer(Protocol):
 
 # Puts models that share a pass on the devices, for steps of a size.
 Load = Callable[[Sequence[Checkpoint], int], Scorer]
-# Called with each job that is completed, and its numbers float32 [columns, rows].
+# Called with each job that is completed, and its numbers float32 [columns, rows]; also with those
+# of the first rows alone, see `run`.
 Finished = Callable[[Job, np.ndarray], object]
 
 
@@ -91,7 +94,8 @@ def run(
 
     Jobs of one pass are adjacent, and so are passes of the same models. `load` is called once for
     models with a missing part, after the models before them were released; `finished`, on process
-    0, for each job that this call completes; `ended`, there too, with what became of each model.
+    0, for each job that this call completes, and after the first part of the first pass if the rest
+    of that pass takes long; `ended`, there too, with what became of each model.
     `tables` are written into the run first, by path.
 
     A model that fails does not stop the other models. With several processes this holds for
@@ -214,13 +218,18 @@ class _Loop:
         coefficients = scorer.coefficients(prefix)
         # Process 0 alone reads and writes parts; the rest compute with it.
         known = [self._known(job) for job in jobs] if processes.writes() else []
+        nothing_yet = self.bar.n == 0
         for span in missing_spans(jobs):
             began, before = time.perf_counter(), self.bar.n
             scored = scorer.score(prefix, first.rows, *span, self.bar.update)
             self.bar.update(span[1] - span[0] - (self.bar.n - before))  # duplicates took no step
             if processes.writes():
                 each = list(zip(jobs, known, scored, coefficients, strict=True))
-                self._keep(span, each, (time.perf_counter() - began) / len(jobs))
+                seconds = time.perf_counter() - began
+                self._keep(span, each, seconds / len(jobs))
+                left = seconds * (len(first.rows) / span[1] - 1)
+                if nothing_yet and span[0] == 0 and left > _LONG_S:
+                    self._tell_first(jobs, [numbers[:, : span[1]] for numbers in known])
             if self.outcomes.all_failed(models):
                 return 0
         sample = self._sample(first.rows)
@@ -230,6 +239,12 @@ class _Loop:
             self.write(self._close, checks, sample)
         going = [job for job in jobs if not self.outcomes[job.model].failure]
         return sum(stop - start for job in going for start, stop in job.missing)
+
+    def _tell_first(self, jobs: JobGroup, known: Sequence[np.ndarray]) -> None:
+        """Passes on the numbers of the first rows."""
+        for job, numbers in zip(jobs, known, strict=True):
+            if not self.outcomes[job.model].failure:
+                self.finished(job, numbers)
 
     @contextlib.contextmanager
     def _alone(self, job: Job) -> Iterator[None]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import jax
+import polars as pl
 from jax.sharding import Mesh
 from tqdm import tqdm
 
@@ -41,6 +42,9 @@ class Outcome:
 
 Made = TypeVar("Made")
 Ended = Callable[[Sequence[Outcome]], object]  # called when every model was computed or failed
+# Called with a model's slug, a prompt's id, a frame of token_id, token and reward, and the number
+# of tokens that have no reward yet.
+Told = Callable[[str, str, pl.DataFrame, int], object]
 
 
 class SomeFailed(AssayError):

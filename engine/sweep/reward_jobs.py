@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -21,7 +21,7 @@ from engine.scoring.rows import LAST, Pooling, ReplyRows, RewardRows, TokenRows,
 from engine.settings import AUTO, MODES, POOLINGS, SweepSettings, check_choice
 from engine.sweep import loop, setup
 from engine.sweep.jobs import Job, check_parts
-from engine.sweep.outcomes import Ended
+from engine.sweep.outcomes import Ended, Told
 from engine.types import Prompt
 
 
@@ -31,7 +31,7 @@ def sweep_vocabulary(
     run: str,
     settings: SweepSettings,
     mesh: Mesh,
-    finished: Callable[[str, str, pl.DataFrame], object] = lambda *result: None,
+    finished: Told = lambda *result: None,
     ended: Ended = lambda outcomes: None,
     load: loop.Load | None = None,
 ) -> int:
@@ -39,8 +39,8 @@ def sweep_vocabulary(
 
     `prompts` are texts by id. Models that share a decoder share a pass; `load` puts them on the
     devices, by default by restoring them. `finished` is called as soon as a model has all rewards
-    under a prompt, with its slug, the prompt's id and a frame of token_id, token and reward;
-    `ended`, at the end, with what became of each model.
+    under a prompt, and once early with those of the first part (`loop.run`); `ended`, at the end,
+    with what became of each model.
 
     Returns:
       The number of rewards that were computed; 0 if the run was complete.
@@ -56,11 +56,12 @@ def sweep_vocabulary(
         _say_text(jobs)
 
     def tell(job: Job, numbers: np.ndarray) -> None:
-        columns = {**job.rows.keys(0, len(job.rows)), "reward": numbers[0]}
+        columns = {**job.rows.keys(0, len(numbers[0])), "reward": numbers[0]}
         scores = pl.DataFrame(columns, schema.SCORE_COLUMNS)
         names = [job.checkpoint.tokens[i] for i in scores["token_id"]]
         token = pl.Series(names, dtype=pl.String)
-        finished(job.model, job.prompt, scores.with_columns(token=token))
+        left = len(job.rows) - len(scores)
+        finished(job.model, job.prompt, scores.with_columns(token=token), left)
 
     load = load or functools.partial(load_scorer, settings, mesh)
     return loop.run(manifest, jobs, load, settings, mesh, finished=tell, ended=ended)

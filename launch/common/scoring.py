@@ -189,18 +189,19 @@ def outcome(computed: int, what: str) -> str:
     return f"{computed:,} new {what}" if computed else "complete already"
 
 
-def show_extremes(model: str, prompt: str, scores: pl.DataFrame) -> None:
+def show_extremes(model: str, prompt: str, scores: pl.DataFrame, left: int) -> None:
     """Prints `extremes` on standard error, above the progress bar."""
-    tqdm.write(extremes(model, prompt, scores), file=sys.stderr)
+    tqdm.write(extremes(model, prompt, scores, left), file=sys.stderr)
 
 
-def extremes(model: str, prompt: str, scores: pl.DataFrame) -> str:
+def extremes(model: str, prompt: str, scores: pl.DataFrame, left: int = 0) -> str:
     """The five highest and five lowest tokens of a model under a prompt, as three lines.
 
-    `scores` has token_id, token and reward, one row per token. Spaces, line ends and other
-    invisible characters are shown as marks. Equal rewards are ordered by token id.
+    `scores` has token_id, token and reward, one row per token; `left` tokens have none yet. Spaces,
+    line ends and other invisible characters are shown as marks. Equal rewards are ordered by id.
     """
-    title = f"{model}, prompt {prompt!r}:"
+    so_far = f" (the first {len(scores):,} of {len(scores) + left:,} tokens)" if left else ""
+    title = f"{model}, prompt {prompt!r}{so_far}:"
     highest = scores.sort("reward", "token_id", descending=[True, False]).head(_SHOWN)
     lowest = scores.sort("reward", "token_id").head(_SHOWN)
     return "\n".join([title, f"  highest  {_row(highest)}", f"  lowest   {_row(lowest)}"])

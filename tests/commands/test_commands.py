@@ -106,6 +106,8 @@ def test_the_five_highest_and_lowest_tokens_are_named_readably():
         "  highest  ␣love 3.00   <|im_end|> 2.00   ↵ 1.00   a 0.50   b 0.50",
         "  lowest   war -3.46   (empty) -2.00   \\u200b -1.00   a 0.50   b 0.50",
     ]
+    title = "tiny, prompt 'greatest' (the first 8 of 1,008 tokens):"
+    assert extremes("tiny", "greatest", frame, 1000).splitlines()[0] == title
 
 
 # Flags and config keys

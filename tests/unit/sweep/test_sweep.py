@@ -11,7 +11,7 @@ from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.provenance import library_versions
 from engine.scoring.reward_passes import RewardScorer
-from engine.sweep import setup
+from engine.sweep import loop, setup
 from engine.sweep.outcomes import SomeFailed
 from tests.support import slow
 from tests.support.sweeps import ONE, PROMPTS, SETTINGS, SIZE, plain_rewards, result
@@ -65,6 +65,18 @@ def test_parts_hold_every_token_once_in_order_and_the_manifest_names_them(run, t
     assert model["head"] == tiny.card.head.kind
     vocabulary = pl.read_parquet(run.folder / schema.vocab_path(model["vocab"]))
     assert len(vocabulary) == SIZE
+
+
+def test_where_a_pass_takes_long_the_first_rows_are_told_of_early_once(run, family, monkeypatch):
+    monkeypatch.setattr(loop, "_LONG_S", 0.0)
+    told = []
+    run.sweep(family[:2], PROMPTS, lambda *each: told.append(each))
+    first, *rest = (frame for model, _, frame, _ in told if model == "tiny")
+    assert [(model, prompt, len(frame), left) for model, prompt, frame, left in told] == [
+        *((model, "greatest", 100, SIZE - 100) for model in ("tiny", "shallow")),
+        *((model, prompt, SIZE, 0) for prompt in PROMPTS for model in ("tiny", "shallow")),
+    ]
+    assert first.equals(rest[0][:100])
 
 
 SIZES = [(97, 64), (31, 16), (SIZE, 512), (10_000, 100), (96, 96)]
@@ -124,7 +136,7 @@ def test_a_result_does_not_go_on_with_another_compiler(run, tiny, monkeypatch):
 def test_each_finding_is_told_once_when_its_result_is_complete(run, family):
     told = []
 
-    def tell(model, prompt, scores):
+    def tell(model, prompt, scores, left):
         rewards = scores.sort("token_id")["reward"].to_numpy()
         np.testing.assert_array_equal(rewards, run.rewards(model, prompt))
         told.append((model, prompt))
