@@ -20,7 +20,6 @@ REPLIES = ["!", "no", "a longer one", "~", "it", "another, longer"]  # a byte a 
 def pair(tmp_path_factory):
     """The policy and its reference in torch, and what the engine made of both."""
     config = torch_models.CONFIGS["gqa-llama3"]()
-    config._attn_implementation = "eager"
     reference = torch_models.enlarged(config, AutoModelForCausalLM, embedding=0.5)
     policy = copy.deepcopy(reference)
     drawn = torch.Generator().manual_seed(1)

@@ -142,7 +142,7 @@ def test_a_list_is_scored_as_the_text_of_its_conversation(folder, name):
     np.testing.assert_allclose(rewards, expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["Metaspace always, Llama's class", "byte level"])
+@pytest.mark.parametrize("name", slow.all_but(["Metaspace always, Llama's class"], ["byte level"]))
 def test_a_reply_has_no_space_that_the_tokenizer_puts_before_a_text_of_its_own(folder, name):
     """Among the template's ids, and as the start of a search."""
     own = folder(name)
@@ -206,6 +206,7 @@ def test_rewards_are_read_where_transformers_reads_them(folder, template, pad):
         np.testing.assert_allclose(last["reward"], own.reward([*before, *ids, *after]), **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_a_searchs_file_holds_rewards_that_are_read_where_transformers_reads_them(folder, tmp_path):
     """Its last reward, the reward of its text, and what `verify --rescore` computes again."""
     own = folder("gaps", "closes", "the closing token")

@@ -302,6 +302,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(models, tmp_path, changes,
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_reward_that_a_reader_cannot_give_ends_the_search(
     checkpoint, stranger, tmp_path, monkeypatch
 ):
