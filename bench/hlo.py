@@ -55,8 +55,8 @@ class Instruction:
     text: str
 
 
-# (instruction, the kinds of its operands, how often it runs)
-Visit = Callable[[Instruction, Sequence[int], float], None]
+# (instruction, the kinds of its operands)
+Visit = Callable[[Instruction, Sequence[int]], None]
 
 
 class Program:
@@ -99,38 +99,11 @@ class Program:
         """
         copies: list[Instruction] = []
 
-        def visit(i: Instruction, kinds: Sequence[int], times: float) -> None:
+        def visit(i: Instruction, kinds: Sequence[int]) -> None:
             array, prefetch = i.arrays[0], i.op.endswith("-start") and "S(1)" in i.text
             if max(kinds, default=_CONSTANT) == _WEIGHT and array.in_hbm and not prefetch:
                 copies.extend([i] * (array.bytes >= least_bytes))
 
-        self._visit(visit)
-        return copies
-
-    def traffic(self) -> tuple[float, float, float]:
-        """Bytes of weights that are read, of weights that are written, of all else that is moved.
-
-        A matmul reads its operands whole, anything else as much of one as it writes at most (a
-        lookup of rows). A loop counts as often as the program says, or once; caches do not count.
-        """
-        moved = [0.0, 0.0, 0.0]
-
-        def visit(i: Instruction, kinds: Sequence[int], times: float) -> None:
-            written = sum(array.bytes for array in i.arrays)
-            of_weights = max(kinds, default=_CONSTANT) == _WEIGHT
-            moved[1 if of_weights else 2] += times * written
-            matmul = i.op in ("dot", "custom-call") or "gemm" in i.text
-            for operand, kind in zip(i.operands, kinds, strict=True):
-                whole = sum(array.bytes for array in self._arrays_of.get(operand, ()))
-                moved[0 if kind == _WEIGHT else 2] += times * (
-                    whole if matmul else min(whole, written)
-                )
-
-        self._visit(visit)
-        return moved[0], moved[1], moved[2]
-
-    def _visit(self, visit: Visit) -> None:
-        """Calls `visit` for every instruction that moves bytes, with the kinds of its operands."""
         parameters = [i for i in self.computations[self.entry] if i.op == "parameter"]
         kinds = [
             _WEIGHT if i.op_name.startswith("params") else _DATA
@@ -138,8 +111,8 @@ class Program:
         ]
         if _WEIGHT not in kinds:
             raise ValueError("no parameter of the program is named params")
-        self._arrays_of = {i.name: i.arrays for body in self.computations.values() for i in body}
-        self._spread(self.entry, kinds, visit, 1)
+        self._spread(self.entry, kinds, visit)
+        return copies
 
     def donated(self) -> set[int]:
         """Numbers of the entry's parameters whose memory the result takes."""
@@ -147,16 +120,13 @@ class Program:
         aliases = re.search(r"input_output_alias=\{(.*?)\}, \w+=", header)
         return {int(n) for n in re.findall(r"\((\d+), \{", aliases[1])} if aliases else set()
 
-    def _spread(
-        self, name: str, kinds: Sequence[int], visit: Visit, times: float
-    ) -> dict[str, list[int]]:
+    def _spread(self, name: str, kinds: Sequence[int], visit: Visit) -> dict[str, list[int]]:
         """Kinds of what each instruction of a computation results in, one per array of a tuple.
 
         Args:
           name: of the computation.
           kinds: of its parameters; of the elements, if its only parameter is a tuple.
-          visit: see `_visit`.
-          times: how often the computation runs.
+          visit: called for every instruction that moves bytes.
         """
         of: dict[str, list[int]] = {}
         for i in self.computations[name]:
@@ -169,28 +139,26 @@ class Program:
             elif i.op == "get-tuple-element":
                 of[i.name] = [given[0][i.index] if i.index < len(given[0]) else highest]
             elif i.op == "while":
-                of[i.name] = self._loop(i, given[0], visit, times)
+                of[i.name] = self._loop(i, given[0], visit)
             elif i.op in ("call", "optimization-barrier", "opt-barrier"):
                 of[i.name] = given[0] if len(given) == 1 else [highest]
             else:
                 of[i.name] = [highest] * max(1, len(i.arrays))
             if i.op not in _FREE:
-                visit(i, [max(k, default=_CONSTANT) for k in given], times)
+                visit(i, [max(k, default=_CONSTANT) for k in given])
         return of
 
-    def _loop(
-        self, loop: Instruction, given: Sequence[int], visit: Visit, times: float
-    ) -> list[int]:
+    def _loop(self, loop: Instruction, given: Sequence[int], visit: Visit) -> list[int]:
         """Kinds of what a loop carries: the highest of its beginning and of any round."""
         kinds, body = list(given), loop.body
-        root, count = self.root(body).name, re.search(r'"n":"(\d+)"', loop.text)
+        root = self.root(body).name
         while True:
-            after = self._spread(body, kinds, lambda i, kinds, times: None, times)[root]
+            after = self._spread(body, kinds, lambda i, kinds: None)[root]
             joined = [max(a, b) for a, b in zip(kinds, after, strict=True)]
             if joined == kinds:
                 break
             kinds = joined
-        self._spread(body, kinds, visit, times * int(count[1]) if count else times)
+        self._spread(body, kinds, visit)
         return kinds
 
 

@@ -26,7 +26,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh
 
@@ -40,9 +39,9 @@ from engine.convert.hf_config import decoder_config
 from engine.models.config import DecoderConfig
 from engine.scoring.reward_passes import RewardScorer
 from engine.search.gcg import State, build_step
-from engine.search.passes import StepInputs, slopes_of
+from engine.search.passes import StepInputs
 from engine.settings import SearchSettings
-from engine.types import Candidates, KeyValues, Params, Prefix
+from engine.types import Candidates, KeyValues, Prefix
 
 # Without these, the TPU runtime asks the metadata server of a machine in Google's cloud which TPU
 # it has, waits for the answer, and complains that there is none.
@@ -62,21 +61,13 @@ _DTYPE = jnp.dtype("bfloat16")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a pass computes.
+    """What a pass computes."""
 
-    Attributes:
-      candidates: in one step of a sweep, on each device along `data`.
-      positions: of a candidate, its token and the template's closing ones.
-      prefix: positions of the prompt's prefix.
-      length: tokens of a searched reply.
-      searched: candidates of one step of a search, on all devices.
-    """
-
-    candidates: int
-    positions: int
-    prefix: int = 64
-    length: int = 8
-    searched: int = 64
+    candidates: int  # in one step of a sweep, on each device along `data`
+    positions: int  # of a candidate, its token and the template's closing ones
+    prefix: int = 64  # positions of the prompt's prefix
+    length: int = 8  # tokens of a searched reply
+    searched: int = 64  # candidates of one step of a search, on all devices
 
 
 def has_compiler() -> bool:
@@ -130,7 +121,10 @@ class Passes:
 
     def search(self) -> Any:
         """A step of the default search."""
-        settings = self._search_settings()
+        work = self.work
+        settings = SearchSettings.of(
+            length=work.length, candidates=work.searched, direction="max", dtype=_DTYPE.name
+        )
         sequences = (1, settings.buffer, settings.length)
         state = State(
             keys=self._shape((1, 2), jnp.uint32),
@@ -142,24 +136,6 @@ class Passes:
         )
         expand = build_step(self.graph, self.mesh, settings).expand
         return _lowered(expand, self.params, self._inputs(), state)
-
-    def gradient(self) -> Any:
-        """The gradient of a step of the default search alone."""
-
-        @jax.jit
-        def slopes(params: Params, inputs: StepInputs, parents: jax.Array) -> Any:
-            model = nnx.merge(self.graph, params)
-            with jax.default_matmul_precision("highest"):
-                return slopes_of(model, inputs, parents, self._search_settings(), self.mesh)
-
-        parents = self._shape((1, self.work.length), jnp.int32)
-        return _lowered(slopes, self.params, self._inputs(), parents)
-
-    def _search_settings(self) -> SearchSettings:
-        work = self.work
-        return SearchSettings.of(
-            length=work.length, candidates=work.searched, direction="max", dtype=_DTYPE.name
-        )
 
     def _inputs(self) -> StepInputs:
         work, prefix = self.work, self._prefix(room=self.work.length)

@@ -141,6 +141,7 @@ def test_a_system_turn_is_part_of_the_conversation(server, run, checkpoint):
     np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "greatest"))
 
 
+@pytest.mark.slow
 def test_a_search_tells_its_trace(server):
     wanted = {"direction": "max", "length": 2, "steps": 3, "topk": 64}
     said = asked(server, "search", {**ASKED, **wanted})

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import analysis
+from tests.support import slow
 from tests.support.folders import flipped
 
 SMALL = ("--config.step_size=64", "--config.part_size=100")
@@ -162,7 +163,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", slow.all_but(["gone"], LOSSES))
 def test_a_lost_manifest_is_made_from_the_parts(run, command, verify, models, loss):
     before, files = content(run), {p: p.read_bytes() for p in run.rglob("*.parquet")}
     LOSSES[loss](run / "manifest.json")

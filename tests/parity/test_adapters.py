@@ -46,7 +46,7 @@ def check(case: Adapter, folder, **options) -> parity.Restored:
     return restored
 
 
-QUICK = ("rank 1", "rslora", "patterns", "a resized vocabulary")
+QUICK = ("patterns", "a resized vocabulary")
 
 
 @pytest.mark.parametrize("name", slow.all_but(QUICK, CASES))

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 import engine
 from engine.runs import implicit
 from engine.scoring.language_passes import LanguageScorer
-from tests.support import folders, parity, torch_models
+from tests.support import folders, parity, slow, torch_models
 
 PROMPT, BETA = "What is it?", 0.1
 REPLIES = ["!", "no", "a longer one", "~", "it", "another, longer"]  # a byte a token
@@ -20,7 +20,6 @@ REPLIES = ["!", "no", "a longer one", "~", "it", "another, longer"]  # a byte a 
 def pair(tmp_path_factory):
     """The policy and its reference in torch, and what the engine made of both."""
     config = torch_models.CONFIGS["gqa-llama3"]()
-    config._attn_implementation = "eager"
     reference = torch_models.enlarged(config, AutoModelForCausalLM, embedding=0.5)
     policy = copy.deepcopy(reference)
     drawn = torch.Generator().manual_seed(1)
@@ -97,7 +96,7 @@ def prompt_counted(patch) -> None:
     patch.setattr(LanguageScorer, "score", score)
 
 
-@pytest.mark.parametrize("plant", [swapped, without_beta, prompt_counted])
+@pytest.mark.parametrize("plant", slow.all_but([swapped], [without_beta, prompt_counted]))
 def test_a_planted_bug_fails_parity(pair, monkeypatch, plant):
     plant(monkeypatch)
     for check in CHECKS.values():

@@ -69,13 +69,13 @@ def of_family(pair: parity.Pair):
     return prompt, candidates, wanted
 
 
-@pytest.mark.parametrize("name", slow.all_but(FAMILIES[:3], FAMILIES))
+@pytest.mark.parametrize("name", slow.all_but(FAMILIES[:2], FAMILIES))
 def test_every_layer_reads_as_torchs_norm_and_head_after_it(pair_of, name):
     pair = pair_of(name)
     check(lens_of(pair.restored), *of_family(pair))
 
 
-@pytest.mark.parametrize("name", slow.all_but(HEADS[:3], HEADS))
+@pytest.mark.parametrize("name", slow.all_but(["ArmoRM"], HEADS))
 def test_heads_read_the_response_layer_by_layer_and_their_gate_after_the_last(loaded, name):
     check_head(loaded(name))
 
@@ -107,7 +107,8 @@ def a_layer_late(self, own, seen):
 
 
 @pytest.mark.parametrize(
-    ("name", "bug"), [("_rewards", without_the_norm), ("_with_layers", a_layer_late)]
+    ("name", "bug"),
+    slow.all_but([("_rewards", without_the_norm)], [("_with_layers", a_layer_late)]),
 )
 def test_a_planted_bug_fails_the_check(pair_of, monkeypatch, name, bug):
     pair = pair_of("gqa-llama3")

@@ -145,7 +145,8 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", slow.all_but(["URM's weights taken for constants"], BUGS))
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", BUGS)
 def test_a_gradient_that_leaves_something_out_differs(case_of, monkeypatch, bug):
     name, owner, function = BUGS[bug]
     case = case_of(name)

@@ -21,7 +21,6 @@ PROCESS, ATHENE = "Qwen's process reward model", "Athene"
 
 def language_model(name: str, folder, **options) -> tuple[torch.nn.Module, Checkpoint]:
     config = CONFIGS[name]()
-    config._attn_implementation = "eager"
     model = torch_models.enlarged(config, AutoModelForCausalLM, embedding=0.5)
     torch_models.save(model, folder / "hf")
     return model, folders.convert(folder / "hf", folder / "checkpoint", **options)

@@ -6,6 +6,7 @@ the conversation out by hand, and lets transformers' class choose where it reads
 """
 
 import functools
+import itertools
 import json
 
 import numpy as np
@@ -21,7 +22,7 @@ from transformers import (
 import engine
 from engine.errors import AssayError
 from launch import logprobs, search, sweep, verify
-from tests.support import folders, pipelines, torch_models
+from tests.support import folders, pipelines, slow, torch_models
 from tests.support.pipelines import BOS, CLOSES, OPENS, PIPELINES, ROWS, TEXTS
 
 PROMPT = "What, in one word, is the greatest thing ever?"
@@ -41,6 +42,11 @@ TEMPLATES = {
     ),
 }
 PADS = {"the closing token": CLOSES, "another token": BOS}
+QUICK = ("byte level", "Metaspace always, Llama's class", "gaps")
+QUICK_ENDS = [
+    ("closes", "the closing token"),
+    ("a space before the reply", "another token"),
+]
 
 
 def written(template: str, reply: str) -> str:
@@ -112,7 +118,7 @@ def test_texts_become_the_ids_of_the_file(folder, name):
         assert own.checkpoint.tokens[token] == own.raw.decode([token], skip_special_tokens=False)
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", slow.all_but(QUICK, PIPELINES))
 def test_a_sweep_scores_exactly_the_ids_of_the_file_that_the_embedding_holds(folder, name):
     own = folder(name)
     assert own.checkpoint.token_ids == own.candidates
@@ -128,7 +134,7 @@ def test_a_sweep_scores_exactly_the_ids_of_the_file_that_the_embedding_holds(fol
     np.testing.assert_allclose([rewards[i] for i in sample], expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", slow.all_but(QUICK, PIPELINES))
 def test_a_list_is_scored_as_the_text_of_its_conversation(folder, name):
     own = folder(name)
     rewards = engine.load(own.checkpoint.path).score(PROMPT, TEXTS)
@@ -136,7 +142,7 @@ def test_a_list_is_scored_as_the_text_of_its_conversation(folder, name):
     np.testing.assert_allclose(rewards, expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["Metaspace always, Llama's class", "byte level"])
+@pytest.mark.parametrize("name", slow.all_but(["Metaspace always, Llama's class"], ["byte level"]))
 def test_a_reply_has_no_space_that_the_tokenizer_puts_before_a_text_of_its_own(folder, name):
     """Among the template's ids, and as the start of a search."""
     own = folder(name)
@@ -153,7 +159,7 @@ def test_a_reply_has_no_space_that_the_tokenizer_puts_before_a_text_of_its_own(f
     assert model.certify(PROMPT, reply, sweeps=len(ids)).swaps
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", slow.all_but(QUICK, PIPELINES))
 def test_log_probabilities_are_those_of_the_ids_of_the_file(folder, name, tmp_path):
     own = folder(name, template=None, auto=AutoModelForCausalLM)
     assert isinstance(own.network, LlamaForCausalLM)
@@ -167,8 +173,9 @@ def test_log_probabilities_are_those_of_the_ids_of_the_file(folder, name, tmp_pa
     np.testing.assert_allclose(frame["logprob"], expected[own.candidates], **TOLERANCE)
 
 
-@pytest.mark.parametrize("pad", PADS)
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize(
+    ("template", "pad"), slow.all_but(QUICK_ENDS, itertools.product(TEMPLATES, PADS))
+)
 def test_rewards_are_read_where_transformers_reads_them(folder, template, pad):
     """By a sweep, a list and a search, whatever closes the turn."""
     own = folder("gaps", template, pad)
@@ -199,6 +206,7 @@ def test_rewards_are_read_where_transformers_reads_them(folder, template, pad):
         np.testing.assert_allclose(last["reward"], own.reward([*before, *ids, *after]), **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_a_searchs_file_holds_rewards_that_are_read_where_transformers_reads_them(folder, tmp_path):
     """Its last reward, the reward of its text, and what `verify --rescore` computes again."""
     own = folder("gaps", "closes", "the closing token")

@@ -93,7 +93,13 @@ def test_a_table_that_cannot_be_made_is_a_sentence_and_no_file(
 
 @pytest.mark.parametrize(
     "before",
-    [(), (tokens.ANALYSIS,), (model_list.ANALYSIS, tokens.ANALYSIS, agreement.ANALYSIS)],
+    [
+        (tokens.ANALYSIS,),
+        *(
+            pytest.param(before, marks=pytest.mark.slow)
+            for before in ((), (model_list.ANALYSIS, tokens.ANALYSIS, agreement.ANALYSIS))
+        ),
+    ],
 )
 def test_a_report_may_have_few_chapters(small_run, tmp_path, settings, before):
     chapters = [*before, capitals()]

@@ -139,6 +139,7 @@ def test_the_best_tokens_do_not_depend_on_how_many_devices_share_the_vocabulary(
     np.testing.assert_array_equal(value, np.take_along_axis(gain, expected, axis=1))
 
 
+@pytest.mark.slow
 def test_on_accelerators_no_parent_is_appended_where_a_gradient_is_taken(checkpoint, monkeypatch):
     scorer = for_accelerators(searches.scorer(checkpoint()))
     asked = problem(checkpoint(), *PROMPTS, candidates=20, length=5, initial="qwxyz", topk=32)

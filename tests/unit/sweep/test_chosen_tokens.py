@@ -52,6 +52,7 @@ def test_ids_that_were_not_drawn_are_a_problem(run, tiny, monkeypatch):
     assert "holds other token ids than were drawn; remove the folder and run" in problem
 
 
+@pytest.mark.slow
 def test_some_tokens_are_scored_again_by_the_plain_pass(run, trims):
     run.sweep([trims], ONE, mode="text", tokens=70)
     content = json.loads((run.folder / "manifest.json").read_text())

@@ -57,7 +57,7 @@ def test_the_reward_position_is_the_librarys(sequence, pad):
 @pytest.mark.parametrize(
     ("mode", "where"),
     slow.all_but(
-        [("ids", "a reply"), ("text", "nowhere")],
+        [("ids", "a reply")],
         [(mode, where) for mode in ("ids", "text") for where in PADS],
     ),
 )
