@@ -20,7 +20,7 @@ from engine.checkpoint.restore import axis_sizes, parameters
 from engine.convert import adapter, templates
 from engine.convert.hf_config import architecture, decoder_config
 from engine.convert.hf_families import DATES, READ_BY_POSITION
-from engine.convert.hf_values import Json
+from engine.convert.hf_values import Json, integer
 from engine.convert.hub import Source
 from engine.convert.readouts import Reading, read_head, variant
 from engine.convert.safetensors import TensorFiles
@@ -28,7 +28,6 @@ from engine.convert.writer import Writer
 from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
-from engine.models.language_model import OutputConfig
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.template_sandbox import spelled
 from engine.text.tokenizer import FILE, candidate_ids, load_tokenizer
@@ -179,7 +178,8 @@ def understand(
     """
     hf = source.config_json()
     with prefixed((source.base or source).folder):
-        pad, decoder = _pad_token_id(hf), decoder_config(hf)
+        decoder = decoder_config(hf)
+        pad = None if hf.get("pad_token_id") is None else integer(hf, "pad_token_id")
     if not softcap:
         decoder = dataclasses.replace(decoder, attention_softcap=None)
     files = _open(source, hf, merge_dtype)
@@ -294,11 +294,19 @@ def _check_ids(
 def _rules(
     files: TensorFiles, decoder: DecoderConfig, reading: Reading
 ) -> tuple[layouts.Rule, ...]:
-    """The rules of all tensors, whose names and shapes are checked."""
+    """The rules of all tensors; raises AssayError for names or shapes that config.json excludes."""
     keys = set(files.tensors)
     rules = (*layouts.decoder_rules(decoder, keys), *reading.rules)
     layouts.check_keys(rules, reading.extra, keys, decoder)
-    _check_shapes(files, rules, decoder, reading.config)
+    sizes = axis_sizes(decoder, reading.config)
+    for rule in rules:
+        expected = layouts.file_shape(rule, sizes)
+        for key in layouts.rule_keys(rule, decoder):
+            if (tensor := files.tensors[key]).shape != expected:
+                raise AssayError(
+                    f"tensor {tensor.key!r} has shape {list(tensor.shape)}; "
+                    f"config.json implies {list(expected)}"
+                )
     return rules
 
 
@@ -363,28 +371,3 @@ def _read_experts(
         tensor = files.read(one)
         digests[one], place[...] = sha256(tensor), tensor
     return stack
-
-
-def _check_shapes(
-    files: TensorFiles,
-    rules: Sequence[layouts.Rule],
-    config: DecoderConfig,
-    head: HeadConfig | OutputConfig,
-) -> None:
-    """Raises AssayError for a tensor whose shape differs from the one that config.json implies."""
-    sizes = axis_sizes(config, head)
-    for rule in rules:
-        expected = layouts.file_shape(rule, sizes)
-        for key in layouts.rule_keys(rule, config):
-            if (tensor := files.tensors[key]).shape != expected:
-                raise AssayError(
-                    f"tensor {tensor.key!r} has shape {list(tensor.shape)}; "
-                    f"config.json implies {list(expected)}"
-                )
-
-
-def _pad_token_id(hf: Json) -> int | None:
-    pad = hf.get("pad_token_id")
-    if pad is not None and (isinstance(pad, bool) or not isinstance(pad, int)):
-        raise AssayError(f"config.json: pad_token_id={pad!r}; allowed: an integer or null")
-    return pad
