@@ -246,9 +246,9 @@ def _expert_rules(keys: Iterable[str]) -> tuple[Rule, ...]:
     return firsts[next((key for key in firsts if key in keys), next(iter(firsts)))]
 
 
-def learned(keys: Iterable[str]) -> set[str]:
-    """The names of tensors that hold something learned."""
-    return {key for key in keys if not _IGNORED.search(key)}
+def learned(key: str) -> bool:
+    """Whether the tensor of a name holds something learned."""
+    return not _IGNORED.search(key)
 
 
 def head_keys(keys: Iterable[str]) -> set[str]:

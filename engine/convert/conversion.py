@@ -5,7 +5,7 @@ import dataclasses
 import datetime
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint import layouts
+from engine.checkpoint.arrays import sha256
 from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, refuse_existing
 from engine.checkpoint.restore import axis_sizes, parameters
 from engine.convert import adapter, templates
 from engine.convert.hf_config import architecture, decoder_config
 from engine.convert.hf_families import DATES, READ_BY_POSITION
-from engine.convert.hf_values import Json
+from engine.convert.hf_values import Json, integer
 from engine.convert.hub import Source
 from engine.convert.readouts import Reading, read_head, variant
 from engine.convert.safetensors import TensorFiles
@@ -27,14 +28,13 @@ from engine.convert.writer import Writer
 from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
-from engine.models.language_model import OutputConfig
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.template_sandbox import spelled
 from engine.text.tokenizer import FILE, candidate_ids, load_tokenizer
 
 _LEAST_TOKENS = 0.01  # of the embedding's rows; a file with none but special tokens has fewer
-# Of a block: a rule, and the name of its tensor, with `{x}` for that of each expert.
-Tensors = list[tuple[layouts.Rule, str]]
+# Of a block: the name of a tensor, with `{x}` for that of each expert -> the rules that it fills.
+Tensors = dict[str, list[layouts.Rule]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,21 +53,24 @@ class Conversion:
     def blocks(self) -> dict[str, Tensors]:
         """The blocks of the checkpoint by name, in the order in which they are written."""
         layered = [rule for rule in self.rules if "{l}" in rule.key]
+        whole = [rule for rule in self.rules if rule not in layered]
 
-        def named(prefix: str) -> Tensors:
-            whole = (rule for rule in self.rules if rule not in layered)
-            return [(rule, rule.key) for rule in whole if rule.parameter.startswith(prefix)]
+        def named(rules: Iterable[layouts.Rule], layer: str = "") -> Tensors:
+            tensors: Tensors = {}
+            for rule in rules:
+                tensors.setdefault(rule.key.replace("{l}", layer), []).append(rule)
+            return tensors
 
-        layers = {
-            layer_block(layer): [(rule, rule.key.replace("{l}", str(layer))) for rule in layered]
-            for layer in range(self.decoder.num_layers)
+        return {
+            EMBEDDING: named(rule for rule in whole if rule.parameter.startswith("decoder.")),
+            **{layer_block(i): named(layered, str(i)) for i in range(self.decoder.num_layers)},
+            READOUT: named(rule for rule in whole if rule.parameter.startswith("readout.")),
         }
-        return {EMBEDDING: named("decoder."), **layers, READOUT: named("readout.")}
 
-    def nbytes(self, tensors: Tensors, files: TensorFiles) -> int:
+    def nbytes(self, tensors: Tensors) -> int:
         """Bytes of the tensors of a block."""
-        keys = {one for _, key in tensors for one in layouts.expert_keys(key, self.decoder)}
-        return sum(files.tensors[key].nbytes for key in keys)
+        keys = (one for key in tensors for one in layouts.expert_keys(key, self.decoder))
+        return sum(self.files.tensors[key].nbytes for key in keys)
 
 
 def convert_model(
@@ -133,15 +136,16 @@ def convert_model(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
     with Writer(destination, conversion.decoder, conversion.reading.config) as writer:
-        digests: dict[str, bytes] = {}
+        digests: dict[str, bytes] = {}  # sha256 of each tensor that has been read
         blocks = conversion.blocks()
-        done = total - sum(conversion.nbytes(tensors, files) for tensors in blocks.values())
-        for block, arrays in _read_ahead(conversion, files):
+        done = total - sum(map(conversion.nbytes, blocks.values()))
+        for block, arrays in _read_ahead(conversion, digests):
             saved = writer.save(block, arrays)
             del arrays  # two blocks are in memory, not three
-            if block != READOUT:  # whole tensors are stored with the same bytes
-                digests |= {k: saved[rule.parameter] for rule, k in blocks[block] if not rule.part}
-            done += conversion.nbytes(blocks[block], files)
+            for key, rules in blocks[block].items():
+                if _stored_whole(block, key, rules):
+                    digests[key] = saved[rules[0].parameter]
+            done += conversion.nbytes(blocks[block])
             progress(done, total)
         return writer.finish(
             conversion.tokenizer,
@@ -174,7 +178,8 @@ def understand(
     """
     hf = source.config_json()
     with prefixed((source.base or source).folder):
-        pad, decoder = _pad_token_id(hf), decoder_config(hf)
+        decoder = decoder_config(hf)
+        pad = None if hf.get("pad_token_id") is None else integer(hf, "pad_token_id")
     if not softcap:
         decoder = dataclasses.replace(decoder, attention_softcap=None)
     files = _open(source, hf, merge_dtype)
@@ -289,81 +294,80 @@ def _check_ids(
 def _rules(
     files: TensorFiles, decoder: DecoderConfig, reading: Reading
 ) -> tuple[layouts.Rule, ...]:
-    """The rules of all tensors, whose names and shapes are checked."""
+    """The rules of all tensors; raises AssayError for names or shapes that config.json excludes."""
     keys = set(files.tensors)
     rules = (*layouts.decoder_rules(decoder, keys), *reading.rules)
     layouts.check_keys(rules, reading.extra, keys, decoder)
-    _check_shapes(files, rules, decoder, reading.config)
-    return rules
-
-
-def _read_ahead(
-    conversion: Conversion, files: TensorFiles
-) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Each block with its arrays; the next one is read while the caller handles this one."""
-    blocks = conversion.blocks()
-    with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(_read_block, EMBEDDING, blocks[EMBEDDING], files, conversion)
-        for block, following in itertools.zip_longest(blocks, [*blocks][1:]):
-            arrays = pending.result()
-            if following:
-                pending = pool.submit(_read_block, following, blocks[following], files, conversion)
-            yield block, arrays
-            del arrays
-
-
-def _read_block(
-    block: str, tensors: Tensors, files: TensorFiles, conversion: Conversion
-) -> dict[str, np.ndarray]:
-    """Parameter name -> array; the decoder's in the file's layout, the readout's in the model's."""
-    sizes = axis_sizes(conversion.decoder, conversion.reading.config)
-    axes_of = parameters(conversion.decoder, conversion.reading.config)
-    arrays = {}
-    for rule, key in tensors:
-        array = _read_tensor(rule, key, files, conversion.decoder)
-        array = layouts.part_of(rule, array, sizes)
-        array = array.reshape(layouts.split_shape(rule.layout, sizes))
-        if block == READOUT:
-            order = layouts.permutation(rule.layout, axes_of[rule.parameter].axes)
-            array = np.array(array.transpose(order), np.float32, order="C")
-        arrays[rule.parameter] = array
-    return {**arrays, **(conversion.reading.computed if block == READOUT else {})}
-
-
-def _read_tensor(
-    rule: layouts.Rule, key: str, files: TensorFiles, config: DecoderConfig
-) -> np.ndarray:
-    """A rule's tensor; of one per expert, all in a stack, which is filled one by one."""
-    if "{x}" not in key:
-        return files.read(key)
-    keys = layouts.expert_keys(key, config)
-    shape = layouts.file_shape(rule, config.sizes)
-    stack = np.empty((len(keys), *shape), np.result_type(*(files.tensors[k].dtype for k in keys)))
-    for place, one in zip(stack, keys, strict=True):
-        place[...] = files.read(one)
-    return stack
-
-
-def _check_shapes(
-    files: TensorFiles,
-    rules: Sequence[layouts.Rule],
-    config: DecoderConfig,
-    head: HeadConfig | OutputConfig,
-) -> None:
-    """Raises AssayError for a tensor whose shape differs from the one that config.json implies."""
-    sizes = axis_sizes(config, head)
+    sizes = axis_sizes(decoder, reading.config)
     for rule in rules:
         expected = layouts.file_shape(rule, sizes)
-        for key in layouts.rule_keys(rule, config):
+        for key in layouts.rule_keys(rule, decoder):
             if (tensor := files.tensors[key]).shape != expected:
                 raise AssayError(
                     f"tensor {tensor.key!r} has shape {list(tensor.shape)}; "
                     f"config.json implies {list(expected)}"
                 )
+    return rules
 
 
-def _pad_token_id(hf: Json) -> int | None:
-    pad = hf.get("pad_token_id")
-    if pad is not None and (isinstance(pad, bool) or not isinstance(pad, int)):
-        raise AssayError(f"config.json: pad_token_id={pad!r}; allowed: an integer or null")
-    return pad
+def _read_ahead(
+    conversion: Conversion, digests: dict[str, bytes]
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Each block with its arrays; the next one is read while the caller handles this one."""
+    blocks = conversion.blocks()
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(_read_block, EMBEDDING, blocks[EMBEDDING], conversion, digests)
+        for block, following in itertools.zip_longest(blocks, [*blocks][1:]):
+            arrays = pending.result()
+            if following:
+                tensors = blocks[following]
+                pending = pool.submit(_read_block, following, tensors, conversion, digests)
+            yield block, arrays
+            del arrays
+
+
+def _read_block(
+    block: str, tensors: Tensors, conversion: Conversion, digests: dict[str, bytes]
+) -> dict[str, np.ndarray]:
+    """Parameter name -> array; the decoder's in the file's layout, the readout's in the model's.
+
+    Adds to `digests` those of tensors that are not stored as they are (`_stored_whole`).
+    """
+    sizes = axis_sizes(conversion.decoder, conversion.reading.config)
+    axes_of = parameters(conversion.decoder, conversion.reading.config)
+    arrays = {}
+    for key, rules in tensors.items():
+        if "{x}" in key:
+            tensor = _read_experts(key, rules[0], conversion, digests)
+        else:
+            tensor = conversion.files.read(key)
+            if not _stored_whole(block, key, rules):
+                digests[key] = sha256(tensor)
+        for rule in rules:
+            array = layouts.part_of(rule, tensor, sizes)
+            array = array.reshape(layouts.split_shape(rule.layout, sizes))
+            if block == READOUT:
+                order = layouts.permutation(rule.layout, axes_of[rule.parameter].axes)
+                array = np.array(array.transpose(order), np.float32, order="C")
+            arrays[rule.parameter] = array
+    ordered = [rule.parameter for rule in conversion.rules if rule.parameter in arrays]
+    computed = conversion.reading.computed if block == READOUT else {}
+    return {name: arrays[name] for name in ordered} | dict(computed)
+
+
+def _stored_whole(block: str, key: str, rules: Sequence[layouts.Rule]) -> bool:
+    """Whether a parameter of the checkpoint has the bytes of one tensor: its sha256 is the same."""
+    return block != READOUT and "{x}" not in key and not rules[0].part
+
+
+def _read_experts(
+    key: str, rule: layouts.Rule, conversion: Conversion, digests: dict[str, bytes]
+) -> np.ndarray:
+    """The tensors of all experts in a stack, which is filled one by one; `_read_block`."""
+    files, keys = conversion.files, layouts.expert_keys(key, conversion.decoder)
+    shape = layouts.file_shape(rule, conversion.decoder.sizes)
+    stack = np.empty((len(keys), *shape), np.result_type(*(files.tensors[k].dtype for k in keys)))
+    for place, one in zip(stack, keys, strict=True):
+        tensor = files.read(one)
+        digests[one], place[...] = sha256(tensor), tensor
+    return stack

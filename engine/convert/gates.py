@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from engine.convert.hf_values import Json
+from engine.convert.hf_values import Json, positive
 from engine.errors import AssayError
 
 _KEY = re.compile(r"gating\.layers\.(\d+)\.(\w+)$")
@@ -107,13 +107,8 @@ def temperature(hf: Json, gate: Gate, transform: bool) -> float:
 
     `transform` says whether the head has a `reward_transform_matrix`.
     """
-    given = hf.get("gating_temperature")
-    if given is not None:
-        if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
-            raise AssayError(
-                f"config.json: gating_temperature={given!r}; allowed: numbers above 0, or null"
-            )
-        return float(given)
+    if hf.get("gating_temperature") is not None:
+        return positive(hf, "gating_temperature")
     if not gate.batch_norm:
         return 10.0  # ArmoRM
     return 5.0 if transform else 1.0  # QRM-Llama, QRM-Gemma

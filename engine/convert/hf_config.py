@@ -12,7 +12,7 @@ from engine.convert.hf_families import (
     Family,
     Fields,
 )
-from engine.convert.hf_values import Json, integer, number, optional, positive, short
+from engine.convert.hf_values import Json, boolean, integer, number, optional, positive, short
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 from engine.models.language_model import OutputConfig
@@ -91,9 +91,6 @@ def is_language_model(hf: Json) -> bool:
 
 def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
     """Reads a language model's output head from a parsed config.json."""
-    tied = hf.get("tie_word_embeddings", _family(hf).tied)
-    if not isinstance(tied, bool):
-        raise AssayError(f"config.json: tie_word_embeddings={tied!r}; allowed: true, false")
     cap = "final_logit_softcapping"
     if hf["model_type"] == "gemma2" and cap not in hf:
         raise AssayError(f"config.json: no {cap}; allowed: a number, or null for none")
@@ -102,7 +99,7 @@ def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
         width=decoder.width,
         rms_eps=decoder.rms_eps,
         norm_offset=decoder.norm_offset,
-        tied=tied,
+        tied=boolean(hf, "tie_word_embeddings", _family(hf).tied),
         softcap=optional(hf, cap),
         norm=decoder.norm,
     )

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine.convert.hf_values import Json, integer, number, optional, positive, short
+from engine.convert.hf_values import Json, boolean, integer, number, optional, positive, short
 from engine.errors import AssayError
 from engine.models.config import Rope
 
@@ -166,13 +166,10 @@ def _experts(hf: Json) -> Fields:
             f"config.json: num_experts and num_local_experts are {said}; allowed: one integer, "
             "under either name"
         )
-    renormalised = hf.get("norm_topk_prob", False)
-    if not isinstance(renormalised, bool):
-        raise AssayError(f"config.json: norm_topk_prob={renormalised!r}; allowed: true, false")
     return {
         "experts": given.pop() if given else integer(hf, "num_experts"),
         "experts_per_token": integer(hf, "num_experts_per_tok"),
-        "experts_renormalised": renormalised,
+        "experts_renormalised": boolean(hf, "norm_topk_prob", False),
     }
 
 

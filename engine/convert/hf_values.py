@@ -36,6 +36,14 @@ def integer(hf: Json, name: str, default: int | None = None) -> int:
     return value
 
 
+def boolean(hf: Json, name: str, default: bool) -> bool:
+    """True or false, or `default` if it is missing; raises AssayError for another value."""
+    value = hf.get(name, default)
+    if not isinstance(value, bool):
+        raise AssayError(f"config.json: {name}={value!r}; allowed: true, false")
+    return value
+
+
 def optional(hf: Json, name: str) -> float | None:
     """A number, or None if it is missing or null; raises AssayError for another value."""
     return None if hf.get(name) is None else float(number(hf, name))

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from engine.convert import adapter, downloads, safetensors, templates
@@ -113,7 +113,10 @@ def fetch(
         _refuse_base(source, base)
     with prefixed(whole.place):
         weights[whole] = _weights(whole, of_whole)
-    missing = {part: _missing(part, names) for part, names in weights.items()}
+    missing = {
+        part: [name for name in names if part.revision and not (part.folder / name).is_file()]
+        for part, names in weights.items()
+    }
     # All files of a source that lacks one: a check may compare tensors of two files.
     outlined = {part: weights[part] for part, names in missing.items() if names}
     outlined = outlined if understood or model.base else {}
@@ -198,10 +201,6 @@ def _weights(whole: Source, listing: Listing) -> list[str]:
     if sizes:
         safetensors.check_shards(weights, names)
     return weights
-
-
-def _missing(source: Source, weights: Sequence[str]) -> list[str]:
-    return [name for name in weights if source.revision and not (source.folder / name).is_file()]
 
 
 @contextlib.contextmanager

@@ -61,7 +61,7 @@ def read_head(
     """
     head = layouts.head_keys(files.tensors)
     if is_language_model(hf) and not head:
-        return _without_images(_language(hf, decoder, files, tokenizer, reward), files)
+        return _without_the_rest(_language(hf, decoder, files, tokenizer, reward), files, head)
     kind = "gated" if gates.gate_keys(head) else layouts.plain_head(files.tensors)
     if kind in ("gated", "urm"):
         for name, given in (("normalize_reward", hf.get("normalize_reward")), ("reward", reward)):
@@ -70,29 +70,22 @@ def read_head(
         reading = _gated(hf, decoder, files) if kind == "gated" else _urm(decoder, files)
     else:
         reading = _layers(hf, decoder, files, kind, reward)
-    return _without_images(_without_output(reading, files, head), files)
+    return _without_the_rest(reading, files, head)
 
 
-def _without_output(reading: Reading, files: TensorFiles, head: Collection[str]) -> Reading:
-    """The reading without an output head over the vocabulary that is beside the reward head."""
-    if (unused := files.tensors.get(layouts.LM_HEAD.key)) is None:
-        return reading
-    names = [files.tensors[key].key.rpartition(".")[0] for key in head]
-    said = f"{unused.key} is left out: the reward head is {min(names, default='missing')}"
-    return dataclasses.replace(
-        reading, extra={*reading.extra, layouts.LM_HEAD.key}, notes=(*reading.notes, said)
-    )
-
-
-def _without_images(reading: Reading, files: TensorFiles) -> Reading:
-    """The reading without the tensors that a model has for images beside its text."""
-    of_images = layouts.image_keys(files.tensors)
-    if not of_images:
-        return reading
-    said = f"images are not read: {len(of_images)} tensors of a vision tower are left out"
-    return dataclasses.replace(
-        reading, extra={*reading.extra, *of_images}, notes=(*reading.notes, said)
-    )
+def _without_the_rest(reading: Reading, files: TensorFiles, head: Collection[str]) -> Reading:
+    """The reading without an output head beside a reward head, and without what is for images."""
+    extra, notes = {*reading.extra}, [*reading.notes]
+    if head and (unused := files.tensors.get(layouts.LM_HEAD.key)):
+        extra.add(layouts.LM_HEAD.key)
+        names = [files.tensors[key].key.rpartition(".")[0] for key in head]
+        notes.append(f"{unused.key} is left out: the reward head is {min(names)}")
+    if of_images := layouts.image_keys(files.tensors):
+        extra |= of_images
+        notes.append(
+            f"images are not read: {len(of_images)} tensors of a vision tower are left out"
+        )
+    return dataclasses.replace(reading, extra=extra, notes=tuple(notes))
 
 
 def _layers(

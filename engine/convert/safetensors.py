@@ -76,7 +76,7 @@ class TensorFiles:
         tensors: dict[str, Tensor] = {}
         for name in shard_names(folder) if files is None else files:
             for key, dtype, tensor in _header(folder, name):
-                if not layouts.learned([key]):  # among them integers: batch counts of norms
+                if not layouts.learned(key):  # among them integers: batch counts of norms
                     continue
                 if dtype not in _DTYPES:
                     raise AssayError(

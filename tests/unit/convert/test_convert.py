@@ -1,5 +1,6 @@
 """What conversion writes: the same numbers in the same dtype, hashes, one parameter at a time."""
 
+import collections
 import json
 import shutil
 import tracemalloc
@@ -14,6 +15,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
+from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.text.chat_template import TemplatePolicy
@@ -233,6 +235,23 @@ def test_conversion_holds_two_blocks_at_most(tmp_path, checkpoint):
     finally:
         tracemalloc.stop()
     assert peak < 2.5 * layer
+
+
+@pytest.mark.parametrize("model", [MODEL, "gpt2", "mixtral", "phi3"])
+def test_every_tensor_is_read_once_for_its_parameters_and_the_hash_of_its_file(
+    model, tmp_path, monkeypatch
+):
+    times, read = collections.Counter(), TensorFiles.read
+
+    def counted(files, key):
+        times[key] += 1
+        return read(files, key)
+
+    folder = torch_models.save(torch_models.build(model), tmp_path / "hf")
+    monkeypatch.setattr(TensorFiles, "read", counted)
+    folders.convert(folder, tmp_path / "checkpoint")
+    assert set(times.values()) == {1}
+    assert set(times) == set(TensorFiles.open(folder).tensors)
 
 
 def shortened(path):

@@ -216,8 +216,13 @@ PHI4_MINI: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", [{}, {"type": "su"}, {"type": "longrope", "factor": 32.0}])
-def test_a_phi_is_read_up_to_the_positions_before_its_scaling(kind):
-    config = decoder_config({**PHI4_MINI, "rope_scaling": PHI4_MINI["rope_scaling"] | kind})
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_phi_is_read_up_to_the_positions_before_its_scaling(kind, inside):
+    hf = {**PHI4_MINI, "rope_scaling": PHI4_MINI["rope_scaling"] | kind}
+    if inside:  # of the scaling alone
+        original = "original_max_position_embeddings"
+        hf["rope_scaling"][original] = hf.pop(original)
+    config = decoder_config(hf)
     assert (config.head_size, config.rotary_size, config.max_positions) == (128, 96, 4096)
     assert config.window_layers == (True,) * 32
     rope = config.rope
