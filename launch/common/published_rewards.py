@@ -29,7 +29,7 @@ from launch.common.convention_runs import Weights
 from launch.common.conventions import DIMENSIONS, Convention, Values, conventions_of
 from launch.common.released_files import slugged
 from launch.common.released_layouts import LAYOUTS, Choices, Column, Content, content_of
-from launch.common.text import aligned, show
+from launch.common.text import aligned, counted, show
 
 CARD = "card"
 STEP_SIZE = 64  # candidates per step and device
@@ -111,8 +111,9 @@ def compare_and_show(
 ) -> list[str]:
     """Prints a table for each set; returns a line for each, which names what reproduces it."""
     outcomes, reasons = compare(model, sets, values, mesh, check_memory=check_memory)
-    count = f"{len(reasons)} reading{'s' * (len(reasons) > 1)}"
-    unusable = f"; {count} could not be used ({reasons[0]})" if reasons else ""
+    unusable = (
+        f"; {counted(len(reasons), 'reading')} could not be used ({reasons[0]})" if reasons else ""
+    )
     lines = []
     for index, one in enumerate(sets):
         rewards = {cells: every[index] for cells, every in outcomes.items()}

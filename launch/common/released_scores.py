@@ -16,6 +16,7 @@ from engine.runs.reader import Json, check_name
 from launch.common.inputs import checked_name, list_name
 from launch.common.released_files import files, slugged
 from launch.common.released_layouts import Choices, Column, content_of
+from launch.common.text import counted
 
 _PART_SIZE = 65_536
 # (is a list, numbers are rewards) -> columns of a result in the run.
@@ -190,10 +191,10 @@ def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str]
     folder = next(iter(gathered.results)).split("/model=")[0]
     rows = sum(len(frame) for frame, _ in gathered.results.values())
     counts = {"file": len(paths), "model": len(gathered.models), "prompt": len(gathered.prompts)}
-    counted = ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts.items())
+    said = ", ".join(counted(n, what) for what, n in counts.items())
     numbers = "rewards" if choices.number == "reward" else "log-probabilities"
     humans = ", with humans" if schema.humans_path(gathered.items) in gathered.tables else ""
-    return f"{run}/{folder}: {counted}, {rows:,} {numbers}{humans}"
+    return f"{run}/{folder}: {said}, {rows:,} {numbers}{humans}"
 
 
 def _list_name(source: str, paths: Sequence[Path], choices: Choices) -> str:
