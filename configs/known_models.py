@@ -149,7 +149,7 @@ MODELS = _by_slug(
 
 def _skywork(name: str, base: str, size_b: float, nickname: str = "") -> ModelSpec:
     """A Skywork-Reward-V2: on Llama its template has no BOS."""
-    policy = {"bos": "single", "date": DATE} if base.startswith("Llama") else {}
+    policy: dict[str, Any] = {"bos": "single", "date": DATE} if base.startswith("Llama") else {}
     hub_id = f"Skywork/Skywork-Reward-V2-{name}"
     return _model(hub_id, nickname or f"V2-{name}", base, size_b, **policy)
 

@@ -183,7 +183,7 @@ def planned(
       AssayError: what cannot be compared or swept, or a setting that would be ignored.
     """
     check_choice("noise", given.config.noise, ("all", "one", "off"))
-    swept = [of for of, path in paths.items() if is_checkpoint(path)]
+    swept = [of for of, path in paths.items() if sources.is_model(str(path))]
     if swept and storage.is_file(storage.path_of(given.run)):
         raise AssayError(f"--run={given.run}: a file; allowed: a folder")
     named = [name for name in given.config.compared.split(",") if name]
@@ -206,11 +206,6 @@ def planned(
         under = prompts if given.config.noise == "all" else prompts[:1]
         noise.append((_swept_again(given, side, under), under))
     return Comparison(sides=sides, prompts=prompts, noise=noise, partial=partial)
-
-
-def is_checkpoint(path: epath.Path) -> bool:
-    """Whether a name is that of a model, not of a run."""
-    return sources.is_model(str(path))
 
 
 def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:

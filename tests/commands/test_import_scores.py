@@ -240,7 +240,9 @@ def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
         import_elo(source(ELO.replace("1.5", "1.25")), run)
     with pytest.raises(AssayError, match="list 'some-list' is there already"):
         import_elo(source(ELO.replace("Water", "Wine")), run)
-    with pytest.raises(AssayError, match="has other human scores already"):
+    with pytest.raises(
+        AssayError, match="other human scores of the list 'some-list' are there already"
+    ):
         import_elo(source(ELO.replace("1700", "1701")), run, "Another prompt?")
     assert analysis.load(run).humans("some-list")["elo_score"][0] == 1700
 
