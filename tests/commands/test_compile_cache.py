@@ -133,3 +133,10 @@ def test_damaged_entries_are_compiled_again_without_a_word(filled):
     finally:
         for name, data in whole.items():
             (cache / "compiled" / name).write_bytes(data)
+
+
+def test_the_size_is_bounded(filled, tmp_path):
+    _, printed = filled
+    assert finished(start(tmp_path, JAX_COMPILATION_CACHE_MAX_SIZE="20000")) == printed
+    kept = entries(tmp_path)
+    assert kept and sum(map(len, kept.values())) <= 20000
