@@ -27,7 +27,7 @@ class ModelSpec:
     pickled: whether the main branch holds pickled weights alone, as far as known: one of the hub's
       conversions is needed (`--revision=refs/pr/<number>`).
     tensor_bytes: bytes of all tensors in the repository, if stated somewhere; a conversion that
-      reads another number is refused. `known_shapes.expected_bytes` computes those of others.
+      reads another number is refused.
     head: kind of the head (`HeadConfig.kind`), "" for a language model; a conversion that finds
       another kind is refused.
     dtype: dtype of the published weights, as far as known; a conversion reports a difference.
@@ -60,11 +60,12 @@ def _by_slug(*specs: ModelSpec) -> dict[str, ModelSpec]:
 
 
 def _model(
-    hub_id: str, nickname: str, base: str, size_b: float, **more: Any
+    hub_id: str, nickname: str, base: str, size_b: float, rank: int | None = None, **more: Any
 ) -> ModelSpec:  # Any: fields of several types
     """A reward model; its developer, dtype and head are the most frequent ones unless named."""
-    usual = {"developer": hub_id.partition("/")[0], "dtype": "bfloat16", "head": "linear"}
-    return ModelSpec(hub_id=hub_id, nickname=nickname, base=base, size_b=size_b, **usual | more)
+    usual: dict[str, Any] = {"rewardbench_rank": rank, "dtype": "bfloat16", "head": "linear"}
+    usual |= {"developer": hub_id.partition("/")[0], **more}
+    return ModelSpec(hub_id=hub_id, nickname=nickname, base=base, size_b=size_b, **usual)
 
 
 def _gemma(name: str, base: str, size_b: float, **more: Any) -> ModelSpec:
@@ -72,48 +73,40 @@ def _gemma(name: str, base: str, size_b: float, **more: Any) -> ModelSpec:
     return _model(f"google/{name}", name, base, size_b, developer="Google", head="", **more)
 
 
+def _skywork1(name: str, nickname: str, base: str, size_b: float, **more: Any) -> ModelSpec:
+    """A Skywork-Reward of the first generation."""
+    return _model(f"Skywork/Skywork-Reward-{name}", nickname, base, size_b, **more)
+
+
+def _grm(name: str, nickname: str, base: str, size_b: float, **more: Any) -> ModelSpec:
+    """A GRM, trained on conversations with two BOS."""
+    usual = {"dtype": "float16", "bos": "double"}
+    return _model(f"Ray2333/GRM-{name}", nickname, base, size_b, **usual | more)
+
+
+_27B_BYTES = 54_454_265_856  # of Gemma 2 with a linear head
 MODELS = _by_slug(
     _model(
         "nicolinho/QRM-Gemma-2-27B",
         "N-Gem-27B",
         "Gemma 2",
         27,
-        rewardbench_rank=2,
+        rank=2,
         head="gated",
         weights="Skywork/Skywork-Reward-Gemma-2-27B-v0.2",
         revision="eef8d852e886240e308a57b61d69f0e58489f0ed",
     ),
-    _model(
-        "Skywork/Skywork-Reward-Gemma-2-27B-v0.2",
-        "S-Gem-27B-v0.2",
-        "Gemma 2",
-        27,
-        rewardbench_rank=3,
-        tensor_bytes=54_454_265_856,
+    _skywork1("Gemma-2-27B-v0.2", "S-Gem-27B-v0.2", "Gemma 2", 27, rank=3, tensor_bytes=_27B_BYTES),
+    _skywork1(
+        "Gemma-2-27B", "S-Gem-27B", "Gemma 2", 27, rank=5, bos="single", tensor_bytes=_27B_BYTES
     ),
-    _model(
-        "Skywork/Skywork-Reward-Gemma-2-27B",
-        "S-Gem-27B",
-        "Gemma 2",
-        27,
-        rewardbench_rank=5,
-        bos="single",
-        tensor_bytes=54_454_265_856,
-    ),
-    _model(
-        "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2",
-        "S-Lla-8B-v0.2",
-        "Llama 3.1",
-        8,
-        rewardbench_rank=10,
-        date=DATE,
-    ),
+    _skywork1("Llama-3.1-8B-v0.2", "S-Lla-8B-v0.2", "Llama 3.1", 8, rank=10, date=DATE),
     _model(
         "nicolinho/QRM-Llama3.1-8B",
         "N-Lla-8B",
         "Llama 3.1",
         8,
-        rewardbench_rank=11,
+        rank=11,
         head="gated",
         bos="single",
         date=DATE,
@@ -125,29 +118,19 @@ MODELS = _by_slug(
         "L-Lla-8B",
         "Llama 3.1",
         8,
-        rewardbench_rank=12,
+        rank=12,
         head="urm",
         bos="single",
         date=DATE,
         weights="Skywork/Skywork-Reward-Llama-3.1-8B",
     ),
-    _model(
-        "Ray2333/GRM-Llama3-8B-rewardmodel-ft",
-        "R-Lla-8B",
-        "Llama 3",
-        8,
-        rewardbench_rank=17,
-        dtype="float16",
-        bos="double",
-    ),
-    _model(
-        "Ray2333/GRM-Llama3.2-3B-rewardmodel-ft",
+    _grm("Llama3-8B-rewardmodel-ft", "R-Lla-8B", "Llama 3", 8, rank=17),
+    _grm(
+        "Llama3.2-3B-rewardmodel-ft",
         "R-Lla-3B",
         "Llama 3.2",
         3,
-        rewardbench_rank=19,
-        dtype="float16",
-        bos="double",
+        rank=19,
         date=DATE,
         tensor_bytes=6_425_511_936,
     ),
@@ -156,26 +139,17 @@ MODELS = _by_slug(
         "F-Lla-8B-v0.1",
         "Llama 3",
         8,
-        rewardbench_rank=20,
+        rank=20,
         head="gated",
         revision="39aadadd6d1b66ab358f0b4ce8899624c35c7434",
     ),
-    _model(
-        "Ray2333/GRM-gemma2-2B-rewardmodel-ft",
-        "R-Gem-2B",
-        "Gemma 2",
-        2,
-        rewardbench_rank=31,
-        dtype="float16",
-        bos="double",
-        tensor_bytes=5_228_688_384,
-    ),
+    _grm("gemma2-2B-rewardmodel-ft", "R-Gem-2B", "Gemma 2", 2, rank=31, tensor_bytes=5_228_688_384),
 )
 
 
 def _skywork(name: str, base: str, size_b: float, nickname: str = "") -> ModelSpec:
     """A Skywork-Reward-V2: on Llama its template has no BOS."""
-    policy = {"bos": "single", "date": DATE} if base.startswith("Llama") else {}
+    policy: dict[str, Any] = {"bos": "single", "date": DATE} if base.startswith("Llama") else {}
     hub_id = f"Skywork/Skywork-Reward-V2-{name}"
     return _model(hub_id, nickname or f"V2-{name}", base, size_b, **policy)
 
@@ -192,15 +166,15 @@ def _nemotron(name: str, nickname: str, base: str, size_b: float, **more: Any) -
     return _model(f"nvidia/{name}", nickname, base, size_b, **usual | more)
 
 
-def _sftreg(name: str, nickname: str, base: str, size_b: float, **more: Any) -> ModelSpec:
-    """A GRM with an MLP, published as a language model."""
-    usual = {"dtype": "float16", "head": "mlp", "bos": "double"}
-    return _model(f"Ray2333/{name}", nickname, base, size_b, **usual | more)
+def _internlm(name: str, size_b: float, **more: Any) -> ModelSpec:
+    usual = {"developer": "InternLM", "dtype": "float16"}
+    hub_id, nickname = f"internlm/internlm2-{name}-reward", f"InternLM2-{size_b:g}B"
+    return _model(hub_id, nickname, "InternLM2", size_b, **usual | more)
 
 
 NEXT = _by_slug(
-    _model(
-        "Skywork/Skywork-Reward-Llama-3.1-8B",
+    _skywork1(
+        "Llama-3.1-8B",
         "Llama-3.1-8B",
         "Llama 3.1",
         8,
@@ -243,34 +217,12 @@ NEXT = _by_slug(
     _model("Qwen/Qwen2.5-Math-RM-72B", "Qwen-RM-72B", "Qwen Math", 72, head="mlp"),
     _model("sfairXC/FsfairX-LLaMA3-RM-v0.1", "FsfairX-8B", "Llama 3", 8),
     _model("nicolinho/QRM-Llama3.1-8B-v2", "QRM-8B-v2", "Llama 3.1", 8, head="gated", date=DATE),
-    _sftreg("GRM-llama3-8B-sftreg", "GRM-8B-sftreg", "Llama 3", 8),
-    _sftreg("GRM-llama3.2-3B-sftreg", "GRM-3B-sftreg", "Llama 3.2", 3, date=DATE),
-    _sftreg("GRM-Gemma2-2B-sftreg", "GRM-2B-sftreg", "Gemma 2", 2),
-    _model(
-        "internlm/internlm2-1_8b-reward",
-        "InternLM2-1.8B",
-        "InternLM2",
-        1.8,
-        developer="InternLM",
-        dtype="float16",
-        tensor_bytes=3_399_163_904,
-    ),
-    _model(
-        "internlm/internlm2-7b-reward",
-        "InternLM2-7B",
-        "InternLM2",
-        7,
-        developer="InternLM",
-        dtype="float16",
-    ),
-    _model(
-        "internlm/internlm2-20b-reward",
-        "InternLM2-20B",
-        "InternLM2",
-        20,
-        developer="InternLM",
-        dtype="float16",
-    ),
+    _grm("llama3-8B-sftreg", "GRM-8B-sftreg", "Llama 3", 8, head="mlp"),
+    _grm("llama3.2-3B-sftreg", "GRM-3B-sftreg", "Llama 3.2", 3, head="mlp", date=DATE),
+    _grm("Gemma2-2B-sftreg", "GRM-2B-sftreg", "Gemma 2", 2, head="mlp"),
+    _internlm("1_8b", 1.8, tensor_bytes=3_399_163_904),
+    _internlm("7b", 7),
+    _internlm("20b", 20),
     _model("infly/INF-ORM-Llama3.1-70B", "INF-ORM-70B", "Llama 3.1", 70, head="mlp", date=DATE),
 )
 

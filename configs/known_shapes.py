@@ -51,9 +51,6 @@ _ROWS = {
     "armorm-llama3-8b-v0.1": 128257,
     "olmo-2-1124-13b-rm": 100280,
 }
-# Whether these were published in 16 or 32 bits was not confirmed.
-_SIZE_OF_A_NUMBER_UNKNOWN = {"gemma-2-9b", "gemma-2-27b", "olmo-2-1124-13b-rm"}
-_DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 # What else differs between the sizes of a base.
 _OF_SIZE: dict[tuple[str, float], dict[str, object]] = {
     ("Gemma 2", 2): {"query_pre_attn_scalar": 256},
@@ -151,32 +148,3 @@ def rows(spec: ModelSpec) -> int | None:
     if spec.base.startswith(("Llama", "OLMo")):  # some have rows more, for padding
         return _ROWS.get(spec.slug)
     return _SHAPES[spec.base, spec.size_b][_NAMES.index("vocab_size")]
-
-
-def numbers(spec: ModelSpec) -> int | None:
-    """How many numbers all tensors of a listed model hold; None where that is not known.
-
-    It is not for heads other than linear ones, whose inner sizes config.json does not give, and
-    for those of language models.
-    """
-    vocabulary = rows(spec)
-    if vocabulary is None or spec.reward or spec.head not in ("", "linear"):
-        return None
-    width, layers, heads, kv_heads, head_dim, ffn, _ = _SHAPES[spec.base, spec.size_b]
-    attention = 2 * (heads + kv_heads) * head_dim * width
-    if spec.base == "Qwen 3":
-        attention += 2 * head_dim  # norms of queries and keys
-    if spec.base == "OLMo 2":
-        attention += (heads + kv_heads) * head_dim  # likewise, of all heads
-    norms = (4 if spec.base == "Gemma 2" else 2) * width
-    layer = attention + 3 * width * ffn + norms
-    head = width if spec.head else 0  # all listed language models share the embedding's tensor
-    return vocabulary * width + layers * layer + width + head
-
-
-def expected_bytes(spec: ModelSpec) -> int | None:
-    """Bytes of all tensors of a listed model: as stated, else computed; None where not known."""
-    held = numbers(spec)
-    if spec.tensor_bytes is not None or held is None or spec.slug in _SIZE_OF_A_NUMBER_UNKNOWN:
-        return spec.tensor_bytes
-    return held * _DTYPE_BYTES[spec.dtype]

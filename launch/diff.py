@@ -27,7 +27,7 @@ from engine import display
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.settings import Limits
-from launch.common import command, comparing, conversations, locking, reporting, scoring
+from launch.common import command, comparing, conversations, locking, reporting, scoring, sources
 from launch.common.text import aligned, say
 
 
@@ -65,7 +65,7 @@ def diff(failed: list[str], given: command.Given) -> command.Ended:
     settings = reporting.settings_of(given.config.analyze)
     paths = {side: storage.path_of(command.paths(given, side)[0]) for side in (BEFORE, AFTER)}
     target = storage.path_of(command.paths(given, "report")[0])
-    checkpoints = [side for side, path in paths.items() if comparing.is_checkpoint(path)]
+    checkpoints = [side for side, path in paths.items() if sources.is_model(str(path))]
     if checkpoints and not given.run:
         raise AssayError("--run is missing; allowed: a folder for the rewards of the checkpoints")
     folders = [path for side, path in paths.items() if side not in checkpoints]

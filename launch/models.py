@@ -5,11 +5,12 @@ See configs/known_models.py.
 
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 
-from configs import known_models, known_shapes
+from configs import known_models
 from engine.convert import gates, hf_families
 from launch.common import command
+from launch.common.text import aligned
 
 _TABLES = {
     "Reward models of the paper": known_models.MODELS,
@@ -22,7 +23,7 @@ _HEADER = (
 )
 _LEGEND = """\
 rank: RewardBench's. BOS, date: policy of the chat template. -: none.
-tensor bytes: as the repository states them, or computed from the shapes. dtype: as far as known.
+tensor bytes: as the repository states them; assay plan computes others. dtype: as far as known.
 revision: the commit that is fetched; unpinned: the newest one. pickled: safetensors are, if at
 all, in a conversion of the hub's: --revision=refs/pr/<number>.
 A conversion that finds another head, other shapes or other tensor bytes is refused."""
@@ -50,13 +51,19 @@ def main(argv: Sequence[str]) -> int:
 
 def table() -> str:
     """What is read, then the tables of configs/known_models.py, the paper's ten first."""
-    rows = {title: [_row(spec) for spec in specs.values()] for title, specs in _TABLES.items()}
-    lines = zip(_HEADER, *itertools.chain(*rows.values()), strict=True)
-    widths = [[max(map(len, cells)) for cells in zip(*line, strict=True)] for line in lines]
-    parts = [_read(), _text(_HEADER, widths)]
-    for title, specs in rows.items():
-        parts.append("\n".join([title, *(_text(row, widths) for row in specs)]))
-    return "\n\n".join([*parts, _not_read(), _LEGEND])
+    rows = [_HEADER, *(_row(spec) for specs in _TABLES.values() for spec in specs.values())]
+    firsts, seconds = (aligned(lines) for lines in zip(*rows, strict=True))
+    header, *models = map("\n".join, zip(firsts, seconds, strict=True))
+    named = "\n\n".join(_titled(_TABLES, models))
+    not_read = "\n".join(["Not read, and why", *aligned([*known_models.NOT_READ.items()])])
+    return "\n\n".join([_read(), header, named, not_read, _LEGEND])
+
+
+def _titled(tables: Mapping[str, Sized], lines: Sequence[str]) -> Iterator[str]:
+    """Each title with its share of the lines, one for each entry of its table."""
+    rest = iter(lines)
+    for title, entries in tables.items():
+        yield "\n".join([title, *itertools.islice(rest, len(entries))])
 
 
 def abilities() -> dict[str, dict[str, tuple[str, ...]]]:
@@ -79,41 +86,19 @@ def abilities() -> dict[str, dict[str, tuple[str, ...]]]:
 def _read() -> str:
     """The table of `abilities`."""
     titles = abilities()
-    rows = {
-        title: [((name, *said),) for name, said in named.items()] for title, named in titles.items()
-    }
-    header = (("", *ABILITIES, ""),)
-    cells = zip(*(row[0] for row in (header, *itertools.chain(*rows.values()))), strict=True)
-    widths = [[max(map(len, column)) for column in cells]]
-    parts = [_text(header, widths)]
-    for title, named in rows.items():
-        parts.append("\n".join([title, *(_text(row, widths) for row in named)]))
-    return "\n".join(parts)
-
-
-def _not_read() -> str:
-    wide = max(map(len, known_models.NOT_READ))
-    lines = [f"{hub_id.ljust(wide)}  {why}" for hub_id, why in known_models.NOT_READ.items()]
-    return "\n".join(["Not read, and why", *lines])
+    rows = [(name, *said) for named in titles.values() for name, said in named.items()]
+    header, *lines = aligned([("", *ABILITIES, ""), *rows])
+    return "\n".join([header, *_titled(titles, lines)])
 
 
 def _row(spec: known_models.ModelSpec) -> tuple[tuple[str, ...], ...]:
     rank = "-" if spec.rewardbench_rank is None else str(spec.rewardbench_rank)
-    expected = known_shapes.expected_bytes(spec)
-    size = "unknown" if expected is None else f"{expected:,}"
+    size = "unknown" if spec.tensor_bytes is None else f"{spec.tensor_bytes:,}"
     model = (rank, spec.nickname, spec.developer, spec.base, f"{spec.size_b:g}B")
     policy = (spec.head or "-", spec.bos, spec.date or "-", size)
     revision = spec.revision[:_COMMIT] if spec.revision else "unpinned"
     revision += ", pickled" * spec.pickled
     return (*model, *policy), ("", spec.hub_id, revision, spec.dtype)
-
-
-def _text(row: Sequence[Sequence[str]], widths: Sequence[Sequence[int]]) -> str:
-    return "\n".join(_line(cells, wide) for cells, wide in zip(row, widths, strict=True))
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ printed as soon as they are known. A call that was stopped goes on when it is ma
 """
 
 import dataclasses
+import itertools
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -104,7 +105,11 @@ def report(given: command.Given) -> command.Ended:
         pipeline.run(STEPS, work)
         run = analysis.load(work.run)
     slugs = [model.card.slug for model in work.models]
-    words = [scoring.extremes(*each) for each in facts.ends(run, slugs, list(prompts))]
+    words = [
+        scoring.extremes(model, prompt, run.scores(models=[model], prompts=[prompt]).collect())
+        for model, prompt in itertools.product(slugs, prompts)
+        if (model, prompt) in run.results
+    ]
     slugs += [model.card.slug for model in work.language]
     ended = scoring.ended(
         "\n".join([*words, f"report: {work.page}"]), work.run, slugs, [*prompts.values()]

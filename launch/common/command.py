@@ -75,6 +75,7 @@ def run(
       this one instead.
     """
     escape_unencodable()
+    as_json = "--json" in argv  # also of an error before flags are parsed
     given = FlagValues()
     given.set_gnu_getopt(True)
     try:
@@ -105,14 +106,14 @@ def run(
     except (AssayError, flags.Error) as error:
         message = str(error) if isinstance(error, AssayError) else " ".join(str(error).split())
         code = getattr(error, "exit_status", processes.REFUSED)
-        return _failed(name, message, code)
+        return _failed(name, message, code, as_json)
     except KeyboardInterrupt:
-        return _failed(name, processes.INTERRUPTION, processes.INTERRUPTED)
+        return _failed(name, processes.INTERRUPTION, processes.INTERRUPTED, as_json)
     except Exception as error:  # an unexpected one must end the other processes too
         if processes.count() == 1:
             raise
         _wait_for_the_cause(error)
-        return _failed(name, _described(error), 1)
+        return _failed(name, _described(error), 1, as_json)
     if processes.writes():
         show(last)
     return 0
@@ -125,8 +126,10 @@ def _as_json(name: str, given: Given, ended: Ended, began: float) -> str:
     return json.dumps({**facts, "seconds": round(time.monotonic() - began, 3)}, default=str)
 
 
-def _failed(name: str, message: str, code: int) -> int:
-    """Prints the one line; with several processes, ends all of them."""
+def _failed(name: str, message: str, code: int, as_json: bool) -> int:
+    """Prints the one line, as --json an object too; with several processes, ends all of them."""
+    if as_json and processes.writes():
+        show(json.dumps({"command": name, "error": message}))
     if processes.count() > 1:
         processes.fail(name, message, code)
     print(f"{name}: {message}", file=sys.stderr)

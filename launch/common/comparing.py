@@ -35,6 +35,7 @@ from engine.sweep.conversation_jobs import sweep_conversations
 from engine.sweep.reward_jobs import check_vocabulary, sweep_vocabulary
 from launch.common import command, locking, scoring, sources
 from launch.common.conversations import ConversationList
+from launch.common.text import counted
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
@@ -117,7 +118,7 @@ class Comparison:
         swept = [of for of, origin in self.sides.items() if origin.sweep is not None]
         if not swept:
             return ""
-        said = f"sweeping {' and '.join(swept)} under {_prompts(self.prompts)}"
+        said = f"sweeping {' and '.join(swept)} under {counted(len(self.prompts), 'prompt')}"
         listed = next((o.sweep.listed for o in self.sides.values() if o.sweep is not None), None)
         said += f", and scoring {listed.said}" if listed else ""
         again = [(origin, prompts) for origin, prompts in self.noise if origin.sweep is not None]
@@ -125,7 +126,8 @@ class Comparison:
             assert origin.sweep is not None
             said += (
                 f"; then, to measure the noise, {origin.of} once more, in "
-                f"{origin.sweep.settings.dtype}, under {_prompts(prompts)}: {origin.of} takes "
+                f"{origin.sweep.settings.dtype}, under {counted(len(prompts), 'prompt')}: "
+                f"{origin.of} takes "
                 f"{1 + len(prompts) / len(self.prompts):.3g} times as long by it "
                 "(--config.noise=off: no such sweep; =one: under the first prompt)"
             )
@@ -181,7 +183,7 @@ def planned(
       AssayError: what cannot be compared or swept, or a setting that would be ignored.
     """
     check_choice("noise", given.config.noise, ("all", "one", "off"))
-    swept = [of for of, path in paths.items() if is_checkpoint(path)]
+    swept = [of for of, path in paths.items() if sources.is_model(str(path))]
     if swept and storage.is_file(storage.path_of(given.run)):
         raise AssayError(f"--run={given.run}: a file; allowed: a folder")
     named = [name for name in given.config.compared.split(",") if name]
@@ -204,15 +206,6 @@ def planned(
         under = prompts if given.config.noise == "all" else prompts[:1]
         noise.append((_swept_again(given, side, under), under))
     return Comparison(sides=sides, prompts=prompts, noise=noise, partial=partial)
-
-
-def _prompts(prompts: Sequence[str]) -> str:
-    return "1 prompt" if len(prompts) == 1 else f"{len(prompts)} prompts"
-
-
-def is_checkpoint(path: epath.Path) -> bool:
-    """Whether a name is that of a model, not of a run."""
-    return sources.is_model(str(path))
 
 
 def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:

@@ -75,9 +75,13 @@ class Weights:
         """Whether the model is on the devices."""
         return self._scorer is not None
 
+    def are_of(self, convention: Convention) -> bool:
+        """Whether a convention needs these weights."""
+        return self._key == convention.weights
+
     def fits(self, one: ConventionJob) -> bool:
         """Whether a job needs these weights on this mesh."""
-        return self._key == one.convention.weights and self._mesh is one.mesh
+        return self.are_of(one.convention) and self._mesh is one.mesh
 
     def __call__(self, group: Sequence[Checkpoint], step_size: int) -> RewardScorer:
         """The model, for steps of a size."""

@@ -1,11 +1,8 @@
 """What is in a run, as `--json` prints it: each result with its ends, its self-check, its time."""
 
-import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-
-import polars as pl
 
 import analysis
 from analysis import Run
@@ -61,15 +58,6 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
             }
         results.append(found)
     return results
-
-
-def ends(
-    run: Run, models: Sequence[str], prompts: Sequence[str]
-) -> Iterator[tuple[str, str, pl.DataFrame]]:
-    """Model, prompt and all its tokens, of the vocabularies that some models have scored."""
-    for model, prompt in itertools.product(models, prompts):
-        if (model, prompt) in run.results:
-            yield model, prompt, run.scores(models=[model], prompts=[prompt]).collect()
 
 
 def _named(run: Run, model: str, prompt: str) -> dict[str, Any]:  # Any: what JSON holds

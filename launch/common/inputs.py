@@ -148,6 +148,20 @@ def _column(
     return [value or "" for value in values]
 
 
+def humans_there(run: epath.Path, name: str, humans: pl.DataFrame | None, allowed: str) -> bool:
+    """Whether a run holds people's ranks of a list; raises AssayError for others than `humans`."""
+    place = schema.humans_path(name)
+    if not storage.exists(run / place):
+        return False
+    there = parts.read_frame(run / place, None, provenance.of_table(place)).frame
+    if humans is None or not there.equals(humans):
+        raise AssayError(
+            f"run {run}: other human scores of the list {name!r} are there already; "
+            f"allowed: {allowed}"
+        )
+    return True
+
+
 class RankedList(NamedTuple):
     """A list of replies whose ranks by people are known: scored under every convention too."""
 

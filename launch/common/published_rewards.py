@@ -6,8 +6,7 @@ share a row of the table.
 """
 
 import dataclasses
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,7 @@ from launch.common.convention_runs import Weights
 from launch.common.conventions import DIMENSIONS, Convention, Values, conventions_of
 from launch.common.released_files import slugged
 from launch.common.released_layouts import LAYOUTS, Choices, Column, Content, content_of
-from launch.common.text import aligned, show
+from launch.common.text import aligned, counted, show
 
 CARD = "card"
 STEP_SIZE = 64  # candidates per step and device
@@ -111,8 +110,9 @@ def compare_and_show(
 ) -> list[str]:
     """Prints a table for each set; returns a line for each, which names what reproduces it."""
     outcomes, reasons = compare(model, sets, values, mesh, check_memory=check_memory)
-    count = f"{len(reasons)} reading{'s' * (len(reasons) > 1)}"
-    unusable = f"; {count} could not be used ({reasons[0]})" if reasons else ""
+    unusable = (
+        f"; {counted(len(reasons), 'reading')} could not be used ({reasons[0]})" if reasons else ""
+    )
     lines = []
     for index, one in enumerate(sets):
         rewards = {cells: every[index] for cells, every in outcomes.items()}
@@ -136,20 +136,34 @@ def compare(
       AssayError: no convention can be used, or memory ran out.
     """
     every = conventions_of(values, all_combinations=True).values()
-    ordered = sorted(every, key=lambda one: one.weights)
-    outcomes: dict[Cells, list[np.ndarray]] = {}
+    # Weights and ids up to where rewards are read, which decide them -> conventions, rewards.
+    found: dict[tuple[object, ...], tuple[list[Convention], list[np.ndarray]]] = {}
     reasons: list[str] = []
-    with progress(len(ordered), "readings", what="scoring", delay_s=5) as bar:
-        for _, same in itertools.groupby(ordered, key=lambda one: one.weights):
-            for alike, rewards in _scored(model, sets, list(same), mesh, check_memory):
-                bar.update(len(alike))
-                if isinstance(rewards, str):
-                    reasons += [rewards] * len(alike)
-                else:
-                    outcomes[_cells(alike, varied(values))] = rewards
-    if not outcomes:
-        raise AssayError(f"published: none of {len(ordered)} readings can be used: {reasons[0]}")
-    return outcomes, reasons
+    weights: Weights | None = None
+    with progress(len(every), "readings", what="scoring", delay_s=5) as bar:
+        for one in sorted(every, key=lambda one: one.weights):
+            bar.update()
+            applied = one.applied(model)
+            try:
+                rows = [_rows(applied, published, one) for published in sets]
+                key = (one.weights, str([_read_ids(each) for each in rows]))
+            except AssayError as error:  # the template cannot be used so
+                reasons.append(str(error))
+                continue
+            if key in found:
+                found[key][0].append(one)
+                continue
+            if weights is None or not weights.are_of(one):
+                weights = None  # released before the next are loaded
+                if check_memory and (reason := _refusal(applied, one.dtype, rows, mesh)):
+                    reasons.append(reason)
+                    continue
+                weights = Weights(one, mesh)
+            with memory_errors([model.card.slug], mesh, "published_rows", max(map(len, rows))):
+                found[key] = [one], _rewards(weights([applied], STEP_SIZE), applied, rows)
+    if not found:
+        raise AssayError(f"published: none of {len(every)} readings can be used: {reasons[0]}")
+    return {_cells(alike, varied(values)): rewards for alike, rewards in found.values()}, reasons
 
 
 def varied(values: Values) -> list[str]:
@@ -243,46 +257,9 @@ def _check_tokens(path: Path, vocabulary: pl.DataFrame, model: Checkpoint) -> No
         )
 
 
-def _scored(
-    model: Checkpoint,
-    sets: Sequence[RewardSet],
-    conventions: Sequence[Convention],
-    mesh: Mesh,
-    check_memory: bool,
-) -> Iterator[tuple[list[Convention], list[np.ndarray] | str]]:
-    """Conventions of the same weights that give the same token ids, and their rewards.
-
-    Of those that cannot be used, why not.
-    """
-    alike: dict[str, tuple[list[Convention], list[RewardRows]]] = {}
-    for one in conventions:
-        try:
-            rows = [_rows(one.applied(model), published, one) for published in sets]
-            # Ids up to where the reward is read: they alone decide it.
-            ids = [
-                [s[: each.read_at(s) + 1] for s in each.sequences(range(len(each)))]
-                for each in rows
-            ]
-        except AssayError as error:
-            yield [one], str(error)  # the template cannot be used so
-            continue
-        alike.setdefault(str(ids), ([], rows))[0].append(one)
-    usable = [one for same, _ in alike.values() for one in same]
-    every = [each for _, rows in alike.values() for each in rows]
-    if not usable:
-        return
-    first = usable[0]
-    if check_memory and (reason := _refusal(first.applied(model), first.dtype, every, mesh)):
-        yield usable, reason
-        return
-    weights = Weights(first, mesh)  # released when this generator ends
-    for same, rows in alike.values():
-        with memory_errors([model.card.slug], mesh, "published_rows", max(map(len, every))):
-            scorer = weights([same[0].applied(model)], STEP_SIZE)
-            for each in rows:
-                each.check(model.card.decoder)
-            rewards = [_rewards(scorer, each) for each in rows]
-        yield same, rewards
+def _read_ids(rows: RewardRows) -> list[Sequence[int]]:
+    """Token ids of each row up to where its reward is read."""
+    return [ids[: rows.read_at(ids) + 1] for ids in rows.sequences(range(len(rows)))]
 
 
 def _refusal(model: Checkpoint, dtype: str, rows: Sequence[RewardRows], mesh: Mesh) -> str:
@@ -302,10 +279,16 @@ def _rows(model: Checkpoint, published: RewardSet, convention: Convention) -> Re
     return reply_rows(model, published.prompt, published.replies, convention.mode, pooling)
 
 
-def _rewards(scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
-    prefix = scorer.prefill(rows.prompt)
-    rewards: np.ndarray = scorer.of_buckets(prefix, rows.buckets(0, len(rows)), len(rows))[0]
-    return rewards
+def _rewards(
+    scorer: RewardScorer, model: Checkpoint, sets: Sequence[RewardRows]
+) -> list[np.ndarray]:
+    """Rewards of every set, float32 [rows]."""
+    found = []
+    for rows in sets:
+        rows.check(model.card.decoder)
+        prefix = scorer.prefill(rows.prompt)
+        found.append(scorer.of_buckets(prefix, rows.buckets(0, len(rows)), len(rows))[0])
+    return found
 
 
 def _cells(conventions: Sequence[Convention], names: Sequence[str]) -> Cells:

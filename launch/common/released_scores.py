@@ -9,13 +9,14 @@ import polars as pl
 
 from engine.display import progress
 from engine.errors import AssayError
-from engine.runs import parts, provenance, schema, storage
+from engine.runs import parts, provenance, schema
 from engine.runs.manifest import Manifest, items_hash
 from engine.runs.provenance import library_versions
 from engine.runs.reader import Json, check_name
-from launch.common.inputs import checked_name, list_name
+from launch.common.inputs import checked_name, humans_there, list_name
 from launch.common.released_files import files, slugged
 from launch.common.released_layouts import Choices, Column, content_of
+from launch.common.text import counted
 
 _PART_SIZE = 65_536
 # (is a list, numbers are rewards) -> columns of a result in the run.
@@ -142,9 +143,9 @@ class _Import:
             manifest.admit("prompts", prompt, text)
         for slug, entry in self.models.items():
             _admit_model(manifest, slug, entry)
-        for path, table in self.tables.items():
-            if path == schema.humans_path(self.items):
-                _check_humans(manifest, path, table)
+        humans = self.tables.get(schema.humans_path(self.items))
+        if humans is not None:
+            humans_there(manifest.run, self.items, humans, "another list (--items)")
         for path, (_, fingerprint) in self.results.items():
             # The same bytes under another name are the same file.
             has = manifest.content["results"].get(path, {}).get("fingerprint")
@@ -190,10 +191,10 @@ def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str]
     folder = next(iter(gathered.results)).split("/model=")[0]
     rows = sum(len(frame) for frame, _ in gathered.results.values())
     counts = {"file": len(paths), "model": len(gathered.models), "prompt": len(gathered.prompts)}
-    counted = ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts.items())
+    said = ", ".join(counted(n, what) for what, n in counts.items())
     numbers = "rewards" if choices.number == "reward" else "log-probabilities"
     humans = ", with humans" if schema.humans_path(gathered.items) in gathered.tables else ""
-    return f"{run}/{folder}: {counted}, {rows:,} {numbers}{humans}"
+    return f"{run}/{folder}: {said}, {rows:,} {numbers}{humans}"
 
 
 def _list_name(source: str, paths: Sequence[Path], choices: Choices) -> str:
@@ -217,16 +218,3 @@ def _admit_model(manifest: Manifest, slug: str, entry: Json) -> None:
         if present["vocab"] is None:
             manifest.content["models"][slug] = entry
     manifest.admit("models", slug, entry)
-
-
-def _check_humans(manifest: Manifest, path: str, humans: pl.DataFrame) -> None:
-    """Refuses human scores of a list for which the run has other ones."""
-    if not storage.exists(manifest.run / path):
-        return
-    about = provenance.of_table(path)
-    present = parts.read_frame(manifest.run / path, None, about)
-    if not present.frame.equals(humans):
-        raise AssayError(
-            f"run {manifest.run}: {path} has other human scores already; allowed: another list "
-            "(--items)"
-        )

@@ -1,8 +1,7 @@
 """Settings of a report, and the call that launch.analyze and launch.demo share."""
 
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from etils import epath
@@ -19,6 +18,7 @@ from engine.runs.convention_index import default_of
 from engine.runs.reader import read_contents
 from engine.runs.shards import expanded
 from engine.settings import AnalyzeSettings, Options
+from launch.common.text import say
 
 _HEADS = {
     "linear": "linear head",
@@ -43,7 +43,11 @@ def write_report(
     runs = expanded(map(default_of, runs), allow_incomplete=settings.allow_incomplete)
     for run in runs:  # before the first line of progress
         read_contents(run)
-    progress = _clock()
+    start = time.monotonic()
+
+    def progress(stage: str) -> None:
+        say(f"{time.monotonic() - start:5.1f} s  {stage}")
+
     progress("scores")
     run = analysis.load(runs, allow_incomplete=settings.allow_incomplete)
     return report.write_report(run, target, metadata(), settings, progress)
@@ -93,12 +97,3 @@ def about_published(spec: known_models.ModelSpec) -> str:
     parts = [f"{spec.base}, {spec.size_b:g}B parameters", _HEADS.get(spec.head, "")]
     parts += [f"trained from {spec.weights}"] if spec.weights else []
     return ", ".join(filter(None, parts))
-
-
-def _clock() -> Callable[[str], None]:
-    start = time.monotonic()
-
-    def progress(stage: str) -> None:
-        print(f"{time.monotonic() - start:5.1f} s  {stage}", file=sys.stderr, flush=True)
-
-    return progress

@@ -52,13 +52,5 @@ def write_people(run: str, elo: EloList) -> None:
 
 def check_people(run: str, elo: EloList) -> bool:
     """Whether a run holds what people think of the items; raises AssayError for other scores."""
-    name = schema.humans_path(elo.name)
-    path, about = storage.path_of(run) / name, provenance.of_table(name)
-    if not storage.exists(path):
-        return False
-    if elo.humans is None or not parts.read_frame(path, None, about).frame.equals(elo.humans):
-        raise AssayError(
-            f"run {run}: other human scores of the list {elo.name!r} are there already; "
-            "allowed: the same file as before, or another --root"
-        )
-    return True
+    allowed = "the same file as before, or another --root"
+    return inputs.humans_there(storage.path_of(run), elo.name, elo.humans, allowed)

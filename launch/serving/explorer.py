@@ -13,7 +13,7 @@ import itertools
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ import polars as pl
 from flax import nnx
 from jax.sharding import Mesh
 
+from analysis.words import lexicons
+from analysis.words.matching import match
 from engine import display
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import abstract, restore
@@ -47,12 +49,12 @@ from launch.common.locking import alone
 from launch.common.scoring import prompt_id
 from launch.serving.desk import Desk, Job
 from launch.serving.requests import Question
-from launch.serving.words import common_words
 
 FIRST = 512  # words that are ranked before the rest, in steps of:
 _FIRST_STEP = 256
 # Positions that prefixes of first words and of replies are padded to a multiple of: few programs.
 _ROOM = 128
+_PLAIN = r"^ ?[a-z]{3,}$"  # words of a vocabulary without a list of frequencies
 _ANSWERS = 16  # rankings that can still be kept
 _EXAMPLE = "What, in one word, is the greatest thing ever?"
 _REPLIES = ("love", "a few words of a reply", "a longer reply, of two or three lines of text or so")
@@ -348,3 +350,24 @@ class Explorer:
 def _packed(values: np.ndarray, dtype: str) -> str:
     """Little-endian values as base64."""
     return base64.b64encode(values.astype(dtype).tobytes()).decode("ascii")
+
+
+def common_words(tokens: Mapping[int, str], count: int) -> list[int]:
+    """Ids of the tokens that are the most frequent words: up to `count`, the most frequent first.
+
+    Frequencies are those of the package `wordfreq`; without it the first plain words of the
+    vocabulary are taken. Of the tokens of one word, the one without a space counts.
+    """
+    columns = {"token_id": list(tokens), "token": list(tokens.values())}
+    frame = pl.DataFrame(columns, schema={"token_id": pl.UInt32, "token": pl.String})
+    try:
+        matched = match(frame, lexicons.frequency(), trim=True)
+    except lexicons.LexiconError:
+        matched = frame.filter(pl.col("token").str.contains(_PLAIN)).with_columns(
+            word=pl.col("token").str.strip_chars(), per_million=pl.lit(1.0)
+        )
+    length = pl.col("token").str.len_chars()
+    ranked = matched.sort("per_million", length, "token_id", descending=[True, False, False])
+    first = ranked.unique("word", keep="first", maintain_order=True).head(count)
+    ids: list[int] = first["token_id"].to_list()
+    return ids

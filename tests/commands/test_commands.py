@@ -145,13 +145,6 @@ def test_a_sweep_needs_a_checkpoint_and_a_run(command, model, run):
     assert not run.exists()
 
 
-@pytest.mark.parametrize("source", [".", "../My-RM/"])
-def test_a_model_is_named_after_the_folder_one_stands_in(command, tmp_path, monkeypatch, source):
-    monkeypatch.chdir(tiny.write_model(tmp_path / "My-RM"))
-    done = command("convert", f"--source={source}", "--checkpoint=../ck")
-    assert done.out == ["../ck: my-rm, 3 layers, linear head, 320 tokens, float32"]
-
-
 def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_differs(
     command, tmp_path, monkeypatch
 ):
@@ -171,14 +164,18 @@ def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_diff
 
 
 @pytest.mark.parametrize(
-    ("folder", "slug"), [("My RM (2)", "my-rm-2"), ("model", "runs-model"), ("final", "runs-final")]
+    ("folder", "source", "slug"),
+    [
+        ("My-RM", ".", "my-rm"),
+        ("My-RM", "../My-RM/", "my-rm"),
+        ("My RM (2)", ".", "my-rm-2"),
+        ("model", ".", "runs-model"),
+    ],
 )
-def test_a_folder_whose_name_no_model_can_have_gets_one_that_is_like_it(
-    command, tmp_path, folder, slug
-):
-    flags = (f"--source={tiny.write_model(tmp_path / 'Runs' / folder)}",)
-    done = command("convert", *flags, f"--checkpoint={tmp_path / 'ck'}")
-    assert done.out[0].startswith(f"{tmp_path / 'ck'}: {slug}, 3 layers")
+def test_a_model_is_named_after_its_folder(command, tmp_path, monkeypatch, folder, source, slug):
+    monkeypatch.chdir(tiny.write_model(tmp_path / "Runs" / folder))
+    done = command("convert", f"--source={source}", "--checkpoint=../ck")
+    assert done.out == [f"../ck: {slug}, 3 layers, linear head, 320 tokens, float32"]
 
 
 def test_a_folder_that_gives_no_name_is_told_of_the_slug(command, tmp_path):

@@ -1,5 +1,6 @@
 """`--config` and its overrides, without a command behind them; `--help` lists every setting."""
 
+import json
 import re
 
 import pytest
@@ -87,3 +88,11 @@ def test_help_says_what_each_setting_means(name, capsys):
     for key, value in settings.items():
         inner = [f"{key}.{each}" for each in value] if hasattr(value, "items") else [key]
         assert f"{key}.<key>" in listed or {*inner} <= {*listed}, key
+
+
+def test_with_json_an_error_is_an_object_too(command):
+    done = command("verify", "--json", "--run=")
+    assert done.code == 2 and len(done.out) == len(done.err) == 1
+    said = json.loads(done.out[0])
+    assert done.err == [f"{said['command']}: {said['error']}"]
+    assert command("verify", "--run=").out == []

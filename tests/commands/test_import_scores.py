@@ -117,11 +117,6 @@ def test_of_a_table_in_both_formats_one_is_taken(source, tmp_path):
     frame = pl.read_csv(path, schema_overrides={"item": pl.String})
     frame.write_parquet(path.with_suffix(".parquet"))
     assert files(str(path.parent)) == [path.with_suffix(".parquet")]
-    frame.with_columns(pl.col("reward") + 1).write_parquet(path.with_suffix(".parquet"))
-    with pytest.raises(
-        AssayError, match=r"other values than in .*parquet; allowed: one of the two"
-    ):
-        files(str(path.parent))
 
 
 def test_files_are_named_one_by_one_even_with_commas_in_their_names(source, tmp_path):
@@ -245,7 +240,9 @@ def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
         import_elo(source(ELO.replace("1.5", "1.25")), run)
     with pytest.raises(AssayError, match="list 'some-list' is there already"):
         import_elo(source(ELO.replace("Water", "Wine")), run)
-    with pytest.raises(AssayError, match="has other human scores already"):
+    with pytest.raises(
+        AssayError, match="other human scores of the list 'some-list' are there already"
+    ):
         import_elo(source(ELO.replace("1700", "1701")), run, "Another prompt?")
     assert analysis.load(run).humans("some-list")["elo_score"][0] == 1700
 

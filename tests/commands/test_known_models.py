@@ -70,7 +70,7 @@ def test_the_table_says_of_each_model_what_is_known_within_100_columns():
     assert max(map(len, lines)) <= 100
     for spec in known_models.KNOWN.values():
         (at,) = [i for i, line in enumerate(lines) if spec.nickname in line.split()]
-        size = known_shapes.expected_bytes(spec)
+        size = spec.tensor_bytes
         said = [spec.developer, spec.base, spec.bos, "unknown" if size is None else f"{size:,}"]
         assert {*said} <= {*re.split("  +", lines[at])}
         revision = spec.revision[:12] if spec.revision else "unpinned"
@@ -133,17 +133,14 @@ def test_the_released_prompts_have_the_texts_that_their_names_say():
             assert prompt_named(name) == (key, text)
 
 
-COMPUTED = [s for s, spec in known_models.KNOWN.items() if known_shapes.numbers(spec) is not None]
+STATED = [s for s, spec in known_models.KNOWN.items() if spec.tensor_bytes is not None]
 
 
-@pytest.mark.parametrize("slug", COMPUTED)
-def test_the_numbers_of_a_listed_model_are_those_of_its_parameters(slug):
+@pytest.mark.parametrize("slug", STATED)
+def test_the_stated_bytes_are_those_of_the_parameters(slug):
     spec = known_models.KNOWN[slug]
     fields = known_shapes.config_json(spec) | {"vocab_size": known_shapes.rows(spec)}
-    assert known_shapes.numbers(spec) == held(fields)
-    if spec.tensor_bytes is not None:
-        size = 4 if spec.dtype == "float32" else 2
-        assert size * known_shapes.numbers(spec) == spec.tensor_bytes
+    assert held(fields) * (4 if spec.dtype == "float32" else 2) == spec.tensor_bytes
 
 
 @pytest.mark.needs_shared

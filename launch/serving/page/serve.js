@@ -52,11 +52,11 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
   }
 
   // --- One ranking --------------------------------------------------------------------------
-  const tokensOf = []; // Of each model, once they are fetched.
+  const tokensOf = []; // Of each model, a promise, once they are asked for.
   async function panelOf(at, model, system, question) {
-    tokensOf[model] ??= await get(`/api/tokens/${model}`);
-    const size = tokensOf[model].length, node = Write.element("div", "", "panel");
-    return { at, model, system, question, node, tokens: tokensOf[model], rewards: new Float32Array(size).fill(NaN), sorted: new Float32Array(0),
+    const tokens = await (tokensOf[model] ??= get(`/api/tokens/${model}`).catch((error) => { delete tokensOf[model]; throw error; }));
+    const size = tokens.length, node = Write.element("div", "", "panel");
+    return { at, model, system, question, node, tokens, rewards: new Float32Array(size).fill(NaN), sorted: new Float32Array(0),
       scored: 0, began: 0, before: 0, queue: 0, rate: "", state: "", failed: false, answer: 0, kept: "", control: new AbortController() };
   }
   const body = ({ model, system, question }) => ({ model, system, question });
@@ -196,6 +196,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
   }
 
   // --- Asking, keeping ------------------------------------------------------------------------
+  let asks = 0;
   async function ask(event) {
     event?.preventDefault();
     stop();
@@ -205,7 +206,9 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     if (beside === "model") asked.push([1 - model, question]);
     if (asked.some(([, text]) => !text.trim())) return line("line", "Type a question first.", true);
     line("line", "");
-    panels = await Promise.all(asked.map(([of, text], at) => panelOf(at, of, system, text)));
+    const turn = ++asks, made = await Promise.all(asked.map(([of, text], at) => panelOf(at, of, system, text)));
+    if (turn !== asks) return; // Enter was pressed again while the tokens were loading.
+    panels = made;
     Data.tokens = panels[0].tokens;
     matchTokens();
     sort = "";
