@@ -186,9 +186,9 @@ def in_float32(program: Program) -> list[Instruction]:
 
 
 def summed(program: Program, width: int) -> set[str]:
-    """Dtypes that devices add up, but for a number per candidate or less."""
+    """Dtypes that devices add up, but for a number per candidate and position, or less."""
     sums = program.reads("all-reduce", "all-reduce-start")
-    return {a.dtype for _, arrays in sums for a in arrays if a.bytes >= 4 * width}
+    return {a.dtype for _, arrays in sums for a in arrays if a.bytes > 4 * width}
 
 
 def row(passes: Passes, name: str) -> tuple[str, ...]:

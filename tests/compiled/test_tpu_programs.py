@@ -52,10 +52,21 @@ DECODER = DecoderConfig(
 )
 # So many experts that those of one layer do not fit into the vector memory either.
 MIXTURE = dataclasses.replace(DECODER, num_layers=8, experts=256, experts_per_token=8)
+AFTER = {"pre_norms": False, "post_norms": True, "qk_norm": True, "qk_norm_whole": True}
+GPT = {"norm": "layer", "biases": True, "qkv_bias": True, "gated": False, "rotary_size": 32}
+WINDOWS = {"post_norms": True, "norm_offset": True, "qk_norm": True, "window": 512}
+WINDOWS |= {"window_layers": (True, False) * (LAYERS // 2), "window_rope": Rope(theta=1e6)}
+CONFIGS = {
+    "mixture": MIXTURE,
+    "olmo2": dataclasses.replace(DECODER, **AFTER),
+    "neox": dataclasses.replace(DECODER, **GPT, parallel=True),
+    "gemma3": dataclasses.replace(DECODER, **WINDOWS),
+}
 WORK = tpu.Work(candidates=256, positions=2, length=2, searched=8)
 AXIS = 2  # devices along `model`
 PASSES = ("step", "prompt", "search")
-PROGRAMS = (*PASSES, "mixture-step", "place", "planted-step", "planted-place")
+FORMS = tuple(f"{form}-step" for form in CONFIGS)
+PROGRAMS = (*PASSES, *FORMS, "place", "planted-step", "planted-place")
 
 _jit, _layer = jax.jit, decoder.Decoder._layer
 
@@ -114,7 +125,7 @@ def compile_all(folder: Path, names: list[str]) -> None:
     mesh = tpu.mesh_of("v6e:2x2", AXIS)
     for name in names:
         with planted() if name.startswith("planted") else contextlib.nullcontext():
-            config = MIXTURE if name.startswith("mixture") else DECODER
+            config = CONFIGS.get(name.partition("-")[0], DECODER)
             lowered = getattr(tpu.Passes(config, mesh, WORK), name.rpartition("-")[2])()
         (folder / f"{name}.hlo").write_text(lowered.compile().as_text())
 
@@ -134,7 +145,7 @@ def copied(program: Program) -> set[tuple[str, tuple[int, ...]]]:
     return {(i.arrays[0].dtype, i.arrays[0].shape) for i in program.weight_copies()}
 
 
-@pytest.mark.parametrize("name", (*PASSES, "mixture-step"))
+@pytest.mark.parametrize("name", (*PASSES, *FORMS))
 def test_no_weight_is_copied_and_bfloat16_is_multiplied_and_summed(compiled, name):
     assert copied(compiled[name]) == set()
     assert compiled[name].reads("dot", "convolution")
