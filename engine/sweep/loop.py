@@ -46,7 +46,8 @@ from engine.sweep.jobs import (
 from engine.sweep.outcomes import Ended, Outcomes, SomeFailed, memory_errors
 from engine.types import PromptIds
 
-_LONG_S = 10.0  # the first rows are told of alone where the others take longer
+# A first part of so many rows is told of alone, where the other rows take longer than so many s.
+_MANY, _LONG_S = 1000, 10.0
 
 
 class Scorer(Protocol):
@@ -228,7 +229,7 @@ class _Loop:
                 seconds = time.perf_counter() - began
                 self._keep(span, each, seconds / len(jobs))
                 left = seconds * (len(first.rows) / span[1] - 1)
-                if nothing_yet and span[0] == 0 and left > _LONG_S:
+                if nothing_yet and span[0] == 0 and span[1] >= _MANY and left > _LONG_S:
                     self._tell_first(jobs, [numbers[:, : span[1]] for numbers in known])
             if self.outcomes.all_failed(models):
                 return 0

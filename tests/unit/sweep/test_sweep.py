@@ -69,6 +69,7 @@ def test_parts_hold_every_token_once_in_order_and_the_manifest_names_them(run, t
 
 def test_where_a_pass_takes_long_the_first_rows_are_told_of_early_once(run, family, monkeypatch):
     monkeypatch.setattr(loop, "_LONG_S", 0.0)
+    monkeypatch.setattr(loop, "_MANY", 100)
     told = []
     run.sweep(family[:2], PROMPTS, lambda *each: told.append(each))
     first, *rest = (frame for model, _, frame, _ in told if model == "tiny")
