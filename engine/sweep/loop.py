@@ -230,7 +230,7 @@ class _Loop:
                 self._keep(span, each, seconds / len(jobs))
                 left = seconds * (len(first.rows) / span[1] - 1)
                 if nothing_yet and span[0] == 0 and span[1] >= _MANY and left > _LONG_S:
-                    self._tell_first(jobs, [numbers[:, : span[1]] for numbers in known])
+                    self._tell_first(span, zip(jobs, known, strict=True))
             if self.outcomes.all_failed(models):
                 return 0
         sample = self._sample(first.rows)
@@ -241,11 +241,11 @@ class _Loop:
         going = [job for job in jobs if not self.outcomes[job.model].failure]
         return sum(stop - start for job in going for start, stop in job.missing)
 
-    def _tell_first(self, jobs: JobGroup, known: Sequence[np.ndarray]) -> None:
-        """Passes on the numbers of the first rows."""
-        for job, numbers in zip(jobs, known, strict=True):
-            if not self.outcomes[job.model].failure:
-                self.finished(job, numbers)
+    def _tell_first(self, span: Span, known: Iterable[tuple[Job, np.ndarray]]) -> None:
+        """Passes on the numbers of the first part, of the jobs that had it to compute."""
+        for job, numbers in known:
+            if span in job.missing and not self.outcomes[job.model].failure:
+                self.finished(job, numbers[:, : span[1]])
 
     @contextlib.contextmanager
     def _alone(self, job: Job) -> Iterator[None]:

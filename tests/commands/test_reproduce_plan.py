@@ -1,14 +1,19 @@
 """What `assay reproduce` says before it computes anything: its plan, and one line of bad input."""
 
 import re
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 from analysis.published import data
+from configs import reproduce
+from engine.errors import AssayError
 from launch.reproduction import plan
-from tests.support.reproduction import SPEC, flags, rows
+from launch.reproduction.conventions import check_second_dtype
+from tests.support import tiny
+from tests.support.reproduction import GEMMA, SPEC, flags, rows
 
 
 def test_a_plan_prints_a_table_and_writes_nothing(command, tmp_path, monkeypatch):
@@ -83,3 +88,27 @@ def test_a_partial_only_keeps_every_checkpoint_on_the_disk():
     for every, peak in ((["sweep"], 15), (["sweep", "search"], 30)):
         call = SimpleNamespace(stages_of=lambda _: ["sweep"], all_stages_of=lambda _, e=every: e)
         assert plan.disk(call, [step, step], "none") == peak
+
+
+@pytest.mark.parametrize(
+    ("dtype", "second", "refused"),
+    [("auto", "float32", True), ("auto", "bfloat16", False), ("bfloat16", "float32", False)],
+)
+def test_a_second_dtype_that_is_the_first_measures_nothing(dtype, second, refused):
+    config = reproduce.get_config()
+    config.dtype, config.second_dtype = dtype, second
+    with pytest.raises(AssayError, match="is the dtype of the run") if refused else nullcontext():
+        check_second_dtype(config)
+
+
+def test_a_folder_of_another_model_is_the_models_one_line(command, tmp_path):
+    """The registry knows the kind of R-Gem-2B, which a tiny model is not."""
+    folder = tiny.write_model(tmp_path / "models" / GEMMA, seed=1)
+    given = flags(tmp_path / "root", tmp_path / "models")
+    named = [f for f in given if "check_identity" not in f]
+    found = command("reproduce", *named, "--only=sweep", "--config.check_memory=false")
+    assert found.code == 1
+    (row,) = [line for line in found.err if line.startswith("R-Gem-2B  ")]
+    said = f"config.json has model_type=llama; {SPEC.hub_id} has model_type=gemma2; allowed: that"
+    assert f"  failed: {folder}: {said}" in row
+    assert not (tmp_path / "root" / "checkpoints" / GEMMA).exists()

@@ -228,6 +228,13 @@ def test_the_page_names_the_reading(command, files, tried, readings, tmp_path, m
     ]
 
 
+def test_readings_in_another_dtype_than_that_of_the_run_are_refused(command, files, tried):
+    given = flags(tried, files, "--only=readings", "--readings=all", "--config.dtype=bfloat16")
+    found = command("reproduce", *given)
+    assert (found.code, len(found.err)) == (2, 1)
+    assert "was begun with dtype='float32', not 'bfloat16'" in found.err[0]
+
+
 def test_rewards_are_rounded_in_the_papers_conventions_alone(tmp_path):
     rounded, kept = GEMMA, "qrm-gemma-2-27b"
     rewards = [1.0001, -2.0003, 1.5, -1.503]
