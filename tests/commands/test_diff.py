@@ -43,6 +43,7 @@ def test_the_exit_status_is_the_verdict(command, both, tmp_path, light, after, c
     assert pl.read_csv(report / "tables" / "changes.csv")["of"].to_list() == ["change"]
 
 
+@pytest.mark.slow
 def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint, tmp_path, light):
     """The noise is of another dtype, and of steps of another size than the sides'."""
     model = checkpoint("diffed", seed=3)

@@ -20,6 +20,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import pytest
+from filelock import FileLock
 
 from bench import tpu
 from bench.hlo import Program
@@ -132,11 +133,16 @@ def compile_all(folder: Path, names: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> dict[str, Program]:
-    """Name -> program."""
-    folder = tmp_path_factory.mktemp("programs")
+    """Name -> program; compiled once for all of pytest's workers."""
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    folder = shared / "programs"
     command = [sys.executable, "-m", "tests.compiled.test_tpu_programs", str(folder), *PROGRAMS]
     environment = {name: value for name, value in os.environ.items() if name not in CHANGED}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=900)
+    with FileLock(shared / "programs.lock"):
+        if not (folder / f"{PROGRAMS[-1]}.hlo").exists():
+            folder.mkdir(exist_ok=True)
+            subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=900)
     return {name: Program((folder / f"{name}.hlo").read_text()) for name in PROGRAMS}
 
 

@@ -44,7 +44,6 @@ TEMPLATES = {
 PADS = {"the closing token": CLOSES, "another token": BOS}
 QUICK = ("byte level", "Metaspace always, Llama's class", "gaps")
 QUICK_ENDS = [
-    ("closes", "the closing token"),
     ("a space before the reply", "another token"),
 ]
 

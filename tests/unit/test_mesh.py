@@ -44,7 +44,8 @@ def test_biases_are_added_once_on_any_mesh(pair_of, name):
         parity.assert_close(actual, right, scale=right.std(), tolerance=1e-5)
 
 
-@pytest.mark.parametrize(("data", "model"), slow.all_but([(2, 2)], SHAPES))
+@pytest.mark.slow
+@pytest.mark.parametrize(("data", "model"), SHAPES)
 def test_a_mixture_has_the_same_rewards_on_any_mesh(pair_of, data, model):
     """The same bytes where only candidates are divided."""
     pair, prompt, candidates = pair_of("qwen3_moe"), parity.prompt_ids(), parity.ragged_candidates()

@@ -23,7 +23,7 @@ from engine.search.gcg import (
 )
 from engine.search.loop import StepDriver, run_search
 from engine.search.passes import BROKEN, slopes_of
-from tests.support import searches, slow, tiny
+from tests.support import searches, tiny
 from tests.support.searches import make_mesh, problem, settings
 
 PROMPTS = ("Who?", "What is the greatest thing?")  # of two lengths
@@ -65,10 +65,8 @@ HEADS_AND_WAYS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("head", "direction", "fixed"),
-    slow.all_but([("linear", "min", (0,))], HEADS_AND_WAYS),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("head", "direction", "fixed"), HEADS_AND_WAYS)
 def test_every_candidate_scores_as_in_the_plain_pass(
     checkpoint, monkeypatch, head, direction, fixed
 ):

@@ -24,7 +24,7 @@ from engine.search.problem import Reader
 from engine.search.run_folder import score_elsewhere, search_sequences
 from engine.sweep import rescore
 from launch.common import searching
-from tests.support import folders, slow, tiny
+from tests.support import folders, tiny
 from tests.support.killed import Killed, killed_after
 from tests.support.searches import job_of, make_mesh, problem, scorer, settings
 
@@ -92,9 +92,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("direction", "rule", "method", "stranger_too"), slow.all_but([CASES[1]], CASES)
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("direction", "rule", "method", "stranger_too"), CASES)
 def test_the_best_of_all_pairs_is_found(
     models, stranger, tmp_path, direction, rule, method, stranger_too
 ):
