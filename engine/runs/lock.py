@@ -161,7 +161,7 @@ def holder_of(run: epath.Path) -> Holder | None:
 def _take(path: epath.Path, holder: Holder, wait: bool) -> None:
     """Writes the lock as soon as there is none, or a stale one."""
     seen, since, looked, told = None, 0.0, 0.0, False
-    while not storage.create(path, holder.content()):
+    while not _create(path, holder):
         content, now = storage.read_if_there(path) or b"", time.monotonic()
         present = Holder.read(content)
         alive = seen is not None and content not in (seen, b"")  # the lock was rewritten
@@ -185,6 +185,12 @@ def _take(path: epath.Path, holder: Holder, wait: bool) -> None:
             print(f"run {path.parent} is locked; {doing} {who}", file=sys.stderr, flush=True)
             told = True
         time.sleep(_POLL_S)
+
+
+def _create(path: epath.Path, holder: Holder) -> bool:
+    """Writes the lock where there is none; the command before may have removed an empty folder."""
+    _make(path.parent)
+    return storage.create(path, holder.content())
 
 
 def _beat(path: epath.Path, holder: Holder, stop: threading.Event) -> None:

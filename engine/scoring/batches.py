@@ -15,7 +15,9 @@ PREFIX_MULTIPLE = 16  # of positions, to which whole sequences and prefixes are 
 SHORT = 8
 # Log-probabilities of the whole vocabulary that a step holds at once on a device: 256 MiB.
 _LOGITS = 2**26
-_RARE = 256  # a length that fewer than one in so many sequences have
+# A length joins the next one where so few sequences have it, or one in so many: compiling a step of
+# its own costs more than padding them.
+_FEW, _RARE = 128, 256
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,7 @@ class Distinct:
         short = [length for length in np.unique(padded) if length <= SHORT]
         for length, longer in itertools.pairwise(short):
             members = padded == length
-            if members.sum() * _RARE < len(padded):
+            if members.sum() < max(_FEW, len(padded) / _RARE):
                 padded[members] = longer
         return padded
 

@@ -1,6 +1,7 @@
 """The lock of a run folder: whom it refuses, when it is stale, what it leaves."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +88,12 @@ def test_a_second_command_that_waits_goes_on_when_the_first_has_ended(
     with lock.hold(str(folder), "score", wait=True):
         assert process.wait() == 0
     assert f"waiting for `assay sweep` on {os.uname().nodename}" in capfd.readouterr().err
+
+
+def test_a_folder_that_went_with_the_first_command_is_made_again(folder, process, quick):
+    threading.Timer(0.3, shutil.rmtree, [folder]).start()
+    with lock.hold(str(folder), "score", wait=True):
+        assert holder_of(folder).command == "score"
 
 
 def test_the_lock_of_a_killed_process_is_taken_over_at_once(folder, process, capfd):

@@ -104,6 +104,13 @@ def test_each_distinct_sequence_belongs_to_the_part_of_its_first_row(rows, part_
     assert sorted(scored) == [list(s) for s in sorted(set(map(tuple, sequences)))]
 
 
+@pytest.mark.parametrize(("short", "shapes"), [(127, [(130, 2)]), (128, [(128, 1), (3, 2)])])
+def test_a_length_that_few_sequences_have_is_padded_to_the_next(short, shapes):
+    sequences = [[90, n] for n in range(short)] + [[90, n, n] for n in range(3)]
+    buckets = Distinct.of([90], sequences).buckets(0, len(sequences))
+    assert [bucket.candidates.ids.shape for bucket in buckets] == shapes
+
+
 @pytest.mark.parametrize("lost", [[1], [0, 2]])
 def test_parts_that_were_removed_are_computed_again_to_the_same_bytes(run, trims, lost):
     run.sweep([trims], ONE, mode="text")
