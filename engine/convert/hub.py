@@ -128,8 +128,7 @@ def fetch(
             understood(outline)
     for part, names in missing.items():
         if names:
-            sizes = of_whole[1] if part is whole else listing[1]
-            downloads.download(part.name, str(part.revision), names, sizes, cache)
+            downloads.download(part.name, str(part.revision), names, cache)
     return model
 
 
