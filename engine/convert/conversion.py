@@ -30,9 +30,8 @@ from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.template_sandbox import spelled
-from engine.text.tokenizer import FILE, candidate_ids, load_tokenizer
+from engine.text.tokenizer import load_tokenizer
 
-_LEAST_TOKENS = 0.01  # of the embedding's rows; a file with none but special tokens has fewer
 # Of a block: the name of a tensor, with `{x}` for that of each expert -> the rules that it fills.
 Tensors = dict[str, list[layouts.Rule]]
 
@@ -78,15 +77,10 @@ def convert_model(
     destination: str | os.PathLike[str],
     *,
     slug: str,
-    policy: TemplatePolicy,
-    head: str = "",
-    reward: str = "",
-    template: str = "",
-    softcap: bool = True,
-    merge_dtype: str = "auto",
     tensor_bytes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     note: Callable[[str], object] = lambda said: None,
+    **how: Any,  # of several types
 ) -> Checkpoint:
     """Converts a reward model or a causal language model; writes the whole checkpoint or nothing.
 
@@ -98,19 +92,10 @@ def convert_model(
       source: from `fetch`.
       destination: the checkpoint folder to make, local or in an object store.
       slug: the model's name in runs.
-      policy: BOS and date policy, stored in model.json; with a date, where the template asks for
-        today's and it has none.
-      head: kind of the head, for tensors that have more than one published reading
-        (`urm-helpfulness`); "" takes the usual one.
-      reward: which of a head's rows is the reward, or whose logit (`readouts.read_head`).
-      template: the chat template in place of the folder's (`templates.choose`).
-      softcap: whether Gemma 2's attention soft-cap applies; the library version of Christian et
-        al. 2025 left it out.
-      merge_dtype: of an adapter merged into its base: `auto`, the element types of their files, or
-        `float32`, which rounds no sum.
       tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
       progress: called with the bytes done and the bytes in all.
       note: called with what the user should know of the head, in words.
+      how: settings of `understand`.
 
     Returns:
       The new checkpoint.
@@ -119,15 +104,7 @@ def convert_model(
       AssayError: something about the folder is not understood; the message names it.
     """
     refuse_existing(destination)
-    conversion = understand(
-        source,
-        policy=policy,
-        head=head,
-        reward=reward,
-        template=template,
-        softcap=softcap,
-        merge_dtype=merge_dtype,
-    )
+    conversion = understand(source, **how)
     for said in conversion.reading.notes:
         note(said)
     files, total = conversion.files, conversion.files.nbytes
@@ -171,10 +148,22 @@ def understand(
     softcap: bool = True,
     merge_dtype: str = "auto",
 ) -> Conversion:
-    """All that `convert_model` checks before it reads weights; arguments and errors are its own.
+    """All that `convert_model` checks before it reads weights; raises as it does.
 
-    The source may have outlines of its weights: no check reads values, but for an output head that
-    is stored beside the embedding it is tied to.
+    No check reads values, but for an output head that is stored beside the embedding it is tied to.
+
+    Args:
+      source: from `fetch`; it may have outlines of its weights.
+      policy: BOS and date policy, stored in model.json; with a date, where the template asks for
+        today's and it has none.
+      head: kind of the head, for tensors that have more than one published reading
+        (`urm-helpfulness`); "" takes the usual one.
+      reward: which of a head's rows is the reward, or whose logit (`readouts.read_head`).
+      template: the chat template in place of the folder's (`templates.choose`).
+      softcap: whether Gemma 2's attention soft-cap applies; the library version of Christian et
+        al. 2025 left it out.
+      merge_dtype: of an adapter merged into its base: `auto`, the element types of their files, or
+        `float32`, which rounds no sum.
     """
     hf = source.config_json()
     with prefixed((source.base or source).folder):
@@ -189,7 +178,6 @@ def understand(
         if head:
             reading = dataclasses.replace(reading, config=variant(reading.config, head))
         rules = _rules(files, decoder, reading)
-        _check_tokens(tokenizer, decoder.vocab_size)
         templates.choose(tokenizer, template)
         marked = templates.mark(tokenizer, architecture(hf))
     pooling = "last"
@@ -213,16 +201,6 @@ def understand(
         pad=pad,
         pooling=pooling,
     )
-
-
-def _check_tokens(tokenizer: PreTrainedTokenizerBase, rows: int) -> None:
-    """Raises AssayError for a tokenizer with so few tokens that it is none of the model's."""
-    tokens = len(candidate_ids(tokenizer, rows))
-    if tokens < rows * _LEAST_TOKENS:
-        raise AssayError(
-            f"{FILE} has {tokens:,} tokens that the embedding holds, of {rows:,} rows; allowed: "
-            f"the model's own {FILE}, with at least {_LEAST_TOKENS:.0%} as many"
-        )
 
 
 def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:

@@ -1,8 +1,8 @@
 """Files of a hub id, fetched by the hub's client, and one line for everything that can fail.
 
 The client retries, resumes a lost connection, checks sizes, and shows a file in its cache only when
-it is whole. Added here: bars without a terminal, comparison with the hub's hashes, and no unfinished
-file where the command is stopped.
+it is whole. Added here: bars without a terminal, comparison with the hub's hashes, and no file that
+is not whole where the command is stopped.
 """
 
 import _thread

@@ -71,7 +71,7 @@ class TensorFiles:
 
         Raises:
           AssayError: no safetensors; a shard that is missing, truncated or outside the folder; a
-            tensor in two shards or under two names; an element type that is no float.
+            tensor under two names; an element type that is no float.
         """
         tensors: dict[str, Tensor] = {}
         for name in shard_names(folder) if files is None else files:
@@ -82,10 +82,6 @@ class TensorFiles:
                     raise AssayError(
                         f"{folder / name}: tensor {key!r} has element type {dtype}; "
                         f"allowed: {', '.join(_DTYPES)}"
-                    )
-                if key in tensors:
-                    raise AssayError(
-                        f"{folder}: tensor {key!r} is in {tensors[key].file} and in {name}"
                     )
                 tensors[key] = tensor
         names: dict[str, str] = {}  # name in the layouts -> name in the files
@@ -194,17 +190,13 @@ def check_shards(weights: Sequence[str], names: Collection[str]) -> None:
         return
     if INDEX in names:
         raise AssayError(f"shard {missing[0]} is missing; {INDEX} names it")
-    pickled = sorted(filter(_PICKLED.fullmatch, names))
-    if pickled:
+    allowed = "allowed: a Hugging Face model folder"
+    if pickled := sorted(filter(_PICKLED.fullmatch, names)):
         allowed = (
             f"pickled weights ({layouts.listed(pickled)}) are never read, since loading them runs "
-            "code: of a hub id take the hub's conversion, where its list of pull requests has one "
-            "(--revision=refs/pr/<number>); or, where you trust them, save the folder again:  "
-            "model = AutoModelForSequenceClassification.from_pretrained(folder)  and:  "
-            "model.save_pretrained(folder)  with transformers"
+            "code: take the hub's conversion, if it has one (--revision=refs/pr/<number>); or, "
+            "where you trust them, load the model with transformers and use save_pretrained"
         )
-    else:
-        allowed = "allowed: a Hugging Face model folder"
     raise AssayError(f"no {SINGLE} and no {INDEX}; {allowed}")
 
 
