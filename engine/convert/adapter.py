@@ -10,12 +10,10 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
 from engine.checkpoint import layouts
-from engine.checkpoint.arrays import sha256
 from engine.convert.hf_families import ARCHITECTURES
 from engine.convert.hf_values import Json, short
 from engine.convert.safetensors import (
@@ -132,29 +130,21 @@ class MergedFiles(TensorFiles):
     base: TensorFiles
     adapter: TensorFiles
     deltas: Mapping[str, Delta]  # tensor -> what is added to it
-    raw: dict[str, bytes] = dataclasses.field(default_factory=dict)  # sha256 of what was read
 
     def read(self, key: str) -> np.ndarray:
         """Reads one tensor and merges it in blocks of rows, without a second copy of it."""
         whole = key in self.adapter.tensors
         array = (self.adapter if whole else self.base).read(key)
         dtype, delta = self.tensors[key].dtype, self.deltas.get(key)
-        if not whole and (delta or array.dtype != dtype):
-            self.raw[key] = sha256(array)
         if delta is None:
             return array.astype(dtype, copy=False)
         a, b = (self.adapter.read(name).astype(np.float32) for name in (delta.a, delta.b))
         return delta.merged(array, a, b, dtype)
 
-    def hashes(self, known: Mapping[str, bytes] = MappingProxyType({})) -> dict[str, str]:
+    def hashes(self) -> dict[str, str]:
         """Those of the adapter's files, its settings among them."""
         settings = (self.folder / CONFIG).read_bytes()
         return {**self.adapter.hashes(), CONFIG: hashlib.sha256(settings).hexdigest()}
-
-    def base_hashes(self, known: Mapping[str, bytes]) -> dict[str, str]:
-        """Those of the base's files; `known` are sha256 of tensors as they were stored."""
-        same = {key: digest for key, digest in known.items() if key not in self.adapter.tensors}
-        return self.base.hashes(same | self.raw)
 
 
 def read_config(folder: Path, names: Collection[str]) -> AdapterConfig:

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import ml_dtypes
 import numpy as np
@@ -54,6 +53,8 @@ class TensorFiles:
 
     folder: Path
     tensors: Mapping[str, Tensor]
+    # sha256 of each tensor that was read.
+    digests: dict[str, bytes] = dataclasses.field(default_factory=dict, compare=False)
 
     @classmethod
     def open(
@@ -106,21 +107,24 @@ class TensorFiles:
         tensor = self.tensors[key]
         count = math.prod(tensor.shape)
         flat = np.fromfile(self.folder / tensor.file, tensor.dtype, count, offset=tensor.offset)
+        if key not in self.digests:
+            self.digests[key] = sha256(flat)
         return flat.reshape(tensor.shape)
 
-    def hashes(self, known: Mapping[str, bytes] = MappingProxyType({})) -> dict[str, str]:
+    def hashes(self) -> dict[str, str]:
         """Hash of every file: sha256 of its header followed by the sha256 of each tensor in order.
 
-        Of buffers that hold nothing learned only the header counts. A tensor whose sha256 is
-        `known`, from a block of the checkpoint, is not read again.
+        Of buffers that hold nothing learned only the header counts. A tensor is read if it was not.
         """
-        return {name: self._hash(name, known) for name in self.files}
+        return {name: self._hash(name) for name in self.files}
 
-    def _hash(self, file: str, known: Mapping[str, bytes]) -> str:
+    def _hash(self, file: str) -> str:
         digest = hashlib.sha256(_header_text(self.folder / file))
         inside = [(t.offset, key) for key, t in self.tensors.items() if t.file == file]
         for _, key in sorted(inside):
-            digest.update(known[key] if key in known else sha256(self.read(key)))
+            if key not in self.digests:
+                self.read(key)
+            digest.update(self.digests[key])
         return digest.hexdigest()
 
 
