@@ -5,7 +5,7 @@ import dataclasses
 import datetime
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint import layouts
-from engine.checkpoint.arrays import sha256
 from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, refuse_existing
 from engine.checkpoint.restore import axis_sizes, parameters
 from engine.convert import adapter, templates
@@ -30,9 +29,8 @@ from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.template_sandbox import spelled
-from engine.text.tokenizer import FILE, candidate_ids, load_tokenizer
+from engine.text.tokenizer import load_tokenizer
 
-_LEAST_TOKENS = 0.01  # of the embedding's rows; a file with none but special tokens has fewer
 # Of a block: the name of a tensor, with `{x}` for that of each expert -> the rules that it fills.
 Tensors = dict[str, list[layouts.Rule]]
 
@@ -78,15 +76,10 @@ def convert_model(
     destination: str | os.PathLike[str],
     *,
     slug: str,
-    policy: TemplatePolicy,
-    head: str = "",
-    reward: str = "",
-    template: str = "",
-    softcap: bool = True,
-    merge_dtype: str = "auto",
     tensor_bytes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     note: Callable[[str], object] = lambda said: None,
+    **how: Any,  # of several types
 ) -> Checkpoint:
     """Converts a reward model or a causal language model; writes the whole checkpoint or nothing.
 
@@ -98,19 +91,10 @@ def convert_model(
       source: from `fetch`.
       destination: the checkpoint folder to make, local or in an object store.
       slug: the model's name in runs.
-      policy: BOS and date policy, stored in model.json; with a date, where the template asks for
-        today's and it has none.
-      head: kind of the head, for tensors that have more than one published reading
-        (`urm-helpfulness`); "" takes the usual one.
-      reward: which of a head's rows is the reward, or whose logit (`readouts.read_head`).
-      template: the chat template in place of the folder's (`templates.choose`).
-      softcap: whether Gemma 2's attention soft-cap applies; the library version of Christian et
-        al. 2025 left it out.
-      merge_dtype: of an adapter merged into its base: `auto`, the element types of their files, or
-        `float32`, which rounds no sum.
       tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
       progress: called with the bytes done and the bytes in all.
       note: called with what the user should know of the head, in words.
+      how: settings of `understand`.
 
     Returns:
       The new checkpoint.
@@ -119,15 +103,7 @@ def convert_model(
       AssayError: something about the folder is not understood; the message names it.
     """
     refuse_existing(destination)
-    conversion = understand(
-        source,
-        policy=policy,
-        head=head,
-        reward=reward,
-        template=template,
-        softcap=softcap,
-        merge_dtype=merge_dtype,
-    )
+    conversion = understand(source, **how)
     for said in conversion.reading.notes:
         note(said)
     files, total = conversion.files, conversion.files.nbytes
@@ -136,15 +112,11 @@ def convert_model(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
     with Writer(destination, conversion.decoder, conversion.reading.config) as writer:
-        digests: dict[str, bytes] = {}  # sha256 of each tensor that has been read
         blocks = conversion.blocks()
         done = total - sum(map(conversion.nbytes, blocks.values()))
-        for block, arrays in _read_ahead(conversion, digests):
-            saved = writer.save(block, arrays)
+        for block, arrays in _read_ahead(conversion):
+            writer.save(block, arrays)
             del arrays  # two blocks are in memory, not three
-            for key, rules in blocks[block].items():
-                if _stored_whole(block, key, rules):
-                    digests[key] = saved[rules[0].parameter]
             done += conversion.nbytes(blocks[block])
             progress(done, total)
         return writer.finish(
@@ -152,8 +124,8 @@ def convert_model(
             slug=slug,
             source=source.name,
             revision=source.revision,
-            files=files.hashes(digests),
-            base=_base(source, files, digests),
+            files=files.hashes(),
+            base=_base(source, files),
             reward=conversion.reading.reward,
             policy=conversion.policy,
             pad_token_id=conversion.pad,
@@ -171,10 +143,22 @@ def understand(
     softcap: bool = True,
     merge_dtype: str = "auto",
 ) -> Conversion:
-    """All that `convert_model` checks before it reads weights; arguments and errors are its own.
+    """All that `convert_model` checks before it reads weights; raises as it does.
 
-    The source may have outlines of its weights: no check reads values, but for an output head that
-    is stored beside the embedding it is tied to.
+    No check reads values, but for an output head that is stored beside the embedding it is tied to.
+
+    Args:
+      source: from `fetch`; it may have outlines of its weights.
+      policy: BOS and date policy, stored in model.json; with a date, where the template asks for
+        today's and it has none.
+      head: kind of the head, for tensors that have more than one published reading
+        (`urm-helpfulness`); "" takes the usual one.
+      reward: which of a head's rows is the reward, or whose logit (`readouts.read_head`).
+      template: the chat template in place of the folder's (`templates.choose`).
+      softcap: whether Gemma 2's attention soft-cap applies; the library version of Christian et
+        al. 2025 left it out.
+      merge_dtype: of an adapter merged into its base: `auto`, the element types of their files, or
+        `float32`, which rounds no sum.
     """
     hf = source.config_json()
     with prefixed((source.base or source).folder):
@@ -189,7 +173,6 @@ def understand(
         if head:
             reading = dataclasses.replace(reading, config=variant(reading.config, head))
         rules = _rules(files, decoder, reading)
-        _check_tokens(tokenizer, decoder.vocab_size)
         templates.choose(tokenizer, template)
         marked = templates.mark(tokenizer, architecture(hf))
     pooling = "last"
@@ -215,16 +198,6 @@ def understand(
     )
 
 
-def _check_tokens(tokenizer: PreTrainedTokenizerBase, rows: int) -> None:
-    """Raises AssayError for a tokenizer with so few tokens that it is none of the model's."""
-    tokens = len(candidate_ids(tokenizer, rows))
-    if tokens < rows * _LEAST_TOKENS:
-        raise AssayError(
-            f"{FILE} has {tokens:,} tokens that the embedding holds, of {rows:,} rows; allowed: "
-            f"the model's own {FILE}, with at least {_LEAST_TOKENS:.0%} as many"
-        )
-
-
 def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
     """The tensors of a folder, or of an adapter merged into its base."""
     if source.base is None:
@@ -236,14 +209,12 @@ def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
 
 
 # Any: what JSON holds.
-def _base(
-    source: Source, files: TensorFiles, digests: Mapping[str, bytes]
-) -> dict[str, Any] | None:
-    """Where an adapter's base came from, and the hashes of its files, of which some are known."""
+def _base(source: Source, files: TensorFiles) -> dict[str, Any] | None:
+    """Where an adapter's base came from, and the hashes of its files."""
     if source.base is None or not isinstance(files, adapter.MergedFiles):
         return None
-    hashes = files.base_hashes(digests)
-    return {"source": source.base.name, "revision": source.base.revision, "files": hashes}
+    base = {"source": source.base.name, "revision": source.base.revision}
+    return {**base, "files": files.base.hashes()}
 
 
 def _dated(hf: Json, template: ChatTemplate) -> TemplatePolicy:
@@ -310,39 +281,27 @@ def _rules(
     return rules
 
 
-def _read_ahead(
-    conversion: Conversion, digests: dict[str, bytes]
-) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+def _read_ahead(conversion: Conversion) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Each block with its arrays; the next one is read while the caller handles this one."""
     blocks = conversion.blocks()
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(_read_block, EMBEDDING, blocks[EMBEDDING], conversion, digests)
+        pending = pool.submit(_read_block, EMBEDDING, blocks[EMBEDDING], conversion)
         for block, following in itertools.zip_longest(blocks, [*blocks][1:]):
             arrays = pending.result()
             if following:
-                tensors = blocks[following]
-                pending = pool.submit(_read_block, following, tensors, conversion, digests)
+                pending = pool.submit(_read_block, following, blocks[following], conversion)
             yield block, arrays
             del arrays
 
 
-def _read_block(
-    block: str, tensors: Tensors, conversion: Conversion, digests: dict[str, bytes]
-) -> dict[str, np.ndarray]:
-    """Parameter name -> array; the decoder's in the file's layout, the readout's in the model's.
-
-    Adds to `digests` those of tensors that are not stored as they are (`_stored_whole`).
-    """
+def _read_block(block: str, tensors: Tensors, conversion: Conversion) -> dict[str, np.ndarray]:
+    """Parameter name -> array; the decoder's in the file's layout, the readout's in the model's."""
     sizes = axis_sizes(conversion.decoder, conversion.reading.config)
     axes_of = parameters(conversion.decoder, conversion.reading.config)
     arrays = {}
     for key, rules in tensors.items():
-        if "{x}" in key:
-            tensor = _read_experts(key, rules[0], conversion, digests)
-        else:
-            tensor = conversion.files.read(key)
-            if not _stored_whole(block, key, rules):
-                digests[key] = sha256(tensor)
+        experts = "{x}" in key
+        tensor = _experts(key, rules[0], conversion) if experts else conversion.files.read(key)
         for rule in rules:
             array = layouts.part_of(rule, tensor, sizes)
             array = array.reshape(layouts.split_shape(rule.layout, sizes))
@@ -355,19 +314,11 @@ def _read_block(
     return {name: arrays[name] for name in ordered} | dict(computed)
 
 
-def _stored_whole(block: str, key: str, rules: Sequence[layouts.Rule]) -> bool:
-    """Whether a parameter of the checkpoint has the bytes of one tensor: its sha256 is the same."""
-    return block != READOUT and "{x}" not in key and not rules[0].part
-
-
-def _read_experts(
-    key: str, rule: layouts.Rule, conversion: Conversion, digests: dict[str, bytes]
-) -> np.ndarray:
-    """The tensors of all experts in a stack, which is filled one by one; `_read_block`."""
+def _experts(key: str, rule: layouts.Rule, conversion: Conversion) -> np.ndarray:
+    """The tensors of all experts in a stack, which is filled one by one."""
     files, keys = conversion.files, layouts.expert_keys(key, conversion.decoder)
     shape = layouts.file_shape(rule, conversion.decoder.sizes)
     stack = np.empty((len(keys), *shape), np.result_type(*(files.tensors[k].dtype for k in keys)))
     for place, one in zip(stack, keys, strict=True):
-        tensor = files.read(one)
-        digests[one], place[...] = sha256(tensor), tensor
+        place[...] = files.read(one)
     return stack

@@ -89,19 +89,6 @@ def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
     return Gate([(w.astype(np.float32), b.astype(np.float32)) for w, b in layers], norms > 0)
 
 
-def check_sizes(hf: Json, gate: Gate, quantiles: int) -> None:
-    """Raises AssayError where sizes that config.json states differ from those of the tensors."""
-    sizes = {
-        "num_objectives": gate.objectives,
-        "num_quantiles": quantiles,
-        "gating_hidden_dim": gate.hidden,
-        "gating_n_hidden": len(gate.layers) - 1,
-    }
-    for name, size in sizes.items():
-        if hf.get(name) not in (None, size):
-            raise AssayError(f"config.json: {name}={hf[name]!r}; its tensors have {size}")
-
-
 def temperature(hf: Json, gate: Gate, transform: bool) -> float:
     """The gate's softmax temperature, from config.json or the default of the published class.
 
@@ -126,8 +113,6 @@ def _linear(
     if not {"weight"} <= set(module) <= {"weight", "bias"} or module["weight"].ndim != 2:
         raise AssayError(f"gating.layers.{index}: {sorted(module)} is no linear layer")
     weight = module["weight"].T  # [in, out]
-    if scale.size not in (1, len(weight)) or module.get("bias", weight[0]).shape != weight[0].shape:
-        raise AssayError(f"gating.layers.{index}: its sizes do not fit it or the norm before it")
     bias = (
         module.get("bias", np.zeros(weight.shape[1])) + np.broadcast_to(shift, len(weight)) @ weight
     )
@@ -135,9 +120,7 @@ def _linear(
 
 
 def _affine(index: int, module: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    named = set(module) == {"weight", "bias", "running_mean", "running_var"}
-    if not named or {values.shape for values in module.values()} != {(module["bias"].size,)}:
-        shapes = {name: list(values.shape) for name, values in sorted(module.items())}
-        raise AssayError(f"gating.layers.{index}: {shapes} is no batch norm")
+    if set(module) != {"weight", "bias", "running_mean", "running_var"}:
+        raise AssayError(f"gating.layers.{index}: {sorted(module)} is no batch norm")
     scale = module["weight"] / np.sqrt(module["running_var"] + _BATCH_NORM_EPS)
     return scale, module["bias"] - module["running_mean"] * scale

@@ -107,8 +107,6 @@ def fetch(
         whole, of_whole = _base_of(opened, listing[0], cache, base)
         model = dataclasses.replace(opened, base=whole)
         weights[opened] = adapter.weight_names(listing[0])
-        if opened.revision:
-            downloads.snapshot(opened.name, opened.revision, ["README.md"], cache)
     else:
         _refuse_base(source, base)
     with prefixed(whole.place):
@@ -128,8 +126,7 @@ def fetch(
             understood(outline)
     for part, names in missing.items():
         if names:
-            sizes = of_whole[1] if part is whole else listing[1]
-            downloads.download(part.name, str(part.revision), names, sizes, cache)
+            downloads.download(part.name, str(part.revision), names, cache)
     return model
 
 

@@ -279,7 +279,6 @@ def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> Reading:
     gate = gates.read_gate(set(files.tensors), files.read)
     transform = layouts.TRANSFORM.key in files.tensors
     quantiles = max(_rows(files, layouts.REGRESSION.key) // gate.objectives, 1)
-    gates.check_sizes(hf, gate, quantiles)
     pattern = gates.PATTERNS.get(hf["model_type"])
     if pattern is None:
         raise AssayError(

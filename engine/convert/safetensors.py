@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import ml_dtypes
 import numpy as np
@@ -54,6 +53,8 @@ class TensorFiles:
 
     folder: Path
     tensors: Mapping[str, Tensor]
+    # sha256 of each tensor that was read.
+    digests: dict[str, bytes] = dataclasses.field(default_factory=dict, compare=False)
 
     @classmethod
     def open(
@@ -71,7 +72,7 @@ class TensorFiles:
 
         Raises:
           AssayError: no safetensors; a shard that is missing, truncated or outside the folder; a
-            tensor in two shards or under two names; an element type that is no float.
+            tensor under two names; an element type that is no float.
         """
         tensors: dict[str, Tensor] = {}
         for name in shard_names(folder) if files is None else files:
@@ -82,10 +83,6 @@ class TensorFiles:
                     raise AssayError(
                         f"{folder / name}: tensor {key!r} has element type {dtype}; "
                         f"allowed: {', '.join(_DTYPES)}"
-                    )
-                if key in tensors:
-                    raise AssayError(
-                        f"{folder}: tensor {key!r} is in {tensors[key].file} and in {name}"
                     )
                 tensors[key] = tensor
         names: dict[str, str] = {}  # name in the layouts -> name in the files
@@ -110,21 +107,24 @@ class TensorFiles:
         tensor = self.tensors[key]
         count = math.prod(tensor.shape)
         flat = np.fromfile(self.folder / tensor.file, tensor.dtype, count, offset=tensor.offset)
+        if key not in self.digests:
+            self.digests[key] = sha256(flat)
         return flat.reshape(tensor.shape)
 
-    def hashes(self, known: Mapping[str, bytes] = MappingProxyType({})) -> dict[str, str]:
+    def hashes(self) -> dict[str, str]:
         """Hash of every file: sha256 of its header followed by the sha256 of each tensor in order.
 
-        Of buffers that hold nothing learned only the header counts. A tensor whose sha256 is
-        `known`, from a block of the checkpoint, is not read again.
+        Of buffers that hold nothing learned only the header counts. A tensor is read if it was not.
         """
-        return {name: self._hash(name, known) for name in self.files}
+        return {name: self._hash(name) for name in self.files}
 
-    def _hash(self, file: str, known: Mapping[str, bytes]) -> str:
+    def _hash(self, file: str) -> str:
         digest = hashlib.sha256(_header_text(self.folder / file))
         inside = [(t.offset, key) for key, t in self.tensors.items() if t.file == file]
         for _, key in sorted(inside):
-            digest.update(known[key] if key in known else sha256(self.read(key)))
+            if key not in self.digests:
+                self.read(key)
+            digest.update(self.digests[key])
         return digest.hexdigest()
 
 
@@ -194,17 +194,13 @@ def check_shards(weights: Sequence[str], names: Collection[str]) -> None:
         return
     if INDEX in names:
         raise AssayError(f"shard {missing[0]} is missing; {INDEX} names it")
-    pickled = sorted(filter(_PICKLED.fullmatch, names))
-    if pickled:
+    allowed = "allowed: a Hugging Face model folder"
+    if pickled := sorted(filter(_PICKLED.fullmatch, names)):
         allowed = (
             f"pickled weights ({layouts.listed(pickled)}) are never read, since loading them runs "
-            "code: of a hub id take the hub's conversion, where its list of pull requests has one "
-            "(--revision=refs/pr/<number>); or, where you trust them, save the folder again:  "
-            "model = AutoModelForSequenceClassification.from_pretrained(folder)  and:  "
-            "model.save_pretrained(folder)  with transformers"
+            "code: take the hub's conversion, if it has one (--revision=refs/pr/<number>); or, "
+            "where you trust them, load the model with transformers and use save_pretrained"
         )
-    else:
-        allowed = "allowed: a Hugging Face model folder"
     raise AssayError(f"no {SINGLE} and no {INDEX}; {allowed}")
 
 

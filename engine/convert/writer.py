@@ -89,8 +89,8 @@ class Writer:
         if isinstance(error, OSError):
             raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
 
-    def save(self, block: str, arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
-        """Writes one block, once; returns the sha256 of each array.
+    def save(self, block: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Writes one block, once.
 
         Raises:
           AssayError: the file system refuses it, because it is full for instance.
@@ -101,13 +101,11 @@ class Writer:
         except ValueError as error:  # tensorstore's form of an error of the file system
             reason = str(error).strip().splitlines()[0]
             raise AssayError(f"checkpoint {self.destination}: {reason}") from error
-        digests = hashing.result()
-        self._hashes[block] = block_hash(arrays, digests)
+        self._hashes[block] = block_hash(arrays, hashing.result())
         for name, array in arrays.items():
             self._dtypes.setdefault(name, set()).add(str(array.dtype))
         if self._remote:
             self._upload(f"params/{block}")
-        return digests
 
     # Any: fields of `Card`, which are of several types.
     def finish(self, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> Checkpoint:

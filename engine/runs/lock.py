@@ -1,9 +1,9 @@
 """One command at a time writes a run: `hold` takes the run's lock, `confirm` makes sure of it.
 
 The lock is a file in the run folder that names its holder, who rewrites it every `BEAT_S` seconds.
-It is stale when its process is gone from this host, or when it has stayed the same for as long as
-it says (`stale_after_s`) by the next command's clock; that command then takes it over. The clocks
-of two hosts are never compared, and neither are times of files.
+It is stale when its process is gone from this host, or when it has stayed the same for `STALE_S`
+seconds by the next command's clock; that command then takes it over. The clocks of two hosts are
+never compared, and neither are times of files.
 """
 
 import contextlib
@@ -27,7 +27,6 @@ from engine.runs import storage
 NAME = ".lock"
 BEAT_S = 15.0
 STALE_S, STORE_STALE_S = 60.0, 300.0  # a store repeats a write for up to four minutes: `storage`
-_LONGEST_GAP_S = 15.0  # between two looks at a lock whose age a command counts
 _SETTLE_S = 0.5  # between taking a stale lock over and reading it back
 _POLL_S = 1.0
 
@@ -58,7 +57,6 @@ class Holder:
     """What a lock says about the command that holds it; by default, a command of this process."""
 
     command: str
-    stale_after_s: float = STALE_S  # seconds without a change after which the lock is stale
     token: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
     host: str = dataclasses.field(default_factory=socket.gethostname)
     machine: str = dataclasses.field(default_factory=_machine)
@@ -113,10 +111,10 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
       AssayError: the folder cannot be written.
     """
     folder = storage.path_of(run)
-    made = _make(folder)
-    stale_after_s = STORE_STALE_S if storage.is_remote(folder) else STALE_S
-    path, holder = folder / NAME, Holder(command=command, stale_after_s=stale_after_s)
-    stop = threading.Event()
+    path, holder, stop = folder / NAME, Holder(command=command), threading.Event()
+    if storage.is_file(folder):
+        raise AssayError(f"run {folder}: a file; allowed: a folder")
+    new = not storage.is_remote(folder) and not storage.exists(folder)
     beats = threading.Thread(target=_beat, args=[path, holder, stop], daemon=True)
     _tokens[holder.token] = str(folder)
     try:
@@ -131,9 +129,9 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
             with contextlib.suppress(AssayError):
                 if _holds(path, holder):
                     storage.remove(path)
-        with contextlib.suppress(OSError):
-            for empty in made:
-                os.rmdir(empty)  # refuses where the next command has just written its lock
+        if new:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)  # refuses where something was written
 
 
 def confirm(run: epath.Path) -> None:
@@ -160,15 +158,14 @@ def holder_of(run: epath.Path) -> Holder | None:
 
 def _take(path: epath.Path, holder: Holder, wait: bool) -> None:
     """Writes the lock as soon as there is none, or a stale one."""
-    seen, since, looked, told = None, 0.0, 0.0, False
-    while not _create(path, holder):
+    seen, since, told = None, 0.0, False
+    limit_s = STORE_STALE_S if storage.is_remote(path) else STALE_S
+    while not storage.create(path, holder.content()):
         content, now = storage.read_if_there(path) or b"", time.monotonic()
         present = Holder.read(content)
         alive = seen is not None and content not in (seen, b"")  # the lock was rewritten
-        # After an outage, in which the holder could not write either, counting begins again.
-        if content != seen or now - looked > _LONGEST_GAP_S:
+        if content != seen:
             seen, since = content, now
-        looked, limit_s = now, present.stale_after_s if present else STALE_S
         stale = now - since >= limit_s
         if present is not None and present.is_local:
             alive, stale = not present.is_gone, present.is_gone
@@ -185,12 +182,6 @@ def _take(path: epath.Path, holder: Holder, wait: bool) -> None:
             print(f"run {path.parent} is locked; {doing} {who}", file=sys.stderr, flush=True)
             told = True
         time.sleep(_POLL_S)
-
-
-def _create(path: epath.Path, holder: Holder) -> bool:
-    """Writes the lock where there is none; the command before may have removed an empty folder."""
-    _make(path.parent)
-    return storage.create(path, holder.content())
 
 
 def _beat(path: epath.Path, holder: Holder, stop: threading.Event) -> None:
@@ -213,15 +204,3 @@ def _holds(path: epath.Path, holder: Holder) -> bool:
 def _refuse(run: epath.Path, holder: Holder | None) -> NoReturn:
     who = holder or "a command that its lock does not name"
     raise LockError(f"run {run}: in use by {who}; allowed: one command at a time, or --wait")
-
-
-def _make(folder: epath.Path) -> list[epath.Path]:
-    """Makes a local folder; returns what was made, innermost first. A store has no folders."""
-    if storage.is_file(folder):
-        raise AssayError(f"run {folder}: a file; allowed: a folder")
-    if storage.is_remote(folder):
-        return []
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    with storage.reported(f"run {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
-    return missing

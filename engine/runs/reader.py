@@ -142,8 +142,6 @@ def read_contents(run: epath.Path) -> RunContents:
             for slug, record in models.items()
             if record["vocab"] is not None
         }
-        for record in models.values():
-            _check_pair(record)
         prompts = dict(raw["prompts"])
         searches = _searches(run, raw["results"])
     except (KeyError, TypeError, AttributeError) as error:
@@ -288,16 +286,6 @@ def _result(run: epath.Path, path: str, record: Json) -> Result:
         coefficients=record.get("coefficients"),  # younger than the other keys
         seconds=record["seconds"],
     )
-
-
-# Any: JSON of the manifest.
-def _check_pair(record: Mapping[str, Any]) -> None:
-    """Raises KeyError or TypeError for a malformed pair of language models."""
-    if schema.PAIR in record:
-        pair = record[schema.PAIR]
-        known = [*(pair[side]["slug"] for side in ("policy", "reference")), pair["form"]]
-        if not all(isinstance(name, str) for name in known) or type(pair["beta"]) is not float:
-            raise TypeError(schema.PAIR)
 
 
 def _searches(run: epath.Path, results: Json) -> dict[epath.Path, Search]:

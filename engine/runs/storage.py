@@ -9,7 +9,6 @@ All that differs between a disk and a store is in this module:
   library. What remains an error is one line.
 """
 
-import collections
 import contextlib
 import importlib.util
 import logging
@@ -42,9 +41,9 @@ for _scheme in _PACKAGES:
 logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 _REQUESTS = 16  # side by side
-_AHEAD = 2 * _REQUESTS  # files that are held in memory
-_EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "RequestExpired")
-_REFUSALS = (*_EXPIRED, "400", "401", "Bad Request")
+# What a store says, or the name of its error, where credentials are missing or have expired: a
+# request for metadata is then answered by a bare 400.
+_REFUSALS = ("Credential", "Expired", "InvalidToken", "Forbidden", "Unauthorized", "Bad Request")
 
 
 def path_of(name: PathLike) -> epath.Path:
@@ -83,20 +82,10 @@ def read_if_there(path: epath.Path) -> bytes | None:
 
 
 def read_ahead(paths: Sequence[epath.Path]) -> Iterator[bytes]:
-    """The bytes of many files in order, of which a store sends the next ones side by side."""
-    if not paths or not is_remote(paths[0]):
-        yield from map(read, paths)
-        return
+    """The bytes of many files in order, of which so many are read side by side."""
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        coming = collections.deque(pool.submit(read, path) for path in paths[:_AHEAD])
-        try:
-            for path in [*paths[_AHEAD:], *[None] * len(coming)]:
-                yield coming.popleft().result()
-                if path is not None:
-                    coming.append(pool.submit(read, path))
-        finally:
-            for future in coming:
-                future.cancel()
+        for start in range(0, len(paths), _REQUESTS):
+            yield from pool.map(read, paths[start : start + _REQUESTS])
 
 
 def exists(path: epath.Path) -> bool:
@@ -117,12 +106,9 @@ def is_file(path: epath.Path) -> bool:
 def names(folder: epath.Path) -> list[str]:
     """Names of the files and folders in a folder, sorted; none if there is no such folder."""
     with reported(folder), contextlib.suppress(FileNotFoundError):
-        if not is_remote(folder):
-            return sorted(os.listdir(folder))
         entries = {entry.rstrip("/") for entry in _call(folder, "ls", detail=False)}
         # A "folder" made by a web console is an empty object, which is listed in itself.
-        itself = str(folder).partition("://")[2].rstrip("/")
-        return sorted(entry.rpartition("/")[2] for entry in entries - {itself})
+        return sorted(entry.rpartition("/")[2] for entry in entries - {_inside(folder)})
     return []
 
 
@@ -177,32 +163,19 @@ def create(path: epath.Path, data: bytes) -> bool:
 def remove(path: epath.Path) -> None:
     """Removes a file; one that is gone already is no error."""
     with reported(path), contextlib.suppress(FileNotFoundError):
-        if is_remote(path):
-            _call(path, "rm_file")
-        else:
-            path.unlink()
+        _call(path, "rm_file")
 
 
 def remove_folder(path: epath.Path) -> None:
     """Removes a folder and all that is in it; one that is gone already is no error."""
     with reported(path), contextlib.suppress(FileNotFoundError):
-        if is_remote(path):
-            with ThreadPoolExecutor(_REQUESTS) as pool:
-                list(pool.map(remove, [path / name for name in tree(path)]))
-        else:
-            path.rmtree()
+        _call(path, "rm", recursive=True)
 
 
 def upload(folder: pathlib.Path, target: epath.Path) -> None:
     """Copies all files of a local folder into a folder of a store, side by side."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-
-    def send(file: pathlib.Path) -> None:
-        place = str(target / file.relative_to(folder).as_posix())
-        _store(place).put_file(str(file), place)
-
-    with reported(target), ThreadPoolExecutor(_REQUESTS) as pool:
-        list(pool.map(send, files))
+    with reported(target):  # the slashes say that both are folders
+        _store(target).put(f"{folder}/", f"{target}/", recursive=True)
 
 
 @contextlib.contextmanager
@@ -212,9 +185,8 @@ def local(folder: epath.Path) -> Iterator[pathlib.Path]:
         yield pathlib.Path(folder)
         return
     with tempfile.TemporaryDirectory(prefix="assay-") as copy:
-        paths = [folder / name for name in names(folder)]
-        for path, data in zip(paths, read_ahead(paths), strict=True):
-            (pathlib.Path(copy) / path.name).write_bytes(data)
+        with reported(folder), contextlib.suppress(FileNotFoundError):
+            _store(folder).get(f"{folder}/", f"{copy}/", recursive=True)
         yield pathlib.Path(copy)
 
 
@@ -252,65 +224,49 @@ def reported(path: PathLike) -> Iterator[None]:
 def tree(folder: epath.Path) -> list[str]:
     """Paths of all files below a folder, relative to it, sorted; none if there is no folder."""
     with reported(folder):
-        if not is_remote(folder):
-            root = pathlib.Path(folder)
-            return sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
-        prefix = str(folder).partition("://")[2].rstrip("/") + "/"
-        return sorted(p.removeprefix(prefix) for p in _call(folder, "find"))
+        return sorted(p.removeprefix(f"{_inside(folder)}/") for p in _call(folder, "find"))
 
 
 def _store(path: PathLike) -> Any:  # fsspec has no types
-    """The file system of a URL; fsspec keeps one for each scheme."""
-    store = fsspec.filesystem(os.fspath(path).partition("://")[0])
+    """The file system of a path or URL; fsspec keeps one for each scheme."""
+    scheme, _, rest = os.fspath(path).partition("://")
+    store = fsspec.filesystem(scheme if rest else "file")
     store.retries = 2  # of s3fs, beside those of `_RETRIES`
     return store
 
 
+def _inside(path: PathLike) -> str:
+    """How a path's file system names it."""
+    return str(_store(path)._strip_protocol(os.fspath(path))).rstrip("/")
+
+
 # Any: as the methods of fsspec.
 def _call(path: PathLike, method: str, *arguments: Any, **named: Any) -> Any:
-    """Calls a method of a URL's file system, with the URL as first argument."""
+    """Calls a method of a path's file system, with the path as first argument."""
     return getattr(_store(path), method)(os.fspath(path), *arguments, **named)
 
 
 def _read(path: epath.Path) -> bytes:
-    data: bytes = _call(path, "cat_file") if is_remote(path) else path.read_bytes()
+    data: bytes = _call(path, "cat_file")
     return data
 
 
 def _reason(error: Exception) -> str:
     """Why a store refused, in one line, and what to do about it."""
     said = " ".join((str(error) or repr(error)).split())
-    code = _code(error)
     if isinstance(error, FileNotFoundError):
         return "no such file, or no such bucket"
-    # A request for metadata is answered by a bare 400 where credentials have expired.
-    of_credentials = isinstance(error, PermissionError) or "Credential" in type(error).__name__
-    if of_credentials or code in _REFUSALS or said.startswith("Forbidden"):
-        return f"the store refuses ({code or said}); check credentials, permissions and region"
-    return f"the store failed ({code or said}); what is finished is kept: run again later"
-
-
-def _code(error: Exception) -> str:
-    """The code in a store's answer: `SlowDown`, or `503` where the answer has no more."""
-    for one in (error, error.__cause__):
-        response = getattr(one, "response", None)
-        if isinstance(response, dict):
-            return str(response.get("Error", {}).get("Code", ""))
-        code = getattr(one, "code", None) or getattr(one, "status", None)
-        if code:
-            return str(code)
-    return ""
+    refused = any(word in f"{type(error).__name__} {said}" for word in _REFUSALS)
+    if refused or isinstance(error, PermissionError):
+        return f"the store refuses ({said}); check credentials, permissions and region"
+    return f"the store failed ({said}); what is finished is kept: run again later"
 
 
 def _kind(path: epath.Path) -> str | None:
     """`file`, `directory`, or None if there is neither."""
-    if not is_remote(path):
-        return "directory" if path.is_dir() else "file" if path.exists() else None
-    with reported(path):
-        try:
-            return str(_call(path, "info")["type"])
-        except FileNotFoundError:
-            return None
+    with reported(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return str(_call(path, "info")["type"])
+    return None
 
 
 def _write_synced(path: epath.Path, data: bytes, mode: str) -> None:

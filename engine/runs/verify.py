@@ -15,12 +15,11 @@ import polars as pl
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import implicit, lock, parts, provenance, schema, storage
+from engine.runs import lock, parts, provenance, schema, storage
 from engine.runs import manifest as manifests
 from engine.runs.reader import KINDS, REBUILD, Json, RunError, read_contents, read_json
 
 AGAIN = "run the command again"
-DAMAGED = "manifest.damaged.json"  # a manifest that could not be read, kept beside the new one
 _COLUMNS: dict[str, schema.Columns] = {
     schema.SCORES_DIR: schema.SCORE_COLUMNS,
     schema.ITEMS_DIR: schema.ITEM_COLUMNS,
@@ -123,7 +122,6 @@ def _check_result(run: epath.Path, path: str, entry: Json, findings: Findings) -
         if span and total is None:
             total = table.about["rows"]["of"]
         yield from _check_frame(name, path, entry, part["rows"], table.frame)
-        yield from _check_difference(run, path, name, findings.content, table.frame)
         for prompt, text in table.about.get("prompts", {}).items():
             if findings.content["prompts"].get(prompt) != text:
                 yield f"prompt {prompt!r} has another text in the manifest; rebuild the manifest"
@@ -165,30 +163,6 @@ def _check_frame(
     for column in (column for column, kind in expected.items() if kind == pl.Float32):
         if not frame[column].is_finite().all():
             yield f"{name} holds a {column} that is not finite; remove it and {AGAIN}"
-
-
-def _check_difference(
-    run: epath.Path, path: str, name: str, content: Json, frame: pl.DataFrame
-) -> Iterator[str]:
-    """Implicit rewards that are not the difference of the log-probabilities in the run."""
-    slug = path.partition("/model=")[2].partition("/")[0]
-    try:
-        inputs = implicit.inputs_of(content, path)
-        if inputs is None:
-            return
-        one, other = (parts.read_frame(run / each / name, None, {"path": each}) for each in inputs)
-        beta = content["models"][slug][schema.PAIR]["beta"]
-        same = implicit.rewards(one.frame, other.frame, beta).equals(frame)
-    except (AssayError, OSError, pl.exceptions.PolarsError) as error:
-        yield f"{name}: its log-probabilities cannot be read ({error})"
-        return
-    except (KeyError, TypeError, AttributeError):  # `read_contents` has said so
-        return
-    if not same:
-        yield (
-            f"{name} is not the difference of {' and '.join(inputs)} (times beta); remove it and "
-            f"{AGAIN}"
-        )
 
 
 def _check_tables(run: epath.Path, files: Sequence[str], content: Json) -> Iterator[str]:
@@ -262,8 +236,6 @@ def rebuild(run: epath.Path) -> list[str]:
     if not content["results"]:
         first = f": {problems[0]}" if problems else ""
         raise AssayError(f"run {run}: holds nothing to make a manifest from{first}")
-    if old is None and storage.exists(path):
-        storage.write_atomic(run / DAMAGED, storage.read(path))
     manifests.Manifest(run, content).save()
     return problems
 

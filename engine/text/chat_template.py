@@ -22,7 +22,6 @@ SYSTEM_END = "␞"  # the sign of a record separator: ends the system turn of a 
 # Replies without a common first or last token: what their conversations have in common is text of
 # the template.
 _PROBES = ("love", "Zebra", "7", "Hate", "?")
-_FEW = 32  # up to so many replies, looking for a shortcut takes longer than going without
 _CHUNK = 4096  # replies between two reports of progress
 
 _T = TypeVar("_T")
@@ -123,9 +122,11 @@ class ChatTemplate:
         if self.policy.newlines == "trim":
             texts = [self.trimmed(text) for text in texts]
         add_special_tokens = self.policy.bos == "double"
-        encoded: list[list[int]] = self.tokenizer(texts, add_special_tokens=add_special_tokens)[
-            "input_ids"
-        ]
+        # The tokenizer itself: transformers' wrapper around it costs more than the tokenising.
+        batch = self.tokenizer.backend_tokenizer.encode_batch_fast(
+            texts, add_special_tokens=add_special_tokens
+        )
+        encoded = [encoding.ids for encoding in batch]
         if self.policy.bos not in ("none", "single"):
             return encoded
         bos = self.tokenizer.bos_token_id
@@ -147,15 +148,12 @@ class ChatTemplate:
     ) -> list[list[int]]:
         """Token ids of the rendered conversation, tokenised as one text, for each reply.
 
-        Of many replies, the text with which all conversations begin is tokenised once, if that
-        provably gives the same ids (`_Opening`). `advance` is called with numbers of replies.
+        `advance` is called with numbers of replies.
         """
-        opening = None if len(replies) <= _FEW else self._opening(prompt)
         rows: list[list[int]] = []
         for start in range(0, len(replies), _CHUNK):
             chunk = replies[start : start + _CHUNK]
-            texts = self.render(prompt, chunk)
-            rows += self._tokenise_rest(opening, texts) if opening else self.tokenise(texts)
+            rows += self.tokenise(self.render(prompt, chunk))
             advance(len(chunk))
         return rows
 
@@ -293,65 +291,6 @@ class ChatTemplate:
                 f"chat template of {self.tokenizer.name_or_path}: it does not render a prompt and "
                 f"a reply ({error})"
             ) from error
-
-    def _tokenise_rest(self, opening: "_Opening", texts: list[str]) -> list[list[int]]:
-        """Token ids of conversations, of which only the text behind the opening is tokenised."""
-        if not all(text.startswith(opening.text + opening.mark) for text in texts):
-            return self.tokenise(texts)
-        rests = [text[len(opening.text) :] for text in texts]
-        distinct = list(dict.fromkeys(rests))
-        # The tokenizer itself: transformers' wrapper around it costs more than the tokenising.
-        encoded = self.tokenizer.backend_tokenizer.encode_batch_fast(
-            distinct, add_special_tokens=False
-        )
-        by_rest = {rest: encoding.ids for rest, encoding in zip(distinct, encoded, strict=True)}
-        return [[*opening.ids, *by_rest[rest]] for rest in rests]
-
-    def _opening(self, prompt: Prompt) -> "_Opening | None":
-        """The longest usable opening, if it agrees with the tokenizer for the probes."""
-        texts = self.render(prompt, _PROBES)
-        shared = "".join(_common_prefix(texts))
-        at, mark = max(((shared.rfind(mark), mark) for mark in self._marks), default=(-1, ""))
-        if at < 0:
-            return None
-        rest = self._ids(texts[0][at:])
-        ids = self.tokenise(texts[:1])[0]
-        opening = _Opening(shared[:at], mark, tuple(ids[: len(ids) - len(rest)]))
-        # A lone BOS in front may come from the policy or from the text itself.
-        if self.policy.bos in ("none", "single") and len(opening.ids) < 2:
-            return None
-        whole = self.tokenise(texts)
-        return opening if self._tokenise_rest(opening, texts) == whole else None
-
-    @functools.cached_property
-    def _marks(self) -> list[str]:
-        """Added tokens at which the tokenizer cuts every text before it does anything else."""
-        added = self.tokenizer.added_tokens_decoder.values()
-        return [
-            token.content
-            for token in added
-            if not (token.normalized or token.lstrip or token.single_word)
-            and not any(token.content in other.content[1:] for other in added)
-        ]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Opening:
-    """The beginning that all conversations under a prompt share.
-
-    A tokenizer first finds its added tokens, from the left, and tokenises the text between them
-    separately. So the text before such a token, and the text from it on, can be tokenised apart,
-    unless another added token could lie across the cut (`ChatTemplate._marks`).
-
-    Attributes:
-      text: the shared text.
-      mark: the added token that follows it in every conversation.
-      ids: token ids of `text`.
-    """
-
-    text: str
-    mark: str
-    ids: tuple[int, ...]
 
 
 def with_system(system: str, prompt: str) -> str:

@@ -186,20 +186,11 @@ def test_a_folder_that_gives_no_name_is_told_of_the_slug(command, tmp_path):
     assert command("convert", *flags, "--config.slug=my-rm").code == 0
 
 
-@pytest.mark.parametrize(
-    ("rows", "code", "said"),
-    [
-        (600, 0, "no candidates; is it the tokenizer that the model was trained with?"),
-        (40_000, 2, "tokenizer.json has 288 tokens that the embedding holds, of 40,000 rows"),
-    ],
-)
-def test_a_tokenizer_far_smaller_than_the_embedding_is_questioned_or_refused(
-    command, tmp_path, rows, code, said
-):
-    source = tiny.write_model(tmp_path / "rm", vocab_size=rows)
+def test_a_tokenizer_far_smaller_than_the_embedding_is_questioned(command, tmp_path):
+    source = tiny.write_model(tmp_path / "rm", vocab_size=600)
     done = command("convert", f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
-    assert done.code == code and said in done.err[0]
-    assert (tmp_path / "ck").exists() is (code == 0)
+    said = "no candidates; is it the tokenizer that the model was trained with?"
+    assert done.code == 0 and said in done.err[0]
 
 
 # Item lists

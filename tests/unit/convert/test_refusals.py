@@ -100,7 +100,7 @@ REFUSED = {
     "pickled weights": (
         copied("pytorch_model.bin", damage=removed(WEIGHTS)),
         r"pickled weights \('pytorch_model\.bin'\) are never read, .*\(--revision=refs/pr/<number>"
-        r"\); or, .* again:  model = Auto.*\.from_pretrained\(folder\)  and:  model\.save_pretrain",
+        r"\); or, .* load the model with transformers and use save_pretrained$",
     ),
     "an adapter beside whole weights": (
         adapter,
@@ -132,10 +132,6 @@ REFUSED = {
     "a shard outside the folder": (
         sharded(lambda shards, index: index.update(dict.fromkeys(index, "../b.safetensors"))),
         r"shard '\.\./b\.safetensors'; allowed: the name of a file in this folder$",
-    ),
-    "a tensor in two shards": (
-        sharded(lambda shards, index: shards["b.safetensors"].append("model.embed_tokens.weight")),
-        r"tensor 'model\.embed_tokens\.weight' is in a\.safetensors and in b\.safetensors$",
     ),
     "a missing tensor": (
         retensored(lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight")),

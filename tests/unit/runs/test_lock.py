@@ -51,7 +51,7 @@ def process(folder):
 
 def written(folder, **changes):
     """Writes a lock as another command would have, and returns its holder."""
-    holder = lock.Holder(command="score", **{"stale_after_s": lock.STALE_S, **changes})
+    holder = lock.Holder(command="score", **changes)
     folder.mkdir(exist_ok=True)
     (folder / lock.NAME).write_bytes(holder.content())
     return holder
@@ -64,7 +64,7 @@ def holder_of(folder):
 def test_a_lock_is_there_while_it_is_held_and_names_its_holder(folder):
     with lock.hold(str(folder), "sweep"):
         holder = holder_of(folder)
-        assert (holder.command, holder.pid, holder.stale_after_s) == ("sweep", os.getpid(), 60)
+        assert (holder.command, holder.pid) == ("sweep", os.getpid())
     assert not folder.exists()  # it was made for the lock
     with lock.hold(str(folder), "sweep"):
         (folder / "manifest.json").write_text("{}")
@@ -137,15 +137,15 @@ def test_a_lock_that_cannot_be_read_is_stale_when_it_does_not_change(folder, qui
     assert "an unknown command" in capfd.readouterr().err
 
 
-def polled(monkeypatch, look, step_s=1.0):
-    """Takes a lock's folder while a clock advances by `step_s` with each poll, after `look`."""
+def polled(monkeypatch, look):
+    """Takes a lock's folder while a clock advances by a second with each poll, after `look`."""
     now = [1e6]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def sleep(seconds):
         if seconds == lock._POLL_S:
             look(now[0] - 1e6)
-            now[0] += step_s
+            now[0] += 1.0
 
     monkeypatch.setattr(time, "sleep", sleep)
     return lambda: now[0] - 1e6
@@ -165,29 +165,11 @@ def test_the_lock_of_another_host_that_changes_is_held(folder, monkeypatch):
     assert len(polls) == 1
 
 
-@pytest.mark.parametrize("stale_after_s", [60.0, 300.0])
-def test_a_lock_says_after_how_long_it_is_stale(folder, monkeypatch, stale_after_s):
-    written(folder, **ELSEWHERE, stale_after_s=stale_after_s)
+def test_after_a_minute_without_a_change_a_lock_is_stale(folder, monkeypatch):
+    written(folder, **ELSEWHERE)
     waited = polled(monkeypatch, lambda _: None)
     with lock.hold(str(folder), "sweep"):
-        assert waited() == stale_after_s
-
-
-def test_a_command_that_could_not_look_for_a_while_counts_anew(folder, monkeypatch):
-    """In an outage the holder could not rewrite its lock either."""
-    written(folder, **ELSEWHERE)
-    waited = polled(monkeypatch, lambda _: None, step_s=lock._LONGEST_GAP_S + 1)
-    monkeypatch.setattr(storage, "write_atomic", lambda *_: pytest.fail(f"after {waited()} s"))
-    looks = iter(range(20))
-
-    def create(path, data):
-        if next(looks, None) is None:
-            raise KeyboardInterrupt
-        return False
-
-    monkeypatch.setattr(storage, "create", create)
-    with pytest.raises(KeyboardInterrupt), lock.hold(str(folder), "sweep"):
-        pass
+        assert waited() == lock.STALE_S
 
 
 def test_a_holder_rewrites_its_lock_also_after_a_failure(folder, quick, monkeypatch, capfd):

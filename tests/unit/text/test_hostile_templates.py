@@ -17,21 +17,12 @@ LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% end
 LONG_RANGE = "{% for i in range(10**9) %}{% endfor %}"
 HOSTILE = {
     "a range too long": (LONG_RANGE, "OverflowError: Range too big"),
-    "a power": ("{{ 2 ** (2 ** 40) }}", "stopped after 2 seconds of CPU time|more than 1 GiB"),
+    "a power": ("{{ 2 ** (2 ** 40) }}", "stopped after 2 seconds of CPU time|MemoryError"),
     "a macro that calls itself": (
         "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
         "RecursionError: maximum recursion depth exceeded",
     ),
-    "a long output": (
-        "{{ 'x' * 10**7 }}",
-        "it adds 9,999,978 characters to its messages; allowed: ",
-    ),
-    "messages that it lengthens": (
-        "{% set _ = dict.update(messages[0], {'content': 'x' * 3000000}) %}"
-        "{{ messages[0].content }}",
-        r"it adds 2,999,9\d\d characters to its messages; allowed: ",
-    ),
-    "half a character": ("{{ '\\ud800' }}", "it adds lone surrogates; allowed: Unicode text"),
+    "too much memory": ("{{ 'x' * 10**10 }}", "MemoryError"),
     "a long message": ("{{ raise_exception('no\n' * 10**6) }}", "no no no"),
 }
 
