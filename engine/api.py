@@ -16,7 +16,7 @@ from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError
-from engine.language_api import SHOWN_AFTER_S, LanguageModel, checked, listed, ranked
+from engine.language_api import LanguageModel, checked, listed, ranked, scored
 from engine.mesh import build_mesh
 from engine.planning import admission
 from engine.runs import schema
@@ -25,7 +25,7 @@ from engine.scoring.reward_passes import RewardScorer, check_finite, default_dty
 from engine.scoring.rows import RewardRows
 from engine.search import certificate
 from engine.search.loop import run_problem, trace_frame
-from engine.search.problem import SearchProblem
+from engine.search.objective import SearchProblem
 from engine.settings import SearchSettings, check_integer
 from engine.sweep.reward_jobs import mode_of, pooling_of, reply_rows, token_rows
 from engine.sweep.setup import vocabulary_of
@@ -296,19 +296,15 @@ class RewardModel:
         """token_id, token and some columns of every token, best first."""
         asked = checked(prompt)
         how = mode_of(self._checkpoint, [asked], mode), pooling_of(self._checkpoint, pooling)
-        scored = self._score(scorer, token_rows(self._checkpoint, asked, *how))
-        numbers = dict(zip(scorer.columns[0], scored, strict=True))
+        columns = self._score(scorer, token_rows(self._checkpoint, asked, *how))
+        numbers = dict(zip(scorer.columns[0], columns, strict=True))
         return ranked(self._checkpoint.tokens, {name: numbers[name] for name in names})
 
     def _score(self, scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
         """Columns of a scorer for some rows: float32 [columns, rows]."""
-        rows.check(self._checkpoint.card.decoder)
-        with progress(len(rows), rows.unit, what=self.slug, delay_s=SHOWN_AFTER_S) as bar:
-            [scored] = scorer.score(scorer.prefill(rows.prompt), rows, 0, len(rows), bar.update)
-        check_finite(
-            self._checkpoint.card.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], scored
-        )
-        return scored
+        numbers = scored(self._checkpoint, scorer, rows)
+        check_finite(self.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], numbers)
+        return numbers
 
 
 # Any: settings are of several types.

@@ -17,14 +17,14 @@ from engine.planning import admission
 from engine.runs import implicit
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import check_finite, default_dtype, dtype_named
-from engine.scoring.rows import ContinuationRows, NextTokenRows
+from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows
 from engine.settings import ImplicitSettings
-from engine.sweep.implicit_jobs import Pair
-from engine.sweep.logprob_jobs import cue_of
+from engine.sweep.logprob_jobs import Pair, cue_of
+from engine.sweep.loop import Scorer
 from engine.text.chat_template import check_prompt, checked_message
 from engine.types import Prompt
 
-SHOWN_AFTER_S = 2.0  # seconds of a pass, after which its progress bar appears
+_SHOWN_AFTER_S = 2.0  # seconds of a pass, after which its progress bar appears
 
 
 def reward_of(
@@ -90,11 +90,11 @@ class ImplicitReward:
         pair = self._pair
         pair.check({prompt: prompt}, replies)
         rows = _rows(pair.policy, prompt, replies, pair.settings.form)
-        both = [
-            _logprobs(checkpoint, scorer, rows)
+        [[policy], [reference]] = (
+            scored(checkpoint, scorer, rows)
             for checkpoint, scorer in zip(pair.checkpoints, self._scorers, strict=True)
-        ]
-        rewards = implicit.difference(both[0], both[1], pair.settings.beta)
+        )
+        rewards = implicit.difference(policy, reference, pair.settings.beta)
         check_finite(self.slug, next(iter(rows.part_columns)), 0, ["reward"], rewards[None])
         return rewards
 
@@ -138,9 +138,9 @@ class LanguageModel:
 
     def _score(self, prompt: Prompt, replies: Sequence[str], form: str) -> np.ndarray:
         rows = _rows(self._checkpoint, checked(prompt), replies, form)
-        numbers = _logprobs(self._checkpoint, self._scorer, rows)
-        check_finite(self.slug, next(iter(rows.part_columns)), 0, ["logprob"], numbers[None])
-        return numbers
+        numbers = scored(self._checkpoint, self._scorer, rows)
+        check_finite(self.slug, next(iter(rows.part_columns)), 0, ["logprob"], numbers)
+        return numbers[0]
 
 
 def _rows(
@@ -153,15 +153,14 @@ def _rows(
     return NextTokenRows(cue.prompt, checkpoint.token_ids)
 
 
-def _logprobs(
-    checkpoint: Checkpoint, scorer: LanguageScorer, rows: NextTokenRows | ContinuationRows
-) -> np.ndarray:
-    """Log-probabilities of rows: float32 [rows]."""
+def scored(checkpoint: Checkpoint, scorer: Scorer, rows: Rows) -> np.ndarray:
+    """Columns of a scorer of one model for some rows: float32 [columns, rows]."""
     rows.check(checkpoint.card.decoder)
     opened = scorer.prefill(rows.prompt)
-    with progress(len(rows), what=checkpoint.card.slug, delay_s=SHOWN_AFTER_S) as bar:
-        [[logprobs]] = scorer.score(opened, rows, 0, len(rows), bar.update)
-    return np.asarray(logprobs)
+    what = checkpoint.card.slug
+    with progress(len(rows), rows.unit, what=what, delay_s=_SHOWN_AFTER_S) as bar:
+        [numbers] = scorer.score(opened, rows, 0, len(rows), bar.update)
+    return numbers
 
 
 def checked(prompt: Prompt | Sequence[str]) -> Prompt:

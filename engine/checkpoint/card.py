@@ -20,8 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
-from engine.models.heads import HeadConfig
-from engine.models.language_model import OutputConfig
+from engine.models.heads import HeadConfig, OutputConfig
 from engine.runs import schema, storage
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.tokenizer import candidate_ids, load_tokenizer

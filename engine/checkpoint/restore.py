@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +22,13 @@ from engine.checkpoint import layouts
 from engine.checkpoint.arrays import BlockReader
 from engine.checkpoint.card import EMBEDDING, READOUT, Card, Checkpoint, layer_block
 from engine.models.config import DecoderConfig
-from engine.models.heads import HeadConfig
-from engine.models.language_model import LanguageModel, OutputConfig
+from engine.models.heads import HeadConfig, OutputConfig
 from engine.models.layer import FLOAT32
 from engine.models.reward_model import RewardModels
 from engine.types import Graph, Params, dimensions
+
+if TYPE_CHECKING:
+    from engine.models.language_model import LanguageModel
 
 _LARGE = 20e9  # bytes of parameters from which hashing them is left to the user
 Variable = nnx.Variable[Any]  # Any: of any kind of array, real or abstract
@@ -273,17 +275,16 @@ def _abstract(
 ) -> tuple[Graph, Params]:
     """Graph and shapes of a group's model, without allocating its parameters."""
 
-    def build() -> RewardModels | LanguageModel:
+    def build() -> "RewardModels | LanguageModel":
         rewarding = [head for head in heads if isinstance(head, HeadConfig)]
-        model: RewardModels | LanguageModel
         if rewarding:
-            model = RewardModels(
+            return RewardModels(
                 config, rewarding, dtype, objectives=objectives, sums=sums, platform=platform
             )
-        else:
-            (output,) = (head for head in heads if isinstance(head, OutputConfig))
-            model = LanguageModel(config, output, dtype, sums, platform=platform)
-        return model
+        from engine.models.language_model import LanguageModel  # a sweep does not load it
+
+        (output,) = (head for head in heads if isinstance(head, OutputConfig))
+        return LanguageModel(config, output, dtype, sums, platform=platform)
 
     graph, params = nnx.split(nnx.eval_shape(build))
     return graph, params

@@ -15,7 +15,7 @@ from engine.convert.hf_families import (
 from engine.convert.hf_values import Json, boolean, integer, number, optional, positive, short
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
-from engine.models.language_model import OutputConfig
+from engine.models.heads import OutputConfig
 
 _MOST_LAYERS = 1000
 # Attributes of a model with images that its text does not depend on.

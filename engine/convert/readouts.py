@@ -16,8 +16,7 @@ from engine.convert.hf_values import Json, number, positive
 from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
-from engine.models.heads import HeadConfig
-from engine.models.language_model import OutputConfig
+from engine.models.heads import HeadConfig, OutputConfig
 from engine.runs import schema
 
 _EMBEDDING = "model.embed_tokens.weight"

@@ -36,8 +36,7 @@ from engine.checkpoint.card import (
 from engine.checkpoint.restore import parameters
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
-from engine.models.heads import HeadConfig
-from engine.models.language_model import OutputConfig
+from engine.models.heads import HeadConfig, OutputConfig
 from engine.runs import storage
 
 

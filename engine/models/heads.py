@@ -81,6 +81,31 @@ class HeadConfig:
         return names + tuple(f"{name}-q{q:02}" for name in self.objectives for q in quantiles)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputConfig:
+    """Final norm and output head of a language model; static and hashable under jit."""
+
+    kind: str = "lm"  # in model.json, where a reward head has its kind
+    vocab_size: int  # V
+    width: int  # D
+    rms_eps: float
+    norm_offset: bool = False  # Gemma's final norm
+    tied: bool  # the output head is the embedding
+    softcap: float | None = None  # Gemma 2: cap * tanh(logits / cap)
+    norm: str = "rms"  # or `layer`: the final norm's kind, as of the decoder
+
+    # Any: what JSON holds.
+    def to_json(self) -> dict[str, Any]:
+        """The fields, for `model.json` and hashes; the younger ones where they are not neutral."""
+        return stated(self, "softcap")
+
+    # Any: parsed JSON.
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "OutputConfig":
+        """The inverse of `to_json`."""
+        return cls(**fields)
+
+
 class HeadResult(NamedTuple):
     """Results of a head for C responses."""
 

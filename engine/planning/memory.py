@@ -14,8 +14,7 @@ from jax.sharding import AbstractMesh
 from engine import mesh as meshes
 from engine.checkpoint.restore import parameters
 from engine.models.config import DecoderConfig
-from engine.models.heads import HeadConfig
-from engine.models.language_model import OutputConfig
+from engine.models.heads import HeadConfig, OutputConfig
 from engine.planning import flops
 from engine.planning.machines import GIB
 from engine.scoring.batches import PREFIX_MULTIPLE, largest_step, rows_of_step

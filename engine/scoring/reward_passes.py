@@ -24,7 +24,14 @@ from engine.models.config import DecoderConfig
 from engine.models.reward_model import RewardModels
 from engine.programs import run_together
 from engine.runs.schema import lens_columns
-from engine.scoring.batches import Bucket, pad_rows, padded, rows_of_step, take_rows
+from engine.scoring.batches import (
+    Bucket,
+    pad_rows,
+    padded,
+    padded_length,
+    rows_of_step,
+    take_rows,
+)
 from engine.scoring.rows import RewardRows
 from engine.settings import check_dtype
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
@@ -130,20 +137,29 @@ class RewardScorer:
         rows: int,
         advance: Callable[[int], object] = lambda candidates: None,
         found: Found = lambda rows, numbers: None,
+        *,
+        mixed: bool = False,
     ) -> np.ndarray:
-        """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows]."""
-        step = functools.partial(self.score_step, self.params, prefix)
-        numbers = np.empty((sum(map(len, self.columns)), rows), np.float32)
+        """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows].
+
+        With `mixed`, steps are computed in a random order. Long ones take longer: so the rate so
+        far is that of the rest, and the progress bar's time left is true.
+        """
+        steps = []  # with the bucket of each, and the place of its first candidate there
         for bucket in buckets:
-
-            def tell(first: int, scored: np.ndarray, bucket: Bucket = bucket) -> None:
-                at = bucket.row_candidate - first
-                inside = (at >= 0) & (at < scored.shape[-1])
-                found(bucket.rows[inside], scored[:, at[inside]])
-
-            where = self.mesh, self.step_size
-            scored = in_steps(step, bucket.candidates, *where, advance, tell)
-            numbers[:, bucket.rows] = scored[:, bucket.row_candidate]
+            cuts = cut(bucket.candidates, self.mesh, self.step_size)
+            steps += [(step, bucket, number * step[1]) for number, step in enumerate(cuts)]
+        if mixed:
+            steps = [steps[i] for i in np.random.default_rng(0).permutation(len(steps))]
+        score = functools.partial(self.score_step, self.params, prefix)
+        computed = run_steps(score, [step for step, *_ in steps], self.mesh, advance)
+        numbers = np.empty((sum(map(len, self.columns)), rows), np.float32)
+        for (_, bucket, first), values in zip(steps, computed, strict=True):
+            places = bucket.row_candidate - first
+            inside = (places >= 0) & (places < values.shape[1])
+            own, scored = bucket.rows[inside], values[:, places[inside]]
+            numbers[:, own] = scored
+            found(own, scored)
         return numbers
 
     def plain_rewards(
@@ -166,7 +182,7 @@ class RewardScorer:
 
     def score(
         self,
-        prefix: Prefix,
+        prefix: Prefix | None,
         rows: RewardRows,
         start: int,
         stop: int,
@@ -175,17 +191,36 @@ class RewardScorer:
     ) -> list[np.ndarray]:
         """Rewards and objectives of rows [start, stop): float32 [columns, stop - start] per model.
 
-        Values of `rows.duplicates` are undefined. After each step `advance` is called with its
-        number of candidates, and then `found` with its rows, counted from `start`, and their
-        numbers. What either raises ends the pass.
+        Rows with prompts of their own have no prefix. Values of `rows.duplicates` are undefined.
+        After each step `advance` is called with its number of candidates, and then `found` with its
+        rows, counted from `start`, and their numbers. What either raises ends the pass.
         """
-        buckets = rows.buckets(start, stop)
-        return self.by_model(self.of_buckets(prefix, buckets, stop - start, advance, found))
+        numbers = np.empty((sum(map(len, self.columns)), stop - start), np.float32)
+        for ids, buckets in rows.passes(start, stop, alone=any(self.gate_patterns)):
+            behind, mixed = prefix, ids is not None
+            if ids is not None:
+                room = padded_length(len(ids)) - len(ids)  # few lengths: each is compiled anew
+                behind = self.prefill(PromptIds(prompt="", prefix=ids, suffix=()), room)
+            assert behind is not None, "rows of one prompt have its prefix"
+            scored = self.of_buckets(behind, buckets, stop - start, advance, found, mixed=mixed)
+            for bucket in buckets:
+                numbers[:, bucket.rows] = scored[:, bucket.rows]
+        return self.by_model(numbers)
 
     def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
-        """What `score` gives for some rows, by the plain pass: float32 [columns, sample]."""
-        sequences = rows.sequences(sample)
-        return self.by_model(self.plain_rewards(sequences, [rows.read_at(s) for s in sequences]))
+        """What `score` gives for some rows, by the plain pass: float32 [columns, sample].
+
+        More than `rows.checked_at_once` are computed by length, so many at once.
+        """
+        sequences, order = rows.sequences(sample), list(range(len(sample)))
+        if len(order) > rows.checked_at_once:
+            order.sort(key=lambda place: len(sequences[place]))
+        numbers = np.empty((sum(map(len, self.columns)), len(sample)), np.float32)
+        for first in range(0, len(order), rows.checked_at_once):
+            places = order[first : first + rows.checked_at_once]
+            own = [sequences[place] for place in places]
+            numbers[:, places] = self.plain_rewards(own, [rows.read_at(s) for s in own])
+        return self.by_model(numbers)
 
     def by_model(self, numbers: np.ndarray) -> list[np.ndarray]:
         """[W, C] -> [columns of the model, C] per model; the reward is the first column."""
@@ -198,19 +233,14 @@ def in_steps(
     mesh: Mesh,
     limit: int,
     advance: Callable[[int], object],
-    found: Callable[[int, np.ndarray], object] = lambda first, numbers: None,
 ) -> np.ndarray:
     """Results of a compiled pass over candidates in order: [..., C].
 
     A step has up to `limit` candidates on each device. The next one is dispatched before the last
     one is read, so that the device never waits. After each, `advance` is called with its number of
-    candidates, and `found` with the first one's index and their results.
+    candidates.
     """
-    results: list[np.ndarray] = []
-    for numbers in run_steps(step, cut(candidates, mesh, limit), mesh, advance):
-        found(sum(done.shape[-1] for done in results), numbers)
-        results.append(numbers)
-    return np.concatenate(results, axis=-1)
+    return np.concatenate(list(run_steps(step, cut(candidates, mesh, limit), mesh, advance)), -1)
 
 
 def cut(candidates: Candidates, mesh: Mesh, limit: int) -> list[tuple[Candidates, int]]:

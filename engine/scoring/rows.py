@@ -1,11 +1,12 @@
 """What is scored under one prompt: a list of rows, each of which stands for a conversation.
 
 `Rows` is what the host loop sees. Reward models score `TokenRows`, `TokenTextRows`, `ReplyRows`, or
-`ConversationRows` (`engine.scoring.conversations`), which have prompts of their own; language
-models score `NextTokenRows` or `ContinuationRows`.
+`ConversationRows`, which have prompts of their own; language models score `NextTokenRows` or
+`ContinuationRows`.
 """
 
 import abc
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,18 +15,27 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from engine.display import progress
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.runs import schema
-from engine.scoring.batches import Bucket, Distinct, reply_buckets, token_candidates
+from engine.scoring.batches import (
+    SHORT,
+    Bucket,
+    Distinct,
+    reply_buckets,
+    token_candidates,
+    with_enough,
+)
 from engine.settings import MODES, check_choice
 from engine.text.chat_template import ChatTemplate
+from engine.text.template_sandbox import Conversation
 from engine.types import PromptIds
 
 if TYPE_CHECKING:
     from engine.text.cue import Cue  # of language models, which a sweep does not load
 
 _AT_ONCE = 4096  # replies that are tokenised in one call
+_MANY = 16  # conversations of one prompt that fill a step (`rows_of_step`)
 
 KeyColumns = Mapping[str, Sequence[int] | Sequence[str]]
 
@@ -150,6 +160,12 @@ class RewardRows(Rows):
         """Candidates of rows [start, stop) by padded length, without `duplicates`."""
         return self.distinct.buckets(start, stop)
 
+    def passes(
+        self, start: int, stop: int, *, alone: bool
+    ) -> Iterator[tuple[tuple[int, ...] | None, list[Bucket]]]:
+        """`buckets` behind the prompt's prefix (None), or behind the ids of others."""
+        yield None, self.buckets(start, stop)
+
     def duplicates(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of [start, stop) whose conversation is that of a row before `start`."""
         return self.distinct.duplicates(start, stop)
@@ -236,6 +252,115 @@ class TokenTextRows(ReplyRows):
     token_ids: Sequence[int]
 
     part_columns = schema.SCORE_COLUMNS
+
+
+@dataclasses.dataclass(frozen=True)
+class ConversationRows(RewardRows):
+    """Whole conversations, each with turns of its own before the reply.
+
+    Attributes:
+      template: the model's chat template.
+      conversations: their messages; the last is the reply.
+      names: of each in messages, such as `row 7, chosen`.
+      mode: as of `ReplyRows`.
+    """
+
+    prompt: PromptIds = dataclasses.field(
+        default=PromptIds(prompt="", prefix=(), suffix=()), init=False
+    )
+    template: ChatTemplate
+    conversations: Sequence[Conversation]
+    names: Sequence[str]
+    mode: str
+
+    part_columns = schema.CONVERSATION_COLUMNS
+    any_length = True
+    unit = "conversations"
+    checked_at_once = 4
+    own = SHORT  # a step of longer ones has fewer (`rows_of_step`)
+
+    def __len__(self) -> int:
+        return len(self.conversations)
+
+    def keys(self, start: int, stop: int) -> KeyColumns:
+        """Key columns of rows [start, stop)."""
+        return {"conversation_id": range(start, stop)}
+
+    @property
+    def context(self) -> int:
+        """The longest conversation: what a position of it may attend to."""
+        return self.distinct.longest()
+
+    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
+        """Token ids of some conversations; an error of the template names the first."""
+        with contextlib.suppress(AssayError):
+            return self._ids(rows)
+        for row in rows:
+            with prefixed(self.names[row]):
+                self._ids([row])
+        return self._ids(rows)
+
+    def _ids(self, rows: Sequence[int]) -> list[list[int]]:
+        chosen = [self.conversations[row] for row in rows]
+        if self.mode == "text":
+            return self.template.conversations(chosen)
+        arounds = {str(turns): self.template.split(turns) for *turns, _ in chosen}
+        sequences = []
+        for *turns, reply in chosen:
+            around = arounds[str(turns)]
+            ids = self.template.reply_ids(reply["content"])
+            sequences.append([*around.prefix, *ids, *around.suffix])
+        return sequences
+
+    def check(self, decoder: DecoderConfig) -> None:
+        """Raises AssayError for the first conversation that a model cannot read, with its name."""
+        for number, row in enumerate(self.distinct.first):
+            ids = self.distinct.own(number)
+            with prefixed(self.names[row]):
+                check_fits(len(ids), int(ids.max()), decoder)
+
+    def passes(
+        self, start: int, stop: int, *, alone: bool
+    ) -> Iterator[tuple[tuple[int, ...], list[Bucket]]]:
+        """What is computed together of rows [start, stop), without `duplicates`.
+
+        Conversations of which many have the same turns before the reply share their prefix. Others
+        are batched whole, by length: a pass of so few would cost as much as one of a full step.
+
+        Args:
+          start: first row.
+          stop: first row behind the last.
+          alone: whether every prompt has a prefix of its own, which a gate reads.
+
+        Yields:
+          Ids of a prefix, and buckets of candidates behind it; their rows are counted from `start`.
+        """
+        distinct, whole, by_prompt = self.distinct, list[int](), dict[str, list[int]]()
+        for row in range(start, stop):
+            if distinct.first[distinct.of_row[row]] >= start:
+                by_prompt.setdefault(str(self.conversations[row][:-1]), []).append(row)
+        for rows in by_prompt.values():
+            if alone or len(rows) >= _MANY:
+                yield self._behind(rows, start, len(distinct.ids))
+            else:
+                whole += rows
+        if whole:
+            yield self._behind(whole, start, 0)
+
+    def _behind(
+        self, rows: Sequence[int], start: int, most: int
+    ) -> tuple[tuple[int, ...], list[Bucket]]:
+        """The ids that conversations begin with, at most `most`, and the rest in buckets."""
+        distinct = self.distinct
+        sequences = [distinct.own(distinct.of_row[row]).tolist() for row in rows]
+        first, last = min(sequences), max(sequences)  # what these share, all share
+        most = min(most, min(map(len, sequences)) - 1)  # the reward's position is a candidate's
+        shared = next((i for i in range(most) if first[i] != last[i]), max(most, 0))
+        buckets = with_enough(reply_buckets(first[:shared], sequences), _MANY)
+        places = np.array(rows) - start
+        return tuple(first[:shared]), [
+            dataclasses.replace(bucket, rows=places[bucket.rows]) for bucket in buckets
+        ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,8 @@
 """Search for the token sequences that a reward model rates highest and lowest.
 
-objective    what one model's search maximises: prompts, signs, admitted sequences
+objective    what is maximised: models and prompts as a list, signs, admitted sequences
 passes       gradients of the parents and rewards of the candidates of a step
-proposals    the candidates of a step
 gcg          the step: gradient, proposals, scores, buffer
-problem      the models and prompts of a search as a list
 universal    one sequence for several models and prompts: judges, and the step
 baselines    methods that enumerate the vocabulary, and rewards of rows behind a common beginning
 loop         host loop of one search until it ends; its trace, from whose file it resumes

@@ -18,10 +18,10 @@ import numpy as np
 import polars as pl
 
 from engine.errors import AssayError
-from engine.runs import schema
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, tolerance_of_one
 from engine.search.baselines import SuffixScorer, starts_of
+from engine.search.loop import frame_of
 from engine.search.objective import SearchObjective, not_finite
 from engine.settings import DIRECTIONS, SearchSettings
 
@@ -262,19 +262,10 @@ def ascent_frame(
 
     `spent` are operations of the search before.
     """
-    sign = DIRECTIONS[objective.settings.direction]
-    ids = [list(map(int, each)) for each, _ in ascent.history]
-    return pl.DataFrame(
-        {
-            "step": range(1, len(ids) + 1),
-            "reward": np.array([sign * reward for _, reward in ascent.history], np.float32),
-            "token_ids": ids,
-            "text": [objective.round_trip.text(each) for each in ids],
-            "round_trips": [objective.round_trip.passes(each) for each in ids],
-            "flops": spent + _sweep_flops(objective, scorer, ascent.sweeps),
-        },
-        schema=schema.SEQUENCE_COLUMNS,
-    )
+    flops = spent + _sweep_flops(objective, scorer, ascent.sweeps)
+    ids, rewards = (np.array(each) for each in zip(*ascent.history, strict=True))
+    steps, direction = np.arange(1, len(ids) + 1), objective.settings.direction
+    return frame_of(objective, direction, steps, rewards.astype(np.float32), ids, flops)
 
 
 def summary(objective: SearchObjective, ascent: Ascent, found: Mapping[str, Any]) -> Json:

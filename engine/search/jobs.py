@@ -26,11 +26,10 @@ from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.batches import padded_length, rows_of_step
-from engine.search import gcg, proposals
+from engine.search import gcg
 from engine.search.certificate import PositionSweep
 from engine.search.loop import Trace
-from engine.search.objective import SearchObjective
-from engine.search.problem import Reader, SearchProblem
+from engine.search.objective import Reader, SearchObjective, SearchProblem
 from engine.search.universal import SAMPLE
 from engine.settings import AUTO, DIRECTIONS, ENUMERATIONS, SearchSettings
 from engine.sweep import setup
@@ -117,7 +116,7 @@ def searches_of(
 
     With `joint` one search per model, for all prompts; with a rule one for all models and prompts.
     """
-    proposals.first_changes(settings)
+    gcg.first_changes(settings)
     models = [list(checkpoints)] if rule else [[checkpoint] for checkpoint in checkpoints]
     texts = [{prompt_id: text} for prompt_id, text in prompts.items()]
     jobs = []
@@ -314,7 +313,7 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
     settings, attempts = whole.settings, len(whole.signs)
     candidates = settings.candidates
     if isinstance(one, SearchObjective):
-        first = proposals.first_changes(settings)
+        first = gcg.first_changes(settings)
         return SearchWork(
             prefix=max(len(prompt.prefix) for prompt in one.prompts),
             suffix=len(one.suffix),
@@ -323,12 +322,12 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
             attempts=attempts,
             together=len(one.prompts),
             gradient=settings.takes_gradient,
-            merged=len(proposals.whole_replies(settings)),
+            merged=len(gcg.whole_replies(settings)),
             packed=first[0] < first[-1],
             enumerates=settings.method in ENUMERATIONS,
         )
-    prefix = max(len(split.prefix) for split in one.prompts.values())
-    suffix = max(len(split.suffix) for split in one.prompts.values())
+    prefix = max(len(split.prefix) for split in one.prompts)
+    suffix = max(len(split.suffix) for split in one.prompts)
 
     def size(positions: int) -> int:
         rows = rows_of_step(candidates, positions, candidates)  # fewer rows of longer replies

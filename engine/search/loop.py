@@ -4,7 +4,6 @@ The file of an unfinished search holds the trace and the driver's state, from wh
 """
 
 import dataclasses
-import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,9 +24,8 @@ from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import gcg, universal
 from engine.search.baselines import EnumerationDriver
 from engine.search.gcg import CompiledStep, State
-from engine.search.objective import SearchObjective, not_finite
+from engine.search.objective import SearchObjective, SearchProblem, not_finite
 from engine.search.passes import BROKEN, StepInputs, fitness
-from engine.search.problem import SearchProblem
 from engine.search.universal import Judge, judges_of
 from engine.settings import DIRECTIONS, ENUMERATIONS, SearchSettings
 
@@ -102,23 +100,31 @@ def trace_frame(objective: SearchObjective, trace: Trace, direction: str) -> pl.
     rewards, ids = trace.best(settings.directions.index(direction), settings)
     stop = end_step(rewards, settings)
     rows = np.flatnonzero(np.isfinite(rewards[:stop]))
+    flops = trace.flops_per_direction(settings)[rows]
+    return frame_of(objective, direction, rows + 1, rewards[rows], ids[rows], flops)
 
-    @functools.cache
-    def text_and_verdict(key: tuple[int, ...]) -> tuple[str, bool]:
-        return objective.round_trip.text(key), objective.round_trip.passes(key)
 
-    said = [text_and_verdict(tuple(map(int, ids[row]))) for row in rows]
-    return pl.DataFrame(
-        {
-            "step": rows + 1,
-            "reward": np.float32(DIRECTIONS[direction]) * rewards[rows],
-            "token_ids": ids[rows].tolist(),
-            "text": [text for text, _ in said],
-            "round_trips": [passes for _, passes in said],
-            "flops": trace.flops_per_direction(settings)[rows],
-        },
-        schema=schema.SEQUENCE_COLUMNS,
-    )
+def frame_of(
+    objective: SearchObjective,
+    direction: str,
+    steps: np.ndarray,
+    rewards: np.ndarray,
+    ids: np.ndarray,
+    flops: np.ndarray,
+) -> pl.DataFrame:
+    """Sequences [N, T] after steps [N] of one direction, with their signed rewards [N]."""
+    distinct, place = np.unique(ids, axis=0, return_inverse=True)
+    trips = objective.round_trip
+    said = [(trips.text(row), trips.passes(row)) for row in distinct]
+    columns = {
+        "step": steps,
+        "reward": np.float32(DIRECTIONS[direction]) * rewards,
+        "token_ids": ids.tolist(),
+        "text": [said[i][0] for i in place.ravel()],
+        "round_trips": [said[i][1] for i in place.ravel()],
+        "flops": flops,
+    }
+    return pl.DataFrame(columns, schema=schema.SEQUENCE_COLUMNS)
 
 
 def run_problem(

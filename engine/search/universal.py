@@ -23,11 +23,10 @@ from engine.planning import flops
 from engine.scoring.batches import reply_buckets, token_candidates
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.scoring.rows import check_fits
-from engine.search import gcg, passes, proposals
+from engine.search import gcg, passes
 from engine.search.gcg import CompiledStep, Ranked, State, compiled
-from engine.search.objective import SearchObjective
+from engine.search.objective import Reader, SearchObjective, SearchProblem
 from engine.search.passes import BROKEN, StepInputs
-from engine.search.problem import Reader, SearchProblem
 from engine.settings import AUTO, SearchSettings
 from engine.sweep.reward_jobs import pooling_of
 from engine.types import Array, Graph, Params, Prefix, PromptIds
@@ -41,17 +40,19 @@ class Judge:
 
     model: str  # slug
     prompt_id: str
+    prompt: PromptIds
     scorer: RewardScorer
     mean: float = 0.0
     sd: float = 1.0
 
-    def standardised_by(self, prompt: PromptIds, rewards: np.ndarray) -> "Judge":
+    def standardised_by(self, rewards: np.ndarray) -> "Judge":
         """The judge with the moments of its rewards of the sample's tokens."""
         rewards = rewards.astype(np.float64)
         if not (np.isfinite(rewards).all() and rewards.std() > 0):
             raise AssayError(
-                f"model {self.model!r}, prompt {prompt.prompt!r}: the rewards of {len(rewards)} "
-                "single tokens cannot be standardised: they are all equal, or not finite"
+                f"model {self.model!r}, prompt {self.prompt.prompt!r}: the rewards of "
+                f"{len(rewards)} single tokens cannot be standardised: they are all equal, or not "
+                "finite"
             )
         return dataclasses.replace(self, mean=float(rewards.mean()), sd=float(rewards.std()))
 
@@ -68,7 +69,6 @@ class TextJudge(Judge):
     """One that reads replies as texts behind the computed prefix of a prompt."""
 
     reader: Reader
-    prompt: PromptIds
     prefix: Prefix
 
     @property
@@ -92,26 +92,22 @@ class TextJudge(Judge):
 
 def judges_of(problem: SearchProblem, scorers: Iterable[RewardScorer]) -> list[Judge]:
     """The judges of a universal search: those that take token ids, then those that read texts."""
-    by_ids: list[Judge] = []
-    by_text: list[Judge] = []
+    judges: list[Judge] = []
     for model, one, scorer in zip(problem.models, problem.each, scorers, strict=True):
-        named: dict[str, Any] = {"model": model.card.slug, "scorer": scorer}  # of two types
-        if isinstance(one, SearchObjective):
-            for prompt_id, prompt in zip(problem.prompts, one.prompts, strict=True):
-                alone = dataclasses.replace(one, prompts=(prompt,))
-                judge = IdsJudge(prompt_id=prompt_id, objective=alone, **named)
-                candidates = token_candidates(prompt, _sample(one))
-                rewards = scorer.rewards(scorer.prefill(prompt), candidates)[0]
-                by_ids.append(judge.standardised_by(prompt, rewards))
-            continue
-        texts = [problem.whole.round_trip.text([token]) for token in _sample(problem.whole)]
-        for prompt_id, prompt in one.prompts.items():
+        tokens = _sample(problem.whole if isinstance(one, Reader) else one)
+        for prompt_id, prompt in zip(problem.prompts, one.prompts, strict=True):
             prefix = scorer.prefill(prompt)
-            reads = TextJudge(
-                prompt_id=prompt_id, reader=one, prompt=prompt, prefix=prefix, **named
-            )
-            by_text.append(reads.standardised_by(prompt, reads.rewards(texts)))
-    return by_ids + by_text
+            named: dict[str, Any] = {"model": model.card.slug, "prompt_id": prompt_id}
+            named |= {"prompt": prompt, "scorer": scorer}
+            if isinstance(one, Reader):
+                judge = TextJudge(reader=one, prefix=prefix, **named)
+                texts = [problem.whole.round_trip.text([token]) for token in tokens]
+                judges.append(judge.standardised_by(judge.rewards(texts)))
+            else:
+                alone = dataclasses.replace(one, prompts=(prompt,))
+                rewards = scorer.rewards(prefix, token_candidates(prompt, tokens))[0]
+                judges.append(IdsJudge(objective=alone, **named).standardised_by(rewards))
+    return sorted(judges, key=lambda judge: isinstance(judge, TextJudge))
 
 
 def _sample(objective: SearchObjective) -> np.ndarray:
@@ -130,7 +126,7 @@ def build_step(
     readers = [judge for judge in judges if isinstance(judge, TextJudge)]
     known = [(j.scorer, _inputs_of(j, judges)) for j in judges if isinstance(j, IdsJudge)]
     cost = sum(gcg.step_flops(j.objective) for j in judges if isinstance(j, IdsJudge))
-    scored = len(proposals.first_changes(settings)) + len(proposals.whole_replies(settings))
+    scored = len(gcg.first_changes(settings)) + len(gcg.whole_replies(settings))
     cost += (scored + settings.takes_gradient) * sum(reader.flops for reader in readers)
     values = (
         objective.allowed,

@@ -1,27 +1,41 @@
-"""Log-probabilities (natural logarithms) under a language model, into a run folder.
+"""Log-probabilities (natural logarithms) under language models, into a run folder; their rewards.
 
 A prompt has a form (`engine.text.cue`); its id in the run names the form where that is not the
 plain one (`schema.prompt_in_form`).
+
+Of the implicit rewards of two models (`engine.runs.implicit`) the log-probabilities of both are
+results of the run, computed one model after the other; their difference is a result of rewards, of
+one more model. It needs no device.
 """
 
+import dataclasses
 import functools
+import hashlib
+import json
+import time
 from collections.abc import Mapping, Sequence
 
+import polars as pl
 from jax.sharding import Mesh
 
+from engine import processes
 from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
-from engine.runs import schema
+from engine.runs import implicit, parts, provenance, schema
+from engine.runs.manifest import Manifest
+from engine.runs.reader import Json
 from engine.scoring.language_passes import LanguageScorer
-from engine.scoring.reward_passes import dtype_named
+from engine.scoring.reward_passes import check_finite, dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows
-from engine.settings import LogprobSettings
+from engine.settings import ImplicitSettings, LogprobSettings, Settings
 from engine.sweep import loop, setup
 from engine.sweep.jobs import Job
-from engine.sweep.outcomes import Ended
+from engine.sweep.outcomes import Ended, Told
 from engine.text.cue import Cue
 from engine.types import Prompt
+
+Items = tuple[str, Sequence[str]]  # name of a list, and its replies
 
 
 def sweep_logprobs(
@@ -31,7 +45,7 @@ def sweep_logprobs(
     settings: LogprobSettings,
     mesh: Mesh,
     *,
-    items: tuple[str, Sequence[str]] | None = None,
+    items: Items | None = None,
     ended: Ended = lambda outcomes: None,
 ) -> int:
     """Log-probability of every token, or of each reply of the list `items`, after every prompt.
@@ -85,3 +99,236 @@ def cue_of(checkpoint: Checkpoint, prompt: Prompt, form: str) -> Cue:
             f"form={form!r}: {checkpoint.card.slug} has no chat template; allowed: 'pretrained'"
         )
     return Cue.chat(checkpoint.template, prompt)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two language models as one reward model: β (log π - log π_ref).
+
+    Attributes:
+      policy: the model whose probability counts for a reply.
+      reference: the one whose probability counts against it.
+      settings: the prompt's form, and β.
+    """
+
+    policy: Checkpoint
+    reference: Checkpoint
+    settings: ImplicitSettings
+
+    @property
+    def slug(self) -> str:
+        """The pair's name as a reward model."""
+        return f"{self.policy.card.slug}-over-{self.reference.card.slug}"
+
+    @property
+    def checkpoints(self) -> tuple[Checkpoint, Checkpoint]:
+        """Policy and reference."""
+        return self.policy, self.reference
+
+    @property
+    def models(self) -> list[Checkpoint]:
+        """Both language models, or the one that is given twice."""
+        first, second = self.policy.card, self.reference.card
+        same = (first.slug, first.checkpoint_hash) == (second.slug, second.checkpoint_hash)
+        return [self.policy] if same else [self.policy, self.reference]
+
+    @functools.cached_property
+    def checkpoint_hash(self) -> str:
+        """One hash of everything that can change a reward."""
+        hashes = [self.policy.card.checkpoint_hash, self.reference.card.checkpoint_hash]
+        return hashlib.sha256(
+            json.dumps([*hashes, self.settings.form, float(self.settings.beta)]).encode()
+        ).hexdigest()
+
+    @property
+    def entry(self) -> Json:
+        """The pair among the models of a manifest."""
+        policy, reference = self.policy.card, self.reference.card
+        return {
+            **setup.model_entry(policy),
+            "source": f"{policy.slug} over {reference.slug}",
+            "revision": None,
+            "checkpoint_hash": self.checkpoint_hash,
+            schema.PAIR: {
+                "policy": {"slug": policy.slug, **setup.model_entry(policy)},
+                "reference": {"slug": reference.slug, **setup.model_entry(reference)},
+                "form": self.settings.form,
+                "beta": float(self.settings.beta),
+            },
+        }
+
+    def check(self, prompts: Mapping[str, str], replies: Sequence[str] = ()) -> None:
+        """Refuses models that would read other token ids, or have other candidates.
+
+        `prompts` are texts by id.
+
+        Raises:
+          AssayError: a reward model; the chat form of a model without a chat template; tokens,
+            prompts or replies that are not the same ids in both, with the first that differs.
+        """
+        both = self.checkpoints
+        for checkpoint in both:
+            checkpoint.expect(LANGUAGE)
+        other_tokenizer = len({c.card.tokenizer_hash for c in both}) > 1
+        if other_tokenizer:
+            named = [c.tokenizer.convert_ids_to_tokens(c.token_ids) for c in both]
+            tokens = [
+                dict(zip(c.token_ids, t, strict=True)) for c, t in zip(both, named, strict=True)
+            ]
+            self._expect_same("vocabulary", *tokens)
+        for prompt, text in prompts.items():
+            cues = [cue_of(checkpoint, text, self.settings.form) for checkpoint in both]
+            read = (dict(enumerate(cue.prompt.prefix)) for cue in cues)
+            self._expect_same(f"prompt {prompt!r} in form={self.settings.form!r}", *read)
+            if other_tokenizer and replies:
+                listed = [cue.replies(replies) for cue in cues]
+                for reply, *ids in zip(replies, *listed, strict=True):
+                    self._expect_same(f"reply {reply!r}", *map(dict, map(enumerate, ids)))
+
+    def _expect_same(self, what: str, *tokens: Mapping[int, object]) -> None:
+        """Refuses two mappings from places to tokens, one of each model, that differ."""
+        first, second = tokens
+        differ = (i for i in sorted({*first, *second}) if first.get(i) != second.get(i))
+        if (place := next(differ, None)) is not None:
+            said = [repr(of[place]) if place in of else "missing" for of in tokens]
+            raise AssayError(
+                f"{what}: token {place} is {said[0]} in {self.policy.card.slug} and {said[1]} in "
+                f"{self.reference.card.slug}; allowed: two language models with one tokenizer, and "
+                "in form='chat' with one chat template"
+            )
+
+
+def sweep_pair(
+    pair: Pair,
+    prompts: Mapping[str, str],
+    run: str,
+    settings: Settings,
+    mesh: Mesh,
+    items: Items | None = None,
+    *,
+    finished: Told = lambda *result: None,
+    ended: Ended = lambda outcomes: None,
+) -> int:
+    """Implicit rewards of every token, or of each reply of the list `items`, under every prompt.
+
+    The log-probabilities of both models go where `sweep_logprobs` writes them, and their difference
+    into `run/scores` or `run/items/<list>`. `finished` and `ended` are as of `sweep_vocabulary`;
+    `finished` is called for vocabularies only.
+
+    Returns:
+      The number of rewards that were written; 0 if the run was complete.
+
+    Raises:
+      AssayError: what `Pair.check` and `sweep_logprobs` refuse; a pair of the same name with
+        another form or factor, or other files of it, in the run.
+      SomeFailed: one of the two models failed.
+    """
+    pair.check(prompts, items[1] if items else ())
+    _enter(pair, prompts, run, settings, mesh, items)  # refuses before the first pass
+    how = LogprobSettings(form=pair.settings.form, **dataclasses.asdict(settings))
+    sweep_logprobs(pair.models, prompts, run, how, mesh, items=items, ended=ended)
+    manifest, paths = _enter(pair, prompts, run, settings, mesh, items)
+    if not processes.writes():
+        return 0
+    new = 0
+    for path in paths:
+        written, frame = _subtract(manifest, pair, path, settings.part_size)
+        if written and items is None:
+            tokens = pair.policy.tokens
+            token = pl.Series([tokens[i] for i in frame["token_id"]], dtype=pl.String)
+            finished(pair.slug, path.rpartition("=")[2], frame.with_columns(token=token), 0)
+        new += written
+    manifest.save_if_changed()
+    return new
+
+
+def _enter(
+    pair: Pair,
+    prompts: Mapping[str, str],
+    run: str,
+    settings: Settings,
+    mesh: Mesh,
+    items: Items | None,
+) -> tuple[Manifest, list[str]]:
+    """The run's manifest with the pair and its results, and their paths; nothing is written."""
+    in_form = {schema.prompt_in_form(p, pair.settings.form): text for p, text in prompts.items()}
+    both = {**prompts, **in_form}
+    manifest = setup.open_run(run, pair.models, both, settings, mesh, LANGUAGE)
+    present = manifest.content["models"].get(pair.slug, {})
+    if present.get("checkpoint_hash") != pair.checkpoint_hash:
+        schema.check_names([pair.slug])
+        setup.admit(manifest, "models", pair.slug, pair.entry)
+    path_of, mode, rows = schema.scores_path, "ids", len(pair.policy.token_ids)
+    if items is not None:
+        setup.admit_list(manifest, *items)
+        path_of, mode = functools.partial(schema.items_path, items[0]), "text"
+        rows = len(items[1])
+    paths = []
+    for prompt, text in prompts.items():
+        paths.append(path_of(pair.slug, prompt))
+        fingerprint = {
+            "checkpoint_hash": pair.checkpoint_hash,
+            "mode": mode,
+            "form": pair.settings.form,
+            "dtype": settings.dtype,
+            "rows": rows,
+            "part_size": settings.part_size,
+            "prefix_ids": list(cue_of(pair.policy, text, pair.settings.form).prompt.prefix),
+            "suffix_ids": [],
+        }
+        setup.admit_fingerprint(manifest, paths[-1], fingerprint)
+    return manifest, paths
+
+
+def _subtract(
+    manifest: Manifest, pair: Pair, path: str, part_size: int
+) -> tuple[int, pl.DataFrame]:
+    """Writes the missing parts of a result; returns the number of new rows, and all rows."""
+    entry, inputs = manifest.result(path), implicit.inputs_of(manifest.content, path)
+    assert inputs is not None
+    frames, new = [], 0
+    for span in parts.ranges(entry["fingerprint"]["rows"], part_size):
+        began, name = time.perf_counter(), schema.part_name(*span)
+        if name in manifest.names(path):
+            table = _read(manifest, path, span)
+            frames.append(table.frame)
+            if manifest.recorded(path, name) is None:
+                manifest.adopt_part(path, name, len(table.frame), table.sha256)
+            continue
+        policy, reference = (_read(manifest, each, span).frame for each in inputs)
+        frame = implicit.rewards(policy, reference, pair.settings.beta)
+        key, ids = frame.columns[0], frame.to_series(0).to_list()
+        check_finite(pair.slug, key, span[0], ["reward"], frame["reward"].to_numpy()[None], ids)
+        about = {
+            **_about(manifest, path, span),
+            "coefficients": None,
+            "together": [pair.slug],
+            "computed_by": manifest.computed_by,
+        }
+        digest = parts.write_part(manifest.run / path, *span, frame, about)
+        manifest.record_part(path, name, len(frame), digest, time.perf_counter() - began)
+        frames.append(frame)
+        new += len(frame)
+    if not (entry["complete"] and entry["self_check"]):
+        manifest.finish(path, _self_check(manifest, inputs, pair.settings.beta))
+    return new, pl.concat(frames)
+
+
+def _read(manifest: Manifest, path: str, span: parts.Span) -> parts.Table:
+    recorded = manifest.recorded(path, schema.part_name(*span))
+    return parts.read_part(manifest.run / path, *span, recorded, _about(manifest, path, span))
+
+
+def _about(manifest: Manifest, path: str, span: parts.Span) -> Json:
+    rows = manifest.result(path)["fingerprint"]["rows"]
+    return {**manifest.about(path), "rows": provenance.part_rows(*span, rows)}
+
+
+def _self_check(manifest: Manifest, inputs: Sequence[str], beta: float) -> Json:
+    """How far sampled rewards may be from those of the plain passes, which have the same sample.
+
+    The differences and tolerances of both log-probabilities are added, and multiplied by β.
+    """
+    first, second = (manifest.result(path)["self_check"] for path in inputs)
+    added = {k: beta * (first[k] + second[k]) for k in ("max_abs_difference", "tolerance")}
+    return {"candidates": min(first["candidates"], second["candidates"]), **added}

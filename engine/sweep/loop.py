@@ -214,9 +214,11 @@ class _Loop:
             return 0
         more = f" +{len(jobs) - 1}" if len(jobs) > 1 else ""
         self.bar.set_description(f"{first.model}{more} · {first.prompt}")
-        prefill = functools.partial(scorer.prefill, first.rows.prompt)
-        prefix = self.outcomes.everywhere(models, f"prompt {first.prompt!r}", prefill)
-        coefficients = scorer.coefficients(prefix)
+        prefix, coefficients = None, [None] * len(jobs)  # of rows with prompts of their own
+        if first.rows.prompt.prefix:
+            prefill = functools.partial(scorer.prefill, first.rows.prompt)
+            prefix = self.outcomes.everywhere(models, f"prompt {first.prompt!r}", prefill)
+            coefficients = scorer.coefficients(prefix)
         # Process 0 alone reads and writes parts; the rest compute with it.
         known = [self._known(job) for job in jobs] if processes.writes() else []
         nothing_yet = self.bar.n == 0

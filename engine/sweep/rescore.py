@@ -14,15 +14,13 @@ from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.runs import parts, provenance, schema
 from engine.runs.reader import Json
-from engine.scoring.conversations import ConversationRows, ConversationScorer
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Pooling, Rows
 from engine.settings import OBJECTIVES
-from engine.sweep.conversation_jobs import conversation_rows
 from engine.sweep.logprob_jobs import cue_of
 from engine.sweep.outcomes import free_models
-from engine.sweep.reward_jobs import pooling_of, reply_rows, token_rows
+from engine.sweep.reward_jobs import conversation_rows, pooling_of, reply_rows, token_rows
 
 _AT_ONCE = 16  # conversations of a plain pass
 
@@ -98,7 +96,7 @@ def _compare(
     path: str,
     content: Json,
     checkpoint: Checkpoint,
-    scorer: RewardScorer | LanguageScorer | ConversationScorer,
+    scorer: RewardScorer | LanguageScorer,
     rows: int,
     rng: np.random.Generator,
 ) -> Json:
@@ -121,8 +119,6 @@ def _compare(
             raise AssayError(f"the checkpoint renders its prompt otherwise: {why}")
         names = [list(listed.part_columns)[-1], *schema.columns_beside(fingerprint)]
         samples = [chosen[i : i + _AT_ONCE].tolist() for i in range(0, len(chosen), _AT_ONCE)]
-        if isinstance(listed, ConversationRows) and isinstance(scorer, RewardScorer):
-            scorer = ConversationScorer(scorer)
         plain_pass: Any = scorer.score_plainly  # of the rows that fit the scorer
         plain = np.concatenate([plain_pass(listed, sample)[0] for sample in samples], axis=1)
     written = frame.select(names).to_numpy().T[:, chosen]

@@ -1,8 +1,8 @@
 """Rewards of every token of the vocabulary, and of lists of replies, into a run folder."""
 
-import functools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -14,10 +14,19 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.runs import schema
+from engine.runs.manifest import Manifest
 from engine.runs.provenance import ids_hash
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.scoring.rows import LAST, Pooling, ReplyRows, RewardRows, TokenRows, TokenTextRows
+from engine.scoring.rows import (
+    LAST,
+    ConversationRows,
+    Pooling,
+    ReplyRows,
+    RewardRows,
+    TokenRows,
+    TokenTextRows,
+)
 from engine.settings import AUTO, MODES, POOLINGS, SweepSettings, check_choice
 from engine.sweep import loop, setup
 from engine.sweep.jobs import Job, check_parts
@@ -63,7 +72,7 @@ def sweep_vocabulary(
         left = len(job.rows) - len(scores)
         finished(job.model, job.prompt, scores.with_columns(token=token), left)
 
-    load = load or functools.partial(load_scorer, settings, mesh)
+    load = load or partial(load_scorer, settings, mesh)
     return loop.run(manifest, jobs, load, settings, mesh, finished=tell, ended=ended)
 
 
@@ -113,13 +122,44 @@ def sweep_replies(
     load: loop.Load | None = None,
 ) -> int:
     """Scores the list `replies` of any lengths into `run/items/<name>`; see `sweep_vocabulary`."""
-    if settings.lens:
-        raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
-    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
+    manifest = _open_for_list(checkpoints, prompts, run, settings, mesh)
     setup.admit_list(manifest, name, replies)
     jobs = _jobs(checkpoints, prompts, settings, (name, replies))
-    load = load or functools.partial(load_scorer, settings, mesh)
+    load = load or partial(load_scorer, settings, mesh)
     return loop.run(manifest, jobs, load, settings, mesh, ended=ended)
+
+
+def sweep_conversations(
+    checkpoints: Sequence[Checkpoint],
+    name: str,
+    table: pl.DataFrame,
+    file_sha256: str,
+    run: str,
+    settings: SweepSettings,
+    mesh: Mesh,
+    ended: Ended = lambda outcomes: None,
+) -> int:
+    """Scores conversations with prompts of their own into `run/conversations/<name>`.
+
+    `table` has `schema.LIST_COLUMNS`; see `setup.admit_conversations` and `sweep_vocabulary`.
+    """
+    manifest = _open_for_list(checkpoints, None, run, settings, mesh)
+    tables = setup.admit_conversations(manifest, name, table, file_sha256)
+    jobs = _jobs(checkpoints, {}, settings, (name, table))
+    load = partial(load_scorer, settings, mesh)
+    return loop.run(manifest, jobs, load, settings, mesh, ended=ended, tables=tables)
+
+
+def _open_for_list(
+    checkpoints: Sequence[Checkpoint],
+    prompts: Mapping[str, str] | None,
+    run: str,
+    settings: SweepSettings,
+    mesh: Mesh,
+) -> Manifest:
+    if settings.lens:
+        raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
+    return setup.open_run(run, checkpoints, prompts, settings, mesh)
 
 
 def chosen_tokens(ids: Sequence[int], count: int | None, seed: int) -> Sequence[int] | None:
@@ -176,42 +216,62 @@ def reply_rows(
     return ReplyRows(around, template, replies, mode, pooling=pooling)
 
 
+def conversation_rows(
+    checkpoint: Checkpoint, table: pl.DataFrame, mode: str, pooling: Pooling
+) -> ConversationRows:
+    """The conversations of a list (`schema.LIST_COLUMNS`)."""
+    check_choice("mode", mode, MODES)
+    names = [
+        f"row {row}" if side == "reply" else f"row {row}, {side}"
+        for row, side in table.select("row", "side").iter_rows()
+    ]
+    messages = table["messages"].to_list()
+    return ConversationRows(checkpoint.template, messages, names, mode, pooling=pooling)
+
+
 def _jobs(
     checkpoints: Sequence[Checkpoint],
     prompts: Mapping[str, str],
     settings: SweepSettings,
-    items: tuple[str, Sequence[str]] | None = None,
+    items: tuple[str, Sequence[str] | pl.DataFrame] | None = None,
 ) -> list[Job]:
     """A job for each model under each prompt; models that share a decoder have the same rows.
 
-    `items` are the name of a list and its replies; None for the tokens of the vocabulary.
+    `items` are the name of a list and its replies, or its table of conversations, which have
+    prompts of their own; None for the tokens of the vocabulary.
     """
-    jobs = []
+    jobs, (name, listed) = [], items or ("", None)
     for group in sharing(checkpoints, settings):
-        first, chosen = group[0], None
+        first, pooling = group[0], pooling_of(group[0], settings.pooling)
         mode = mode_of(first, prompts.values(), settings.mode)
-        pooling = pooling_of(first, settings.pooling)
+        if isinstance(listed, pl.DataFrame):
+            mode = "text" if settings.mode == AUTO else settings.mode
         shared: Json = {"mode": mode, **pooling.choice}
-        if items is None:
+        of: list[tuple[Callable[[str], str], RewardRows]] = []  # slug -> path, and its rows
+        if listed is None:
             chosen = chosen_tokens(first.token_ids, settings.tokens, settings.seed)
-        if chosen is not None:
-            drawn = {"count": settings.tokens, "seed": settings.seed, "sha256": ids_hash(chosen)}
-            shared["tokens"] = drawn
-        for prompt, text in prompts.items():
-            rows: RewardRows
-            if items is None:
-                path_of, rows = schema.scores_path, token_rows(first, text, mode, pooling, chosen)
-            else:
-                path_of = functools.partial(schema.items_path, items[0])
-                rows = reply_rows(first, text, items[1], mode, pooling)
+            if chosen is not None:
+                drawn = {"count": settings.tokens, "seed": settings.seed}
+                shared["tokens"] = {**drawn, "sha256": ids_hash(chosen)}
+            for prompt, text in prompts.items():
+                rows = token_rows(first, text, mode, pooling, chosen)
+                of.append((partial(schema.scores_path, prompt=prompt), rows))
+        elif isinstance(listed, pl.DataFrame):
+            conversations = conversation_rows(first, listed, mode, pooling)
+            of.append((partial(schema.conversations_path, name), conversations))
+        else:
+            for prompt, text in prompts.items():
+                replies = reply_rows(first, text, listed, mode, pooling)
+                of.append((partial(schema.items_path, name, prompt=prompt), replies))
+        for path_of, scored in of:
             for checkpoint in group:
                 head, fingerprint = checkpoint.card.reward_head, dict(shared)
                 if objectives := head.columns(settings.objectives)[1:]:
                     fingerprint["objectives"] = list(objectives)
                 if settings.lens:
                     fingerprint["lens"] = head.depth
-                path = path_of(checkpoint.card.slug, prompt)
-                job = Job(checkpoint=checkpoint, path=path, rows=rows, fingerprint=fingerprint)
+                path = path_of(checkpoint.card.slug)
+                job = Job(checkpoint=checkpoint, path=path, rows=scored, fingerprint=fingerprint)
                 jobs.append(job)
     return jobs
 

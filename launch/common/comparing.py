@@ -31,8 +31,7 @@ from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings, check_choice
-from engine.sweep.conversation_jobs import sweep_conversations
-from engine.sweep.reward_jobs import check_vocabulary, sweep_vocabulary
+from engine.sweep.reward_jobs import check_vocabulary, sweep_conversations, sweep_vocabulary
 from launch.common import command, locking, scoring, sources
 from launch.common.conversations import ConversationList
 from launch.common.text import counted

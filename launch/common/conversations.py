@@ -17,8 +17,8 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError, prefixed
 from engine.runs import schema
 from engine.settings import SweepSettings
-from engine.sweep.conversation_jobs import sweep_conversations
 from engine.sweep.outcomes import Ended
+from engine.sweep.reward_jobs import sweep_conversations
 from engine.text.chat_template import check_prompt, checked_message, checked_text, turns
 from launch.common import inputs, scoring
 from launch.common.command import Given, paths

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from engine.errors import AssayError
 from engine.settings import ImplicitSettings, Settings
-from engine.sweep.implicit_jobs import Pair, sweep_pair
+from engine.sweep.logprob_jobs import Pair, sweep_pair
 from launch.common import config, locking, scoring, sources
 from launch.common.command import Ended, Given, paths
 from launch.common.text import counted

@@ -32,7 +32,7 @@ from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, check_finite, dtype_named
 from engine.scoring.rows import RewardRows
 from engine.search.loop import Trace, run_problem
-from engine.search.problem import SearchProblem
+from engine.search.objective import SearchProblem
 from engine.settings import DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep.outcomes import memory_errors
 from engine.sweep.reward_jobs import (

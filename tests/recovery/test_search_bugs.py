@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from engine.models.reward_model import RewardModels
-from engine.search import gcg, passes, proposals
+from engine.search import gcg, passes
 from engine.search.gcg import build_step_inputs
 from engine.search.loop import run_search, trace_frame
 from engine.search.objective import SearchObjective
@@ -55,7 +55,7 @@ def check_proposals(model):
     assert asked.allowed[ids].all(), "a token that is not allowed"
     assert changed.any(1).all(), "a candidate that is its parent"
     first = sorted(changed.argmax(1).tolist())
-    assert first == list(proposals.first_changes(asked.settings)), "changed elsewhere"
+    assert first == list(gcg.first_changes(asked.settings)), "changed elsewhere"
 
 
 def check_slopes(model):
@@ -71,9 +71,7 @@ def check_slopes(model):
         upward = dataclasses.replace(what, signs=jnp.ones(1))
         # Of the reward itself.
         _, raw, _ = passes.slopes_of(model, upward, parents, asked.settings, scorer.mesh)
-        gain = proposals.first_order_gain(
-            climbing[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0
-        )
+        gain = gcg.first_order_gain(climbing[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0)
         place, token = jnp.unravel_index(gain.argmax(), gain.shape)
         return raw[0, place, token] - raw[0, place, parents[0, place]]
 
@@ -122,14 +120,14 @@ def laid_out(**changes):
 
 def replaced_one_place_on(patch):
     """The token that was meant for a position stands at the next."""
-    right = proposals.by_position
+    right = gcg.by_position
 
     def wrong(key, ids, *rest):
         meant = right(key, ids, *rest)
         changed = jnp.roll(meant != ids, 1, axis=-1)
         return jnp.where(changed, jnp.roll(meant, 1, axis=-1), ids)
 
-    patch.setattr(proposals, "by_position", wrong)
+    patch.setattr(gcg, "by_position", wrong)
 
 
 def sign_forgotten(patch):
@@ -144,9 +142,9 @@ def sign_forgotten(patch):
 
 
 def mask_ignored(patch):
-    right = proposals.first_order_gain
+    right = gcg.first_order_gain
     patch.setattr(
-        proposals,
+        gcg,
         "first_order_gain",
         lambda slopes, ids, allowed, *rest: right(slopes, ids, jnp.ones_like(allowed), *rest),
     )

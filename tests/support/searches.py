@@ -14,8 +14,7 @@ from engine.scoring.reward_passes import RewardScorer
 from engine.search.gcg import Ranked, State, build_step, build_step_inputs
 from engine.search.jobs import SearchJob
 from engine.search.loop import StepDriver
-from engine.search.objective import SearchObjective
-from engine.search.problem import SearchProblem
+from engine.search.objective import SearchObjective, SearchProblem
 from engine.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
 

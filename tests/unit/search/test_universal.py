@@ -19,8 +19,8 @@ from engine.runs import schema
 from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
 from engine.search import gcg, jobs, loop, universal
-from engine.search import problem as problems
-from engine.search.problem import Reader
+from engine.search import objective as problems
+from engine.search.objective import Reader
 from engine.search.run_folder import score_elsewhere, search_sequences
 from engine.sweep import rescore
 from launch.common import searching
@@ -350,7 +350,7 @@ def test_a_reply_that_a_reader_cuts_finer_is_too_long_before_anything_is_loaded(
 def test_memory_and_operations_of_a_reader_are_those_of_its_tokens(checkpoint, fine):
     model, reader, prompts = checkpoint(), fine(), {"who": "Who?"}
     whole = problem(model, length=4, allow=("<script>", "a", "b", "c"), topk=4, method="mutate")
-    reading = Reader.build(reader, "", prompts, whole)
+    reading = Reader.build(reader, "", [*prompts.values()], whole)
     assert (reading.most, reading.usual) == (36, 11)  # 4 * (8 + 1), 4 * (8 + 1 + 1 + 1) / 4
     # The longest reply has 4 * 9 tokens, which take 48 positions with what closes them.
     assert jobs._work(reading, whole).own == 48

@@ -6,7 +6,7 @@ import polars as pl
 from engine.mesh import build_mesh
 from engine.runs import schema
 from engine.scoring.rows import LAST
-from engine.sweep.conversation_jobs import conversation_rows, sweep_conversations
+from engine.sweep.reward_jobs import conversation_rows, sweep_conversations
 from tests.support.sweeps import SETTINGS, plain_rewards
 
 PROMPTS = ("love", "the war", "truth?")
