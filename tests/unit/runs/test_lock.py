@@ -80,15 +80,6 @@ def test_a_second_command_is_refused_in_one_line_that_names_the_first(folder, pr
     Manifest.open(str(folder)).save()
 
 
-def test_a_second_command_that_waits_goes_on_when_the_first_has_ended(
-    folder, process, quick, capfd
-):
-    threading.Timer(0.3, process.stdin.close).start()
-    with lock.hold(str(folder), "score", wait=True):
-        assert process.wait() == 0
-    assert f"waiting for `assay sweep` on {os.uname().nodename}" in capfd.readouterr().err
-
-
 def test_the_lock_of_a_killed_process_is_taken_over_at_once(folder, process, capfd):
     process.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
