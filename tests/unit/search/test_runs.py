@@ -147,13 +147,12 @@ def test_an_unfinished_search_with_other_inputs_is_refused(
     checkpoint, tmp_path, monkeypatch, differs
 ):
     state = epath.Path(tmp_path / "state.safetensors")
-    with monkeypatch.context() as patch:
-        if differs == "numerics":
-            patch.setattr(provenance, "numerics", lambda platform: 1)
-        asked = problem(checkpoint(), topk=15) if differs == "topk" else problem(checkpoint())
-        run_search(asked, scorer(checkpoint()), state)
+    run_search(problem(checkpoint()), scorer(checkpoint()), state)
+    if differs == "numerics":
+        monkeypatch.setattr(provenance, "numerics", lambda platform: 1)
+    other = problem(checkpoint(), topk=15) if differs == "topk" else problem(checkpoint())
     with pytest.raises(AssayError, match=rf"an unfinished search with another {differs}; remove"):
-        run_search(problem(checkpoint()), scorer(checkpoint()), state)
+        run_search(other, scorer(checkpoint()), state)
 
 
 @pytest.mark.slow
