@@ -126,7 +126,6 @@ PLAIN = Rope(theta=500_000.0)
         ({}, PLAIN),
         ({"rope_type": "default"}, PLAIN),
         ({"type": "dynamic", "factor": 2.0}, PLAIN),  # it acts beyond the context alone
-        ({"type": "linear", "factor": 4.0}, Rope(theta=500_000.0, kind="linear", factor=4.0)),
     ],
 )
 def test_scaling_is_read(scaling, rope):
@@ -139,14 +138,12 @@ def test_a_config_before_grouped_heads_has_as_many_as_query_heads():
     assert config.rope.theta == 10_000.0
 
 
-@pytest.mark.parametrize("head_dim", [None, 128])
-def test_a_qwen_3_has_heads_of_128_whatever_its_width(head_dim):
+def test_a_qwen_3_has_heads_of_128_whatever_its_width():
     qwen = {
         "architectures": ["Qwen3ForSequenceClassification"],
         "model_type": "qwen3",
         "hidden_size": 1024,
         "num_attention_heads": 16,
-        "head_dim": head_dim,
         "rope_scaling": None,
     }
     config = decoder_config({**PUBLISHED, **qwen})
@@ -378,16 +375,6 @@ def test_the_text_of_a_gemma_3_with_images_has_the_defaults_of_its_class():
     assert (config.window, sum(config.window_layers), config.head_size) == (1024, 29, 256)
     assert config.rope == Rope(theta=1e6, kind="linear", factor=8.0)
     assert config.window_rope == Rope(theta=1e4)
-
-
-def test_ropes_by_kind_of_layer_are_those_of_the_older_attributes():
-    ropes = {
-        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
-        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-    }
-    older = text_model(GEMMA3_4B)
-    newer = {name: value for name, value in older.items() if name != "rope_scaling"}
-    assert decoder_config({**newer, "rope_parameters": ropes}) == decoder_config(older)
 
 
 SMOLLM3 = {

@@ -37,12 +37,6 @@ def replaced(**tensors):
     return retensored(change)
 
 
-def wrapped_beside_its_head(tensors):
-    score = tensors["score.weight"] + 0
-    tensors.update({f"module.{name}": tensors.pop(name) for name in list(tensors)})
-    tensors["score.weight"] = score
-
-
 def narrow_value_head(tensors):
     tensors["v_head.summary.weight"] = tensors.pop("score.weight")[:, :9].contiguous()
 
@@ -102,10 +96,6 @@ REFUSED = {
     "two heads": (
         replaced(v_head__weight=lambda t: t["score.weight"] + 0),
         r"hf: tensors 'score\.weight' and 'v_head\.weight' are both 'score\.weight'$",
-    ),
-    "a tensor under two names": (
-        retensored(wrapped_beside_its_head),
-        r"hf: tensors 'module\.score\.weight' and 'score\.weight' are both 'score\.weight'$",
     ),
     "truncated weights": (truncated, r"model\.safetensors: truncated or no safetensors file \("),
     "a missing shard": (
