@@ -15,7 +15,7 @@ import scipy.stats
 import analysis
 from analysis.measures.word_groups.estimates import estimate
 from analysis.measures.word_groups.standing import standing
-from analysis.statistics import similarity, variance
+from analysis.statistics import variance
 from analysis.statistics.correlation import principal_axes
 
 pytestmark = pytest.mark.slow
@@ -92,26 +92,12 @@ def test_where_no_sentiment_was_planted_none_is_found(rng):
         assert (found.filter(valence=valence)["p"] < 0.05).sum() <= ALARMS
 
 
-def test_spellings_taken_for_words_would_raise_false_alarms(rng):
-    table, word = word_frame(rng)
-    points = scored(rng, table, word, np.zeros(len(word)))
-    alone = points.with_columns(word=pl.col("token_id").cast(pl.String))
-    found = analysis.sentiment_slopes(alone).filter(valence="positive")
-    assert (found["p"] < 0.05).sum() > 1.5 * ALARMS
-
-
 def test_a_frequency_effect_is_recovered_beside_sentiment(rng):
     table, word = word_frame(rng)
     effect = 0.15 * table["log_frequency"].to_numpy() + 0.5 * table["value"].to_numpy()
     found = analysis.frequency_slopes(scored(rng, table, word, effect))
     _, low, high = slopes(found)
     assert COVERED[0] <= covered(0.15, low, high) <= COVERED[1]
-
-
-def test_sentiment_is_not_taken_for_frequency(rng):
-    table, word = word_frame(rng)
-    found = analysis.frequency_slopes(scored(rng, table, word, 0.5 * table["value"].to_numpy()))
-    assert (found["p"] < 0.05).sum() <= ALARMS
 
 
 def test_the_share_of_a_framing_axis_is_recovered(rng):
@@ -203,52 +189,11 @@ def test_a_group_that_is_as_far_as_placebo_kinds_are_is_seldom_further_than_they
     assert (own["placebo_share"] <= 0.05).sum() <= ALARMS  # and no more than fruits do.
 
 
-def test_over_models_a_slighted_group_is_found_with_its_mean(rng):
-    found = estimates_of(identity_words(rng, bias=-0.2, models=5), rng).over_models
-    slighted = found.filter(group="slighted")
-    assert (slighted["p"] < 0.05).sum() >= 0.95 * DRAWS
-    assert (slighted["placebo_share"] <= 0.05).sum() >= 0.95 * DRAWS
-    assert slighted["contrast"].mean() == pytest.approx(-0.2, abs=0.01)
-
-
 def test_models_that_rate_words_alike_are_no_evidence_by_their_number(rng):
     found = estimates_of(identity_words(rng, bias=0.0, models=5), rng).over_models
     own = found.filter(group="plain")
     assert (own["p_models"] < 0.05).sum() > 2 * ALARMS  # The interval over models, read alone.
     assert (own["p"] < 0.05).sum() <= ALARMS
-
-
-SIZE = 10
-BASES = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 3])
-
-
-def alike(labels):
-    return (labels[:, None] == labels).astype(float)
-
-
-def similarities(rng, effect):
-    """Similarity of models that are alike where they share a base, and otherwise by chance."""
-    noise = rng.normal(scale=0.1, size=(SIZE, SIZE))
-    values = 0.3 + effect * alike(BASES) + (noise + noise.T) / math.sqrt(2)
-    np.fill_diagonal(values, 1.0)
-    return values
-
-
-def alarms_of(rng, effect):
-    """How often Mantel's test says that a trait of the models explains their agreement."""
-    orders, exact = similarity.permutations(SIZE, 299, rng)
-    places = similarity.pair_places(orders)
-    drawn = [similarities(rng, effect) for _ in range(DRAWS)]
-    tests = [next(similarity.mantel(values, [alike(BASES)], places, exact)) for values in drawn]
-    return sum(p < 0.05 for _, p in tests)
-
-
-def test_a_trait_that_models_agree_by_is_found(rng):
-    assert alarms_of(rng, effect=0.4) == DRAWS
-
-
-def test_unrelated_models_have_no_explanation(rng):
-    assert alarms_of(rng, effect=0.0) <= ALARMS
 
 
 def test_variance_is_split_as_it_was_made(rng):
@@ -282,12 +227,6 @@ def test_variance_is_split_as_it_was_made(rng):
     np.testing.assert_allclose(np.mean(found, axis=0), deviations**2, rtol=0.03)
 
 
-def test_tokens_without_an_effect_have_no_variance_component(rng):
-    found = [variance.estimates(rng.normal(size=(300, 4, 3))) for _ in range(DRAWS)]
-    error = np.std(found, axis=0) / math.sqrt(DRAWS)
-    assert (np.abs(np.mean(found, axis=0)[:3]) < 3.5 * error[:3]).all()
-
-
 def bing_frame(rng, words=120, spellings=3):
     """Spellings of words, every other one positive."""
     word = np.repeat(np.arange(words), spellings)
@@ -303,24 +242,3 @@ def test_the_chance_that_good_beats_bad_is_recovered(rng):
     truth = scipy.stats.norm.cdf(0.6 / math.sqrt(sum(noise)))
     held = covered(truth, found["ci_low"], found["ci_high"])
     assert COVERED[0] <= held <= COVERED[1]
-
-
-def test_words_without_valence_raise_alarms_at_their_rate_however_often_they_are_spelt(rng):
-    table, word = bing_frame(rng)
-    found = analysis.valence_effects(scored(rng, table, word, np.zeros(len(word))))
-    assert (found["p"] < 0.05).sum() <= ALARMS
-
-
-def test_an_item_that_models_slight_leads_the_gaps(rng):
-    human = np.arange(300, 0, -1.0)
-    models = {f"m{i}": human + rng.normal(scale=20, size=300) for i in range(4)}
-    for rewards in models.values():
-        rewards[7] = -100.0
-    items = {
-        "item_id": range(300),
-        "item": [f"i{i}" for i in range(300)],
-        "matches": [90] * 300,
-    }
-    sides = pl.DataFrame(items | {"human": human} | models)
-    gaps = analysis.humans_gap(analysis.humans_ranks(sides), "list", "p")
-    assert gaps.row(0)[2:6] == ("i7", 8.0, 300.0, 292.0)

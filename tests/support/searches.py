@@ -3,21 +3,23 @@
 import dataclasses
 import functools
 
-import jax
 import numpy as np
 import polars as pl
-from jax.sharding import AxisType
 
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
+from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer
 from engine.search.gcg import Ranked, State, build_step, build_step_inputs
 from engine.search.jobs import SearchJob
 from engine.search.loop import StepDriver
 from engine.search.objective import SearchObjective, SearchProblem
+from engine.search.run_folder import search_sequences
 from engine.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
+from tests.support.parity import make_mesh
 
+PROMPT = {"who": "Who?"}
 SETTINGS = SearchSettings(
     direction="max",
     length=3,
@@ -42,13 +44,15 @@ def settings(**changes) -> SearchSettings:
     return dataclasses.replace(SETTINGS, **changes)
 
 
-def make_mesh(data=1):
-    return jax.make_mesh(
-        (data, 1),
-        ("data", "model"),
-        axis_types=(AxisType.Auto, AxisType.Auto),
-        devices=jax.devices()[:data],
-    )
+def search(run, models, prompts=PROMPT, *, joint=False, rule="", data=1, **changes):
+    """Searches into a run folder."""
+    where = str(run), settings(**changes), make_mesh(data)
+    return search_sequences(models, prompts, *where, joint=joint, rule=rule)
+
+
+def file_of(run, direction="max", method="gcg", slug="tiny", prompt="who"):
+    """The file of a search's trace."""
+    return run / schema.sequences_path(slug, prompt, direction, method, 0)
 
 
 @functools.cache

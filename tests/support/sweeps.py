@@ -82,10 +82,13 @@ class Run:
 
 def plain_rewards(checkpoint, sequences) -> np.ndarray:
     """Rewards of whole conversations by the plain forward pass."""
-    mesh = build_mesh()
+    mesh, rows = build_mesh(), [list(sequence) for sequence in sequences]
     restored = restore([checkpoint], mesh, np.dtype("float32"))
-    scorer = RewardScorer.build(*restored, mesh, step_size=64)
-    return scorer.plain_rewards([list(sequence) for sequence in sequences])[0]
+    scorer = RewardScorer.build(*restored, mesh, step_size=SETTINGS.step_size)
+    size = SETTINGS.self_check  # for which the pass is compiled already
+    rows += [rows[0]] * (-len(rows) % size)
+    parts = [scorer.plain_rewards(rows[i : i + size])[0] for i in range(0, len(rows), size)]
+    return np.concatenate(parts)[: len(sequences)]
 
 
 def result(slug="tiny", prompt="greatest") -> str:

@@ -6,12 +6,14 @@ training starts, and no derived size is what another formula would give.
 """
 
 import functools
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForSequenceClassification,
     Gemma2Config,
@@ -37,6 +39,7 @@ from transformers import (
 
 from tests.support import tiny
 
+WEIGHTS = "model.safetensors"
 VOCAB_SIZE = 264  # the tokenizer's ids, and rows that no token has, as published models do
 WINDOW = 24
 LLAMA3_SCALING = {
@@ -260,6 +263,31 @@ def save(model: PreTrainedModel, folder: Path, **options) -> Path:
     model.save_pretrained(folder, **options)
     tokenizer().save_pretrained(folder)
     return folder
+
+
+def edit_tensors(
+    folder: Path, change: Callable[[dict[str, torch.Tensor]], object], file: str = WEIGHTS
+) -> None:
+    """Lets `change` alter the tensors of a file, by name."""
+    tensors = load_file(folder / file)
+    change(tensors)
+    save_file(tensors, folder / file)
+
+
+def shard(
+    folder: Path, change: Callable[[dict[str, list[str]], dict[str, str]], object] | None = None
+) -> None:
+    """Divides the weights among two files with an index, which `change` may damage."""
+    tensors = load_file(folder / WEIGHTS)
+    names = sorted(tensors)
+    shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    index = {name: file for file, members in shards.items() for name in members}
+    if change:
+        change(shards, index)
+    for file, members in shards.items():
+        save_file({name: tensors[name] for name in members}, folder / file)
+    (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": index}))
+    (folder / WEIGHTS).unlink()
 
 
 def tokenizer():

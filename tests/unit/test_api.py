@@ -14,7 +14,7 @@ PROMPT = "What is the greatest thing?"
 
 @pytest.fixture(scope="module")
 def model(checkpoint):
-    return engine.load(str(checkpoint().path), step_size=64)
+    return engine.load(str(checkpoint().path), step_size=16)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_messages_may_be_the_prompt(model, swept):
 
 
 def test_a_reply_of_one_token_is_as_likely_as_the_token_is_next(checkpoint):
-    model = engine.load(checkpoint("lm", head="lm").path, step_size=64)
+    model = engine.load(checkpoint("lm", head="lm").path, step_size=16)
     swept = model.sweep(PROMPT)
     assert isinstance(model, engine.LanguageModel) and swept.columns[-1] == "logprob"
     assert swept["logprob"].is_sorted(descending=True)
@@ -93,7 +93,7 @@ def test_any_sequence_of_replies_or_one_text_will_do(model):
 
 
 def test_nan_rewards_are_refused(checkpoint):
-    model = engine.load(checkpoint("nan", nan_token=137).path, step_size=64)
+    model = engine.load(checkpoint("nan", nan_token=137).path, step_size=16)
     with pytest.raises(engine.AssayError, match="not finite for token_id 137"):
         model.sweep(PROMPT)
 

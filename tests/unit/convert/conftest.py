@@ -1,13 +1,11 @@
 """A small Hugging Face folder, saved once a session; each test damages a copy of its own."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from safetensors.numpy import load_file, save_file
 
 from engine.checkpoint.card import Checkpoint
 from tests.support import folders, hub_server, tiny, torch_models
@@ -54,15 +52,7 @@ def hub(monkeypatch, hub_cache) -> Iterator[hub_server.Hub]:
 def tiny_folder(tmp_path_factory) -> Path:
     """A tiny model in two shards, beside files that nobody may fetch; not to be changed."""
     folder = tiny.write_model(tmp_path_factory.mktemp("tiny") / "hf")
-    whole = folder / "model.safetensors"
-    tensors = load_file(whole)
-    names = sorted(tensors)
-    shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
-    for file, members in shards.items():
-        save_file({name: tensors[name] for name in members}, folder / file)
-    index = {name: file for file, members in shards.items() for name in members}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
-    whole.unlink()
+    torch_models.shard(folder)
     for name in ("modeling_own.py", "pytorch_model.bin", "optimizer.pt", "README.md"):
         (folder / name).write_text("never fetched")
     return folder

@@ -126,7 +126,6 @@ PLAIN = Rope(theta=500_000.0)
         ({}, PLAIN),
         ({"rope_type": "default"}, PLAIN),
         ({"type": "dynamic", "factor": 2.0}, PLAIN),  # it acts beyond the context alone
-        ({"type": "linear", "factor": 4.0}, Rope(theta=500_000.0, kind="linear", factor=4.0)),
     ],
 )
 def test_scaling_is_read(scaling, rope):
@@ -139,14 +138,12 @@ def test_a_config_before_grouped_heads_has_as_many_as_query_heads():
     assert config.rope.theta == 10_000.0
 
 
-@pytest.mark.parametrize("head_dim", [None, 128])
-def test_a_qwen_3_has_heads_of_128_whatever_its_width(head_dim):
+def test_a_qwen_3_has_heads_of_128_whatever_its_width():
     qwen = {
         "architectures": ["Qwen3ForSequenceClassification"],
         "model_type": "qwen3",
         "hidden_size": 1024,
         "num_attention_heads": 16,
-        "head_dim": head_dim,
         "rope_scaling": None,
     }
     config = decoder_config({**PUBLISHED, **qwen})
@@ -180,25 +177,9 @@ PYTHIA: dict[str, Any] = {
     ],
 )
 def test_a_published_pythia_is_read_in_each_form_that_transformers_wrote(changes):
-    assert decoder_config({**PYTHIA, **changes}) == DecoderConfig(
-        vocab_size=50304,
-        width=512,
-        ffn_width=2048,
-        num_layers=6,
-        num_heads=8,
-        num_kv_heads=8,
-        head_size=64,
-        rms_eps=1e-5,
-        rope=Rope(theta=10_000.0),
-        max_positions=2048,
-        activation="gelu",
-        qkv_bias=True,
-        norm="layer",
-        biases=True,
-        gated=False,
-        parallel=True,
-        rotary_size=16,
-    )
+    config = decoder_config({**PYTHIA, **changes})
+    assert (config.rope, config.rotary_size) == (Rope(theta=10_000.0), 16)
+    assert (config.parallel, config.qkv_bias, config.norm) == (True, True, "layer")
 
 
 # Of the form of Phi-4-mini's.
@@ -261,28 +242,11 @@ GPT2: dict[str, Any] = {
 }
 
 
-def test_a_published_gpt2_is_read_and_its_feed_forward_is_four_times_as_wide():
-    expected = DecoderConfig(
-        vocab_size=50257,
-        width=768,
-        ffn_width=3072,
-        num_layers=12,
-        num_heads=12,
-        num_kv_heads=12,
-        head_size=64,
-        rms_eps=1e-5,
-        rope=Rope(theta=10_000.0),
-        max_positions=1024,
-        activation="gelu_tanh",
-        qkv_bias=True,
-        norm="layer",
-        biases=True,
-        gated=False,
-        learned_positions=True,
-    )
-    assert decoder_config(GPT2) == decoder_config({**GPT2, "n_inner": None}) == expected
-    wide = decoder_config({**GPT2, "n_inner": 1000})
-    assert wide == dataclasses.replace(expected, ffn_width=1000)
+@pytest.mark.parametrize(
+    ("said", "width"), [({}, 3072), ({"n_inner": None}, 3072), ({"n_inner": 9}, 9)]
+)
+def test_the_feed_forward_of_a_published_gpt2_is_four_times_as_wide(said, width):
+    assert decoder_config({**GPT2, **said}).ffn_width == width
 
 
 @pytest.mark.parametrize(
@@ -361,7 +325,6 @@ def test_a_qwen_3_mixture_that_does_not_say_so_is_not_renormalised():
     assert not decoder_config({**PUBLISHED, **given}).experts_renormalised
 
 
-MISTRAL = {"architectures": ["MistralForSequenceClassification"], "model_type": "mistral"}
 GEMMA2 = {
     "architectures": ["Gemma2ForSequenceClassification"],
     "model_type": "gemma2",
@@ -412,16 +375,6 @@ def test_the_text_of_a_gemma_3_with_images_has_the_defaults_of_its_class():
     assert (config.window, sum(config.window_layers), config.head_size) == (1024, 29, 256)
     assert config.rope == Rope(theta=1e6, kind="linear", factor=8.0)
     assert config.window_rope == Rope(theta=1e4)
-
-
-def test_ropes_by_kind_of_layer_are_those_of_the_older_attributes():
-    ropes = {
-        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
-        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-    }
-    older = text_model(GEMMA3_4B)
-    newer = {name: value for name, value in older.items() if name != "rope_scaling"}
-    assert decoder_config({**newer, "rope_parameters": ropes}) == decoder_config(older)
 
 
 SMOLLM3 = {
@@ -489,17 +442,13 @@ def test_three_in_four_layers_of_an_olmo_3_slide_and_are_not_scaled(said):
     assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
-def gemma2_without(name):
-    return {key: value for key, value in GEMMA2.items() if key != name}
-
-
 REFUSED = {
     "a Gemma 2 that says nothing of its soft-cap": (
-        gemma2_without("attn_logit_softcapping"),
+        {name: value for name, value in GEMMA2.items() if name != "attn_logit_softcapping"},
         "no attn_logit_softcapping; allowed: a number, or null for none$",
     ),
     "a Mistral that says nothing of its window": (
-        MISTRAL,
+        {"architectures": ["MistralForSequenceClassification"], "model_type": "mistral"},
         "no sliding_window; allowed: a number, or null for none$",
     ),
     "a rotation that does not turn": (
@@ -614,10 +563,6 @@ REFUSED = {
         {**QWEN3_MOE, "num_local_experts": 8},
         r"num_experts and num_local_experts are 128 and 8; allowed: one integer, under either",
     ),
-    "no number of experts": (
-        {**QWEN3_MOE, "num_experts": None},
-        r"num_experts=None; allowed: an integer$",
-    ),
     "more experts per token than there are": (
         {**QWEN3_MOE, "num_experts_per_tok": 129},
         r"decoder\.experts_per_token=129; allowed: integers from 1 to experts=128$",
@@ -625,10 +570,6 @@ REFUSED = {
     "two ropes of other factors": (
         {"rope_parameters": {**PUBLISHED["rope_scaling"], "factor": 4.0}},
         "rope_parameters and rope_scaling differ; allowed: one of them, or both with the same val",
-    ),
-    "two thetas": (
-        {"rope_scaling": None, "rope_parameters": {"rope_theta": 1e4}},
-        r"rope_theta is both 10000\.0 and 500000\.0$",
     ),
 }
 

@@ -14,7 +14,7 @@ from engine.convert.conversion import understand
 from engine.convert.hub import fetch
 from engine.errors import AssayError
 from engine.text.chat_template import TemplatePolicy
-from tests.support import folders, hub_server, tiny
+from tests.support import folders, hub_server, tiny, torch_models
 
 NAME = "owner/tiny"
 SHARDS = ("a.safetensors", "b.safetensors")
@@ -84,12 +84,6 @@ def test_a_template_of_the_users_is_taken_before_the_weights_are_fetched(hub, tm
     hub.add(NAME, tiny.write_model(tmp_path / "bare", template=None))
     assert "no chat template; a reward model judges" in refusal(hub_cache, NAME, None)
     assert (fetch(NAME, None, template="raw").folder / "model.safetensors").is_file()
-
-
-def test_the_hubs_conversion_of_pickled_weights_is_fetched_by_its_number(hub, tmp_path):
-    folder = tiny.write_model(tmp_path / "converted")
-    hub.add(NAME, folder, "refs/pr/3")
-    same_files(fetch(NAME, "refs/pr/3").folder, folder)
 
 
 def test_a_branch_and_a_commit_are_fetched_as_they_are_named(hub, tiny_folder, tmp_path):
@@ -192,9 +186,9 @@ def test_weights_of_another_size_than_published_are_not_fetched(hub, whole, hub_
 
 
 def three_rows(folder):
-    weights = load_file(folder / "model.safetensors")
-    weights["score.weight"] = np.repeat(weights["score.weight"], 3, axis=0)
-    save_file(weights, folder / "model.safetensors")
+    torch_models.edit_tensors(
+        folder, lambda t: t.update({"score.weight": t["score.weight"].repeat(3, 1)})
+    )
 
 
 def language(folder):

@@ -5,7 +5,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
@@ -13,7 +13,7 @@ from engine.errors import AssayError
 from engine.text.chat_template import TemplatePolicy
 from tests.support import folders, torch_models
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS = "model.safetensors"
 
 
 def removed(name: str):
@@ -25,12 +25,7 @@ def written(name: str, text: str):
 
 
 def retensored(change):
-    def damage(folder: Path) -> None:
-        tensors = load_file(folder / WEIGHTS)
-        change(tensors)
-        save_file(tensors, folder / WEIGHTS)
-
-    return damage
+    return lambda folder: torch_models.edit_tensors(folder, change)
 
 
 def replaced(**tensors):
@@ -40,12 +35,6 @@ def replaced(**tensors):
         found.update({n.replace("__", "."): make(found) for n, make in tensors.items()})
 
     return retensored(change)
-
-
-def wrapped_beside_its_head(tensors):
-    score = tensors["score.weight"] + 0
-    tensors.update({f"module.{name}": tensors.pop(name) for name in list(tensors)})
-    tensors["score.weight"] = score
 
 
 def narrow_value_head(tensors):
@@ -73,21 +62,9 @@ def adapter(folder: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps(config))
 
 
-def sharded(change=lambda shards, index: None):
+def sharded(change):
     """The weights in two files with their index, damaged by `change`."""
-
-    def damage(folder: Path) -> None:
-        tensors = load_file(folder / WEIGHTS)
-        names = sorted(tensors)
-        shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
-        index = {name: file for file, members in shards.items() for name in members}
-        change(shards, index)
-        for file, members in shards.items():
-            save_file({name: tensors[name] for name in members}, folder / file)
-        (folder / INDEX).write_text(json.dumps({"weight_map": index}))
-        (folder / WEIGHTS).unlink()
-
-    return damage
+    return lambda folder: torch_models.shard(folder, change)
 
 
 REFUSED = {
@@ -119,10 +96,6 @@ REFUSED = {
     "two heads": (
         replaced(v_head__weight=lambda t: t["score.weight"] + 0),
         r"hf: tensors 'score\.weight' and 'v_head\.weight' are both 'score\.weight'$",
-    ),
-    "a tensor under two names": (
-        retensored(wrapped_beside_its_head),
-        r"hf: tensors 'module\.score\.weight' and 'score\.weight' are both 'score\.weight'$",
     ),
     "truncated weights": (truncated, r"model\.safetensors: truncated or no safetensors file \("),
     "a missing shard": (

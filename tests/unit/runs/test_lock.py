@@ -81,19 +81,13 @@ def test_a_second_command_is_refused_in_one_line_that_names_the_first(folder, pr
     Manifest.open(str(folder)).save()
 
 
-def test_a_second_command_that_waits_goes_on_when_the_first_has_ended(
+def test_a_second_command_waits_and_makes_the_folder_that_went_with_the_first(
     folder, process, quick, capfd
 ):
-    threading.Timer(0.3, process.stdin.close).start()
-    with lock.hold(str(folder), "score", wait=True):
-        assert process.wait() == 0
-    assert f"waiting for `assay sweep` on {os.uname().nodename}" in capfd.readouterr().err
-
-
-def test_a_folder_that_went_with_the_first_command_is_made_again(folder, process, quick):
     threading.Timer(0.3, shutil.rmtree, [folder]).start()
     with lock.hold(str(folder), "score", wait=True):
         assert holder_of(folder).command == "score"
+    assert f"waiting for `assay sweep` on {os.uname().nodename}" in capfd.readouterr().err
 
 
 def test_the_lock_of_a_killed_process_is_taken_over_at_once(folder, process, capfd):

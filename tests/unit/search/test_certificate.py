@@ -1,6 +1,7 @@
 """Certificates: against brute force over every swap, how an ascent goes, and in run folders."""
 
 import dataclasses
+import functools
 import itertools
 import json
 
@@ -17,9 +18,10 @@ from engine.runs.manifest import Manifest
 from engine.runs.verify import rebuild, verify
 from engine.search import certificate
 from engine.search.certificate import Ascent, PositionSweep, run_certificate
-from engine.search.run_folder import search_sequences
+from tests.support import searches
 from tests.support.killed import Killed, killed_after
-from tests.support.searches import make_mesh, problem, scorer, settings
+from tests.support.parity import make_mesh
+from tests.support.searches import problem, scorer
 
 BUDGET = 60
 
@@ -200,18 +202,13 @@ def test_a_reward_that_is_not_finite_is_named(checkpoint):
         certificate.judged(asked, ids, 1, rewards)
 
 
-PROMPT = {"who": "Who?"}
 PROMPTS = {"who": "Who?", "what": "What is the greatest thing?"}
 
-
-def search(run, models, prompts=PROMPT, *, joint=False, **changes):
-    """A search that compiles little: one token, repeated."""
-    own = {"method": "repeat", "candidates": 320, "certify": 40, "certify_step": 64} | changes
-    return search_sequences(models, prompts, str(run), settings(**own), make_mesh(), joint=joint)
-
-
-def file_of(run, direction="max", method="repeat-ascent", prompt="who"):
-    return run / schema.sequences_path("tiny", prompt, direction, method, 0)
+# A search that compiles little: one token, repeated.
+search = functools.partial(
+    searches.search, method="repeat", candidates=320, certify=40, certify_step=64
+)
+file_of = functools.partial(searches.file_of, method="repeat-ascent")
 
 
 def record(run, file):
@@ -235,7 +232,7 @@ def test_a_certificate_is_written_beside_its_search(checkpoint, tmp_path):
         assert frame["round_trips"].all()
         last = frame.row(-1, named=True)
         assert (last["reward"], last["text"]) == (one.reward, one.text)
-        searched = pl.read_parquet(file_of(run, one.direction, "repeat"))
+        searched = pl.read_parquet(file_of(run, one.direction, method="repeat"))
         assert said["searched_ids"] == searched["token_ids"][-1].to_list()
         assert said["searched_reward"] == searched["reward"][-1]
         assert frame["flops"][0] > searched["flops"][-1]
@@ -319,7 +316,7 @@ def test_a_certificate_names_the_numerics_it_was_computed_with(checkpoint, tmp_p
         raised(patch)
         search(run, [checkpoint()], certify=3, **own)
     numerics = {
-        method: record(run, file_of(run, "min", method))["fingerprint"]["numerics"]
+        method: record(run, file_of(run, "min", method=method))["fingerprint"]["numerics"]
         for method in ("repeat", "repeat-ascent")
     }
     assert numerics == {"repeat": old, "repeat-ascent": old + 1}

@@ -4,11 +4,8 @@ import itertools
 import math
 import re
 
-import hypothesis
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.search.loop import Trace, end_step, run_search, trace_frame
 from engine.search.objective import SearchObjective
@@ -19,67 +16,6 @@ from tests.support.searches import job_of, problem, scorer, settings
 
 def traced(asked: SearchObjective, model) -> Trace:
     return run_search(asked, scorer(model))[0]
-
-
-# Words that merge with each other and with bytes: many sequences of them do not round-trip.
-_TEXTS = ("l", "o", "v", "e", "love", " love", " ", "t", "h", "the", " the", "w", "a", "r", "war")
-_INITIAL = "ow!z"
-
-
-@pytest.mark.slow
-@hypothesis.settings(max_examples=6)
-@given(
-    seed=st.integers(0, 10**6),
-    direction=st.sampled_from(("max", "min")),
-    fixed=st.sampled_from(((), (2,))),
-    few=st.sets(st.sampled_from(_TEXTS), min_size=8),
-    given_initial=st.booleans(),
-)
-def test_what_is_found_is_allowed_and_is_what_its_text_tokenises_to(
-    checkpoint, seed, direction, fixed, few, given_initial
-):
-    model = checkpoint()
-    initial = _INITIAL if given_initial or fixed else ""
-    asked = problem(
-        model,
-        seed=seed,
-        direction=direction,
-        fixed=fixed,
-        allow=(*few, *set(_INITIAL)),
-        initial=initial,
-        length=4,
-        topk=8,
-        steps=4,
-        every=4,
-        restarts=1,
-        round_trip=True,
-    )
-    frame = trace_frame(asked, traced(asked, model), direction)
-    (split,) = asked.prompts
-    start = model.template.reply_ids(_INITIAL)
-    for row in frame.iter_rows(named=True):
-        ids = row["token_ids"]
-        whole = [*split.prefix, *ids, *split.suffix]
-        assert model.template.sequences("Who?", [row["text"]])[0] == whole
-        assert asked.allowed[ids].all()
-        assert [ids[i] for i in fixed] == [start[i] for i in fixed]
-    sign = 1 if direction == "max" else -1
-    assert (np.diff(sign * frame["reward"].to_numpy()) >= 0).all()
-    plain = scorer(model).plain_rewards([whole])
-    np.testing.assert_allclose(plain[0, 0], row["reward"], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("direction", ["max", "min"])
-def test_one_token_and_every_token_proposed_finds_the_sweeps_end(checkpoint, direction):
-    model = checkpoint()
-    asked = problem(model, direction=direction, length=1, topk=285, candidates=285, steps=2)
-    split = model.template.split("Who?")
-    tokens = np.flatnonzero(asked.allowed)
-    rows = [[*split.prefix, t, *split.suffix] for t in tokens.tolist()]
-    rewards = scorer(model).plain_rewards(rows)[0]
-    best = tokens[rewards.argmax() if direction == "max" else rewards.argmin()]
-    assert traced(asked, model).ids[-1].tolist() == [[best]] * 2
 
 
 @pytest.mark.parametrize("method", slow.all_but(["gcg", "repeat", "coordinate", "beam"], METHODS))

@@ -6,13 +6,7 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -27,24 +21,11 @@ from engine.search import jobs
 from engine.search.baselines import EnumerationDriver
 from engine.search.loop import StepDriver, run_search, trace_frame
 from engine.search.objective import SearchObjective
-from engine.search.run_folder import search_sequences
 from engine.settings import METHODS, SearchSettings
 from launch.common import searching
 from tests.support import full_disk
-from tests.support.searches import make_mesh, problem, scorer, settings
-
-ROOT = Path(__file__).resolve().parents[3]
-PROMPT = {"who": "Who?"}
-
-
-def search(run, models, prompts=PROMPT, *, joint=False, **changes):
-    return search_sequences(
-        models, prompts, str(run), settings(**changes), make_mesh(), joint=joint
-    )
-
-
-def file_of(run, direction="max", method="gcg", slug="tiny", prompt="who"):
-    return run / schema.sequences_path(slug, prompt, direction, method, 0)
+from tests.support.parity import make_mesh
+from tests.support.searches import PROMPT, file_of, problem, scorer, search, settings
 
 
 def test_a_search_writes_its_trace_and_the_manifest_knows_it(checkpoint, tmp_path):
@@ -127,19 +108,6 @@ def test_a_command_killed_before_others_scored_what_it_found_has_them_do_it(chec
     assert ("tiny", "other") in table.select("source", "target").rows()
 
 
-@pytest.mark.slow
-def test_one_search_for_several_prompts_climbs_their_mean(checkpoint, tmp_path):
-    prompts = {"who": "Who?", "what": "What is the greatest thing?"}
-    (found,) = search(tmp_path / "run", [checkpoint()], prompts, joint=True, steps=2)
-    assert found.prompt_id == "mean.who.what"
-    last = pl.read_parquet(file_of(tmp_path / "run", prompt=found.prompt_id)).row(-1, named=True)
-    rows = [checkpoint().template.split(p) for p in prompts.values()]
-    plain = scorer(checkpoint()).plain_rewards(
-        [[*p.prefix, *last["token_ids"], *p.suffix] for p in rows]
-    )
-    assert plain[0].mean() == pytest.approx(last["reward"], rel=1e-4)
-
-
 def test_one_search_for_prompts_of_long_names_has_a_short_one():
     assert re.fullmatch(r"mean\.of-2-[0-9a-f]{8}", jobs._joint_id(["a" * 150, "b" * 150]))
 
@@ -179,48 +147,12 @@ def test_an_unfinished_search_with_other_inputs_is_refused(
     checkpoint, tmp_path, monkeypatch, differs
 ):
     state = epath.Path(tmp_path / "state.safetensors")
-    with monkeypatch.context() as patch:
-        if differs == "numerics":
-            patch.setattr(provenance, "numerics", lambda platform: 1)
-        asked = problem(checkpoint(), topk=15) if differs == "topk" else problem(checkpoint())
-        run_search(asked, scorer(checkpoint()), state)
+    run_search(problem(checkpoint()), scorer(checkpoint()), state)
+    if differs == "numerics":
+        monkeypatch.setattr(provenance, "numerics", lambda platform: 1)
+    other = problem(checkpoint(), topk=15) if differs == "topk" else problem(checkpoint())
     with pytest.raises(AssayError, match=rf"an unfinished search with another {differs}; remove"):
-        run_search(problem(checkpoint()), scorer(checkpoint()), state)
-
-
-@pytest.mark.slow
-def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
-    def start(run):
-        flags = [
-            f"--checkpoint={checkpoint().path}",
-            f"--run={run}",
-            "--config.length=3",
-            "--config.steps=40",
-            "--config.candidates=16",
-            "--config.topk=16",
-            "--config.every=1",
-            "--config.direction=max",
-        ]
-        # A killed process leaves half a compiled file: not where other tests read.
-        return subprocess.Popen(
-            [sys.executable, "-m", "launch.search", *flags],
-            cwd=ROOT,
-            env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert start(whole).wait() == 0
-    process = start(killed)
-    while process.poll() is None and not list(killed.rglob("*.safetensors")):
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert list(killed.rglob("*.safetensors"))
-    assert start(killed).wait() == 0
-    name = schema.sequences_path("tiny", "greatest", "max", SearchSettings.method, 0)
-    assert (killed / name).read_bytes() == (whole / name).read_bytes()
+        run_search(other, scorer(checkpoint()), state)
 
 
 @pytest.mark.slow

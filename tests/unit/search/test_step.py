@@ -24,7 +24,8 @@ from engine.search.gcg import (
 from engine.search.loop import StepDriver, run_search
 from engine.search.passes import BROKEN, slopes_of
 from tests.support import searches, tiny
-from tests.support.searches import make_mesh, problem, settings
+from tests.support.parity import make_mesh
+from tests.support.searches import problem, settings
 
 PROMPTS = ("Who?", "What is the greatest thing?")  # of two lengths
 

@@ -21,21 +21,23 @@ from engine.runs.verify import verify
 from engine.search import gcg, jobs, loop, universal
 from engine.search import objective as problems
 from engine.search.objective import Reader
-from engine.search.run_folder import score_elsewhere, search_sequences
+from engine.search.run_folder import score_elsewhere
 from engine.sweep import rescore
 from launch.common import searching
-from tests.support import folders, tiny
+from tests.support import folders, searches, tiny
 from tests.support.killed import Killed, killed_after
-from tests.support.searches import job_of, make_mesh, problem, scorer, settings
+from tests.support.parity import make_mesh
+from tests.support.searches import job_of, problem, scorer, settings
 
 PROMPTS = {"who": "Who?", "what": "What is the greatest thing?"}
 ALLOW = tuple("abcdefghijklmnop")
 FEW = {"length": 2, "allow": ALLOW, "candidates": 16, "topk": 8, "replace_first": 2}
 
 
-def search(run, models, prompts=PROMPTS, rule="mean", data=1, **changes):
-    chosen = settings(**{"method": "mutate", "steps": 4, **changes})
-    return search_sequences(models, prompts, str(run), chosen, make_mesh(data), rule=rule)
+def search(run, models, prompts=PROMPTS, rule="mean", **changes):
+    return searches.search(
+        run, models, prompts, rule=rule, **{"method": "mutate", "steps": 4, **changes}
+    )
 
 
 @pytest.fixture
@@ -234,14 +236,6 @@ def test_a_search_killed_between_two_directions_loses_neither(models, tmp_path, 
         search(run, models, direction="both", steps=3)
     search(run, models, direction="both", steps=3)
     assert same_bytes(whole, run) == 8
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["mutate", "gcg"])
-def test_more_devices_change_nothing(models, tmp_path, method):
-    kind = {"method": method, "merge": 3 if method == "gcg" else 0}
-    one = search(tmp_path / "one", models, **kind)
-    assert one == search(tmp_path / "two", models, data=2, **kind)
 
 
 @pytest.mark.parametrize(

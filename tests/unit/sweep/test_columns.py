@@ -63,7 +63,7 @@ def test_a_column_per_objective_follows_the_reward_of_each_model_of_a_pass(swept
 
 @pytest.mark.parametrize("slug", ["qrm", "urm"])
 def test_a_model_of_a_pass_has_the_objectives_that_it_has_alone(swept, heads, slug):
-    alone = engine.load(heads[slug].path, step_size=64).objectives(
+    alone = engine.load(heads[slug].path, step_size=16).objectives(
         PROMPTS["greatest"], ["love", "war"], mode="ids"
     )
     ids = heads[slug].template.tokenizer.convert_tokens_to_ids(["love", "war"])
@@ -101,7 +101,7 @@ def test_replies_have_objectives_and_python_gives_the_same(run, heads):
     run.score([heads["qrm"]], ONE, "words", replies, objectives="values")
     frame = run.frame("items/words/model=qrm/prompt=greatest")
     assert frame.columns == ["item_id", "item", "reward", *NAMES]
-    model = engine.load(heads["qrm"].path, step_size=64)
+    model = engine.load(heads["qrm"].path, step_size=16)
     said = model.objectives(ONE["greatest"], replies)
     assert said["response"].to_list() == frame["item"].to_list() == replies
     for name in ("reward", *NAMES):
@@ -137,8 +137,9 @@ def test_a_column_per_layer_follows_the_reward_and_the_last_equals_it(through_le
 @pytest.mark.parametrize("mode", slow.all_but(["ids"], ["text"]))
 def test_the_lens_changes_no_bit_of_a_reward(models, run, other_run, dtype, mode):
     every = list(models.values())
-    run.sweep(every, ONE, lens=True, mode=mode, dtype=dtype)
-    other_run.sweep(every, ONE, mode=mode, dtype=dtype)
+    asked = {"objectives": "values", "mode": mode, "dtype": dtype}  # what is compiled already
+    run.sweep(every, ONE, lens=True, **asked)
+    other_run.sweep(every, ONE, **asked)
     for slug in models:
         with_lens, without = (each.rewards(slug, "greatest") for each in (run, other_run))
         assert with_lens.tobytes() == without.tobytes()
@@ -148,7 +149,8 @@ def test_the_number_of_devices_changes_no_byte(models, tmp_path):
     hashes = []
     for data in (1, 4):
         run = Run(tmp_path / str(data))
-        run.sweep(list(models.values()), ONE, mesh=make_mesh(data), lens=True)
+        asked = {"lens": True, "objectives": "values"}
+        run.sweep(list(models.values()), ONE, mesh=make_mesh(data), **asked)
         hashes.append(run.hashes())
     assert hashes[0] == hashes[1]
 

@@ -1,5 +1,7 @@
 """Conversations with prompts of their own: prefixes are shared, and gates read their prompts."""
 
+import dataclasses
+
 import numpy as np
 import polars as pl
 
@@ -31,10 +33,11 @@ def list_of(*replies):
 
 def test_gated_and_plain_heads_score_each_reply_under_its_prompt(heads, run):
     """In one pass, of 2 prompts with few replies and one with many; duplicates in other parts."""
-    many = [(PROMPTS[0], "war " * (number % 17) + "7") for number in range(18)]
+    many = [(PROMPTS[0], "war " * (number % 2) + f"{number % 17}") for number in range(18)]
     table = list_of((PROMPTS[1], "a"), *many, (PROMPTS[2], "a"), (PROMPTS[1], "love"))
     models = [heads["tiny"], heads["qrm"]]
-    scored = sweep_conversations(models, "own", table, "", str(run.folder), SETTINGS, build_mesh())
+    where = str(run.folder), dataclasses.replace(SETTINGS, objectives="values"), build_mesh()
+    scored = sweep_conversations(models, "own", table, "", *where)
     assert scored == 2 * len(table)
     sequences = models[0].template.conversations(table["messages"].to_list())
     for model in models:

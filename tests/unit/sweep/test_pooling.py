@@ -1,4 +1,4 @@
-"""Rewards read before the first pad token, held against torch and the rule of the time."""
+"""Rewards read before the first pad token, held against the rule of the time."""
 
 import dataclasses
 
@@ -7,13 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForSequenceClassification
 
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.scoring.rows import Pooling, TokenRows
 from tests.support import slow, tiny
-from tests.support.sweeps import ONE, SIZE
+from tests.support.sweeps import ONE, SIZE, plain_rewards
 
 PROMPT = ONE["greatest"]
 IDS = tiny.tokenizer().convert_tokens_to_ids
@@ -27,24 +26,16 @@ def positions(ids: torch.Tensor, pad: int) -> torch.Tensor:
     return sequence_lengths % ids.shape[-1]
 
 
-def library_reward(network, sequence: list[int], pad: int) -> float:
-    ids = torch.tensor([sequence])
-    with torch.inference_mode():
-        logits = network.score(network.model(ids).last_hidden_state)
-    return float(logits[0, positions(ids, pad)[0], 0])
+def library_rewards(model, sequences: list[list[int]], pad: int) -> np.ndarray:
+    """Of the plain pass, up to where the library read."""
+    ends = [int(positions(torch.tensor([ids]), pad)[0]) + 1 for ids in sequences]
+    return plain_rewards(model, [ids[:end] for ids, end in zip(sequences, ends, strict=True)])
 
 
 @pytest.fixture
 def padded(checkpoint):
-    """Pad id and template -> checkpoint, and its network in torch."""
-
-    def build(pad, template=tiny.CHATML):
-        slug = f"pad-{pad}-{len(template)}"
-        model = checkpoint(slug, template=template, pad_token_id=pad)
-        folder = model.path.parent / "hf"
-        return model, AutoModelForSequenceClassification.from_pretrained(folder).eval()
-
-    return build
+    """Pad id -> checkpoint."""
+    return lambda pad: checkpoint(f"pad-{pad}", pad_token_id=pad)
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(0, 3))
@@ -62,24 +53,24 @@ def test_the_reward_position_is_the_librarys(sequence, pad):
     ),
 )
 def test_a_sweep_reads_each_reward_where_the_library_did(run, padded, where, mode):
-    model, network = padded(PADS[where])
+    model = padded(PADS[where])
     run.sweep([model], ONE, mode=mode, pooling="first_pad")
     rewards, template = run.rewards(model.card.slug, "greatest"), model.template
     rows = TokenRows(template.split(PROMPT), range(SIZE)).sequences(range(SIZE))
     if mode == "text":
         rows = template.sequences(PROMPT, list(model.tokens.values()))
     sample = sorted({*range(0, SIZE, 24), IDS("love"), IDS("Ġlove"), 0, 1, 2})
-    expected = [library_reward(network, rows[i], PADS[where]) for i in sample]
+    expected = library_rewards(model, [rows[i] for i in sample], PADS[where])
     np.testing.assert_allclose(rewards[sample], expected, rtol=1e-4, atol=1e-5)
     assert (np.unique(rewards).size == 1) == (where == "the prompt")
 
 
 def test_replies_are_read_where_the_library_did(run, padded):
-    model, network = padded(IDS("love"))
+    model = padded(IDS("love"))
     replies = ["the war", "love", "the love war", "", "truth", " love"]
     run.score([model], ONE, "words", replies, pooling="first_pad")
     rows = model.template.sequences(PROMPT, replies)
-    expected = [library_reward(network, row, IDS("love")) for row in rows]
+    expected = library_rewards(model, rows, IDS("love"))
     written = run.frame(f"items/words/model={model.card.slug}/prompt=greatest")["reward"]
     np.testing.assert_allclose(written, expected, rtol=1e-4, atol=1e-5)
     assert written[2] not in (written[1], written[3])
@@ -92,7 +83,7 @@ def test_a_model_without_a_pad_token_is_refused_and_nothing_is_written(run, chec
 
 
 def test_models_with_other_pad_tokens_share_no_pass(padded):
-    model, _ = padded(IDS("love"))
+    model = padded(IDS("love"))
     other = dataclasses.replace(model, card=dataclasses.replace(model.card, pad_token_id=3))
     assert len(sharing_groups([model, model])) == 1
     assert len(sharing_groups([model, other])) == 2

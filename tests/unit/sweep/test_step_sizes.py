@@ -13,7 +13,7 @@ from engine.planning.memory import LEAST_STEP, SweepWork
 from engine.search.run_folder import score_elsewhere, search_sequences
 from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
-from tests.support.sweeps import ONE, PROMPTS
+from tests.support.sweeps import ONE, PROMPTS, result
 
 AUTO = dict(step_size=None)
 ALONE = make_mesh(1)
@@ -61,7 +61,9 @@ def test_models_of_one_pass_with_different_steps_are_refused_before_anything_is_
 ):
     other = checkpoint("other", head_seed=1)
     run.sweep([tiny], ONE)
-    run.sweep([other], ONE, step_size=32)
+    run.sweep([other], ONE)
+    begun = result("other")
+    run.edit_manifest(lambda c: c["results"][begun]["fingerprint"].update(step_size=32))
     for part in (run.folder / "scores").rglob("part-*"):
         part.unlink()
     before = steps(run)
@@ -104,10 +106,10 @@ def test_a_model_that_is_too_large_is_refused_before_anything_is_written(tiny, r
 
 
 def test_a_step_that_is_too_large_is_refused_with_one_that_fits(tiny, run, free):
-    free(needed(tiny, 512))
-    with pytest.raises(AssayError, match=re.escape("step_size=512 would fit; --config.check")):
+    free(needed(tiny, 256))
+    with pytest.raises(AssayError, match=re.escape("step_size=256 would fit; --config.check")):
         run.sweep([tiny], ONE, mesh=ALONE, step_size=4096)
-    assert run.sweep([tiny], ONE, mesh=ALONE, step_size=512)
+    assert run.sweep([tiny], ONE, mesh=ALONE, step_size=256)
 
 
 def test_a_self_check_that_is_too_large_is_refused_unless_the_list_is_short(tiny, run, free):

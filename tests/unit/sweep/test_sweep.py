@@ -102,17 +102,6 @@ def test_rewards_do_not_depend_on_part_or_step_size(run, other_run, tiny, part_s
 # Models that share a decoder
 
 
-@pytest.mark.slow
-def test_a_model_has_the_same_rewards_together_with_others_as_alone(run, other_run, family):
-    assert run.sweep(family, ONE) == len(family) * SIZE
-    for member in family:
-        other_run.sweep([member], ONE)
-        slug = member.card.slug
-        np.testing.assert_allclose(
-            run.rewards(slug, "greatest"), other_run.rewards(slug, "greatest"), rtol=1e-4, atol=1e-5
-        )
-
-
 @pytest.mark.parametrize("others", [[], [1, 2]])
 def test_a_result_goes_on_only_in_a_pass_of_the_same_models(run, family, others):
     run.sweep(family[:2], ONE)
