@@ -4,14 +4,13 @@ import re
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from engine.convert import gates
 from engine.models import heads
 from engine.models.heads import HeadResult
 from tests.support import slow
-from tests.support.heads import CASES, PATTERN, check, convert, prompt, restore, save
+from tests.support.heads import CASES, PATTERN, check, convert, restore, save
 
 
 def gate_read_at(position):
@@ -86,9 +85,8 @@ def urm_weights(change):
     return plant
 
 
-def _urm(self, hidden, column=0, squash=lambda weights: weights, layout=lambda weight: weight):
-    rows = layout(self.weight[...])
-    means = jnp.einsum("CD,RD->CR", hidden, rows[:, column])
+def _urm(self, hidden, column=0, squash=lambda weights: weights):
+    means = jnp.einsum("CD,RD->CR", hidden, self.weight[:, column])
     x = jax.nn.selu(hidden @ self.weight_in[...] + self.bias_in)
     x = jax.nn.selu(x @ self.weight_mid[...] + self.bias_mid)
     weights = squash(x @ self.weight_out[...] + self.bias_out)
@@ -96,27 +94,8 @@ def _urm(self, hidden, column=0, squash=lambda weights: weights, layout=lambda w
     return HeadResult(jnp.sum(means * weights, axis=-1), means_right, jnp.zeros((len(hidden), 0)))
 
 
-def all_means_first(weight):
-    R, S, D = weight.shape
-    return weight.reshape(S, R, D).swapaxes(0, 1)
-
-
 def relu_for_selu(patch):
     patch.setattr(jax.nn, "selu", jax.nn.relu)
-
-
-def urm_weighed_once(patch):
-    """The weights of the first response for all, as a gate that reads the prompt would have it."""
-    right = heads.URMHead.__call__
-
-    def call(self, hidden, gate):
-        means = right(self, hidden, gate).values
-        x = jax.nn.selu(hidden[:1] @ self.weight_in[...] + self.bias_in)
-        x = jax.nn.selu(x @ self.weight_mid[...] + self.bias_mid)
-        weights = x @ self.weight_out[...] + self.bias_out
-        return HeadResult(jnp.sum(means * weights, axis=-1), means, jnp.zeros((len(hidden), 0)))
-
-    patch.setattr(heads.URMHead, "__call__", call)
 
 
 def without_biases(patch):
@@ -133,20 +112,12 @@ def no_relu(patch):
 # What is planted, and the head in which it shows.
 BUGS = {
     "no ReLU in INF-ORM's head": (no_relu, "INF-ORM"),
-    "no ReLU in Qwen 2's head": (no_relu, "Qwen 2's MLP"),
-    "no ReLU in GRM's value head": (no_relu, "GRM sftreg, Gemma 2"),
     "no biases in GRM's value head": (without_biases, "GRM sftreg, Llama"),
-    "gate read at the last prefix position": (gate_read_at(len(prompt().prefix) - 1), "ArmoRM"),
     "gate read at the first occurrence": (gate_read_at(20), "QRM-Gemma"),
     "gate read at the pattern's end": (gate_read_at(50 + len(PATTERN) - 1), "QRM-Llama"),
     "no ReLU in the gate": (gate_without_relu, "ArmoRM"),
-    "no softmax temperature, ArmoRM": (gate_from(coefficients, temperature=1.0), "ArmoRM"),
-    "no softmax temperature, QRM": (gate_from(coefficients, temperature=1.0), "QRM-Llama"),
+    "no softmax temperature": (gate_from(coefficients, temperature=1.0), "ArmoRM"),
     "ArmoRM's temperature for QRM": (gate_from(coefficients, temperature=10.0), "QRM-Llama v2"),
-    "QRM-Llama's temperature for QRM-Gemma": (
-        gate_from(coefficients, temperature=5.0),
-        "QRM-Gemma",
-    ),
     "the config's temperature ignored": (
         gate_from(coefficients, temperature=1.0),
         "QRM-Gemma, temperature in the config",
@@ -162,25 +133,15 @@ BUGS = {
         "QRM-Gemma",
     ),
     "first quantile for their mean": (objectives_from(first_quantile), "QRM-Gemma"),
-    "quantiles lead the rows": (objectives_from(quantiles_lead), "QRM-Llama v2"),
     "quantiles lead the rows, as many as objectives": (
         objectives_from(quantiles_lead),
         "QRM-Llama",
     ),
     "log-variances for means": (urm_weights(lambda self, h: _urm(self, h, column=1)), "URM"),
-    "all means before all log-variances": (
-        urm_weights(lambda self, h: _urm(self, h, layout=all_means_first)),
-        "URM",
-    ),
     "softmax over the weights": (
         urm_weights(lambda self, h: _urm(self, h, squash=jax.nn.softmax)),
         "URM",
     ),
-    "SELU after the last layer too": (
-        urm_weights(lambda self, h: _urm(self, h, squash=jax.nn.selu)),
-        "URM",
-    ),
-    "weights of one response for all": (urm_weighed_once, "URM"),
     "ReLU for SELU": (relu_for_selu, "URM"),
     "all attributes for helpfulness": (urm_weights(_urm), "URM's helpfulness"),
 }
@@ -201,13 +162,6 @@ def test_a_bug_planted_in_a_head_fails_parity(loaded, monkeypatch, bug):
     plant(monkeypatch)
     with pytest.raises(AssertionError, match="relative error"):
         check(case, case.restored.rebuilt())
-
-
-def no_batch_norm(patch):
-    def identity(index, m):
-        return np.ones_like(m["weight"]), np.zeros_like(m["weight"])
-
-    patch.setattr(gates, "_affine", identity)
 
 
 def batch_statistics_left_out(patch):
@@ -238,7 +192,6 @@ def batch_norm_before_its_relu(patch):
 
 
 IN_THE_FOLDING = {
-    "no batch norm": no_batch_norm,
     "batch statistics left out": batch_statistics_left_out,
     "another eps": another_eps,
     "batch norm before its ReLU": batch_norm_before_its_relu,
@@ -246,13 +199,12 @@ IN_THE_FOLDING = {
 
 
 @pytest.mark.parametrize("bug", slow.all_but(["batch norm before its ReLU"], IN_THE_FOLDING))
-@pytest.mark.parametrize("name", slow.all_but(["QRM-Gemma"], ["QRM-Llama v2"]))
 def test_a_bug_planted_in_the_folding_of_batch_norms_fails_parity(
-    loaded, tmp_path, monkeypatch, name, bug
+    loaded, tmp_path, monkeypatch, bug
 ):
     IN_THE_FOLDING[bug](monkeypatch)
-    case = loaded(name)
-    save(CASES[name], case.head, tmp_path / "hf")
+    case = loaded("QRM-Gemma")
+    save(CASES["QRM-Gemma"], case.head, tmp_path / "hf")
     restored = restore(convert(tmp_path / "hf", tmp_path / "checkpoint"))
     with pytest.raises(AssertionError, match="relative error"):
         check(case, restored)

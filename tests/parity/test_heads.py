@@ -144,10 +144,3 @@ def test_another_size_in_the_config_than_in_the_tensors_is_refused(loaded, tmp_p
     message = rf"config\.json: {name}={SIZES[name] + 1}; its tensors have {SIZES[name]}$"
     with pytest.raises(AssayError, match=message):
         convert(folder, tmp_path / "checkpoint")
-
-
-def test_a_head_variant_of_other_tensors_is_refused(loaded, tmp_path):
-    save(CASES["ArmoRM"], loaded("ArmoRM").head, tmp_path / "hf")
-    message = r"head='urm-helpfulness'; allowed for this checkpoint: 'gated'$"
-    with pytest.raises(AssayError, match=message):
-        convert(tmp_path / "hf", tmp_path / "checkpoint", "urm-helpfulness")

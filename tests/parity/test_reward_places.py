@@ -68,11 +68,6 @@ def test_a_difference_the_other_way_round_fails_parity(tmp_path, monkeypatch):
         check_logits(model, checkpoint, token_id("y"), token_id("n"))
 
 
-def test_without_a_reward_it_stays_a_language_model(tmp_path):
-    _, checkpoint = language_model("tied", tmp_path)
-    assert checkpoint.card.kind == "language model"
-
-
 @pytest.mark.parametrize(
     ("name", "reward", "message"),
     [
@@ -149,17 +144,3 @@ def test_a_place_planted_elsewhere_fails_parity(tmp_path, monkeypatch, bug):
     plant(monkeypatch)
     with pytest.raises(AssertionError, match="relative error"):
         check_place(load(name, tmp_path), name)
-
-
-def test_a_tokenizer_without_the_classes_token_is_refused(loaded, tmp_path):
-    folder = loaded(ATHENE).checkpoint.path.parent / "hf"
-    copy = tmp_path / "hf"
-    copy.mkdir()
-    for file in folder.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    torch_models.tokenizer().save_pretrained(copy)
-    message = (
-        r"AtheneForSequenceClassification reads its reward at '<\|reserved_special_token_1\|>'"
-    )
-    with pytest.raises(AssayError, match=message):
-        folders.convert(copy, tmp_path / "checkpoint")
