@@ -109,17 +109,9 @@ def test_pairs_are_a_limit(command, both, source, tmp_path, light):
         "\n".join(done.out),
     )
     content = json.loads((tmp_path / "report" / "verdict.json").read_text(encoding="utf-8"))
-    assert content["limits"][0] == {
-        "prompt": "pairs of own",
-        "question": "pairs of own",
-        "on": "pairs judged right",
-        "what": "100.0% before",
-        "value": 0.5,
-        "allowed": "at least",
-        "limit": 0.75,
-        "noise": None,
-        "ok": False,
-    }
+    first = content["limits"][0]
+    assert (first["on"], first["what"]) == ("pairs judged right", "100.0% before")
+    assert (first["value"], first["limit"], first["ok"]) == (0.5, 0.75, False)
     done = command("diff", *flags[:2], *flags[3:], "--config.limits.accuracy=0.75")
     assert "--config.limits.accuracy without pairs; allowed: beside --items" in done.err[0]
 
@@ -272,12 +264,4 @@ def test_a_language_model_is_called_one_and_its_second_run_is_noise(
     assert "2 models gave a reward or a log-probability to every token" in text
     assert "reward model" not in text
     sections = re.findall(r"<section id=\"(.*?)\"", page)  # none that is about rewards
-    assert sections == [
-        "verdict",
-        "moved",
-        "comparison",
-        "headlines",
-        "explorer",
-        "caveats",
-        "tables",
-    ]
+    assert " ".join(sections) == "verdict moved comparison headlines explorer caveats tables"

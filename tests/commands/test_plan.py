@@ -136,18 +136,10 @@ def test_bad_input_is_one_line(command, flags, message):
     assert done.err[0].startswith(f"plan: {message}")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (tiny.config(hidden_size=None), "config.json: hidden_size=None; allowed: an integer"),
-        ("{", "config.json"),
-    ],
-)
-def test_a_config_that_is_not_understood_is_one_line(command, source, text, message):
-    file = source(text if text == "{" else json.dumps(text), "config.json")
-    done = command("plan", f"--source={file}", "--devices=H100")
+def test_a_config_that_is_not_understood_is_one_line(command, source):
+    done = command("plan", f"--source={source('{', 'config.json')}", "--devices=H100")
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
-    assert message in done.err[0]
+    assert "config.json" in done.err[0]
 
 
 LARGE = {

@@ -53,21 +53,6 @@ def no_offset(module):
     return coded(change)
 
 
-def soft_cap_before_the_scale(patch):
-    def logits(self, dots):
-        cap = self.config.attention_softcap
-        return cap * jnp.tanh(dots / cap) * self.config.query_scale
-
-    patch.setattr(decoder.Decoder, "_logits", logits)
-
-
-def final_soft_cap_on_rewards(patch):
-    right = heads.LinearHead.reward
-    patch.setattr(
-        heads.LinearHead, "reward", lambda self, hidden: 30 * jnp.tanh(right(self, hidden) / 30)
-    )
-
-
 def exact_gelu(patch):
     patch.setitem(layers._ACTIVATIONS, "gelu_tanh", lambda x: jax.nn.gelu(x, approximate=False))
 
@@ -154,40 +139,8 @@ def in_blocks(right, rule, tensor, sizes):
     return tensor[start * H : stop * H] if rule.part else right(rule, tensor, sizes)
 
 
-def frequencies_of_whole_heads(patch):
-    right = config.inverse_frequencies
-
-    def frequencies(rope, size):
-        wide = dataclasses.replace(rope, divisors=2 * rope.divisors)
-        return right(wide, 2 * size)[: size // 2]
-
-    patch.setattr(decoder, "inverse_frequencies", frequencies)
-
-
-def last_norm_without_bias(patch):
-    right = layers.layer_norm
-    patch.setattr(heads, "layer_norm", lambda x, w, b, eps: right(x, w, 0 * b, eps))
-
-
-def learned_positions_from_zero(patch):
-    right = decoder.Decoder._placed
-    patch.setattr(
-        decoder.Decoder,
-        "_placed",
-        lambda self, x, at: right(self, x, at - at.min(-1, keepdims=True)),
-    )
-
-
 def no_positions(patch):
     patch.setattr(decoder.Decoder, "_placed", lambda self, x, at: x)
-
-
-def by_head(right, rule, tensor, sizes):
-    """q, k and v of each head in turn, as GPT-NeoX has them."""
-    if not rule.part:
-        return right(rule, tensor, sizes)
-    heads = tensor.reshape(*tensor.shape[:-1], sizes["K"], 3, sizes["H"])
-    return heads[..., "qkv".index(rule.part), :]
 
 
 def no_mean_in_norms(patch):
@@ -247,18 +200,6 @@ def other_rope(**changes):
     return plant
 
 
-def angles_in_bfloat16(patch):
-    right = decoder.Decoder._angles
-
-    def angles(self, positions):
-        [(cos, sin)] = right(self, positions)
-        angle = jnp.arctan2(sin, cos)  # what a 16-bit product of position and frequency keeps
-        rounded = angle.astype(jnp.bfloat16).astype(jnp.float32)
-        return ((jnp.cos(rounded), jnp.sin(rounded)),)
-
-    patch.setattr(decoder.Decoder, "_angles", angles)
-
-
 def tiled_heads(patch):
     """Query head i reads key/value head i % K, not i // G."""
     queries, output = layers.Layer.queries, layers.Layer.output
@@ -303,10 +244,6 @@ def last_norm_without_weight(patch):
     patch.setattr(heads, "rms_norm", lambda x, w, eps, offset: right(x, jnp.ones_like(w), eps))
 
 
-def gelu(patch):
-    patch.setitem(layers._ACTIVATIONS, "silu", jax.nn.gelu)
-
-
 def positions_from_zero(patch):
     right = decoder.Decoder._angles
     patch.setattr(
@@ -317,17 +254,6 @@ def positions_from_zero(patch):
 def last_layer_reads_one_position_early(patch):
     right = decoder._take
     patch.setattr(decoder, "_take", lambda x, at: right(x, jnp.maximum(at - 1, 0)))
-
-
-def reward_read_at_the_padding(patch):
-    right = decoder.Decoder.respond
-    patch.setattr(
-        decoder.Decoder,
-        "respond",
-        lambda self, prefix, x, places, read, depths, keep=None: right(
-            self, prefix, x, places, jnp.full_like(read, x.shape[1] - 1), depths, keep
-        ),
-    )
 
 
 def routed(change):
@@ -343,22 +269,16 @@ def routed(change):
 LAYERS, PLAIN, RESPONSE = (parity.check_layers,), (parity.check_plain,), (parity.check_response,)
 BOTH = (*PLAIN, *RESPONSE)
 ODD = (False, True, False)
-YARN = config.Rope(theta=5e5, kind="yarn", factor=8.0, high_freq_factor=4.0, original_positions=64)
-
-# Model, the checks that it must fail -> what is planted; of several in one place, a mild one. Those
-# in the rules read every tensor once and find every shape as it should be.
+# Model, the checks that it must fail -> what is planted, one of every kind. Those in the rules read
+# every tensor once and find every shape as it should be.
 PLANTED = {
     ("mha", PLAIN): {
         "no RoPE": coded(no_rope),
         "wrong theta": coded(other_rope(theta=500_000.0)),
-        "RoPE's angles in bfloat16": coded(angles_in_bfloat16),
         "no mask in whole sequences": coded(no_mask_in_whole_sequences),
         "last norm without weight": coded(last_norm_without_weight),
         "q transposed": converted_by(read_as(".q", layout="D(NH)")),
-        "o's heads last": converted_by(read_as(".o", layout="D(HN)")),
         "gate and up swapped": swapped("gate", "up"),
-        "k and v swapped": swapped("k", "v"),
-        "norms swapped": swapped("attention_norm", "ffn_norm"),
     },
     ("mha", RESPONSE): {
         "no mask among candidates": coded(
@@ -372,42 +292,28 @@ PLANTED = {
         ),
         "candidates' positions start at 0": coded(positions_from_zero),
         "last layer reads one position early": coded(last_layer_reads_one_position_early),
-        "reward read at the padding": coded(reward_read_at_the_padding),
     },
+    ("mha", LAYERS): {"wrong eps": coded(other_eps)},
     ("gqa-llama3", PLAIN): {
         "llama3 scaling left out": coded(other_rope(kind="default")),
         "llama3 blend left out": coded(other_rope(low_freq_factor=3.9)),
-        "llama3 scaling from the whole context": coded(other_rope(original_positions=256)),
     },
-    ("mqa-linear", PLAIN): {
-        "linear scaling left out": coded(other_rope(kind="default")),
-        "softmax without scale": coded(no_scale),
-    },
+    ("mqa-linear", PLAIN): {"softmax without scale": coded(no_scale)},
     ("gqa", PLAIN): {
         "interleaved RoPE": coded(interleaved_rope),
         "wrong head order": coded(tiled_heads),
     },
-    ("mha", LAYERS): {
-        "wrong eps": coded(other_eps),
-        "GELU for SiLU": coded(gelu),
-    },
     ("internlm2", PLAIN): {
         "q, k and v in blocks": split_by(in_blocks),
-        "k and v of one tensor swapped": split_by(other_part),
         "queries of a group first": split_by(groups_first),
     },
-    ("gemma", BOTH): {
-        "the first Gemma with the exact GELU of its config.json": coded(exact_gelu),
-    },
+    ("gemma", BOTH): {"the exact GELU of the first Gemma's config.json": coded(exact_gelu)},
     ("gemma2", BOTH): {
         "no soft-cap": configured(attention_softcap=None),
-        "soft-cap before the scale": coded(soft_cap_before_the_scale),
-        "final soft-cap on rewards": coded(final_soft_cap_on_rewards),
         "norms of the decoder without 1 +": no_offset(layers),
         "final norm without 1 +": no_offset(heads),
-        "query scale from the head size": configured(query_scale=None),
         "no embedding scale": configured(embedding_scale=False),
-        "no norms after attention and feed-forward": left_out(post_norms=False),
+        "query scale from the head size": configured(query_scale=None),
         "attention's post norm and feed-forward's pre norm swapped": swapped(
             "post_attention_norm", "ffn_norm"
         ),
@@ -416,79 +322,34 @@ PLANTED = {
     },
     ("gemma3", PLAIN): {
         "Gemma 3's ropes the same": configured(window_rope=None),
-        "Gemma 3's sliding layers scaled too": configured(
-            window_rope=config.Rope(theta=1e4, kind="linear", factor=8.0)
-        ),
         "Gemma 3's full layers without scaling": configured(rope=config.Rope(theta=1e6)),
     },
     ("olmo3", PLAIN): {
         "OLMo 2's norms before attention and feed-forward": norms_before,
         "OLMo 2's q and k norms by head": coded(norms_by_head),
-        "Olmo 3's sliding layers scaled too": configured(window_rope=None),
         "Olmo 3 without YaRN": configured(rope=config.Rope(theta=5e5)),
-        "YaRN without its factor of attention": configured(
-            rope=dataclasses.replace(YARN, attention_factor=1.0)
-        ),
         "YaRN's blend left out": coded(other_rope(kind="linear")),
     },
-    ("olmo2", PLAIN): {
-        "OLMo 2's norms swapped": swapped("post_attention_norm", "post_ffn_norm"),
-    },
-    ("smollm3", PLAIN): {
-        "SmolLM3 rotates in all layers": configured(no_rope_layers=()),
-        "SmolLM3 rotates where it does not": configured(no_rope_layers=(True, False, True)),
-    },
-    ("qwen2, window", BOTH): {
-        "Qwen 2's window in all layers": configured(window_layers=(True,) * 3),
-    },
-    ("mistral", BOTH): {
-        "Mistral's window in even layers": configured(window_layers=(True, False, True)),
-    },
+    ("smollm3", PLAIN): {"SmolLM3 rotates in all layers": configured(no_rope_layers=())},
     ("qwen2", BOTH): {f"no {name}": zeroed(name) for name in ("q_bias", "k_bias", "v_bias")},
-    ("qwen3", BOTH): {
-        "q and k norms swapped": swapped("q_norm", "k_norm"),
-    },
+    ("qwen3", BOTH): {"q and k norms swapped": swapped("q_norm", "k_norm")},
     ("gpt_neox", PLAIN): {
         "GPT-NeoX's feed-forward after its attention": configured(parallel=False),
         "whole heads rotated": configured(rotary_size=None),
-        "frequencies of whole heads": coded(frequencies_of_whole_heads),
         "tanh GELU": configured(activation="gelu_tanh"),
         "LayerNorm without its mean": coded(no_mean_in_norms),
-        "last LayerNorm without its bias": coded(last_norm_without_bias),
-        **{
-            f"no {name}": zeroed(name)
-            for name in ("attention_norm_bias", "ffn_norm_bias", "o_bias", "up_bias", "down_bias")
-        },
+        "no o_bias": zeroed("o_bias"),
     },
     ("phi3", PLAIN): {
         "Phi-3's longrope left out": coded(other_rope(kind="default")),
-        "Phi-3's long factors": coded(other_rope(divisors=(1.5, 4.0, 9.0))),
         "Phi-3's parts swapped": split_by(other_part),
     },
-    ("gpt2", PLAIN): {
-        "no learned positions": coded(no_positions),
-        "GPT-2's feed-forward beside its attention": configured(parallel=True),
-        "GPT-2's q, k and v by head": split_by(by_head),
-    },
-    ("gpt2", RESPONSE): {
-        "candidates' learned positions start at 0": coded(learned_positions_from_zero),
-    },
+    ("gpt2", PLAIN): {"no learned positions": coded(no_positions)},
     ("qwen3_moe", PLAIN): {
         "experts not renormalised": left_out(experts_renormalised=False),
-        "an expert too few": left_out(experts_per_token=2),
-        "all experts of a position weigh the same": routed(
-            lambda weights, chosen: (jnp.full_like(weights, 1 / 3), chosen)
-        ),
         "experts of the position before": routed(
             lambda weights, chosen: (weights, jnp.roll(chosen, 1, axis=1))
         ),
-    },
-    ("mixtral", PLAIN): {
-        "experts by another number": routed(lambda weights, chosen: (weights, 3 - chosen)),
-        "Mixtral's gate and up swapped": swapped("gate", "up"),
-    },
-    ("qwen3_moe, probabilities among all", PLAIN): {
-        "experts renormalised": left_out(experts_renormalised=True),
     },
 }
 BUGS = {bug: (plant, *where) for where, plants in PLANTED.items() for bug, plant in plants.items()}
