@@ -21,11 +21,13 @@ def pair(tmp_path):
     return tmp_path
 
 
-def test_base_and_hashes_of_an_adapter_are_in_every_file_of_a_run(command, pair):
+def test_the_base_that_the_user_names_and_hashes_are_in_every_file_of_a_run(command, pair):
+    (pair / "base").rename(pair / "moved")
     flags = (f"--source={pair / 'adapter'}", f"--checkpoint={pair / 'ck'}")
-    done = command("convert", *flags, "--config.merge_dtype=float32")
+    flags += (f"--base={pair / 'moved'}", "--config.merge_dtype=float32")
+    done = command("convert", *flags)
     assert done.code == 0
-    assert [note.format(base=pair / "base") for note in NOTES] == done.err[:2]
+    assert [note.format(base=pair / "moved") for note in NOTES] == done.err[:2]
     assert done.out == [f"{pair / 'ck'}: adapter, 3 layers, linear head, 264 tokens, float32"]
     run = pair / "run"
     sweep = (f"--checkpoint={pair / 'ck'}", f"--run={run}", "--config.prompts=greatest")
@@ -33,7 +35,7 @@ def test_base_and_hashes_of_an_adapter_are_in_every_file_of_a_run(command, pair)
     manifest = json.loads((run / "manifest.json").read_text())
     [part] = run.glob("scores/*/*/*.parquet")
     about = json.loads(pl.read_parquet_metadata(part)["assay"])
-    base = {"source": str(pair / "base"), "revision": None}
+    base = {"source": str(pair / "moved"), "revision": None}
     for content in (manifest, about):
         assert content["models"]["adapter"]["base"] == base
     [result] = manifest["results"].values()
@@ -43,18 +45,6 @@ def test_base_and_hashes_of_an_adapter_are_in_every_file_of_a_run(command, pair)
     assert command("verify", f"--run={run}").code == 0
     rescored = command("verify", f"--run={run}", "--rescore=5", f"--checkpoint={pair / 'ck'}")
     assert rescored.code == 0
-
-
-def test_the_base_is_the_one_that_the_user_names(command, pair):
-    (pair / "base").rename(pair / "moved")
-    flags = (f"--source={pair / 'adapter'}", f"--checkpoint={pair / 'ck'}")
-    refused = command("convert", *flags)
-    assert (refused.code, len(refused.err)) == (2, 1)
-    assert refused.err[0].endswith(
-        "is no folder here and no hub id; name its folder or hub id as --base"
-    )
-    done = command("convert", *flags, f"--base={pair / 'moved'}")
-    assert (done.code, done.err[0]) == (0, NOTES[0].format(base=pair / "moved"))
 
 
 def test_a_plan_of_an_adapter_names_its_base(command, pair):

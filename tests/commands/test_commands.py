@@ -166,7 +166,6 @@ def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_diff
 @pytest.mark.parametrize(
     ("folder", "source", "slug"),
     [
-        ("My-RM", ".", "my-rm"),
         ("My-RM", "../My-RM/", "my-rm"),
         ("My RM (2)", ".", "my-rm-2"),
         ("model", ".", "runs-model"),
@@ -250,15 +249,6 @@ def test_a_bad_list_is_one_line_and_nothing_is_written(
 @pytest.fixture
 def small_run(tmp_path):
     return runs.small_run(tmp_path / "run")
-
-
-def test_analyze_writes_a_report_and_says_where(command, small_run, tmp_path):
-    report = tmp_path / "report"
-    options = [f"--config.options.{key}=99" for key in ("permutations", "bootstraps")]
-    done = command("analyze", f"--run={small_run}", f"--report={report}", *options)
-    assert done.code == 0, done.err
-    assert done.out == [f"report: {report / 'index.html'}"]
-    assert (report / "index.html").is_file()
 
 
 @pytest.mark.parametrize(

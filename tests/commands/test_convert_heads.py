@@ -1,13 +1,10 @@
 """`assay convert` of heads and templates that the user names, and what it prints of them."""
 
-import numpy as np
-import polars as pl
 import pytest
-import tokenizers
 from safetensors.numpy import load_file, save_file
 
 from engine.checkpoint.card import Checkpoint
-from tests.support import parity, tiny, torch_models
+from tests.support import tiny
 from tests.support.folders import edit_json
 
 JUDGE = "{{ messages[0]['content'] }} {{ messages[1]['content'] }} good?"
@@ -56,31 +53,3 @@ def test_a_value_head_beside_an_output_head_is_a_reward_model_in_one_printed_lin
     notes = [line for line in done.err if "left out" in line]
     assert notes == ["note: rm: lm_head.weight is left out: the reward head is v_head.summary"]
     assert Checkpoint.open(tmp_path / "ck").card.kind == "reward model"
-
-
-@pytest.mark.slow
-def test_a_gpt2_without_a_template_sweeps_and_scores_as_in_torch(command, tmp_path):
-    """Saved by transformers, with a byte-level tokenizer that cuts texts as GPT-2's does."""
-    model = torch_models.enlarged(torch_models.gpt2(pad_token_id=0, vocab_size=320))
-    model.save_pretrained(tmp_path / "rm")
-    tokenizer = tiny.tokenizer(None, words=(*tiny.WORDS, "??"))
-    tokenizer.backend_tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
-        add_prefix_space=False
-    )
-    tokenizer.save_pretrained(tmp_path / "rm")
-    flags = [f"--source={tmp_path / 'rm'}", f"--checkpoint={tmp_path / 'ck'}"]
-    assert "convert --config.template=<file of Jinja, or raw>" in command("convert", *flags).err[0]
-    done = command("convert", *flags, "--config.template=raw")
-    assert any("cannot be cut around a reply: sweeps score tokens as texts" in e for e in done.err)
-    prompt, replies = "What is it?", [" love", "?", "no war, the end"]
-    (tmp_path / "replies.txt").write_text("\n".join(replies))
-    about = [f"--checkpoint={tmp_path / 'ck'}", f"--run={tmp_path / 'run'}", f"--prompt={prompt}"]
-    assert command("sweep", *about).code == 0
-    assert command("score", *about, f"--items={tmp_path / 'replies.txt'}").code == 0
-    tokens = [tokenizer.decode([i]) for i in range(3, 40)]
-    for folder, key, texts in (("scores", "token_id", tokens), ("items", "item_id", replies)):
-        found = pl.read_parquet(tmp_path / "run" / folder / "**" / "*.parquet").sort(key)
-        first = 3 if folder == "scores" else 0
-        actual = found["reward"].to_numpy()[first : first + len(texts)]
-        expected = torch_models.rewards(model, [tokenizer.encode(prompt + t) for t in texts])
-        parity.assert_close(actual, expected, scale=np.std(expected))

@@ -41,6 +41,14 @@ def test_the_exit_status_is_the_verdict(command, both, tmp_path, light, after, c
     assert f"<h1><b>{'FAIL' if code else 'PASS'}</b> <span>{said}</span></h1>" in page
     assert '<section id="first"' not in page  # The verdict stands in its place.
     assert pl.read_csv(report / "tables" / "changes.csv")["of"].to_list() == ["change"]
+    # On the terminal the words that moved, and the limits, worst first.
+    assert [line.split("  ")[0] for line in done.out[2:4]] == ["before", "after"]
+    states = [line for line in done.out if line.startswith(("FAILS", "holds"))]
+    said = ["FAILS", "FAILS", "FAILS", "holds"] if code else ["holds"] * 4
+    assert [line.split()[0] for line in states] == said
+    limits = json.loads((report / "verdict.json").read_text(encoding="utf-8"))["limits"]
+    failing = [row["on"] for row in limits if not row["ok"]]
+    assert all(on in line for on, line in zip(failing, states, strict=False))
 
 
 @pytest.mark.slow
@@ -81,20 +89,6 @@ def test_the_sweep_that_measures_the_noise_may_be_shorter_or_left_out(
     assert (tmp_path / "runs" / "noise").exists() is bool(measured)
 
 
-def test_the_limits_stand_on_the_terminal_worst_first_with_the_words_that_moved(
-    command, both, tmp_path, light
-):
-    flags = [f"--before={both['before']}", f"--after={both['other']}"]
-    done = command("diff", *flags, f"--report={tmp_path / 'report'}", *FAST)
-    assert [line.split("  ")[0] for line in done.out[2:4]] == ["before", "after"]
-    states = [line.split()[0] for line in done.out if line.startswith(("FAILS", "holds"))]
-    assert states == ["FAILS"] * 3 + ["holds"]
-    content = json.loads((tmp_path / "report" / "verdict.json").read_text(encoding="utf-8"))
-    shown = [line for line in done.out if line.startswith("FAILS")]
-    failing = [row["on"] for row in content["limits"] if not row["ok"]]
-    assert all(on in line for on, line in zip(failing, shown, strict=True))
-
-
 def test_pairs_are_a_limit(command, both, source, tmp_path, light):
     """Of two runs that hold the list; `after` judges one pair of two as people did."""
     rows = [{"prompt": "a", "chosen": "b", "rejected": "c", "kind": kind} for kind in "xy"]
@@ -115,17 +109,9 @@ def test_pairs_are_a_limit(command, both, source, tmp_path, light):
         "\n".join(done.out),
     )
     content = json.loads((tmp_path / "report" / "verdict.json").read_text(encoding="utf-8"))
-    assert content["limits"][0] == {
-        "prompt": "pairs of own",
-        "question": "pairs of own",
-        "on": "pairs judged right",
-        "what": "100.0% before",
-        "value": 0.5,
-        "allowed": "at least",
-        "limit": 0.75,
-        "noise": None,
-        "ok": False,
-    }
+    first = content["limits"][0]
+    assert (first["on"], first["what"]) == ("pairs judged right", "100.0% before")
+    assert (first["value"], first["limit"], first["ok"]) == (0.5, 0.75, False)
     done = command("diff", *flags[:2], *flags[3:], "--config.limits.accuracy=0.75")
     assert "--config.limits.accuracy without pairs; allowed: beside --items" in done.err[0]
 
@@ -278,12 +264,4 @@ def test_a_language_model_is_called_one_and_its_second_run_is_noise(
     assert "2 models gave a reward or a log-probability to every token" in text
     assert "reward model" not in text
     sections = re.findall(r"<section id=\"(.*?)\"", page)  # none that is about rewards
-    assert sections == [
-        "verdict",
-        "moved",
-        "comparison",
-        "headlines",
-        "explorer",
-        "caveats",
-        "tables",
-    ]
+    assert " ".join(sections) == "verdict moved comparison headlines explorer caveats tables"

@@ -7,6 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -16,7 +17,7 @@ from configs import analyze
 from engine.runs import schema
 from launch.__main__ import ALIASES, COMMANDS, main
 from launch.common.reporting import settings_of
-from tests.support import charts
+from tests.support import charts, runs
 
 ROOT = Path(__file__).parents[2]
 # The changelog names what is no more.
@@ -215,46 +216,18 @@ def test_the_run_format_lists_every_column_and_its_type():
 
 
 DOCS = ROOT / "docs"
-WORDS = [f" {a}o{b}" for a in "abcdefgh" for b in "lmnrst"]
-TOKENS = [token for word in WORDS for token in (word, word.title())]
-
-
-def _import(layout: str, frame: pl.DataFrame, source: Path, run: Path, *flags: str) -> None:
-    frame.write_csv(source)
-    where = [f"--source={source}", f"--layout={layout}", f"--run={run}"]
-    assert main(["import_scores", *where, *flags]) == 0
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """Two models that rate each capitalised word just above the same word in lower case."""
+    """Of a run in which every chapter has something; its figures are not drawn."""
     folder = tmp_path_factory.mktemp("guide")
-    run, named = folder / "run", {"token_id": range(len(TOKENS)), "token_name": TOKENS}
-    rewards = [index + 1.5 * (token != token.lower()) for index, token in enumerate(TOKENS)]
-    worst = [-reward + index % 7 for index, reward in enumerate(rewards)]
-    columns = {**named, "token_decoded": TOKENS, "greatest": rewards, "worst": worst}
-    for model in ("one", "two"):
-        _import("tokens", pl.DataFrame(columns), folder / f"{model}.csv", run)
-    logprobs = {
-        prompt: [-30.0 - x / 9 for x in columns[prompt]] for prompt in ("greatest", "worst")
-    }
-    frame = pl.DataFrame({**columns, **logprobs})
-    _import("tokens", frame, folder / "language.csv", run, "--values=logprobs")
-    places = range(1, 25)
-    elo = {
-        "elo_rank": places,
-        "elo_score": places[::-1],
-        "name": WORDS[:24],
-        "elo_matches": [50] * 24,
-    }
-    items = pl.DataFrame({**elo, "one": rewards[:24], "two": worst[:24]})
-    _import("elo", items, folder / "items.csv", run, "--prompt=elo_greatest")
+    run = analysis.load(runs.full_run(folder / "run", np.random.default_rng(0)))
     config = analyze.get_config()
-    config.options.shared_ends = True
-    settings = settings_of(config)
+    config.options.update(shared_ends=True, permutations=99, bootstraps=99)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "draw", lambda *_: charts.Undrawn())
-        write_report(analysis.load(run), folder / "report", {}, settings)
+        write_report(run, folder / "report", {}, settings_of(config))
     return folder / "report"
 
 
@@ -287,16 +260,15 @@ def test_the_contract_says_what_the_specifications_of_tables_say():
 @pytest.mark.slow  # a report of every chapter
 def test_every_table_of_a_report_has_the_columns_that_the_pages_list(report):
     files = sorted((report / "tables").iterdir())
-    assert len(files) > 20
-    assert {"shared_sum.csv", "framing_logprobs_sum.csv"} <= {path.name for path in files}
+    assert len(files) > 40
+    assert "shared_sum.csv" in {path.name for path in files}
     for path in files:
         known = [columns for name, columns in _contract().items() if name.fullmatch(path.name)]
-        listed = known[:1]
-        columns = pl.read_csv(path).columns
+        listed, table = known[:1], pl.read_csv(path)
+        first, *others = table.columns
         if path.stem == "shared_vocabulary":
-            assert columns == ["token", "one", "two"]
+            assert (first, {*others}) == ("token", {*runs.FULL})
         elif listed == [[]]:
-            people = ["human"] if path.stem.startswith("humans_kendall") else []
-            assert columns == ["model", *people, "one", "two"]
+            assert others == table[first].to_list(), path.name
         else:
-            assert listed == [columns], path.name
+            assert listed == [table.columns], path.name

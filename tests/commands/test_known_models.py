@@ -198,12 +198,6 @@ def test_the_kind_of_a_model_must_be_the_listed_one():
         converting.check_config("folder", config_of(llama), reward)
 
 
-@pytest.mark.parametrize("slug", known_models.KNOWN)
-def test_every_listed_model_has_its_own_shapes(slug):
-    spec = known_models.KNOWN[slug]
-    converting.check_config("folder", config_of(spec), spec)
-
-
 @pytest.mark.parametrize(
     ("name", "flag", "said"),
     [

@@ -214,10 +214,9 @@ LASTING = {
 def test_a_fault_that_lasts_is_one_line_and_the_next_sweep_goes_on(
     command, swept, store, proxy, monkeypatch, fault
 ):
-    if fault == "no answer":
-        config = fsspec.config.conf["s3"]["config_kwargs"]
-        monkeypatch.setitem(config, "read_timeout", 0.5)
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
+    once = {"retries": {"mode": "standard", "total_max_attempts": 1}, "read_timeout": 0.5}
+    monkeypatch.setitem(fsspec.config.conf["s3"], "config_kwargs", once)
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
     flags, expected = swept
     lasting, message = LASTING[fault]
     proxy.faults = after_parts(1, lasting)

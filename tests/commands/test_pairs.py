@@ -76,6 +76,14 @@ CHATS = [
     {"messages": turns("Hi", "", system="")},
     {"messages": turns("love", "love")},
 ]
+# An empty reply, unicode, the prompt itself, equal replies: odd, and scored.
+ODD_BUT_RIGHT = [
+    {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+    for prompt, chosen, rejected in (
+        *(("a", "", "b"), ("\u202e", "ﷺ", "\x00🏳️‍🌈")),
+        *(("a", "a", "a b"), ("a", "b", "b")),
+    )
+]
 FILES = {
     "rewardbench": REWARDBENCH,
     "trl": TRL,
@@ -83,6 +91,7 @@ FILES = {
     "ultrafeedback": ULTRAFEEDBACK,
     "best-of": BEST_OF,
     "chats": CHATS,
+    "odd": ODD_BUT_RIGHT,
 }
 
 
@@ -152,18 +161,10 @@ def test_every_reward_is_that_of_transformers(score, model, tmp_path, name, mode
     np.testing.assert_allclose(found["reward"], expected, rtol=TOLERANCES["float32"], atol=1e-4)
 
 
-# What is odd -> rows of the file, and the line that refuses them; "" where they are scored.
+# What is odd -> rows of the file, and the line that refuses them.
 LONG = "love" * 600
 LAST = "the last message is by 'system'; allowed: 'assistant', whose reply is judged"
 ODD = {
-    "an empty reply": ([{"prompt": "a", "chosen": "", "rejected": "b"}], ""),
-    "unicode": ([{"prompt": "\u202e", "chosen": "ﷺ", "rejected": "\x00🏳️‍🌈"}], ""),
-    "the prompt itself": ([{"prompt": "a", "chosen": "a", "rejected": "a b"}], ""),
-    "equal replies": ([{"prompt": "a", "chosen": "b", "rejected": "b"}], ""),
-    "a null label": (
-        [{"prompt": "a", "reply": "b", "kind": None}, {"prompt": "a", "reply": "c"}],
-        "",
-    ),
     "too long": (
         [{"prompt": "a", "chosen": "b", "rejected": LONG}],
         "row 1, rejected: a conversation has 618 tokens; allowed by the model: 512",
@@ -225,26 +226,14 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_rows_are_right_or_one_line_that_names_the_row(score, model, tmp_path, name):
-    rows: list
+def test_odd_rows_are_one_line_that_names_the_row(score, model, tmp_path, name):
     rows, why = ODD[name]
-    done = score(rows, "--config.self_check=2")
-    if why:
-        of_engine = name in ("too long", "two assistants in a row")
-        file = "" if of_engine else f"items={tmp_path / 'list.jsonl'}: "
-        line = why.format(tokenizer=model[0].tokenizer.name_or_path)
-        assert (done.code, done.err[-1]) == (2, f"score: {file}{line}")
-        assert not (tmp_path / "run" / "conversations").exists()
-        return
-    assert done.code == 0, done.err
-    found = pl.read_csv(tmp_path / "run" / "conversations" / "list" / "replies.csv")
-    expected = [model[1](messages) for row in rows for messages in _of(row)]
-    np.testing.assert_allclose(found["reward"], expected, rtol=TOLERANCES["float32"], atol=1e-4)
-
-
-def _of(row):
-    sides = [row[side] for side in ("chosen", "rejected", "reply") if side in row]
-    return [turns(row["prompt"], reply) for reply in sides]
+    done = score(rows)
+    of_engine = name in ("too long", "two assistants in a row")
+    file = "" if of_engine else f"items={tmp_path / 'list.jsonl'}: "
+    line = why.format(tokenizer=model[0].tokenizer.name_or_path)
+    assert (done.code, done.err[-1]) == (2, f"score: {file}{line}")
+    assert not (tmp_path / "run" / "conversations").exists()
 
 
 def test_a_list_is_resumed_verified_rebuilt_and_scored_again(score, command, model, tmp_path):

@@ -136,18 +136,10 @@ def test_bad_input_is_one_line(command, flags, message):
     assert done.err[0].startswith(f"plan: {message}")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (tiny.config(hidden_size=None), "config.json: hidden_size=None; allowed: an integer"),
-        ("{", "config.json"),
-    ],
-)
-def test_a_config_that_is_not_understood_is_one_line(command, source, text, message):
-    file = source(text if text == "{" else json.dumps(text), "config.json")
-    done = command("plan", f"--source={file}", "--devices=H100")
+def test_a_config_that_is_not_understood_is_one_line(command, source):
+    done = command("plan", f"--source={source('{', 'config.json')}", "--devices=H100")
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
-    assert message in done.err[0]
+    assert "config.json" in done.err[0]
 
 
 LARGE = {
@@ -160,7 +152,7 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("name", ["sweep", "score", "search", "universal search", "logprobs"])
+@pytest.mark.parametrize("name", ["sweep", "search", "logprobs"])
 def test_a_model_that_no_machine_holds_is_refused_before_its_weights_are_read(
     command, checkpoint, tmp_path, name
 ):
@@ -174,17 +166,8 @@ def test_a_model_that_no_machine_holds_is_refused_before_its_weights_are_read(
     folder = tmp_path / "large"
     shutil.copytree(tiny_one.path / "tokenizer", folder / "tokenizer")
     (folder / "model.json").write_text(card.to_json())
-    (tmp_path / "words.txt").write_text("love\n")
     flags = [f"--checkpoint={folder}", f"--run={tmp_path / 'run'}", "--config.dtype=float32"]
-    own = {
-        "score": [f"--items={tmp_path / 'words.txt'}"],
-        "search": ["--config.topk=16"],
-        "universal search": ["--config.universal=mean", "--config.prompts=greatest,best"],
-    }
-    own["universal search"] += own["search"]
-    flags += own.get(name, [])
-    name = "search" if name == "universal search" else name
-    done = command(name, *flags)
+    done = command(name, *flags, *["--config.topk=16"] * (name == "search"))
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
     assert done.err[0].startswith(f"{name}: large: needs ")
     assert " are free; " in done.err[0] and " would fit; --config.check_memory=" in done.err[0]

@@ -5,7 +5,6 @@ import socket
 
 import pytest
 
-from launch import sweep
 from tests.support import processes
 from tests.support.processes import (
     HOST,
@@ -35,71 +34,35 @@ def items(tmp_path):
 # --- Same results -----------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def swept_by_one(checkpoint, tmp_path_factory):
-    """Flags of a sweep, and the files that one process writes: this one, on its four devices."""
-    flags = [f"--checkpoint={checkpoint().path}", *SMALL, "--config.prompts=greatest"]
-    folder = tmp_path_factory.mktemp("one")
-    assert sweep.main([*flags, f"--run={folder}"]) == 0
-    files = bytes_of(folder)
-    assert len(files) == 4
-    return flags, files
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "place",
-    [
-        processes.by_flags,
-        processes.by_environment,
-        processes.by_slurm,
-        processes.by_open_mpi,
-    ],
-)
-def test_a_sweep_of_two_processes_writes_what_one_writes(swept_by_one, tmp_path, place):
-    flags, files = swept_by_one
-    ended = run_to_the_end("sweep", 2, *flags, f"--run={tmp_path}/two", place=place)
-    assert_quiet_but_for_the_first(ended)
-    assert ended[0].out == [f"{tmp_path}/two/scores: 1 model × 1 prompt, 288 new rewards"]
-    assert bytes_of(tmp_path / "two") == files
-
-
+SEARCH = ("length=3", "steps=4", "candidates=16", "topk=8")
+# Command and number of processes -> kind of model, flags, how a process learns its place.
 CASES = {
-    "sweep": ("reward", [*SMALL, "--config.mode=text"]),
-    "score": ("reward", [*SMALL]),
-    "logprobs": ("language", [*SMALL]),
-    "search": (
-        "reward",
-        [
-            "--config.length=3",
-            "--config.steps=4",
-            "--config.candidates=16",
-            "--config.topk=8",
-        ],
-    ),
+    ("sweep", 2): ("reward", SMALL, processes.by_flags),
+    ("sweep", 4): ("reward", [*SMALL, "--config.mode=text"], processes.by_flags),
+    ("score", 2): ("reward", SMALL, processes.by_environment),
+    ("logprobs", 2): ("language", SMALL, processes.by_slurm),
+    ("search", 2): ("reward", [f"--config.{one}" for one in SEARCH], processes.by_open_mpi),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_every_command_writes_with_2_and_4_processes_what_it_writes_with_one(
-    command, checkpoints, items, tmp_path, name
+@pytest.mark.parametrize(("name", "count"), CASES)
+def test_every_command_writes_with_several_processes_what_it_writes_with_one(
+    command, checkpoints, items, tmp_path, name, count
 ):
-    kind, own = CASES[name]
+    kind, own, place = CASES[name, count]
     flags = [checkpoints[kind], *own, "--config.prompts=greatest"]
     flags += [f"--items={items}"] if name == "score" else []
     assert command(name, *flags, f"--run={tmp_path}/1").code == 0
-    assert len(bytes_of(tmp_path / "1")) > 0
-    # Two processes sweep in the test above.
-    for count in (4,) if name == "sweep" else (2, 4):
-        ended = run_to_the_end(name, count, *flags, f"--run={tmp_path}/{count}")
-        assert_quiet_but_for_the_first(ended)
-        assert bytes_of(tmp_path / str(count)) == bytes_of(tmp_path / "1")
-    if name != "sweep":  # one path for all of them
-        return
-    again = run_to_the_end(name, 2, *flags, f"--run={tmp_path}/4")
-    assert_quiet_but_for_the_first(again)
-    assert "complete already" in again[0].out[0]
+    files = bytes_of(tmp_path / "1")
+    ended = run_to_the_end(name, count, *flags, f"--run={tmp_path}/n", place=place)
+    assert_quiet_but_for_the_first(ended)
+    assert files and bytes_of(tmp_path / "n") == files
+    if name == "sweep" and count == 2:
+        assert ended[0].out == [f"{tmp_path}/n/scores: 1 model × 1 prompt, 288 new rewards"]
+        again = run_to_the_end(name, 2, *flags, f"--run={tmp_path}/1")
+        assert_quiet_but_for_the_first(again)
+        assert "complete already" in again[0].out[0]
 
 
 @pytest.mark.slow
@@ -108,9 +71,9 @@ def test_a_universal_search_of_two_processes_writes_what_one_writes(
 ):
     """Also with a model of another tokenizer, which reads the text."""
     flags = [f"{checkpoints['reward']},{stranger.path}", "--config.prompts=greatest,best"]
-    flags += ["--config.universal=mean"]
+    flags += ["--config.universal=mean", "--config.method=mutate", "--config.transfer=False"]
     flags += ["--config.length=2", "--config.steps=2", "--config.candidates=16", "--config.topk=8"]
-    flags += ["--config.direction=max", "--config.transfer=False"]
+    flags += ["--config.direction=max"]
     assert command("search", *flags, f"--run={tmp_path}/1").code == 0
     assert len(bytes_of(tmp_path / "1")) == 4  # of two judges, and two vocabularies
     ended = run_to_the_end("search", 2, *flags, f"--run={tmp_path}/2")

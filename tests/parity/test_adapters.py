@@ -23,13 +23,8 @@ CASES = {
     "a resized vocabulary": Adapter(rank=4, rows=272),
     "an adapted embedding": Adapter(rank=4, targets=("embed_tokens", "up_proj")),
     "gemma2": Adapter(model="gemma2"),
-    "gemma3": Adapter(model="gemma3"),
     "gemma3, images": Adapter(model="gemma3, images"),
-    "olmo2": Adapter(model="olmo2"),
-    "smollm3": Adapter(model="smollm3"),
     "qwen2": Adapter(model="qwen2", rslora=True),
-    "qwen3": Adapter(model="qwen3"),
-    "mistral": Adapter(model="mistral", rank=8),
     "gpt_neox": Adapter(model="gpt_neox", targets=("query_key_value", "dense_4h_to_h"), rows=272),
     "phi3": Adapter(model="phi3", targets=("qkv_proj", "gate_up_proj"), rows=272),
     "gpt2": Adapter(model="gpt2", targets=("c_attn", "c_proj", "c_fc"), rows=272),
@@ -52,15 +47,6 @@ QUICK = ("patterns", "a resized vocabulary")
 @pytest.mark.parametrize("name", slow.all_but(QUICK, CASES))
 def test_rewards_of_a_merged_adapter_are_those_of_torch_unmerged(tmp_path, name):
     check(CASES[name], tmp_path)
-
-
-def test_an_adapter_moves_rewards_far_beyond_the_tolerance(tmp_path):
-    model = write(CASES["rank 1"], tmp_path)
-    for module in model.modules():
-        module._forward_hooks.clear()
-    restored = parity.restore(folders.convert(tmp_path / "adapter", tmp_path / "checkpoint"))
-    with pytest.raises(AssertionError, match="relative error"):
-        parity.check_plain(model, restored)
 
 
 def in_bfloat16(path) -> dict[str, torch.Tensor]:
@@ -113,13 +99,6 @@ def no_patterns(patch):
     patch.setattr(merging.AdapterConfig, "scale", scale)
 
 
-def default_rank_under_alpha(patch):
-    def scale(self, module):
-        return self.alphas.get(merging._pattern(self.alphas, module), self.alpha) / self.rank
-
-    patch.setattr(merging.AdapterConfig, "scale", scale)
-
-
 def transposed(patch):
     right = merging.Delta.merged
 
@@ -139,27 +118,13 @@ def head_of_the_base(patch):
     patch.setattr(merging.MergedFiles, "read", read)
 
 
-def embedding_of_the_base(patch):
-    right = merging.MergedFiles.read
-
-    def read(self, key):
-        array = right(self, key)
-        if "embed_tokens" in key:
-            array[: len(self.base.read(key))] = self.base.read(key)
-        return array
-
-    patch.setattr(merging.MergedFiles, "read", read)
-
-
 # What is planted, and the adapter in which it shows.
 BUGS = {
     "scale forgotten": (forgotten_scale, "two modules"),
     "rslora ignored": (no_rslora, "rslora"),
     "patterns ignored": (no_patterns, "patterns"),
-    "alpha over the default rank": (default_rank_under_alpha, "patterns"),
     "B A transposed": (transposed, "square matrices"),
     "the base's head": (head_of_the_base, "rank 16 on a reward model"),
-    "the base's embedding": (embedding_of_the_base, "a resized vocabulary"),
 }
 
 

@@ -13,7 +13,6 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
-from engine.checkpoint import layouts
 from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.models import decoder
@@ -28,7 +27,7 @@ CHECKS = {
     "response pass": parity.check_response,
 }
 DEFAULTS = [name + torch_models.DEFAULT for name in torch_models.LLAMAS]
-NAMES = [*torch_models.LLAMAS, *DEFAULTS, *torch_models.FAMILIES, "internlm2"]
+NAMES = [*torch_models.LLAMAS, *torch_models.FAMILIES, "internlm2"]
 # Of every family the plain pass; the others of one that has no window, and of one that has.
 QUICK = [
     *((name, "plain pass") for name in (*torch_models.LLAMAS, "gqa-llama3-default", "internlm2")),
@@ -38,6 +37,7 @@ QUICK = [
     *((name, check) for name in ("gqa-llama3", "gemma2") for check in ("layers", "response pass")),
 ]
 ALL = [(name, check) for name in NAMES for check in CHECKS]
+ALL += [(name, "plain pass") for name in DEFAULTS]
 
 
 @pytest.mark.parametrize(("name", "check"), slow.all_but(QUICK, ALL))
@@ -46,16 +46,13 @@ def test_hidden_states_and_rewards_are_those_of_torch(pair_of, name, check):
     CHECKS[check](pair.model, pair.restored)
 
 
-LENGTHS = [
-    *(("gqa-llama3", length) for length in (1, 2, 5)),
-    *((name, length) for name in ("gemma2", "gemma3", "olmo3") for length in (1, 5)),
-    *((name, 2) for name in torch_models.FAMILIES),
-]
+# Without a window and with one, with soft-caps, with learned positions, and with experts.
+QUICK_LENGTHS = [("gqa-llama3", 2), ("gemma3", 2)]
+LENGTHS = [(name, length) for name in ("gqa-llama3", "gemma3") for length in (1, 5)]
+LENGTHS += [(name, 2) for name in ("gemma2", "gpt2", "mixtral")]
 
 
-@pytest.mark.parametrize(
-    ("name", "length"), slow.all_but([("gqa-llama3", 2), ("gemma3", 2)], LENGTHS)
-)
+@pytest.mark.parametrize(("name", "length"), slow.all_but(QUICK_LENGTHS, LENGTHS))
 def test_candidates_of_one_length_behind_the_whole_prefix_score_as_in_torch(pair_of, name, length):
     pair = pair_of(name)
     parity.check_candidates(pair.model, pair.restored, parity.whole_candidates(length))
@@ -67,10 +64,9 @@ def test_candidates_longer_than_the_window_score_as_in_torch(pair_of):
     parity.check_candidates(pair.model, pair.restored, parity.whole_candidates(length))
 
 
-@pytest.mark.parametrize("devices", slow.all_but([4], [2]))
-def test_norms_over_all_heads_are_those_of_torch_on_devices_that_split_the_heads(pair_of, devices):
+def test_norms_over_all_heads_are_those_of_torch_on_devices_that_split_the_heads(pair_of):
     pair = pair_of("olmo3")
-    split = parity.restore(pair.checkpoint, mesh=parity.make_mesh(1, devices))
+    split = parity.restore(pair.checkpoint, mesh=parity.make_mesh(1, 4))
     parity.check_response(pair.model, split)
 
 
@@ -103,14 +99,6 @@ def test_experts_in_one_tensor_make_the_checkpoint_that_one_tensor_each_makes(
     fused = folders.convert(tmp_path / "hf", tmp_path / "checkpoint")
     assert fused.card.files != pair.checkpoint.card.files
     assert fused.card.checkpoint_hash == pair.checkpoint.card.checkpoint_hash
-
-
-def test_reading_llamas_second_norm_from_a_gemma_is_refused(monkeypatch, tmp_path):
-    """`post_attention_layernorm` is Llama's pre-MLP norm and Gemma's post-attention norm."""
-    monkeypatch.setattr(layouts, "_FOUR_NORMS", layouts._TWO_NORMS)
-    folder = torch_models.save(torch_models.build("gemma2"), tmp_path / "hf")
-    with pytest.raises(AssayError, match=r"nothing uses: 'model\.layers\.0\.post_feedforward"):
-        folders.convert(folder, tmp_path / "checkpoint")
 
 
 def test_a_gpt2_without_prefix_and_with_its_masks_is_the_same_model(pair_of, tmp_path):
@@ -220,29 +208,15 @@ def test_norms_round_where_those_of_torch_do(kind, dtype):
     assert np.mean(np.asarray(wrong.astype(dtype), np.float32) != expected) > 0.1
 
 
-def check_rendered(pair, change=lambda ids: ids) -> None:
-    """Rewards of rendered conversations, as `change` makes the engine see them."""
+def test_the_reward_is_read_at_the_reward_token_that_the_template_puts_last(pair_of):
+    pair = pair_of("internlm2")
     replies = ["love", "war", "a", "the best thing of all", "?", "0"]
     sequences = pair.checkpoint.template.sequences("What?", replies)
     assert {ids[-1] for ids in sequences} == {internlm2.REWARD_ID}
     expected = torch_models.rewards(pair.model, sequences)
-    actual = pair.restored.scorer.plain_rewards([change(ids) for ids in sequences])[0]
+    actual = pair.restored.scorer.plain_rewards(sequences)[0]
     parity.assert_close(actual, expected, scale=expected.std())
-
-
-def test_the_reward_is_read_at_the_reward_token_that_the_template_puts_last(pair_of):
-    assert pair_of("internlm2").checkpoint.template.split("What?").suffix[-1] == internlm2.REWARD_ID
-    check_rendered(pair_of("internlm2"))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [lambda ids: ids[:-1], lambda ids: ids[:-2], lambda ids: [*ids, internlm2.REWARD_ID]],
-    ids=["at the line end before it", "at the end of the turn", "at a second one"],
-)
-def test_a_reward_read_at_another_position_fails_parity(pair_of, change):
-    with pytest.raises(AssertionError, match="relative error"):
-        check_rendered(pair_of("internlm2"), change)
+    assert pair.checkpoint.template.split("What?").suffix[-1] == internlm2.REWARD_ID
 
 
 def test_a_template_that_does_not_end_with_the_reward_token_is_refused(tmp_path):

@@ -1,17 +1,14 @@
 """Bugs planted in the reward heads and in what reads them: each must fail parity with torch."""
 
-import re
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from engine.convert import gates
 from engine.models import heads
 from engine.models.heads import HeadResult
 from tests.support import slow
-from tests.support.heads import CASES, PATTERN, check, convert, prompt, restore, save
+from tests.support.heads import CASES, PATTERN, check, convert, restore, save
 
 
 def gate_read_at(position):
@@ -39,16 +36,6 @@ def gate_from(change, temperature=None):
 def coefficients(self, gate):
     gate = gate * self.logit_scale
     return self.transform[...] @ gate if self.config.transform else gate
-
-
-def gate_without_relu(patch):
-    def gate(self, hidden):
-        x = hidden
-        for layer in self.layers:
-            x = x @ layer.weight[...] + layer.bias[...]
-        return coefficients(self, jax.nn.softmax(x / self.config.gate_temperature))
-
-    patch.setattr(heads.GatedHead, "gate", gate)
 
 
 def objectives_from(change):
@@ -86,37 +73,13 @@ def urm_weights(change):
     return plant
 
 
-def _urm(self, hidden, column=0, squash=lambda weights: weights, layout=lambda weight: weight):
-    rows = layout(self.weight[...])
-    means = jnp.einsum("CD,RD->CR", hidden, rows[:, column])
+def _urm(self, hidden, column=0, squash=lambda weights: weights):
+    means = jnp.einsum("CD,RD->CR", hidden, self.weight[:, column])
     x = jax.nn.selu(hidden @ self.weight_in[...] + self.bias_in)
     x = jax.nn.selu(x @ self.weight_mid[...] + self.bias_mid)
     weights = squash(x @ self.weight_out[...] + self.bias_out)
     means_right = jnp.einsum("CD,RD->CR", hidden, self.weight[:, 0])
     return HeadResult(jnp.sum(means * weights, axis=-1), means_right, jnp.zeros((len(hidden), 0)))
-
-
-def all_means_first(weight):
-    R, S, D = weight.shape
-    return weight.reshape(S, R, D).swapaxes(0, 1)
-
-
-def relu_for_selu(patch):
-    patch.setattr(jax.nn, "selu", jax.nn.relu)
-
-
-def urm_weighed_once(patch):
-    """The weights of the first response for all, as a gate that reads the prompt would have it."""
-    right = heads.URMHead.__call__
-
-    def call(self, hidden, gate):
-        means = right(self, hidden, gate).values
-        x = jax.nn.selu(hidden[:1] @ self.weight_in[...] + self.bias_in)
-        x = jax.nn.selu(x @ self.weight_mid[...] + self.bias_mid)
-        weights = x @ self.weight_out[...] + self.bias_out
-        return HeadResult(jnp.sum(means * weights, axis=-1), means, jnp.zeros((len(hidden), 0)))
-
-    patch.setattr(heads.URMHead, "__call__", call)
 
 
 def without_biases(patch):
@@ -126,27 +89,12 @@ def without_biases(patch):
     patch.setattr(heads.MLPHead, "reward", reward)
 
 
-def no_relu(patch):
-    patch.setattr(jax.nn, "relu", lambda x: x)
-
-
-# What is planted, and the head in which it shows.
+# What is planted, one of every kind, and the head in which it shows.
 BUGS = {
-    "no ReLU in INF-ORM's head": (no_relu, "INF-ORM"),
-    "no ReLU in Qwen 2's head": (no_relu, "Qwen 2's MLP"),
-    "no ReLU in GRM's value head": (no_relu, "GRM sftreg, Gemma 2"),
     "no biases in GRM's value head": (without_biases, "GRM sftreg, Llama"),
-    "gate read at the last prefix position": (gate_read_at(len(prompt().prefix) - 1), "ArmoRM"),
     "gate read at the first occurrence": (gate_read_at(20), "QRM-Gemma"),
     "gate read at the pattern's end": (gate_read_at(50 + len(PATTERN) - 1), "QRM-Llama"),
-    "no ReLU in the gate": (gate_without_relu, "ArmoRM"),
-    "no softmax temperature, ArmoRM": (gate_from(coefficients, temperature=1.0), "ArmoRM"),
-    "no softmax temperature, QRM": (gate_from(coefficients, temperature=1.0), "QRM-Llama"),
-    "ArmoRM's temperature for QRM": (gate_from(coefficients, temperature=10.0), "QRM-Llama v2"),
-    "QRM-Llama's temperature for QRM-Gemma": (
-        gate_from(coefficients, temperature=5.0),
-        "QRM-Gemma",
-    ),
+    "no softmax temperature": (gate_from(coefficients, temperature=1.0), "ArmoRM"),
     "the config's temperature ignored": (
         gate_from(coefficients, temperature=1.0),
         "QRM-Gemma, temperature in the config",
@@ -155,33 +103,17 @@ BUGS = {
         gate_from(lambda self, gate: self.transform[...].T @ (gate * self.logit_scale)),
         "QRM-Llama",
     ),
-    "matrix left out": (gate_from(lambda self, gate: gate * self.logit_scale), "ArmoRM"),
     "logit_scale ignored": (gate_from(lambda self, gate: gate), "QRM-Gemma"),
-    "logit_scale before the softmax": (
-        gate_from(lambda self, gate: jax.nn.softmax(jnp.log(gate) * self.logit_scale)),
-        "QRM-Gemma",
-    ),
     "first quantile for their mean": (objectives_from(first_quantile), "QRM-Gemma"),
-    "quantiles lead the rows": (objectives_from(quantiles_lead), "QRM-Llama v2"),
     "quantiles lead the rows, as many as objectives": (
         objectives_from(quantiles_lead),
         "QRM-Llama",
     ),
     "log-variances for means": (urm_weights(lambda self, h: _urm(self, h, column=1)), "URM"),
-    "all means before all log-variances": (
-        urm_weights(lambda self, h: _urm(self, h, layout=all_means_first)),
-        "URM",
-    ),
     "softmax over the weights": (
         urm_weights(lambda self, h: _urm(self, h, squash=jax.nn.softmax)),
         "URM",
     ),
-    "SELU after the last layer too": (
-        urm_weights(lambda self, h: _urm(self, h, squash=jax.nn.selu)),
-        "URM",
-    ),
-    "weights of one response for all": (urm_weighed_once, "URM"),
-    "ReLU for SELU": (relu_for_selu, "URM"),
     "all attributes for helpfulness": (urm_weights(_urm), "URM's helpfulness"),
 }
 
@@ -203,56 +135,10 @@ def test_a_bug_planted_in_a_head_fails_parity(loaded, monkeypatch, bug):
         check(case, case.restored.rebuilt())
 
 
-def no_batch_norm(patch):
-    def identity(index, m):
-        return np.ones_like(m["weight"]), np.zeros_like(m["weight"])
-
-    patch.setattr(gates, "_affine", identity)
-
-
-def batch_statistics_left_out(patch):
-    patch.setattr(gates, "_affine", lambda index, m: (m["weight"], m["bias"]))
-
-
-def another_eps(patch):
-    patch.setattr(gates, "_BATCH_NORM_EPS", 1e-3)
-
-
-def batch_norm_before_its_relu(patch):
-    """Each norm goes into the layer below its ReLU instead of the one above."""
-    right, affine = gates.read_gate, gates._affine
-
-    def read_gate(keys, read):
-        own = gates.gate_keys(keys) - {gates.LOGIT_SCALE}
-        index = {key: int(re.search(r"layers\.(\d+)", key)[1]) for key in own}
-        norms = {i for key, i in index.items() if key.endswith("running_mean")}
-        gate = right({key for key in own if index[key] not in norms}, read)
-        layers = list(gate.layers)
-        for at, i in enumerate(sorted(norms)):
-            module = {key.rsplit(".", 1)[1]: read(key) for key in own if index[key] == i}
-            (weight, bias), (scale, shift) = layers[at], affine(i, module)
-            layers[at] = weight * scale, bias * scale + shift
-        return gates.Gate(layers, True)
-
-    patch.setattr(gates, "read_gate", read_gate)
-
-
-IN_THE_FOLDING = {
-    "no batch norm": no_batch_norm,
-    "batch statistics left out": batch_statistics_left_out,
-    "another eps": another_eps,
-    "batch norm before its ReLU": batch_norm_before_its_relu,
-}
-
-
-@pytest.mark.parametrize("bug", slow.all_but(["batch norm before its ReLU"], IN_THE_FOLDING))
-@pytest.mark.parametrize("name", slow.all_but(["QRM-Gemma"], ["QRM-Llama v2"]))
-def test_a_bug_planted_in_the_folding_of_batch_norms_fails_parity(
-    loaded, tmp_path, monkeypatch, name, bug
-):
-    IN_THE_FOLDING[bug](monkeypatch)
-    case = loaded(name)
-    save(CASES[name], case.head, tmp_path / "hf")
+def test_batch_norms_folded_without_their_statistics_fail_parity(loaded, tmp_path, monkeypatch):
+    monkeypatch.setattr(gates, "_affine", lambda index, m: (m["weight"], m["bias"]))
+    case = loaded("QRM-Gemma")
+    save(CASES["QRM-Gemma"], case.head, tmp_path / "hf")
     restored = restore(convert(tmp_path / "hf", tmp_path / "checkpoint"))
     with pytest.raises(AssertionError, match="relative error"):
         check(case, restored)

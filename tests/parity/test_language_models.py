@@ -17,7 +17,6 @@ from engine.models import language_model
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.rows import ContinuationRows
 from engine.text.cue import Cue
-from engine.types import PromptIds
 from tests.support import folders, parity, slow, torch_models
 
 CAP = 3.0
@@ -52,7 +51,6 @@ CONFIGS = {
     "gpt2, tied": torch_models.CONFIGS["gpt2"],
     "qwen3_moe, untied": lambda: tied("qwen3_moe", False),
 }
-QUICK = ("gemma2",)
 LENGTHS = (1, 2, 7)  # of replies, in characters
 TEXTS = [chr(33 + 5 * i) + "x" * (n - 2) + "?" * (n > 1) for i, n in enumerate(2 * LENGTHS)]
 
@@ -96,14 +94,10 @@ def by_torch(model, ids) -> np.ndarray:
     return torch.log_softmax(logits.float(), -1).numpy()
 
 
-def prompt_of(length: int) -> PromptIds:
-    return parity.prompt_ids(length)
-
-
 def check_next_tokens(model, scorer) -> None:
     """After prompts that fill a padded length and that do not, longer than the windows."""
     for length in (16, 45):
-        prompt = prompt_of(length)
+        prompt = parity.prompt_ids(length)
         expected = by_torch(model, prompt.prefix)[-1]
         actual = scorer.prefill(prompt).logprobs
         assert actual.shape == (torch_models.VOCAB_SIZE,)
@@ -143,10 +137,15 @@ def check_plain(model, scorer) -> None:
 
 
 CHECKS = {"next tokens": check_next_tokens, "replies": check_replies, "plain pass": check_plain}
+# Of every form of output head all; of every decoder, whose passes rewards prove too, one.
+HEADS = ("llama, tied", "llama, untied", "gemma2", "gpt2, tied")
+CASES = [(name, check) for name in HEADS for check in CHECKS]
+CASES += [(name, "next tokens") for name in CONFIGS if name not in HEADS]
 
 
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("name", slow.all_but(QUICK, CONFIGS))
+@pytest.mark.parametrize(
+    ("name", "check"), slow.all_but([("gemma2", check) for check in CHECKS], CASES)
+)
 def test_log_probabilities_are_those_of_torch(language, name, check):
     model, _, scorer = language(name)
     CHECKS[check](model, scorer)
@@ -154,19 +153,9 @@ def test_log_probabilities_are_those_of_torch(language, name, check):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_log_probabilities_of_the_reference_vary(name):
-    logprobs = by_torch(build(name), prompt_of(45).prefix)
+    logprobs = by_torch(build(name), parity.prompt_ids(45).prefix)
     assert logprobs.std() > 0.5
     assert np.abs(logprobs[1:] - logprobs[:-1]).mean() > 0.5
-
-
-@pytest.mark.parametrize("dtype", slow.all_but(["float32"], ["bfloat16"]))
-@pytest.mark.parametrize("name", slow.all_but(["gemma2"], ["llama, untied"]))
-def test_probabilities_sum_to_one(language, name, dtype):
-    _, checkpoint, scorer = language(name)
-    scorer = scorer if dtype == "float32" else restore(checkpoint, dtype=dtype)
-    opened = scorer.prefill(prompt_of(45))
-    assert opened.logprobs.dtype == np.float32
-    assert np.exp(opened.logprobs.astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
 
 
 # Planted bugs
@@ -188,22 +177,6 @@ def head_ignored(patch, checkpoint) -> LanguageScorer:
     embedding = scorer.params["decoder"]["embedding"][...]
     scorer.params["readouts"][0]["weight"].set_value(embedding)
     return scorer
-
-
-def no_norm(patch, checkpoint) -> LanguageScorer:
-    patch.setattr(language_model, "rms_norm", lambda x, weight, eps, offset: x)
-    return restore(checkpoint, anew=True)
-
-
-def shifted(patch, checkpoint) -> LanguageScorer:
-    """Every position is held to the token that it reads, not to the next one."""
-    right = language_model.LanguageModel._sum
-
-    def shift(self, residuals, targets, counted):
-        return right(self, residuals, jax.numpy.roll(targets, 1, axis=1), counted)
-
-    patch.setattr(language_model.LanguageModel, "_sum", shift)
-    return restore(checkpoint, anew=True)
 
 
 def read_one_early(patch, checkpoint) -> LanguageScorer:
@@ -238,13 +211,9 @@ def not_counted(position: int):
 ALL, NEXT, REPLIES = tuple(CHECKS), ("next tokens",), ("replies", "plain pass")
 BUGS = {
     "no final soft-cap": (configured(softcap=None), "gemma2", ALL),
-    "another final soft-cap": (configured(softcap=CAP * 1.01), "gemma2", ALL),
     "final norm without 1 +": (configured(norm_offset=False), "gemma2", ALL),
     "untied head ignored": (head_ignored, "qwen2, untied", ALL),
-    "no final norm": (no_norm, "qwen3, tied", ALL),
-    "another eps": (configured(rms_eps=1e-2), "llama, tied", ALL),
     "read one position early": (read_one_early, "qwen2, tied", NEXT),
-    "targets shifted by one": (shifted, "qwen2, untied", REPLIES),
     "first token not counted": (not_counted(0), "mistral, untied", REPLIES),
     "last token not counted": (not_counted(-1), "mistral, untied", REPLIES),
 }

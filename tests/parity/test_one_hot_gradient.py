@@ -1,4 +1,4 @@
-"""The gradient by one-hot rows of every head, against finite differences of torch in float64."""
+"""The gradient by one-hot rows, against finite differences of torch in float64."""
 
 import contextlib
 import copy
@@ -19,12 +19,8 @@ from tests.support.heads import last_occurrence, prompt
 from tests.support.searches import settings
 
 DECODERS = {"linear": "gqa-llama3", "linear on a mixture": "mixtral"}
-HEADS = (
-    *DECODERS,
-    *("INF-ORM", "GRM sftreg, Gemma 2", "URM", "ArmoRM", "QRM-Llama", "QRM-Gemma"),
-    *("TRL's value head", "a row of ten", "Qwen's process reward model"),
-)
-FAMILIES = ("gemma3", "olmo3", "smollm3", "gpt_neox", "gpt2", "qwen3_moe")
+HEADS = (*DECODERS, "INF-ORM", "URM", "ArmoRM", "QRM-Gemma", "a row of ten")
+FAMILIES = ("gemma3", "gpt_neox", "gpt2")
 LENGTH, WAYS = 4, 6
 SIGNS = (1.0, -1.0)
 # Two prompts of other lengths that are padded to one; the gate reads in both.
@@ -95,7 +91,7 @@ def differences(trunk, head, step=1e-4):
         )
 
 
-def slopes(scorer, **changes):
+def slopes(scorer):
     """The engine's gradients of the signed rewards, along each way: [A, W]."""
     prefixes = [scorer.prefill(one, LENGTH) for one in PROMPTS]
     what = StepInputs(
@@ -113,16 +109,16 @@ def slopes(scorer, **changes):
     def gradients(params, what):
         with jax.default_matmul_precision("highest"):
             return slopes_of(
-                nnx.merge(scorer.graph, params), what, parents, settings(**changes), scorer.mesh
+                nnx.merge(scorer.graph, params), what, parents, settings(), scorer.mesh
             )[1]
 
     found = np.asarray(gradients(scorer.params, what), np.float64)
     return np.einsum("ATV,WTV->AW", found, ways)
 
 
-def check(case, **changes):
+def check(case):
     trunk, head, scorer = case
-    expected, found = differences(trunk, head), slopes(scorer, **changes)
+    expected, found = differences(trunk, head), slopes(scorer)
     for sign, along in zip(SIGNS, found, strict=True):
         parity.assert_close(along, sign * expected, scale=np.abs(expected).max())
 
@@ -153,9 +149,3 @@ def test_a_gradient_that_leaves_something_out_differs(case_of, monkeypatch, bug)
     without_gradient(monkeypatch, owner, function)
     with pytest.raises(AssertionError, match="relative error"):
         check(case)
-
-
-@pytest.mark.slow
-def test_a_gradient_of_the_wrong_sign_differs(case_of):
-    with pytest.raises(AssertionError, match="relative error"):
-        check(case_of("linear"), wrong_sign=True)

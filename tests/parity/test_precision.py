@@ -5,7 +5,6 @@ otherwise; a CPU does neither, so that no reward shows it there. What passes ask
 StableHLO, which is the same on every device.
 """
 
-import contextlib
 import re
 from typing import Any
 
@@ -90,22 +89,3 @@ def test_passes_of_a_language_model_ask_for_full_precision(pair_of, tmp_path):
 @pytest.mark.slow
 def test_a_search_asks_for_full_precision(checkpoint):
     check(*search_programs(checkpoint()))
-
-
-@contextlib.contextmanager
-def default_precision():
-    """The bug: what a device does of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "default_matmul_precision", lambda _: contextlib.nullcontext())
-        yield
-
-
-@pytest.mark.slow
-def test_a_pass_at_the_devices_own_precision_is_found(pair_of, checkpoint):
-    pair, tiny = pair_of("gemma2"), checkpoint()
-    gcg.compiled_step.cache_clear()
-    with default_precision():
-        for programs in (reward_programs(pair.restored.rebuilt().scorer), search_programs(tiny)):
-            with pytest.raises(AssertionError):
-                check(*programs)
-    gcg.compiled_step.cache_clear()

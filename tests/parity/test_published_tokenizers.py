@@ -70,58 +70,10 @@ def load(request, tmp_path_factory):
     return template
 
 
-def check(load, name):
-    split = load(name, date=DATE).split(PROMPT)
-    assert (split.prefix, split.suffix) == SPLITS[name]
-
-
 @pytest.mark.parametrize("name", SPLITS)
 def test_a_conversation_has_the_published_ids(load, name):
-    check(load, name)
-
-
-def encoded(change):
-    """Plants `change(template, texts)` where conversations become ids."""
-    return lambda patch: patch.setattr(ChatTemplate, "tokenise", change)
-
-
-def the_tokenizers_own_bos(template, texts):
-    return template.tokenizer(texts)["input_ids"]
-
-
-def no_bos(template, texts):
-    rows = template.tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return [row[row[0] == template.tokenizer.bos_token_id :] for row in rows]
-
-
-def the_prompt_on_its_own(template, texts):
-    """Text before the prompt, prompt and text behind it, each tokenised apart."""
-    ids = template.reply_ids
-    pieces = [text.partition(PROMPT) for text in texts]
-    return [[i for piece in split for i in ids(piece)] for split in pieces]
-
-
-def dated(**variables):
-    return lambda patch: patch.setattr(ChatTemplate, "_date", variables)
-
-
-# What is planted in rendering and tokenising, and the template in which it shows.
-BUGS = {
-    "a second BOS, Llama 3": (encoded(the_tokenizers_own_bos), "llama3"),
-    "a second BOS, Gemma": (encoded(the_tokenizers_own_bos), "gemma"),
-    "no BOS, Llama 3.1": (encoded(no_bos), "llama3-date"),
-    "no BOS, Gemma": (encoded(no_bos), "gemma"),
-    "another date": (dated(date_string="27 Jul 2024"), "llama3-date"),
-    "the prompt tokenised on its own": (encoded(the_prompt_on_its_own), "tulu"),
-}
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_changes_the_ids(load, monkeypatch, bug):
-    plant, name = BUGS[bug]
-    plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        check(load, name)
+    split = load(name, date=DATE).split(PROMPT)
+    assert (split.prefix, split.suffix) == SPLITS[name]
 
 
 @pytest.mark.parametrize(

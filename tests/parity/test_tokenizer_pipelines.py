@@ -237,16 +237,6 @@ def test_a_search_refuses_a_reply_whose_end_would_not_be_read(folder):
         model.certify(PROMPT, f"x{CLOSES}", fixed=(1,), specials=True)
 
 
-@pytest.mark.parametrize("pooling", ["last", "first_pad"])
-def test_another_pooling_reads_other_rewards_where_the_pad_token_closes(folder, pooling):
-    own = folder("gaps", "closes", "the closing token")
-    model = engine.load(own.checkpoint.path)
-    assert isinstance(model, engine.RewardModel)
-    default = model.sweep(PROMPT).sort("token_id")["reward"]
-    other = model.sweep(PROMPT, pooling=pooling).sort("token_id")["reward"]
-    assert (default - other).abs().mean() > 0.5 * default.std()
-
-
 def test_a_template_that_cannot_be_cut_is_swept_as_text_and_says_so(folder, tmp_path, capsys):
     own = folder("byte level", "a space before the reply")
     flags = [f"--checkpoint={own.checkpoint.path}", f"--run={tmp_path}", f"--prompt={PROMPT}"]
