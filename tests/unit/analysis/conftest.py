@@ -23,6 +23,11 @@ def options():
     return options_of
 
 
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory):
     words = tmp_path_factory.mktemp("lexicons") / "bnc.txt"  # the package wordfreq is optional
@@ -36,6 +41,21 @@ def settings(tmp_path_factory):
         allow_incomplete=False,
         options=options_of(frequency=str(words)),
     )
+
+
+@pytest.fixture(scope="session")
+def study_of(settings):
+    """A run or its folder, chapters, metadata, changed settings or options -> the study."""
+
+    def made(run, *chapters, infos=None, **changed):
+        loaded = run if isinstance(run, analysis.Run) else analysis.load(run)
+        own = {key: changed.pop(key) for key in vars(settings) if key in changed}
+        options = dataclasses.replace(settings.options, **changed)
+        chosen = dataclasses.replace(settings, options=options, **own)
+        each = [getattr(chapter, "ANALYSIS", chapter) for chapter in chapters]
+        return analysis.compute(loaded, infos or {}, chosen, each)
+
+    return made
 
 
 @pytest.fixture

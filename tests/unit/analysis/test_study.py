@@ -132,17 +132,11 @@ def test_the_reason_of_a_table_is_the_reason_of_those_made_from_it(tables):
     assert tables.get("after") is None
 
 
-def test_a_table_that_no_chapter_makes_is_a_mistake(tables):
+def test_a_table_that_no_chapter_makes_and_two_of_one_name_or_file_are_mistakes(tables):
     with pytest.raises(LookupError, match=r"table \('two',\): not made by this chapter or one bef"):
         tables["two"]
-
-
-def test_two_tables_of_one_name_are_a_mistake(tables):
     with pytest.raises(ValueError, match=r"table \('one',\): made twice"):
         tables.add(table("one", make=pl.DataFrame))
-
-
-def test_two_tables_of_one_file_are_a_mistake(tables):
     tables.add(table("a_b", "c", make=pl.DataFrame))
     with pytest.raises(AssayError, match=r"table a_b_c.csv: made twice, because the names of two"):
         tables.add(table("a", "b_c", make=pl.DataFrame))

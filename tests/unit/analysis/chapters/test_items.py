@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis import CHAPTERS
+from analysis.blocks import pictures
 from analysis.chapters import items, items_questions
 from analysis.charts import look
 from analysis.charts.cells import standings
@@ -14,6 +14,7 @@ from analysis.report import drawing
 from engine.errors import AssayError
 from engine.runs import schema
 from tests.support import charts, runs
+from tests.support.studies import texts
 
 ORDER = ["m-two", "m-one"]
 
@@ -45,17 +46,15 @@ def test_a_percentile_is_the_share_rated_lower_and_half_of_what_is_rated_alike(p
     ]
 
 
-def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(make_run, tmp_path, settings):
+def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(make_run, study_of):
     path = make_run({"v": ["a"]}, {"m": "v", "n": "v"}, {})
     runs.add_items(path, "pets", "m", "greatest", {"cat": 1.0})
     runs.add_items(path, "pets", "n", "greatest", {"cat": None, "dog": 2.0})
-    study = analysis.compute(
-        analysis.load(path, allow_incomplete=True), {}, settings, [items.ANALYSIS]
-    )
+    study = study_of(analysis.load(path, allow_incomplete=True), items)
     why = "No item of “pets” was scored by every model of a prompt."
     assert study.tables.reason("items_questions") == study.tables.reason("items_top_bottom") == why
     assert study.tables.files == {}
-    assert [block.text for block in items.ANALYSIS.section(study).blocks] == [why]
+    assert texts(items, study) == [why]
 
 
 def test_ends_go_from_the_extreme_and_ties_to_the_earlier_item(points):
@@ -91,39 +90,38 @@ def test_items_that_a_model_of_the_prompt_has_not_scored_are_left_out(run):
     assert alone["item"].to_list() == ["a", "b", "c"]
 
 
-def test_what_a_search_found_is_no_list(run, settings):
-    tables = analysis.compute(analysis.load(run), {}, settings, CHAPTERS).tables
+def test_what_a_search_found_is_no_list(run, study_of):
+    tables = study_of(run, items).tables
     assert list(tables.of("items_points")) == [("pets",)]
     assert tables["items_questions"]["list"].unique().to_list() == ["pets"]
     assert {"items_top_bottom", "items_questions"} <= tables.files.keys()
 
 
-def test_no_list_is_said(small_run, settings):
-    tables = analysis.compute(analysis.load(small_run), {}, settings, CHAPTERS).tables
+def test_no_list_is_said(small_run, study_of):
+    tables = study_of(small_run, items).tables
     assert tables.reason("items_questions") == "No reward model scored a list of items."
     assert not {"items_top_bottom", "items_questions"} & tables.files.keys()
 
 
-def figures_of(run, tmp_path, settings):
-    """Stems of the figures of the section, drawn."""
-    study = analysis.compute(run, {}, settings, [items.ANALYSIS])
-    return list(drawing.draw([items.ANALYSIS.section(study)], tmp_path))
+def figures_of(study):
+    """Stems of the figures of the section."""
+    return [picture.stem for picture in pictures(items.ANALYSIS.section(study).blocks)]
 
 
 @pytest.mark.parametrize("prompts, together", [(1, False), (2, True)])
-def test_a_list_under_many_prompts_is_drawn_by_question(run, tmp_path, settings, prompts, together):
+def test_a_list_under_many_prompts_is_drawn_by_question(run, study_of, prompts, together):
     for number in range(prompts):
         runs.add_items(run, "pets", "m-one", f"p{number}", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
-    drawn = figures_of(analysis.load(run), tmp_path, settings)
+    drawn = figures_of(study_of(run, items))
     names = ["prompts_pets", "models_pets_positive", "models_pets_negative", "models_pets"]
     assert (drawn == [f"items_{name}" for name in names]) == together
 
 
-def test_figures_of_one_name_are_refused(run, tmp_path, settings):
+def test_figures_of_one_name_are_refused(run, tmp_path, study_of):
     runs.add_items(run, "pets_greatest", "m-one", "worst", {"cat": 1.0, "dog": 0.0})
     runs.add_items(run, "pets", "m-one", "greatest_worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
     with pytest.raises(AssayError, match="figure items_standing_pets_greatest_worst: made twice"):
-        figures_of(analysis.load(run), tmp_path, settings)
+        drawing.draw([items.ANALYSIS.section(study_of(run, items))], tmp_path)
 
 
 def test_colours_are_percentiles_in_the_order_of_the_report(points):

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 import scipy.stats
 
-import analysis
 from analysis.blocks import pictures
 from analysis.chapters import (
     humans,
@@ -26,6 +25,7 @@ from analysis.words.questions import questions
 from configs.prompts import FOLLOW_UP
 from tests.support import list_nulls as nulls
 from tests.support import lists, runs, slow
+from tests.support.studies import told
 
 PROMPTS = {
     prompt: text
@@ -34,7 +34,7 @@ PROMPTS = {
 }
 
 
-LISTS = (model_list.ANALYSIS, items.ANALYSIS, items_agreement.ANALYSIS)
+LISTS = (model_list, items, items_agreement)
 
 
 def scores_of(percentiles, prompts=PROMPTS):
@@ -181,9 +181,8 @@ def test_kinds_of_pairs_are_wordings_questions_and_framings():
     assert own.filter(model=ALL_MODELS)["kendall"].item() == pytest.approx(every.mean())
 
 
-def test_a_shared_wording_is_not_taken_for_the_question():
+def test_a_shared_wording_is_not_taken_for_the_question(rng):
     """Orders that go by the wording alone: two wordings of a question are like two questions."""
-    rng = np.random.default_rng(7)
     x = np.tile(rng.normal(size=(4, 3, 60)), (1, 3, 1)) + 0.1 * rng.normal(size=(4, 9, 60))
     scores = scores_of(scipy.stats.rankdata(x, axis=2) / 60)
     table = items_framing.items_prompt_kinds(scores, np.random.default_rng(0))
@@ -195,8 +194,7 @@ def test_a_shared_wording_is_not_taken_for_the_question():
 
 
 @pytest.mark.parametrize(("share", "said"), [(2.0, True), (0.0, False)])
-def test_the_caption_says_that_wordings_agree_more_only_where_they_do(share, said):
-    rng = np.random.default_rng(8)
+def test_the_caption_says_that_wordings_agree_more_only_where_they_do(share, said, rng):
     asked = np.repeat(rng.normal(size=(4, 3, 60)), 3, axis=1)
     x = share * asked + rng.normal(size=(4, 9, 60))
     scores = scores_of(scipy.stats.rankdata(x, axis=2) / 60)
@@ -309,17 +307,15 @@ def test_opposition_is_said_of_its_framing_alone_and_names_the_blocs():
 
 
 @pytest.mark.parametrize("claim", nulls.NULLS)
-def test_a_planted_effect_is_claimed(claim):
-    rng = np.random.default_rng(0)
+def test_a_planted_effect_is_claimed(claim, rng):
     make = opposing if claim == nulls.OPPOSE else planted
     assert sum(nulls.claims(make(rng), claim, rng) for _ in range(3)) == 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("claim", nulls.NULLS)
-def test_a_claim_without_an_effect_is_rare(claim):
+def test_a_claim_without_an_effect_is_rare(claim, rng):
     """At a rate of .05, more than 7 of 40 come once in 700 times."""
-    rng = np.random.default_rng(1)
     null = nulls.NULLS[claim][1]
     assert sum(nulls.claims(null(nulls.synthetic(rng), rng), claim, rng) for _ in range(40)) <= 7
 
@@ -328,17 +324,15 @@ SHORT_LISTS = [(claim, n) for claim in (nulls.AGREE, nulls.OPPOSE, nulls.FRAMING
 
 
 @pytest.mark.parametrize(("claim", "words"), slow.all_but([(nulls.FRAMING, 5)], SHORT_LISTS))
-def test_a_claim_on_a_short_list_without_an_effect_is_rare(claim, words):
+def test_a_claim_on_a_short_list_without_an_effect_is_rare(claim, words, rng):
     """At a rate of .05, more than 5 of 20 come once in 3,000 times."""
-    rng = np.random.default_rng(2)
     null = nulls.NULLS[claim][1]
     made = (null(nulls.synthetic(rng, words=words), rng) for _ in range(20))
     said = sum(nulls.claims(one, claim, rng) for one in made)
     assert said == 0 if words < 10 else said <= 5
 
 
-def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_path, settings):
-    rng = np.random.default_rng(0)
+def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_path, study_of, rng):
     slugs = [f"m{number}" for number in range(5)]
     run = runs.write_run(tmp_path / "run", {}, dict.fromkeys(slugs), {})
     worth = rng.normal(size=60)
@@ -348,26 +342,25 @@ def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_pa
         own = {f"item {at}": reward for at, reward in enumerate(rewards)}
         runs.add_items(run, "words", model, "best-ever-one-word", own)
     runs.edit_manifest(run, lambda content: content.update(prompts=asked))
-    made = analysis.compute(analysis.load(run), {}, settings, LISTS)
-    plain, finding = items_agreement.ANALYSIS.section(made).findings
-    assert plain.text == (
+    plain, said = told(items_agreement, study_of(run, *LISTS))
+    assert plain == (
         "Asked for something good, some models order “words” in largely opposite ways: "
         "m0, m1 and m2 against m3 and m4."
     )
-    assert finding.text.startswith("Asked for something good, 6 of 10 pairs of models order")
-    assert "m0, m1 and m2 against m3 and m4 (τ of the mean percentiles −0." in finding.text
-    assert "in the mean" not in finding.text
+    assert said.startswith("Asked for something good, 6 of 10 pairs of models order")
+    assert "m0, m1 and m2 against m3 and m4 (τ of the mean percentiles −0." in said
+    assert "in the mean" not in said
 
 
 # --- The page ---------------------------------------------------------------------------------
 
-CHAPTERS = (*LISTS, list_probabilities.ANALYSIS)
+CHAPTERS = (*LISTS, list_probabilities)
 
 
-@pytest.fixture
-def study(tmp_path, settings):
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, study_of):
     folder = lists.list_run(
-        tmp_path / "lists",
+        tmp_path_factory.mktemp("lists") / "run",
         np.random.default_rng(0),
         models=("qrm-gemma-2-27b", "urm-llama-3.1-8b", "m-one", "m-two"),
         prompts=PROMPTS,
@@ -375,11 +368,11 @@ def study(tmp_path, settings):
         language_models=1,
         people=True,
     )
-    return analysis.compute(analysis.load(folder), runs.INFOS, settings, CHAPTERS)
+    return study_of(folder, *CHAPTERS, infos=runs.INFOS)
 
 
 def test_figures_do_not_grow_with_the_prompts(study):
-    sections = [chapter.section(study) for chapter in CHAPTERS]
+    sections = [chapter.ANALYSIS.section(study) for chapter in CHAPTERS]
     stems = {one.stem for section in sections for one in pictures(section.blocks)}
     assert len(stems) == 9
     for section in sections:

@@ -105,11 +105,6 @@ def test_the_line_follows_the_optimum_to_its_end():
     assert np.isin(range(11, 21), line["kl"].round(6)).all()
 
 
-def test_the_reference_itself_is_not_on_the_line_twice(two_levels):
-    line = policies_of(two_levels).filter(method=OPTIMAL)
-    assert line["kl"].min() > 0.01
-
-
 _DIGITS = """
 import numpy as np, polars as pl
 from analysis.measures.policies import policies_of

@@ -56,18 +56,15 @@ def test_each_reply_is_scored_by_each_model_once(searched):
     assert row["standardised"] == pytest.approx(expected)
 
 
-def test_of_a_universal_search_the_last_step_counts(searched):
-    table = analysis.sequences_table(analysis.load(searched))
-    assert table.filter(text="peace")["reward"].to_list() == [3.0, 3.0]
-
-
 def said(run):
     loaded = analysis.load(run)
     found = sequence_sentences.universal(loaded, made(run))
     return [finding.text for finding in found]
 
 
-def test_of_a_universal_search_the_course_ends_where_the_table_does(searched):
+def test_of_a_universal_search_the_last_step_counts_and_ends_its_course(searched):
+    table = analysis.sequences_table(analysis.load(searched))
+    assert table.filter(text="peace")["reward"].to_list() == [3.0, 3.0]
     traces = analysis.sequence_traces(analysis.load(searched))
     assert traces.filter(method="gcg-mean-0123abcd", model="m-one")["best"].to_list() == [5.0, 3.0]
 
@@ -120,29 +117,16 @@ def test_a_reply_that_two_searches_found_counts_once(searched):
     assert f"{best} 2.75" in text
 
 
-@pytest.fixture
-def matrix_of(settings):
-    """The heat map of a run's found replies, with its caption."""
-
-    def drawn(run):
-        study = analysis.compute(analysis.load(run), {}, settings, [sequences.ANALYSIS])
-        found = pictures(sequences.ANALYSIS.section(study).blocks)
-        (picture,) = (p for p in found if p.stem == "sequence_matrix")
-        return picture.caption, picture.draw()
-
-    return drawn
-
-
 @pytest.mark.parametrize(("shown", "cut"), [(3, ""), (2, " The first 2 of 3 replies.")])
 def test_the_heat_map_has_a_cell_for_each_reply_and_judge(
-    searched, matrix_of, monkeypatch, shown, cut
+    searched, study_of, monkeypatch, shown, cut
 ):
     score(searched, ALONE)
     monkeypatch.setattr(sequences, "_MOST_ROWS", shown)
-    caption, chart = matrix_of(searched)
-    assert caption.endswith(f"from their mean.{cut}")
-    assert "<svg" in charts.svg(chart)
-    cells = charts.rows(chart)
+    found = pictures(sequences.ANALYSIS.section(study_of(searched, sequences)).blocks)
+    (picture,) = (p for p in found if p.stem == "sequence_matrix")
+    assert picture.caption.endswith(f"from their mean.{cut}")
+    cells = charts.rows(picture.draw())
     assert len(cells) == 2 * shown
     assert {cell["column"] for cell in cells} == {"m-one", "m-two"}
     assert "1. ↑ all together: peace" in {cell["row"] for cell in cells}

@@ -135,17 +135,9 @@ def test_the_page_shows_what_is_not_judged_with_the_reason():
     assert '<td class="number">0.2000</td>' in html
 
 
-def test_no_list_is_a_missing_list():
-    one = compared(computed({}))["figure_5a"]
-    assert one.missing.startswith("Not run: it needs the EloEverything items (stage `items`; give")
-
-
 def test_the_search_and_the_log_probabilities_say_what_they_need():
-    for name, said in (
-        ("gcg", "a search"),
-        ("table_a1", "log-probabilities"),
-        ("table_3", "every token"),
-    ):
+    needs = {"gcg": "a search", "table_a1": "log-probabilities", "table_3": "every token"}
+    for name, said in needs.items():
         assert said in comparable.missing(BY_ID[name], computed({}), [])
     tables = {
         ("moments",): swept(NICKNAMES[0])[("moments",)],

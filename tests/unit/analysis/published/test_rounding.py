@@ -55,8 +55,7 @@ def drawn(rng):
     return table(printed() + noise + noise.T)
 
 
-def test_agreement_that_rounds_to_the_printed_one_gives_the_published_figure_2c(monkeypatch):
-    rng = np.random.default_rng(0)
+def test_agreement_that_rounds_to_the_printed_one_gives_the_published_figure_2c(monkeypatch, rng):
     found = compared(rounding.rounded_rsa(drawn(rng), ABOUT))
     assert found.counts == {"same": 9, "within noise": 0, "differs": 0, "not run": 0}
     monkeypatch.setattr(rounding, "_DRAWS", 1)  # of the p-values alone
@@ -79,8 +78,7 @@ def test_other_agreement_gives_another_figure_2c():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_dtype_is_that_of_jax_to_the_bit(dtype):
-    rng = np.random.default_rng(0)
+def test_a_dtype_is_that_of_jax_to_the_bit(dtype, rng):
     bits = rng.integers(0, 2**32, 100_000, dtype=np.uint32)
     halves = (bits & np.uint32(0xFFFF0000)) | np.uint32(0x8000)  # of bfloat16, to even
     for rewards in (bits.view(np.float32), halves.view(np.float32)):

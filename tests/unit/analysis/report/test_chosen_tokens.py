@@ -133,9 +133,8 @@ def test_the_choice_is_the_same_every_time(run):
     assert pack(run, limit=360).blobs == pack(run, limit=360).blobs
 
 
-def test_the_page_says_what_it_leaves_out(run, settings):
-    study = analysis.compute(run, {}, settings, [])
-    text = " ".join(page.render(study, [], {}, pack(run, limit=360)).split())
+def test_the_page_says_what_it_leaves_out(run, study_of):
+    text = " ".join(page.render(study_of(run), [], {}, pack(run, limit=360)).split())
     assert "This page holds 20 of 200 tokens" in text
     assert "2,400 rewards are more than the 6,000,000 that a page may hold" in text
     assert f'analysis.load(["{run.folders[0]}"]).scores(prompts=["p0"])' in text

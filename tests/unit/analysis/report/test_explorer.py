@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 
 import analysis
-from analysis.report import explorer, write_report
+from analysis.report import drawing, explorer, write_report
 from analysis.report import page as page_module
 from engine import display
-from tests.support import runs
+from tests.support import charts, runs
 from tests.support.html_page import Page
 
 COLOURS = {"m-one": "#332288", "m-two": "#cc6677"}
@@ -199,12 +199,16 @@ def test_a_score_takes_few_bytes_and_a_tied_one_fewer(tmp_path):
     assert coarse < 50_000
 
 
-@pytest.fixture
-def page(small_run, tmp_path, settings, light):
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, settings):
     info = analysis.ModelInfo(
         nickname=NAMES["m-two"], developer=None, base=None, size_b=None, rewardbench_rank=None
     )
-    index = write_report(analysis.load(small_run), tmp_path / "r", {"m-two": info}, settings)
+    folder = tmp_path_factory.mktemp("page")
+    run = analysis.load(runs.small_run(folder / "run"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "draw", lambda *_: charts.Undrawn())
+        index = write_report(run, folder / "r", {"m-two": info}, settings)
     return index.read_text(encoding="utf-8")
 
 

@@ -100,11 +100,6 @@ def test_what_is_not_identified_is_nan(y, x):
 # --- Rank gaps -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(5)
-
-
 def ranked(scores):
     return np.array([ranks.average_ranks(own) for own in scores])
 

@@ -56,8 +56,5 @@ def test_a_word_on_both_sides_of_a_scale_is_left_out_of_it(write):
 def test_another_file_is_refused_in_a_line(write, text, message):
     with pytest.raises(LexiconError, match=message):
         categories(write(text))
-
-
-def test_a_file_that_is_not_there_is_named():
     with pytest.raises(LexiconError, match=r"nowhere\.csv: No such file"):
         categories("nowhere.csv")

@@ -32,7 +32,6 @@ def test_the_papers_prompts_are_wordings_of_the_same_questions():
 @pytest.mark.parametrize(
     "text",
     [
-        "What is the single thing, person, or concept that humans most prefer?",
         "What is the best food?",
         "Is the best thing better than the worst thing?",
         "What is the bestest thing?",
