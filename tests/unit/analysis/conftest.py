@@ -69,6 +69,17 @@ def make_run(tmp_path):
 
 
 @pytest.fixture
+def write(tmp_path):
+    """The name of a file of the test's own folder, and its text -> its path."""
+
+    def make(name, text):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return str(tmp_path / name)
+
+    return make
+
+
+@pytest.fixture
 def small_run(tmp_path):
     return runs.small_run(tmp_path / "run")
 

@@ -9,7 +9,7 @@ import pytest
 import analysis
 from analysis import CHAPTERS
 from analysis.blocks import rows
-from analysis.chapters import agreement, model_list, tokens
+from analysis.chapters import tokens
 from analysis.report import write_report
 from analysis.study import Absent, Analysis, Tables, required, table
 from engine.errors import AssayError
@@ -79,9 +79,7 @@ def test_the_example_of_the_guide_is_a_chapter(make_run, tmp_path, settings):
     assert 'id="chart-capitals">{"data":{"values":[' in page
 
 
-def test_a_table_that_cannot_be_made_is_a_sentence_and_no_file(
-    light, small_run, tmp_path, settings
-):
+def test_a_table_that_cannot_be_made_is_a_sentence_no_file(light, small_run, tmp_path, settings):
     chapter = lengths(reason="Tokens have <no> length here.")
     report = report_of(small_run, tmp_path / "report", settings, chapter)
     assert not (report / "tables" / "token_lengths.csv").exists()
@@ -91,18 +89,8 @@ def test_a_table_that_cannot_be_made_is_a_sentence_and_no_file(
     assert '<b id="lengths">Lengths</b>: Tokens have &lt;no&gt; length here.' in group
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        (tokens.ANALYSIS,),
-        *(
-            pytest.param(before, marks=pytest.mark.slow)
-            for before in ((), (model_list.ANALYSIS, tokens.ANALYSIS, agreement.ANALYSIS))
-        ),
-    ],
-)
-def test_a_report_may_have_few_chapters(small_run, tmp_path, settings, before):
-    chapters = [*before, capitals()]
+def test_a_report_may_have_few_chapters(small_run, tmp_path, settings):
+    chapters = [tokens.ANALYSIS, capitals()]
     page = write_report(analysis.load(small_run), tmp_path / "r", {}, settings, chapters=chapters)
     text = page.read_text(encoding="utf-8")
     assert 'id="capitals">' in text

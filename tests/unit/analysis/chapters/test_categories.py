@@ -5,7 +5,7 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-import scipy.stats
+from scipy.stats import false_discovery_control as step_up
 
 import analysis
 from analysis import ModelInfo
@@ -97,15 +97,11 @@ def test_q_corrects_for_every_scale_of_the_table(tmp_path, study_of, rng):
     table = study.tables["category_contrasts"]
     assert table["scale"].n_unique() == 3
     assert table.height == 33
-    np.testing.assert_allclose(
-        table["q"], scipy.stats.false_discovery_control(table["p"].to_numpy())
-    )
+    np.testing.assert_allclose(table["q"], step_up(table["p"].to_numpy()))
     assert big_two(study)["q"] == pytest.approx(33 / 3 / 210)
     assert told(categories, study) == []
     models = study.tables["category_models"]
-    np.testing.assert_allclose(
-        models["q"], scipy.stats.false_discovery_control(models["p"].to_numpy())
-    )
+    np.testing.assert_allclose(models["q"], step_up(models["p"].to_numpy()))
     assert models["family"].unique().to_list() == ["all tests of category_models.csv"]
 
 
@@ -155,9 +151,7 @@ def test_medians_are_those_of_the_words_ranked_among_their_scale(tmp_path, study
 
 def test_contrasts_are_written_out(tmp_path, study_of, rng):
     """The contrast of a category of several, over questions of unequal numbers of wordings."""
-    chosen = [
-        p for p in FOLLOW_UP if p.startswith(("best-ever", "greatest-ever-one", "worst-ever"))
-    ]
+    chosen = [p for p in FOLLOW_UP if p.startswith(("best-ever", "greatest-ever-o", "worst-ever"))]
     prompts = {p: FOLLOW_UP[p] for p in chosen}
     run = category_runs.category_run(tmp_path / "run", rng, {"m": 1.0}, prompts=prompts)
     loaded, words = analysis.load(run), built_in()
@@ -183,15 +177,13 @@ def test_contrasts_are_written_out(tmp_path, study_of, rng):
     )
 
 
-def test_categories_of_ones_own_are_compared(tmp_path, study_of, rng):
+def test_categories_of_ones_own_are_compared(tmp_path, study_of, rng, write):
     metals, trees = [f"metal{i}" for i in range(9)], [f"tree{i}" for i in range(9)]
-    path = tmp_path / "mine.csv"
     lines = [f"{w},metals" for w in metals] + [f"{w},trees" for w in trees]
-    path.write_text("\n".join(["word,category", *lines]), encoding="utf-8")
     run = runs.write_run(tmp_path / "run", {}, {"m": None}, {})
     rewards = {w: rng.normal() + 9 for w in metals} | {w: rng.normal() for w in trees}
     runs.add_items(run, "list", "m", "odd", rewards)
-    study = study_of(run, categories=str(path))
+    study = study_of(run, categories=write("mine.csv", "\n".join(["word,category", *lines])))
     assert told(categories, study) == []
     row = study.tables["category_models"].row(0, named=True)
     assert (row["category"], row["against"]) == ("metals", "trees")

@@ -7,12 +7,10 @@ from analysis.chapters import sequence_sentences, sequences
 from tests.support import runs
 
 
-def certify(
-    run, model, rewards, *, certified, gain, direction="max", seed=3, target=None, rejected=2
-):
+def certify(run, model, rewards, *, certified, gain, direction="max", target=None, rejected=2):
     """Adds a search and the certificate that goes on from it, as the engine files them."""
-    runs.add_search(run, model, direction, rewards[:1], name=f"gcg-seed{seed}")
-    path = runs.add_search(run, model, direction, rewards, name=f"gcg-ascent-seed{seed}")
+    runs.add_search(run, model, direction, rewards[:1], name="gcg-seed3")
+    path = runs.add_search(run, model, direction, rewards, name="gcg-ascent-seed3")
     said = {
         "certified": certified,
         "sweeps": len(rewards),
@@ -65,9 +63,7 @@ KNOWN = "of 1 a swap is known that improves it"
         ([1.0, 2.5], False, 0.5, {SHORT, OPEN, KNOWN}),
     ],
 )
-def test_the_section_says_what_a_certificate_says(
-    small_run, study_of, rewards, certified, gain, appear
-):
+def test_the_section_says_what_one_says(small_run, study_of, rewards, certified, gain, appear):
     certify(small_run, "m-one", rewards, certified=certified, gain=gain)
     text = said(study_of(small_run))
     assert {sentence for sentence in (SURE, SHORT, OPEN, KNOWN) if sentence in text} == appear

@@ -83,13 +83,8 @@ def test_a_reading_that_reverses_the_rewards_reverses_its_findings(readings, stu
     row = over.row(by_predicate=pl.col("reading") == "bos-none", named=True)
     assert (row["label"], row["reversed"], row["top_high"]) == ("bos none", 4, 0.0)
     assert row["kendall_low"] == pytest.approx(-1)
-    slopes = study.tables["conventions_findings"].filter(finding="slope of sentiment")
-    survival = by_reading.survival(slopes)
-    assert (survival["sure"], survival["kept"], survival["reversed"]) == (4, 0, 4)
     survived, example, furthest = told(study)
-    assert survived.startswith(
-        "Of 5 findings that are sure under the default reading, 1 keeps sign "
-    )
+    assert survived.startswith("Of 5 findings that are sure under the default reading, 1 keeps ")
     assert "4 are reversed" in survived
     assert "is reversed with bos none" in example
     assert furthest.startswith("Of all readings, bos none changes an order of tokens most, that")
@@ -97,9 +92,7 @@ def test_a_reading_that_reverses_the_rewards_reverses_its_findings(readings, stu
 
 
 def test_noise_alone_changes_nothing(readings, study_of, taste, rng):
-    study = study_of(
-        readings({DEFAULT: taste, "bos-none": dict(taste), NOISE: moved(taste, rng, 1e-6)})
-    )
+    study = study_of(readings({DEFAULT: taste, "bos-none": taste, NOISE: moved(taste, rng, 1e-6)}))
     assert not told(study)
     assert not by_reading.changes(study.tables["conventions_findings"]).height
     shown = texts(conventions, study)
@@ -123,24 +116,21 @@ def findings_frame(*rows):
 
 
 def test_noise_of_another_kind_counts_as_noise_too():
-    table = findings_frame(
-        row(change="reversed", value=-1.0), row(change="lost", reading=NOISE, noise=True)
-    )
+    table = findings_frame(row(change="reversed"), row(change="lost", reading=NOISE, noise=True))
     told = by_reading._with_noise(table.drop("as_noise"))
     assert told["as_noise"].to_list() == [True, True]
     assert not by_reading.changes(told).height
 
 
-def test_slopes_of_frequency_are_findings_too(readings, study_of, rng, words, tmp_path):
+def test_slopes_of_frequency_are_findings_too(readings, study_of, rng, words, write):
     loved = rng.normal(size=400)  # the words that occur often
     lines = [
         f"\t{w}\tNoC\t:\t{n}\t9\t.9" for w, n in zip(words["word"], np.exp(loved), strict=True)
     ]
-    (tmp_path / "often.tsv").write_text("\n".join(lines))
     taste = {"best": loved + rng.normal(size=400)}
     same, turned = moved(taste, rng, 1e-6), {"best": -taste["best"]}
     folder = readings({DEFAULT: taste, "bos-none": turned, "dtype-float16": same, NOISE: same})
-    study = study_of(folder, frequency=str(tmp_path / "often.tsv"))
+    study = study_of(folder, frequency=write("often.tsv", "\n".join(lines)))
     for reading, change in (("bos-none", "reversed"), ("dtype-float16", "")):
         assert findings_of(study, reading, "slope of frequency") == {"best": change}
 
@@ -183,14 +173,9 @@ def test_a_q_that_barely_crosses_is_no_finding_of_the_page():
 
 
 def test_the_largest_change_may_be_of_one_model_of_several():
-    taus = {
-        ("m", NOISE, True): 0.99,
-        ("n", NOISE, True): 0.1,
-        ("m", "bos-none", False): 0.2,
-        ("n", "bos-none", False): 1.0,
-        ("m", "date-empty", False): 0.5,
-        ("n", "mode-text", False): 0.15,  # beyond m's noise floor, not beyond n's
-    }
+    taus = {("m", NOISE, True): 0.99, ("n", NOISE, True): 0.1, ("m", "date-empty", False): 0.5}
+    taus |= {("m", "bos-none", False): 0.2, ("n", "bos-none", False): 1.0}
+    taus |= {("n", "mode-text", False): 0.15}  # beyond m's noise floor, not beyond n's
     [said] = told(study_with(findings_frame(row()), taus))
     assert said == (
         "Of all readings, bos-none changes an order of tokens most, that of m under “best”: "
@@ -234,12 +219,8 @@ def test_a_finding_of_one_side_is_absent_or_gained_and_not_kept():
 
 
 def test_an_order_of_groups_that_a_reading_lacks_is_absent():
-    groups_ = pl.DataFrame(
-        {
-            **{"prompt": ["best"] * 2, "axis": ["side"] * 2, "group": ["x", "y"]},
-            **{"mean_percentile": [0.2, 0.8], "q": [0.01, 0.2], "p": [0.01, 0.01]},
-        }
-    )
+    cells = {"mean_percentile": [0.2, 0.8], "q": [0.01, 0.2], "p": [0.01, 0.01]}
+    groups_ = pl.DataFrame({"prompt": "best", "axis": "side", "group": ["x", "y"], **cells})
     nothing = pl.DataFrame(schema=by_reading.ROW)
     with_groups, without = (by_reading._Effects(rows=nothing, groups=g) for g in (groups_, None))
     assert by_reading._orders(with_groups, without)["change"].to_list() == ["absent"]
@@ -269,9 +250,7 @@ def test_a_significance_that_goes_is_lost_and_one_that_comes_is_gained(
 
 
 @pytest.mark.slow
-def test_a_reading_that_favours_a_slighted_group_reverses_contrast_and_order(
-    readings, study_of, tmp_path
-):
+def test_a_reading_that_favours_a_slighted_group_reverses_both(readings, study_of, tmp_path):
     table, terms = groups.vocabulary(), tmp_path / "terms.csv"
     groups.of_two_groups().write_csv(terms)
 
@@ -308,9 +287,8 @@ def test_an_estimate_that_stays_sure_may_leave_the_interval(readings, study_of, 
         p: (1 if p == "best" else 0.3) * x + rng.normal(size=len(x)) for p, x in taste.items()
     }
     study = study_of(readings({DEFAULT: taste, "bos-none": weaker, NOISE: dict(taste)}))
-    slopes = study.tables["conventions_findings"].filter(
-        finding="slope of sentiment", reading="bos-none"
-    )
+    of = {"finding": "slope of sentiment", "reading": "bos-none"}
+    slopes = study.tables["conventions_findings"].filter(**of)
     survival = by_reading.survival(slopes)
     assert (survival["sure"], survival["kept"], slopes["outside"].sum()) == (4, 4, 2)
 
@@ -333,13 +311,6 @@ def test_tau_overlap_and_jumps_are_those_of_a_slow_count(readings, study_of, tas
     far = places[1] - places[0]
     assert jumps["token"][0] == words["word"][int(np.argmax(np.abs(far)))]
     assert abs(jumps["jump"][0]) == pytest.approx(np.abs(far).max(), abs=0.01)
-
-
-def test_a_run_without_readings_has_no_section(make_run, study_of):
-    folder = make_run({"v": ["a", "b"]}, {"m": "v"}, {("m", "best"): [1.0, 2.0]})
-    study = study_of(folder)
-    assert conventions.ANALYSIS.section(study).is_empty
-    assert "assay conventions" in study.tables.reason("conventions_readings")
 
 
 def test_a_reading_that_is_not_finished_is_left_out_and_named(readings, study_of, taste, rng):

@@ -156,7 +156,6 @@ def test_spellings_of_one_word_are_resampled_together(rng):
 def test_stems_are_taken_from_the_vocabulary(make_run, rng):
     tokens = ["love", " Loved", "hate", "HATES", "so", "and", "or", "but"]
     scores = {("m", p): rng.normal(size=8) for p in ("greatest", "worst")}
-    table = analysis.framing_table(
-        analysis.load(make_run({"v": tokens}, {"m": "v"}, scores)), ["m"]
-    )
+    path = make_run({"v": tokens}, {"m": "v"}, scores)
+    table = analysis.framing_table(analysis.load(path), ["m"])
     assert table.select("n", "stems").row(0) == (8, 6)

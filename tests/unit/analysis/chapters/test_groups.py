@@ -39,9 +39,7 @@ def study_of(make_run, study_of, tmp_path):
         }
         vocabularies = {"v": table["token"].to_list()}
         folder = make_run(vocabularies, dict.fromkeys(models, "v"), scores, size=5000)
-        runs.edit_manifest(
-            folder, lambda made: made["prompts"].update(food="What is the best food?")
-        )
+        runs.edit_manifest(folder, lambda c: c["prompts"].update(food="What is the best food?"))
         terms = tmp_path / "terms.csv"
         planted.of_two_groups().write_csv(terms)
         return study_of(folder, groups, permutations=999, identity=str(terms))

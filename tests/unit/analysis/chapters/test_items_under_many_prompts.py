@@ -119,19 +119,13 @@ def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
     np.testing.assert_allclose(values, values.T)
     assert square["model"].to_list() == ["m0", "m1", "m2"] and (np.diag(values) == 1).all()
     together = items_agreement.items_agreement(scores, np.random.default_rng(0))
-    each = [
-        np.mean(
-            [
-                scipy.stats.kendalltau(x[a, p], x[b, p]).statistic
-                for a, b in itertools.combinations(range(3), 2)
-                if not np.isnan(x[[a, b], p]).any()
-            ]
-        )
+    pairs = [
+        [scipy.stats.kendalltau(x[a, p], x[b, p]).statistic for a, b in ((0, 1), (0, 2), (1, 2))]
         for p in range(9)
     ]
-    assert together["question"].to_list() == [
-        *("best", "greatest", "worst", "positive prompts", "negative prompts", ALL)
-    ]
+    each = np.nanmean(pairs, axis=1)
+    parts = ["best", "greatest", "worst", "positive prompts", "negative prompts", ALL]
+    assert together["question"].to_list() == parts
     assert together["kendall"][5] == pytest.approx(np.mean(each))
     assert together["prompt_spread"][5] == pytest.approx(np.std(each, ddof=1))
     assert (together["ci_low"] < together["kendall"]).all()
@@ -176,9 +170,9 @@ def test_kinds_of_pairs_are_wordings_questions_and_framings():
         assert table.filter(model="m0", kind=kind)["kendall"].item() == pytest.approx(mean)
     less = table.filter(model="m0", kind=items_framing.WORDING_LESS)["kendall"].item()
     assert less == pytest.approx(means[items_framing.WORDING] - means[items_framing.QUESTION])
-    own = table.filter(kind=items_framing.FRAMING)
-    every = own.filter(pl.col("model") != ALL_MODELS)["kendall"]
-    assert own.filter(model=ALL_MODELS)["kendall"].item() == pytest.approx(every.mean())
+    own = table.filter(kind=items_framing.FRAMING).select("model", "kendall")
+    of = dict(own.iter_rows())
+    assert of.pop(ALL_MODELS) == pytest.approx(np.mean(list(of.values())))
 
 
 def test_a_shared_wording_is_not_taken_for_the_question(rng):
@@ -228,14 +222,10 @@ def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_
 
 
 def test_traits_are_read_from_the_items():
-    listed = pl.DataFrame(
-        {"item_id": [0, 1, 2], "item": [" Love", "ice cream", "zzzz"]},
-        schema_overrides={"item_id": pl.UInt32},
-    )
+    ids = pl.Series("item_id", range(3), dtype=pl.UInt32)
+    listed = pl.DataFrame([ids, pl.Series("item", [" Love", "ice cream", "zzzz"])])
     frequency = pl.DataFrame({"word": ["love"], "per_million": [math.e**2]})
-    tokens = pl.DataFrame(
-        {"item_id": [0, 1], "tokens": [1.0, 3.0]}, schema_overrides={"item_id": pl.UInt32}
-    )
+    tokens = pl.DataFrame([ids[:2], pl.Series("tokens", [1.0, 3.0])])
     table = items_controls.items_traits(listed, tokens, frequency)
     assert table[items_controls.LENGTH].to_list() == [4, 9, 4]
     assert table[items_controls.TOKENS].to_list() == [1, 3, None]
@@ -253,19 +243,14 @@ def planted(rng):
     asked = questions(made.prompts)
     adds = {c: 2 * rng.normal(size=60) for c in asked["question"].unique().sort()}
     base = {b: 2 * rng.normal(size=60) for b in ("red", "blue")}
-    length, frequency = (
-        made.words[name].to_numpy() for name in (items_controls.LENGTH, items_controls.FREQUENCY)
-    )
+    length, frequency = made.words[items_controls.LENGTH], made.words[items_controls.FREQUENCY]
+    traits = (0.5 * length + 2 * frequency).to_numpy()
     rewards = {}
     for (model, prompt), own in made.rewards.items():
-        question = asked.filter(prompt=prompt)["question"].item()
-        sign = -1 if asked.filter(prompt=prompt)["framing"].item() == "negative" else 1
-        shared = (
-            base["blue" if made.models.index(model) % 5 < 2 else "red"]
-            + 0.5 * length
-            + 2 * frequency
-        )
-        rewards[model, prompt] = own + adds[question] + sign * shared
+        row = asked.row(by_predicate=pl.col("prompt") == prompt, named=True)
+        sign = -1 if row["framing"] == "negative" else 1
+        shared = base["blue" if made.models.index(model) % 5 < 2 else "red"] + traits
+        rewards[model, prompt] = own + adds[row["question"]] + sign * shared
     return dataclasses.replace(made, rewards=rewards)
 
 

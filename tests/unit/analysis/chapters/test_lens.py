@@ -185,15 +185,6 @@ def test_of_layers_that_hold_nothing_nothing_is_said(tmp_path, study_of):
     assert len(said) <= 2
 
 
-def test_a_run_without_the_lens_says_how_to_sweep_with_it(small_run, study_of):
-    study = study_of(small_run)
-    assert {study.tables.reason(name) for name in ("lens", "lens_framing")} == {
-        "No model was swept with the reward lens (--config.lens=true)."
-    }
-    section = lens.ANALYSIS.section(study)
-    assert section.is_empty and not section.findings
-
-
 def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
     values = rng.normal(size=(3, 60))
     run = make_run({"v": [f"t{i}" for i in range(60)]}, {"m": "v"}, {("m", "best"): values[2]})

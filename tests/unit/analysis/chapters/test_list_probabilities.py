@@ -21,24 +21,12 @@ def folder(small_run):
     return small_run
 
 
-def test_a_list_is_loaded_with_its_log_probabilities(folder):
-    run = analysis.load(folder)
-    assert list(run.item_logprobs) == [("things", "base", "greatest")]
-    assert "base" not in run.models
-    points = analysis.item_logprobs_points(run, "things", "greatest", "base", ["m-two", "m-one"])
-    assert points.columns == ["item_id", "item", "tokens", "logprob", "m-one"]
-    assert points["m-one"].to_list() == list(REWARDS.values())
-
-
 def test_rewards_are_set_against_the_sum_and_the_mean_over_tokens(folder):
-    (row,) = analysis.item_logprobs_rewards(analysis.load(folder), ["m-one", "m-two"]).to_dicts()
-    assert [row[key] for key in ("list", "prompt", "language_model", "model", "n")] == [
-        "things",
-        "greatest",
-        "base",
-        "m-one",
-        4,
-    ]
+    run = analysis.load(folder)
+    assert "base" not in run.models
+    (row,) = analysis.item_logprobs_rewards(run, ["m-one", "m-two"]).to_dicts()
+    keys = ("list", "prompt", "language_model", "model", "n")
+    assert [row[key] for key in keys] == ["things", "greatest", "base", "m-one", 4]
     reward, logprob = list(REWARDS.values()), [x for _, x in READ.values()]
     each = [x / n for n, x in READ.values()]
     assert row["pearson"] == pytest.approx(scipy.stats.pearsonr(reward, logprob).statistic)
@@ -53,10 +41,8 @@ def test_rewards_that_follow_a_language_model_are_found_and_others_are_not(small
     logprob = -rng.exponential(8.0, len(words))
     planted = {"m-one": 0.5 * logprob + rng.normal(0, 2, len(words))}
     planted["m-two"] = rng.normal(size=len(words))
-    for model, rewards in planted.items():
-        runs.add_items(
-            small_run, "words", model, "greatest", dict(zip(words, rewards, strict=True))
-        )
+    for model, own in planted.items():
+        runs.add_items(small_run, "words", model, "greatest", dict(zip(words, own, strict=True)))
     read = {word: (1, x) for word, x in zip(words, logprob, strict=True)}
     runs.add_item_logprobs(small_run, "words", "base", "greatest", read)
     table = analysis.item_logprobs_rewards(analysis.load(small_run), ["m-one", "m-two"])

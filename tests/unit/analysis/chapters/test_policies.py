@@ -110,9 +110,7 @@ def test_a_reward_of_the_opposite_sign_only_falls(tmp_path, section_of):
     assert section.answer.startswith("No two models agree at first")
 
 
-def test_a_finding_names_the_pair_that_turns_down_and_not_copies(
-    turning, study, tmp_path, section_of
-):
+def test_a_finding_names_the_pair_that_turns_down_no_copies(turning, study, tmp_path, section_of):
     plain, numbers = overoptimisation.ANALYSIS.section(study).findings
     assert "pairs of models that agree at first, the other reward rises, and falls" in plain.text
     assert "trained on" in numbers.text

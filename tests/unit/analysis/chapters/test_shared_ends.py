@@ -67,13 +67,8 @@ def test_the_ends_of_rewards_sums_and_differences_are_those_of_the_definition(
         assert table.columns == ["model", "end", "rank", "token_id", "token", "reward"]
         assert table.rows() == by_hand(vocabularies, numbers, 6)
     for combined, sign in (("sum", 1), ("difference", -1)):
-        numbers = {
-            model: [
-                good + sign * bad
-                for good, bad in zip(rewards[model, "best"], rewards[model, "worst"], strict=True)
-            ]
-            for model in MODELS
-        }
+        both = {m: zip(rewards[m, "best"], rewards[m, "worst"], strict=True) for m in MODELS}
+        numbers = {m: [good + sign * bad for good, bad in each] for m, each in both.items()}
         assert tables[f"shared_{combined}"].rows() == by_hand(vocabularies, numbers, 6)
 
 
@@ -122,9 +117,7 @@ def language_run(small_run):
 
 
 @pytest.mark.parametrize(("combined", "sign"), [("sum", 1), ("difference", -1)])
-def test_log_probabilities_under_two_prompts_are_combined_form_by_form(
-    language_run, combined, sign
-):
+def test_log_probabilities_of_two_prompts_are_combined_form_by_form(language_run, combined, sign):
     run, numbers = language_run
     table = analysis.framed_logprobs(run, ("greatest", "worst"), 2, combined)
     vocabulary = run.vocabulary("base").collect()["token"].to_list()
@@ -153,9 +146,8 @@ def test_the_report_of_a_language_model_has_both_tables(language_run, settings, 
 
 def test_a_language_model_of_one_prompt_says_why_it_has_no_sum(small_run, study_of):
     runs.add_logprobs(small_run, "base", "v2", "greatest", [-1.0] * 6)
-    study = study_of(small_run, ANALYSIS)
-    reason = "No language model was given both “greatest” and “worst” in one form."
-    assert study.tables.reason("framing_logprobs_sum") == reason
+    reason = study_of(small_run, ANALYSIS).tables.reason("framing_logprobs_sum")
+    assert reason == "No language model was given both “greatest” and “worst” in one form."
 
 
 def test_combined_rewards_need_both_prompts(run):

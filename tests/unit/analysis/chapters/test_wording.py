@@ -113,13 +113,6 @@ def test_the_papers_prompts_are_compared_by_framing(make_run, rng, study_of):
     assert told(wording, study) == []
 
 
-def test_one_wording_is_absent_with_its_reason(small_run, study_of):
-    study = study_of(small_run)
-    for name in ("variance", "agreement", "comparison"):
-        assert study.tables.reason(f"wording_{name}") == wording.ONE_WORDING
-    assert texts(wording, study) == [wording.ONE_WORDING]
-
-
 def test_one_model_has_shares_but_nothing_to_agree_with(tmp_path, rng, study_of):
     study = study_of(list_run(tmp_path / "run", rng, models=1))
     assert math.isnan(study.tables["wording_comparison"]["ci_low"].item())

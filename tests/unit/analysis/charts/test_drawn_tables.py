@@ -60,9 +60,8 @@ def test_every_model_has_a_panel_in_its_own_colour(tables, names):
     table = tables["frequency_slopes"]
     chart = estimates(table, names, "slope", value="slope", row="prompt", panel="name")
     paint = chart.to_dict()["spec"]["layer"][-1]["encoding"]["color"]["scale"]
-    assert dict(zip(paint["domain"], paint["range"], strict=True)) == {
-        names[model]: colour for model, colour in look.colours(names).items()
-    }
+    colours = {names[model]: colour for model, colour in look.colours(names).items()}
+    assert dict(zip(paint["domain"], paint["range"], strict=True)) == colours
     assert {row["name"] for row in charts.rows(chart)} == set(names.values())
 
 
@@ -73,11 +72,8 @@ def test_what_is_not_known_of_an_objective_has_no_dot(full, tables, names):
     shown = collections.defaultdict(dict)
     for row in charts.rows(chart):
         shown[row["name"], row["measure"]][row["objective"]] = row["value"]
-    measures = (
-        "Spearman’s ρ with the reward",
-        "weight in the gate",
-        "share of the reward’s variance",
-    )
+    rest = ("weight in the gate", "share of the reward’s variance")
+    measures = ("Spearman’s ρ with the reward", *rest)
     assert [len(shown[names[runs.GATED], each]) for each in measures] == [19, 19, 19]
     assert [len(shown[names[MODEL], each]) for each in measures] == [2, 0, 0]
     weights = dict(table.filter(model=runs.GATED).select("objective", "weight").iter_rows())
@@ -159,19 +155,16 @@ def test_bars_without_a_median_start_between_the_ends_that_are_drawn():
 
 def test_violins_have_a_panel_a_model_and_skip_what_was_not_scored(tables, names):
     densities, quantiles = (
-        tables[name].filter(prompt="best") for name in ("densities", "quantiles")
+        tables[name].filter(prompt="best", model=MODEL) for name in ("densities", "quantiles")
     )
     labels = {"best": "“b'\"</script>”", "worst": "w"}
-    chart = violins(
-        densities.filter(model=MODEL), quantiles.filter(model=MODEL), names, labels, "r"
-    )
+    chart = violins(densities, quantiles, names, labels, "r")
     draw(chart)
     rows = charts.rows(chart)
     assert {row["name"] for row in rows} == {names[MODEL]}
     assert max(row.get("half", 0) for row in rows) == pytest.approx(0.42, abs=0.01)
-    assert [row["median"] for row in rows if "median" in row] == pytest.approx(
-        quantiles.filter(model=MODEL)["median"].to_list(), rel=1e-4
-    )
+    medians = [row["median"] for row in rows if "median" in row]
+    assert medians == pytest.approx(quantiles["median"].to_list(), rel=1e-4)
 
 
 def test_a_violin_of_equal_rewards_is_drawn():
@@ -188,10 +181,8 @@ def test_the_contrast_shows_a_principal_axis_two_deviations_each_way():
     pairs = pairs.with_columns(model=pl.lit("m"))
     chart = framing.contrast(pairs, AXIS, {"m": "M"}, ("greatest", "worst"))
     line = [(row["x"], row["y"]) for row in charts.rows(chart) if "line" in row]
-    reach = 2 * np.sqrt(0.5)
-    np.testing.assert_allclose(
-        line, [(-0.6 * reach, -0.8 * reach), (0.6 * reach, 0.8 * reach)], 1e-4
-    )
+    end = 2 * np.sqrt(0.5) * np.array([0.6, 0.8])
+    np.testing.assert_allclose(line, [-end, end], 1e-4)
 
 
 @pytest.mark.parametrize(("y", "said"), [([1.0, 2.0, 4.0], "r = 0.98"), ([1.0] * 3, "r undefined")])
@@ -217,12 +208,10 @@ def test_a_group_is_drawn_in_each_model_and_over_models(tables, names):
     means = [row for row in shown if "name" not in row]
     dots = {(row["name"], row["group"]): row["value"] for row in shown if "name" in row}
     assert len(dots) == each.height == 2 * len(names)
-    assert [row["mean"] for row in means] == pytest.approx(
-        (100 * over["contrast"]).to_list(), rel=1e-4
-    )
-    assert [row["to"] - row["from"] for row in means] == pytest.approx(
-        (100 * (over["contrast_placebo_high"] - over["contrast_placebo_low"])).to_list(), rel=1e-3
-    )
+    centres = (100 * over["contrast"]).to_list()
+    assert [row["mean"] for row in means] == pytest.approx(centres, rel=1e-4)
+    widths = (100 * (over["contrast_placebo_high"] - over["contrast_placebo_low"])).to_list()
+    assert [row["to"] - row["from"] for row in means] == pytest.approx(widths, rel=1e-3)
 
 
 def test_one_model_has_its_own_intervals_and_no_mean(tables, names):

@@ -99,8 +99,7 @@ def test_points_of_one_list_are_read_once_for_each_prompt(read, monkeypatch):
     assert sorted(asked) == ["b1", "w"]
 
 
-def test_the_users_own_questions_are_taken(read, tmp_path):
-    path = tmp_path / "own.csv"
-    path.write_text("prompt,question,framing\nown,pets,positive\nb1,pets,positive\n")
+def test_the_users_own_questions_are_taken(read, write):
+    path = write("own.csv", "prompt,question,framing\nown,pets,positive\nb1,pets,positive\n")
     scores = {("m-one", "own"): PETS, ("m-one", "b1"): PETS}
-    assert read(scores, str(path)).prompts["question"].to_list() == ["pets", "pets"]
+    assert read(scores, path).prompts["question"].to_list() == ["pets", "pets"]

@@ -172,29 +172,23 @@ def test_what_was_not_scored_is_not_a_number(make_run):
     assert np.isnan(rewards[1])
 
 
-def test_flags_say_special_and_round_trip(small_run, make_run):
+def test_flags_say_special_and_round_trip(make_run):
     vocab = {"v": ["<|end|>", "a", "\ufffd"]}
-    run = make_run(
-        vocab, {"m-one": "v", "m-two": "v"}, {("m-one", "greatest"): [1.0, 2.0, 3.0]}, "f"
-    )
-    packed = pack(run)
+    scores = {("m-one", "greatest"): [1.0, 2.0, 3.0]}
+    packed = pack(make_run(vocab, {"m-one": "v", "m-two": "v"}, scores))
     flags = numbers(packed, packed.meta["vocabularies"][0]["flags"], np.uint8)
     assert flags.tolist() == [explorer.SPECIAL, 0, explorer.FLAGS.index("replacement")]
 
 
-def test_a_score_takes_few_bytes_and_a_tied_one_fewer(tmp_path):
+def test_a_score_takes_few_bytes_and_a_tied_one_fewer(make_run):
     rewards = np.random.default_rng(0).normal(size=50_000).astype(np.float32)
     tied = np.round(rewards * 8) / 8
     scores = {("m", "greatest"): rewards, ("m", "best"): tied}
     vocabulary = {"v": [f"t{i}" for i in range(50_000)]}
-    runs.write_run(tmp_path / "run", vocabulary, {"m": "v"}, scores, size=50_000)
-    packed = explorer.pack(
-        analysis.load(tmp_path / "run"), ["m"], {"m": "M"}, {"m": "#000"}, no_filters
-    )
-    free, coarse = (
-        sum(len(packed.blobs[about[key]]) for key in ("values", "places", "rewards"))
-        for about in packed.meta["models"][0]["columns"]
-    )
+    run = analysis.load(make_run(vocabulary, {"m": "v"}, scores, size=50_000))
+    packed = explorer.pack(run, ["m"], {"m": "M"}, {"m": "#000"}, no_filters)
+    keys, columns = ("values", "places", "rewards"), packed.meta["models"][0]["columns"]
+    free, coarse = (sum(len(packed.blobs[about[key]]) for key in keys) for about in columns)
     assert free < 50_000 * 3.3
     assert coarse < 50_000
 

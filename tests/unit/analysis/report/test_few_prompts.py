@@ -39,14 +39,12 @@ TOGETHER = dataclasses.replace(BY_PROMPT, every_prompt=True)
 
 
 @pytest.fixture
-def run_under(tmp_path):
+def run_under(make_run):
     """Prompts -> a run of one vocabulary under each."""
 
     def make(prompts, models=("m",)):
         scores = {(m, p): [float(i), 1.0, 2.0] for m in models for i, p in enumerate(prompts)}
-        run = runs.write_run(
-            tmp_path / "run", {"v": ["a", "b", "c"]}, dict.fromkeys(models, "v"), scores
-        )
+        run = make_run({"v": ["a", "b", "c"]}, dict.fromkeys(models, "v"), scores)
         runs.edit_manifest(run, lambda content: content.update(prompts=dict(prompts)))
         return analysis.load(run)
 

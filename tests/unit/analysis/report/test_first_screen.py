@@ -40,14 +40,11 @@ def test_endings_of_words_are_left_out_where_the_tokenizer_marks_starts(ends):
     assert (panel.least, panel.most) == (-99.0, 99.0) and max(panel.bars) == 1.0
 
 
-def test_rare_beginnings_of_words_are_left_out(tmp_path, ends):
+def test_rare_beginnings_of_words_are_left_out(write, ends):
     tokens = [*STARTS, "missp", " nonex"]
-    common = tmp_path / "bnc.txt"
-    lines = [
-        f"\t{word.strip()}\tNoC\t:\t{1 + 9 * (at % 2)}\t9\t.9" for at, word in enumerate(STARTS)
-    ]
-    common.write_text("\n".join(lines), encoding="utf-8")
-    panel = ends(tokens, [*range(25), 98, 99], frequency=str(common))
+    lines = [f"\t{w.strip()}\tNoC\t:\t{1 + 9 * (at % 2)}\t9\t.9" for at, w in enumerate(STARTS)]
+    common = write("bnc.txt", "\n".join(lines))
+    panel = ends(tokens, [*range(25), 98, 99], frequency=common)
     assert [word.token for word in panel.highest] == STARTS[:14:-1]
 
 

@@ -45,23 +45,14 @@ def test_the_first_finding_of_each_section_in_the_order_of_the_list_at_most_five
 def test_a_section_lists_its_findings_at_most_six(source):
     own = [f"F{number}" for number in range(9)]
     text = source(section("framing", *own), section("tokens", "T & co"), section("empty"))
-    listed = {
-        name: text.split(f'<article id="{name}"')[1].split("</article>")[0]
+    framing, tokens, empty = (
+        text.split(f'<article id="{name}"')[1].split("</article>")[0]
         for name in ("framing", "tokens", "empty")
-    }
-    assert [said in listed["framing"] for said in own] == [True] * 6 + [False] * 3
-    assert "3 more such findings are in the tables." in listed["framing"]
-    assert (
-        '<p class="answer">T &amp; co</p>' in listed["tokens"]
-        and "more such" not in listed["tokens"]
     )
-    assert 'class="found"' not in listed["empty"]
-
-
-def test_every_section_has_a_place_in_the_order(full):
-    known = {chapter.section(full).id for chapter in analysis.CHAPTERS}
-    assert known - {"models"} <= set(outline.ORDER)
-    assert len(set(outline.ORDER)) == len(outline.ORDER)
+    assert [said in framing for said in own] == [True] * 6 + [False] * 3
+    assert "3 more such findings are in the tables." in framing
+    assert '<p class="answer">T &amp; co</p>' in tokens and "more such" not in tokens
+    assert 'class="found"' not in empty
 
 
 def test_a_finding_shows_its_figure_small_and_links_to_its_section(source):
@@ -103,19 +94,17 @@ def test_sections_without_figure_and_table_are_one_line_of_their_group(source):
     ]
 
 
-def test_every_section_has_a_group(full):
+def test_every_section_has_a_group_and_a_place_in_the_order(full):
+    known = {chapter.section(full).id for chapter in analysis.CHAPTERS}
     grouped = [name for _, _, names in outline.GROUPS for name in names]
-    assert len(set(grouped)) == len(grouped)
-    assert {chapter.section(full).id for chapter in analysis.CHAPTERS} <= set(grouped)
+    assert len(set(grouped)) == len(grouped) and known <= set(grouped)
+    assert len(set(outline.ORDER)) == len(outline.ORDER) and known - {"models"} <= {*outline.ORDER}
 
 
 def test_the_chart_beside_an_answer_follows_the_question():
     blocks = [Heading("Far"), *(Picture(stem, "", lambda: None) for stem in ("a_x", "a_y", "all"))]
-    one = section("framing", "F", blocks=blocks)
-    assert {of: chart.stem for of, chart in outline.charts(one, ["x", "y", "z"]).items()} == {
-        "x": "a_x",
-        "y": "a_y",
-    }
+    beside = outline.charts(section("framing", "F", blocks=blocks), ["x", "y", "z"])
+    assert {of: chart.stem for of, chart in beside.items()} == {"x": "a_x", "y": "a_y"}
     named = section("framing", "F", blocks=blocks, picture="a_y")
     assert outline.charts(named, ["x", "y"]) == {"": blocks[2]}
     assert outline.without(blocks[:3], blocks[1:3]) == []

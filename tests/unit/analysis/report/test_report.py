@@ -56,9 +56,7 @@ def test_tokens_survive_the_tables_byte_for_byte(light, make_run, tmp_path, sett
 
 
 @pytest.mark.parametrize(("second", "shown"), [("b/run", "{}/b/run"), ("b/other", "other")])
-def test_runs_of_one_name_are_told_apart_by_their_paths(
-    light, make_run, tmp_path, settings, second, shown
-):
+def test_runs_of_one_name_are_told_apart(light, make_run, tmp_path, settings, second, shown):
     for parent in ("a", "b"):
         (tmp_path / parent).mkdir()
     runs = [
@@ -85,9 +83,7 @@ def test_every_figure_has_an_alt_text_of_its_own(drawn):
     assert len(described) == len(set(described))
 
 
-def test_a_line_says_what_a_model_is_and_markup_shows_as_text(
-    light, small_run, tmp_path, infos, settings
-):
+def test_a_line_says_what_a_model_is_markup_as_text(light, small_run, tmp_path, infos, settings):
     record = {"head": "mlp", "base": {"source": "b/base"}, "source": "a/<i>adapter</i>"}
     runs.edit_manifest(small_run, lambda content: content["models"]["m-one"].update(record))
     runs.edit_manifest(small_run, lambda c: c["prompts"].update(greatest="<b onclick=x>?"))

@@ -134,9 +134,7 @@ def test_a_name_is_the_end_of_its_source_that_differs(sources, names):
     assert list(verdict._names(sources, ["hub/a at x"] * 2, ["m in 1", "m in 2"])) == names
 
 
-def test_the_question_of_the_worst_violation_is_chosen_and_words_are_linked(
-    light, tmp_path, settings
-):
+def test_the_question_of_the_worst_violation_is_chosen_and_words_linked(light, tmp_path, settings):
     before = np.arange(len(WORDS), dtype=float)
     scores = {("m", "best"): before, ("m", "worst"): before}
     runs.write_run(tmp_path / "one", {"v": WORDS}, {"m": "v"}, scores, size=200)
@@ -166,9 +164,7 @@ def test_a_language_model_has_words_without_links(light, tmp_path, settings, mon
         ("shift", "at most", -0.05, 0.05, ("−5.0 points", "at most ±5 points")),
     ],
 )
-def test_a_number_just_beyond_its_limit_is_not_rounded_to_it(
-    check, allowed, measured, limit, shown
-):
+def test_a_number_beyond_its_limit_is_not_rounded_to_it(check, allowed, measured, limit, shown):
     row = {"check": check, "what": "", "prompt": "p", "measured": measured, "noise": None}
     row |= {"limit": limit, "allowed": allowed, "holds": False}
     line = verdict._limit(row, {"p": "Which?"})

@@ -63,9 +63,7 @@ def test_best_of_many_matches_arithmetic_of_arbitrary_precision(n, rng):
         expected.append((1 - above / total) ** n - (1 - (above + own) / total) ** n)
         above += own
     (policy,) = exact.best_of(log_p, reward, [n])
-    np.testing.assert_allclose(
-        np.exp(policy)[order], np.array(expected, float), rtol=1e-8, atol=1e-14
-    )
+    np.testing.assert_allclose(np.exp(policy)[order], np.float64(expected), rtol=1e-8, atol=1e-14)
 
 
 def test_kl_rises_with_strength_from_zero_and_meets_what_was_asked(rng):

@@ -21,9 +21,6 @@ from analysis.statistics.kendall import (
     unrelated_error,
 )
 
-# --- Kendall -------------------------------------------------------------------------------------
-
-
 # Few different values, so that ties are the rule.
 TABLES = st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=0, max_size=30)
 PAIRS = st.lists(st.tuples(st.integers(-4, 4), st.integers(-4, 4)), min_size=2, max_size=40)

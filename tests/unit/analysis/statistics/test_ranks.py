@@ -11,9 +11,6 @@ from analysis.statistics import ranks
 from analysis.statistics.kendall import ranking, tau_b
 from analysis.statistics.ranks import median_interval, rank_biased_overlap
 
-# --- Ranks ---------------------------------------------------------------------------------------
-
-
 # Few different values, so that ties are the rule.
 TABLES = st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=0, max_size=30)
 PAIRS = st.lists(st.tuples(st.integers(-4, 4), st.integers(-4, 4)), min_size=2, max_size=40)
@@ -125,10 +122,8 @@ def loop_rbo(first, second, p):
 
 def orders(x):
     """Every order of the things by falling value, ties broken in every way."""
-    things = range(len(x))
-    falling = [
-        list(g) for _, g in itertools.groupby(sorted(things, key=lambda i: -x[i]), lambda i: x[i])
-    ]
+    ordered = sorted(range(len(x)), key=lambda i: -x[i])
+    falling = [list(group) for _, group in itertools.groupby(ordered, lambda i: x[i])]
     for parts in itertools.product(*(itertools.permutations(group) for group in falling)):
         yield [i for part in parts for i in part]
 

@@ -4,8 +4,6 @@ import scipy.stats
 
 from analysis.statistics import ranks, regression
 
-# --- Regression ----------------------------------------------------------------------------------
-
 
 @pytest.fixture
 def data():

@@ -9,13 +9,8 @@ from analysis.words.lexicons import LexiconError
 
 
 @pytest.fixture
-def write(tmp_path):
-    def make(text):
-        path = tmp_path / "mine.csv"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return make
+def write(write):
+    return lambda text: write("mine.csv", text)
 
 
 def test_the_built_in_list_has_enough_words_of_each_category_once():

@@ -13,16 +13,6 @@ def tokens(*texts):
     return pl.DataFrame({"token_id": range(len(texts)), "token": texts})
 
 
-@pytest.fixture
-def write(tmp_path):
-    def make(name, text):
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return make
-
-
 def test_afinn_comes_from_its_package():
     table = lexicons.afinn()
     assert table.height == 2477
