@@ -86,16 +86,8 @@ def small_run(tmp_path):
 
 @pytest.fixture(scope="session")
 def infos():
-    return {
-        "m-two": ModelInfo(
-            nickname="Two",
-            developer="Acme",
-            base="Gemma 2",
-            size_b=2.0,
-            rewardbench_rank=7,
-            about="linear <b>head</b>",
-        )
-    }
+    known = dict(zip(runs.KEYS, ("Two", "Acme", "Gemma 2", 2.0, 7), strict=True))
+    return {"m-two": ModelInfo(about="linear <b>head</b>", **known)}
 
 
 @pytest.fixture(scope="session")

@@ -16,43 +16,25 @@ from engine.errors import AssayError
 
 
 def lengths(reason=""):
-    """How long the highest token of each model is, as a chapter; absent where there is a reason."""
+    """A chapter that reads a table of another; absent where there is a reason."""
 
     def made(study):
         if reason:
             raise Absent(reason)
-        highest = study.tables["top_bottom", "greatest"].filter(end="top", rank=1)
-        return highest.select("model", length=pl.col("token").str.len_chars())
-
-    def shown(study):
-        columns = [("model", "model", "model"), ("length", "characters", "count")]
-        return rows(study.tables["token_lengths"], columns, "token_lengths.csv")
+        return study.tables["top_bottom", "greatest"]
 
     return Analysis(
         id="lengths",
         title="Lengths",
-        lead="How long are the tokens that models like?",
+        lead="",
         make=lambda study: [table("token_lengths", make=lambda: made(study))],
-        parts=(shown,),
-        caveats=lambda study: ("Characters are not bytes.",),
+        parts=(lambda study: rows(study.tables["token_lengths"], [], "token_lengths.csv"),),
     )
 
 
 def report_of(small_run, folder, settings, chapter):
     run = analysis.load(small_run)
     return write_report(run, folder, {}, settings, chapters=[*CHAPTERS[:3], chapter]).parent
-
-
-def test_an_added_chapter_has_its_table_and_its_section(light, small_run, tmp_path, settings):
-    report = report_of(small_run, tmp_path / "report", settings, lengths())
-    written = (report / "tables" / "token_lengths.csv").read_text(encoding="utf-8")
-    assert written == "model,length\nm-one,5\nm-two,4\n"
-    page = (report / "index.html").read_text(encoding="utf-8")
-    section = page.split('<article id="lengths"')[1].split("</article>")[0]
-    for part in ("tokens that models like?", ">5<", "Characters are not bytes."):
-        assert part in section
-    assert 'href="tables/token_lengths.csv"' in section
-    assert '<a href="#lengths">Lengths</a>' in page
 
 
 def capitals():
@@ -77,6 +59,7 @@ def test_the_example_of_the_guide_is_a_chapter(make_run, tmp_path, settings):
     section = page.split('<article id="capitals"')[1].split("</article>")[0]
     assert 'data-chart="capitals"' in section and "With 95% intervals." in section
     assert 'id="chart-capitals">{"data":{"values":[' in page
+    assert 'href="tables/capitals.csv"' in section and '<a href="#capitals">' in page
 
 
 def test_a_table_that_cannot_be_made_is_a_sentence_no_file(light, small_run, tmp_path, settings):

@@ -169,11 +169,7 @@ def test_contrasts_are_written_out(tmp_path, study_of, rng):
     table = study_of(run).tables["category_models"].filter(category="harm")
     found = dict(table.select("framing", "contrast").iter_rows())
     assert found == pytest.approx(
-        {
-            "positive": positive,
-            "negative": negative,
-            "positive minus negative": positive - negative,
-        }
+        {"positive": positive, "negative": negative, "positive minus negative": positive - negative}
     )
 
 

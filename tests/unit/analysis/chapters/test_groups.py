@@ -55,10 +55,7 @@ def test_a_slighted_group_is_found_in_each_model_and_over_models(study_of):
     study = study_of(*MODELS, best={"northerners": -9.0}, worst={"women": 9.0})
     single, over = study.tables["identity"], study.tables["identity_models"]
     assert single.columns[: len(CONTRACT)] == CONTRACT
-    for group, prompt, sign in (
-        ("northerners", "best", -1),
-        ("women", "worst", 1),
-    ):
+    for group, prompt, sign in (("northerners", "best", -1), ("women", "worst", 1)):
         mean = row(over, group=group, prompt=prompt)
         assert mean["q"] < 0.05
         assert mean["placebo_share"] < 0.05

@@ -258,13 +258,7 @@ def test_the_chapter_says_what_was_not_compared(tmp_path, rewards, study_of):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("kendall", 2),
-        ("ends", True),
-        ("kept", -0.1),
-        ("words", True),
-    ],
+    ("name", "value"), [("kendall", 2), ("ends", True), ("kept", -0.1), ("words", True)]
 )
 def test_limits_out_of_range_are_refused(name, value):
     good = {"kendall": 0.9, "ends": 20, "kept": 0.8, "words": 0.05}
