@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import json
 import pathlib
 import re
@@ -96,6 +97,7 @@ def _uri(kind: str, data: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
+@functools.cache  # it takes a second to make
 def vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, which sets `vegaEmbed`."""
     import vl_convert

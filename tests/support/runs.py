@@ -301,7 +301,13 @@ def _add_result(run: pathlib.Path, path: str, frame: pl.DataFrame, prompt: str =
     }
     edit_manifest(run, lambda content: content["results"].update({path: entry}))
     if prompt:
-        edit_manifest(run, lambda content: content["prompts"].setdefault(prompt, f"{prompt}?"))
+        plain = prompt.removesuffix(schema.CHAT)  # another form of a prompt has its text
+
+        def name(content: dict[str, Any]) -> None:
+            known = content["prompts"]
+            known.setdefault(prompt, known.get(plain, f"{prompt}?"))
+
+        edit_manifest(run, name)
 
 
 # --- A small run, and one that holds everything -----------------------------------------------

@@ -23,6 +23,11 @@ def options():
     return options_of
 
 
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory):
     words = tmp_path_factory.mktemp("lexicons") / "bnc.txt"  # the package wordfreq is optional
@@ -38,6 +43,21 @@ def settings(tmp_path_factory):
     )
 
 
+@pytest.fixture(scope="session")
+def study_of(settings):
+    """A run or its folder, chapters, metadata, changed settings or options -> the study."""
+
+    def made(run, *chapters, infos=None, **changed):
+        loaded = run if isinstance(run, analysis.Run) else analysis.load(run)
+        own = {key: changed.pop(key) for key in vars(settings) if key in changed}
+        options = dataclasses.replace(settings.options, **changed)
+        chosen = dataclasses.replace(settings, options=options, **own)
+        each = [getattr(chapter, "ANALYSIS", chapter) for chapter in chapters]
+        return analysis.compute(loaded, infos or {}, chosen, each)
+
+    return made
+
+
 @pytest.fixture
 def make_run(tmp_path):
     """`runs.write_run` into the test's own folder."""
@@ -49,22 +69,25 @@ def make_run(tmp_path):
 
 
 @pytest.fixture
+def write(tmp_path):
+    """The name of a file of the test's own folder, and its text -> its path."""
+
+    def make(name, text):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return str(tmp_path / name)
+
+    return make
+
+
+@pytest.fixture
 def small_run(tmp_path):
     return runs.small_run(tmp_path / "run")
 
 
 @pytest.fixture(scope="session")
 def infos():
-    return {
-        "m-two": ModelInfo(
-            nickname="Two",
-            developer="Acme",
-            base="Gemma 2",
-            size_b=2.0,
-            rewardbench_rank=7,
-            about="linear <b>head</b>",
-        )
-    }
+    known = dict(zip(runs.KEYS, ("Two", "Acme", "Gemma 2", 2.0, 7), strict=True))
+    return {"m-two": ModelInfo(about="linear <b>head</b>", **known)}
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,12 @@ def test_scores_hold_every_token_of_every_model_and_prompt_in_order(small_run):
     assert frame.columns == NAMES
     assert frame.height == 7 + 7 + 6
     assert frame.equals(frame.sort("model", "prompt", "token_id"))
+    rewards = dict(frame.filter(model="m-two").select("token", "reward").iter_rows())
+    assert (rewards[" love"], rewards["love"]) == (np.float32(0.9), np.float32(0.8))
+    assert frame.filter(model="m-one", prompt="greatest", token="\ufffd")["reward"].to_list() == [
+        0,
+        0.5,
+    ]
 
 
 def test_a_run_says_in_five_lines_what_it_holds(small_run):
@@ -30,14 +36,6 @@ def test_a_run_says_in_five_lines_what_it_holds(small_run):
     assert lines[0] == f"Run of {small_run}" and len(lines) == 5
     assert lines[1] == "  models: m-one, m-two"
     assert lines[-1].startswith("  results: 3 of vocabularies, 0 of")
-
-
-def test_each_token_keeps_its_own_reward_whatever_the_order_of_parts_and_rows(small_run):
-    scores = analysis.load(small_run).scores(models=["m-two"], prompts=["greatest"]).collect()
-    assert scores["token"].to_list()[3] == " love"
-    rewards = dict(scores.select("token", "reward").iter_rows())
-    assert rewards[" love"] == np.float32(0.9)
-    assert rewards["love"] == np.float32(0.8)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
@@ -50,29 +48,9 @@ def test_part_size_leaves_the_scores_unchanged(make_run, size):
     assert found.tolist() == rewards
 
 
-def test_tokens_that_decode_alike_stay_separate_rows(small_run):
-    scores = analysis.load(small_run).scores(models=["m-one"], prompts=["greatest"]).collect()
-    assert scores.filter(token="\ufffd")["reward"].to_list() == [0.0, 0.5]
-
-
 def test_a_folder_name_with_glob_characters_is_read_as_it_is(make_run):
     run = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0]}, name="run [*] a=b")
     assert analysis.load(run).rewards("m", "greatest")[1].tolist() == [1.0]
-
-
-def test_two_runs_load_as_one(make_run):
-    vocab, models = {"v": ["a", "b"]}, {"m": "v"}
-    first = make_run(vocab, models, {("m", "greatest"): [1.0, 2.0]}, name="first")
-    second = make_run(vocab, models, {("m", "worst"): [3.0, 4.0]}, name="second")
-    run = analysis.load([first, second])
-    assert list(run.prompts) == ["greatest", "worst"]
-    assert run.scores().collect()["reward"].to_list() == [1.0, 2.0, 3.0, 4.0]
-
-
-def test_the_same_result_in_two_runs_counts_once(make_run):
-    args = {"v": ["a", "b"]}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0]}
-    runs = [make_run(*args, name="first"), make_run(*args, name="second")]
-    assert analysis.load(runs).scores().collect().height == 2
 
 
 def test_a_name_that_the_run_does_not_hold_is_refused(small_run):
@@ -80,32 +58,88 @@ def test_a_name_that_the_run_does_not_hold_is_refused(small_run):
         analysis.load(small_run).scores(models=["m-three"])
 
 
-def test_a_missing_folder_is_refused(tmp_path):
+def test_what_is_no_run_folder_is_refused(tmp_path):
     with pytest.raises(RunError, match="nowhere: not a run folder"):
         analysis.load(tmp_path / "nowhere")
-
-
-def test_a_folder_without_a_manifest_is_refused(tmp_path):
     with pytest.raises(RunError, match=r"not a run folder \(it holds no manifest.json\)"):
         analysis.load(tmp_path)
 
 
-def test_a_run_without_scores_is_refused(small_run):
-    runs.edit_manifest(small_run, lambda content: content["results"].clear())
-    with pytest.raises(RunError, match="nothing was scored"):
+def cast(path, **dtypes):
+    """A parquet file with other types."""
+    pl.read_parquet(path).cast(dtypes).write_parquet(path)
+
+
+def add_part(run, token_ids, listed):
+    """One more part of m-one under "greatest"; `listed` in the manifest, or in place of one."""
+    name = schema.part_name(6, 8) if listed else schema.part_name(3, 6)
+    path = run / schema.scores_path("m-one", "greatest") / name
+    columns = {"token_id": token_ids, "reward": [9.0] * len(token_ids)}
+    pl.DataFrame(columns, schema=schema.SCORE_COLUMNS).write_parquet(path)
+    entry = {"rows": len(token_ids), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    if listed:
+        runs.edit_manifest(run, lambda content: result(content)["parts"].update({name: entry}))
+
+
+def add_items(run, **listed):
+    """Rewards of one list by m-one under a prompt."""
+    for prompt, rewards in listed.items():
+        runs.add_items(run, "pets", "m-one", prompt, rewards)
+
+
+def add_replies(run, **replies):
+    """Log-probabilities of the list "pets"."""
+    add_items(run, greatest={"cat": 1.0, "dog": 2.0})
+    runs.add_item_logprobs(run, "pets", "lm", "greatest", replies)
+
+
+V1, V2 = schema.vocab_path("v1"), schema.vocab_path("v2")
+FAULTS = {
+    "nothing was scored": lambda run: runs.edit_manifest(run, lambda c: c["results"].clear()),
+    r"name '\.\./x'": lambda run: runs.edit_manifest(
+        run, lambda c: c["prompts"].update({"../x": "?"})
+    ),
+    "name 'token'; tables have a column": lambda run: runs.edit_manifest(
+        run, lambda c: c["models"].update(token={"vocab": "v1"})
+    ),
+    r"part-0000003-0000006.parquet: not the bytes": lambda run: add_part(run, [3, 4, 5], False),
+    r"m-one × greatest .* duplicate token ids 0, 6$": lambda run: add_part(run, [6, 0], True),
+    "no such vocabulary, which m-two needs": lambda run: (run / V2).unlink(),
+    "column token_id is Int64; expected UInt32": lambda run: cast(run / V1, token_id=pl.Int64),
+    r"v1.parquet: not a parquet file": lambda run: (run / V1).write_text("no"),
+    "safes that are not finite, token ids 1$": lambda run: runs.add_objectives(
+        run, "m-two", "greatest", {"safe": [0.0, math.nan, 0.0, 0.0, 0.0, 0.0]}
+    ),
+    "logprobs that are not finite, token ids 1$": lambda run: runs.add_logprobs(
+        run, "lm", "v2", "greatest", [0.0, -math.inf, 0.0, 0.0, 0.0, 0.0]
+    ),
+    "m-one × worst of pets .* rewards that are not finite, item ids 0$": lambda run: add_items(
+        run, worst={"cat": math.inf}
+    ),
+    "m-one × worst of pets .* other items than the rest of its list at ids 1$": lambda run: (
+        add_items(run, greatest={"cat": 1.0, "dog": 2.0}, worst={"cat": 1.0, "Dog": 2.0})
+    ),
+    "logprobs that are not finite, item ids 1$": lambda run: add_replies(
+        run, cat=(1, -1.0), dog=(1, -math.inf)
+    ),
+    "lm × greatest of pets .* other items than .* at ids 0$": lambda run: add_replies(
+        run, Cat=(1, -1.0), dog=(1, -1.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("message", FAULTS)
+def test_a_run_with_a_fault_is_refused_with_its_name(small_run, message):
+    FAULTS[message](small_run)
+    with pytest.raises(RunError, match=message):
         analysis.load(small_run)
 
 
-def test_a_name_that_leaves_the_folder_is_refused(small_run):
-    runs.edit_manifest(small_run, lambda content: content["prompts"].update({"../x": "?"}))
-    with pytest.raises(RunError, match=r"name '\.\./x'"):
-        analysis.load(small_run)
-
-
-def test_a_slug_that_is_a_column_of_the_tables_is_refused(small_run):
-    runs.edit_manifest(small_run, lambda content: content["models"].update(token={"vocab": "v1"}))
-    with pytest.raises(RunError, match="name 'token'; tables have a column"):
-        analysis.load(small_run)
+def test_rewards_that_are_not_finite_are_named_and_counted(make_run):
+    rewards = [1.0, math.nan, math.inf, -math.inf, math.nan, math.nan, math.nan, 2.0]
+    run = make_run({"v": list("abcdefgh")}, {"m": "v"}, {("m", "greatest"): rewards})
+    with pytest.raises(RunError, match=r"m × greatest .* token ids 1, 2, 3, 4, 5 and 1 more$"):
+        analysis.load(run)
 
 
 def test_an_unfinished_sweep_is_refused_unless_allowed(small_run):
@@ -137,91 +171,61 @@ def test_a_token_without_a_score_is_refused_unless_allowed(make_run):
     assert analysis.load(run, allow_incomplete=True).rewards("m", "greatest")[0].tolist() == [0, 2]
 
 
-def test_a_part_whose_bytes_the_manifest_does_not_know_is_refused(small_run):
-    path = small_run / schema.scores_path("m-one", "greatest") / schema.part_name(3, 6)
-    columns = {"token_id": [3, 4, 5], "reward": [9.0, 9.0, 9.0]}
-    pl.DataFrame(columns, schema=schema.SCORE_COLUMNS).write_parquet(path)
-    with pytest.raises(RunError, match=r"part-0000003-0000006.parquet: not the bytes"):
-        analysis.load(small_run)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_reward_that_is_not_finite_is_refused_by_name(make_run, bad):
-    scores = {("m", "greatest"): [1.0, bad, 2.0, bad]}
-    run = make_run({"v": list("abcd")}, {"m": "v"}, scores)
-    with pytest.raises(RunError, match=r"m × greatest .* not finite, token ids 1, 3$"):
-        analysis.load(run)
-
-
-def test_many_bad_rewards_are_counted_not_listed(make_run):
-    run = make_run({"v": list("abcdefgh")}, {"m": "v"}, {("m", "greatest"): [math.nan] * 8})
-    with pytest.raises(RunError, match=r"token ids 0, 1, 2, 3, 4 and 3 more$"):
-        analysis.load(run)
-
-
-def test_a_token_scored_twice_is_refused(small_run):
-    folder = small_run / schema.scores_path("m-one", "greatest")
-    name = schema.part_name(6, 8)
-    columns = {"token_id": [6, 0], "reward": [1.0, 1.0]}
-    pl.DataFrame(columns, schema=schema.SCORE_COLUMNS).write_parquet(folder / name)
-    entry = {"rows": 2, "sha256": hashlib.sha256((folder / name).read_bytes()).hexdigest()}
-    runs.edit_manifest(small_run, lambda content: result(content)["parts"].update({name: entry}))
-    with pytest.raises(RunError, match=r"m-one × greatest .* duplicate token ids 0, 6$"):
-        analysis.load(small_run)
-
-
 def test_a_token_that_the_vocabulary_lacks_is_refused(make_run):
     run = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0]})
     with pytest.raises(RunError, match=r"token ids that are not in its vocabulary 1$"):
         analysis.load(run)
 
 
-def test_a_missing_vocabulary_is_refused(small_run):
-    (small_run / schema.vocab_path("v2")).unlink()
-    with pytest.raises(RunError, match="no such vocabulary, which m-two needs"):
-        analysis.load(small_run)
+@pytest.fixture
+def two_runs(make_run):
+    """One model under "greatest", and again with these rewards by prompt; the first twice."""
+
+    def make(**second):
+        tokens = {"v": ["a", "b"]}
+        first = make_run(tokens, {"m": "v"}, {("m", "greatest"): [1.0, 2.0]}, "first")
+        scores = {("m", prompt): rewards for prompt, rewards in second.items()}
+        return [first, make_run(tokens, {"m": "v"}, scores, "second")]
+
+    return make
 
 
-def test_a_column_of_another_type_is_refused(small_run):
-    path = small_run / schema.vocab_path("v1")
-    pl.read_parquet(path).cast({"token_id": pl.Int64}).write_parquet(path)
-    with pytest.raises(RunError, match="column token_id is Int64; expected UInt32"):
-        analysis.load(small_run)
+def test_two_runs_load_as_one_and_what_is_in_both_counts_once(two_runs):
+    run = analysis.load(two_runs(greatest=[1.0, 2.0], worst=[3.0, 4.0]))
+    assert list(run.prompts) == ["greatest", "worst"]
+    assert run.scores().collect()["reward"].to_list() == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_a_file_that_is_not_parquet_is_refused(small_run):
-    (small_run / schema.vocab_path("v1")).write_text("no", encoding="utf-8")
-    with pytest.raises(RunError, match=r"v1.parquet: not a parquet file"):
-        analysis.load(small_run)
-
-
-def test_mixed_fingerprints_are_refused_with_what_differs(make_run):
-    args = {"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0]}
-    folders = [make_run(*args, name="first"), make_run(*args, name="second")]
-    runs.edit_manifest(
-        folders[1], lambda content: result(content, "m")["fingerprint"].update(mode="text")
-    )
-    with pytest.raises(RunError, match=r"mixed fingerprints: m × greatest .* differ in \['mode'\]"):
+@pytest.mark.parametrize(
+    ("rewards", "change", "message"),
+    [
+        (
+            {"greatest": [1.0, 2.0]},
+            lambda content: result(content, "m")["fingerprint"].update(mode="text"),
+            r"mixed fingerprints: m × greatest .* differ in \['mode'\]",
+        ),
+        (
+            {"greatest": [3.0, 4.0]},
+            lambda content: None,
+            "hold different bytes for part-0000000-0000002",
+        ),
+        (
+            {"worst": [3.0, 4.0]},
+            lambda content: content["models"]["m"].update(checkpoint_hash="other"),
+            "disagree on the checkpoint_hash of m: 'm-hash' and 'other'",
+        ),
+        (
+            {"worst": [3.0, 4.0]},
+            lambda content: content["prompts"].update(worst="Else?"),
+            "disagree on the text of prompt worst",
+        ),
+    ],
+)
+def test_runs_that_disagree_are_refused(two_runs, rewards, change, message):
+    folders = two_runs(**rewards)
+    runs.edit_manifest(folders[1], change)
+    with pytest.raises(RunError, match=message):
         analysis.load(folders)
-
-
-def test_one_fingerprint_with_two_contents_is_refused(make_run):
-    runs = [
-        make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [reward]}, name=f"run{reward}")
-        for reward in (1.0, 2.0)
-    ]
-    with pytest.raises(RunError, match="hold different bytes for part-0000000-0000001"):
-        analysis.load(runs)
-
-
-def test_runs_that_disagree_on_a_checkpoint_are_refused(make_run):
-    first = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0]}, name="first")
-    second = make_run({"v": ["a"]}, {"m": "v"}, {("m", "worst"): [1.0]}, name="second")
-    runs.edit_manifest(
-        second, lambda content: content["models"]["m"].update(checkpoint_hash="other")
-    )
-    with pytest.raises(RunError, match="disagree on the checkpoint_hash of m: 'm-hash' and 'oth"):
-        analysis.load([first, second])
 
 
 def test_models_that_two_releases_have_converted_are_not_analysed_together(make_run):
@@ -242,11 +246,3 @@ def _replace_models(entry, content):
     for record in content["models"].values():
         record.pop("conversion")
         record.update(entry)
-
-
-def test_runs_that_disagree_on_a_prompt_are_refused(make_run):
-    first = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0]}, name="first")
-    second = make_run({"v": ["a"]}, {"m": "v"}, {("m", "worst"): [1.0]}, name="second")
-    runs.edit_manifest(second, lambda content: content["prompts"].update(worst="Else?"))
-    with pytest.raises(RunError, match="disagree on the text of prompt worst"):
-        analysis.load([first, second])

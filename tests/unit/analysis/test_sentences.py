@@ -9,8 +9,7 @@ from analysis.significant_effects import interval
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
-    [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")],
+    ("words", "expected"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")]
 )
 def test_words_are_an_english_list(words, expected):
     assert listed(words) == expected

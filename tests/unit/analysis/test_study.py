@@ -9,50 +9,32 @@ import pytest
 import analysis
 from analysis import CHAPTERS
 from analysis.blocks import rows
-from analysis.chapters import agreement, model_list, tokens
+from analysis.chapters import tokens
 from analysis.report import write_report
 from analysis.study import Absent, Analysis, Tables, required, table
 from engine.errors import AssayError
 
 
 def lengths(reason=""):
-    """How long the highest token of each model is, as a chapter; absent where there is a reason."""
+    """A chapter that reads a table of another; absent where there is a reason."""
 
     def made(study):
         if reason:
             raise Absent(reason)
-        highest = study.tables["top_bottom", "greatest"].filter(end="top", rank=1)
-        return highest.select("model", length=pl.col("token").str.len_chars())
-
-    def shown(study):
-        columns = [("model", "model", "model"), ("length", "characters", "count")]
-        return rows(study.tables["token_lengths"], columns, "token_lengths.csv")
+        return study.tables["top_bottom", "greatest"]
 
     return Analysis(
         id="lengths",
         title="Lengths",
-        lead="How long are the tokens that models like?",
+        lead="",
         make=lambda study: [table("token_lengths", make=lambda: made(study))],
-        parts=(shown,),
-        caveats=lambda study: ("Characters are not bytes.",),
+        parts=(lambda study: rows(study.tables["token_lengths"], [], "token_lengths.csv"),),
     )
 
 
 def report_of(small_run, folder, settings, chapter):
     run = analysis.load(small_run)
     return write_report(run, folder, {}, settings, chapters=[*CHAPTERS[:3], chapter]).parent
-
-
-def test_an_added_chapter_has_its_table_and_its_section(light, small_run, tmp_path, settings):
-    report = report_of(small_run, tmp_path / "report", settings, lengths())
-    written = (report / "tables" / "token_lengths.csv").read_text(encoding="utf-8")
-    assert written == "model,length\nm-one,5\nm-two,4\n"
-    page = (report / "index.html").read_text(encoding="utf-8")
-    section = page.split('<article id="lengths"')[1].split("</article>")[0]
-    for part in ("tokens that models like?", ">5<", "Characters are not bytes."):
-        assert part in section
-    assert 'href="tables/token_lengths.csv"' in section
-    assert '<a href="#lengths">Lengths</a>' in page
 
 
 def capitals():
@@ -77,11 +59,10 @@ def test_the_example_of_the_guide_is_a_chapter(make_run, tmp_path, settings):
     section = page.split('<article id="capitals"')[1].split("</article>")[0]
     assert 'data-chart="capitals"' in section and "With 95% intervals." in section
     assert 'id="chart-capitals">{"data":{"values":[' in page
+    assert 'href="tables/capitals.csv"' in section and '<a href="#capitals">' in page
 
 
-def test_a_table_that_cannot_be_made_is_a_sentence_and_no_file(
-    light, small_run, tmp_path, settings
-):
+def test_a_table_that_cannot_be_made_is_a_sentence_no_file(light, small_run, tmp_path, settings):
     chapter = lengths(reason="Tokens have <no> length here.")
     report = report_of(small_run, tmp_path / "report", settings, chapter)
     assert not (report / "tables" / "token_lengths.csv").exists()
@@ -91,18 +72,8 @@ def test_a_table_that_cannot_be_made_is_a_sentence_and_no_file(
     assert '<b id="lengths">Lengths</b>: Tokens have &lt;no&gt; length here.' in group
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        (tokens.ANALYSIS,),
-        *(
-            pytest.param(before, marks=pytest.mark.slow)
-            for before in ((), (model_list.ANALYSIS, tokens.ANALYSIS, agreement.ANALYSIS))
-        ),
-    ],
-)
-def test_a_report_may_have_few_chapters(small_run, tmp_path, settings, before):
-    chapters = [*before, capitals()]
+def test_a_report_may_have_few_chapters(small_run, tmp_path, settings):
+    chapters = [tokens.ANALYSIS, capitals()]
     page = write_report(analysis.load(small_run), tmp_path / "r", {}, settings, chapters=chapters)
     text = page.read_text(encoding="utf-8")
     assert 'id="capitals">' in text
@@ -132,17 +103,11 @@ def test_the_reason_of_a_table_is_the_reason_of_those_made_from_it(tables):
     assert tables.get("after") is None
 
 
-def test_a_table_that_no_chapter_makes_is_a_mistake(tables):
+def test_a_table_that_no_chapter_makes_and_two_of_one_name_or_file_are_mistakes(tables):
     with pytest.raises(LookupError, match=r"table \('two',\): not made by this chapter or one bef"):
         tables["two"]
-
-
-def test_two_tables_of_one_name_are_a_mistake(tables):
     with pytest.raises(ValueError, match=r"table \('one',\): made twice"):
         tables.add(table("one", make=pl.DataFrame))
-
-
-def test_two_tables_of_one_file_are_a_mistake(tables):
     tables.add(table("a_b", "c", make=pl.DataFrame))
     with pytest.raises(AssayError, match=r"table a_b_c.csv: made twice, because the names of two"):
         tables.add(table("a", "b_c", make=pl.DataFrame))

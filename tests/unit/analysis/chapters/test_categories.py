@@ -1,61 +1,43 @@
 """Word categories: what is planted is found with models as units, and nothing else is."""
 
-import dataclasses
 import math
 
 import numpy as np
 import polars as pl
 import pytest
-import scipy.stats
+from scipy.stats import false_discovery_control as step_up
 
 import analysis
 from analysis import ModelInfo
-from analysis.blocks import Text, pictures
+from analysis.blocks import pictures
 from analysis.chapters import categories
 from analysis.words.categories import categories as built_in
 from configs.prompts import FOLLOW_UP
 from tests.support import category_runs, charts, runs
+from tests.support.studies import texts, told
 
 GEMMA = [f"g{i}" for i in range(5)]
 LLAMA = [f"l{i}" for i in range(6)]
-SEVERAL = {  # Two questions of each framing, in one wording.
-    prompt: text
-    for prompt, text in FOLLOW_UP.items()
-    if prompt in ("best-ever-one-word", "greatest-ever-one-word")
-    or prompt in ("worst-ever-one-word", "most_bad-ever-one-word")
-}
+# Two questions of each framing, in one wording.
+ONE_WORDING = [f"{word}-ever-one-word" for word in ("best", "greatest", "worst", "most_bad")]
+SEVERAL = {prompt: FOLLOW_UP[prompt] for prompt in ONE_WORDING}
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(7)
-
-
-@pytest.fixture
-def study_of(tmp_path, settings, options):
+def study_of(study_of):
     """Run folder and metadata -> the study with the tables of this chapter."""
-
-    def compute(run, infos=None, **changed):
-        chosen = dataclasses.replace(settings, options=options(permutations=999, **changed))
-        return analysis.compute(analysis.load(run), infos or {}, chosen, [categories.ANALYSIS])
-
-    return compute
-
-
-def info(model, base, lineage=None):
-    return ModelInfo(
-        nickname=model.upper(),
-        developer=None,
-        base=base,
-        size_b=None,
-        rewardbench_rank=None,
-        lineage=lineage,
+    return lambda run, infos=None, **changed: study_of(
+        run, categories, infos=infos, permutations=999, **changed
     )
 
 
-def two_bases(lineage=None):
+def two_bases(lineage=lambda model: None):
+    unknown = dict.fromkeys(("developer", "size_b", "rewardbench_rank"))
     bases = dict.fromkeys(GEMMA, "Gemma 2") | dict.fromkeys(LLAMA, "Llama 3.1")
-    return {model: info(model, base, lineage and lineage(model)) for model, base in bases.items()}
+    return {
+        model: ModelInfo(nickname=model.upper(), base=base, lineage=lineage(model), **unknown)
+        for model, base in bases.items()
+    }
 
 
 def effects(rng, gemma, llama, spread=0.3):
@@ -64,10 +46,6 @@ def effects(rng, gemma, llama, spread=0.3):
 
 
 _BY_MODEL = "Contrasts by model"
-
-
-def told(study):
-    return [finding.text for finding in categories.ANALYSIS.section(study).findings]
 
 
 def big_two(study, framing="positive"):
@@ -82,27 +60,22 @@ def test_a_difference_of_bases_is_found_with_models_as_units(tmp_path, study_of,
     run = category_runs.category_run(tmp_path / "run", rng, planted, prompts=SEVERAL)
     study = study_of(run, two_bases())
     row = big_two(study)
-    assert (row["base"], row["models"], row["other_base"], row["other_models"]) == (
-        *("Gemma", 5),
-        *("Llama", 6),
-    )
-    assert row["assignments"] == 462
+    keys = ("base", "models", "other_base", "other_models", "assignments")
+    assert [row[key] for key in keys] == ["Gemma", 5, "Llama", 6, 462]
+    assert math.isnan(row["lineage_p"])
     assert row["p"] == row["least_p"] == pytest.approx(1 / 462)
     assert row["q"] < 0.05
     assert row["ci_high"] < 0
     assert row["median_p"] < 0.05
     assert big_two(study, "negative")["difference"] > 0
     assert row["family"] == "all tests of category_contrasts.csv"
-    headline, text = told(study)
+    headline, text = told(categories, study)
     assert headline == (
         "The 5 Gemma models place words of agency lower than the 6 Llama models do: by "
         f"{-100 * row['difference']:.0f} percentile points on average, compared with communion "
         "(list “words”, positive prompts)."
     )
-    assert text.startswith(
-        "Agency against communion (list “words”, positive prompts): the mean of the 5 Gemma models "
-        f"is −{-100 * row['difference']:.0f} points of percentile from that of the 6 Llama models"
-    )
+    assert f"Gemma models is −{-100 * row['difference']:.0f} points of percentile from" in text
     assert categories.ANALYSIS.section(study).findings[0].picture == "category_contrasts_words_1"
 
 
@@ -114,16 +87,7 @@ def test_one_model_asked_54_prompts_is_no_evidence_about_its_base(tmp_path, stud
     row = big_two(study)
     assert (row["questions"], row["prompts"]) == (3, 27)
     assert row["p"] > 0.05
-    assert told(study) == []
-
-
-def test_models_of_one_lineage_can_be_taken_as_one(tmp_path, study_of, rng):
-    run = category_runs.category_run(tmp_path / "run", rng, effects(rng, -1.5, 1.5))
-    infos = two_bases(lambda model: model if model in GEMMA[:2] else f"{model[0]}-shared")
-    row = big_two(study_of(run, infos))
-    assert row["p"] == pytest.approx(1 / 462)
-    assert row["lineage_p"] == pytest.approx(1 / 4)  # three lines against one
-    assert math.isnan(big_two(study_of(run, two_bases()))["lineage_p"])
+    assert told(categories, study) == []
 
 
 def test_q_corrects_for_every_scale_of_the_table(tmp_path, study_of, rng):
@@ -133,15 +97,11 @@ def test_q_corrects_for_every_scale_of_the_table(tmp_path, study_of, rng):
     table = study.tables["category_contrasts"]
     assert table["scale"].n_unique() == 3
     assert table.height == 33
-    np.testing.assert_allclose(
-        table["q"], scipy.stats.false_discovery_control(table["p"].to_numpy())
-    )
+    np.testing.assert_allclose(table["q"], step_up(table["p"].to_numpy()))
     assert big_two(study)["q"] == pytest.approx(33 / 3 / 210)
-    assert told(study) == []
+    assert told(categories, study) == []
     models = study.tables["category_models"]
-    np.testing.assert_allclose(
-        models["q"], scipy.stats.false_discovery_control(models["p"].to_numpy())
-    )
+    np.testing.assert_allclose(models["q"], step_up(models["p"].to_numpy()))
     assert models["family"].unique().to_list() == ["all tests of category_models.csv"]
 
 
@@ -149,7 +109,7 @@ def test_where_bases_are_unknown_models_are_described_and_nothing_is_told(tmp_pa
     run = category_runs.category_run(tmp_path / "run", rng, {"a": 2.5, "b": 0.0})
     study = study_of(run)
     assert study.tables.reason("category_contrasts").startswith("Base models are compared where")
-    assert told(study) == []
+    assert told(categories, study) == []
     (shown,) = [
         b for b in categories.ANALYSIS.section(study).blocks if getattr(b, "title", "") == _BY_MODEL
     ]
@@ -169,9 +129,9 @@ def test_two_bases_of_which_one_has_a_single_model_are_not_compared(tmp_path, st
     run = category_runs.category_run(tmp_path / "run", rng, dict.fromkeys(["g0", "l0", "l1"], 1.0))
     study = study_of(run, {m: i for m, i in two_bases().items() if m in ("g0", "l0", "l1")})
     assert study.tables.get("category_contrasts") is None
-    texts = [b.text for b in categories.ANALYSIS.section(study).blocks if isinstance(b, Text)]
-    assert study.tables.reason("category_contrasts") in texts
-    assert any("described here, and not tested" in text for text in texts)
+    said = texts(categories, study)
+    assert study.tables.reason("category_contrasts") in said
+    assert any("described here, and not tested" in text for text in said)
 
 
 def test_medians_are_those_of_the_words_ranked_among_their_scale(tmp_path, study_of):
@@ -191,9 +151,7 @@ def test_medians_are_those_of_the_words_ranked_among_their_scale(tmp_path, study
 
 def test_contrasts_are_written_out(tmp_path, study_of, rng):
     """The contrast of a category of several, over questions of unequal numbers of wordings."""
-    chosen = [
-        p for p in FOLLOW_UP if p.startswith(("best-ever", "greatest-ever-one", "worst-ever"))
-    ]
+    chosen = [p for p in FOLLOW_UP if p.startswith(("best-ever", "greatest-ever-o", "worst-ever"))]
     prompts = {p: FOLLOW_UP[p] for p in chosen}
     run = category_runs.category_run(tmp_path / "run", rng, {"m": 1.0}, prompts=prompts)
     loaded, words = analysis.load(run), built_in()
@@ -211,24 +169,18 @@ def test_contrasts_are_written_out(tmp_path, study_of, rng):
     table = study_of(run).tables["category_models"].filter(category="harm")
     found = dict(table.select("framing", "contrast").iter_rows())
     assert found == pytest.approx(
-        {
-            "positive": positive,
-            "negative": negative,
-            "positive minus negative": positive - negative,
-        }
+        {"positive": positive, "negative": negative, "positive minus negative": positive - negative}
     )
 
 
-def test_categories_of_ones_own_are_compared(tmp_path, study_of, rng):
+def test_categories_of_ones_own_are_compared(tmp_path, study_of, rng, write):
     metals, trees = [f"metal{i}" for i in range(9)], [f"tree{i}" for i in range(9)]
-    path = tmp_path / "mine.csv"
     lines = [f"{w},metals" for w in metals] + [f"{w},trees" for w in trees]
-    path.write_text("\n".join(["word,category", *lines]), encoding="utf-8")
     run = runs.write_run(tmp_path / "run", {}, {"m": None}, {})
     rewards = {w: rng.normal() + 9 for w in metals} | {w: rng.normal() for w in trees}
     runs.add_items(run, "list", "m", "odd", rewards)
-    study = study_of(run, categories=str(path))
-    assert told(study) == []
+    study = study_of(run, categories=write("mine.csv", "\n".join(["word,category", *lines])))
+    assert told(categories, study) == []
     row = study.tables["category_models"].row(0, named=True)
     assert (row["category"], row["against"]) == ("metals", "trees")
     assert row["ci_low"] > 0.3
@@ -242,7 +194,7 @@ def test_tokens_are_words_too(make_run, study_of, rng):
     rewards = 3.0 * sides + rng.normal(size=len(tokens))
     run = make_run({"v": tokens}, {"m": "v"}, {("m", "best"): rewards.tolist()}, size=100)
     study = study_of(run)
-    assert told(study) == []
+    assert told(categories, study) == []
     rows = study.tables["category_models"].filter(category="agency")
     assert rows["list"].unique().to_list() == ["vocabulary"]
     assert (rows["ci_low"] > 0).all()
@@ -266,14 +218,17 @@ def test_language_models_are_put_through_the_same_contrast(tmp_path, study_of, r
     assert signs == [True, False, False]  # the ratio is high where the second gives more
 
 
-def test_the_charts_show_the_contrasts_of_every_scale(tmp_path, study_of, rng):
+def test_models_of_one_lineage_are_taken_as_one_and_charts_show_all(tmp_path, study_of, rng):
     run = category_runs.category_run(tmp_path / "run", rng, effects(rng, -1.5, 1.5))
-    study = study_of(run, two_bases())
+    infos = two_bases(lambda model: model if model in GEMMA[:2] else f"{model[0]}-shared")
+    study = study_of(run, infos)
+    row = big_two(study)
+    assert row["p"] == pytest.approx(1 / 462)
+    assert row["lineage_p"] == pytest.approx(1 / 4)  # three lines against one
     section = categories.ANALYSIS.section(study)
     drawn = {picture.stem: picture.draw() for picture in pictures(section.blocks)}
     assert list(drawn) == [f"category_contrasts_words_{scale}" for scale in (1, 2, 3)]
-    for chart in drawn.values():
-        assert "<svg" in charts.svg(chart)
+    assert "<svg" in charts.svg(drawn["category_contrasts_words_1"])
     shown = charts.rows(drawn["category_contrasts_words_1"])
     own = study.tables["category_models"].filter(scale="Big Two")
     assert sorted(row["value"] for row in shown) == pytest.approx(

@@ -7,12 +7,10 @@ from analysis.chapters import sequence_sentences, sequences
 from tests.support import runs
 
 
-def certify(
-    run, model, rewards, *, certified, gain, direction="max", seed=3, target=None, rejected=2
-):
+def certify(run, model, rewards, *, certified, gain, direction="max", target=None, rejected=2):
     """Adds a search and the certificate that goes on from it, as the engine files them."""
-    runs.add_search(run, model, direction, rewards[:1], name=f"gcg-seed{seed}")
-    path = runs.add_search(run, model, direction, rewards, name=f"gcg-ascent-seed{seed}")
+    runs.add_search(run, model, direction, rewards[:1], name="gcg-seed3")
+    path = runs.add_search(run, model, direction, rewards, name="gcg-ascent-seed3")
     said = {
         "certified": certified,
         "sweeps": len(rewards),
@@ -30,20 +28,18 @@ def certify(
 
 def test_a_certificate_is_a_row_under_the_name_of_its_search(small_run):
     certify(small_run, "m-one", [1.0, 2.0, 2.0], certified=True, gain=-0.5)
-    row = analysis.sequence_certificates(analysis.load(small_run)).row(0, named=True)
+    run = analysis.load(small_run)
+    row = analysis.sequence_certificates(run).row(0, named=True)
     assert (row["method"], row["certified"], row["text"]) == ("gcg", True, "m-one 2")
     assert (row["searched_reward"], row["reward"], row["rejected"]) == (1.0, 2.0, 2)
     assert (row["swaps"], row["ascent_steps"], row["best_gain"]) == (300, 1, -0.5)
-    assert analysis.sequences_table(analysis.load(small_run))["method"].to_list() == [
-        "gcg",
-        "gcg-ascent",
-    ]
+    assert set(analysis.sequences_table(run)["method"]) == {"gcg", "gcg-ascent"}
 
 
 @pytest.fixture
-def study_of(settings):
+def study_of(study_of):
     """The study of a run's searches."""
-    return lambda run: analysis.compute(analysis.load(run), {}, settings, [sequences.ANALYSIS])
+    return lambda run: study_of(run, sequences)
 
 
 def said(study):
@@ -55,6 +51,7 @@ def said(study):
 SURE = "every swap of a single token for another of the 101 allowed tokens (of 7) was scored"
 SHORT = "The searches had stopped short"
 OPEN = "The budget of sweeps ended before"
+KNOWN = "of 1 a swap is known that improves it"
 
 
 @pytest.mark.parametrize(
@@ -63,16 +60,13 @@ OPEN = "The budget of sweeps ended before"
         ([1.0, 1.0], True, -0.5, {SURE}),
         ([1.0, 2.5], True, -0.5, {SURE, SHORT}),
         ([1.0, 1.0], False, 0.0, {OPEN}),
-        ([1.0, 2.5], False, 0.5, {SHORT, OPEN, "of 1 a swap is known that improves it"}),
+        ([1.0, 2.5], False, 0.5, {SHORT, OPEN, KNOWN}),
     ],
 )
-def test_the_section_says_what_a_certificate_says(
-    small_run, study_of, rewards, certified, gain, appear
-):
+def test_the_section_says_what_one_says(small_run, study_of, rewards, certified, gain, appear):
     certify(small_run, "m-one", rewards, certified=certified, gain=gain)
     text = said(study_of(small_run))
-    for sentence in (SURE, SHORT, OPEN, "of 1 a swap is known that improves it"):
-        assert (sentence in text) == (sentence in appear)
+    assert {sentence for sentence in (SURE, SHORT, OPEN, KNOWN) if sentence in text} == appear
 
 
 def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run, study_of):
@@ -87,15 +81,12 @@ def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run, study_of
     assert "none improves the reply; 4 would, but cannot be typed." in significant
 
 
-def test_better_swaps_that_cannot_be_typed_are_named_only_where_there_are_some(small_run, study_of):
-    certify(small_run, "m-one", [1.0], certified=True, gain=-1.0, rejected=0)
-    assert "typed" not in said(study_of(small_run))
-
-
 @pytest.mark.parametrize(("direction", "sign"), [("max", 1), ("min", -1)])
 def test_a_certificate_says_what_another_search_found(small_run, study_of, direction, sign):
-    certify(small_run, "m-one", [sign * 1.5], certified=True, gain=-1.0, direction=direction)
-    assert "Another search" not in said(study_of(small_run))
+    found = {"certified": True, "gain": -1.0, "direction": direction, "rejected": 0}
+    certify(small_run, "m-one", [sign * 1.5], **found)
+    alone = said(study_of(small_run))
+    assert "Another search" not in alone and "typed" not in alone
     runs.add_search(small_run, "m-one", direction, [sign * 4.0], name="gcg-seed8")
     found, certified = ("4", "1.5") if sign > 0 else ("−4", "−1.5")
     assert (
@@ -107,13 +98,12 @@ def test_a_certificate_says_what_another_search_found(small_run, study_of, direc
 def test_with_a_target_a_gain_is_how_much_closer_a_reply_came(small_run, study_of):
     certify(small_run, "m-one", [5.0, 2.5], certified=True, gain=-1.0, target=3.0)
     certify(small_run, "m-one", [-4.0, -2.5], certified=True, gain=-1.0, direction="min", target=-2)
-    made = analysis.sequence_certificates(analysis.load(small_run))
-    assert made["target"].to_list() == [3.0, -2.0]
     study = study_of(small_run)
-    table = analysis.sequences_table(analysis.load(small_run)).filter(method="gcg-ascent")
+    made = study.tables["sequence_certificates"]
+    assert made["target"].to_list() == [3.0, -2.0]
+    table = study.tables["sequences"].filter(method="gcg-ascent")
     assert table["reward"].to_list() == made["reward"].to_list() == [2.5, -2.5]
-    traces = analysis.sequence_traces(analysis.load(small_run)).filter(method="gcg-ascent")
+    traces = study.tables["sequence_traces"].filter(method="gcg-ascent")
     assert traces["best"].to_list() == [5.0, 2.5, -4.0, -2.5]
     _, short = (finding.text for finding in sequence_sentences.certified(study))
     assert "improved 2 of 2 replies that they found, by up to 1.5." in short
-    assert sequence_sentences._gains(made).tolist() == [1.5, 1.5]

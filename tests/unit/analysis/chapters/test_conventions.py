@@ -1,7 +1,5 @@
 """Conventions: a finding that a reading changes is found, and noise changes none."""
 
-import dataclasses
-
 import numpy as np
 import polars as pl
 import pytest
@@ -15,15 +13,11 @@ from engine.errors import AssayError
 from engine.runs.convention_index import DEFAULT, Entry, write_index
 from engine.runs.storage import path_of
 from tests.support import groups, runs
+from tests.support.studies import texts
 
 SETTINGS = {"bos": "template", "dtype": "float32"}
 NOISE = "noise-step-4"
-NAMES = {"bos-none": {"bos": "none"}, "dtype-float16": {"dtype": "float16"}}
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(5)
+NAMES = {"bos-none": {"bos": "none"}, "dtype-float16": {"dtype": "float16"}, NOISE: {"step": "4"}}
 
 
 @pytest.fixture(scope="module")
@@ -36,33 +30,22 @@ def words():
 def readings(tmp_path, rng, words):
     """Reading -> (prompt -> rewards by token), written as a run of readings."""
 
-    def write(rewards, slug="m", entries=None, tokens=None):
-        tokens = words["word"].to_list() if tokens is None else tokens
+    def write(rewards, tokens=None):
+        tokens, entries = words["word"] if tokens is None else tokens, {}
         for name, by_prompt in rewards.items():
-            scores = {(slug, prompt): values for prompt, values in by_prompt.items()}
+            scores = {("m", prompt): values for prompt, values in by_prompt.items()}
             folder = tmp_path / "run" / "readings" / name
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            runs.write_run(folder, {"v": tokens}, {slug: "v"}, scores, size=1000)
-        own = entries or {
-            name: Entry(
-                settings=SETTINGS | NAMES.get(name, {"step": "4"} if name == NOISE else {}),
-                noise=name == NOISE,
-            )
-            for name in rewards
-        }
-        write_index(path_of(tmp_path / "run"), {slug: own})
+            runs.write_run(folder, {"v": tokens}, {"m": "v"}, scores, size=1000)
+            entries[name] = Entry(settings=SETTINGS | NAMES.get(name, {}), noise=name == NOISE)
+        write_index(path_of(tmp_path / "run"), {"m": entries})
         return tmp_path / "run"
 
     return write
 
 
 @pytest.fixture
-def study_of(settings, options):
-    def compute(folder, **changed):
-        chosen = dataclasses.replace(settings, top=20, options=options(**changed))
-        return analysis.compute(analysis.load(folder), {}, chosen, [conventions.ANALYSIS])
-
-    return compute
+def study_of(study_of):
+    return lambda folder, **changed: study_of(folder, conventions, top=20, **changed)
 
 
 @pytest.fixture
@@ -77,7 +60,7 @@ def moved(taste, rng, size):
     return {p: x + size * rng.normal(size=len(x)) for p, x in taste.items()}
 
 
-def texts(study):
+def told(study):
     return [finding.text for finding in conventions.findings(study)]
 
 
@@ -88,16 +71,9 @@ def findings_of(study, reading, kind):
 
 def test_a_reading_that_reverses_the_rewards_reverses_its_findings(readings, study_of, taste, rng):
     reverse = {p: -x for p, x in taste.items()}
-    study = study_of(
-        readings(
-            {
-                DEFAULT: taste,
-                "bos-none": reverse,
-                "dtype-float16": moved(taste, rng, 0.01),
-                NOISE: moved(taste, rng, 1e-6),
-            }
-        )
-    )
+    near, nearer = moved(taste, rng, 0.01), moved(taste, rng, 1e-6)
+    rewards = {DEFAULT: taste, "bos-none": reverse, "dtype-float16": near, NOISE: nearer}
+    study = study_of(readings(rewards))
     slopes = findings_of(study, "bos-none", "slope of sentiment")
     assert set(slopes.values()) == {"reversed"} and len(slopes) == 4
     # r does not change where the rewards under both prompts turn round.
@@ -107,13 +83,8 @@ def test_a_reading_that_reverses_the_rewards_reverses_its_findings(readings, stu
     row = over.row(by_predicate=pl.col("reading") == "bos-none", named=True)
     assert (row["label"], row["reversed"], row["top_high"]) == ("bos none", 4, 0.0)
     assert row["kendall_low"] == pytest.approx(-1)
-    slopes = study.tables["conventions_findings"].filter(finding="slope of sentiment")
-    survival = by_reading.survival(slopes)
-    assert (survival["sure"], survival["kept"], survival["reversed"]) == (4, 0, 4)
-    survived, example, furthest = texts(study)
-    assert survived.startswith(
-        "Of 5 findings that are sure under the default reading, 1 keeps sign "
-    )
+    survived, example, furthest = told(study)
+    assert survived.startswith("Of 5 findings that are sure under the default reading, 1 keeps ")
     assert "4 are reversed" in survived
     assert "is reversed with bos none" in example
     assert furthest.startswith("Of all readings, bos none changes an order of tokens most, that")
@@ -121,24 +92,11 @@ def test_a_reading_that_reverses_the_rewards_reverses_its_findings(readings, stu
 
 
 def test_noise_alone_changes_nothing(readings, study_of, taste, rng):
-    study = study_of(
-        readings({DEFAULT: taste, "bos-none": dict(taste), NOISE: moved(taste, rng, 1e-6)})
-    )
-    assert not texts(study)
+    study = study_of(readings({DEFAULT: taste, "bos-none": taste, NOISE: moved(taste, rng, 1e-6)}))
+    assert not told(study)
     assert not by_reading.changes(study.tables["conventions_findings"]).height
-    shown = [
-        block.text for block in conventions.ANALYSIS.section(study).blocks if block.kind == "text"
-    ]
+    shown = texts(conventions, study)
     assert any(text.startswith("No reading changes the sign or the significance") for text in shown)
-
-
-def test_what_the_noise_floor_changes_too_does_not_count(readings, study_of, taste):
-    reverse = {p: -x for p, x in taste.items()}
-    study = study_of(readings({DEFAULT: taste, "bos-none": reverse, NOISE: reverse}))
-    table = study.tables["conventions_findings"]
-    assert table.filter(reading="bos-none", change="reversed").height == 4
-    assert not by_reading.changes(table).height
-    assert not texts(study)
 
 
 def row(of="a", change="", model="m", reading="bos-none", noise=False, **cells):
@@ -158,27 +116,23 @@ def findings_frame(*rows):
 
 
 def test_noise_of_another_kind_counts_as_noise_too():
-    table = findings_frame(
-        row(change="reversed", value=-1.0), row(change="lost", reading=NOISE, noise=True)
-    )
+    table = findings_frame(row(change="reversed"), row(change="lost", reading=NOISE, noise=True))
     told = by_reading._with_noise(table.drop("as_noise"))
     assert told["as_noise"].to_list() == [True, True]
     assert not by_reading.changes(told).height
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_slopes_of_frequency_are_findings_too(readings, study_of, rng, words, tmp_path, turned):
+def test_slopes_of_frequency_are_findings_too(readings, study_of, rng, words, write):
     loved = rng.normal(size=400)  # the words that occur often
     lines = [
         f"\t{w}\tNoC\t:\t{n}\t9\t.9" for w, n in zip(words["word"], np.exp(loved), strict=True)
     ]
-    (tmp_path / "often.tsv").write_text("\n".join(lines))
     taste = {"best": loved + rng.normal(size=400)}
-    other = {"best": -taste["best"]} if turned else moved(taste, rng, 0.01)
-    folder = readings({DEFAULT: taste, "bos-none": other, NOISE: moved(taste, rng, 1e-6)})
-    study = study_of(folder, frequency=str(tmp_path / "often.tsv"))
-    found = findings_of(study, "bos-none", "slope of frequency")
-    assert found == {"best": "reversed" if turned else ""}
+    same, turned = moved(taste, rng, 1e-6), {"best": -taste["best"]}
+    folder = readings({DEFAULT: taste, "bos-none": turned, "dtype-float16": same, NOISE: same})
+    study = study_of(folder, frequency=write("often.tsv", "\n".join(lines)))
+    for reading, change in (("bos-none", "reversed"), ("dtype-float16", "")):
+        assert findings_of(study, reading, "slope of frequency") == {"best": change}
 
 
 class Made(dict):
@@ -194,19 +148,9 @@ TOKENS = 1_000
 
 def study_with(table, taus):
     """A study with `conventions_*` of (model, reading, noise) -> τ."""
-    keys = ("model", "reading", "noise")
-    own = [
-        {
-            **dict(zip(keys, key, strict=True)),
-            "prompt": "best",
-            "kendall": tau,
-            "tokens": TOKENS,
-            "ends": 20,
-            "top": 9,
-        }
-        for key, tau in taus.items()
-    ]
-    agreement = pl.DataFrame(own)
+    own = [(*key, "best", tau, TOKENS, 20, 9) for key, tau in taus.items()]
+    names = ["model", "reading", "noise", "prompt", "kendall", "tokens", "ends", "top"]
+    agreement = pl.DataFrame(own, names, orient="row")
     over = agreement.select("reading", "noise").unique(maintain_order=True)
     return Made(
         conventions_findings=table,
@@ -220,27 +164,19 @@ TAUS = {("m", NOISE, True): 1.0, ("m", "bos-none", False): 1.0}
 
 def test_a_q_that_barely_crosses_is_no_finding_of_the_page():
     barely = row(change="lost", q=0.051, sure=False)
-    assert not texts(study_with(findings_frame(barely), TAUS))
-    _, said = texts(study_with(findings_frame(barely | {"outside": True}), TAUS))
+    assert not told(study_with(findings_frame(barely), TAUS))
+    table = findings_frame(barely | {"outside": True})
+    _, said = told(study_with(table, TAUS))
     assert said.endswith("Recomputing changed nothing, so this noise floor excludes nothing.")
-
-
-def test_a_noise_floor_that_moves_tokens_excludes_something():
-    table = findings_frame(row(change="lost", sure=False) | {"outside": True})
-    _, said = texts(study_with(table, TAUS | {("m", NOISE, True): 0.99}))
+    _, said = told(study_with(table, TAUS | {("m", NOISE, True): 0.99}))
     assert said.endswith("The noise floor changes none of them.")
 
 
 def test_the_largest_change_may_be_of_one_model_of_several():
-    taus = {
-        ("m", NOISE, True): 0.99,
-        ("n", NOISE, True): 0.1,
-        ("m", "bos-none", False): 0.2,
-        ("n", "bos-none", False): 1.0,
-        ("m", "date-empty", False): 0.5,
-        ("n", "mode-text", False): 0.15,  # beyond m's noise floor, not beyond n's
-    }
-    [said] = texts(study_with(findings_frame(row()), taus))
+    taus = {("m", NOISE, True): 0.99, ("n", NOISE, True): 0.1, ("m", "date-empty", False): 0.5}
+    taus |= {("m", "bos-none", False): 0.2, ("n", "bos-none", False): 1.0}
+    taus |= {("n", "mode-text", False): 0.15}  # beyond m's noise floor, not beyond n's
+    [said] = told(study_with(findings_frame(row()), taus))
     assert said == (
         "Of all readings, bos-none changes an order of tokens most, that of m under “best”: "
         "Kendall’s τ with the default is 0.20, and 45% of the highest tokens stay among the "
@@ -253,7 +189,7 @@ def test_a_reading_as_noisy_as_the_floor_changes_no_order(monkeypatch):
 
     def said(floor, tau):
         taus = {("m", NOISE, True): floor, ("m", "bos-none", False): tau}
-        return texts(study_with(findings_frame(row()), taus))
+        return told(study_with(findings_frame(row()), taus))
 
     assert said(0.99, 0.9) and said(1.0, 0.99)
     assert not said(0.99, 0.985)
@@ -283,12 +219,8 @@ def test_a_finding_of_one_side_is_absent_or_gained_and_not_kept():
 
 
 def test_an_order_of_groups_that_a_reading_lacks_is_absent():
-    groups_ = pl.DataFrame(
-        {
-            **{"prompt": ["best"] * 2, "axis": ["side"] * 2, "group": ["x", "y"]},
-            **{"mean_percentile": [0.2, 0.8], "q": [0.01, 0.2], "p": [0.01, 0.01]},
-        }
-    )
+    cells = {"mean_percentile": [0.2, 0.8], "q": [0.01, 0.2], "p": [0.01, 0.01]}
+    groups_ = pl.DataFrame({"prompt": "best", "axis": "side", "group": ["x", "y"], **cells})
     nothing = pl.DataFrame(schema=by_reading.ROW)
     with_groups, without = (by_reading._Effects(rows=nothing, groups=g) for g in (groups_, None))
     assert by_reading._orders(with_groups, without)["change"].to_list() == ["absent"]
@@ -298,11 +230,9 @@ def test_an_order_of_groups_that_a_reading_lacks_is_absent():
 def test_without_a_noise_floor_nothing_is_claimed(readings, study_of, taste):
     reverse = {p: -x for p, x in taste.items()}
     study = study_of(readings({DEFAULT: taste, "bos-none": reverse}))
-    assert not texts(study)
-    shown = [
-        block.text for block in conventions.ANALYSIS.section(study).blocks if block.kind == "text"
-    ]
-    assert "No noise floor was computed, so no change is called a finding." in shown
+    assert not told(study)
+    said = "No noise floor was computed, so no change is called a finding."
+    assert said in texts(conventions, study)
 
 
 @pytest.mark.parametrize(
@@ -316,13 +246,11 @@ def test_a_significance_that_goes_is_lost_and_one_that_comes_is_gained(
     rewards = {DEFAULT: default, "bos-none": other, NOISE: moved(default, rng, 1e-6)}
     study = study_of(readings(rewards))
     assert set(findings_of(study, "bos-none", "slope of sentiment").values()) == {change}
-    assert said in texts(study)[0]  # of 5: r of framing is lost too
+    assert said in told(study)[0]  # of 5: r of framing is lost too
 
 
 @pytest.mark.slow
-def test_a_reading_that_favours_a_slighted_group_reverses_contrast_and_order(
-    readings, study_of, tmp_path
-):
+def test_a_reading_that_favours_a_slighted_group_reverses_both(readings, study_of, tmp_path):
     table, terms = groups.vocabulary(), tmp_path / "terms.csv"
     groups.of_two_groups().write_csv(terms)
 
@@ -351,7 +279,7 @@ def test_a_reading_that_ranks_against_people_reverses_rho(readings, study_of, ta
     study = study_of(folder)
     assert findings_of(study, "bos-none", "ρ with people") == {"elo · best": "reversed"}
     assert findings_of(study, NOISE, "ρ with people") == {"elo · best": ""}
-    assert "the ρ with people of m (elo · “best”) is reversed with bos none" in texts(study)[1]
+    assert "the ρ with people of m (elo · “best”) is reversed with bos none" in told(study)[1]
 
 
 def test_an_estimate_that_stays_sure_may_leave_the_interval(readings, study_of, taste, rng):
@@ -359,9 +287,8 @@ def test_an_estimate_that_stays_sure_may_leave_the_interval(readings, study_of, 
         p: (1 if p == "best" else 0.3) * x + rng.normal(size=len(x)) for p, x in taste.items()
     }
     study = study_of(readings({DEFAULT: taste, "bos-none": weaker, NOISE: dict(taste)}))
-    slopes = study.tables["conventions_findings"].filter(
-        finding="slope of sentiment", reading="bos-none"
-    )
+    of = {"finding": "slope of sentiment", "reading": "bos-none"}
+    slopes = study.tables["conventions_findings"].filter(**of)
     survival = by_reading.survival(slopes)
     assert (survival["sure"], survival["kept"], slopes["outside"].sum()) == (4, 4, 2)
 
@@ -386,13 +313,6 @@ def test_tau_overlap_and_jumps_are_those_of_a_slow_count(readings, study_of, tas
     assert abs(jumps["jump"][0]) == pytest.approx(np.abs(far).max(), abs=0.01)
 
 
-def test_a_run_without_readings_has_no_section(make_run, study_of):
-    folder = make_run({"v": ["a", "b"]}, {"m": "v"}, {("m", "best"): [1.0, 2.0]})
-    study = study_of(folder)
-    assert conventions.ANALYSIS.section(study).is_empty
-    assert "assay conventions" in study.tables.reason("conventions_readings")
-
-
 def test_a_reading_that_is_not_finished_is_left_out_and_named(readings, study_of, taste, rng):
     folder = readings({DEFAULT: taste, "bos-none": dict(taste), NOISE: moved(taste, rng, 1e-6)})
     runs.edit_manifest(
@@ -401,8 +321,7 @@ def test_a_reading_that_is_not_finished_is_left_out_and_named(readings, study_of
     )
     study = study_of(folder)
     assert set(study.tables["conventions_readings"]["reading"]) == {NOISE}
-    blocks = conventions.ANALYSIS.section(study).blocks
-    said = [block.text for block in blocks if block.kind == "text"]
+    said = texts(conventions, study)
     assert any("bos none could not be compared (not finished" in text for text in said)
 
 

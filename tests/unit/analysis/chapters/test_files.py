@@ -23,11 +23,7 @@ def test_every_table_of_the_page_is_in_a_file_of_the_report(chapter, full):
 
 
 @pytest.mark.parametrize(
-    "stem",
-    [
-        *("sentiment_slopes", "bing_effects", "frequency_slopes", "humans_correlation"),
-        "rsa",
-    ],
+    "stem", [*("sentiment_slopes", "bing_effects", "frequency_slopes", "humans_correlation"), "rsa"]
 )
 def test_every_p_has_its_q_beside_it(stem, full):
     columns = full.tables.files[stem].columns

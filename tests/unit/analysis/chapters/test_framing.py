@@ -119,8 +119,7 @@ def test_a_reversed_order_is_said_with_r_its_error_and_two_questions_of_one_fram
     assert math.isnan(same["reference"])
 
 
-def test_the_difference_from_two_questions_of_one_framing_has_the_interval_of_both_r_together():
-    rng = np.random.default_rng(5)
+def test_the_difference_from_two_questions_of_one_framing_has_the_interval_of_both_r_together(rng):
     greatest, best, worst = spelt(rng, 1, 1, 0.9)
     table, _ = compared([greatest, best, worst])
     row = table.filter(prompt_a="best", prompt_b="worst").row(0, named=True)
@@ -139,14 +138,12 @@ def test_a_model_that_ignores_the_question_is_not_said_to_differ_from_the_refere
     assert "framing" not in text
 
 
-def test_of_unrelated_prompts_nothing_is_said():
-    rng = np.random.default_rng(2)
+def test_of_unrelated_prompts_nothing_is_said(rng):
     _, text = compared(*(spelt(rng, 0, 0, 0) for _ in range(3)))
     assert text == ""
 
 
-def test_spellings_of_one_word_are_resampled_together():
-    rng = np.random.default_rng(3)
+def test_spellings_of_one_word_are_resampled_together(rng):
     both = rng.normal(size=(3, 200))[:, np.repeat(np.arange(200), 2)]
     rewards = dict(zip(PROMPTS, both, strict=True))
     words = np.repeat(np.arange(200), 2)
@@ -156,11 +153,9 @@ def test_spellings_of_one_word_are_resampled_together():
     assert together["stems"].to_list() == [200] * 3
 
 
-def test_stems_are_taken_from_the_vocabulary(make_run):
+def test_stems_are_taken_from_the_vocabulary(make_run, rng):
     tokens = ["love", " Loved", "hate", "HATES", "so", "and", "or", "but"]
-    rng = np.random.default_rng(4)
     scores = {("m", p): rng.normal(size=8) for p in ("greatest", "worst")}
-    table = analysis.framing_table(
-        analysis.load(make_run({"v": tokens}, {"m": "v"}, scores)), ["m"]
-    )
+    path = make_run({"v": tokens}, {"m": "v"}, scores)
+    table = analysis.framing_table(analysis.load(path), ["m"])
     assert table.select("n", "stems").row(0) == (8, 6)

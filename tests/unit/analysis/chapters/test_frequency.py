@@ -5,8 +5,7 @@ import pytest
 import analysis
 
 
-def test_frequency_is_fitted_beside_value(word_run, lexicon):
-    rng = np.random.default_rng(0)
+def test_frequency_is_fitted_beside_value(word_run, lexicon, rng):
     often = pl.DataFrame({"word": lexicon["word"], "per_million": np.exp(rng.normal(size=7))})
     graded = analysis.sentiment_points(word_run, ["m"], lexicon, "never")
     points = analysis.frequency_points(graded, often)
@@ -20,8 +19,7 @@ def test_frequency_is_fitted_beside_value(word_run, lexicon):
     np.testing.assert_allclose(design["residual"], residual)
 
 
-def test_a_word_of_several_parts_of_speech_counts_once_for_each(word_run, lexicon):
-    rng = np.random.default_rng(0)
+def test_a_word_of_several_parts_of_speech_counts_once_for_each(word_run, lexicon, rng):
     each = pl.DataFrame({"word": lexicon["word"], "per_million": np.exp(rng.normal(size=7))})
     more = pl.DataFrame({"word": lexicon["word"][:1], "per_million": [5.0]})
     graded = analysis.sentiment_points(word_run, ["m"], lexicon, "never")

@@ -1,6 +1,5 @@
 """Groups of people against the other groups of their axis, and against placebo kinds."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -8,7 +7,6 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis import study as studies
 from analysis.chapters import groups
 from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.estimates import estimate
@@ -17,13 +15,14 @@ from analysis.measures.word_groups.standing import standing
 from analysis.words import lexicons
 from tests.support import groups as planted
 from tests.support import runs
+from tests.support.studies import texts
 
 CONTRACT = ["model", "prompt", "group", "axis", "n", "mean_percentile", "ci_low", "ci_high", "p"]
 MODELS = ("m1", "m2", "m3", "m4")
 
 
 @pytest.fixture
-def study_of(make_run, settings, tmp_path):
+def study_of(make_run, study_of, tmp_path):
     """Planted rewards of each prompt -> the study of their run, this chapter alone."""
 
     def make(*models, **prompts):
@@ -40,14 +39,10 @@ def study_of(make_run, settings, tmp_path):
         }
         vocabularies = {"v": table["token"].to_list()}
         folder = make_run(vocabularies, dict.fromkeys(models, "v"), scores, size=5000)
-        runs.edit_manifest(
-            folder, lambda made: made["prompts"].update(food="What is the best food?")
-        )
+        runs.edit_manifest(folder, lambda c: c["prompts"].update(food="What is the best food?"))
         terms = tmp_path / "terms.csv"
         planted.of_two_groups().write_csv(terms)
-        options = dataclasses.replace(settings.options, permutations=999, identity=str(terms))
-        chosen = dataclasses.replace(settings, options=options)
-        return studies.compute(analysis.load(folder), {}, chosen, [groups.ANALYSIS])
+        return study_of(folder, groups, permutations=999, identity=str(terms))
 
     return make
 
@@ -60,10 +55,7 @@ def test_a_slighted_group_is_found_in_each_model_and_over_models(study_of):
     study = study_of(*MODELS, best={"northerners": -9.0}, worst={"women": 9.0})
     single, over = study.tables["identity"], study.tables["identity_models"]
     assert single.columns[: len(CONTRACT)] == CONTRACT
-    for group, prompt, sign in (
-        ("northerners", "best", -1),
-        ("women", "worst", 1),
-    ):
+    for group, prompt, sign in (("northerners", "best", -1), ("women", "worst", 1)):
         mean = row(over, group=group, prompt=prompt)
         assert mean["q"] < 0.05
         assert mean["placebo_share"] < 0.05
@@ -78,25 +70,18 @@ def test_a_slighted_group_is_found_in_each_model_and_over_models(study_of):
         assert row(over, group=group, prompt={"best": "worst"}.get(prompt, "best"))["q"] > 0.05
 
 
-def texts(study):
-    return [block.text for block in groups.ANALYSIS.section(study).blocks if block.kind == "text"]
-
-
 def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(study_of):
     study = study_of(*MODELS, best={"northerners": -9.0}, worst={"women": 9.0})
     section = groups.ANALYSIS.section(study)
     assert section.findings == []
     assert section.answer.startswith("Asked “best”, words for northerners stand furthest from the ")
-    of_two, of_many, *_ = texts(study)
+    of_two, of_many, *_ = texts(groups, study)
     over = study.tables["identity_models"]
     tested = over.filter(pl.col("p").is_not_nan(), prompt="best").height
     own = row(over, group="northerners", prompt="best")
-    assert of_two.startswith(
-        f"Under “best”, of the {tested} groups of people that have words enough for a test, words "
-        "for northerners stand furthest from the others of their axis: "
-        f"{-100 * own['contrast']:.0f} percentile points below those for southerners, on average "
-        "over 4 models (95% interval over models −"
-    )
+    assert of_two.startswith(f"Under “best”, of the {tested} groups of people that have words ")
+    far = f"{-100 * own['contrast']:.0f} percentile points below those for southerners, on average"
+    assert f"furthest from the others of their axis: {far} over 4 models (95% interval" in of_two
     assert "so in 4 of 4). The interval does not allow for the choice of the furthest; q" in of_two
     assert f"that is lower than {own['kinds']} of {own['kinds']}." in of_two
     assert section.answer.endswith(f"that is lower than {own['kinds']} of {own['kinds']}.")
@@ -113,8 +98,8 @@ def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(stud
 
 def test_a_prompt_of_another_framing_has_no_unfavourable_end(study_of):
     study = study_of(*MODELS, food={"northerners": -9.0})
-    assert "northerners stand furthest" in texts(study)[0]
-    assert "favourable" not in texts(study)[0]
+    assert "northerners stand furthest" in texts(groups, study)[0]
+    assert "favourable" not in texts(groups, study)[0]
     assert groups.framing_of(study, "food") == ""
 
 
@@ -123,8 +108,8 @@ def test_one_model_alone_has_its_own_interval_and_no_mean_over_models(study_of):
     over = study.tables["identity_models"]
     assert over["contrast_low"].is_nan().all()
     assert over["p"].is_nan().all()
-    assert "over models" not in texts(study)[0]
-    assert "(95% interval −" in texts(study)[0]
+    assert "over models" not in texts(groups, study)[0]
+    assert "(95% interval −" in texts(groups, study)[0]
 
 
 def test_placebo_kinds_that_stand_as_far_are_counted_beside_a_group(make_run):
@@ -197,9 +182,8 @@ def test_a_group_without_its_like_has_a_mean_and_nothing_else(make_run):
         assert math.isnan(table[name].item()), name
 
 
-def test_models_of_different_vocabularies_are_estimated_together(make_run):
+def test_models_of_different_vocabularies_are_estimated_together(make_run, rng):
     table = planted.vocabulary()
-    rng = np.random.default_rng(6)
     each = planted.rewards(table, rng, 3, {"women": -4.0})
     lacks = ~table["word"].is_in(["mother", "mothers", "boy", "apple"]).to_numpy()
     texts = table["token"].to_list()
@@ -269,7 +253,7 @@ def test_a_placebo_kind_left_out_has_its_place_among_the_others():
 
 def test_the_same_seed_gives_the_same_tables(study_of):
     study = study_of(*MODELS[:2], best={})
-    again = studies.compute(study.run, {}, study.settings, [groups.ANALYSIS])
+    again = analysis.compute(study.run, {}, study.settings, [groups.ANALYSIS])
     for name, table in study.tables.files.items():
         assert table.equals(again.tables.files[name], null_equal=True), name
 
@@ -297,9 +281,8 @@ def test_words_of_one_stem_are_one_unit_of_the_test():
     assert (apart["p"] < 0.02).all()
 
 
-def test_a_group_that_one_model_slights_does_not_differ_over_models(make_run):
+def test_a_group_that_one_model_slights_does_not_differ_over_models(make_run, rng):
     table = planted.vocabulary()
-    rng = np.random.default_rng(8)
     each = planted.rewards(table, rng, 4)
     each[0] -= 30 * (table["group"] == "women").to_numpy()
     scores = {(f"m{at}", "best"): rewards for at, rewards in enumerate(each)}

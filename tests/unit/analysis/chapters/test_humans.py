@@ -23,13 +23,10 @@ def sides(run):
     return analysis.side_by_side(analysis.load(run), "elo", "greatest", ["m-two", "m-one"])
 
 
-def test_items_stand_side_by_side_in_the_order_asked_for(run):
+def test_items_stand_side_by_side_with_ranks_from_the_best_where_ties_share(run):
     table = sides(run)
     assert table.columns == ["item_id", "item", "matches", "human", "m-two", "m-one"]
     assert table["m-one"].to_list() == [4.0, 3.0, 2.0, 1.0]
-
-
-def test_ranks_count_from_the_best_and_ties_share(run):
     table = analysis.humans_ranks(sides(run))
     assert table.columns == ["item_id", "item", "matches", "human_rank", "m-two", "m-one"]
     assert table["human_rank"].to_list() == [1.0, 2.5, 2.5, 4.0]
@@ -52,29 +49,16 @@ def test_gaps_are_of_the_models_median_alone_unless_the_quirk_is_asked_for(run):
     assert dict(quirk.select("item", "gap").iter_rows()) == {"a": 0, "b": 0, "c": 0, "d": 0}
 
 
-def test_a_list_without_human_scores_has_no_sides(run):
-    (run / schema.humans_path("elo")).unlink()
-    assert sides(run) is None
-
-
-def test_results_of_one_list_must_hold_the_same_items(run):
-    runs.add_items(run, "elo", "m-two", "worst", {"a": 4.0, "B": 3.0, "c": 2.0, "d": 1.0})
-    with pytest.raises(RunError, match=r"m-two × worst of elo .* other items than the rest .* 1"):
-        analysis.load(run)
-
-
-def test_an_item_reward_that_is_not_finite_is_refused(run):
-    runs.add_items(run, "more", "m-two", "worst", {"a": float("inf")})
-    with pytest.raises(RunError, match=r"m-two × worst of more .* rewards that are not finite"):
-        analysis.load(run)
-
-
 def test_an_item_twice_in_the_human_scores_is_refused(run):
     path = run / schema.humans_path("elo")
     frame = pl.read_parquet(path)
     pl.concat([frame, frame.head(1)]).write_parquet(path)
     with pytest.raises(RunError, match="duplicate item ids 0"):
         sides(run)
+    path.unlink()
+    assert sides(run) is None
+    with pytest.raises(RunError, match="no scores of the items 'other'"):
+        analysis.load(run).item_scores("other", "greatest")
 
 
 def test_a_model_without_a_vocabulary_joins_one_that_has_it(run, make_run):
@@ -92,8 +76,3 @@ def test_a_model_without_a_vocabulary_joins_one_that_has_it(run, make_run):
         assert loaded.vocabulary_models == ["m-one"]
         assert loaded.vocabulary("m-one").collect().height == 2
         assert loaded.lists() == [("elo", "greatest")]
-
-
-def test_a_name_that_is_not_scored_is_refused(run):
-    with pytest.raises(RunError, match="no scores of the items 'other'"):
-        analysis.load(run).item_scores("other", "greatest")

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis import CHAPTERS
+from analysis.blocks import pictures
 from analysis.chapters import items, items_questions
 from analysis.charts import look
 from analysis.charts.cells import standings
@@ -14,6 +14,7 @@ from analysis.report import drawing
 from engine.errors import AssayError
 from engine.runs import schema
 from tests.support import charts, runs
+from tests.support.studies import texts
 
 ORDER = ["m-two", "m-one"]
 
@@ -34,28 +35,21 @@ def points(run):
 
 def test_a_percentile_is_the_share_rated_lower_and_half_of_what_is_rated_alike(points):
     assert points.columns == ["list", "prompt", "model", *points.columns[3:]]
-    cells = points.filter(prompt="greatest").select("model", "item", "percentile").rows()
-    assert cells == [
-        ("m-two", "cat", pytest.approx(1 / 3)),
-        ("m-two", "dog", pytest.approx(1 / 3)),
-        ("m-two", "<b>", pytest.approx(5 / 6)),
-        ("m-one", "cat", pytest.approx(5 / 6)),
-        ("m-one", "dog", pytest.approx(1 / 2)),
-        ("m-one", "<b>", pytest.approx(1 / 6)),
-    ]
+    cells = points.filter(prompt="greatest")
+    assert cells["item"].to_list() == 2 * ["cat", "dog", "<b>"]
+    assert cells["model"].to_list() == 3 * ["m-two"] + 3 * ["m-one"]
+    assert (6 * cells["percentile"]).to_list() == pytest.approx([2, 2, 5, 5, 3, 1])
 
 
-def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(make_run, tmp_path, settings):
+def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(make_run, study_of):
     path = make_run({"v": ["a"]}, {"m": "v", "n": "v"}, {})
     runs.add_items(path, "pets", "m", "greatest", {"cat": 1.0})
     runs.add_items(path, "pets", "n", "greatest", {"cat": None, "dog": 2.0})
-    study = analysis.compute(
-        analysis.load(path, allow_incomplete=True), {}, settings, [items.ANALYSIS]
-    )
+    study = study_of(analysis.load(path, allow_incomplete=True), items)
     why = "No item of “pets” was scored by every model of a prompt."
     assert study.tables.reason("items_questions") == study.tables.reason("items_top_bottom") == why
     assert study.tables.files == {}
-    assert [block.text for block in items.ANALYSIS.section(study).blocks] == [why]
+    assert texts(items, study) == [why]
 
 
 def test_ends_go_from_the_extreme_and_ties_to_the_earlier_item(points):
@@ -91,39 +85,32 @@ def test_items_that_a_model_of_the_prompt_has_not_scored_are_left_out(run):
     assert alone["item"].to_list() == ["a", "b", "c"]
 
 
-def test_what_a_search_found_is_no_list(run, settings):
-    tables = analysis.compute(analysis.load(run), {}, settings, CHAPTERS).tables
+def test_what_a_search_found_is_no_list(run, study_of):
+    tables = study_of(run, items).tables
     assert list(tables.of("items_points")) == [("pets",)]
     assert tables["items_questions"]["list"].unique().to_list() == ["pets"]
     assert {"items_top_bottom", "items_questions"} <= tables.files.keys()
 
 
-def test_no_list_is_said(small_run, settings):
-    tables = analysis.compute(analysis.load(small_run), {}, settings, CHAPTERS).tables
-    assert tables.reason("items_questions") == "No reward model scored a list of items."
-    assert not {"items_top_bottom", "items_questions"} & tables.files.keys()
-
-
-def figures_of(run, tmp_path, settings):
-    """Stems of the figures of the section, drawn."""
-    study = analysis.compute(run, {}, settings, [items.ANALYSIS])
-    return list(drawing.draw([items.ANALYSIS.section(study)], tmp_path))
+def figures_of(study):
+    """Stems of the figures of the section."""
+    return [picture.stem for picture in pictures(items.ANALYSIS.section(study).blocks)]
 
 
 @pytest.mark.parametrize("prompts, together", [(1, False), (2, True)])
-def test_a_list_under_many_prompts_is_drawn_by_question(run, tmp_path, settings, prompts, together):
+def test_a_list_under_many_prompts_is_drawn_by_question(run, study_of, prompts, together):
     for number in range(prompts):
         runs.add_items(run, "pets", "m-one", f"p{number}", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
-    drawn = figures_of(analysis.load(run), tmp_path, settings)
+    drawn = figures_of(study_of(run, items))
     names = ["prompts_pets", "models_pets_positive", "models_pets_negative", "models_pets"]
     assert (drawn == [f"items_{name}" for name in names]) == together
 
 
-def test_figures_of_one_name_are_refused(run, tmp_path, settings):
+def test_figures_of_one_name_are_refused(run, tmp_path, study_of):
     runs.add_items(run, "pets_greatest", "m-one", "worst", {"cat": 1.0, "dog": 0.0})
     runs.add_items(run, "pets", "m-one", "greatest_worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
     with pytest.raises(AssayError, match="figure items_standing_pets_greatest_worst: made twice"):
-        figures_of(analysis.load(run), tmp_path, settings)
+        drawing.draw([items.ANALYSIS.section(study_of(run, items))], tmp_path)
 
 
 def test_colours_are_percentiles_in_the_order_of_the_report(points):
@@ -134,13 +121,10 @@ def test_colours_are_percentiles_in_the_order_of_the_report(points):
     spec = look.specification(chart)["spec"]["encoding"]
     assert spec["x"]["sort"] == ["One", "Two"]
     assert spec["y"]["sort"] == ["cat", "<b>", "dog"]
-    shown = {(row["item"], row["column"]): row["percentile"] for row in charts.rows(chart)}
-    expected = {"cat": (5, 2), "<b>": (1, 5), "dog": (3, 2)}
-    assert shown == {
-        (item, name): pytest.approx(100 * sixths / 6, abs=1e-3)
-        for item, both in expected.items()
-        for name, sixths in zip(("One", "Two"), both, strict=True)
-    }
+    shown = {(row["column"], row["item"]): row["percentile"] for row in charts.rows(chart)}
+    sixths = {"One": {"cat": 5, "<b>": 1, "dog": 3}, "Two": {"cat": 2, "<b>": 5, "dog": 2}}
+    expected = {(m, item): 100 * n / 6 for m, own in sixths.items() for item, n in own.items()}
+    assert shown == pytest.approx(expected, abs=1e-3)
     groups = {row["item"]: row["group"] for row in charts.rows(chart)}
     assert groups == {"cat": "highest", "<b>": "lowest", "dog": "lowest"}
 
@@ -153,10 +137,8 @@ def test_a_long_list_shows_its_ends_and_what_is_disputed_most():
     assert [group["item"].to_list() for group in groups] == [[0, 1], [3, 4], [8, 9]]
     assert [group.height for group in items_questions.shown_items(standing, 4)] == [10]
     agreed = standing.with_columns(lowest=pl.col("highest"))
-    assert [group["item"].to_list() for group in items_questions.shown_items(agreed, 2)] == [
-        [0, 1],
-        [8, 9],
-    ]
+    groups = items_questions.shown_items(agreed, 2)
+    assert [group["item"].to_list() for group in groups] == [[0, 1], [8, 9]]
 
 
 @pytest.mark.parametrize("size, shown", [(4, [0, 1, 2, 3]), (5, [0, 1, 3, 4])])

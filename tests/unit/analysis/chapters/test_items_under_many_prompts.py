@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 import scipy.stats
 
-import analysis
 from analysis.blocks import pictures
 from analysis.chapters import (
     humans,
@@ -26,6 +25,7 @@ from analysis.words.questions import questions
 from configs.prompts import FOLLOW_UP
 from tests.support import list_nulls as nulls
 from tests.support import lists, runs, slow
+from tests.support.studies import told
 
 PROMPTS = {
     prompt: text
@@ -34,7 +34,7 @@ PROMPTS = {
 }
 
 
-LISTS = (model_list.ANALYSIS, items.ANALYSIS, items_agreement.ANALYSIS)
+LISTS = (model_list, items, items_agreement)
 
 
 def scores_of(percentiles, prompts=PROMPTS):
@@ -119,19 +119,13 @@ def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
     np.testing.assert_allclose(values, values.T)
     assert square["model"].to_list() == ["m0", "m1", "m2"] and (np.diag(values) == 1).all()
     together = items_agreement.items_agreement(scores, np.random.default_rng(0))
-    each = [
-        np.mean(
-            [
-                scipy.stats.kendalltau(x[a, p], x[b, p]).statistic
-                for a, b in itertools.combinations(range(3), 2)
-                if not np.isnan(x[[a, b], p]).any()
-            ]
-        )
+    pairs = [
+        [scipy.stats.kendalltau(x[a, p], x[b, p]).statistic for a, b in ((0, 1), (0, 2), (1, 2))]
         for p in range(9)
     ]
-    assert together["question"].to_list() == [
-        *("best", "greatest", "worst", "positive prompts", "negative prompts", ALL)
-    ]
+    each = np.nanmean(pairs, axis=1)
+    parts = ["best", "greatest", "worst", "positive prompts", "negative prompts", ALL]
+    assert together["question"].to_list() == parts
     assert together["kendall"][5] == pytest.approx(np.mean(each))
     assert together["prompt_spread"][5] == pytest.approx(np.std(each, ddof=1))
     assert (together["ci_low"] < together["kendall"]).all()
@@ -176,14 +170,13 @@ def test_kinds_of_pairs_are_wordings_questions_and_framings():
         assert table.filter(model="m0", kind=kind)["kendall"].item() == pytest.approx(mean)
     less = table.filter(model="m0", kind=items_framing.WORDING_LESS)["kendall"].item()
     assert less == pytest.approx(means[items_framing.WORDING] - means[items_framing.QUESTION])
-    own = table.filter(kind=items_framing.FRAMING)
-    every = own.filter(pl.col("model") != ALL_MODELS)["kendall"]
-    assert own.filter(model=ALL_MODELS)["kendall"].item() == pytest.approx(every.mean())
+    own = table.filter(kind=items_framing.FRAMING).select("model", "kendall")
+    of = dict(own.iter_rows())
+    assert of.pop(ALL_MODELS) == pytest.approx(np.mean(list(of.values())))
 
 
-def test_a_shared_wording_is_not_taken_for_the_question():
+def test_a_shared_wording_is_not_taken_for_the_question(rng):
     """Orders that go by the wording alone: two wordings of a question are like two questions."""
-    rng = np.random.default_rng(7)
     x = np.tile(rng.normal(size=(4, 3, 60)), (1, 3, 1)) + 0.1 * rng.normal(size=(4, 9, 60))
     scores = scores_of(scipy.stats.rankdata(x, axis=2) / 60)
     table = items_framing.items_prompt_kinds(scores, np.random.default_rng(0))
@@ -195,8 +188,7 @@ def test_a_shared_wording_is_not_taken_for_the_question():
 
 
 @pytest.mark.parametrize(("share", "said"), [(2.0, True), (0.0, False)])
-def test_the_caption_says_that_wordings_agree_more_only_where_they_do(share, said):
-    rng = np.random.default_rng(8)
+def test_the_caption_says_that_wordings_agree_more_only_where_they_do(share, said, rng):
     asked = np.repeat(rng.normal(size=(4, 3, 60)), 3, axis=1)
     x = share * asked + rng.normal(size=(4, 9, 60))
     scores = scores_of(scipy.stats.rankdata(x, axis=2) / 60)
@@ -230,14 +222,10 @@ def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_
 
 
 def test_traits_are_read_from_the_items():
-    listed = pl.DataFrame(
-        {"item_id": [0, 1, 2], "item": [" Love", "ice cream", "zzzz"]},
-        schema_overrides={"item_id": pl.UInt32},
-    )
+    ids = pl.Series("item_id", range(3), dtype=pl.UInt32)
+    listed = pl.DataFrame([ids, pl.Series("item", [" Love", "ice cream", "zzzz"])])
     frequency = pl.DataFrame({"word": ["love"], "per_million": [math.e**2]})
-    tokens = pl.DataFrame(
-        {"item_id": [0, 1], "tokens": [1.0, 3.0]}, schema_overrides={"item_id": pl.UInt32}
-    )
+    tokens = pl.DataFrame([ids[:2], pl.Series("tokens", [1.0, 3.0])])
     table = items_controls.items_traits(listed, tokens, frequency)
     assert table[items_controls.LENGTH].to_list() == [4, 9, 4]
     assert table[items_controls.TOKENS].to_list() == [1, 3, None]
@@ -255,19 +243,14 @@ def planted(rng):
     asked = questions(made.prompts)
     adds = {c: 2 * rng.normal(size=60) for c in asked["question"].unique().sort()}
     base = {b: 2 * rng.normal(size=60) for b in ("red", "blue")}
-    length, frequency = (
-        made.words[name].to_numpy() for name in (items_controls.LENGTH, items_controls.FREQUENCY)
-    )
+    length, frequency = made.words[items_controls.LENGTH], made.words[items_controls.FREQUENCY]
+    traits = (0.5 * length + 2 * frequency).to_numpy()
     rewards = {}
     for (model, prompt), own in made.rewards.items():
-        question = asked.filter(prompt=prompt)["question"].item()
-        sign = -1 if asked.filter(prompt=prompt)["framing"].item() == "negative" else 1
-        shared = (
-            base["blue" if made.models.index(model) % 5 < 2 else "red"]
-            + 0.5 * length
-            + 2 * frequency
-        )
-        rewards[model, prompt] = own + adds[question] + sign * shared
+        row = asked.row(by_predicate=pl.col("prompt") == prompt, named=True)
+        sign = -1 if row["framing"] == "negative" else 1
+        shared = base["blue" if made.models.index(model) % 5 < 2 else "red"] + traits
+        rewards[model, prompt] = own + adds[row["question"]] + sign * shared
     return dataclasses.replace(made, rewards=rewards)
 
 
@@ -309,17 +292,15 @@ def test_opposition_is_said_of_its_framing_alone_and_names_the_blocs():
 
 
 @pytest.mark.parametrize("claim", nulls.NULLS)
-def test_a_planted_effect_is_claimed(claim):
-    rng = np.random.default_rng(0)
+def test_a_planted_effect_is_claimed(claim, rng):
     make = opposing if claim == nulls.OPPOSE else planted
     assert sum(nulls.claims(make(rng), claim, rng) for _ in range(3)) == 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("claim", nulls.NULLS)
-def test_a_claim_without_an_effect_is_rare(claim):
+def test_a_claim_without_an_effect_is_rare(claim, rng):
     """At a rate of .05, more than 7 of 40 come once in 700 times."""
-    rng = np.random.default_rng(1)
     null = nulls.NULLS[claim][1]
     assert sum(nulls.claims(null(nulls.synthetic(rng), rng), claim, rng) for _ in range(40)) <= 7
 
@@ -328,17 +309,15 @@ SHORT_LISTS = [(claim, n) for claim in (nulls.AGREE, nulls.OPPOSE, nulls.FRAMING
 
 
 @pytest.mark.parametrize(("claim", "words"), slow.all_but([(nulls.FRAMING, 5)], SHORT_LISTS))
-def test_a_claim_on_a_short_list_without_an_effect_is_rare(claim, words):
+def test_a_claim_on_a_short_list_without_an_effect_is_rare(claim, words, rng):
     """At a rate of .05, more than 5 of 20 come once in 3,000 times."""
-    rng = np.random.default_rng(2)
     null = nulls.NULLS[claim][1]
     made = (null(nulls.synthetic(rng, words=words), rng) for _ in range(20))
     said = sum(nulls.claims(one, claim, rng) for one in made)
     assert said == 0 if words < 10 else said <= 5
 
 
-def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_path, settings):
-    rng = np.random.default_rng(0)
+def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_path, study_of, rng):
     slugs = [f"m{number}" for number in range(5)]
     run = runs.write_run(tmp_path / "run", {}, dict.fromkeys(slugs), {})
     worth = rng.normal(size=60)
@@ -348,26 +327,25 @@ def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_pa
         own = {f"item {at}": reward for at, reward in enumerate(rewards)}
         runs.add_items(run, "words", model, "best-ever-one-word", own)
     runs.edit_manifest(run, lambda content: content.update(prompts=asked))
-    made = analysis.compute(analysis.load(run), {}, settings, LISTS)
-    plain, finding = items_agreement.ANALYSIS.section(made).findings
-    assert plain.text == (
+    plain, said = told(items_agreement, study_of(run, *LISTS))
+    assert plain == (
         "Asked for something good, some models order “words” in largely opposite ways: "
         "m0, m1 and m2 against m3 and m4."
     )
-    assert finding.text.startswith("Asked for something good, 6 of 10 pairs of models order")
-    assert "m0, m1 and m2 against m3 and m4 (τ of the mean percentiles −0." in finding.text
-    assert "in the mean" not in finding.text
+    assert said.startswith("Asked for something good, 6 of 10 pairs of models order")
+    assert "m0, m1 and m2 against m3 and m4 (τ of the mean percentiles −0." in said
+    assert "in the mean" not in said
 
 
 # --- The page ---------------------------------------------------------------------------------
 
-CHAPTERS = (*LISTS, list_probabilities.ANALYSIS)
+CHAPTERS = (*LISTS, list_probabilities)
 
 
-@pytest.fixture
-def study(tmp_path, settings):
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, study_of):
     folder = lists.list_run(
-        tmp_path / "lists",
+        tmp_path_factory.mktemp("lists") / "run",
         np.random.default_rng(0),
         models=("qrm-gemma-2-27b", "urm-llama-3.1-8b", "m-one", "m-two"),
         prompts=PROMPTS,
@@ -375,11 +353,11 @@ def study(tmp_path, settings):
         language_models=1,
         people=True,
     )
-    return analysis.compute(analysis.load(folder), runs.INFOS, settings, CHAPTERS)
+    return study_of(folder, *CHAPTERS, infos=runs.INFOS)
 
 
 def test_figures_do_not_grow_with_the_prompts(study):
-    sections = [chapter.section(study) for chapter in CHAPTERS]
+    sections = [chapter.ANALYSIS.section(study) for chapter in CHAPTERS]
     stems = {one.stem for section in sections for one in pictures(section.blocks)}
     assert len(stems) == 9
     for section in sections:

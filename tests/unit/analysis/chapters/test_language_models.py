@@ -1,4 +1,3 @@
-import json
 import math
 
 import numpy as np
@@ -6,7 +5,6 @@ import pytest
 import scipy.stats
 
 import analysis
-from analysis import RunError
 from analysis.report import write_report
 from tests.support import runs
 
@@ -47,26 +45,16 @@ def test_rewards_are_set_against_it_on_strings_of_one_token_in_both(run):
     assert row["kendall"] == pytest.approx(scipy.stats.kendalltau(x, y).statistic)
 
 
-def test_a_log_probability_that_is_not_finite_is_refused(small_run):
-    runs.add_logprobs(small_run, "base-lm", "v2", "greatest", [0.0, -math.inf, 0.0, 0.0, 0.0, 0.0])
-    with pytest.raises(RunError, match="logprobs that are not finite, token ids 1"):
-        analysis.load(small_run)
-
-
 def test_another_form_of_a_prompt_meets_the_rewards_under_its_text(small_run):
     runs.add_logprobs(
         small_run, "chat", "v2", "greatest.chat", [-1.0, -9.0, -5.0, -0.5, -0.25, -3.0]
-    )
-    text = json.loads((small_run / "manifest.json").read_text())["prompts"]["greatest"]
-    runs.edit_manifest(
-        small_run, lambda content: content["prompts"].update({"greatest.chat": text})
     )
     table = analysis.logprobs_rewards(analysis.load(small_run), ["m-one", "m-two"])
     assert table["prompt"].unique().to_list() == ["greatest.chat"]
     assert table["model"].to_list() == ["m-one", "m-two"]
 
 
-def test_a_run_of_language_models_alone_has_a_report(small_run, tmp_path, settings):
+def test_a_run_of_language_models_alone_has_a_report(light, small_run, tmp_path, settings):
     runs.edit_manifest(small_run, lambda content: content["results"].clear())
     runs.add_logprobs(small_run, "base-lm", "v2", "greatest", [-1.0, -9.0, -5.0, -0.5, -0.25, -3.0])
     page = write_report(analysis.load(small_run), tmp_path / "report", {}, settings)
@@ -83,9 +71,8 @@ def test_the_log_ratio_is_that_of_the_formula():
 
 def test_two_language_models_are_set_against_each_other_on_shared_strings(small_run):
     runs.add_logprobs(small_run, "base-b", "v2", "greatest", [-1.0, -9.0, -5.0, -0.5, -3.0, -3.0])
-    runs.add_logprobs(
-        small_run, "base-a", "v1", "greatest", [-4.0, -3.0, 0.0, 0.0, -1.5, -9.0, -0.1]
-    )
+    own = [-4.0, -3.0, 0.0, 0.0, -1.5, -9.0, -0.1]
+    runs.add_logprobs(small_run, "base-a", "v1", "greatest", own)
     table = analysis.logprobs_ratio(analysis.load(small_run), 2)
     # Strings of one token in both: "hate", the script, " love", "love"; p is base-a, q base-b.
     assert table.select("p", "q", "end", "rank", "token").rows() == [

@@ -14,18 +14,14 @@ from analysis.measures.lens import by_layer as by_every_layer
 from analysis.measures.lens import milestones
 from analysis.statistics.inference import clustered_share
 from tests.support import charts, runs
+from tests.support.studies import told
 
 SIZE, LAYERS = 1_500, 8
 PROMPTS = ("greatest", "best", "worst")
 MODELS = ("a", "b")
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(5)
-
-
-def lens_run(make_run, rng, *, appears=None, parts=None, name="run"):
+def lens_run(folder, rng, *, appears=None, parts=None):
     """Two models under three prompts.
 
     Layers hold noise that the prompts share; from `appears` on they hold the final order. From
@@ -45,25 +41,34 @@ def lens_run(make_run, rng, *, appears=None, parts=None, name="run"):
                     x = -x
                 layers.append(x + 0.3 * rng.normal(size=SIZE))
             scores[model, prompt], every[model, prompt] = layers[-1], layers[:-1]
-    run = make_run({"v": tokens}, dict.fromkeys(MODELS, "v"), scores, name, size=SIZE)
+    run = runs.write_run(folder, {"v": tokens}, dict.fromkeys(MODELS, "v"), scores, size=SIZE)
     for cell, layers in every.items():
         runs.add_lens(run, *cell, layers)
     return run
 
 
-@pytest.fixture
-def study_of(settings):
-    return lambda run: analysis.compute(analysis.load(run), {}, settings, [lens.ANALYSIS])
+@pytest.fixture(scope="module")
+def study_of(study_of):
+    return lambda run: study_of(run, lens)
 
 
-def sentences(study):
-    return [finding.text for finding in lens.ANALYSIS.section(study).findings]
+@pytest.fixture(scope="module")
+def appearing(tmp_path_factory, study_of):
+    """The study of a run whose order appears after layer 6."""
+    folder = tmp_path_factory.mktemp("lens") / "run"
+    return study_of(lens_run(folder, np.random.default_rng(5), appears=6))
 
 
-def test_tau_with_the_last_layer_is_scipys(make_run, rng, study_of):
-    run = lens_run(make_run, rng, appears=6)
-    table = study_of(run).tables["lens"]
-    stored = analysis.load(run).layers("b", "best").to_numpy()[:, 1:]
+@pytest.fixture(scope="module")
+def parting(tmp_path_factory, study_of):
+    """The study of a run whose order appears after layer 3 and parts by framing after 7."""
+    folder = tmp_path_factory.mktemp("lens") / "run"
+    return study_of(lens_run(folder, np.random.default_rng(5), appears=3, parts=7))
+
+
+def test_tau_with_the_last_layer_is_scipys(appearing):
+    table = appearing.tables["lens"]
+    stored = appearing.run.layers("b", "best").to_numpy()[:, 1:]
     own = table.filter(model="b", prompt="best", of="all tokens")
     expected = [scipy.stats.kendalltau(x, stored[:, -1]).statistic for x in stored.T]
     np.testing.assert_allclose(own["kendall"], expected, atol=1e-9)
@@ -73,10 +78,9 @@ def test_tau_with_the_last_layer_is_scipys(make_run, rng, study_of):
     assert table["prompt"].unique(maintain_order=True).to_list() == list(PROMPTS)
 
 
-def test_the_tokens_of_an_end_are_counted_by_hand(make_run, rng, study_of):
-    run = lens_run(make_run, rng, appears=6)
-    table = study_of(run).tables["lens"]
-    stored = analysis.load(run).layers("a", "worst").to_numpy()[:, 1:]
+def test_the_tokens_of_an_end_are_counted_by_hand(appearing):
+    table = appearing.tables["lens"]
+    stored = appearing.run.layers("a", "worst").to_numpy()[:, 1:]
     for end, sign in (("highest", -1), ("lowest", 1)):
         final = np.argsort(sign * stored[:, -1], kind="stable")[:15]
         own = table.filter(model="a", prompt="worst", of=end)
@@ -87,22 +91,20 @@ def test_the_tokens_of_an_end_are_counted_by_hand(make_run, rng, study_of):
             assert row["kendall"] == pytest.approx(inside, abs=1e-9)
 
 
-def test_the_layer_at_which_the_order_appears_is_found_and_said(make_run, rng, study_of):
-    study = study_of(lens_run(make_run, rng, appears=6))
-    layers = study.tables["lens_layers"].filter(what="order")
+def test_the_layer_at_which_the_order_appears_is_found_and_said(appearing):
+    layers = appearing.tables["lens_layers"].filter(what="order")
     assert layers.select("layer", "layer_low", "layer_high").unique().rows() == [(6, 6, 6)]
-    assert set(study.tables["lens_layers"]["what"]) == {"order", "highest", "lowest"}
-    said, _ = sentences(study)
+    assert set(appearing.tables["lens_layers"]["what"]) == {"order", "highest", "lowest"}
+    said, _ = told(lens, appearing)
     assert said == (
         "A model’s ranking of the words is half way to its final form after 75% of the layers "
         "at the latest, in 6 of 6 rankings."
     )
 
 
-def test_intervals_hold_for_all_rankings_together(make_run, rng, settings):
-    run = analysis.load(lens_run(make_run, rng, appears=6))
+def test_intervals_hold_for_all_rankings_together(appearing):
     alone, both = (
-        by_every_layer(run, models, ("best", "worst"), ("greatest", "best"))[0].filter(
+        by_every_layer(appearing.run, models, ("best", "worst"), ("greatest", "best"))[0].filter(
             model="a", prompt="best", of="all tokens", layer=2
         )
         for models in (["a"], ["a", "b"])
@@ -148,8 +150,8 @@ def test_shares_of_none_and_of_all_tokens_have_an_interval(found):
     assert high - low > 0.3
 
 
-def test_the_last_layer_has_all_of_its_ends(make_run, rng, study_of):
-    last = study_of(lens_run(make_run, rng)).tables["lens"].filter(of="highest", layer=LAYERS)
+def test_the_last_layer_has_all_of_its_ends(appearing):
+    last = appearing.tables["lens"].filter(of="highest", layer=LAYERS)
     assert last.select("kept", "kept_low", "kept_high").unique().rows() == [(1.0, 1.0, 1.0)]
 
 
@@ -159,38 +161,28 @@ def test_a_layer_has_no_interval_where_the_curve_has_none():
     assert rows == [(2, None, None)]
 
 
-def test_the_layer_at_which_two_prompts_part_is_found_and_said(make_run, rng, study_of):
-    study = study_of(lens_run(make_run, rng, appears=3, parts=7))
-    (one,) = study.tables["lens_layers"].filter(model="a", what="frames").iter_rows(named=True)
+def test_the_layer_at_which_two_prompts_part_is_found_and_said(parting):
+    (one,) = parting.tables["lens_layers"].filter(model="a", what="frames").iter_rows(named=True)
     assert (one["prompt"], one["against"]) == ("best", "worst")
     assert (one["layer"], one["layer_low"], one["layer_high"]) == (7, 7, 7)
-    frames = study.tables["lens_framing"].filter(model="a", prompt_a="best")
+    frames = parting.tables["lens_framing"].filter(model="a", prompt_a="best")
     assert frames.filter(pl.col("layer") < 7)["difference"].abs().max() < 0.05
     assert frames["difference"][-1] == pytest.approx(2 * frames["reference"][-1], abs=0.1)
-    said = sentences(study)
+    said = told(lens, parting)
     assert len(said) == 3 and "in 2 of 2 models (q < .05)" in said[2]
     assert said[2].endswith("Half of this difference is there after 88% of the layers.")
 
 
 @pytest.mark.slow
-def test_of_layers_that_hold_nothing_nothing_is_said(make_run, study_of):
+def test_of_layers_that_hold_nothing_nothing_is_said(tmp_path, study_of):
     """Sixteen runs without any effect: the order of no layer is that of the last."""
     said = []
     for seed in range(16):
-        run = lens_run(make_run, np.random.default_rng(seed), name=f"run{seed}")
-        said += sentences(study_of(run))
+        run = lens_run(tmp_path / str(seed), np.random.default_rng(seed))
+        said += told(lens, study_of(run))
     # Prompts are tested at 5 %.
     assert not any("half way to" in text for text in said)
     assert len(said) <= 2
-
-
-def test_a_run_without_the_lens_says_how_to_sweep_with_it(small_run, study_of):
-    study = study_of(small_run)
-    assert {study.tables.reason(name) for name in ("lens", "lens_framing")} == {
-        "No model was swept with the reward lens (--config.lens=true)."
-    }
-    section = lens.ANALYSIS.section(study)
-    assert section.is_empty and not section.findings
 
 
 def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
@@ -217,17 +209,14 @@ def test_a_chart_says_that_it_leaves_models_out():
     assert chart.title.text == "after layer (the first 12 of 14 panels)"
 
 
-def test_the_section_has_a_line_for_each_model_and_prompt(make_run, rng, study_of):
-    study = study_of(lens_run(make_run, rng, appears=3, parts=7))
-    section = lens.ANALYSIS.section(study)
+def test_the_section_has_a_line_for_each_model_and_prompt(parting):
+    section = lens.ANALYSIS.section(parting)
     assert "Layer where half is reached" in [b.title for b in section.blocks if b.kind == "rows"]
     assert any("difference are for each layer by itself" in text for text in section.caveats)
     drawn = {p.stem: p.draw() for p in analysis.blocks.pictures(section.blocks)}
     assert list(drawn) == ["lens", "lens_ends", "lens_framing"]
-    for chart in drawn.values():
-        assert "<svg" in charts.svg(chart)
     shown = [row for row in charts.rows(drawn["lens"]) if row["prompt"] == "best"]
-    own = study.tables["lens"].filter(model="a", prompt="best", of="all tokens")
+    own = parting.tables["lens"].filter(model="a", prompt="best", of="all tokens")
     found = [row["y"] for row in shown if row["name"] == "a"]
     np.testing.assert_allclose(found, own["kendall"], rtol=1e-4)
     pairs = {row["pair"] for row in charts.rows(drawn["lens_framing"])}

@@ -1,16 +1,13 @@
 """Lists of replies that language models and reward models both read."""
 
-import json
 import math
 
-import numpy as np
 import polars as pl
 import pytest
 import scipy.stats
 
 import analysis
-from analysis import RunError
-from analysis.chapters import language_models
+from analysis.chapters import language_models, list_probabilities
 from tests.support import runs
 
 REWARDS = {"love": 4.0, "peace of mind": 3.0, "a <b>cat</b>": 1.0, "war": -2.0}
@@ -24,24 +21,12 @@ def folder(small_run):
     return small_run
 
 
-def test_a_list_is_loaded_with_its_log_probabilities(folder):
-    run = analysis.load(folder)
-    assert list(run.item_logprobs) == [("things", "base", "greatest")]
-    assert "base" not in run.models
-    points = analysis.item_logprobs_points(run, "things", "greatest", "base", ["m-two", "m-one"])
-    assert points.columns == ["item_id", "item", "tokens", "logprob", "m-one"]
-    assert points["m-one"].to_list() == list(REWARDS.values())
-
-
 def test_rewards_are_set_against_the_sum_and_the_mean_over_tokens(folder):
-    (row,) = analysis.item_logprobs_rewards(analysis.load(folder), ["m-one", "m-two"]).to_dicts()
-    assert [row[key] for key in ("list", "prompt", "language_model", "model", "n")] == [
-        "things",
-        "greatest",
-        "base",
-        "m-one",
-        4,
-    ]
+    run = analysis.load(folder)
+    assert "base" not in run.models
+    (row,) = analysis.item_logprobs_rewards(run, ["m-one", "m-two"]).to_dicts()
+    keys = ("list", "prompt", "language_model", "model", "n")
+    assert [row[key] for key in keys] == ["things", "greatest", "base", "m-one", 4]
     reward, logprob = list(REWARDS.values()), [x for _, x in READ.values()]
     each = [x / n for n, x in READ.values()]
     assert row["pearson"] == pytest.approx(scipy.stats.pearsonr(reward, logprob).statistic)
@@ -51,16 +36,13 @@ def test_rewards_are_set_against_the_sum_and_the_mean_over_tokens(folder):
     assert row["spearman_per_token"] == pytest.approx(expected)
 
 
-def test_rewards_that_follow_a_language_model_are_found_and_others_are_not(small_run):
-    rng = np.random.default_rng(0)
+def test_rewards_that_follow_a_language_model_are_found_and_others_are_not(small_run, rng):
     words = [f"word {i}" for i in range(400)]
     logprob = -rng.exponential(8.0, len(words))
     planted = {"m-one": 0.5 * logprob + rng.normal(0, 2, len(words))}
     planted["m-two"] = rng.normal(size=len(words))
-    for model, rewards in planted.items():
-        runs.add_items(
-            small_run, "words", model, "greatest", dict(zip(words, rewards, strict=True))
-        )
+    for model, own in planted.items():
+        runs.add_items(small_run, "words", model, "greatest", dict(zip(words, own, strict=True)))
     read = {word: (1, x) for word, x in zip(words, logprob, strict=True)}
     runs.add_item_logprobs(small_run, "words", "base", "greatest", read)
     table = analysis.item_logprobs_rewards(analysis.load(small_run), ["m-one", "m-two"])
@@ -76,8 +58,6 @@ def test_rewards_that_follow_a_language_model_are_found_and_others_are_not(small
 
 def test_a_prompt_in_chat_form_meets_the_rewards_under_its_text(folder):
     runs.add_item_logprobs(folder, "things", "chat", "greatest.chat", READ)
-    text = json.loads((folder / "manifest.json").read_text())["prompts"]["greatest"]
-    runs.edit_manifest(folder, lambda content: content["prompts"].update({"greatest.chat": text}))
     table = analysis.item_logprobs_rewards(analysis.load(folder), ["m-one"])
     assert table.select("language_model", "prompt").rows() == [
         ("base", "greatest"),
@@ -97,21 +77,9 @@ def test_two_language_models_are_set_against_each_other_on_a_list(folder):
     assert table["ratio"][1] == pytest.approx((math.exp(-3) + math.exp(-1)) / 2 * 2)
 
 
-def test_other_items_than_the_rewards_have_are_refused(folder):
-    runs.add_item_logprobs(folder, "things", "other", "greatest", {"x": (1, -1.0), "y": (1, -2.0)})
-    with pytest.raises(RunError, match="other items than the rest of its list at ids 0, 1"):
-        analysis.load(folder)
-
-
-def test_a_log_probability_of_an_item_that_is_not_finite_is_refused(folder):
-    runs.add_item_logprobs(folder, "things", "other", "greatest", READ | {"war": (1, -math.inf)})
-    with pytest.raises(RunError, match="logprobs that are not finite, item ids 3"):
-        analysis.load(folder)
-
-
-def test_a_list_that_no_reward_model_scored_is_said(small_run, settings):
+def test_a_list_that_no_reward_model_scored_is_said(small_run, study_of):
     runs.add_item_logprobs(small_run, "things", "base", "greatest", READ)
-    study = analysis.compute(analysis.load(small_run), {}, settings, analysis.CHAPTERS)
+    study = study_of(small_run, list_probabilities)
     assert study.tables.reason("item_logprobs") == (
         "No reward model scored a list that a language model scored, under its prompt."
     )

@@ -7,7 +7,6 @@ import pytest
 import scipy.stats
 
 import analysis
-from analysis import RunError
 from tests.support import runs
 
 WEIGHTS = {"helpful": 0.8, "verbose": -0.5, "idle": 0.0}
@@ -97,10 +96,3 @@ def test_a_gate_is_shown_where_its_objectives_were_not_written(small_run):
     assert table.select("prompt", "objective", "weight", "spearman").rows() == [
         ("worst", "safe", 0.5, None)
     ]
-
-
-def test_an_objective_that_is_not_finite_is_refused(small_run):
-    values = {"safe": [0.0, math.nan, 0.0, 0.0, 0.0, 0.0]}
-    runs.add_objectives(small_run, "m-two", "greatest", values)
-    with pytest.raises(RunError, match="safes that are not finite, token ids 1"):
-        analysis.load(small_run)

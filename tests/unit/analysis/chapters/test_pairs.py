@@ -46,9 +46,8 @@ def test_accuracy_is_counted_by_label_and_a_tie_is_wrong(judged):
     assert table["margin"][0] == pytest.approx(-0.05)
 
 
-def test_sections_are_weighted_as_rewardbench_weighs_its_subsets(judged):
+def test_sections_are_weighted_as_rewardbench_weighs_its_subsets(judged, rng):
     """Against the loop of its scorer; subsets that a file lacks count for nothing."""
-    rng = np.random.default_rng(0)
     subsets = [subset for weights in pairs.REWARDBENCH.values() for subset in weights]
     of = [s for s in subsets if s != "hep-go" for _ in range(rng.integers(1, 6))]
     margins = rng.normal(size=len(of))

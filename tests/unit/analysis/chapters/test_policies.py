@@ -34,18 +34,9 @@ def _replies(run):
 
 
 @pytest.fixture
-def said(settings):
-    """The sentences of the chapter, for a run."""
-
-    def of(run):
-        return _section(run, settings).findings
-
-    return of
-
-
-def _section(run, settings):
-    study = analysis.compute(run, {}, settings, [overoptimisation.ANALYSIS])
-    return overoptimisation.ANALYSIS.section(study)
+def section_of(study_of):
+    """The section on over-optimisation, for a run."""
+    return lambda run: overoptimisation.ANALYSIS.section(study_of(run, overoptimisation))
 
 
 def notes_of(section):
@@ -53,17 +44,22 @@ def notes_of(section):
     return [block.text for block in section.blocks if getattr(block, "role", "") == "note"]
 
 
-@pytest.fixture
-def turning(tmp_path):
+@pytest.fixture(scope="module")
+def turning(tmp_path_factory):
     """Rewards: b is a, but low where a is highest; c is a in other units; d is noise."""
     rng = np.random.default_rng(0)
     a = rng.normal(size=N)
     b = np.where(a < 1.8, a, -2.0)
-    return _run(tmp_path / "run", {"a": a, "b": b, "c": 3 * a - 7, "d": rng.normal(size=N)})
+    folder = tmp_path_factory.mktemp("turning") / "run"
+    return _run(folder, {"a": a, "b": b, "c": 3 * a - 7, "d": rng.normal(size=N)})
 
 
-def test_tables_of_policies_hold_what_was_planted(turning, settings):
-    study = analysis.compute(turning, {}, settings, [policies.ANALYSIS])
+@pytest.fixture(scope="module")
+def study(turning, study_of):
+    return study_of(turning, policies, overoptimisation)
+
+
+def test_tables_of_policies_hold_what_was_planted(turning, study):
     table = study.tables["policies"]
     ones = table.filter(method=BEST_OF_N, n=1)
     assert ones["kl"].to_list() == pytest.approx([0, 0, 0, 0], abs=1e-12)
@@ -102,39 +98,38 @@ def test_a_reward_that_falls_where_the_other_is_high_turns_down_and_its_own_copy
     assert same["correlation"] == pytest.approx(1.0)
 
 
-def test_a_reward_of_the_opposite_sign_only_falls(tmp_path, settings):
+def test_a_reward_of_the_opposite_sign_only_falls(tmp_path, section_of):
     a = np.random.default_rng(0).normal(size=N)
     run = _run(tmp_path / "run", {"a": a, "b": -a})
     replies = _replies(run)
     pairs = pairs_of(replies, curves_of(replies))
     assert pairs["course"].to_list() == ["falls", "falls"]
     assert pairs["peak_kl"].to_list() == [0, 0]
-    section = _section(run, settings)
+    section = section_of(run)
     assert section.findings == []
     assert section.answer.startswith("No two models agree at first")
 
 
-def test_a_finding_names_the_pair_that_turns_down_and_not_copies(turning, tmp_path, settings):
-    plain, numbers = _section(turning, settings).findings
+def test_a_finding_names_the_pair_that_turns_down_no_copies(turning, study, tmp_path, section_of):
+    plain, numbers = overoptimisation.ANALYSIS.section(study).findings
     assert "pairs of models that agree at first, the other reward rises, and falls" in plain.text
     assert "trained on" in numbers.text
     assert plain.picture == numbers.picture == "overoptimisation_vocabulary_greatest"
     a = turning.rewards("a", "greatest")[1].astype(float)
     noise = 1e-3 * np.random.default_rng(2).normal(size=N)
-    copies = _section(_run(tmp_path / "copies", {"a": a, "b": 2 * a + 1 + noise}), settings)
+    copies = section_of(_run(tmp_path / "copies", {"a": a, "b": 2 * a + 1 + noise}))
     assert copies.findings == []
     assert copies.answer.startswith("Of 2 pairs of models that agree at first, there is none in")
 
 
-def test_a_flat_reward_has_no_policy_and_no_finding(tmp_path, settings):
+def test_a_flat_reward_has_no_policy_and_no_finding(tmp_path, study_of):
     run = _run(tmp_path / "run", {"a": np.ones(N), "b": np.zeros(N)})
-    study = analysis.compute(run, {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS])
+    study = study_of(run, policies, overoptimisation)
     assert "tells replies apart" in study.tables.reason("policies")
     assert overoptimisation.ANALYSIS.section(study).findings == []
 
 
-def test_rewards_that_have_nothing_to_do_with_each_other_make_no_finding(tmp_path, said):
-    rng = np.random.default_rng(7)
+def test_rewards_that_have_nothing_to_do_with_each_other_make_no_finding(tmp_path, section_of, rng):
     found = 0
     for draw in range(10):
         rewards = {model: rng.normal(size=N) for model in NAMES}
@@ -142,7 +137,7 @@ def test_rewards_that_have_nothing_to_do_with_each_other_make_no_finding(tmp_pat
         replies = _replies(run)
         pairs = pairs_of(replies, curves_of(replies))
         assert (pairs["course"] != "rises").any()  # they do fall, by chance
-        found += len(said(run))
+        found += len(section_of(run).findings)
     assert found == 0
 
 
@@ -176,11 +171,11 @@ def _run_of_keys(folder, vocabularies):
     return analysis.load(run)
 
 
-def test_models_of_equal_tokens_share_a_reference_whatever_their_templates(tmp_path, settings):
+def test_models_of_equal_tokens_share_a_reference_whatever_their_templates(tmp_path, study_of):
     words = ["w", "x", "y", "z"]
     run = _run_of_keys(tmp_path / "run", dict.fromkeys(("a", "b", "lm"), words))
     assert len({run.same_vocabulary(model) for model in ("a", "b", "lm")}) == 3
-    study = analysis.compute(run, {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS])
+    study = study_of(run, policies, overoptimisation)
     assert study.tables["policies"]["of"].unique().to_list() == ["vocabulary"]
     assert study.tables["policies"]["model"].unique().sort().to_list() == ["a", "b"]
     assert notes_of(policies.ANALYSIS.section(study)) == []
@@ -188,11 +183,10 @@ def test_models_of_equal_tokens_share_a_reference_whatever_their_templates(tmp_p
     assert crossed.height == 4
 
 
-def test_models_of_which_one_token_differs_are_apart(tmp_path, settings):
+def test_models_of_which_one_token_differs_are_apart(tmp_path, study_of):
     words = ["w", "x", "y", "z"]
     tables = {"a": words, "b": ["w", "x", "z", "y"], "lm": words}
-    run = _run_of_keys(tmp_path / "run", tables)
-    study = analysis.compute(run, {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS])
+    study = study_of(_run_of_keys(tmp_path / "run", tables), policies, overoptimisation)
     assert study.tables["policies"]["model"].unique().to_list() == ["a"]
     (note,) = notes_of(policies.ANALYSIS.section(study))
     assert note == (
@@ -202,10 +196,9 @@ def test_models_of_which_one_token_differs_are_apart(tmp_path, settings):
     assert "two reward models" in study.tables.reason("overoptimisation")
 
 
-def test_a_prompt_that_no_language_model_was_given_is_said(small_run, settings):
+def test_a_prompt_that_no_language_model_was_given_is_said(small_run, study_of):
     runs.add_logprobs(small_run, "lm", "v2", "worst", [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0])
-    study = analysis.compute(analysis.load(small_run), {}, settings, [policies.ANALYSIS])
-    reason = study.tables.reason("policies")
+    reason = study_of(small_run, policies).tables.reason("policies")
     assert "the same vocabulary and the same prompt" in reason
 
 
@@ -213,14 +206,11 @@ def test_the_chat_form_is_the_reference_where_there_are_both(small_run):
     flat = [-1.8] * 6
     runs.add_logprobs(small_run, "lm", "v2", "greatest", flat)
     runs.add_logprobs(small_run, "lm", "v2", "greatest.chat", flat)
-    runs.edit_manifest(
-        small_run, lambda c: c["prompts"].update({"greatest.chat": c["prompts"]["greatest"]})
-    )
     (replies,) = reference_policy.vocabularies(analysis.load(small_run), ["m-two"])
     assert replies.form == "greatest.chat"
 
 
-def test_lists_are_taken_with_the_language_model_that_read_them(small_run, settings):
+def test_lists_are_taken_with_the_language_model_that_read_them(small_run, study_of):
     rewards = {"love": 4.0, "peace of mind": 3.0, "war": -2.0}
     runs.add_items(small_run, "things", "m-one", "greatest", rewards)
     read = {"love": (1, -2.0), "peace of mind": (3, -9.0), "war": (1, -3.0)}
@@ -230,7 +220,7 @@ def test_lists_are_taken_with_the_language_model_that_read_them(small_run, setti
     assert replies.models == ("m-one",)
     assert np.exp(replies.log_p).sum() == pytest.approx(1)
     assert replies.covered == pytest.approx(sum(np.exp([-2.0, -9.0, -3.0])))
-    study = analysis.compute(run, {}, settings, [policies.ANALYSIS])
+    study = study_of(run, policies)
     assert study.tables["policies"]["of"].unique().to_list() == ["list things"]
     best = study.tables["policies"].filter(method=BEST_OF_N, n=1_000_000)
     assert best["top"].to_list() == ["love"]
@@ -244,7 +234,7 @@ ASKED = [
 
 
 @pytest.fixture(scope="module")
-def listed(tmp_path_factory, settings):
+def listed(tmp_path_factory, study_of):
     """A list under three wordings of three questions, and a language model that knows a part.
 
     The reward of b is that of a, but low where a is highest.
@@ -263,9 +253,7 @@ def listed(tmp_path_factory, settings):
     runs.edit_manifest(folder, lambda c: c["prompts"].update(texts))
     record = {"source": "b", "checkpoint_hash": "h", "vocab": None}
     runs.edit_manifest(folder, lambda c: c["models"].update({"b": record}))
-    return analysis.compute(
-        analysis.load(folder), {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS]
-    )
+    return study_of(folder, policies, overoptimisation)
 
 
 def test_a_list_keeps_the_rewards_of_every_model(listed):
@@ -312,26 +300,21 @@ def test_a_list_under_many_prompts_is_counted_once(listed):
     assert plain.picture in {"", *(picture.stem for picture in pictures(section.blocks))}
 
 
-def test_a_chart_of_two_models_has_every_curve_from_the_reference_on(turning, settings):
-    study = analysis.compute(turning, {}, settings, [policies.ANALYSIS, overoptimisation.ANALYSIS])
+def test_a_chart_of_two_models_has_every_curve_from_the_reference_on(study):
     curves = study.tables["overoptimisation"]
-    chart = overoptimisation.crossed(curves, study)
-    assert "<svg" in charts.svg(chart)
-    shown = charts.rows(chart)
+    shown = charts.rows(overoptimisation.crossed(curves, study))
     ends = curves.group_by("optimised", "read").agg(pl.col("gain").sort_by("kl").last())
     for optimised, read, gain in ends.iter_rows():
         own = [(r["x"], r["y"]) for r in shown if (r["trained"], r["name"]) == (optimised, read)]
         assert own[0] == (0.0, 0.0)
         assert own[-1][1] == pytest.approx(gain, rel=1e-4)
     assert all(row["itself"] == (row["trained"] == row["name"]) for row in shown)
-    chart = policies.gains(study.tables["policies"], study)
-    assert "<svg" in charts.svg(chart)
-    dots = [row for row in charts.rows(chart) if row["dot"]]
+    drawn = charts.rows(policies.gains(study.tables["policies"], study))
+    dots = [row for row in drawn if row["dot"]]
     assert len(dots) == 4 * 15  # Not n = 1, which is the reference policy.
 
 
-def test_a_finding_names_the_reply_that_gains_most(turning, settings):
-    study = analysis.compute(turning, {}, settings, [policies.ANALYSIS])
+def test_a_finding_names_the_reply_that_gains_most(turning, study):
     (finding,) = policies.ANALYSIS.section(study).findings
     best = int(turning.rewards("a", "greatest")[1].argmax())
     assert f"above all, “w{best}” (a and c)" in finding.text

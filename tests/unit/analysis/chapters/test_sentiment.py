@@ -1,6 +1,3 @@
-import dataclasses
-import math
-
 import numpy as np
 import polars as pl
 import pytest
@@ -43,19 +40,15 @@ def test_slopes_are_fitted_by_valence_zero_with_the_negative(points):
         ("ids", "never", False),
     ],
 )
-def test_a_leading_space_counts_by_the_mode_or_as_asked_for(
-    make_run, lexicon, mode, match_trim, matches
-):
+def test_a_leading_space_counts_by_mode_or_as_asked(make_run, lexicon, mode, match_trim, matches):
     folder = make_run({"v": ["love", " love"]}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0]})
-    fingerprint = {} if mode is None else {"mode": mode}
-    runs.edit_manifest(
-        folder, lambda c: [r.update(fingerprint=fingerprint) for r in c["results"].values()]
-    )
+    own = {"fingerprint": {} if mode is None else {"mode": mode}}
+    runs.edit_manifest(folder, lambda c: [r.update(own) for r in c["results"].values()])
     points = analysis.sentiment_points(analysis.load(folder), ["m"], lexicon, match_trim)
     assert points["token"].to_list() == (["love", " love"] if matches else ["love"])
 
 
-def test_results_of_two_modes_follow_each_its_own_rule(make_run, lexicon, settings, tmp_path):
+def test_results_of_two_modes_follow_each_its_own_rule(make_run, lexicon, study_of, write):
     scores = {(m, p): [1.0, 2.0, 3.0] for m in "ab" for p in ("greatest", "worst")}
     folder = make_run({"v": ["love", " love", "bad"]}, {"a": "v", "b": "v"}, scores)
 
@@ -70,25 +63,13 @@ def test_results_of_two_modes_follow_each_its_own_rule(make_run, lexicon, settin
         *((m, "greatest", token) for m in "ba" for token in ("love", " love", "bad")),
         *((m, "worst", token) for m in "ba" for token in ("love", "bad")),
     ]
-    (tmp_path / "afinn.txt").write_text("love\t3\nbad\t-3\n", encoding="utf-8")
-    options = dataclasses.replace(settings.options, afinn=str(tmp_path / "afinn.txt"))
-    study = analysis.compute(
-        run, {}, dataclasses.replace(settings, options=options), [sentiment.ANALYSIS]
-    )
+    study = study_of(run, sentiment, afinn=write("afinn.txt", "love\t3\nbad\t-3\n"))
     counts = study.tables["matches", "sentiment"].select("matching", "model", "tokens", "words")
     assert "both count as the word" in sentiment.ANALYSIS.section(study).caveats[0]
     assert counts.rows() == [
         *(("outer spaces ignored, any case", m, 3, 2) for m in "ab"),
         *(("outer spaces count, any case", m, 2, 2) for m in "ab"),
     ]
-
-
-def test_one_word_has_no_slope(make_run):
-    run = analysis.load(make_run({"v": ["love"]}, {"m": "v"}, {("m", "greatest"): [1.0]}))
-    lexicon = pl.DataFrame({"word": ["love"], "value": [3.0]})
-    table = analysis.sentiment_slopes(analysis.sentiment_points(run, ["m"], lexicon))
-    assert table["n"].to_list() == [1, 0]
-    assert all(math.isnan(slope) for slope in table["slope"])
 
 
 def test_valences_without_grades_are_compared(word_run):
@@ -101,8 +82,7 @@ def test_valences_without_grades_are_compared(word_run):
     assert row["cohens_d"] > 3
 
 
-def test_forms_of_a_word_do_not_shrink_the_errors():
-    rng = np.random.default_rng(0)
+def test_forms_of_a_word_do_not_shrink_the_errors(rng):
     count = 60
     value, reward = rng.choice([1.0, 2.0, 3.0, 4.0], count), rng.normal(size=count)
     sign = np.where(rng.permutation(count) < count // 2, "positive", "negative")

@@ -1,3 +1,4 @@
+import math
 import shutil
 
 import polars as pl
@@ -8,6 +9,7 @@ from analysis import RunError
 from analysis.chapters import sequences
 from analysis.report import write_report
 from tests.support import charts, runs
+from tests.support.studies import told
 
 
 def test_the_best_step_of_each_search_is_its_sequence(small_run):
@@ -29,11 +31,9 @@ def test_a_sequence_is_placed_among_the_models_single_tokens(small_run):
     runs.add_search(small_run, "m-one", "min", [-99.0])
     table = analysis.sequences_table(analysis.load(small_run))
     assert table["percentile"].to_list() == pytest.approx([5.5 / 7, 0.0])
-
-
-def test_a_prompt_whose_vocabulary_was_not_scored_has_no_percentile(small_run):
-    runs.add_search(small_run, "m-two", "max", [4.0], prompt="worst")
-    assert analysis.sequences_table(analysis.load(small_run))["percentile"].item() is None
+    runs.add_search(small_run, "m-two", "max", [4.0], prompt="worst")  # of no vocabulary
+    unplaced = analysis.sequences_table(analysis.load(small_run)).filter(model="m-two")
+    assert unplaced["percentile"].to_list() == [None]
 
 
 def test_traces_hold_the_best_so_far(small_run):
@@ -44,26 +44,19 @@ def test_traces_hold_the_best_so_far(small_run):
     assert table.filter(method="beam")["best"].to_list() == [1.0, 1.0, -2.0]
 
 
-def test_a_run_without_searches_has_an_empty_table(small_run):
-    assert analysis.sequences_table(analysis.load(small_run)).height == 0
-
-
-def test_a_search_of_another_form_is_refused(small_run):
-    path = runs.add_search(small_run, "m-one", "max", [1.0])
-    pl.DataFrame({"step": [1]}).write_parquet(path)
-    with pytest.raises(RunError, match=r"gcg-seed3\.parquet: column step is Int64"):
-        analysis.sequences_table(analysis.load(small_run))
-
-
-def test_a_file_that_is_no_search_is_refused(small_run):
-    runs.add_search(small_run, "m-one", "max", [1.0], name="gcg")
-    with pytest.raises(RunError, match="not the path of a search"):
-        analysis.sequences_table(analysis.load(small_run))
-
-
-def test_a_reward_that_is_not_finite_is_refused(small_run):
-    runs.add_search(small_run, "m-one", "max", [1.0, float("nan")])
-    with pytest.raises(RunError, match="rewards that are not finite, steps 1"):
+@pytest.mark.parametrize(
+    ("name", "rewards", "message"),
+    [
+        ("gcg", [1.0], "not the path of a search"),
+        ("gcg-seed3", [1.0, math.nan], "rewards that are not finite, steps 1"),
+        ("gcg-seed3", [], r"gcg-seed3\.parquet: column step is Int64"),
+    ],
+)
+def test_a_file_that_is_no_search_is_refused(small_run, name, rewards, message):
+    path = runs.add_search(small_run, "m-one", "max", rewards, name=name)
+    if not rewards:
+        pl.DataFrame({"step": [1]}).write_parquet(path)
+    with pytest.raises(RunError, match=message):
         analysis.sequences_table(analysis.load(small_run))
 
 
@@ -77,7 +70,7 @@ def test_a_search_is_held_against_the_manifest(small_run):
         analysis.sequences_table(analysis.load(small_run))
 
 
-def test_a_run_of_searches_alone_has_its_models_and_its_report(small_run, tmp_path, settings):
+def test_a_run_of_searches_alone_has_its_report(light, small_run, tmp_path, settings):
     runs.edit_manifest(small_run, lambda content: content["results"].clear())
     runs.enter_search(small_run, runs.add_search(small_run, "m-one", "max", [1.0, 2.0]))
     run = analysis.load(small_run)
@@ -97,18 +90,11 @@ def test_a_search_in_two_run_folders_counts_once(small_run, tmp_path):
         analysis.sequences_table(analysis.load([small_run, copy]))
 
 
-@pytest.fixture
-def study_of(settings):
-    return lambda run: analysis.compute(analysis.load(run), {}, settings, [sequences.ANALYSIS])
-
-
 def test_a_course_is_drawn_where_it_changes_and_named_in_words(small_run, study_of):
     for name in ("gcg-seed3", "gcg-minimum-0123abcd-seed3", "gcg-ascent-seed3"):
         runs.add_search(small_run, "m-one", "max", [1.0, 3.0, 2.0, 2.5, 3.0], name=name)
-    study = study_of(small_run)
-    chart = sequences.courses(study, study.tables["sequence_traces"])
-    assert "<svg" in charts.svg(chart)
-    shown = charts.rows(chart)
+    study = study_of(small_run, sequences)
+    shown = charts.rows(sequences.courses(study, study.tables["sequence_traces"]))
     assert {row["sought"] for row in shown} == {"high"}
     assert [row["y"] for row in shown if row["method"] == "gcg"] == [1.0, 3.0, 3.0]
     assert {row["method"] for row in shown} == {
@@ -121,5 +107,5 @@ def test_searches_that_beat_every_token_are_counted(small_run, study_of):
     runs.add_search(small_run, "m-one", "max", [0.1], name="gcg-seed4")
     runs.add_search(small_run, "m-one", "max", [999.0], name="gcg-ascent-seed4")
     runs.add_search(small_run, "m-one", "min", [0.0])
-    (finding,) = sequences.ANALYSIS.section(study_of(small_run)).findings
-    assert finding.text.endswith("1 of 2 for high rewards and 0 of 1 for low rewards.")
+    (said,) = told(sequences, study_of(small_run, sequences))
+    assert said.endswith("1 of 2 for high rewards and 0 of 1 for low rewards.")

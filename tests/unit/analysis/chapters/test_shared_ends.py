@@ -1,7 +1,5 @@
 """Both ends on the shared vocabulary, against a calculation by dictionaries and sorting."""
 
-import dataclasses
-
 import numpy as np
 import polars as pl
 import pytest
@@ -59,42 +57,28 @@ def by_hand(vocabularies, numbers, count):
     return rows
 
 
-@pytest.fixture
-def tables(run, settings, options):
-    chosen = dataclasses.replace(settings, top=6, options=options(shared_ends=True))
-    return analysis.compute(analysis.load(run), {}, chosen, CHAPTERS).tables
-
-
-@pytest.mark.parametrize("prompt", PROMPTS)
-def test_top_and_bottom_are_those_of_the_definition(tables, vocabularies, rewards, prompt):
-    numbers = {model: rewards[model, prompt] for model in MODELS}
-    table = tables["shared_top_bottom", prompt]
-    assert table.columns == ["model", "end", "rank", "token_id", "token", "reward"]
-    assert table.rows() == by_hand(vocabularies, numbers, 6)
-
-
-@pytest.mark.parametrize(("combined", "sign"), [("sum", 1), ("difference", -1)])
-def test_sums_and_differences_are_those_of_the_definition(
-    tables, vocabularies, rewards, combined, sign
+def test_the_ends_of_rewards_sums_and_differences_are_those_of_the_definition(
+    run, study_of, vocabularies, rewards
 ):
-    numbers = {
-        model: [
-            good + sign * bad
-            for good, bad in zip(rewards[model, "best"], rewards[model, "worst"], strict=True)
-        ]
-        for model in MODELS
-    }
-    assert tables[f"shared_{combined}"].rows() == by_hand(vocabularies, numbers, 6)
+    tables = study_of(run, *CHAPTERS[:3], top=6, shared_ends=True).tables
+    for prompt in PROMPTS:
+        numbers = {model: rewards[model, prompt] for model in MODELS}
+        table = tables["shared_top_bottom", prompt]
+        assert table.columns == ["model", "end", "rank", "token_id", "token", "reward"]
+        assert table.rows() == by_hand(vocabularies, numbers, 6)
+    for combined, sign in (("sum", 1), ("difference", -1)):
+        both = {m: zip(rewards[m, "best"], rewards[m, "worst"], strict=True) for m in MODELS}
+        numbers = {m: [good + sign * bad for good, bad in each] for m, each in both.items()}
+        assert tables[f"shared_{combined}"].rows() == by_hand(vocabularies, numbers, 6)
 
 
-def test_shared_tables_are_made_only_where_they_are_asked_for(run, settings):
-    study = analysis.compute(analysis.load(run), {}, settings, CHAPTERS)
-    assert not [stem for stem in study.tables.files if stem.startswith("shared_s")]
+def test_shared_tables_are_made_only_where_they_are_asked_for(run, study_of):
+    files = study_of(run, *CHAPTERS[:3]).tables.files
+    assert not [stem for stem in files if stem.startswith("shared_s")]
 
 
-def test_the_section_shows_the_rows_of_the_table(run, settings, options):
-    chosen = dataclasses.replace(settings, options=options(shared_ends=True))
-    study = analysis.compute(analysis.load(run), {}, chosen, CHAPTERS)
+def test_the_section_shows_the_rows_of_the_table(run, settings, study_of):
+    study = study_of(run, *CHAPTERS[:3], shared_ends=True)
     blocks = tokens.ANALYSIS.section(study).blocks
     each = [inner for b in blocks for inner in (b.blocks if b.kind == "under" else [b])]
     folded = [block for block in each if block.kind == "folded"]
@@ -105,10 +89,9 @@ def test_the_section_shows_the_rows_of_the_table(run, settings, options):
     assert [cell["token"] for cell in bottom.rows[0][1]] == first["token"].to_list()
 
 
-def test_one_prompt_has_no_sum(make_run, settings, options):
-    run = analysis.load(make_run({"v": ["a", "b"]}, {"m": "v"}, {("m", "best"): [1.0, 2.0]}))
-    chosen = dataclasses.replace(settings, options=options(shared_ends=True))
-    study = analysis.compute(run, {}, chosen, CHAPTERS)
+def test_one_prompt_has_no_sum(make_run, study_of):
+    run = make_run({"v": ["a", "b"]}, {"m": "v"}, {("m", "best"): [1.0, 2.0]})
+    study = study_of(run, *CHAPTERS[:3], shared_ends=True)
     reason = "No model was scored under both “best” and “worst”."
     assert study.tables.reason("shared_sum") == reason
     assert study.tables["shared_top_bottom", "best"].height == 4
@@ -134,9 +117,7 @@ def language_run(small_run):
 
 
 @pytest.mark.parametrize(("combined", "sign"), [("sum", 1), ("difference", -1)])
-def test_log_probabilities_under_two_prompts_are_combined_form_by_form(
-    language_run, combined, sign
-):
+def test_log_probabilities_of_two_prompts_are_combined_form_by_form(language_run, combined, sign):
     run, numbers = language_run
     table = analysis.framed_logprobs(run, ("greatest", "worst"), 2, combined)
     vocabulary = run.vocabulary("base").collect()["token"].to_list()
@@ -154,20 +135,19 @@ def test_log_probabilities_under_two_prompts_are_combined_form_by_form(
     assert table.rows() == rows
 
 
-def test_the_report_of_a_language_model_has_both_tables(language_run, settings):
+def test_the_report_of_a_language_model_has_both_tables(language_run, settings, study_of):
     run, _ = language_run
-    study = analysis.compute(run, {}, settings, CHAPTERS)
+    study = study_of(run, ANALYSIS)
     expected = analysis.framed_logprobs(run, ("greatest", "worst"), settings.top, "sum")
     assert study.tables["framing_logprobs_sum"].equals(expected)
     files = [block.file for block in ANALYSIS.section(study).blocks if block.kind == "rows"]
     assert {"framing_logprobs_sum.csv", "framing_logprobs_difference.csv"} <= set(files)
 
 
-def test_a_language_model_of_one_prompt_says_why_it_has_no_sum(small_run, settings):
+def test_a_language_model_of_one_prompt_says_why_it_has_no_sum(small_run, study_of):
     runs.add_logprobs(small_run, "base", "v2", "greatest", [-1.0] * 6)
-    study = analysis.compute(analysis.load(small_run), {}, settings, CHAPTERS)
-    reason = "No language model was given both “greatest” and “worst” in one form."
-    assert study.tables.reason("framing_logprobs_sum") == reason
+    reason = study_of(small_run, ANALYSIS).tables.reason("framing_logprobs_sum")
+    assert reason == "No language model was given both “greatest” and “worst” in one form."
 
 
 def test_combined_rewards_need_both_prompts(run):

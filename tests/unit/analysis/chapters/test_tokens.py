@@ -15,23 +15,6 @@ def test_shared_strings_decode_from_exactly_one_token_of_every_model(small_run):
     ]
 
 
-def test_a_string_that_is_ambiguous_in_one_model_only_is_dropped(make_run):
-    vocabs = {"v1": ["a", "b", "a"], "v2": ["a", "b", "c"]}
-    scores = {("m1", "greatest"): [1.0, 2.0, 3.0], ("m2", "greatest"): [1.0, 2.0, 3.0]}
-    run = analysis.load(make_run(vocabs, {"m1": "v1", "m2": "v2"}, scores))
-    assert analysis.shared_vocabulary(run)["token"].to_list() == ["b"]
-
-
-def test_shared_rewards_put_the_same_string_of_every_model_in_one_row(small_run):
-    run = analysis.load(small_run)
-    shared = analysis.shared_vocabulary(run)
-    rewards = analysis.shared_rewards(run, shared, "greatest")
-    assert rewards["token"].to_list() == [" love", "<script>alert(1)</script>", "hate", "love"]
-    assert rewards["m-one"].to_list() == [5.0, -9.0, -3.0, 4.0]
-    expected = pl.Series([0.9, -0.4, 0.95, 0.8], dtype=pl.Float32)
-    assert rewards["m-two"].to_list() == expected.to_list()
-
-
 def test_shared_rewards_leave_out_models_that_a_prompt_lacks(small_run):
     run = analysis.load(small_run)
     rewards = analysis.shared_rewards(run, analysis.shared_vocabulary(run), "worst")
@@ -51,19 +34,6 @@ def test_top_and_bottom_rank_from_the_extreme_inwards(small_run):
         ("m-one", "bottom", 1, 5),
         ("m-one", "bottom", 2, 4),
     ]
-
-
-def test_ties_go_to_the_lower_token_id_at_both_ends(make_run):
-    run = make_run({"v": list("abcde")}, {"m": "v"}, {("m", "greatest"): [0.0] * 5}, size=2)
-    table = analysis.top_bottom(analysis.load(run), "greatest", 3, ["m"])
-    assert table["token_id"].to_list() == [0, 1, 2, 0, 1, 2]
-
-
-def test_a_vocabulary_of_one_token_is_its_own_top_and_bottom(make_run):
-    run = analysis.load(make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0]}))
-    table = analysis.top_bottom(run, "greatest", 5, ["m"])
-    assert table["end"].to_list() == ["top", "bottom"]
-    assert table["rank"].to_list() == [1, 1]
 
 
 @pytest.fixture

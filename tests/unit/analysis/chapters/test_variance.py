@@ -8,11 +8,6 @@ from tests.support import charts
 TOKENS = [f"{space}w{i}" for i in range(400) for space in ("", " ")]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(11)
-
-
 def rewards_of(cube):
     """Rewards [T, M, P] as tables of shared rewards."""
     return {
@@ -44,10 +39,17 @@ def test_a_planted_source_is_named_with_its_share_and_the_others_are_not(rng, sh
     assert 40 < share < 58
 
 
-def test_of_noise_nothing_is_said_and_its_raw_shares_stand_beside_their_reference(rng):
+def test_of_noise_nothing_is_said_and_the_chart_has_its_shares_beside_their_reference(rng):
     cube = rng.normal(size=(800, 5, 3))
     assert said(cube) == []
     table = variance.variance_table(rewards_of(cube))
+    shown = charts.rows(variance.bars(table))
+    bars = ["corrected for noise", "not corrected", "pure noise"]
+    assert [row["what"] for row in shown[::4]] == bars
+    assert [row["percent"] for row in shown[:4]] == pytest.approx(
+        (100 * table["estimated_share"]).to_list(), rel=1e-4
+    )
+    assert min(row["drawn"] for row in shown) >= 0
     assert table["share"].to_list() == pytest.approx(table["noise_share"].to_list(), abs=0.02)
     assert table["share"].sum() == pytest.approx(1.0)
 
@@ -86,16 +88,3 @@ def test_the_prompt_is_said_to_matter_more_only_where_intervals_show_it(rng):
     )
     both = said(rng.normal(size=(800, 1, 3)) + rng.normal(size=(800, 5, 1)) + noise)
     assert len(both) == 1
-
-
-def test_the_chart_shows_the_estimates_beside_the_shares_of_squares(rng):
-    table = variance.variance_table(rewards_of(rng.normal(size=(800, 5, 3))))
-    chart = variance.bars(table)
-    assert "<svg" in charts.svg(chart)
-    shown = charts.rows(chart)
-    bars = ["corrected for noise", "not corrected", "pure noise"]
-    assert [row["what"] for row in shown[::4]] == bars
-    assert [row["percent"] for row in shown[:4]] == pytest.approx(
-        (100 * table["estimated_share"]).to_list(), rel=1e-4
-    )
-    assert min(row["drawn"] for row in shown) >= 0

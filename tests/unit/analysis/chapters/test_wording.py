@@ -1,18 +1,16 @@
 """Robustness to wording: what a wording does is found, and noise is not."""
 
-import dataclasses
 import math
 
-import numpy as np
 import polars as pl
 import pytest
 
-import analysis
-from analysis.blocks import Text, pictures
+from analysis.blocks import pictures
 from analysis.chapters import items, tokens, wording
 from analysis.words.questions import NEGATIVE, questions
 from configs.prompts import FOLLOW_UP, PAPER
 from tests.support import charts, runs
+from tests.support.studies import texts, told
 
 FORMS = ("ever-one-word", "ever-single-word", "ever-answer-only", "in_the_world-one-word")
 PROMPTS = {
@@ -24,18 +22,8 @@ ITEMS = [f"item {i}" for i in range(150)]
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(3)
-
-
-@pytest.fixture
-def study_of(settings, options):
-    def compute(run):
-        chosen = dataclasses.replace(settings, options=options(permutations=999))
-        chapters = [tokens.ANALYSIS, items.ANALYSIS, wording.ANALYSIS]
-        return analysis.compute(analysis.load(run), {}, chosen, chapters)
-
-    return compute
+def study_of(study_of):
+    return lambda run: study_of(run, tokens, items, wording, permutations=999)
 
 
 def list_run(folder, rng, models=4, question=1.0, noise=0.5, shared=0.0, prompts=None):
@@ -57,13 +45,9 @@ def list_run(folder, rng, models=4, question=1.0, noise=0.5, shared=0.0, prompts
     return folder
 
 
-def told(study):
-    return [finding.text for finding in wording.ANALYSIS.section(study).findings]
-
-
-def test_questions_that_matter_more_than_their_wording_are_told(tmp_path, rng, study_of):
+def test_questions_that_matter_more_than_their_wording_are_told_and_drawn(tmp_path, rng, study_of):
     study = study_of(list_run(tmp_path / "run", rng))
-    headline, text = told(study)
+    headline, text = told(wording, study)
     assert headline == (
         "Not the wording alone but the question matters: on average, the 4 models order the list "
         "“words” more alike under two wordings of one question than under two questions of one "
@@ -71,29 +55,31 @@ def test_questions_that_matter_more_than_their_wording_are_told(tmp_path, rng, s
     )
     assert text.startswith("List “words”: wordings of one question agree more (mean τ 0.")
     row = study.tables["wording_comparison"].row(0, named=True)
-    assert (row["comparison"], row["against"], row["models"]) == (
-        *("wordings of one question", "questions of one framing"),
-        4,
-    )
+    kinds = ["wordings of one question", "questions of one framing"]
+    assert [row["comparison"], row["against"], row["models"]] == [*kinds, 4]
     assert row["q"] < 0.05
     assert row["ci_low"] > 0
-    agreement = study.tables["wording_agreement"]
-    means = dict(agreement.group_by("comparison").agg(tau=pl.col("kendall").mean()).iter_rows())
-    assert set(means) == {
-        "wordings of one question",
-        "questions of one framing",
-        "opposite framings",
-        "models under one prompt",
-    }
-    pairs = agreement.filter(model="m0")["pairs"].to_list()
-    assert pairs == [4 * 6, 2 * 12, 8 * 8, 3 * 16]  # questions in different wordings alone
+    own = study.tables["wording_agreement"].filter(model="m0")
+    assert own["comparison"].to_list() == [*kinds, "opposite framings", "models under one prompt"]
+    pairs = [4 * 6, 2 * 12, 8 * 8, 3 * 16]  # questions in different wordings alone
+    assert own["pairs"].to_list() == pairs
+    section = wording.ANALYSIS.section(study)
+    drawn = {picture.stem: picture.draw() for picture in pictures(section.blocks)}
+    assert list(drawn) == ["wording_agreement_words", "wording_variance_words"]
+    assert {f.picture for f in section.findings} == {"wording_agreement_words"}
+    agreement, variance = (charts.rows(chart) for chart in drawn.values())
+    taus = study.tables["wording_agreement"]["kendall"].to_list()
+    assert [row["value"] for row in agreement] == pytest.approx(taus, rel=1e-4)
+    shares = (100 * study.tables["wording_variance"]["share"]).to_list()
+    assert [row["percent"] for row in variance] == pytest.approx(shares, rel=1e-4)
+    assert min(row["drawn"] for row in variance) >= 0
 
 
 def test_wordings_that_questions_share_are_not_told_as_questions(tmp_path, rng, study_of):
     """What a wording adds is the same under each question: prompts of one wording agree."""
     study = study_of(list_run(tmp_path / "run", rng, question=0.0, shared=1.0))
     assert study.tables["wording_comparison"]["q"].item() > 0.05
-    assert told(study) == []
+    assert told(wording, study) == []
     taus = study.tables["wording_agreement"].group_by("comparison").agg(pl.col("kendall").mean())
     of = {kind: f"{tau:.2f} between two {kind}" for kind, tau in taus.iter_rows()}
     answer = wording.ANALYSIS.section(study).answer
@@ -123,37 +109,13 @@ def test_the_papers_prompts_are_compared_by_framing(make_run, rng, study_of):
         "models under one prompt",
     }
     assert study.tables["wording_comparison"]["p"].item() > 0.05  # three prompts cannot show it
-    texts = [b.text for b in wording.ANALYSIS.section(study).blocks if isinstance(b, Text)]
-    assert any(text.startswith("No question was asked in two wordings") for text in texts)
-    assert told(study) == []
-
-
-def test_one_wording_is_absent_with_its_reason(small_run, study_of):
-    study = study_of(small_run)
-    for name in ("variance", "agreement", "comparison"):
-        assert study.tables.reason(f"wording_{name}") == wording.ONE_WORDING
-    assert [b.text for b in wording.ANALYSIS.section(study).blocks] == [wording.ONE_WORDING]
+    assert any(t.startswith("No question was asked in two") for t in texts(wording, study))
+    assert told(wording, study) == []
 
 
 def test_one_model_has_shares_but_nothing_to_agree_with(tmp_path, rng, study_of):
     study = study_of(list_run(tmp_path / "run", rng, models=1))
     assert math.isnan(study.tables["wording_comparison"]["ci_low"].item())
-    headline, text = told(study)
+    headline, text = told(wording, study)
     assert "the model orders the list" in headline
     assert "over models" not in text
-
-
-def test_the_charts_show_the_tables(tmp_path, rng, study_of):
-    study = study_of(list_run(tmp_path / "run", rng))
-    section = wording.ANALYSIS.section(study)
-    drawn = {picture.stem: picture.draw() for picture in pictures(section.blocks)}
-    assert list(drawn) == ["wording_agreement_words", "wording_variance_words"]
-    assert {f.picture for f in section.findings} == {"wording_agreement_words"}
-    agreement, variance = (charts.rows(chart) for chart in drawn.values())
-    taus = study.tables["wording_agreement"]["kendall"].to_list()
-    assert [row["value"] for row in agreement] == pytest.approx(taus, rel=1e-4)
-    shares = (100 * study.tables["wording_variance"]["share"]).to_list()
-    assert [row["percent"] for row in variance] == pytest.approx(shares, rel=1e-4)
-    assert min(row["drawn"] for row in variance) >= 0
-    for chart in drawn.values():
-        assert "<svg" in charts.svg(chart)

@@ -14,11 +14,8 @@ def numbers(rewards):
     return re.findall(r">(−?\d\.\d\d|–)</text>", charts.svg(chart))
 
 
-def test_the_heat_map_writes_every_number():
+def test_the_heat_map_writes_every_number_and_a_dash_where_none_is_defined():
     rewards = pl.DataFrame({"token": list("abc"), "m1": [1.0, 2.0, 3.0], "m2": [1.0, 3.0, 2.0]})
     assert numbers(rewards) == ["1.00", "0.33", "0.33", "1.00"]
-
-
-def test_the_heat_map_shows_a_dash_where_nothing_is_defined():
     rewards = pl.DataFrame({"token": list("ab"), "m1": [1.0, 2.0], "m2": [3.0, 3.0]})
     assert numbers(rewards) == ["1.00", "–", "–", "–"]

@@ -1,7 +1,6 @@
 """One list under many prompts as an array."""
 
 import numpy as np
-import polars as pl
 import pytest
 
 import analysis
@@ -19,15 +18,15 @@ ASKED = {
 
 @pytest.fixture
 def read(small_run):
-    """Scores by (model, prompt) -> the array of the list."""
+    """Scores by (model, prompt), and a file of questions -> the array of the list."""
 
-    def made(scores, order=("m-two", "m-one")):
+    def made(scores, asked="", order=("m-two", "m-one")):
         for (model, prompt), rewards in scores.items():
             runs.add_items(small_run, "pets", model, prompt, rewards)
         runs.edit_manifest(small_run, lambda content: content["prompts"].update(ASKED))
         run = analysis.load(small_run, allow_incomplete=True)
         points = analysis.items_points(run, "pets", list(order))
-        return analysis.list_scores(points, list(order), run.prompts)
+        return analysis.list_scores(points, list(order), run.prompts, asked)
 
     return made
 
@@ -59,7 +58,7 @@ def test_a_text_under_two_ids_stays_where_other_models_scored_it(read):
     assert scores.prompts["prompt"].to_list() == ["b1", "again"]
 
 
-def test_percentiles_stand_by_model_prompt_and_item(read):
+def test_percentiles_stand_by_model_prompt_and_item_and_means_are_over_those_there_are(read):
     scores = read({("m-one", "b1"): PETS, ("m-two", "b1"): TURNED, ("m-one", "w"): TURNED})
     assert scores.models == ("m-two", "m-one")
     assert scores.items["item"].to_list() == ["cat", "dog", "eel"]
@@ -67,10 +66,6 @@ def test_percentiles_stand_by_model_prompt_and_item(read):
     np.testing.assert_allclose(scores.percentiles[:, 0], [high_to_low[::-1], high_to_low])
     np.testing.assert_allclose(scores.percentiles[1, 1], high_to_low[::-1])
     assert scores.known.tolist() == [[True, False], [True, True]]
-
-
-def test_means_are_over_the_prompts_that_a_model_has(read):
-    scores = read({("m-one", "b1"): PETS, ("m-two", "b1"): TURNED, ("m-one", "w"): TURNED})
     models, means = scores.means(np.array([0, 1]))
     assert models == ["m-two", "m-one"]
     np.testing.assert_allclose(means, [np.array([1, 3, 5]) / 6, [0.5, 0.5, 0.5]])
@@ -104,14 +99,7 @@ def test_points_of_one_list_are_read_once_for_each_prompt(read, monkeypatch):
     assert sorted(asked) == ["b1", "w"]
 
 
-def test_the_users_own_questions_are_taken(read, tmp_path):
-    path = tmp_path / "own.csv"
-    path.write_text("prompt,question,framing\nown,pets,positive\nb1,pets,positive\n")
-    scores = read({("m-one", "own"): PETS, ("m-one", "b1"): PETS})
-    points = pl.DataFrame(
-        {"list": "pets", "prompt": ["own", "b1"], "model": "m", "item_id": 0, "item": "cat"},
-        schema_overrides={"item_id": pl.UInt32},
-    ).with_columns(reward=pl.lit(1.0), percentile=pl.lit(0.5))
-    assert scores.prompts["question"].to_list() == ["own", "best"]
-    own = analysis.list_scores(points, ["m"], ASKED, str(path))
-    assert own.prompts["question"].to_list() == ["pets", "pets"]
+def test_the_users_own_questions_are_taken(read, write):
+    path = write("own.csv", "prompt,question,framing\nown,pets,positive\nb1,pets,positive\n")
+    scores = {("m-one", "own"): PETS, ("m-one", "b1"): PETS}
+    assert read(scores, path).prompts["question"].to_list() == ["pets", "pets"]

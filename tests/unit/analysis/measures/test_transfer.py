@@ -49,16 +49,8 @@ def test_each_reply_is_scored_by_each_model_once(searched):
     ]
     assert matrix.height == 6
     singles = pl.Series([5.0, 4.0, 0.0, 0.5, -3.0, -9.0, 1.0])
-    row = matrix.row(
-        by_predicate=(pl.col("text") == "peace") & (pl.col("target") == "m-one"), named=True
-    )
-    expected = (4.0 - singles.mean()) / singles.std(ddof=0)
-    assert row["standardised"] == pytest.approx(expected)
-
-
-def test_of_a_universal_search_the_last_step_counts(searched):
-    table = analysis.sequences_table(analysis.load(searched))
-    assert table.filter(text="peace")["reward"].to_list() == [3.0, 3.0]
+    (found,) = matrix.filter(text="peace", target="m-one")["standardised"]
+    assert found == pytest.approx((4.0 - singles.mean()) / singles.std(ddof=0))
 
 
 def said(run):
@@ -67,7 +59,9 @@ def said(run):
     return [finding.text for finding in found]
 
 
-def test_of_a_universal_search_the_course_ends_where_the_table_does(searched):
+def test_of_a_universal_search_the_last_step_counts_and_ends_its_course(searched):
+    table = analysis.sequences_table(analysis.load(searched))
+    assert table.filter(text="peace")["reward"].to_list() == [3.0, 3.0]
     traces = analysis.sequence_traces(analysis.load(searched))
     assert traces.filter(method="gcg-mean-0123abcd", model="m-one")["best"].to_list() == [5.0, 3.0]
 
@@ -101,10 +95,7 @@ def test_a_judge_that_was_not_asked_does_not_count(searched):
     standardised(searched, ASKED | OTHER)
     (text,) = said(searched)
     assert "“peace” has a mean reward of 1.00 sd over them." in text
-    assert text.endswith(
-        "The best of the 2 that were sought for one pair each and scored by all, “for m-one”, has "
-        "2.75: the one for one pair is better."
-    )
+    assert text.endswith("“for m-one”, has 2.75: the one for one pair is better.")
 
 
 def test_a_reply_that_two_searches_found_counts_once(searched):
@@ -114,42 +105,24 @@ def test_a_reply_that_two_searches_found_counts_once(searched):
         runs.add_search(searched, model, "max", [6.0], name=name, text=f"for {model}")
     standardised(searched, ASKED)
     (text,) = said(searched)
-    best = (
-        "The best of the 2 that were sought for one pair each and scored by all, “for m-one”, has"
-    )
-    assert f"{best} 2.75" in text
-
-
-@pytest.fixture
-def matrix_of(settings):
-    """The heat map of a run's found replies, with its caption."""
-
-    def drawn(run):
-        study = analysis.compute(analysis.load(run), {}, settings, [sequences.ANALYSIS])
-        found = pictures(sequences.ANALYSIS.section(study).blocks)
-        (picture,) = (p for p in found if p.stem == "sequence_matrix")
-        return picture.caption, picture.draw()
-
-    return drawn
+    assert "The best of the 2 that were sought for one pair each" in text
+    assert "“for m-one”, has 2.75" in text
 
 
 @pytest.mark.parametrize(("shown", "cut"), [(3, ""), (2, " The first 2 of 3 replies.")])
-def test_the_heat_map_has_a_cell_for_each_reply_and_judge(
-    searched, matrix_of, monkeypatch, shown, cut
-):
+def test_the_heat_map_has_a_cell_a_reply_and_judge(searched, study_of, monkeypatch, shown, cut):
     score(searched, ALONE)
     monkeypatch.setattr(sequences, "_MOST_ROWS", shown)
-    caption, chart = matrix_of(searched)
-    assert caption.endswith(f"from their mean.{cut}")
-    assert "<svg" in charts.svg(chart)
-    cells = charts.rows(chart)
+    found = pictures(sequences.ANALYSIS.section(study_of(searched, sequences)).blocks)
+    (picture,) = (p for p in found if p.stem == "sequence_matrix")
+    assert picture.caption.endswith(f"from their mean.{cut}")
+    cells = charts.rows(picture.draw())
     assert len(cells) == 2 * shown
     assert {cell["column"] for cell in cells} == {"m-one", "m-two"}
     assert "1. ↑ all together: peace" in {cell["row"] for cell in cells}
     known = dict(made(searched).filter(target="m-one").select("text", "standardised").iter_rows())
-    for cell in cells:
-        if cell["column"] == "m-one":
-            assert cell["value"] == pytest.approx(known[cell["row"].split(": ")[1]], rel=1e-4)
+    for cell in (cell for cell in cells if cell["column"] == "m-one"):
+        assert cell["value"] == pytest.approx(known[cell["row"].split(": ")[1]], rel=1e-4)
 
 
 def test_replies_of_one_value_are_equally_good(searched):
@@ -157,10 +130,7 @@ def test_replies_of_one_value_are_equally_good(searched):
     run = searched
     standardised(run, {m: {"peace": 2.0, "for m-one": 2.0} for m in ASKED})
     (text,) = said(run)
-    assert text.endswith(
-        "The one that was sought for one of the pairs, “for m-one”, has 2.00: they are equally "
-        "good."
-    )
+    assert text.endswith("one of the pairs, “for m-one”, has 2.00: they are equally good.")
 
 
 def test_a_reply_for_the_mean_of_prompts_is_not_one_for_one(searched):
@@ -178,9 +148,7 @@ def test_a_reply_for_the_mean_of_prompts_is_not_one_for_one(searched):
         ("minimum", "min", -1, "highest reward of −0.90 sd", "the one for all is better."),
     ],
 )
-def test_replies_are_ranked_by_the_rule_of_their_search(
-    small_run, rule, direction, sign, shown, outcome
-):
+def test_replies_rank_by_the_rule_of_their_search(small_run, rule, direction, sign, shown, outcome):
     for model in ("m-one", "m-two"):
         name = f"gcg-{rule}-0123abcd-seed3"
         runs.add_search(small_run, model, direction, [5.0], name=name, text="peace")
@@ -199,9 +167,6 @@ def test_it_says_nothing_without_a_universal_search(small_run):
     runs.add_search(small_run, "m-one", "max", [6.0], text="for m-one")
     score(small_run, ALONE)
     assert said(small_run) == []
-
-
-def test_names_of_methods_say_whether_a_search_is_universal():
     assert rule_of("gcg-mean-0123abcd") == "mean"
     assert rule_of("mutate-minimum-0123abcd") == "minimum"
     assert rule_of("gcg-ascent") is None

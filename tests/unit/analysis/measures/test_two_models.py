@@ -20,6 +20,26 @@ def _run(folder, models=("m",), prompts=("greatest",), tokens=TOKENS):
     )
 
 
+def _language_model(folder, tokens=TOKENS, **forms):
+    """A language model under "greatest", in these forms (form -> log-probabilities)."""
+    runs.write_run(folder, {"v": tokens}, {}, {})
+    for form, logprobs in (forms or {"": [-1.0, -2.0, -3.0]}).items():
+        prompt = f"greatest.{form}" if form else "greatest"
+        runs.add_logprobs(folder, "lm", "v", prompt, logprobs)
+    return analysis.load(folder)
+
+
+def _with_fingerprint(folder, **changed):
+    """The run in a folder, whose results have another fingerprint now."""
+
+    def change(content):
+        for result in content["results"].values():
+            result["fingerprint"] |= changed
+
+    runs.edit_manifest(folder, change)
+    return analysis.load(folder)
+
+
 def test_two_runs_of_one_slug_and_path_keep_their_own_rewards(tmp_path):
     first = _run(tmp_path / "a")
     runs.write_run(tmp_path / "b", {"v": TOKENS}, {"m": "v"}, {("m", "greatest"): [3.0, 2.0, 1.0]})
@@ -32,19 +52,14 @@ def test_two_runs_of_one_slug_and_path_keep_their_own_rewards(tmp_path):
 
 
 def test_a_language_model_stands_on_one_side(tmp_path):
-    first = _run(tmp_path / "a")
-    folder = runs.write_run(tmp_path / "b", {"v": TOKENS}, {}, {})
-    runs.add_logprobs(folder, "lm", "v", "greatest", [-1.0, -2.0, -3.0])
-    run = two_models(analysis.load(folder), first)
+    run = two_models(_language_model(tmp_path / "b"), _run(tmp_path / "a"))
     assert run.rewards("before", "greatest")[1].tolist() == [-1, -2, -3]
     assert run.scores(models=["before"]).collect()["reward"].to_list() == [-1, -2, -3]
 
 
 def test_other_tokens_under_one_id_are_refused(tmp_path):
     other = _run(tmp_path / "b", tokens=["love", "like", "x", "y"])
-    with pytest.raises(
-        AssayError, match=r"\(3 and 4 tokens; token 1 is 'hate' and 'like'\); allowe"
-    ):
+    with pytest.raises(AssayError, match=r"\(3 and 4 tokens; token 1 is 'hate' and 'like'\);"):
         two_models(_run(tmp_path / "a"), other)
 
 
@@ -57,24 +72,13 @@ def test_a_few_tokens_behind_the_others_are_left_out_and_many_are_refused(tmp_pa
     said = "left out: 512 tokens that only {} has (3 '<|added 0|>', 4 '<|added 1|>', 5 "
     assert left_out(two_models(first, few)).startswith(said.format("after"))
     assert left_out(two_models(few, first)).startswith(said.format("before"))
-    with pytest.raises(
-        AssayError, match=r"\(3 and 516 tokens\); allowed: .* up to 512 tokens that"
-    ):
+    with pytest.raises(AssayError, match=r"\(3 and 516 tokens\); allowed: .* up to 512 tokens"):
         two_models(first, many)
 
 
 def test_another_form_of_the_prompt_is_refused(tmp_path):
-    sides = []
-    for form in ("pretrained", "chat"):
-        folder = runs.write_run(tmp_path / form, {"v": TOKENS}, {}, {})
-        runs.add_logprobs(folder, "lm", "v", "greatest", [-1.0, -2.0, -3.0])
-
-        def formed(content, form=form):
-            for result in content["results"].values():
-                result["fingerprint"]["form"] = form
-
-        runs.edit_manifest(folder, formed)
-        sides.append(analysis.load(folder))
+    _language_model(tmp_path / "pretrained"), _language_model(tmp_path / "chat")
+    sides = [_with_fingerprint(tmp_path / form, form=form) for form in ("pretrained", "chat")]
     with pytest.raises(AssayError, match="--after with 'chat'; allowed: the same form"):
         two_models(*sides)
 
@@ -89,10 +93,8 @@ def test_other_scored_tokens_are_refused(tmp_path):
 
 
 def test_words_match_the_same_tokens_of_a_language_model_and_of_a_reward_model(tmp_path):
-    folder = runs.write_run(tmp_path / "b", {"v": [" love", "hate", "x"]}, {}, {})
-    runs.add_logprobs(folder, "lm", "v", "greatest", [-1.0, -2.0, -3.0])
-    second = _run(tmp_path / "a", tokens=[" love", "hate", "x"])
-    run = two_models(analysis.load(folder), second)
+    tokens = [" love", "hate", "x"]
+    run = two_models(_language_model(tmp_path / "b", tokens), _run(tmp_path / "a", tokens=tokens))
     lexicon = pl.DataFrame({"word": ["love", "hate"], "value": [3, -3]})
     for model in ("before", "after"):
         own = lexicon_rewards(run, [model], lexicon, "auto")
@@ -127,14 +129,8 @@ def test_a_prompt_of_one_run_alone_is_refused_unless_others_are_chosen(tmp_path)
 def test_another_mode_is_refused(tmp_path):
     first = _run(tmp_path / "a")
     _run(tmp_path / "b")
-
-    def textual(content):
-        for result in content["results"].values():
-            result["fingerprint"]["mode"] = "text"
-
-    runs.edit_manifest(tmp_path / "b", textual)
     with pytest.raises(AssayError, match="--after with 'text'; allowed: the same mode"):
-        two_models(first, analysis.load(tmp_path / "b"))
+        two_models(first, _with_fingerprint(tmp_path / "b", mode="text"))
 
 
 @pytest.mark.parametrize(
@@ -145,14 +141,8 @@ def test_two_models_are_each_read_where_their_class_reads(tmp_path, pooling, oth
     """Of one model, two places are two readings."""
     first = _run(tmp_path / "a")
     _run(tmp_path / "b")
-
-    def padded(content):
-        for result in content["results"].values():
-            digest = {"checkpoint_hash": "another"} if other_model else {}
-            result["fingerprint"] |= {"pooling": pooling, **digest}
-
-    runs.edit_manifest(tmp_path / "b", padded)
-    second = analysis.load(tmp_path / "b")
+    digest = {"checkpoint_hash": "another"} if other_model else {}
+    second = _with_fingerprint(tmp_path / "b", pooling=pooling, **digest)
     if taken:
         assert two_models(first, second).prompts
     else:
@@ -161,21 +151,15 @@ def test_two_models_are_each_read_where_their_class_reads(tmp_path, pooling, oth
 
 
 def test_a_chat_form_stands_for_its_prompt(tmp_path):
-    folder = runs.write_run(tmp_path / "b", {"v": TOKENS}, {}, {})
-    runs.add_logprobs(folder, "lm", "v", "greatest.chat", [-1.0, -2.0, -3.0])
-    text = _run(tmp_path / "a").prompts["greatest"]
-    runs.edit_manifest(folder, lambda c: c["prompts"].update({"greatest.chat": text}))
-    run = two_models(analysis.load(folder), analysis.load(tmp_path / "a"))
+    chat = _language_model(tmp_path / "b", chat=[-1.0, -2.0, -3.0])
+    run = two_models(chat, _run(tmp_path / "a"))
     assert run.rewards("before", "greatest")[1].tolist() == [-1, -2, -3]
 
 
 def test_both_forms_of_a_prompt_keep_their_own_ids(tmp_path):
-    folder = runs.write_run(tmp_path / "b", {"v": TOKENS}, {}, {})
-    runs.add_logprobs(folder, "lm", "v", "greatest", [-1.0, -2.0, -3.0])
-    runs.add_logprobs(folder, "lm", "v", "greatest.chat", [-3.0, -2.0, -1.0])
-    text = _run(tmp_path / "a").prompts["greatest"]
-    runs.edit_manifest(folder, lambda c: c["prompts"].update({"greatest.chat": text}))
-    both, rewards = analysis.load(folder), analysis.load(tmp_path / "a")
+    rewards = _run(tmp_path / "a")
+    forms = {"": [-1.0, -2.0, -3.0], "chat": [-3.0, -2.0, -1.0]}
+    both = _language_model(tmp_path / "b", **forms)
     forms = two_models(both, both)
     assert forms.rewards("after", "greatest")[1].tolist() == [-1, -2, -3]
     assert forms.rewards("after", "greatest.chat")[1].tolist() == [-3, -2, -1]

@@ -70,7 +70,6 @@ def test_what_is_written_is_read_back(published, tmp_path):
         ("numbers", f"{HEADER}\nx,y,z,m,o,1,-1,s\n", "within=-1.0; allowed: numbers >= 0"),
         ("numbers", f"{HEADER}\nx,y,z,m,o,1,0,s\nx,y,z,m,o,2,0,s\n", "two rows of x, y, z, m, o"),
         ("numbers", f"{HEADER}\nx,y,z,m,o,1,0,s\nx,y", "the last line has no end"),
-        ("tokens", f"{LISTED}\nx,p,m,top,,7,t,1,s\n", "row 1: rank is empty"),
         ("tokens", f"{LISTED}\nx,p,m,up,1,7,t,1,s\n", "end='up'; allowed: top, bottom"),
         ("tokens", f"{LISTED}\nx,p,m,top,1,,t,1,s\n", "token_id is empty for 't' of x"),
     ],

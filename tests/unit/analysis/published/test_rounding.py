@@ -18,9 +18,7 @@ FIGURE_2C = data.Published(
     numbers=PAPERS.numbers.filter(exhibit="figure_2c"),
     tokens=PAPERS.tokens.clear(),
 )
-ABOUT = PAPERS.models.select(
-    "base", "developer", "size_b", "rewardbench_rank", model=pl.col("nickname")
-)
+ABOUT = PAPERS.models.select(*runs.KEYS[1:], model=pl.col("nickname"))
 
 
 def printed():
@@ -42,9 +40,7 @@ def compared(rsa):
     numbers = {"mean": 0.0, "variance": 0.0, "skewness": 0.0}
     moments = pl.DataFrame({"model": NICKNAMES, "prompt": "greatest", **numbers})
     found = {("moments",): moments, ("rsa_rounded", "greatest"): rsa}
-    computed = RunValues(
-        name="", tables=found, reasons={}, slugs={name: name for name in NICKNAMES}
-    )
+    computed = RunValues(name="", tables=found, reasons={}, slugs={n: n for n in NICKNAMES})
     every = comparison.compare(FIGURE_2C, Readings(paper=computed, ours=computed))
     return next(one for one in every if one.exhibit.id == "figure_2c")
 
@@ -55,16 +51,13 @@ def drawn(rng):
     return table(printed() + noise + noise.T)
 
 
-def test_agreement_that_rounds_to_the_printed_one_gives_the_published_figure_2c(monkeypatch):
-    rng = np.random.default_rng(0)
+def test_agreement_that_rounds_to_the_printed_one_gives_the_published_figure_2c(monkeypatch, rng):
     found = compared(rounding.rounded_rsa(drawn(rng), ABOUT))
     assert found.counts == {"same": 9, "within noise": 0, "differs": 0, "not run": 0}
     monkeypatch.setattr(rounding, "_DRAWS", 1)  # of the p-values alone
     for _ in range(12):
         found = compared(rounding.rounded_rsa(drawn(rng), ABOUT))
-        kinds = {
-            line.quantity: line.verdict.kind for line in found.lines if "p (M" not in line.quantity
-        }
+        kinds = {x.quantity: x.verdict.kind for x in found.lines if "p (M" not in x.quantity}
         assert set(kinds.values()) == {verdicts.SAME}
 
 
@@ -79,8 +72,7 @@ def test_other_agreement_gives_another_figure_2c():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_dtype_is_that_of_jax_to_the_bit(dtype):
-    rng = np.random.default_rng(0)
+def test_a_dtype_is_that_of_jax_to_the_bit(dtype, rng):
     bits = rng.integers(0, 2**32, 100_000, dtype=np.uint32)
     halves = (bits & np.uint32(0xFFFF0000)) | np.uint32(0x8000)  # of bfloat16, to even
     for rewards in (bits.view(np.float32), halves.view(np.float32)):

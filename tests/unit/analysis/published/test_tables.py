@@ -12,16 +12,7 @@ from configs import known_models
 from tests.support import runs
 
 SPECS = list(known_models.MODELS.values())
-INFOS = {
-    spec.slug: ModelInfo(
-        nickname=spec.nickname,
-        developer=spec.developer,
-        base=spec.base,
-        size_b=float(spec.size_b),
-        rewardbench_rank=spec.rewardbench_rank,
-    )
-    for spec in SPECS
-}
+INFOS = {spec.slug: ModelInfo(**{key: getattr(spec, key) for key in runs.KEYS}) for spec in SPECS}
 PROMPT = "elo_greatest"
 NAMES = [f"thing {i}" for i in range(8)]
 TOKENS = ["love", "hate", "good", "bad", *(f"word{i}" for i in range(20))]
@@ -79,13 +70,10 @@ def test_figure_2c_is_of_rounded_agreement(study):
 
 
 def test_the_word_list_is_known_by_its_path(study, settings):
-    own = tables.own_of("", study, INFOS)
-    assert own.frequencies == settings.options.frequency
+    assert tables.own_of("", study, INFOS).frequencies == settings.options.frequency
 
 
-@pytest.mark.parametrize(
-    ("items", "drawn"), [("items", ["items"]), ("aaa", ["aaa"]), ("words", [])]
-)
+@pytest.mark.parametrize(("items", "drawn"), [("aaa", ["aaa"]), ("words", [])])
 def test_figures_are_of_the_named_list(study, monkeypatch, items, drawn):
     def stems(sections, folder):
         return {p.stem: drawing.Drawn("", 0, 0, (), p.stem) for p in sections[0].blocks}

@@ -34,9 +34,7 @@ def rewards():
 def run(rewards, tmp_path_factory):
     vocabulary = {"v": [f"t{i}" for i in range(ROWS)]}
     path = tmp_path_factory.mktemp("many") / "run"
-    runs.write_run(
-        path, vocabulary, dict.fromkeys(sorted({m for m, _ in rewards}), "v"), rewards, ROWS
-    )
+    runs.write_run(path, vocabulary, {model: "v" for model, _ in rewards}, rewards, ROWS)
     texts = {f"p{which}": f"{which}?" for which in range(4)}
     runs.edit_manifest(path, lambda content: content.update(prompts=texts))
     return analysis.load(path)
@@ -67,29 +65,20 @@ def pack(run, limit):
 
 def test_means_and_spreads_are_those_of_the_percentiles(standing, rewards):
     each = {pair: ranks.percentiles(x) for pair, x in rewards.items()}
-    by_model = [
-        np.mean([x for (m, _), x in each.items() if m == f"m{i}"], axis=0) for i in range(3)
-    ]
-    by_prompt = [
-        np.mean([x for (_, p), x in each.items() if p == f"p{i}"], axis=0) for i in range(4)
-    ]
-    np.testing.assert_allclose(standing.mean, np.mean(list(each.values()), axis=0), atol=1e-6)
-    np.testing.assert_allclose(standing.models, np.std(by_model, axis=0), atol=1e-6)
-    np.testing.assert_allclose(standing.prompts, np.std(by_prompt, axis=0), atol=1e-6)
+    cube = np.array([[each[f"m{i}", f"p{j}"] for j in range(4)] for i in range(3)])
+    np.testing.assert_allclose(standing.mean, cube.mean(axis=(0, 1)), atol=1e-6)
+    np.testing.assert_allclose(standing.models, cube.mean(axis=1).std(axis=0), atol=1e-6)
+    np.testing.assert_allclose(standing.prompts, cube.mean(axis=0).std(axis=0), atol=1e-6)
 
 
-def test_ends_disputed_tokens_and_words_are_chosen(standing):
+def test_ends_disputed_tokens_and_words_are_chosen_and_words_are_at_most_half(standing):
     kept = chosen_tokens.chosen(standing, np.array([100, 101], dtype=np.uint32), 8)
     ends = {int(standing.mean.argmax()), int(standing.mean.argmin())}
     assert {3, 5, 100, 101} | ends <= set(kept.tolist())
     assert len(kept) == 8
     assert kept.tolist() == sorted(set(kept.tolist()))
-
-
-def test_words_take_at_most_half(standing):
-    kept = chosen_tokens.chosen(standing, np.arange(100, 150, dtype=np.uint32), 10)
-    assert {3, 5} <= set(kept.tolist())
-    assert len(kept) == 10
+    many = chosen_tokens.chosen(standing, np.arange(100, 150, dtype=np.uint32), 10)
+    assert {3, 5} <= set(many.tolist()) and len(many) == 10
 
 
 def test_tokens_that_no_model_scored_are_not_chosen():
@@ -127,15 +116,11 @@ def test_above_the_limit_the_page_has_the_places_of_chosen_tokens(run, rewards):
     assert np.cumsum(numbers(packed, script["rows"], np.uint32)).tolist() == rows
     assert np.cumsum(numbers(packed, word["rows"], np.uint32)).tolist() == [ids.index(100)]
     assert numbers(packed, word["of"], np.uint32).tolist() == [1]
+    assert pack(run, limit=30 * 12).blobs == packed.blobs
 
 
-def test_the_choice_is_the_same_every_time(run):
-    assert pack(run, limit=360).blobs == pack(run, limit=360).blobs
-
-
-def test_the_page_says_what_it_leaves_out(run, settings):
-    study = analysis.compute(run, {}, settings, [])
-    text = " ".join(page.render(study, [], {}, pack(run, limit=360)).split())
+def test_the_page_says_what_it_leaves_out(run, study_of):
+    text = " ".join(page.render(study_of(run), [], {}, pack(run, limit=360)).split())
     assert "This page holds 20 of 200 tokens" in text
     assert "2,400 rewards are more than the 6,000,000 that a page may hold" in text
     assert f'analysis.load(["{run.folders[0]}"]).scores(prompts=["p0"])' in text

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 
 import analysis
-from analysis.report import explorer, write_report
+from analysis.report import drawing, explorer, write_report
 from analysis.report import page as page_module
 from engine import display
-from tests.support import runs
+from tests.support import charts, runs
 from tests.support.html_page import Page
 
 COLOURS = {"m-one": "#332288", "m-two": "#cc6677"}
@@ -172,39 +172,37 @@ def test_what_was_not_scored_is_not_a_number(make_run):
     assert np.isnan(rewards[1])
 
 
-def test_flags_say_special_and_round_trip(small_run, make_run):
+def test_flags_say_special_and_round_trip(make_run):
     vocab = {"v": ["<|end|>", "a", "\ufffd"]}
-    run = make_run(
-        vocab, {"m-one": "v", "m-two": "v"}, {("m-one", "greatest"): [1.0, 2.0, 3.0]}, "f"
-    )
-    packed = pack(run)
+    scores = {("m-one", "greatest"): [1.0, 2.0, 3.0]}
+    packed = pack(make_run(vocab, {"m-one": "v", "m-two": "v"}, scores))
     flags = numbers(packed, packed.meta["vocabularies"][0]["flags"], np.uint8)
     assert flags.tolist() == [explorer.SPECIAL, 0, explorer.FLAGS.index("replacement")]
 
 
-def test_a_score_takes_few_bytes_and_a_tied_one_fewer(tmp_path):
+def test_a_score_takes_few_bytes_and_a_tied_one_fewer(make_run):
     rewards = np.random.default_rng(0).normal(size=50_000).astype(np.float32)
     tied = np.round(rewards * 8) / 8
     scores = {("m", "greatest"): rewards, ("m", "best"): tied}
     vocabulary = {"v": [f"t{i}" for i in range(50_000)]}
-    runs.write_run(tmp_path / "run", vocabulary, {"m": "v"}, scores, size=50_000)
-    packed = explorer.pack(
-        analysis.load(tmp_path / "run"), ["m"], {"m": "M"}, {"m": "#000"}, no_filters
-    )
-    free, coarse = (
-        sum(len(packed.blobs[about[key]]) for key in ("values", "places", "rewards"))
-        for about in packed.meta["models"][0]["columns"]
-    )
+    run = analysis.load(make_run(vocabulary, {"m": "v"}, scores, size=50_000))
+    packed = explorer.pack(run, ["m"], {"m": "M"}, {"m": "#000"}, no_filters)
+    keys, columns = ("values", "places", "rewards"), packed.meta["models"][0]["columns"]
+    free, coarse = (sum(len(packed.blobs[about[key]]) for key in keys) for about in columns)
     assert free < 50_000 * 3.3
     assert coarse < 50_000
 
 
-@pytest.fixture
-def page(small_run, tmp_path, settings, light):
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, settings):
     info = analysis.ModelInfo(
         nickname=NAMES["m-two"], developer=None, base=None, size_b=None, rewardbench_rank=None
     )
-    index = write_report(analysis.load(small_run), tmp_path / "r", {"m-two": info}, settings)
+    folder = tmp_path_factory.mktemp("page")
+    run = analysis.load(runs.small_run(folder / "run"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "draw", lambda *_: charts.Undrawn())
+        index = write_report(run, folder / "r", {"m-two": info}, settings)
     return index.read_text(encoding="utf-8")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import analysis
 from analysis.blocks import Finding, Picture, rows
-from analysis.chapters import agreement, distributions, model_list, tokens
+from analysis.chapters import CHAPTERS
 from analysis.report import few_prompts, write_report
 from analysis.study import Analysis, table
 from configs.prompts import FOLLOW_UP, PAPER
@@ -39,45 +39,33 @@ TOGETHER = dataclasses.replace(BY_PROMPT, every_prompt=True)
 
 
 @pytest.fixture
-def run_under(tmp_path):
+def run_under(make_run):
     """Prompts -> a run of one vocabulary under each."""
 
     def make(prompts, models=("m",)):
         scores = {(m, p): [float(i), 1.0, 2.0] for m in models for i, p in enumerate(prompts)}
-        run = runs.write_run(
-            tmp_path / "run", {"v": ["a", "b", "c"]}, dict.fromkeys(models, "v"), scores
-        )
+        run = make_run({"v": ["a", "b", "c"]}, dict.fromkeys(models, "v"), scores)
         runs.edit_manifest(run, lambda content: content.update(prompts=dict(prompts)))
         return analysis.load(run)
 
     return make
 
 
-def study_of(run, settings, *chapters):
-    return analysis.compute(run, {}, settings, chapters)
-
-
-def test_one_wording_of_each_question_is_shown(run_under, settings):
-    study = study_of(run_under(FOLLOW_UP), settings)
+def test_one_wording_of_each_question_is_shown(run_under, study_of):
+    study = study_of(run_under(FOLLOW_UP))
     first = ("best", "greatest", "most_good", "worst", "most_bad", "most_terrible")
     assert few_prompts.shown(study) == [f"{name}-ever-one-word" for name in first]
 
 
-def test_the_others_follow_in_their_order(run_under, settings):
+@pytest.mark.parametrize(("models", "more"), [(1, ["p0", "p1", "p2"]), (30, ["p0"])])
+def test_the_others_follow_in_their_order_fewer_for_many_models(run_under, study_of, models, more):
     prompts = PAPER | {f"p{i}": f"Question {i}?" for i in range(5)}
-    study = study_of(run_under(prompts), settings)
-    assert few_prompts.shown(study) == ["greatest", "best", "worst", "p0", "p1", "p2"]
+    study = study_of(run_under(prompts, [f"m{i}" for i in range(models)]))
+    assert few_prompts.shown(study) == ["greatest", "best", "worst", *more]
 
 
-def test_many_models_have_figures_of_fewer_prompts(run_under, settings):
-    prompts = PAPER | {f"p{i}": f"Question {i}?" for i in range(5)}
-    study = study_of(run_under(prompts, [f"m{i}" for i in range(30)]), settings)
-    assert few_prompts.shown(study) == ["greatest", "best", "worst", "p0"]
-
-
-def test_a_section_shows_few_prompts_and_finds_in_all(run_under, settings):
-    few = dataclasses.replace(settings, page_prompts=2)
-    study = study_of(run_under(PAPER), few, BY_PROMPT)
+def test_a_section_shows_few_prompts_and_finds_in_all(run_under, study_of):
+    study = study_of(run_under(PAPER), BY_PROMPT, page_prompts=2)
     (section,) = few_prompts.sections_of(study, [BY_PROMPT])
     assert [block.stem for block in section.blocks[:-1]] == ["height_greatest", "height_best"]
     assert [row["prompt"] for row in section.blocks[-1].rows] == ["greatest", "best"]
@@ -85,22 +73,20 @@ def test_a_section_shows_few_prompts_and_finds_in_all(run_under, settings):
     assert set(study.tables.files) == {"height_greatest", "height_best", "height_worst", "heights"}
 
 
-def test_a_section_of_all_prompts_shows_all(run_under, settings):
-    few = dataclasses.replace(settings, page_prompts=2)
-    study = study_of(run_under(PAPER), few, TOGETHER)
+def test_a_section_of_all_prompts_shows_all(run_under, study_of):
+    study = study_of(run_under(PAPER), TOGETHER, page_prompts=2)
     (section,) = few_prompts.sections_of(study, [TOGETHER])
     assert [block.stem for block in section.blocks[:-1]][-1] == "height_worst"
     assert section.findings == [Finding(text="3 heights.", picture="height_worst")]
 
 
-def test_the_prompt_of_a_language_model_goes_with_its_own(run_under, settings):
-    few = dataclasses.replace(settings, page_prompts=2)
+def test_the_prompt_of_a_language_model_goes_with_its_own(run_under, study_of):
     run = run_under({**PAPER, "best.chat": PAPER["best"], "worst.chat": PAPER["worst"]})
     run = dataclasses.replace(
         run, results={k: r for k, r in run.results.items() if "." not in k[1]}
     )
     made = table("log", make=lambda: pl.DataFrame({"prompt": ["best.chat", "worst.chat", "own"]}))
-    study = study_of(run, few)
+    study = study_of(run, page_prompts=2)
     study.tables.add(made)
     kept = few_prompts.limited(study, few_prompts.shown(study))
     assert kept.tables["log"]["prompt"].to_list() == ["best.chat", "own"]
@@ -108,12 +94,8 @@ def test_the_prompt_of_a_language_model_goes_with_its_own(run_under, settings):
 
 def test_a_page_of_few_prompts_says_so(light, run_under, tmp_path, settings):
     few = dataclasses.replace(settings, page_prompts=2)
-    chapters = [
-        *(model_list.ANALYSIS, tokens.ANALYSIS, distributions.ANALYSIS),
-        agreement.ANALYSIS,
-    ]
     run = run_under(PAPER, ("m", "n"))
-    page = write_report(run, tmp_path / "report", {}, few, chapters=chapters)
+    page = write_report(run, tmp_path / "report", {}, few, chapters=CHAPTERS[:4])
     text = " ".join(page.read_text(encoding="utf-8").split())
     assert "Most analyses show 2 of the 3 prompts of vocabularies" in text
     assert "kendall_tau_best.svg" in text

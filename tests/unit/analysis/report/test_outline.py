@@ -25,66 +25,42 @@ def section(name, *said, blocks=None, picture=""):
 
 
 @pytest.fixture
-def study(small_run, settings):
-    return analysis.compute(analysis.load(small_run), {}, settings, [])
-
-
-@pytest.fixture
-def source(study):
+def source(small_run, study_of):
     """Sections -> the page."""
-
-    def render(*sections):
-        return page.render(study, sections, charts.Undrawn(), NOTHING)
-
-    return render
+    return lambda *sections: page.render(study_of(small_run), sections, charts.Undrawn(), NOTHING)
 
 
 def top(source):
     return source.split('<section id="headlines">')[1].split("</section>")[0]
 
 
-def test_the_first_finding_of_each_section_in_the_order_of_the_list():
+def test_the_first_finding_of_each_section_in_the_order_of_the_list_at_most_five():
     sections = [section("framing", "F1", "F2"), section("own", "O"), section("agreement", "A")]
     found = outline.headlines([*sections, section("sentiment"), section("another", "X")])
     assert [finding.text for _, finding in found] == ["F1", "A", "O", "X"]
+    sections = [section(name, name) for name in outline.ORDER]
+    assert [one.id for one, _ in outline.headlines(sections)] == list(outline.ORDER[:5])
 
 
 def test_a_section_lists_its_findings_at_most_six(source):
     own = [f"F{number}" for number in range(9)]
     text = source(section("framing", *own), section("tokens", "T & co"), section("empty"))
-    listed = {
-        name: text.split(f'<article id="{name}"')[1].split("</article>")[0]
+    framing, tokens, empty = (
+        text.split(f'<article id="{name}"')[1].split("</article>")[0]
         for name in ("framing", "tokens", "empty")
-    }
-    assert [said in listed["framing"] for said in own] == [True] * 6 + [False] * 3
-    assert "3 more such findings are in the tables." in listed["framing"]
-    assert (
-        '<p class="answer">T &amp; co</p>' in listed["tokens"]
-        and "more such" not in listed["tokens"]
     )
-    assert 'class="found"' not in listed["empty"]
-
-
-def test_there_are_at_most_five():
-    sections = [section(name, name) for name in outline.ORDER]
-    assert [one.id for one, _ in outline.headlines(sections)] == list(outline.ORDER[:5])
-
-
-def test_every_section_has_a_place_in_the_order(full):
-    known = {chapter.section(full).id for chapter in analysis.CHAPTERS}
-    assert known - {"models"} <= set(outline.ORDER)
-    assert len(set(outline.ORDER)) == len(outline.ORDER)
+    assert [said in framing for said in own] == [True] * 6 + [False] * 3
+    assert "3 more such findings are in the tables." in framing
+    assert '<p class="answer">T &amp; co</p>' in tokens and "more such" not in tokens
+    assert 'class="found"' not in empty
 
 
 def test_a_finding_shows_its_figure_small_and_links_to_its_section(source):
+    assert "<img" not in top(source(section("framing", "τ is small.")))
     shown = top(source(section("framing", "τ is <0.", picture="framing_figure")))
     assert "τ is &lt;0." in shown
     assert '<a href="#framing">All about framing</a>' in shown
     assert 'data-chart="framing_figure"' in shown
-
-
-def test_a_finding_without_a_figure_has_none(source):
-    assert "<img" not in top(source(section("framing", "τ is small.")))
 
 
 def test_a_finding_cannot_name_the_figure_of_another_section(source):
@@ -100,13 +76,14 @@ def test_without_a_finding_the_page_says_so(source):
 
 def test_sections_without_figure_and_table_are_one_line_of_their_group(source):
     words = [Heading("Nothing"), Text("Read it so.", "how"), Text("No <list> was scored.", "note")]
+    figure = Picture("framing_figure", "What it shows.", lambda: None)
     html = source(
-        section("framing", "F"),
+        section("framing", "F", blocks=[Folded("More", [figure])]),
         section("items", "I", blocks=words),
         section("humans", blocks=[Folded("More", words)]),
         section("identity", blocks=words),
     )
-    assert '<article id="items"' not in html
+    assert '<article id="framing"' in html and '<article id="items"' not in html
     assert 'href="#items"' not in html
     assert "I" not in [one.strip() for one in top(html).split()]
     group = html.split('<section id="lists" class="group">')[1].split("</section>")[0]
@@ -117,25 +94,17 @@ def test_sections_without_figure_and_table_are_one_line_of_their_group(source):
     ]
 
 
-def test_a_figure_inside_a_fold_is_something_to_show(source):
-    figure = Picture("framing_figure", "What it shows.", lambda: None)
-    html = source(section("framing", blocks=[Folded("More", [figure])]))
-    assert '<article id="framing"' in html
-
-
-def test_every_section_has_a_group(full):
+def test_every_section_has_a_group_and_a_place_in_the_order(full):
+    known = {chapter.section(full).id for chapter in analysis.CHAPTERS}
     grouped = [name for _, _, names in outline.GROUPS for name in names]
-    assert len(set(grouped)) == len(grouped)
-    assert {chapter.section(full).id for chapter in analysis.CHAPTERS} <= set(grouped)
+    assert len(set(grouped)) == len(grouped) and known <= set(grouped)
+    assert len(set(outline.ORDER)) == len(outline.ORDER) and known - {"models"} <= {*outline.ORDER}
 
 
 def test_the_chart_beside_an_answer_follows_the_question():
     blocks = [Heading("Far"), *(Picture(stem, "", lambda: None) for stem in ("a_x", "a_y", "all"))]
-    one = section("framing", "F", blocks=blocks)
-    assert {of: chart.stem for of, chart in outline.charts(one, ["x", "y", "z"]).items()} == {
-        "x": "a_x",
-        "y": "a_y",
-    }
+    beside = outline.charts(section("framing", "F", blocks=blocks), ["x", "y", "z"])
+    assert {of: chart.stem for of, chart in beside.items()} == {"x": "a_x", "y": "a_y"}
     named = section("framing", "F", blocks=blocks, picture="a_y")
     assert outline.charts(named, ["x", "y"]) == {"": blocks[2]}
     assert outline.without(blocks[:3], blocks[1:3]) == []

@@ -6,7 +6,6 @@ from functools import partial
 import polars as pl
 import pytest
 
-import analysis
 from analysis import CHAPTERS
 from analysis.blocks import Picture, Section, pictures, rows
 from analysis.charts.heat_map import heat_map
@@ -48,11 +47,9 @@ def test_few_sections_of_a_full_run_have_nothing_to_show(full):
 def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
     stems = [p.stem for section in sections_of(full) for p in pictures(section.blocks)]
     assert len(stems) == len(set(stems))
-    assert {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequence_traces"} <= {
-        *stems
-    }
-    own = {"objectives_best", f"objectives_{runs.GATED}_best", "rbo_best"}
-    assert {*own, "item_logprobs_elo_thing.chat_lm-a"} <= {*stems}
+    some = {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequence_traces"}
+    some |= {"objectives_best", f"objectives_{runs.GATED}_best", "rbo_best"}
+    assert some | {"item_logprobs_elo_thing.chat_lm-a"} <= {*stems}
 
 
 def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
@@ -62,12 +59,17 @@ def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
         for stem, frame in zip("ab", frames, strict=True)
     ]
     two = Section(id="two", title="", label="", lead="", blocks=blocks)
-    drawn = drawing.draw([two], tmp_path, ("svg", "png"))
+    drawn = drawing.draw([two], tmp_path, drawing.FORMATS)
     assert list(drawn) == ["a", "b"]
     assert '"value":0.7' in drawn["b"].text
     svg = (tmp_path / "a.svg").read_bytes()
     assert drawn["a"].image == f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "a.svg", "b.png", "b.svg"]
+    names = [f"{stem}.{kind}" for stem in "ab" for kind in ("pdf", "png", "svg")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
+    kept = {p: p.read_bytes() for p in tmp_path.iterdir() if p.suffix != ".pdf"}
+    drawing.draw([two], tmp_path, drawing.FORMATS)
+    assert all(path.read_bytes() == data for path, data in kept.items())
 
 
 def test_every_lexicon_says_how_many_tokens_matched(full):
@@ -76,8 +78,8 @@ def test_every_lexicon_says_how_many_tokens_matched(full):
         assert f"<td>{name}</td>" in source
 
 
-def test_a_section_without_a_table_says_why(small_run, settings):
-    study = analysis.compute(analysis.load(small_run), {}, settings, CHAPTERS)
+def test_a_section_without_a_table_says_why(small_run, study_of):
+    study = study_of(small_run, *CHAPTERS)
     for chapter in CHAPTERS:
         assert chapter.section(study).blocks, chapter.section(study).id
     source = text_of(study)
@@ -105,12 +107,11 @@ def test_cells_read_as_a_reader_writes(value, kind, said):
     assert page.cell(value, kind) == said
 
 
-def test_a_long_table_ends_after_a_hundred_rows_and_says_so(small_run, settings):
-    study = analysis.compute(analysis.load(small_run), {}, settings, [])
+def test_a_long_table_ends_after_a_hundred_rows_and_says_so(small_run, study_of):
     frame = pl.DataFrame({"place": range(1200)})
     blocks = rows(frame, [("place", "place", "count")], "places.csv")
     section = Section(id="long", title="Long", label="Long", lead="", blocks=blocks)
-    text = page.render(study, [section], {}, NOTHING)
+    text = page.render(study_of(small_run), [section], {}, NOTHING)
     assert "The numbers (the first 100 of 1,200 rows)" in text
     shown = text.split('<article id="long"')[1].split("</article>")[0]
     assert shown.count('<td class="n"') == 100

@@ -56,9 +56,7 @@ def test_tokens_survive_the_tables_byte_for_byte(light, make_run, tmp_path, sett
 
 
 @pytest.mark.parametrize(("second", "shown"), [("b/run", "{}/b/run"), ("b/other", "other")])
-def test_runs_of_one_name_are_told_apart_by_their_paths(
-    light, make_run, tmp_path, settings, second, shown
-):
+def test_runs_of_one_name_are_told_apart(light, make_run, tmp_path, settings, second, shown):
     for parent in ("a", "b"):
         (tmp_path / parent).mkdir()
     runs = [
@@ -85,74 +83,48 @@ def test_every_figure_has_an_alt_text_of_its_own(drawn):
     assert len(described) == len(set(described))
 
 
-def test_nicknames_and_prompts_that_are_markup_show_as_text(light, small_run, tmp_path, settings):
-    runs.edit_manifest(
-        small_run, lambda content: content["prompts"].update(greatest="<b onclick=x>?")
-    )
-    page = page_of(small_run, tmp_path, settings)
-    assert "“<b onclick=x>?”" in page.words
-
-
-def test_a_line_says_what_a_model_is(light, small_run, tmp_path, infos, settings):
+def test_a_line_says_what_a_model_is_markup_as_text(light, small_run, tmp_path, infos, settings):
     record = {"head": "mlp", "base": {"source": "b/base"}, "source": "a/<i>adapter</i>"}
     runs.edit_manifest(small_run, lambda content: content["models"]["m-one"].update(record))
-    page = write_report(analysis.load(small_run), tmp_path / "r", infos, settings).read_text(
-        "utf-8"
-    )
+    runs.edit_manifest(small_run, lambda c: c["prompts"].update(greatest="<b onclick=x>?"))
+    index = write_report(analysis.load(small_run), tmp_path / "r", infos, settings)
+    page = index.read_text(encoding="utf-8")
+    assert "“<b onclick=x>?”" in Page(page).words
     assert "<small>linear &lt;b&gt;head&lt;/b&gt;</small>" in page  # m-two, of its metadata
     own = "mlp head, adapter of b/base, from a/&lt;i&gt;adapter&lt;/i&gt;"
     assert f"<small>{own}</small>" in page
 
 
-def test_leading_spaces_are_visible(report):
+def test_the_page_says_what_was_computed(report):
     source = (report / "index.html").read_text(encoding="utf-8")
     assert "<i>␣</i><bdi>love</bdi>" in source
-
-
-def test_the_page_says_what_was_computed(report):
-    page = Page((report / "index.html").read_text(encoding="utf-8"))
+    page = Page(source)
     assert "1 2 unclear 0.333" in page.words
     assert "“What, in one word, is the greatest thing ever?”" in page.words
     assert "Not scored: Two under “worst”" in page.words
     assert "Fewer than two models were scored under this prompt." in page.words
 
 
-@pytest.mark.parametrize("reward", [0.0, 0.1])
-def test_one_token_is_enough_for_a_report(make_run, tmp_path, settings, reward):
-    run = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [reward]})
-    page = page_of(run, tmp_path, settings)
-    assert "1 reward model judged every token" in page.words
-    assert "reply to 1 prompt: 1 token a model, 1 reward." in page.words
-
-
-def test_one_token_under_two_prompts_is_enough_for_a_report(make_run, tmp_path, settings):
-    scores = {("m", "greatest"): [1.0], ("m", "worst"): [0.0]}
+def test_one_token_is_enough_for_a_report(make_run, tmp_path, settings):
+    scores = {("m", "greatest"): [0.1], ("m", "worst"): [0.0]}
     page = page_of(make_run({"v": ["a"]}, {"m": "v"}, scores), tmp_path, settings)
+    assert "1 reward model judged every token" in page.words
+    assert "reply to 2 prompts: 1 token a model, 2 rewards." in page.words
     assert "Too few tokens were scored under both “greatest” and “worst”." in page.words
     assert not (tmp_path / "r/figures/framing.svg").exists()
 
 
-def test_models_that_share_one_token_have_no_order_to_compare(light, make_run, tmp_path, settings):
-    vocabs = {"v1": ["a", "b"], "v2": ["b", "d"]}
-    scores = {("m1", "greatest"): [1.0, 2.0], ("m2", "greatest"): [1.0, 2.0]}
-    page = page_of(make_run(vocabs, {"m1": "v1", "m2": "v2"}, scores), tmp_path, settings)
-    assert "Fewer than two models have an order" in page.words
-
-
-def test_an_unfinished_run_warns_at_the_top(light, small_run, tmp_path, settings):
-    runs.edit_manifest(
-        small_run, lambda c: [r.update(complete=False) for r in c["results"].values()]
-    )
-    page = page_of(small_run, tmp_path, settings, allow_incomplete=True)
-    assert "Some sweeps have not finished" in page.words
-
-
-def test_mixed_modes_warn_at_the_top(light, small_run, tmp_path, settings):
+def test_unfinished_and_mixed_runs_warn_at_the_top(light, small_run, tmp_path, settings):
     def change(content):
-        next(iter(content["results"].values()))["fingerprint"]["mode"] = "text"
+        first, *_ = results = content["results"].values()
+        first["fingerprint"]["mode"] = "text"
+        for result in results:
+            result["complete"] = False
 
     runs.edit_manifest(small_run, change)
-    assert "mix response modes (ids, text)" in page_of(small_run, tmp_path, settings).words
+    page = page_of(small_run, tmp_path, settings, allow_incomplete=True)
+    assert "Some sweeps have not finished" in page.words
+    assert "mix response modes (ids, text)" in page.words
 
 
 def test_the_same_run_gives_the_same_report(drawn, tmp_path, settings):
@@ -232,24 +204,19 @@ def test_what_a_living_writer_or_another_report_has_there_stays(tmp_path):
     assert sorted(left(tmp_path)) == sorted(others)
 
 
-def test_a_folder_of_something_else_is_not_overwritten(small_run, tmp_path, settings):
+def test_what_someone_else_made_is_not_overwritten(report, small_run, tmp_path, settings):
     (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "index.html").write_text("mine", encoding="utf-8")
-    with pytest.raises(ReportError, match="thesis: not a report of ours"):
-        write_report(analysis.load(small_run), tmp_path / "thesis", {}, settings)
-    assert (tmp_path / "thesis" / "index.html").read_text(encoding="utf-8") == "mine"
-
-
-def test_a_report_that_someone_added_to_is_not_overwritten(report, small_run, settings):
-    (report / "notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(ReportError, match=r"holds 'notes.txt', which no report does"):
-        write_report(analysis.load(small_run), report, {}, settings)
-
-
-def test_a_file_is_not_overwritten(small_run, tmp_path, settings):
-    (tmp_path / "file").write_text("mine", encoding="utf-8")
-    with pytest.raises(ReportError, match="a file, not a folder"):
-        write_report(analysis.load(small_run), tmp_path / "file", {}, settings)
+    faults = {
+        "file": "a file, not a folder",
+        "thesis/index.html": "thesis: not a report of ours",
+        "report/notes.txt": "holds 'notes.txt', which no report does",
+    }
+    for name, message in faults.items():
+        (tmp_path / name).write_text("mine", encoding="utf-8")
+        target = tmp_path / name.partition("/")[0]
+        with pytest.raises(ReportError, match=message):
+            write_report(analysis.load(small_run), target, {}, settings)
+        assert (tmp_path / name).read_text(encoding="utf-8") == "mine"
 
 
 def test_a_report_never_takes_the_place_of_its_run(small_run, settings):
@@ -269,7 +236,6 @@ def test_an_empty_folder_is_taken(light, small_run, tmp_path, settings):
         ("top", "x", r"analyze.top='x'; allowed: integers >= 1"),
         ("top", 0, r"analyze.top=0; allowed: integers >= 1"),
         ("top", True, r"analyze.top=True; allowed: integers >= 1"),
-        ("figure_top", 1.5, r"analyze.figure_top=1.5; allowed: integers >= 1"),
         ("figure_top", 5, r"analyze.figure_top=5; allowed: at most top=4"),
         ("page_prompts", -1, r"analyze.page_prompts=-1; allowed: integers >= 1"),
         ("allow_incomplete", 1, r"analyze.allow_incomplete=1; allowed: True, False"),

@@ -36,19 +36,18 @@ def filters(texts, options):
     }
 
 
-def test_tokens_are_words_of_the_lists_whatever_their_outer_spaces(options, tmp_path):
-    (tmp_path / "afinn.txt").write_text("love\t3\nhate\t-3\nso\t0\n", encoding="utf-8")
+def test_tokens_are_words_of_the_lists_whatever_their_outer_spaces(options, write):
+    afinn = write("afinn.txt", "love\t3\nhate\t-3\nso\t0\n")
     texts = [" Love", "hate", "so", "zzz", " women", "мир"]
-    found = filters(texts, options(afinn=str(tmp_path / "afinn.txt")))
+    found = filters(texts, options(afinn=afinn))
     assert found["sentiment (AFINN)"] == {"negative": [1], "positive": [0]}
     assert found["group of people"] == {"gender: women": [4]}
     assert found["script"] == {"Latin": [0, 1, 2, 3, 4], "Cyrillic": [5]}
 
 
-def test_a_word_of_two_categories_is_in_both(options, tmp_path):
-    path = tmp_path / "mine.csv"
-    path.write_text("word,category,scale\ncare,c,x\ncare,d,y\nbold,c,x\n", encoding="utf-8")
-    found = filters(["care", " bold", "zzz"], options(categories=str(path)))
+def test_a_word_of_two_categories_is_in_both(options, write):
+    path = write("mine.csv", "word,category,scale\ncare,c,x\ncare,d,y\nbold,c,x\n")
+    found = filters(["care", " bold", "zzz"], options(categories=path))
     assert found["word category"] == {"c": [0, 1], "d": [0]}
 
 

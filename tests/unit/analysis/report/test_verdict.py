@@ -109,17 +109,14 @@ def test_an_undefined_number_is_null(light, tmp_path, settings):
     assert told(run, settings).limits[0].measured == "undefined"
 
 
-def test_a_name_that_is_markup_shows_as_text(light, tmp_path, settings):
-    report = write(planted(tmp_path, risen, before=HOSTILE), tmp_path / "report", settings).parent
-    text = (report / "index.html").read_text(encoding="utf-8")
+def test_a_name_that_is_markup_is_text_and_another_report_in_its_place_has_no_verdict(
+    light, tmp_path, settings
+):
+    run, report = planted(tmp_path, risen, before=HOSTILE), tmp_path / "report"
+    text = write(run, report, settings).read_text(encoding="utf-8")
     assert "<b>a|b" not in text and html.escape("<b>a|b*") in text
     summary = (report / "verdict.md").read_text(encoding="utf-8")
     assert r"- before: hub/\<b\>a\|b\*" in summary
-
-
-def test_another_report_in_its_place_has_no_verdict(light, tmp_path, settings):
-    run, report = planted(tmp_path, risen), tmp_path / "report"
-    write(run, report, settings)
     write_report(run, report, {}, settings, chapters=[])
     assert not (report / "verdict.json").exists()
     assert '<section id="first"' in (report / "index.html").read_text(encoding="utf-8")
@@ -128,9 +125,7 @@ def test_another_report_in_its_place_has_no_verdict(light, tmp_path, settings):
 @pytest.mark.parametrize(
     ("sources", "names"),
     [
-        (("hub/a", "hub/b"), ["a", "b"]),
         (("runs/1/final", "runs/2/final"), ["1/final", "2/final"]),
-        (("final", "x/final"), ["final", "x/final"]),
         (("hub/a", "hub/a"), ["m in 1", "m in 2"]),
         (("hub/a/", "hub/b"), ["a", "b"]),
     ],
@@ -139,9 +134,7 @@ def test_a_name_is_the_end_of_its_source_that_differs(sources, names):
     assert list(verdict._names(sources, ["hub/a at x"] * 2, ["m in 1", "m in 2"])) == names
 
 
-def test_the_question_of_the_worst_violation_is_chosen_and_words_are_linked(
-    light, tmp_path, settings
-):
+def test_the_question_of_the_worst_violation_is_chosen_and_words_linked(light, tmp_path, settings):
     before = np.arange(len(WORDS), dtype=float)
     scores = {("m", "best"): before, ("m", "worst"): before}
     runs.write_run(tmp_path / "one", {"v": WORDS}, {"m": "v"}, scores, size=200)
@@ -166,15 +159,12 @@ def test_a_language_model_has_words_without_links(light, tmp_path, settings, mon
     ("check", "allowed", "measured", "limit", "shown"),
     [
         ("Kendall’s τ", "at least", 0.8999, 0.9, ("0.8999", "at least 0.9")),
-        ("Kendall’s τ", "at least", -0.9, 0.9, ("−0.900", "at least 0.9")),
         ("top 9 kept", "at least", 0.7999, 0.8, ("79.99 %", "at least 80 %")),
         ("shift", "at most", 0.05001, 0.05, ("+5.001 points", "at most ±5 points")),
         ("shift", "at most", -0.05, 0.05, ("−5.0 points", "at most ±5 points")),
     ],
 )
-def test_a_number_just_beyond_its_limit_is_not_rounded_to_it(
-    check, allowed, measured, limit, shown
-):
+def test_a_number_beyond_its_limit_is_not_rounded_to_it(check, allowed, measured, limit, shown):
     row = {"check": check, "what": "", "prompt": "p", "measured": measured, "noise": None}
     row |= {"limit": limit, "allowed": allowed, "holds": False}
     line = verdict._limit(row, {"p": "Which?"})

@@ -15,13 +15,6 @@ from analysis.statistics.correlation import (
     standardised,
 )
 
-# --- Correlation ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(8)
-
 
 def three(rng, words, spellings, strength=0.5):
     """Three sides of as many spellings of each word; the first shares `strength` with the others.
@@ -70,22 +63,9 @@ def test_both_intervals_hold_the_truth(rng):
 
 
 def test_unrelated_sides_alarm_at_the_nominal_rate(rng):
-    found = [
-        interval(a, b, word)[2] for word, a, b, _ in (three(rng, 60, 3, 0.0) for _ in range(200))
-    ]
+    drawn = (three(rng, 60, 3, 0.0) for _ in range(200))
+    found = [interval(a, b, word)[2] for word, a, b, _ in drawn]
     assert 1 <= sum(p < 0.05 for p in found) <= 20
-
-
-def test_a_constant_side_and_three_words_have_no_interval():
-    a, word = np.arange(6.0), np.arange(6)
-    assert np.isnan(interval(a, np.ones(6), word)).all()
-    assert np.isnan(interval(a, a**2, word // 2)).all()
-
-
-def test_equal_sides_have_r_of_one_and_an_interval_that_reaches_it():
-    low, high, p = interval(np.arange(9.0), np.arange(9.0), np.arange(9))
-    assert 0.9 < low < high <= 1.0
-    assert p < 0.001
 
 
 # --- Spearman ------------------------------------------------------------------------------------
@@ -115,26 +95,9 @@ def test_p_is_scipys():
     assert spearman_p(ranks.spearman(x, y), 30) == pytest.approx(expected.pvalue)
 
 
-def test_what_is_not_defined_is_nan():
-    rng = np.random.default_rng(0)
-    assert np.isnan(spearman_intervals(np.arange(3), np.arange(3)[None], rng, 9)).all()
-    assert np.isnan(spearman_intervals(np.arange(9), np.ones((1, 9)), rng, 9)).all()
-    assert math.isnan(spearman_p(math.nan, 9))
-    assert math.isnan(spearman_p(0.5, 2))
-    assert spearman_p(1.0, 9) == 0
-
-
-def test_one_order_twice_has_no_room_for_error():
-    x = np.arange(20.0)
-    ((low, high),) = spearman_intervals(x, x[None], np.random.default_rng(0), 50)
-    assert low > 0.999
-    assert high <= 1
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "weight"), [(30, 0.5), (300, 0.35), (300, 0.0)])
-def test_intervals_hold_the_correlation_at_their_rate(size, weight):
-    rng = np.random.default_rng(7)
+def test_intervals_hold_the_correlation_at_their_rate(size, weight, rng):
     truth, held = 6 / math.pi * math.asin(weight / 2), 0
     for _ in range(200):
         x = rng.normal(size=size)
@@ -163,22 +126,37 @@ def test_one_thing_held_is_the_formula_of_three_correlations():
     assert partial_spearman(x, y, z[:1])[0] == pytest.approx(expected)
 
 
-def test_what_only_the_held_things_share_is_no_correlation():
-    rng = np.random.default_rng(1)
+def test_what_only_the_held_things_share_is_no_correlation(rng):
     found = []
     for _ in range(300):
         z = rng.normal(size=60)
         x, y = z + rng.normal(size=60), z + rng.normal(size=60)
-        found.append(
-            (partial_spearman(x, y, np.empty((0, 60)))[1], partial_spearman(x, y, z[None])[1])
-        )
+        found.append((partial_spearman(x, y, z[None][:0])[1], partial_spearman(x, y, z[None])[1]))
     alone, held = (np.array(found) < 0.05).mean(axis=0)
     assert alone > 0.9
     assert held == pytest.approx(0.05, abs=0.035)
 
 
-@pytest.mark.parametrize("x", [np.ones(10), np.arange(10.0)])
-def test_a_constant_or_fully_held_side_has_none(x):
-    y = np.random.default_rng(0).normal(size=10)
-    assert all(map(math.isnan, partial_spearman(x, y, np.arange(10.0)[None])))
-    assert all(map(math.isnan, partial_spearman(x[:3], y[:3], np.arange(3.0)[None])))
+# --- Both ----------------------------------------------------------------------------------------
+
+
+def test_equal_sides_have_an_interval_that_reaches_one(rng):
+    x = np.arange(20.0)
+    low, high, p = interval(x, x, np.arange(20))
+    assert 0.9 < low < high <= 1.0
+    assert p < 0.001
+    ((low, high),) = spearman_intervals(x, x[None], rng, 50)
+    assert 0.999 < low <= high <= 1
+    assert spearman_p(1.0, 9) == 0
+
+
+def test_a_constant_or_fully_held_side_and_three_words_have_nothing(rng):
+    x, y, ones = np.arange(10.0), rng.normal(size=10), np.ones(10)
+    assert np.isnan(interval(x, ones, np.arange(10))).all()
+    assert np.isnan(interval(x[:6], x[:6] ** 2, np.arange(6) // 2)).all()
+    assert np.isnan(spearman_intervals(x[:3], x[None, :3], rng, 9)).all()
+    assert np.isnan(spearman_intervals(x, ones[None], rng, 9)).all()
+    assert np.isnan([spearman_p(math.nan, 9), spearman_p(0.5, 2)]).all()
+    for side in (ones, x):
+        assert np.isnan(partial_spearman(side, y, x[None])).all()
+        assert np.isnan(partial_spearman(side[:3], y[:3], x[None, :3])).all()

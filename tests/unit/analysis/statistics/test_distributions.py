@@ -35,6 +35,9 @@ def test_equal_rewards_have_no_shape(values):
     assert math.isnan(found["skewness"])
     assert math.isnan(found["kurtosis"])
     assert found["distinct_rewards"] == 1
+    assert [len(each) for each in distributions.density(np.float32(values))] == [1, 1]
+    assert np.isnan(distributions.skewness_interval(np.ones(5), np.arange(5))).all()
+    assert np.isnan(distributions.skewness_interval(np.arange(5), np.zeros(5, int))).all()
 
 
 def test_float32_rewards_far_from_zero_keep_their_variance():
@@ -50,13 +53,7 @@ def test_density_agrees_with_scipys_kernel_estimate():
     np.testing.assert_allclose(height, expected, atol=0.01 * expected.max())
 
 
-def test_density_of_equal_rewards_is_one_point():
-    grid, height = distributions.density(np.full(5, 0.1, dtype=np.float32))
-    assert (len(grid), len(height)) == (1, 1)
-
-
-def test_the_interval_of_skewness_is_that_of_a_bootstrap_over_words():
-    rng = np.random.default_rng(0)
+def test_the_interval_of_skewness_is_that_of_a_bootstrap_over_words(rng):
     words = np.repeat(np.arange(300), 2)
     x = rng.gamma(4.0, size=300)[words] + 0.2 * rng.normal(size=600)
     drawn = []
@@ -71,8 +68,7 @@ def test_the_interval_of_skewness_is_that_of_a_bootstrap_over_words():
 
 @pytest.mark.parametrize("shape", ["normal", "laplace", "standard_t"])
 @pytest.mark.parametrize("words", [20, 300])
-def test_symmetric_distributions_are_rarely_called_skewed(shape, words):
-    rng = np.random.default_rng(1)
+def test_symmetric_distributions_are_rarely_called_skewed(shape, words, rng):
     given_ = {"df": 4} if shape == "standard_t" else {}
     word, alarms = np.repeat(np.arange(words), 2), 0
     for _ in range(200):
@@ -83,20 +79,10 @@ def test_symmetric_distributions_are_rarely_called_skewed(shape, words):
     assert alarms <= 20
 
 
-def test_equal_values_have_no_interval_of_skewness():
-    assert np.isnan(distributions.skewness_interval(np.ones(5), np.arange(5))).all()
-    assert np.isnan(distributions.skewness_interval(np.arange(5), np.zeros(5, int))).all()
-
-
 # --- Effect sizes --------------------------------------------------------------------------------
 
 
 FEW_NUMBERS = st.lists(st.integers(-5, 5), min_size=5, max_size=12)
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
 
 
 def auc_of_single_words(x, y):
@@ -121,14 +107,6 @@ def test_the_error_of_auc_is_delongs_written_out(rng):
         (found - t.ppf(0.975) * error, found + t.ppf(0.975) * error)
     )
     assert p == pytest.approx(2 * t.sf(abs(found - 0.5) / error))
-
-
-def test_the_error_of_auc_takes_a_word_said_twice_for_one(rng):
-    x, y = rng.normal(0.5, size=20), rng.normal(size=15)
-    words, others = np.arange(20), np.arange(15)
-    once = distributions.auc(x, y, words, others)
-    twice = distributions.auc(*(np.repeat(side, 2) for side in (x, y, words, others)))
-    assert twice == pytest.approx(once)
 
 
 def test_few_words_on_a_side_have_no_interval_of_auc(rng):

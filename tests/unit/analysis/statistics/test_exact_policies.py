@@ -14,8 +14,7 @@ def _reference(rng, n):
     return exact.normalised(rng.normal(0, 2, n))
 
 
-def test_the_optimal_policy_maximises_reward_less_kl():
-    rng = np.random.default_rng(0)
+def test_the_optimal_policy_maximises_reward_less_kl(rng):
     log_p, reward, beta = _reference(rng, 6), rng.normal(size=6), 0.7
 
     def loss(logits):
@@ -52,11 +51,10 @@ def test_best_of_n_is_the_enumeration_of_all_draws(n):
 
 
 @pytest.mark.parametrize("n", [10, 1000, 1_000_000])
-def test_best_of_many_matches_arithmetic_of_arbitrary_precision(n):
+def test_best_of_many_matches_arithmetic_of_arbitrary_precision(n, rng):
     from decimal import Decimal, getcontext
 
     getcontext().prec = 60
-    rng = np.random.default_rng(1)
     log_p, reward = _reference(rng, 50), rng.normal(size=50)
     order = np.argsort(-reward)
     p = [Decimal(float(x)) for x in np.exp(log_p)[order]]
@@ -65,13 +63,10 @@ def test_best_of_many_matches_arithmetic_of_arbitrary_precision(n):
         expected.append((1 - above / total) ** n - (1 - (above + own) / total) ** n)
         above += own
     (policy,) = exact.best_of(log_p, reward, [n])
-    np.testing.assert_allclose(
-        np.exp(policy)[order], np.array(expected, float), rtol=1e-8, atol=1e-14
-    )
+    np.testing.assert_allclose(np.exp(policy)[order], np.float64(expected), rtol=1e-8, atol=1e-14)
 
 
-def test_kl_rises_with_strength_from_zero_and_meets_what_was_asked():
-    rng = np.random.default_rng(3)
+def test_kl_rises_with_strength_from_zero_and_meets_what_was_asked(rng):
     log_p, reward = _reference(rng, 300), rng.normal(size=300) * 5
     kls = [exact.kl(exact.optimal(log_p, reward, s), log_p) for s in np.geomspace(1e-4, 2, 40)]
     assert min(kls) >= 0
@@ -91,14 +86,13 @@ def test_a_kl_beyond_the_best_replies_is_out_of_reach():
     assert np.isnan(exact.strengths(log_p, np.ones(3), np.array([0.1]))).all()
 
 
-@pytest.mark.parametrize("n", [1, 2, 10, 1000, 1_000_000])
-def test_the_kl_of_best_of_n_stays_below_its_bound_and_below_the_optimum_at_equal_reward(n):
-    rng = np.random.default_rng(4)
+@pytest.mark.parametrize("n", [1, 2, 1_000_000])
+def test_the_kl_of_best_of_n_stays_below_its_bound_and_below_the_optimum_at_equal_reward(n, rng):
     log_p, reward = _reference(rng, 400), rng.normal(size=400).round(1)
     (policy,) = exact.best_of(log_p, reward, [n])
     nats = exact.kl(policy, log_p)
     assert 0 <= nats <= exact.best_of_bound(n) + 1e-12
-    if n in (2, 10):
+    if n == 2:
         (strength,) = exact.strengths(log_p, reward, np.array([nats]))
         at_equal = np.exp(exact.optimal(log_p, reward, strength)) @ reward
         assert np.exp(policy) @ reward <= at_equal

@@ -11,9 +11,6 @@ from analysis.statistics import ranks
 from analysis.statistics.kendall import ranking, tau_b
 from analysis.statistics.ranks import median_interval, rank_biased_overlap
 
-# --- Ranks ---------------------------------------------------------------------------------------
-
-
 # Few different values, so that ties are the rule.
 TABLES = st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=0, max_size=30)
 PAIRS = st.lists(st.tuples(st.integers(-4, 4), st.integers(-4, 4)), min_size=2, max_size=40)
@@ -36,6 +33,12 @@ def test_spearman_agrees_with_scipy(pairs):
 def test_a_side_without_an_order_gives_nan(statistic, x):
     x = np.array(x, dtype=np.float32)
     assert math.isnan(statistic(x, np.arange(len(x), dtype=np.float32)))
+
+
+def test_what_is_not_known_and_too_few_values_give_nan():
+    assert np.isnan(ranks.average_ranks(np.array([1.0, math.nan, 3.0]))).all()
+    assert np.isnan([median_interval(np.arange(size)) for size in (0, 1, 5)]).all()
+    assert math.isnan(overlap_of(np.array([]), np.array([]), 0.9))
 
 
 @given(PAIRS)
@@ -76,10 +79,6 @@ def test_average_ranks_are_those_of_scipy(values):
         np.testing.assert_array_equal(ranking(np.array(values)).average, expected)
 
 
-def test_average_ranks_of_a_value_that_is_not_known_are_not_known():
-    assert np.isnan(ranks.average_ranks(np.array([1.0, math.nan, 3.0]))).all()
-
-
 @given(TABLES)
 def test_matrices_of_correlations_are_those_of_each_pair(rows):
     columns = np.array(rows, dtype=np.float32).reshape(-1, 3).T
@@ -103,11 +102,6 @@ def test_the_interval_of_a_median_is_that_of_the_sign_test(size):
     assert median_interval(x) == pytest.approx((theirs.low, theirs.high))
 
 
-@pytest.mark.parametrize("size", [0, 1, 5])
-def test_few_values_have_none(size):
-    assert all(math.isnan(end) for end in median_interval(np.arange(size)))
-
-
 # --- Rank biased overlap -------------------------------------------------------------------------
 
 
@@ -128,10 +122,8 @@ def loop_rbo(first, second, p):
 
 def orders(x):
     """Every order of the things by falling value, ties broken in every way."""
-    things = range(len(x))
-    falling = [
-        list(g) for _, g in itertools.groupby(sorted(things, key=lambda i: -x[i]), lambda i: x[i])
-    ]
+    ordered = sorted(range(len(x)), key=lambda i: -x[i])
+    falling = [list(group) for _, group in itertools.groupby(ordered, lambda i: x[i])]
     for parts in itertools.product(*(itertools.permutations(group) for group in falling)):
         yield [i for part in parts for i in part]
 
@@ -157,12 +149,7 @@ def test_one_order_overlaps_wholly(n):
     assert overlap_of(x, x, 0.9) == pytest.approx(1.0)
 
 
-def test_depths_that_weigh_nothing_are_not_walked():
-    rng = np.random.default_rng(1)
+def test_depths_that_weigh_nothing_are_not_walked(rng):
     x, y = rng.normal(size=1000), rng.normal(size=1000)
     head = loop_rbo(np.argsort(-x).tolist(), np.argsort(-y).tolist(), 0.9)
     assert overlap_of(x, y, 0.9) == pytest.approx(head, abs=1e-12)
-
-
-def test_nothing_has_no_overlap():
-    assert math.isnan(overlap_of(np.array([]), np.array([]), 0.9))

@@ -4,8 +4,6 @@ import scipy.stats
 
 from analysis.statistics import ranks, regression
 
-# --- Regression ----------------------------------------------------------------------------------
-
 
 @pytest.fixture
 def data():
@@ -100,11 +98,6 @@ def test_what_is_not_identified_is_nan(y, x):
 # --- Rank gaps -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(5)
-
-
 def ranked(scores):
     return np.array([ranks.average_ranks(own) for own in scores])
 
@@ -124,26 +117,18 @@ def test_the_line_is_scipys(rng):
     assert regression.line(y, np.ones(50)) == pytest.approx((y.mean(), 0.0))
 
 
-def loop_nearest(models, people):
-    """Item by item, with a regression of each model."""
+def nearest_by_scipy(models, people):
+    """The residual nearest to 0 where those of all models have one sign, else 0."""
     fits = [scipy.stats.linregress(people, own) for own in models]
-    found = []
-    for item in range(len(people)):
-        residuals = [
-            own[item] - fit.intercept - fit.slope * people[item]
-            for own, fit in zip(models, fits, strict=True)
-        ]
-        if min(residuals) > 0:
-            found.append(min(residuals))
-        else:
-            found.append(max(residuals) if max(residuals) < 0 else 0.0)
-    return found
+    each = [own - fit.intercept - fit.slope * people for own, fit in zip(models, fits, strict=True)]
+    low, high = np.min(each, axis=0), np.max(each, axis=0)
+    return np.where(low > 0, low, np.where(high < 0, high, 0.0))
 
 
 def test_the_nearest_residual_is_that_of_a_regression_for_each_model(rng):
     models, people = lists(rng, size=60, models=3)
     found = regression.nearest_residuals(models, people)
-    np.testing.assert_allclose(found, loop_nearest(models, people), atol=1e-9)
+    np.testing.assert_allclose(found, nearest_by_scipy(models, people), atol=1e-9)
     assert (found == 0).any()
     assert (found > 0).any()
     assert (found < 0).any()

@@ -19,11 +19,6 @@ def symmetric(rng, size):
     return (matrix + matrix.T) / 2
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(5)
-
-
 def test_mantel_is_the_written_out_loop_over_all_orders(rng):
     y, x = symmetric(rng, 5), symmetric(rng, 5)
     lower = np.tril_indices(5, -1)
@@ -94,13 +89,9 @@ def test_metric_scaling_is_no_worse_than_a_general_minimiser(rng):
 
 def test_stress_is_kruskals_first_written_out(rng):
     points, wanted = rng.normal(size=(5, 2)), distances(rng.normal(size=(5, 3)))
-    above = below = 0.0
-    for i in range(5):
-        for j in range(i):
-            drawn = float(np.linalg.norm(points[i] - points[j]))
-            above += (drawn - wanted[i, j]) ** 2
-            below += drawn**2
-    assert similarity.stress(wanted, points) == pytest.approx(np.sqrt(above / below))
+    drawn = distances(points)
+    expected = np.sqrt(((drawn - wanted) ** 2).sum() / (drawn**2).sum())
+    assert similarity.stress(wanted, points) == pytest.approx(expected)
 
 
 def test_the_map_does_not_depend_on_the_draws_of_its_starts(rng):
@@ -118,21 +109,14 @@ def test_models_that_agree_wholly_fall_on_one_point(rng):
 # --- Blocs ---------------------------------------------------------------------------------------
 
 
-def test_two_blocs_are_found_in_any_order_of_the_models():
+def test_a_group_holds_no_pair_that_disagrees_however_high_its_mean():
     side = np.array([1, -1, 1, 1, -1])
     assert blocs(np.outer(side, side) * 0.4) == [[0, 2, 3], [1, 4]]
-
-
-def test_models_without_certain_agreement_stay_alone():
-    assert blocs(np.full((3, 3), -0.01)) == [[0], [1], [2]]
-    assert blocs(np.zeros((2, 2))) == [[0], [1]]
-
-
-def test_a_group_holds_no_pair_that_disagrees_however_high_its_mean():
+    assert blocs(np.zeros((3, 3))) == [[0], [1], [2]]
     assert blocs(np.array([[1, 0.5, 0.3], [0.5, 1, -0.25], [0.3, -0.25, 1]])) == [[0, 1], [2]]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_groups_are_those_of_complete_linkage(seed):
     rng = np.random.default_rng(seed)
     values = rng.uniform(-1, 1, size=(9, 9))

@@ -9,13 +9,8 @@ from analysis.words.lexicons import LexiconError
 
 
 @pytest.fixture
-def write(tmp_path):
-    def make(text):
-        path = tmp_path / "mine.csv"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return make
+def write(write):
+    return lambda text: write("mine.csv", text)
 
 
 def test_the_built_in_list_has_enough_words_of_each_category_once():
@@ -56,8 +51,5 @@ def test_a_word_on_both_sides_of_a_scale_is_left_out_of_it(write):
 def test_another_file_is_refused_in_a_line(write, text, message):
     with pytest.raises(LexiconError, match=message):
         categories(write(text))
-
-
-def test_a_file_that_is_not_there_is_named():
     with pytest.raises(LexiconError, match=r"nowhere\.csv: No such file"):
         categories("nowhere.csv")

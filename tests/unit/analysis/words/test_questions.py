@@ -32,7 +32,6 @@ def test_the_papers_prompts_are_wordings_of_the_same_questions():
 @pytest.mark.parametrize(
     "text",
     [
-        "What is the single thing, person, or concept that humans most prefer?",
         "What is the best food?",
         "Is the best thing better than the worst thing?",
         "What is the bestest thing?",
@@ -48,11 +47,10 @@ def test_an_unknown_prompt_does_not_join_the_quality_that_it_is_named_after():
     assert table["question"].to_list() == ["What is the best food?", "best"]
 
 
-def test_a_file_replaces_what_the_texts_say(tmp_path):
-    path = tmp_path / "questions.csv"
-    path.write_text("framing,prompt,question\npositive,food,food\npositive,a,food\n,unknown,x\n")
+def test_a_file_replaces_what_the_texts_say(write):
+    path = write("q.csv", "framing,prompt,question\npositive,food,food\npositive,a,food\n,no,x\n")
     asked = {"food": "What is the best food?", "a": "What is the best thing?", "b": "b?"}
-    table = questions(asked, str(path)).drop("wording")
+    table = questions(asked, path).drop("wording")
     assert table.rows() == [("food", "food", "positive"), ("a", "food", "positive"), ("b", "b", "")]
 
 
@@ -66,10 +64,8 @@ def test_a_file_replaces_what_the_texts_say(tmp_path):
         ("prompt,question,framing\na,b,\na,c,\n", "prompt 'a' is there twice"),
     ],
 )
-def test_a_malformed_file_is_refused(tmp_path, text, reason):
-    path = tmp_path / "questions.csv"
-    path.write_text(text)
+def test_a_malformed_file_is_refused(write, text, reason):
     with pytest.raises(LexiconError, match=reason):
-        questions({"a": "a?", "b": "What is the worst thing?"}, str(path))
+        questions({"a": "a?", "b": "What is the worst thing?"}, write("questions.csv", text))
     with pytest.raises(LexiconError, match="No such file"):
-        questions({"a": "a?"}, str(tmp_path / "none.csv"))
+        questions({"a": "a?"}, "none.csv")

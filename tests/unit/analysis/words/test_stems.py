@@ -2,6 +2,7 @@ import polars as pl
 import pytest
 
 from analysis.words import lexicons
+from analysis.words.spellings import words
 from analysis.words.stems import stem, stem_numbers, stems
 
 
@@ -23,7 +24,7 @@ def test_forms_of_a_word_share_a_stem(forms):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "different",
     [
         "love hate",
         "hope hopeless",
@@ -34,12 +35,19 @@ def test_forms_of_a_word_share_a_stem(forms):
         "die dying",
     ],
 )
-def test_other_words_and_irregular_forms_do_not(words):
-    assert len({stem(word) for word in words.split()}) == len(words.split())
+def test_other_words_and_irregular_forms_do_not(different):
+    assert len({stem(word) for word in different.split()}) == len(different.split())
 
 
-def test_tokens_of_one_stem_share_a_number_whatever_their_case_and_spaces():
-    found = stem_numbers(pl.Series(["love", " Loved", "LOVES ", "hate", "", " "])).tolist()
+@pytest.mark.parametrize(
+    ("numbers", "tokens"),
+    [
+        (stem_numbers, ["love", " Loved", "LOVES ", "hate", "", " "]),
+        (words, ["love", " Love", "LOVE ", "lov e", "", " "]),
+    ],
+)
+def test_tokens_of_one_stem_or_word_share_a_number_whatever_their_case_and_spaces(numbers, tokens):
+    found = numbers(pl.Series(tokens)).tolist()
     assert len({*found[:3]}) == 1
     assert len({found[0], found[3], found[4]}) == 3
     assert found[4] == found[5]
@@ -47,7 +55,7 @@ def test_tokens_of_one_stem_share_a_number_whatever_their_case_and_spaces():
 
 
 def test_a_lexicon_has_few_stems_of_many_words():
-    words = lexicons.afinn()["word"]
-    sizes = pl.DataFrame({"stem": stems(words)})["stem"].value_counts()["count"]
-    assert 0.5 * len(words) < len(sizes) < 0.7 * len(words)
+    known = lexicons.afinn()["word"]
+    sizes = pl.DataFrame({"stem": stems(known)})["stem"].value_counts()["count"]
+    assert 0.5 * len(known) < len(sizes) < 0.7 * len(known)
     assert sizes.max() <= 16
