@@ -76,7 +76,6 @@ def convert_model(
     destination: str | os.PathLike[str],
     *,
     slug: str,
-    tensor_bytes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     note: Callable[[str], object] = lambda said: None,
     **how: Any,  # of several types
@@ -91,7 +90,6 @@ def convert_model(
       source: from `fetch`.
       destination: the checkpoint folder to make, local or in an object store.
       slug: the model's name in runs.
-      tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
       progress: called with the bytes done and the bytes in all.
       note: called with what the user should know of the head, in words.
       how: settings of `understand`.
@@ -107,10 +105,6 @@ def convert_model(
     for said in conversion.reading.notes:
         note(said)
     files, total = conversion.files, conversion.files.nbytes
-    if tensor_bytes not in (None, total):
-        raise AssayError(
-            f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
-        )
     with Writer(destination, conversion.decoder, conversion.reading.config) as writer:
         blocks = conversion.blocks()
         done = total - sum(map(conversion.nbytes, blocks.values()))
@@ -142,6 +136,7 @@ def understand(
     template: str = "",
     softcap: bool = True,
     merge_dtype: str = "auto",
+    tensor_bytes: int | None = None,
 ) -> Conversion:
     """All that `convert_model` checks before it reads weights; raises as it does.
 
@@ -159,6 +154,7 @@ def understand(
         al. 2025 left it out.
       merge_dtype: of an adapter merged into its base: `auto`, the element types of their files, or
         `float32`, which rounds no sum.
+      tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
     """
     hf = source.config_json()
     with prefixed((source.base or source).folder):
@@ -167,6 +163,10 @@ def understand(
     if not softcap:
         decoder = dataclasses.replace(decoder, attention_softcap=None)
     files = _open(source, hf, merge_dtype)
+    if tensor_bytes not in (None, files.nbytes):
+        raise AssayError(
+            f"{source.folder}: {files.nbytes:,} bytes of tensors; published: {tensor_bytes:,}"
+        )
     tokenizer = load_tokenizer(source.tokenizer_folder)
     with prefixed(source.folder):
         reading = read_head(hf, decoder, files, tokenizer, reward=reward)

@@ -6,17 +6,15 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from engine.convert import adapter, downloads, safetensors, templates
-from engine.convert.hf_config import decoder_config, is_language_model, text_model
+from engine.convert import adapter, downloads, safetensors
+from engine.convert.hf_config import decoder_config, text_model
 from engine.convert.hf_values import Json
 from engine.convert.safetensors import read_json
 from engine.errors import AssayError, prefixed
-from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.tokenizer import load_tokenizer
 
 # The files that are fetched first; no code and no pickled weights.
 SMALL = ("*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
-_HEADER_BYTES = 2**20  # of a safetensors file, at most: names and places of its tensors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,16 +69,14 @@ def fetch(
     before_weights: Callable[[Json, int], object] = lambda hf, cached: None,
     *,
     understood: Callable[[Source], object] | None = None,
-    template: str = "",
-    tensor_bytes: int | None = None,
     cache: Path | None = None,
     base: str = "",
 ) -> Source:
     """Opens a local folder, or downloads the weights, configs and tokenizer of a hub id.
 
-    Weights are downloaded only after config.json, the tokenizer and the sizes of the files have
-    been understood. What was downloaded is compared with the hashes that the hub states. Of an
-    adapter the base is fetched too.
+    Weights are downloaded only after config.json has been understood, and what `understood` reads.
+    What was downloaded is compared with the hashes that the hub states. Of an adapter the base is
+    fetched too.
 
     Args:
       source: a folder, or a hub id `owner/name`.
@@ -89,16 +85,13 @@ def fetch(
         the bytes of weights that the cache holds already.
       understood: called before weights are downloaded, with a source whose missing weights are
         outlines (`_outlined`).
-      template: the chat template in place of the repository's (`templates.choose`).
-      tensor_bytes: bytes of all tensors of a hub id, if known; files of another size are not
-        downloaded. Of a folder, `convert_model` compares them.
       cache: folder to download into instead of the hub's cache.
       base: folder or hub id of an adapter's base, also as `owner/name@revision`, in place of the
         one that its config names.
 
     Raises:
       AssayError: no such folder and no repository that the hub serves; conversion would refuse its
-        config.json, tokenizer or sizes; or the download fails.
+        config.json; or the download fails.
     """
     opened, listing = _open(source, revision, cache)
     whole, of_whole, model = opened, listing, opened
@@ -120,8 +113,11 @@ def fetch(
     outlined = outlined if understood or model.base else {}
     with _outlined(model, outlined) as outline:
         if whole.revision:
-            published = tensor_bytes if model is opened else None
-            _check(outline, whole, of_whole, before_weights, template, published)
+            hf = outline.config_json()
+            with prefixed(whole.name):
+                decoder_config(hf)
+            there = [whole.folder / n for n in weights[whole] if n not in missing[whole]]
+            before_weights(hf, sum(file.stat().st_size for file in there))
         if outlined and understood:
             understood(outline)
     for part, names in missing.items():
@@ -234,34 +230,6 @@ def _outlined(model: Source, weights: Weights) -> Iterator[Source]:
             for folder, source in folders.items():
                 said = said.replace(str(folder), source.place)
             raise type(error)(said) from error
-
-
-def _check(
-    model: Source,
-    whole: Source,
-    listing: Listing,
-    before_weights: Callable[[Json, int], object],
-    template: str,
-    tensor_bytes: int | None,
-) -> None:
-    """Refuses a model that conversion would refuse, by the small files of a hub id `whole`."""
-    names, sizes = listing
-    hf = model.config_json()
-    with prefixed(whole.name):
-        decoder_config(hf)
-    tokenizer = load_tokenizer(model.tokenizer_folder)
-    # A base language model may have no chat template.
-    if not is_language_model(hf) or safetensors.VALUE_HEAD in names:
-        templates.choose(tokenizer, template)
-        ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
-    weights = safetensors.weight_names(whole.folder, names)
-    total = sum(sizes[name] for name in weights) if sizes else 0
-    if total and tensor_bytes and not 0 < total - tensor_bytes <= _HEADER_BYTES * len(weights):
-        raise AssayError(
-            f"{whole.place}: files of {total:,} bytes; published: {tensor_bytes:,} bytes of tensors"
-        )
-    cached = [whole.folder / name for name in weights if (whole.folder / name).is_file()]
-    before_weights(hf, sum(file.stat().st_size for file in cached))
 
 
 def fetch_config(source: str, revision: str | None = None) -> Json:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from jax.sharding import Mesh
 
-from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
@@ -48,11 +47,7 @@ class Place:
 
     def splits(self, model: Model) -> bool:
         """Whether the axis `model` splits the decoder evenly; loading a model refuses another."""
-        try:
-            meshes.check_mesh(self.holding(model, model.stored).mesh, model.config)
-        except AssayError:
-            return False
-        return True
+        return self.model in memory.splits(model.config, self.data * self.model)
 
 
 def model_of_checkpoints(group: Sequence[Checkpoint]) -> Model:

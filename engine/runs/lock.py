@@ -27,7 +27,6 @@ from engine.runs import storage
 NAME = ".lock"
 BEAT_S = 15.0
 STALE_S, STORE_STALE_S = 60.0, 300.0  # a store repeats a write for up to four minutes: `storage`
-_SETTLE_S = 0.5  # between taking a stale lock over and reading it back
 _POLL_S = 1.0
 
 _tokens: dict[str, str] = {}  # of the locks that this process takes or holds -> run folder
@@ -170,13 +169,12 @@ def _take(path: epath.Path, holder: Holder, wait: bool) -> None:
         if present is not None and present.is_local:
             alive, stale = not present.is_gone, present.is_gone
         if stale:
+            # Of several that take it over at once, the last one has it; `confirm` stops the others.
             storage.write_atomic(path, holder.content())
-            time.sleep(_SETTLE_S)  # of several that take it over at once, the last one has it
-            if _holds(path, holder):
-                return
-        elif alive and not wait:
+            return
+        if alive and not wait:
             _refuse(path.parent, present)
-        elif not told:
+        if not told:
             doing = "waiting for" if wait else f"up to {limit_s:.0f} s to see if it runs:"
             who = present or "an unknown command"
             print(f"run {path.parent} is locked; {doing} {who}", file=sys.stderr, flush=True)

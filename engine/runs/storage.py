@@ -253,7 +253,8 @@ def _read(path: epath.Path) -> bytes:
 
 def _reason(error: Exception) -> str:
     """Why a store refused, in one line, and what to do about it."""
-    said = " ".join((str(error) or repr(error)).split())
+    told = getattr(error, "strerror", None) or str(error) or repr(error)
+    said = " ".join(told.split())
     if isinstance(error, FileNotFoundError):
         return "no such file, or no such bucket"
     refused = any(word in f"{type(error).__name__} {said}" for word in _REFUSALS)

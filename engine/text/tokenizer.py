@@ -18,15 +18,9 @@ from engine.text.chat_template import ChatTemplate
 from engine.types import PromptIds
 
 FILE = "tokenizer.json"
-# Files from which transformers makes a tokenizer.json -> the packages that it needs for that.
-_MADE_FROM = {
-    "tokenizer.model": "'assay[sentencepiece]'",
-    "tiktoken.model": "transformers tiktoken",
-    "vocab.json": "transformers",
-    "vocab.txt": "transformers",
-    "spiece.model": "'assay[sentencepiece]'",
-    "tekken.json": "transformers mistral-common",
-}
+# Files from which transformers makes a tokenizer.json, and the packages that it needs for that.
+_MADE_FROM = ("tokenizer.model", "tiktoken.model", "vocab.json", "vocab.txt", "spiece.model")
+_PACKAGES = "'assay[sentencepiece]' tiktoken"
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
@@ -130,6 +124,6 @@ def _missing(folder: Path) -> str:
         f"AutoTokenizer.from_pretrained({os.fspath(folder)!r}).save_pretrained({os.fspath(folder)!r})"
     )
     return (
-        f"{folder}: no {FILE}, only {there[0]}; make it with:  pip install {_MADE_FROM[there[0]]}  "
-        f'and:  python -c "{code}"'
+        f"{folder}: no {FILE}, only {there[0]}; make it with:  pip install {_PACKAGES}  and:  "
+        f'python -c "{code}"'
     )

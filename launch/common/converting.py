@@ -132,16 +132,14 @@ def convert(
         "template": template,
         "softcap": softcap,
         "merge_dtype": merge_dtype,
+        "tensor_bytes": spec.tensor_bytes if spec else None,
     }
     notes: list[str] = []
-    tensor_bytes = spec.tensor_bytes if spec else None
     source = fetch(
         name,
         revision or pinned,
         check,
         understood=lambda outline: understand(outline, **how),
-        template=template,
-        tensor_bytes=tensor_bytes,
         cache=cache,
         base=base,
     )
@@ -158,7 +156,6 @@ def convert(
             source,
             destination,
             slug=slug,
-            tensor_bytes=tensor_bytes,
             progress=progress,
             note=notes.append,
             **how,

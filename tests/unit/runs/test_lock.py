@@ -35,7 +35,7 @@ def folder(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """Seconds of waiting as thousandths."""
-    for name in ("BEAT_S", "STALE_S", "_SETTLE_S", "_POLL_S"):
+    for name in ("BEAT_S", "STALE_S", "_POLL_S"):
         monkeypatch.setattr(lock, name, getattr(lock, name) / 1000)
 
 
@@ -196,31 +196,3 @@ def test_a_command_whose_lock_was_taken_stops_at_the_next_save(folder, taken):
         with pytest.raises(AssayError, match=f"the lock of this command was {how}.*; run it again"):
             manifest.save()
     assert (folder / lock.NAME).exists() == taken  # another's is left alone
-
-
-def test_of_many_that_find_a_stale_lock_one_has_it(folder, monkeypatch):
-    """Each in a thread, at the same moment."""
-    monkeypatch.setattr(lock, "_POLL_S", 0.01)
-    written(folder, token="of a call that could not remove it")
-    start, winners = threading.Barrier(8), []
-    done = threading.Event()
-
-    def attempt():
-        start.wait()
-        try:
-            with lock.hold(str(folder), "sweep"):
-                winners.append(threading.current_thread())
-                done.wait()
-        except AssayError:
-            pass
-
-    threads = [threading.Thread(target=attempt) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    while sum(thread.is_alive() for thread in threads) > 1:
-        time.sleep(0.01)
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert len(winners) == 1
-    assert list(folder.iterdir()) == []

@@ -51,6 +51,6 @@ def test_the_lines_that_make_a_file_make_it(folder):
 
 def test_a_sentencepiece_model_alone_names_the_extra(folder):
     (folder / "tokenizer.json").rename(folder / "tokenizer.model")
-    message = r"only tokenizer\.model; make it with:  pip install 'assay\[sentencepiece\]'  and:  "
+    message = r"only tokenizer\.model; make it with:  pip install 'assay\[sentencepiece\]' tikt"
     with pytest.raises(AssayError, match=message):
         load_tokenizer(folder)

@@ -63,7 +63,7 @@ def test_a_lexicon_that_is_not_there_or_does_not_match(small_run, study_of, writ
 
 ALONE = "Only one model was scored: agreement needs two."
 APART = "The models share no tokens, so their orders cannot be compared."
-RUNS = {  # vocabularies; rewards by model and vocabulary -> why a table is absent
+RUNS: dict[str, tuple] = {  # vocabularies; rewards by model and vocabulary -> why a table is absent
     "one model": (
         {"v": ["a", "b", "c"]},
         {("m", "v"): [1.0, 2.0, 3.0]},
