@@ -137,7 +137,6 @@ class RewardScorer:
         rows: int,
         advance: Callable[[int], object] = lambda candidates: None,
         found: Found = lambda rows, numbers: None,
-        *,
         mixed: bool = False,
     ) -> np.ndarray:
         """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows].
@@ -202,7 +201,7 @@ class RewardScorer:
                 room = padded_length(len(ids)) - len(ids)  # few lengths: each is compiled anew
                 behind = self.prefill(PromptIds(prompt="", prefix=ids, suffix=()), room)
             assert behind is not None, "rows of one prompt have its prefix"
-            scored = self.of_buckets(behind, buckets, stop - start, advance, found, mixed=mixed)
+            scored = self.of_buckets(behind, buckets, stop - start, advance, found, mixed)
             for bucket in buckets:
                 numbers[:, bucket.rows] = scored[:, bucket.rows]
         return self.by_model(numbers)

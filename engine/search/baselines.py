@@ -50,11 +50,9 @@ def coordinate(objective: SearchObjective, rng: np.random.Generator) -> Queries:
     while True:
         before = best
         for position in rng.permutation(settings.free).tolist():
-            start, rewards = starts[position], []
+            rewards = []
             for chunk in _chunks(objective, tokens):
-                rows = np.tile(current[start:], (len(chunk), 1))
-                rows[:, position - start] = chunk
-                rewards.append((yield tuple(current[:start].tolist()), rows))
+                rewards.append((yield swaps(current, position, starts[position], chunk)))
             every = np.concatenate(rewards)
             for index in np.argsort(-every, kind="stable"):
                 if not every[index] > best:
@@ -101,6 +99,13 @@ def _chunks(objective: SearchObjective, tokens: np.ndarray) -> Iterator[np.ndarr
     size = objective.settings.candidates
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size]
+
+
+def swaps(ids: np.ndarray, position: int, start: int, tokens: np.ndarray) -> Query:
+    """The tokens before `start`, and rows of those from there on, with each token at a position."""
+    rows = np.tile(ids[start:], (len(tokens), 1))
+    rows[:, position - start] = tokens
+    return tuple(ids[:start].tolist()), rows
 
 
 def starts_of(free: Sequence[int], shapes: int) -> dict[int, int]:

@@ -20,7 +20,7 @@ import polars as pl
 from engine.errors import AssayError
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, tolerance_of_one
-from engine.search.baselines import SuffixScorer, starts_of
+from engine.search.baselines import SuffixScorer, starts_of, swaps
 from engine.search.loop import frame_of
 from engine.search.objective import SearchObjective, not_finite
 from engine.settings import DIRECTIONS, SearchSettings
@@ -176,36 +176,24 @@ def run_certificate(
     tolerance = tolerance_of_one(settings.dtype, objective.config)
     ascent = Ascent(ids, reward, settings.free, tolerance)
     suffixes, starts = SuffixScorer(objective, scorer), starts_of(settings.free, _SHAPES)
+    tokens = np.flatnonzero(objective.allowed)  # the one that is there is scored with the others
     for sweep in known:
         ascent.take(sweep)
     while len(ascent.sweeps) < settings.certify:
         position = ascent.next_position()
         if position is None:
             break
-        beginning, rows = _swaps_at(objective, ascent.ids, position, starts[position])
+        beginning, rows = swaps(ascent.ids, position, starts[position], tokens)
         rewards = objective.signs[0] * suffixes.rewards(beginning, rows, advance)
         ascent.take(judged(objective, ascent.ids, position, rewards))
         save(ascent)
     return ascent
 
 
-def _swaps_at(
-    objective: SearchObjective, ids: np.ndarray, position: int, start: int
-) -> tuple[tuple[int, ...], np.ndarray]:
-    """The tokens before `start`, and rows of those from there on: int32 [allowed, T - start].
-
-    The rows have every allowed token at one position, the one that is there included.
-    """
-    tokens = np.flatnonzero(objective.allowed)
-    rows = np.tile(ids[start:], (len(tokens), 1))
-    rows[:, position - start] = tokens
-    return tuple(ids[:start].tolist()), rows
-
-
 def judged(
     objective: SearchObjective, ids: np.ndarray, position: int, rewards: np.ndarray
 ) -> PositionSweep:
-    """The sweep of a position of a sequence, from the signed rewards of `_swaps_at`."""
+    """The sweep of a position of a sequence, from the signed rewards of its `swaps`."""
     tokens = np.flatnonzero(objective.allowed)
 
     def swapped(place: int) -> np.ndarray:
@@ -241,11 +229,8 @@ def _sweep_flops(
 ) -> np.ndarray:
     """Operations of sweeps, cumulative: float64 [sweeps]."""
     suffixes, starts = SuffixScorer(objective, scorer), starts_of(objective.settings.free, _SHAPES)
-    ids = np.zeros(objective.settings.length, np.int32)
-    costs = {
-        position: suffixes.flops(*_swaps_at(objective, ids, position, start))
-        for position, start in starts.items()
-    }
+    ids, tokens = np.zeros(objective.settings.length, np.int32), np.flatnonzero(objective.allowed)
+    costs = {i: suffixes.flops(*swaps(ids, i, start, tokens)) for i, start in starts.items()}
     return np.cumsum([costs[sweep.position] for sweep in sweeps])
 
 

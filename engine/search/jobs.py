@@ -84,15 +84,16 @@ class SearchJob:
         return " · ".join([*self.slugs, *self.problem.prompts])
 
     @property
-    def steps(self) -> int:
-        """Planned steps (`gcg.planned_steps`), without the operations of readers."""
-        return gcg.planned_steps(self.settings, sum(map(gcg.step_flops, self.problem.objectives)))
+    def amount(self) -> int:
+        """Planned steps (`gcg.planned_steps`), without the operations of readers.
 
-    @property
-    def swaps(self) -> int:
-        """Rewards that the budget of a certificate allows, of those that are not known yet."""
-        sweeps, whole = max(0, self.settings.certify - len(self.known)), self.problem.whole
-        return sweeps * int(whole.allowed.sum()) * len(whole.prompts)
+        Of a certificate, rewards that its budget allows, of those that are not known yet.
+        """
+        whole = self.problem.whole
+        if self.searched:
+            sweeps = max(0, self.settings.certify - len(self.known))
+            return sweeps * int(whole.allowed.sum()) * len(whole.prompts)
+        return gcg.planned_steps(self.settings, sum(map(gcg.step_flops, self.problem.objectives)))
 
     def spent(self, steps: int, trace: Trace) -> float:
         """The share of its budget of steps or FLOPs that a search has used, 0 to 1."""
@@ -138,34 +139,29 @@ def _search_job(
         judges = {"rule": problem.rule, "judges": problem.group, "sample": SAMPLE}
         said = {"universal": judges}
     about = [] if problem.rule else list(problem.prompts)
-    splits, chosen = {}, {}  # of each file: the prompts that its rewards are of, and its model
-    for model, one in zip(problem.models, problem.each, strict=True):
-        if isinstance(one, SearchObjective):
+    files: dict[str, dict[tuple[str, str], str]] = {}
+    fingerprints = {}
+    for direction in settings.directions:
+        files[direction] = {}
+        for model, one in zip(problem.models, problem.each, strict=True):
+            if not isinstance(one, SearchObjective):
+                continue
             whole = [prompt for _, prompt in one.round_trip.conversations]
             each = [[prompt] for prompt in whole] if problem.rule else [whole]
             for prompt_id, judged in zip(prompt_ids, each, strict=True):
-                splits[model.card.slug, prompt_id] = judged
-                chosen[model.card.slug] = model
-    files = {
-        direction: {
-            name: schema.sequences_path(*name, direction, method, settings.seed) for name in splits
-        }
-        for direction in settings.directions
-    }
-    fingerprints = {}
-    for direction, of in files.items():
-        for name, path in of.items():
-            model = chosen[name[0]]
-            fingerprints[path] = settings.fingerprint(direction) | {
-                **model.card.identity,
-                **pooling_of(model, AUTO).choice,
-                "prefix_ids": [list(split.prefix) for split in splits[name]],
-                "suffix_ids": list(splits[name][0].suffix),
-                **said,
-                **meshes.identity(mesh),
-                **setup.numerics_entry(manifest, path, whole=_is_whole(manifest, path)),
-            }
-            setup.admit_fingerprint(manifest, path, fingerprints[path])
+                name = model.card.slug, prompt_id
+                path = schema.sequences_path(*name, direction, method, settings.seed)
+                files[direction][name] = path
+                fingerprints[path] = settings.fingerprint(direction) | {
+                    **model.card.identity,
+                    **pooling_of(model, AUTO).choice,
+                    "prefix_ids": [list(split.prefix) for split in judged],
+                    "suffix_ids": list(judged[0].suffix),
+                    **said,
+                    **meshes.identity(mesh),
+                    **setup.numerics_entry(manifest, path, whole=_is_whole(manifest, path)),
+                }
+                setup.admit_fingerprint(manifest, path, fingerprints[path])
     complete = processes.from_first(
         f"searches by {method} of {', '.join(prompt_ids)}",
         lambda: _complete(manifest, files, about),
@@ -185,22 +181,16 @@ def _search_job(
 def _complete(manifest: Manifest, files: Mapping[str, Files], prompts: Sequence[str]) -> list[str]:
     """The directions that need not be searched again; raises AssayError for a damaged file.
 
-    Files that the manifest lacks are adopted only if every direction is on disk. If a command was
-    stopped between two directions, both are searched again.
+    A file that the manifest lacks is written again, by the search's state that is still there.
     """
-    on_disk = {
-        direction: list(of.values())
-        for direction, of in files.items()
-        if all(storage.exists(manifest.run / path) for path in of.values())
-    }
-    tables = {p: read_table(manifest, p, prompts) for paths in on_disk.values() for p in paths}
-    complete = {path: manifest.result(path)["complete"] for path in tables}
-    known = [d for d, paths in on_disk.items() if all(complete[path] for path in paths)]
-    if known or len(on_disk) < len(files):
-        return known
-    for path in (p for paths in on_disk.values() for p in paths if not complete[p]):
-        _adopt(manifest, path, tables[path])
-    return list(on_disk)
+    complete = []
+    for direction, of in files.items():
+        there = [path for path in of.values() if storage.exists(manifest.run / path)]
+        for path in there:
+            read_table(manifest, path, prompts)
+        if len(there) == len(of) and all(manifest.result(path)["complete"] for path in there):
+            complete.append(direction)
+    return complete
 
 
 def certificates_of(
@@ -274,7 +264,8 @@ def _present(
                 f"{file}: certifies another sequence than {searched} holds; remove it and run again"
             )
     if not manifest.result(path)["complete"]:
-        _adopt(manifest, path, table)
+        manifest.adopt_part(path, file.name, len(table.frame), table.sha256)
+        finish(manifest, path, about)
     complete, known = _suffices(said, budget), about.get("sweeps", [])
     return known, complete
 
@@ -366,12 +357,6 @@ def finish(manifest: Manifest, path: str, about: Json) -> None:
     for key in ("rejected", "certificate", "universal"):
         if key in about:
             manifest.result(path)[key] = about[key]
-
-
-def _adopt(manifest: Manifest, path: str, table: parts.Table) -> None:
-    """Notes a complete file that the manifest lacks."""
-    manifest.adopt_part(path, (manifest.run / path).name, len(table.frame), table.sha256)
-    finish(manifest, path, table.about)
 
 
 def _is_whole(manifest: Manifest, path: str) -> bool:

@@ -106,7 +106,7 @@ def search_sequences(
     held: dict[str, RewardScorer] = {}
     for what, of in (("steps", every), ("swaps", certificates)):
         missing = [job for job in of if job.missing]
-        with progress(sum(getattr(job, what) for job in missing), what) as bar:
+        with progress(sum(job.amount for job in missing), what) as bar:
             for job in missing:
                 bar.set_description(f"loading {', '.join(job.slugs)}")
                 size = "certify_step" if job.searched else "candidates"
@@ -170,11 +170,11 @@ def _search(
             for d, name in enumerate(settings.directions)
         ]
         bar.set_postfix_str(", ".join(best), refresh=False)
-        bar.update(done + round(job.spent(steps, trace) * job.steps) - bar.n)
+        bar.update(done + round(job.spent(steps, trace) * job.amount) - bar.n)
 
     state = _state_file(manifest, job)
     trace, rejected, judges = run_problem(job.problem, scorers.values(), state, show)
-    bar.update(done + job.steps - bar.n)  # the steps that an early end left out
+    bar.update(done + job.amount - bar.n)  # the steps that an early end left out
     seconds = (time.perf_counter() - began) / sum(len(job.files[d]) for d in job.missing)
     by_name = {(j.model, j.prompt_id): j for j in judges if isinstance(j, IdsJudge)}
     for direction in job.missing:
@@ -259,7 +259,7 @@ def _certify(
         save=save,
         advance=bar.update,
     )
-    bar.update(done + job.swaps - bar.n)  # the sweeps that were not needed
+    bar.update(done + job.amount - bar.n)  # the sweeps that were not needed
 
 
 def check_last_step(

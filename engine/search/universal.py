@@ -8,14 +8,13 @@ programs: the passes of each judge in turn, and the compiled functions between t
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh
 
 from engine import mesh as meshes
 from engine.errors import AssayError
@@ -27,7 +26,7 @@ from engine.search import gcg, passes
 from engine.search.gcg import CompiledStep, Ranked, State, compiled
 from engine.search.objective import Reader, SearchObjective, SearchProblem
 from engine.search.passes import BROKEN, StepInputs
-from engine.settings import AUTO, SearchSettings
+from engine.settings import AUTO
 from engine.sweep.reward_jobs import pooling_of
 from engine.types import Array, Graph, Params, Prefix, PromptIds
 
@@ -139,28 +138,27 @@ def build_step(
     allowed, steps, embedding, *scale = meshes.put(mesh, values, "")
     keep = made(gcg.admit, settings=settings)
 
+    # Any: of several functions.
+    def of_each(run: Callable[..., Any], *arguments: Array, **given: Any) -> list[Any]:
+        return [
+            made(in_model, run=run, graph=one.graph, mesh=mesh, **given)(
+                one.params, inputs, *arguments
+            )
+            for one, inputs in known
+        ]
+
     def read(ids: Array) -> list[Array]:
         results = _read_as_text(objective, readers, fetch(ids)) if readers else []
         return list(meshes.put(mesh, tuple(results), ""))
 
     def slopes(parents: Array) -> tuple[Array, Array, None]:
-        results = [
-            made(slopes_pass, graph=one.graph, mesh=mesh, settings=settings)(
-                one.params, inputs, parents
-            )
-            for one, inputs in known
-        ]
+        results = of_each(slopes_alone, parents, settings=settings)
         rewards = [each[0] for each in results] + read(parents)
         steepness = [each[1][..., :tokens] for each in results]
         return (*made(weigh, rule=rule)(rewards, steepness, *scale), None)
 
     def score(parents: Array, ids: Array, first: tuple[int, ...], written: None) -> Array:
-        results = [
-            made(rewards_pass, graph=one.graph, mesh=mesh, first=first)(
-                one.params, inputs, parents, ids
-            )
-            for one, inputs in known
-        ]
+        results = of_each(passes.score_candidates, parents, ids, first=first)
         combined: Array = made(combine, rule=rule)(results + read(ids), *scale)
         return combined
 
@@ -189,36 +187,19 @@ def _inputs_of(judge: IdsJudge, judges: Sequence[Judge]) -> StepInputs:
     return gcg.build_step_inputs(judge.objective, judge.scorer, longest)
 
 
-def slopes_pass(
-    params: Params,
-    inputs: StepInputs,
-    parents: Array,
-    *,
-    graph: Graph,
-    mesh: Mesh,
-    settings: SearchSettings,
-) -> tuple[Array, Array]:
-    """The gradient of judges of one structure: rewards and slopes of parents."""
+# Any: arguments and results of several functions.
+def in_model(
+    params: Params, *arguments: Any, run: Callable[..., Any], graph: Graph, **given: Any
+) -> Any:
+    """A pass of the judges of this structure, to be compiled: `run` with their model."""
     with jax.default_matmul_precision("highest"):
-        model = nnx.merge(graph, params)
-        rewards, steepness, _ = passes.slopes_of(model, inputs, parents, settings, mesh)
-        return rewards, steepness
+        return run(nnx.merge(graph, params), *arguments, **given)
 
 
-def rewards_pass(
-    params: Params,
-    inputs: StepInputs,
-    parents: Array,
-    ids: Array,
-    *,
-    graph: Graph,
-    mesh: Mesh,
-    first: tuple[int, ...],
-) -> Array:
-    """The scores of judges of one structure: rewards of candidates."""
-    with jax.default_matmul_precision("highest"):
-        model = nnx.merge(graph, params)
-        return passes.score_candidates(model, inputs, parents, ids, first, mesh)
+def slopes_alone(*arguments: Any, **given: Any) -> tuple[Array, Array]:
+    """`passes.slopes_of` without the keys and values, which the scores compute again."""
+    rewards, steepness, _ = passes.slopes_of(*arguments, **given)
+    return rewards, steepness
 
 
 def weigh(

@@ -60,7 +60,7 @@ def test_progress_counts_the_budget_that_ends_the_search(checkpoint, method):
     run_search(asked, scorer(model), None, lambda *done: seen.append(job.spent(*done)))
     assert np.diff(seen).min() > 0
     assert seen[-1] <= 1 < seen[-1] + np.diff(seen).max() * 1.001  # no further step fits
-    assert len(seen) / 2 < job.steps < len(seen) * 2
+    assert len(seen) / 2 < job.amount < len(seen) * 2
 
 
 @pytest.mark.parametrize(
