@@ -1,9 +1,9 @@
 """Lists of tokens that the paper prints, from what its authors released of them.
 
 The scores of the whole vocabularies are not there. What is: the first and last 20 tokens of every
-model on its whole vocabulary (Table A6) and on the shared one (Table A7), and for two models the
-first and last 22 with their scores (Table 2). From the former, with every string that is listed
-anywhere, come runs whose shared vocabulary is the paper's as far as it is known.
+model on its whole vocabulary (Table A6) and on the shared one (Table A7). From them, with every
+string that is listed anywhere, come runs whose shared vocabulary is the paper's as far as it is
+known.
 """
 
 import csv
@@ -19,6 +19,7 @@ from tests.conftest import SHARED
 
 pytestmark = pytest.mark.needs_shared
 COUNT = 20
+ENDS = ("top", "bottom")
 SLUGS = {spec.nickname: spec.slug for spec in known_models.MODELS.values()}
 
 
@@ -31,17 +32,6 @@ def published(name):
         nickname: ([x[i] for x in lines[:middle]], [x[i] for x in lines[middle + 1 :]])
         for i, nickname in enumerate(header)
     }
-
-
-def with_scores(name):
-    """Token -> its published scores."""
-    frame = pl.read_csv(SHARED / "reference" / name, infer_schema=False).filter(
-        pl.col("Token ID") != "..."
-    )
-    scores = {}
-    for token, score in frame.select("Decoded", pl.col("Score").cast(float)).iter_rows():
-        scores.setdefault(token, []).append(score)
-    return scores
 
 
 @pytest.fixture(scope="module")
@@ -94,22 +84,3 @@ def test_the_shared_lists_are_the_printed_ones(raw, shared_lists, tmp_path):
     for nickname, slug in SLUGS.items():
         top, bottom = (found.filter(model=slug, end=end)["token"].to_list() for end in ENDS)
         assert [top, bottom[::-1]] == list(shared_lists[nickname])
-
-
-ENDS = ("top", "bottom")
-
-
-@pytest.mark.parametrize(
-    ("nickname", "table", "known"),
-    [
-        ("R-Gem-2B", "table_2a_top_bottom_tokens_R-Gem-2B.csv", (11, 11)),
-        ("R-Lla-3B", "table_2b_top_bottom_tokens_R-Lla-3B.csv", (20, 4)),
-    ],
-)
-def test_published_scores_are_in_the_order_of_the_shared_list(shared_lists, nickname, table, known):
-    """The order of Table A7 is that of the scores of Table 2, where both list a token."""
-    scores = with_scores(table)
-    for end, count in zip(shared_lists[nickname], known, strict=True):
-        listed = [scores[token][0] for token in end if len(scores.get(token, [])) == 1]
-        assert len(listed) == count
-        assert listed == sorted(listed, reverse=True)

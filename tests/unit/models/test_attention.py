@@ -39,13 +39,9 @@ def computed(form, queries, own, past, masks, cap=1.5):
         KeyValues(keys=jnp.asarray(keys, jnp.float32), values=jnp.asarray(values, jnp.float32))
         for keys, values in (own, past)
     )
+    arguments = jnp.asarray(queries, jnp.float32), *pairs, tuple(map(jnp.asarray, masks))
     with jax.default_matmul_precision("highest"):
-        return form(
-            jnp.asarray(queries, jnp.float32),
-            *pairs,
-            tuple(map(jnp.asarray, masks)),
-            lambda dots: cap * jnp.tanh(dots / cap),
-        )
+        return jax.jit(lambda *of: form(*of, lambda dots: cap * jnp.tanh(dots / cap)))(*arguments)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])

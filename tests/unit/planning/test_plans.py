@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from configs import known_models, known_shapes
-from engine.convert.hf_config import decoder_config
-from engine.planning import flops, machines, plans
+from engine.planning import machines, plans
 from engine.planning.memory import SearchWork, SweepWork, account
 from launch.common.planned_models import model_of_config
 
@@ -82,17 +81,3 @@ def test_a_search_takes_the_smallest_axis_that_fits_and_leaves_no_device_idle(ch
     assert (plan.searched.data, plan.searched.model) == mesh
     usable = plan.devices.kind.usable_bytes
     assert plan.search_bytes == account(plan.searched, search).total <= usable
-
-
-SLUGS = ("skywork-reward-llama-3.1-8b", "grm-gemma2-2b-rewardmodel-ft", "gemma-2b")
-
-
-@pytest.mark.parametrize("slug", SLUGS)
-def test_a_response_is_its_matrix_products_and_its_attention(slug):
-    config = decoder_config(known_shapes.config_json(known_models.KNOWN[slug]))
-    own, before = 3, 64
-    keys_values, rest = (sum(k * n for k, n in each) for each in flops.matrices(config))
-    products = 2 * (own * config.num_layers * (keys_values + rest) - (own - 1) * rest)
-    keys = (config.num_layers - 1) * own * (before + (own + 1) / 2) + before + own
-    attention = 4 * config.num_heads * config.head_size * keys
-    assert flops.response(config, own, before) == pytest.approx(products + attention, rel=1e-12)

@@ -3,16 +3,13 @@
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForSequenceClassification
 
 from engine.errors import AssayError
 from engine.runs import parts, schema
 from engine.scoring.batches import Distinct
 from engine.scoring.reward_passes import RewardScorer
-from tests.support import slow
 from tests.support.sweeps import ONE, SIZE, plain_rewards
 from tests.support.tiny import TRIMMED
 from tests.unit.text.test_chat_template import PLAIN_NEWLINE
@@ -37,13 +34,11 @@ def rewards(run, slug):
 
 
 @pytest.mark.parametrize("slug", TEMPLATES)
-def test_a_token_has_the_reward_that_torch_gives_its_text(run, checkpoint, slug):
+def test_a_token_has_the_reward_of_its_text_by_the_plain_pass(run, checkpoint, slug):
     model = checkpoint(slug, template=TEMPLATES[slug])
     run.sweep([model], ONE, mode="text")
-    network = AutoModelForSequenceClassification.from_pretrained(model.path.parent / "hf").eval()
     sample = range(0, SIZE, 23)
-    with torch.inference_mode():
-        expected = [float(network(torch.tensor([conversations(model)[i]])).logits) for i in sample]
+    expected = plain_rewards(model, conversations(model)[::23])
     np.testing.assert_allclose(rewards(run, slug)[sample], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -61,10 +56,7 @@ def test_tokens_that_survive_their_text_have_one_reward_in_both_modes(run, other
 # Once each
 
 
-@pytest.mark.parametrize("part_size", slow.all_but([31], [97, 1000]))
-def test_identical_conversations_are_scored_once_and_have_one_reward(
-    run, trims, monkeypatch, part_size
-):
+def test_identical_conversations_are_scored_once_and_have_one_reward(run, trims, monkeypatch):
     original, scored = RewardScorer.of_buckets, []
 
     def counted(self, prefix, buckets, *rest):
@@ -72,7 +64,7 @@ def test_identical_conversations_are_scored_once_and_have_one_reward(
         return original(self, prefix, buckets, *rest)
 
     monkeypatch.setattr(RewardScorer, "of_buckets", counted)
-    run.sweep([trims], ONE, mode="text", part_size=part_size)
+    run.sweep([trims], ONE, mode="text", part_size=31)
     known = {}
     for conversation, reward in zip(conversations(trims), rewards(run, "trims"), strict=True):
         assert known.setdefault(conversation, reward) == reward
@@ -111,11 +103,10 @@ def test_a_length_that_few_sequences_have_is_padded_to_the_next(short, shapes):
     assert [bucket.candidates.ids.shape for bucket in buckets] == shapes
 
 
-@pytest.mark.parametrize("lost", [[1], [0, 2]])
-def test_parts_that_were_removed_are_computed_again_to_the_same_bytes(run, trims, lost):
+def test_parts_that_were_removed_are_computed_again_to_the_same_bytes(run, trims):
     run.sweep([trims], ONE, mode="text")
     before = run.hashes()
-    for index in lost:
+    for index in (0, 2):
         (run.folder / list(before)[index]).unlink()
     assert run.sweep([trims], ONE, mode="text") > 0
     assert run.hashes() == before
@@ -161,14 +152,6 @@ def test_ids_and_text_differ_only_where_a_reply_merges_with_the_template(run, ot
     text, ids = (r.frame(WORDS)["reward"].to_numpy() for r in (run, other_run))
     differ = ~np.isclose(text, ids, rtol=1e-5, atol=1e-6)
     assert [REPLIES[i] for i in np.flatnonzero(differ)] == ["\n"]
-
-
-def test_a_reply_that_merges_with_the_template_is_scored_as_the_rendered_text(run, checkpoint):
-    model = checkpoint("merging", template=PLAIN_NEWLINE)
-    replies = ["love", "\nlove", "\n", "\n\n\nwar"]
-    run.score([model], ONE, "words", replies, mode="text")
-    rewards = run.frame("items/words/model=merging/prompt=greatest")["reward"]
-    np.testing.assert_allclose(rewards, plain(model, replies), rtol=1e-4, atol=1e-5)
 
 
 def test_the_longest_reply_that_fits_is_scored(run, tiny):

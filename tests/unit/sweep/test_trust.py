@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import types
 
 import jax
 import numpy as np
@@ -62,9 +61,9 @@ def test_parts_in_float32_are_never_labelled_bfloat16(run, tiny):
     assert run.manifest()["results"][RESULT]["fingerprint"]["dtype"] == "float32"
 
 
-@pytest.mark.parametrize("source", [result(prompt="worst"), result("mlp")])
-def test_a_part_of_another_result_is_refused(run, tiny, checkpoint, source):
-    run.sweep([tiny, checkpoint("mlp", head="mlp", head_seed=2)], PROMPTS)
+def test_a_part_of_another_result_is_refused(run, tiny):
+    run.sweep([tiny], PROMPTS)
+    source = result(prompt="worst")
     shutil.copy(run.folder / PART.replace(RESULT, source), run.folder / PART)
     with pytest.raises(AssayError, match=rf"{PART}: .*differs from its hash in the manifest"):
         run.sweep([tiny], ONE)
@@ -162,8 +161,8 @@ def test_the_manifest_is_saved_seldom(run, tiny, monkeypatch):
         self._cost_s = 1e6
 
     monkeypatch.setattr(Manifest, "save", save)
-    run.sweep([tiny], ONE, part_size=2)
-    assert len(run.manifest()["results"][RESULT]["parts"]) == SIZE // 2
+    run.sweep([tiny], ONE, part_size=8)
+    assert len(run.manifest()["results"][RESULT]["parts"]) == SIZE // 8
     assert len(saves) == 2  # at the start and at the end
 
 
@@ -204,12 +203,3 @@ def test_a_complete_result_of_an_earlier_version_stays_and_others_are_added(earl
     assert numbers(earlier) == [number, CURRENT]
     assert earlier.hashes().items() >= before.items()
     assert not verify(epath.Path(earlier.folder)).problems
-
-
-@pytest.mark.parametrize(("platform", "number"), [("cpu", 3), ("gpu", 5), ("tpu", 4), ("new", 5)])
-def test_a_change_of_accelerators_numbers_alone_does_not_stop_a_run_on_cpus(
-    platform, number, monkeypatch
-):
-    monkeypatch.setattr(jax, "default_backend", lambda: platform)
-    manifest = types.SimpleNamespace(content={"results": {}})
-    assert setup.numerics_entry(manifest, RESULT, whole=False) == {"numerics": number}
