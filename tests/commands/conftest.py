@@ -1,7 +1,9 @@
-"""Commands called inside the test process, and a real S3 server behind a proxy that fails."""
+"""Commands called inside the test process, the served page, and an S3 server behind a proxy."""
 
+import contextlib
 import dataclasses
 import importlib
+import threading
 
 import pytest
 
@@ -47,8 +49,44 @@ def light(monkeypatch):
     monkeypatch.setattr("analysis.report.drawing.draw", lambda *_: charts.Undrawn())
 
 
+@pytest.fixture(scope="module")
+def explorer(checkpoint, tmp_path_factory):
+    """Two tiny models behind the page of `assay serve`; the second one's head has objectives."""
+    from engine.mesh import build_mesh
+    from launch.serving.explorer import Explorer, load_models
+    from tests.support.sweeps import SETTINGS
+
+    checkpoints = [checkpoint(), checkpoint("several", head="urm")]
+    run = str(tmp_path_factory.mktemp("kept") / "run")
+    return Explorer(load_models(checkpoints, SETTINGS, build_mesh(), run), SETTINGS, run)
+
+
+@pytest.fixture(scope="module")
+def server(explorer):
+    """The page's server, in a thread."""
+    from launch.serving.server import Server, bind
+
+    with contextlib.closing(Server(explorer, bind("127.0.0.1", 0))) as running:
+        yield running
+
+
+@pytest.fixture
+def held(explorer, monkeypatch):
+    """Every ranking waits behind its first step until `go` is set."""
+    go, between = threading.Event(), explorer.desk.between
+
+    def wait(job):
+        while not job._cancelled.is_set() and not go.wait(0.01):
+            between(job)
+        between(job)
+
+    monkeypatch.setattr(explorer.desk, "between", wait)
+    yield go
+    go.set()
+
+
 @pytest.fixture(scope="session")
-def server():
+def s3():
     """An S3 server; its objects are those of the test that uses it."""
     from tests.support import object_store
 
@@ -57,7 +95,7 @@ def server():
 
 
 @pytest.fixture
-def proxy(server, monkeypatch):
+def proxy(s3, monkeypatch):
     """The server, empty, behind a proxy that this process and those it starts talk to.
 
     A request is sent three times instead of six.
@@ -67,10 +105,10 @@ def proxy(server, monkeypatch):
     import engine.runs.storage  # noqa: F401 - its settings come before those of the test
     from tests.support import object_store
 
-    server.empty()
+    s3.empty()
     retries = {"retries": {"mode": "standard", "total_max_attempts": 3}}
     monkeypatch.setitem(fsspec.config.conf["s3"], "config_kwargs", retries)
-    with object_store.Proxy(server.url) as proxy:
+    with object_store.Proxy(s3.url) as proxy:
         for name, value in {**object_store.KEYS, "AWS_ENDPOINT_URL": proxy.url}.items():
             monkeypatch.setenv(name, value)
         fsspec.get_filesystem_class("s3").clear_instance_cache()
@@ -79,6 +117,6 @@ def proxy(server, monkeypatch):
 
 
 @pytest.fixture
-def store(server, proxy):
+def store(s3, proxy):
     """The server's objects."""
-    return server
+    return s3

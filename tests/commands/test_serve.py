@@ -8,7 +8,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 
 import jax
 import numpy as np
@@ -16,30 +15,14 @@ import pytest
 
 import engine
 from engine.errors import AssayError
-from engine.mesh import build_mesh
 from engine.text.chat_template import with_system
 from launch.common.scoring import prompt_id
 from launch.serving.app import TOKEN
-from launch.serving.explorer import Explorer, load_models
-from launch.serving.server import Server, bind
-from tests.support.sweeps import SETTINGS, SIZE
+from launch.serving.server import bind
+from tests.support.sweeps import SIZE
 
 QUESTION = "What is the greatest thing?"
 ASKED = {"model": 0, "question": QUESTION}
-
-
-@pytest.fixture(scope="module")
-def explorer(checkpoint, tmp_path_factory):
-    checkpoints = [checkpoint(), checkpoint("several", head="urm")]
-    run = str(tmp_path_factory.mktemp("kept") / "run")
-    models = load_models(checkpoints, SETTINGS, build_mesh(), run)
-    return Explorer(models, SETTINGS, run)
-
-
-@pytest.fixture(scope="module")
-def server(explorer):
-    with contextlib.closing(Server(explorer, bind("127.0.0.1", 0))) as running:
-        yield running
 
 
 @contextlib.contextmanager
@@ -151,21 +134,6 @@ def test_a_search_tells_its_trace(server):
     last = steps[-1]
     said = one(asked(server, "reply", {**ASKED, "replies": [last["text"]]}), "replies")
     assert said["numbers"][0][0] == pytest.approx(last["reward"], rel=1e-4, abs=1e-5)
-
-
-@pytest.fixture
-def held(explorer, monkeypatch):
-    """Every ranking waits behind its first step until `go` is set."""
-    go, between = threading.Event(), explorer.desk.between
-
-    def wait(job):
-        while not job._cancelled.is_set() and not go.wait(0.01):
-            between(job)
-        between(job)
-
-    monkeypatch.setattr(explorer.desk, "between", wait)
-    yield go
-    go.set()
 
 
 def until(response, *names):

@@ -37,8 +37,10 @@ const Table = (frame, view) => {
       return cell;
     });
   }
-  // Writes the table anew, from its first row.
+  // Writes the table anew, from its first row; the head or the row that had the focus has it again.
   function fill() {
+    const focused = frame.contains(document.activeElement) ? document.activeElement : null;
+    const head = focused?.closest("thead th")?.cellIndex, row = focused?.closest("tbody tr")?.dataset.row;
     columns = view.columns();
     const first = element("th", "token");
     first.scope = "col";
@@ -48,6 +50,8 @@ const Table = (frame, view) => {
     shown = 0;
     frame.scrollTop = 0;
     grow();
+    const { rows } = table.tBodies[0], again = head ? table.tHead.rows[0].cells[head] : row && ([...rows].find((tr) => tr.dataset.row === row) ?? rows[0]);
+    again?.querySelector("button").focus({ preventScroll: true });
   }
   function move(to) {
     const lines = table.tBodies[0].rows;

@@ -13,20 +13,24 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     const text = await response.text();
     try { return JSON.parse(text).error ?? text; } catch { return text || response.statusText; }
   }
+  function lost(error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("the connection ended; is the command still running?");
+  }
   async function get(path) {
-    const response = await fetch(path, { headers });
+    const response = await fetch(path, { headers }).catch(lost);
     if (!response.ok) throw new Error(await failure(response));
     return response.json();
   }
   // Sends a request; calls `take(event, data)` for each event until the computation ends.
   async function compute(path, body, signal, take) {
     const sent = { method: "POST", headers: { ...headers, "content-type": "application/json" }, body: JSON.stringify(body), signal };
-    const response = await fetch(path, sent);
+    const response = await fetch(path, sent).catch(lost);
     if (!response.ok) throw new Error(await failure(response));
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = "", ended = false; !ended; ) {
-      const { value, done } = await reader.read();
-      if (done) throw new Error("the connection ended; is the command still running?");
+      const { value, done } = await reader.read().catch(lost);
+      if (done) lost({});
       const pieces = (rest + value).split("\n\n");
       rest = pieces.pop();
       for (const piece of pieces) {
@@ -50,6 +54,11 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     $(id).textContent = text;
     $(id).classList.toggle("failed", failed);
   }
+  // Shows or hides a button; if it had the focus, the one before it has it then.
+  function hide(id, hidden) {
+    if (hidden && document.activeElement === $(id)) $(id).previousElementSibling.focus();
+    $(id).hidden = hidden;
+  }
 
   // --- One ranking --------------------------------------------------------------------------
   const tokensOf = []; // Of each model, a promise, once they are asked for.
@@ -57,7 +66,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     const tokens = await (tokensOf[model] ??= get(`/api/tokens/${model}`).catch((error) => { delete tokensOf[model]; throw error; }));
     const size = tokens.length, node = Write.element("div", "", "panel");
     return { at, model, system, question, node, tokens, rewards: new Float32Array(size).fill(NaN), sorted: new Float32Array(0),
-      scored: 0, began: 0, before: 0, queue: 0, rate: "", state: "", failed: false, answer: 0, kept: "", control: new AbortController() };
+      scored: 0, began: 0, before: 0, queue: 0, rate: "", state: "", failed: false, answer: 0, kept: "", stale: false, control: new AbortController() };
   }
   const body = ({ model, system, question }) => ({ model, system, question });
   async function rank(panel) {
@@ -69,7 +78,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
         later();
       });
     } catch (error) { [panel.state, panel.failed] = [said(error), error.name !== "AbortError"]; }
-    panel.control = null;
+    [panel.control, panel.stale] = [null, true];
     draw();
   }
   function take(panel, data) {
@@ -110,13 +119,17 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
   function draw() {
     clearTimeout(timer);
     timer = 0;
-    for (const panel of panels) { sortRewards(panel); drawPanel(panel); }
+    for (const panel of panels) if (panel.control || panel.stale) { // Others keep their button and its focus.
+      panel.stale = false;
+      sortRewards(panel);
+      drawPanel(panel);
+    }
     const running = panels.some((panel) => panel.control);
-    $("cancel").hidden = !running;
+    hide("cancel", !running);
     const some = panels.some((panel) => panel.scored);
     $("ranking").hidden = !panels.length;
     for (const id of ["finder", "grid"]) $(id).hidden = !some;
-    if (some && ($("grid").scrollTop === 0 || !running)) fill();
+    if (some && (!running || ($("grid").scrollTop === 0 && !$("grid").matches(":active")))) fill(); // A click is over before.
     drawReplies();
     drawn = performance.now();
   }
@@ -129,6 +142,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     if (panel.control && panel.rate) parts.push(` · ${panel.rate}`);
     if (panel.control && panel.queue) parts.push(` · ${waiting(panel.queue)}`);
     const state = element("span", panel.state || parts, panel.failed ? "failed" : "how");
+    if (panel.failed) state.setAttribute("role", "alert");
     const keep = element("button", panel.kept ? "kept" : "Keep");
     Object.assign(keep, { type: "button", disabled: !panel.answer || Boolean(panel.kept), onclick: () => store(panel),
       title: `writes the ranking into ${about.run}`, hidden: !about.run });
@@ -176,10 +190,16 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     b.places = a.tokens.map((token) => at.get(token) ?? -1); // `rewards[-1]` is undefined: not there
   }
   let listed = [], picked = -1;
-  function fill() {
+  // The columns of new panels, and the orders that they give.
+  function arrange() {
     listed = columns();
-    const by = listed.find(({ key }) => key === sort) ?? listed[0], tokens = panels[0].tokens;
-    sort = by.key;
+    [sort, rising, picked] = [listed[0].key, false, -1];
+    const names = listed.map(({ key, head }) => [key, [head()].flat().map((x) => x.textContent ?? x).filter(Boolean).join(" ")]);
+    const options = names.flatMap(([key, name]) => [new Option(`${name}, highest first`, `${key} `), new Option(`${name}, lowest first`, `${key} r`)]);
+    $("order").replaceChildren(...options);
+  }
+  function fill() {
+    const by = listed.find(({ key }) => key === sort), tokens = panels[0].tokens;
     const keys = new Float64Array(tokens.length), kept = [];
     for (let row = 0; row < tokens.length; row++) {
       if (query && !tokens[row].toLowerCase().includes(query)) continue;
@@ -188,9 +208,6 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     }
     rows = kept.sort((a, b) => (rising ? keys[a] - keys[b] : keys[b] - keys[a]) || a - b);
     $("found").textContent = query ? `${Write.count(rows.length)} of ${Write.count(panels[0].scored)} ranked tokens` : "";
-    const names = listed.map(({ key, head }) => [key, [head()].flat().map((x) => x.textContent ?? x).filter(Boolean).join(" ")]);
-    const options = names.flatMap(([key, name]) => [new Option(`${name}, highest first`, `${key} `), new Option(`${name}, lowest first`, `${key} r`)]);
-    $("order").replaceChildren(...options);
     $("order").value = `${sort} ${rising ? "r" : ""}`;
     table.fill();
   }
@@ -199,20 +216,22 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
   let asks = 0;
   async function ask(event) {
     event?.preventDefault();
-    stop();
     const question = $("question").value, system = $("system").value, beside = $("beside").value, model = +$("model").value;
     const asked = [[model, question]];
     if (beside === "question") asked.push([model, $("other").value]);
     if (beside === "model") asked.push([1 - model, question]);
     if (asked.some(([, text]) => !text.trim())) return line("line", "Type a question first.", true);
+    stop();
     line("line", "");
-    const turn = ++asks, made = await Promise.all(asked.map(([of, text], at) => panelOf(at, of, system, text)));
-    if (turn !== asks) return; // Enter was pressed again while the tokens were loading.
-    panels = made;
+    const turn = ++asks;
+    try {
+      const made = await Promise.all(asked.map(([of, text], at) => panelOf(at, of, system, text)));
+      if (turn !== asks) return; // Enter was pressed again while the tokens were loading.
+      panels = made;
+    } catch (error) { return line("line", said(error), true); }
     Data.tokens = panels[0].tokens;
     matchTokens();
-    sort = "";
-    rising = false;
+    arrange();
     $("panels").replaceChildren(...panels.map(({ node }) => node));
     sides();
     draw();
@@ -222,16 +241,18 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
   function stop() { for (const panel of panels) panel.control?.abort(); }
   async function store(panel) {
     const answer = panel.answer;
-    [panel.answer, panel.state] = [0, "keeping: checking a sample by the plain pass"];
+    Object.assign(panel, { answer: 0, state: "keeping: checking a sample by the plain pass", failed: false, stale: true });
     draw();
     try {
       await compute("/api/keep", { answer }, undefined, (event, data) => {
         if (event === "waiting" && data.before) panel.state = waiting(data.before);
         if (event === "kept") panel.kept = `${data.line}, in ${about.run}`;
+        panel.stale = true;
         later();
       });
       panel.state = "";
     } catch (error) { [panel.state, panel.failed, panel.answer] = [said(error), true, answer]; }
+    panel.stale = true;
     draw();
   }
 
@@ -280,12 +301,13 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
   }
   async function search(event) {
     event.preventDefault();
-    searching?.abort();
-    const panel = panels[+$("side").value || 0], control = (searching = new AbortController()), steps = [];
+    const panel = panels[+$("side").value || 0];
     const asked = panel ?? { model: +$("model").value, system: $("system").value, question: $("question").value };
     if (!asked.question.trim()) return line("search-line", "Type a question first.", true);
+    searching?.abort();
+    const control = (searching = new AbortController()), steps = [];
     const wanted = { direction: $("direction").value, length: +$("length").value, steps: +$("steps").value };
-    $("search-cancel").hidden = false;
+    hide("search-cancel", false);
     drawSearch(panel, steps, wanted.steps);
     try {
       await compute("/api/search", { ...body(asked), ...wanted }, control.signal, (event, data) => {
@@ -295,7 +317,9 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
         if (event === "done") line("search-line", `${wanted.steps} steps done; ${wanted.direction === "max" ? "highest" : "lowest"} reward found: ${Write.form.reward(steps.at(-1).reward)}`);
       });
     } catch (error) { if (searching === control) line("search-line", said(error), error.name !== "AbortError"); }
-    if (searching === control) [searching, $("search-cancel").hidden] = [null, true];
+    if (searching !== control) return;
+    searching = null;
+    hide("search-cancel", true);
   }
   function drawSearch(panel, steps, of) {
     const { element, number } = Write, better = steps.filter(({ reward }, i) => !i || reward !== steps[i - 1].reward).slice(-12).reverse();
@@ -344,7 +368,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     await script("explorer-text.js");
     await script("explorer-table.js");
     const { element, count } = Write;
-    const names = about.models.flatMap((model, at) => [at ? " · " : "", Write.model({ name: model.slug, slug: model.source, colour: COLOURS[at] }), ` ${count(model.tokens)} tokens`]);
+    const names = about.models.flatMap((model, at) => [at ? " · " : "", Write.model({ name: model.slug, slug: model.source, colour: COLOURS[at] }), `, ${count(model.tokens)} tokens`]);
     const run = about.run ? `. Keep writes into ${about.run}.` : ". Start the command with --run=<folder> to keep rankings.";
     $("about").replaceChildren(...names, run);
     controls();

@@ -1,0 +1,200 @@
+"""The page of `assay serve` in a real browser, Chromium on PATH, with tiny models."""
+
+import contextlib
+import re
+import shutil
+import threading
+from pathlib import Path
+from unittest import mock
+
+import jax
+import pytest
+import scipy.stats
+from playwright.sync_api import expect, sync_playwright
+
+from launch.common.scoring import prompt_id
+from launch.serving import requests
+from launch.serving.desk import Job
+from launch.serving.explorer import Explorer
+from launch.serving.server import Server, bind
+from tests.support.sweeps import SIZE, Run
+
+pytestmark = pytest.mark.slow
+
+NO_BROWSER = "needs chromium or google-chrome on PATH, and there is none"
+QUESTION = "What is the greatest thing?"
+HOSTILE = "<img src=x onerror=ran=1>{{7*7}}"
+ALL = f"{SIZE} of {SIZE} tokens"
+FIRST = re.compile(rf"^[1-9]\d* of {SIZE} tokens")
+expect.set_options(timeout=120_000)  # what is compiled first, on a machine that may be busy
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip(NO_BROWSER)
+    with sync_playwright() as playwright:  # root needs the flag
+        yield playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+
+
+@pytest.fixture
+def window(chromium, server):
+    """Opens the page; in the end no script has failed and no request has left the machine."""
+    heard = []
+    with contextlib.closing(chromium.new_context()) as context:
+        context.on("request", lambda sent: heard.append(sent.url))
+        context.on("console", lambda said: heard.append(said.text))
+        context.on("weberror", lambda failed: heard.append(str(failed.error)))
+
+        def window(address=server.address):
+            page = context.new_page()
+            page.goto(address)
+            expect(page.locator("body")).to_have_attribute("data-ready", "yes")
+            return page
+
+        yield window
+    assert [x for x in heard if not re.match("http://127.0.0.1:|data:|Failed to load res", x)] == []
+
+
+def ask(page, question=QUESTION, beside="", until=ALL):
+    page.get_by_label("compare with").select_option(beside)
+    page.locator("#question").fill(question)
+    page.keyboard.press("Enter")
+    state(page).to_contain_text(until)
+
+
+def state(page):
+    return expect(page.locator(".state span"))
+
+
+def rewards(explorer, answer=-1):
+    return list(explorer._answers.values())[answer][1][0]
+
+
+def is_free(explorer):  # for the next computation
+    turn = threading.Event()
+    explorer.desk.enter(Job(lambda job: turn.set(), lambda *_: None))
+    return turn.wait(120)
+
+
+def test_enter_asks_and_ranks_appear_until_all_are_there(window, explorer, held):
+    page = window()
+    ask(page, until=FIRST)
+    held.set()
+    state(page).to_have_text(ALL)
+    texts = page.locator("#grid td:nth-child(3)").all_inner_texts()  # 60, more as one scrolls
+    shown = [float(text.replace("−", "-")) for text in texts]
+    assert shown == pytest.approx(sorted(rewards(explorer), reverse=True)[:60], abs=6e-4)
+
+
+def test_cancel_and_a_closed_window_end_a_ranking(window, explorer, held):
+    page = window()
+    for end in (page.get_by_role("button", name="Cancel").click, page.close):
+        ask(page, until=FIRST)
+        end()
+        assert is_free(explorer)
+
+
+def test_a_second_window_waits_and_says_so(window, held):
+    first, second = window(), window()
+    ask(first, until=FIRST)
+    ask(second, until="waiting: 1 before this one")
+    expect(second.locator(".chips.top li")).to_have_count(20)
+    held.set()
+    state(second).to_have_text(ALL)
+
+
+def test_the_keyboard_alone_reaches_a_ranking_and_keeps_its_place_in_it(window, held):
+    page = window()
+    ask(page, until=FIRST)
+    for name in ("System turn", "model", "compare with", "Rank every token", "Cancel", "find"):
+        page.keyboard.press("Tab")
+        expect(page.locator("label:has(:focus), :focus").first).to_contain_text(name)
+    reward = page.get_by_role("button", name="reward")
+    reward.press("Enter")
+    held.set()
+    state(page).to_have_text(ALL)
+    expect(reward).to_be_focused()
+
+
+def test_a_lost_connection_is_one_line_and_frees_the_queue(window, explorer, held):
+    server = Server(explorer, bind("127.0.0.1", 0))
+    page = window(server.address)
+    ask(page, until=FIRST)
+    server._uvicorn.should_exit = True  # no word to the page, unlike `Server.close`
+    server._thread.join()
+    lost = "the connection ended; is the command still running?"
+    state(page).to_have_text(lost)
+    assert is_free(explorer)
+    page.locator("#model").select_option("several")  # no token of it is there yet
+    page.locator("#question").press("Enter")
+    expect(page.locator("#line")).to_have_text(lost)
+
+
+def test_a_model_without_memory_is_one_line_and_the_next_one_ranks(window, explorer, monkeypatch):
+    fail = mock.Mock(side_effect=jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GB"))
+    page = window()
+    monkeypatch.setattr(type(explorer.models[0].scorer), "score", fail)
+    ask(page, until="tiny: a device is out of memory")
+    monkeypatch.undo()
+    ask(page)
+
+
+def test_hostile_texts_stay_texts(window, explorer, monkeypatch):
+    monkeypatch.setattr(Explorer, "tokens", lambda *_: [HOSTILE] * SIZE)
+    monkeypatch.setitem(explorer.about, "run", HOSTILE)
+    monkeypatch.setitem(explorer.about["models"][0], "slug", HOSTILE)
+    page = window()
+    page.get_by_text("System turn", exact=True).click()
+    page.locator("#system").fill(HOSTILE)
+    page.locator("#replies").fill(HOSTILE)
+    ask(page, HOSTILE)
+    assert page.locator(".asked").all_inner_texts() == [f"System: {HOSTILE}", f"“{HOSTILE}”"]
+    for place in ("#about", "#panels h2", "#replies-table th", ".chips.top li", "#grid tbody th"):
+        expect(page.locator(place, has_text="<img src=x onerror").first).to_be_attached()
+    assert page.evaluate("[window.ran, document.images.length]") == [None, 0]
+    ask(page, "x" * 10_000, until="question: 10,000 characters; allowed: 8,000")
+
+
+def test_two_models_are_compared_by_the_difference_of_their_percentiles(window, explorer):
+    page = window()
+    ask(page, beside="model", until=[ALL, ALL])
+    page.get_by_role("button", name="A − B, points").click()
+    ranks = [scipy.stats.rankdata(rewards(explorer, answer)) for answer in (-2, -1)]
+    expected = sorted(100 * (ranks[0] - ranks[1]) / SIZE, reverse=True)[:60]
+    texts = page.locator("#grid td:nth-child(6)").all_inner_texts()
+    assert [float(text) for text in texts] == pytest.approx(expected, abs=0.06)
+
+
+def test_replies_have_rewards_and_percentiles_as_one_types(window, explorer):
+    page = window()
+    ask(page)
+    page.locator("#replies").press_sequentially("love\nthe war of love")
+    cells = page.locator("#replies-table tbody td")
+    expect(cells).to_have_count(4)
+    [numbers] = explorer._reply_numbers(explorer.models[0], QUESTION, ["love", "the war of love"])
+    texts = cells.all_inner_texts()
+    assert texts[1::2] == [f"{x:.3f}".replace("-", "−") for x in numbers]
+    below = [100 * (rewards(explorer) < x).mean() for x in numbers]
+    assert [float(text[:-2]) for text in texts[::2]] == pytest.approx(below, abs=0.5)
+
+
+def test_a_search_shows_its_trace(window, monkeypatch):
+    monkeypatch.setitem(requests._SEARCH, "topk", (64, 1, 64))  # of 288 tokens
+    page = window()
+    page.get_by_label("tokens", exact=True).fill("2")
+    page.get_by_label("steps").fill("3")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page.locator("#search-line")).to_contain_text("3 steps done; highest reward found")
+    found = page.locator("#search-line").inner_text().split()[-1]
+    expect(page.locator("#search-table tbody td:nth-child(2)").first).to_have_text(found)
+    assert len(page.locator("#trace polyline").get_attribute("points").split()) == 3
+
+
+def test_keep_writes_the_ranking_into_the_run(window, explorer):
+    page = window()
+    ask(page)
+    page.get_by_role("button", name="Keep").click()
+    expect(page.locator("#panels")).to_contain_text(f"{SIZE} rewards, in {explorer.run}")
+    assert len(Run(Path(explorer.run)).rewards("tiny", prompt_id(QUESTION))) == SIZE
