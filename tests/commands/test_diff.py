@@ -250,7 +250,7 @@ def test_noise_is_neither_side_of_one_checkpoint_and_is_measured_prompt_by_promp
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
     found = table.filter(pl.col("of").str.starts_with("noise"))
     assert found["prompt"].to_list() == ["worst"]
-    assert found["of"].str.starts_with("noise: before in bfloat16").all()  # as `half` is
+    assert found["of"].str.starts_with("noise: after in float32 and bfloat16").all()
 
 
 def test_a_language_model_is_called_one_and_its_second_run_is_noise(
