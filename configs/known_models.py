@@ -36,6 +36,8 @@ class ModelSpec:
       another kind is refused.
     dtype: dtype of the published weights, as far as known; a conversion reports a difference.
     rows: of the embedding, where they are known; some have rows more than ids, for padding.
+    noise: standard deviation of one text's reward over batches, within the authors' release of
+      Christian et al. 2025. Their rewards and ours both have it.
     """
 
     hub_id: str
@@ -55,6 +57,7 @@ class ModelSpec:
     pickled: bool = False
     tensor_bytes: int | None = None
     rows: int | None = None
+    noise: float = 0.0
 
     @property
     def slug(self) -> str:
@@ -65,7 +68,7 @@ class ModelSpec:
 # Columns that hold no text.
 _CELLS: dict[str, Callable[[str], object]] = {
     **dict.fromkeys(("rewardbench_rank", "tensor_bytes", "rows"), int),
-    **{"size_b": float, "pickled": bool},
+    **{"size_b": float, "pickled": bool, "noise": float},
 }
 
 
