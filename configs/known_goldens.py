@@ -102,18 +102,3 @@ GOLDENS: Mapping[str, Sequence[RewardSet]] = {
         )
     ],
 }
-
-# Standard deviation of one text's reward over batches, within the authors' release of Christian et
-# al. 2025. Their rewards and ours both have it.
-NOISE: Mapping[str, float] = {
-    "qrm-llama3.1-8b": 1e-5,
-    "urm-llama-3.1-8b": 1e-5,
-    "armorm-llama3-8b-v0.1": 0.0006,
-    "grm-llama3-8b-rewardmodel-ft": 0.003,
-    "grm-llama3.2-3b-rewardmodel-ft": 0.002,
-    "grm-gemma2-2b-rewardmodel-ft": 0.005,
-    "skywork-reward-llama-3.1-8b-v0.2": 0.054,
-    "skywork-reward-gemma-2-27b-v0.2": 0.051,
-    "skywork-reward-gemma-2-27b": 0.137,
-    "qrm-gemma-2-27b": 0.030,
-}

@@ -8,10 +8,6 @@ class AssayError(ValueError):
     """Bad input. The message is one line: what is wrong, where, and what is allowed."""
 
 
-class OutOfMemory(AssayError):
-    """A model does not fit the memory that is free now."""
-
-
 @contextlib.contextmanager
 def prefixed(place: object) -> Iterator[None]:
     """Puts a place, such as a folder or a hub id, in front of the message of an AssayError."""

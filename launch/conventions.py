@@ -21,7 +21,7 @@ from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.lock import LockError
 from launch.common import command, locking, published_rewards, scoring
-from launch.common.convention_runs import ConventionRuns, Failed, Interrupted
+from launch.common.convention_runs import ConventionRuns, Failed
 from launch.common.conventions import (
     Values,
     check_dimensions,
@@ -115,7 +115,7 @@ def _computed(
                 new += ConventionRuns(model, *scored).compute(chosen)
             except LockError:
                 raise
-            except (Failed, Interrupted) as failed:
+            except Failed as failed:
                 failures.append(str(failed))
             except AssayError as error:  # of the default convention: other models do not need it
                 if len(models) == 1:

@@ -78,8 +78,7 @@ def diff(failed: list[str], given: command.Given) -> command.Ended:
         limits.check_ends(prompt, checked.tokens_under(prompt))
     if checked.cost:
         say(checked.cost)
-    for sweep in checked.sweeps:
-        sweep.sweep(given)
+    checked.sweep(given)
     run, noise = checked.compared()
     changes = Changes(limits=limits, noise=noise, pairs=listed.name if listed else "")
     verdict = verdicts.of(analysis.compute(run, {}, settings, [changes]))

@@ -32,14 +32,18 @@ from launch.common import command, locking, searching
 from launch.common.text import aligned, in_hours, say
 from launch.pipeline import ModelState, Say
 from launch.reproduction import page, plan, runs, singles, sources
-from launch.reproduction.call import DIFFERING, KEEP, NOISE, PAPER, TRIED, Call, Stage, read_call
-from launch.reproduction.conventions import (
-    check_second_dtype,
-    checkpoint_of,
-    settings_of,
-    shared_settings,
+from launch.reproduction.call import (
+    DIFFERING,
+    KEEP,
+    NOISE,
+    PAPER,
+    TRIED,
+    Call,
+    Stage,
+    read_call,
+    write_people,
 )
-from launch.reproduction.elo import write_people
+from launch.reproduction.conventions import check_second_dtype, read_as, shared_settings
 
 
 class ModelsFailed(AssayError):
@@ -131,7 +135,7 @@ class ModelWork:
 def reproduce(given: command.Given) -> str:
     """Flags -> settings -> plan, or work and page."""
     call = read_call(given)
-    runs.check_settings(call, weights=not given.plan)
+    runs.check_settings(call)
     if given.plan:
         devices = machines.parse(given.devices) if given.devices else machines.here()
         return plan.table(call, plan.needs(call, devices))
@@ -189,7 +193,8 @@ def score(work: ModelWork, say: Say) -> None:
 def search(work: ModelWork, say: Say) -> None:
     """Searches replies in the paper's conventions."""
     for name in work.lacking(Stage.SEARCH, say):
-        checkpoint, config = checkpoint_of(name, work.checkpoint), work.call.config.search
+        checkpoint, _, _ = read_as(work.call, name, work.checkpoint, listed=True)
+        config = work.call.config.search
         settings, mesh = searching.settings(config, [checkpoint])
         where = (runs.search_prompts(work.call), work.call.run(name), settings, mesh, config)
         searching.search([checkpoint], *where)
@@ -269,16 +274,16 @@ STEPS: Sequence[pipeline.Step[ModelWork]] = (
 
 
 def _sweep(work: ModelWork, name: str) -> None:
-    call, checkpoint = work.call, checkpoint_of(name, work.checkpoint)
-    settings, mesh = settings_of(call, name, checkpoint, listed=False)
+    call = work.call
+    checkpoint, settings, mesh = read_as(call, name, work.checkpoint, listed=False)
     sweep_vocabulary([checkpoint], call.prompts, call.run(name), settings, mesh)
 
 
 def _score(work: ModelWork, name: str) -> None:
-    call, checkpoint = work.call, checkpoint_of(name, work.checkpoint)
+    call = work.call
     assert call.elo is not None
     items = (dict([call.item_prompt]), call.elo.name, call.elo.replies)
-    settings, mesh = settings_of(call, name, checkpoint, listed=True)
+    checkpoint, settings, mesh = read_as(call, name, work.checkpoint, listed=True)
     sweep_replies([checkpoint], *items, call.run(name), settings, mesh)
     write_people(call.run(name), call.elo)
 

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
-from engine.errors import AssayError, OutOfMemory
+from engine.errors import AssayError
 from engine.planning import admission
 from engine.planning.admission import Place
 from engine.planning.memory import SweepWork
@@ -222,8 +222,7 @@ def refusals(
     Only models with missing parts count.
 
     Raises:
-      OutOfMemory: none of them can.
-      AssayError: jobs of one group are recorded with different steps.
+      AssayError: none of them can, or jobs of one group are recorded with different steps.
     """
     reasons: dict[tuple[str, ...], str] = {}
     by_models: dict[tuple[str, ...], list[JobGroup]] = {}
@@ -245,7 +244,7 @@ def refusals(
         if reason := admission.refusal(model, place, settings.dtype, work):
             reasons[models] = reason
     if reasons and len(reasons) == len(by_models):
-        raise OutOfMemory(next(iter(reasons.values())))
+        raise AssayError(next(iter(reasons.values())))
     return reasons
 
 

@@ -23,7 +23,7 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
-from engine.errors import AssayError, OutOfMemory
+from engine.errors import AssayError
 from engine.runs import parts, provenance, schema
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
@@ -157,7 +157,7 @@ def _load(
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
     if reason := refused.get(models):
-        raise OutOfMemory(reason)
+        raise AssayError(reason)
     with memory_errors(models, mesh, "step_size", step):
         return load(checkpoints, step)
 

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from tqdm import tqdm
 
 from engine import processes
-from engine.errors import AssayError, OutOfMemory
+from engine.errors import AssayError
 from engine.runs.lock import LockError
 
 
@@ -161,7 +161,7 @@ class Outcomes:
 
 @contextlib.contextmanager
 def memory_errors(models: Sequence[str], mesh: Mesh, setting: str, value: int) -> Iterator[None]:
-    """Turns "out of memory", of a device or of the host, into an `OutOfMemory` of one line.
+    """Turns "out of memory", of a device or of the host, into an `AssayError` of one line.
 
     `setting` is the name of the one that says how much is computed in a step, `value` its value.
     """
@@ -173,7 +173,7 @@ def memory_errors(models: Sequence[str], mesh: Mesh, setting: str, value: int) -
             raise
         where = "the host" if on_host else "a device"
         devices = " × ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
-        raise OutOfMemory(
+        raise AssayError(
             f"{', '.join(models)}: {where} is out of memory (mesh {devices}, "
             f"{setting}={value}); lower {setting}, or raise mesh.model"
         ) from None

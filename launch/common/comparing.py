@@ -6,7 +6,7 @@ checkpoints and of their noise may take hours.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -38,42 +38,28 @@ from launch.common.text import counted
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
-# Keys of a fingerprint on which rewards depend by rounding at most.
-_NO_NUMBERS = ("part_size", "numerics", "lens", "objectives")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NeededSweep:
-    """A sweep of one checkpoint that a comparison needs: the arguments of `sweep_vocabulary`."""
+class NeededSweep(NamedTuple):
+    """A sweep that a comparison needs: the first arguments of `sweep_vocabulary`."""
 
-    model: Checkpoint
+    models: Sequence[Checkpoint]
     prompts: Mapping[str, str]
-    run: epath.Path
+    run: str
     settings: SweepSettings
     mesh: Mesh
-    listed: ConversationList | None = None  # pairs that are scored too
 
     def side(self, name: str) -> Side:
         """What the sweep is going to write, as a side of a comparison."""
-        slug, ids = self.model.card.slug, np.array(self.model.token_ids, np.uint32)
-        where = (self.prompts, str(self.run), self.settings, self.mesh)
-        results = check_vocabulary([self.model], *where)
+        [model] = self.models
+        ids = np.array(model.token_ids, np.uint32)
         prompts = {
-            prompt: Asked(text=text, kind=SCORES_DIR, fingerprint=results[slug, prompt], ids=ids)
-            for prompt, text in self.prompts.items()
+            prompt: Asked(
+                text=self.prompts[prompt], kind=SCORES_DIR, fingerprint=fingerprint, ids=ids
+            )
+            for (_, prompt), fingerprint in check_vocabulary(*self).items()
         }
-        return Side(name=name, slug=slug, tokens=self.model.tokens, prompts=prompts)
-
-    def sweep(self, given: command.Given) -> None:
-        """Computes what is missing of the rewards."""
-        run = str(self.run)
-        where = (self.prompts, run, self.settings, self.mesh)
-        with locking.held(given, run, "diff"):
-            sweep_vocabulary([self.model], *where, scoring.show_extremes)
-            if self.listed is not None:
-                name, table, sha256, _ = self.listed
-                settings = dataclasses.replace(self.settings, lens=False)
-                sweep_conversations([self.model], name, table, sha256, run, settings, self.mesh)
+        return Side(name=name, slug=model.card.slug, tokens=model.tokens, prompts=prompts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,12 +89,14 @@ class Comparison:
       sides: "before" and "after".
       prompts: ids of those that are compared.
       noise: other sweeps of one of the two models, and the prompts that they share.
+      listed: pairs that both judge.
       partial: whether runs may be incomplete.
     """
 
     sides: Mapping[str, Origin]
     prompts: Sequence[str]
     noise: Sequence[tuple[Origin, Sequence[str]]]
+    listed: ConversationList | None
     partial: bool
 
     @property
@@ -118,25 +106,30 @@ class Comparison:
         if not swept:
             return ""
         said = f"sweeping {' and '.join(swept)} under {counted(len(self.prompts), 'prompt')}"
-        listed = next((o.sweep.listed for o in self.sides.values() if o.sweep is not None), None)
-        said += f", and scoring {listed.said}" if listed else ""
-        again = [(origin, prompts) for origin, prompts in self.noise if origin.sweep is not None]
-        for origin, prompts in again:
-            assert origin.sweep is not None
-            said += (
-                f"; then, to measure the noise, {origin.of} once more, in "
-                f"{origin.sweep.settings.dtype}, under {counted(len(prompts), 'prompt')}: "
-                f"{origin.of} takes "
-                f"{1 + len(prompts) / len(self.prompts):.3g} times as long by it "
-                "(--config.noise=off: no such sweep; =one: under the first prompt)"
-            )
+        said += f", and scoring {self.listed.said}" if self.listed else ""
+        for origin, prompts in self.noise:
+            if origin.sweep is not None:
+                said += (
+                    f"; then, to measure the noise, {origin.of} once more, in "
+                    f"{origin.sweep.settings.dtype}, under {counted(len(prompts), 'prompt')}: "
+                    f"{origin.of} takes "
+                    f"{1 + len(prompts) / len(self.prompts):.3g} times as long by it "
+                    "(--config.noise=off: no such sweep; =one: under the first prompt)"
+                )
         return said
 
-    @property
-    def sweeps(self) -> list[NeededSweep]:
-        """Those that must run before the comparison."""
-        every = [*self.sides.values(), *(origin for origin, _ in self.noise)]
-        return [origin.sweep for origin in every if origin.sweep is not None]
+    def sweep(self, given: command.Given) -> None:
+        """Computes what is missing of the rewards, those of the two sides first."""
+        for origin in [*self.sides.values(), *(origin for origin, _ in self.noise)]:
+            if origin.sweep is None:
+                continue
+            models, _, run, settings, mesh = origin.sweep
+            with locking.held(given, run, "diff"):
+                sweep_vocabulary(*origin.sweep, scoring.show_extremes)
+                if self.listed is not None and origin in self.sides.values():
+                    name, table, sha256, _ = self.listed
+                    settings = dataclasses.replace(settings, lens=False)
+                    sweep_conversations(models, name, table, sha256, run, settings, mesh)
 
     def tokens_under(self, prompt: str) -> int:
         """How many tokens both sides have under a prompt."""
@@ -189,7 +182,7 @@ def planned(
     sides = {}
     for of, path in paths.items():
         if of in swept:
-            sides[of] = _from_checkpoint(given, of, path, named, listed)
+            sides[of] = _from_checkpoint(given, of, path, named)
         else:
             run = analysis.load(path, allow_incomplete=partial)
             side = side_of(run, given[f"{of}_model"].value, f"--{of}")
@@ -204,7 +197,7 @@ def planned(
         side = sides[AFTER if AFTER in swept else BEFORE]
         under = prompts if given.config.noise == "all" else prompts[:1]
         noise.append((_swept_again(given, side, under), under))
-    return Comparison(sides=sides, prompts=prompts, noise=noise, partial=partial)
+    return Comparison(sides=sides, prompts=prompts, noise=noise, listed=listed, partial=partial)
 
 
 def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:
@@ -219,11 +212,7 @@ def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:
 
 
 def _from_checkpoint(
-    given: command.Given,
-    of: str,
-    path: epath.Path,
-    named: Sequence[str],
-    listed: ConversationList | None,
+    given: command.Given, of: str, path: epath.Path, named: Sequence[str]
 ) -> Origin:
     verify = scoring.verify_setting(given.config)
     [model] = sources.checkpoints([str(path)], given.config, verify)
@@ -234,24 +223,24 @@ def _from_checkpoint(
     prompts = scoring.prompts(given)
     if named and set(named) <= set(prompts):
         prompts = {name: prompts[name] for name in named}
-    settings, mesh = scoring.settings(given.config, [model])
     folder = storage.path_of(given.run) / of
-    what = NeededSweep(model=model, prompts=prompts, run=folder, settings=settings, mesh=mesh)
-    sweep = dataclasses.replace(what, listed=listed)
+    where = scoring.settings(given.config, [model])
+    sweep = NeededSweep([model], prompts, str(folder), *where)
     return Origin(side=sweep.side(f"--{of}"), of=of, folder=folder, sweep=sweep)
 
 
 def _swept_again(given: command.Given, origin: Origin, prompts: Sequence[str]) -> Origin:
     """Another sweep of a side that is swept: another dtype, and steps of another size."""
     assert origin.sweep is not None
-    settings = origin.sweep.settings
-    dtype = _OTHER_DTYPE[settings.dtype]
-    step = next(step for step in _OTHER_STEPS if step != settings.step_size)
-    settings = dataclasses.replace(settings, dtype=dtype, step_size=step, lens=False)
-    folder = storage.path_of(given.run) / "noise"
+    folder, settings = storage.path_of(given.run) / "noise", origin.sweep.settings
+    settings = dataclasses.replace(
+        settings,
+        dtype=_OTHER_DTYPE[settings.dtype],
+        step_size=next(step for step in _OTHER_STEPS if step != settings.step_size),
+        lens=False,
+    )
     texts = {prompt: origin.sweep.prompts[prompt] for prompt in prompts}
-    changed = {"run": folder, "prompts": texts, "settings": settings, "listed": None}
-    sweep = dataclasses.replace(origin.sweep, **changed)
+    sweep = origin.sweep._replace(prompts=texts, run=str(folder), settings=settings)
     return Origin(side=sweep.side("the noise"), of=origin.of, folder=folder, sweep=sweep)
 
 
@@ -266,10 +255,8 @@ def _given_noise(
     common = [prompt for prompt in prompts if prompt in side.prompts]
     if not common:
         raise AssayError(f"{name}: none of the prompts; allowed: {', '.join(prompts)}")
-    # One checkpoint on both sides: the noise is of the one that was swept more like it.
-    of = min(owners, key=lambda of: sum(_differing(sides[of].side, side, p) for p in common))
-    noise = Origin(side=side, of=of, folder=folder, run=run)
-    matching(sides[of].side, side, common)
+    noise = Origin(side=side, of=owners[0], folder=folder, run=run)
+    matching(sides[owners[0]].side, side, common)
     equal = {prompt: [of for of in owners if _same(sides[of], noise, prompt)] for prompt in common}
     if all(equal.values()):
         raise AssayError(
@@ -280,17 +267,10 @@ def _given_noise(
     return noise, [prompt for prompt in common if not equal[prompt]]
 
 
-def _differing(one: Side, other: Side, prompt: str) -> int:
-    """How many settings that rewards depend on differ between two sweeps."""
-    first, second = (side.prompts[prompt].fingerprint for side in (one, other))
-    settings = {*first, *second} - set(_NO_NUMBERS)
-    return sum(first.get(name) != second.get(name) for name in settings)
-
-
 def _same(origin: Origin, noise: Origin, prompt: str) -> bool:
-    """Whether a run has, or is bound to have, the numbers of a side under a prompt."""
+    """Whether a run has the numbers of a side under a prompt."""
     if origin.run is None or noise.run is None:  # it is still to be swept
-        return _differing(origin.side, noise.side, prompt) == 0
+        return False
     slugs = origin.side.slug, noise.side.slug
     pair = two_models(origin.run, noise.run, [prompt], slugs)
     first, second = (pair.rewards(of, prompt)[1] for of in (BEFORE, AFTER))

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from engine import mesh as meshes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
-from engine.errors import AssayError, OutOfMemory
+from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.convention_index import (
     DEFAULT,
@@ -39,12 +39,6 @@ from launch.common.inputs import RankedList
 from launch.common.text import say
 
 _NOISE_STEP = 4  # the noise floor's steps are smaller by this factor
-
-
-class Interrupted(AssayError):
-    """Memory was short for some conventions, which can be tried again."""
-
-    exit_status = 1
 
 
 class Failed(AssayError):
@@ -75,13 +69,9 @@ class Weights:
         """Whether the model is on the devices."""
         return self._scorer is not None
 
-    def are_of(self, convention: Convention) -> bool:
-        """Whether a convention needs these weights."""
-        return self._key == convention.weights
-
-    def fits(self, one: ConventionJob) -> bool:
-        """Whether a job needs these weights on this mesh."""
-        return self.are_of(one.convention) and self._mesh is one.mesh
+    def are_of(self, convention: Convention, mesh: Mesh) -> bool:
+        """Whether a convention needs these weights on this mesh."""
+        return self._key == convention.weights and self._mesh is mesh
 
     def __call__(self, group: Sequence[Checkpoint], step_size: int) -> RewardScorer:
         """The model, for steps of a size."""
@@ -92,10 +82,11 @@ class Weights:
         return dataclasses.replace(self._scorer, step_size=step_size)
 
 
+@dataclasses.dataclass
 class ConventionRuns:
     """The runs of one model under its conventions, below one folder.
 
-    Args:
+    Attributes:
       checkpoint: the model.
       run: the folder that holds the runs.
       prompts: prompt id -> text, of vocabularies.
@@ -104,24 +95,19 @@ class ConventionRuns:
       mesh: the devices.
     """
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        run: epath.Path,
-        prompts: Mapping[str, str],
-        lists: Sequence[RankedList],
-        settings: SweepSettings,
-        mesh: Mesh,
-    ):
-        self._checkpoint, self._slug = checkpoint, checkpoint.card.slug
-        self._run, self._prompts, self._lists = run, prompts, lists
-        self._settings, self._mesh = settings, mesh
-        self._texts = [*prompts.values(), *(t for one in lists for t in one.prompts.values())]
-        self._failures: dict[str, str] = {}
-        self._short: dict[str, str] = {}  # not computed, for lack of the host's memory
-        self._weights: Weights | None = None
-        self._step = settings.step_size  # of the default convention
-        self._started = 0
+    checkpoint: Checkpoint
+    run: epath.Path
+    prompts: Mapping[str, str]
+    lists: Sequence[RankedList]
+    settings: SweepSettings
+    mesh: Mesh
+    _failures: dict[str, str] = dataclasses.field(default_factory=dict)
+    _weights: Weights | None = None
+    _started: int = 0
+
+    def __post_init__(self) -> None:
+        self._slug = self.checkpoint.card.slug
+        self._step = self.settings.step_size  # of the default convention
 
     def compute(self, conventions: Mapping[str, Convention]) -> int:
         """Scores the model under its conventions, of which the first is the default one.
@@ -132,16 +118,15 @@ class ConventionRuns:
         Raises:
           AssayError: as `sweep_vocabulary`; a convention of the same name means something else.
           Failed: some conventions could not be computed, such as one that overflows in float16.
-          Interrupted: the host's memory was short for some; they are not noted as failed.
         """
         same = self._same_ids(conventions)
         entries = {
             name: Entry(settings=dataclasses.asdict(convention), same_as=same.get(name))
             for name, convention in conventions.items()
         }
-        merged(self._run, self._slug, entries)  # raises where a name stands for something else
+        merged(self.run, self._slug, entries)  # raises where a name stands for something else
         first, *rest = [
-            ConventionJob(name, convention, None, self._mesh)
+            ConventionJob(name, convention, None, self.mesh)
             for name, convention in conventions.items()
             if name not in same and name not in self._failures
         ]
@@ -162,11 +147,9 @@ class ConventionRuns:
         every.sort(key=lambda one: keys.index((one.convention.weights, id(one.mesh))))
         new += self._compute_all([one for one in every if one is not first], len(every))
         self._write_index(entries)
-        if self._short:
-            raise Interrupted(f"{self._slug}: memory was short for {_reasons(self._short)}")
         if self._failures:
-            said = f"readings that could not be computed: {_reasons(self._failures)}"
-            raise Failed(f"{self._slug}: {said}")
+            said = "; ".join(f"{name} ({why})" for name, why in self._failures.items())
+            raise Failed(f"{self._slug}: readings that could not be computed: {said}")
         return new
 
     def noise_floor(self, default: Convention, step: int) -> list[ConventionJob]:
@@ -174,19 +157,19 @@ class ConventionRuns:
 
         Steps are smaller; they are of 2 where the default convention takes 1.
         """
-        size = len(self._checkpoint.token_ids)
+        size = len(self.checkpoint.token_ids)
         # A short list of tokens takes smaller steps than it may: its own size counts.
-        taken = rows_of_step(min(self._settings.tokens or size, size), 1, step)
+        taken = rows_of_step(min(self.settings.tokens or size, size), 1, step)
         # A step of 1 has no smaller one; the same step would be the same computation, no noise.
         again = max(1, taken // _NOISE_STEP) if taken > 1 else 2
-        jobs = [ConventionJob(f"{NOISE_STEP}{again}", default, again, self._mesh)]
-        axis, devices = self._mesh.shape["model"], self._mesh.devices.size
+        jobs = [ConventionJob(f"{NOISE_STEP}{again}", default, again, self.mesh)]
+        axis, devices = self.mesh.shape["model"], self.mesh.devices.size
         other = 2 * axis if devices % (2 * axis) == 0 else axis // 2
         if devices == 1:
             return jobs
         mesh = meshes.build_mesh(other)
         try:
-            meshes.check_mesh(mesh, self._checkpoint.card.decoder)
+            meshes.check_mesh(mesh, self.checkpoint.card.decoder)
         except AssayError:  # the model cannot be split so
             return jobs
         name = f"{NOISE_MESH}{mesh.shape['data']}x{other}"
@@ -197,13 +180,14 @@ class ConventionRuns:
 
         Conventions whose template cannot be used are noted as failed; the default one raises.
         """
+        texts = [*self.prompts.values(), *(t for one in self.lists for t in one.prompts.values())]
         first: dict[tuple[object, ...], str] = {}
         same = {}
         for name, one in conventions.items():
-            template = one.applied(self._checkpoint).template
+            template = one.applied(self.checkpoint).template
             cut = template.split if one.mode == "ids" else template.around
             try:
-                splits = tuple((s.prefix, s.suffix) for s in map(cut, self._texts))
+                splits = tuple((s.prefix, s.suffix) for s in map(cut, texts))
             except AssayError as error:
                 if name == DEFAULT:
                     raise
@@ -219,42 +203,34 @@ class ConventionRuns:
 
         Returns the step of the default convention; None where it has no result yet.
         """
-        target = folder_of(self._run, DEFAULT)
+        target = folder_of(self.run, DEFAULT)
         recorded = _recorded_step(target, self._slug)
-        if self._settings.tokens is not None or not storage.exists(self._run / schema.MANIFEST):
-            return recorded
-        done = Manifest.open(str(self._run)).content["results"]
-        there = Manifest.open(str(target)).content["results"]
-        paths = {prompt: schema.scores_path(self._slug, prompt) for prompt in self._prompts}
+        done, there = (Manifest.open(str(run)).content["results"] for run in (self.run, target))
+        paths = {prompt: schema.scores_path(self._slug, prompt) for prompt in self.prompts}
         wanted = {prompt: path for prompt, path in paths.items() if path not in there}
-        if not wanted or not all(done.get(path, {}).get("complete") for path in wanted.values()):
+        swept = [done.get(path, {}) for path in wanted.values()]
+        complete = all(one.get("complete") for one in swept) and self.settings.tokens is None
+        steps = {one["fingerprint"]["step_size"] for one in swept} if complete else set()
+        if len(steps) != 1:
             return recorded
-        model, settings = default.applied(self._checkpoint), self._settings_of(default, recorded)
-        prompts = {prompt: self._prompts[prompt] for prompt in wanted}
+        model, settings = default.applied(self.checkpoint), self._settings_of(default, recorded)
+        prompts = {prompt: self.prompts[prompt] for prompt in wanted}
         try:  # as if the sweep were to go on under the settings of the default convention
-            check_vocabulary([model], prompts, str(self._run), settings, self._mesh)
+            check_vocabulary([model], prompts, str(self.run), settings, self.mesh)
         except AssayError:
-            return recorded
-        steps = {done[path]["fingerprint"]["step_size"] for path in wanted.values()}
-        if len(steps) > 1:
             return recorded
         if not storage.exists(target / schema.MANIFEST):
             Manifest(target, empty()).save()
         for path in wanted.values():
             for part in done[path]["parts"]:
-                data = storage.read(self._run / path / part)
+                data = storage.read(self.run / path / part)
                 storage.write_atomic(target / path / part, data)
         return steps.pop()
 
     def _settings_of(self, convention: Convention, step: int | None) -> SweepSettings:
         """The settings of a convention; a step of None is the command's."""
-        return dataclasses.replace(
-            self._settings,
-            mode=convention.mode,
-            pooling=convention.pooling,
-            dtype=convention.dtype,
-            step_size=step or self._settings.step_size,
-        )
+        step = step or self.settings.step_size
+        return dataclasses.replace(convention.settings(self.settings), step_size=step)
 
     def _compute_all(self, jobs: Sequence[ConventionJob], of: int) -> int:
         """Computes jobs; `of` is their total in progress lines. Returns new rewards."""
@@ -262,7 +238,7 @@ class ConventionRuns:
         for one in jobs:
             self._started += 1
             say(f"{self._slug}: reading {self._started}/{of}: {one.name}")
-            if self._weights is None or not self._weights.fits(one):
+            if self._weights is None or not self._weights.are_of(one.convention, one.mesh):
                 self._weights = None  # released before the next are loaded
                 self._weights = Weights(one.convention, one.mesh)
             try:
@@ -270,23 +246,20 @@ class ConventionRuns:
             except AssayError as error:
                 if one.name == DEFAULT or not _is_of_the_convention(error):
                     raise
-                # An accelerator's memory is ours alone; the host's may be free another time.
-                shared = one.mesh.devices.flat[0].platform == "cpu"
-                short = shared and isinstance(error, OutOfMemory)
-                (self._short if short else self._failures)[one.name] = str(error)
+                self._failures[one.name] = str(error)
         return new
 
     def _compute(self, one: ConventionJob, weights: Weights) -> int:
-        run, model = folder_of(self._run, one.name), one.convention.applied(self._checkpoint)
+        run, model = folder_of(self.run, one.name), one.convention.applied(self.checkpoint)
         step = one.step or _recorded_step(run, self._slug) or self._step
         settings = self._settings_of(one.convention, step)
         if weights.loaded:  # their memory is not free
             settings = dataclasses.replace(settings, check_memory=False)
-        new = sweep_vocabulary([model], self._prompts, str(run), settings, one.mesh, load=weights)
+        new = sweep_vocabulary([model], self.prompts, str(run), settings, one.mesh, load=weights)
         if one.name == DEFAULT:
             self._step = _recorded_step(run, self._slug)
             settings = dataclasses.replace(settings, step_size=self._step)
-        for each in self._lists:
+        for each in self.lists:
             named = (each.prompts, each.name, each.replies)
             new += sweep_replies([model], *named, str(run), settings, one.mesh, load=weights)
             if not storage.exists(humans := run / schema.humans_path(each.name)):
@@ -299,7 +272,7 @@ class ConventionRuns:
             name: dataclasses.replace(entry, failure=self._failures.get(name, ""))
             for name, entry in entries.items()
         }
-        write_index(self._run, merged(self._run, self._slug, noted))
+        write_index(self.run, merged(self.run, self._slug, noted))
 
 
 def _recorded_step(run: epath.Path, slug: str) -> int | None:
@@ -309,19 +282,12 @@ def _recorded_step(run: epath.Path, slug: str) -> int | None:
     return next((step for path in paths if (step := recorded_step(manifest, path))), None)
 
 
-def _reasons(reasons: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} ({why})" for name, why in reasons.items())
-
-
 def _is_of_the_convention(error: AssayError) -> bool:
     """Whether an error would be the same another time: of a template, of numbers, of a dtype.
 
     Errors of a disk or a store would not, nor those of a damaged run.
     """
-    if isinstance(error, LockError | RunError):
-        return False
-    causes, one = [], error.__cause__
-    while one is not None:
-        causes.append(one)
+    one: BaseException | None = error
+    while isinstance(one, ValueError) and not isinstance(one, LockError | RunError):
         one = one.__cause__
-    return all(isinstance(cause, ValueError) for cause in causes)  # as AssayError is
+    return one is None

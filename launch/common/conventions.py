@@ -69,6 +69,10 @@ class Convention:
         )
         return dataclasses.replace(checkpoint, card=card)
 
+    def settings(self, settings: SweepSettings) -> SweepSettings:
+        """The settings of a command, with the mode, pooling and dtype of this convention."""
+        return dataclasses.replace(settings, mode=self.mode, pooling=self.pooling, dtype=self.dtype)
+
 
 DIMENSIONS = tuple(field.name for field in dataclasses.fields(Convention))
 Values = Mapping[str, Sequence[str]]  # dimension -> its values, the default one first
@@ -152,12 +156,7 @@ def conventions_of(values: Values, *, all_combinations: bool) -> dict[str, Conve
     named = {DEFAULT: Convention(**default)}
     for chosen in every:
         changed = {name: value for name, value in chosen.items() if value != default[name]}
-        name = _name(changed) or DEFAULT
-        if named.setdefault(name, Convention(**chosen)) != Convention(**chosen):
-            raise AssayError(
-                f"two readings have the name {name!r}, one of them {changed}; allowed: values that "
-                "differ in letters or digits"
-            )
+        named.setdefault(_name(changed) or DEFAULT, Convention(**chosen))
     return named
 
 

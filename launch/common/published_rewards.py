@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 
-from configs.known_goldens import GOLDENS, NOISE, RewardSet
+from configs.known_goldens import GOLDENS, RewardSet
+from configs.known_models import KNOWN
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
@@ -21,6 +22,7 @@ from engine.planning import admission
 from engine.planning.memory import SweepWork
 from engine.scoring.reward_passes import RewardScorer
 from engine.scoring.rows import RewardRows
+from engine.settings import check_integer
 from engine.sweep.outcomes import memory_errors
 from engine.sweep.reward_jobs import pooling_of, reply_rows, token_rows
 from launch.common.command import Given
@@ -64,7 +66,8 @@ def reward_sets(given: Given, model: Checkpoint) -> list[RewardSet]:
         choices = Choices(
             layout=given.layout, prompt=given.published_prompt, model=slug if of_one else ""
         )
-        within = tolerance or max(NOISES * NOISE.get(slug, 0.0), LEAST)
+        noise = KNOWN[slug].noise if slug in KNOWN else 0.0
+        within = tolerance or max(NOISES * noise, LEAST)
         sets += released(Path(name), choices, model, given.config.published_rows, within)
     return sets
 
@@ -89,8 +92,7 @@ def released(
 ) -> list[RewardSet]:
     """Up to `rows` evenly spaced rows of a released file, a set for each prompt."""
     slug = model.card.slug
-    if type(rows) is not int or rows < 1:
-        raise AssayError(f"published_rows={rows!r}; allowed: integers >= 1")
+    check_integer("published_rows", rows, 1)
     try:
         content = content_of(path, choices)
     except AssayError as error:
@@ -153,7 +155,7 @@ def compare(
             if key in found:
                 found[key][0].append(one)
                 continue
-            if weights is None or not weights.are_of(one):
+            if weights is None or not weights.are_of(one, mesh):
                 weights = None  # released before the next are loaded
                 if check_memory and (reason := _refusal(applied, one.dtype, rows, mesh)):
                     reasons.append(reason)

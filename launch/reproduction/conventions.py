@@ -4,24 +4,28 @@ The template's BOS, the attention soft-cap and the head stand in the card of a c
 none of its parameters, so another convention is another card over the same files.
 """
 
-import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from configs.known_models import ModelSpec
-from engine.checkpoint.card import REWARD, Card, Checkpoint
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.scoring.reward_passes import default_dtype, dtype_named
+from engine.scoring.reward_passes import dtype_named
 from engine.settings import AUTO, SweepSettings
-from engine.text.chat_template import TemplatePolicy
 from launch.common import scoring
+from launch.common.conventions import DIMENSIONS, Convention, Values, based_on, values_of
 from launch.reproduction.call import NOISE, OURS, Call
 
 # What the paper's conventions are in the words of `assay conventions`, where a model allows it.
-BASE = {"bos": "double", "softcap": "off", "head": "urm-helpfulness"}
+BASE = {
+    "bos": "double",
+    "mode": "text",
+    "pooling": "first_pad",
+    "head": "urm-helpfulness",
+    "softcap": "off",
+}
 # Convention -> the paper's, ours. The same as the table in docs/reproduce-the-paper.md.
 CONVENTIONS = (
     ("a token as the reply", "decoded to text, then the whole conversation is tokenised", "its id"),
@@ -41,39 +45,31 @@ CONVENTIONS = (
 )
 
 
-def card_of(run: str, card: Card) -> Card:
-    """The card of a conversion as a run has it; that of a language model is the same in all."""
-    if run == OURS or card.kind != REWARD:
-        return card
-    head = card.reward_head
-    kind = BASE["head"] if head.kind == "urm" else head.kind
-    return dataclasses.replace(
-        card,
-        policy=dataclasses.replace(card.policy, bos=BASE["bos"]),
-        decoder=dataclasses.replace(card.decoder, attention_softcap=None),
-        head=dataclasses.replace(head, kind=kind),
-    )
+def values_in(
+    checkpoint: Checkpoint,
+    settings: SweepSettings,
+    dates: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
+) -> Values:
+    """What a model allows of each dimension, the paper's values first."""
+    return based_on(values_of(checkpoint, settings, DIMENSIONS, dates, dtypes), BASE)
 
 
-def checkpoint_of(run: str, converted: Checkpoint) -> Checkpoint:
-    """The checkpoint as a run has it; the files are the same."""
-    return dataclasses.replace(converted, card=card_of(run, converted.card))
+def read_as(
+    call: Call, run: str, converted: Checkpoint, *, listed: bool
+) -> tuple[Checkpoint, SweepSettings, Mesh]:
+    """A reward model as a run reads it, how its rewards are computed there, and where.
 
-
-def mode_of(run: str, *, listed: bool) -> str:
-    """How a reply becomes ids; of a list of replies all runs take the text."""
-    return "text" if run != OURS or listed else AUTO
-
-
-def settings_of(
-    call: Call, run: str, checkpoint: Checkpoint, *, listed: bool
-) -> tuple[SweepSettings, Mesh]:
-    """How a model's rewards are computed in a run, and where; `listed`: of a list of replies."""
-    common, mesh = shared_settings(call, run, checkpoint)
-    first_pad = run != OURS and checkpoint.card.pad_token_id is not None
-    pooling = "first_pad" if first_pad else AUTO
-    mode = mode_of(run, listed=listed)
-    return SweepSettings(mode=mode, pooling=pooling, objectives="none", **common), mesh
+    `listed`: of a list of replies, of which all runs take the text.
+    """
+    common, mesh = shared_settings(call, run, converted)
+    mode = "text" if listed else AUTO
+    settings = SweepSettings(mode=mode, pooling=AUTO, objectives="none", **common)
+    if run == OURS:
+        return converted, settings, mesh
+    values = values_in(converted, settings)
+    paper = Convention(**{name: allowed[0] for name, allowed in values.items()})
+    return paper.applied(converted), paper.settings(settings), mesh
 
 
 def shared_settings(
@@ -84,22 +80,11 @@ def shared_settings(
     return common | ({"dtype": call.config.second_dtype} if run == NOISE else {}), mesh
 
 
-def policy_of(spec: ModelSpec) -> TemplatePolicy:
-    """The policy of the conversion: ours."""
-    return TemplatePolicy(bos=spec.bos, date=spec.date or None)
-
-
 def check_second_dtype(config: ConfigDict) -> None:
     """Refuses a second dtype that cannot measure noise: no dtype, or that of the run."""
     second = config.second_dtype
-    if not second:
-        return
-    dtype_named(second)
-    first = config.dtype
-    if first == "auto":
-        first = default_dtype(jax.devices()[0].platform)
-    if second == first:
-        other = "float32" if first != "float32" else "bfloat16"
+    if second and str(dtype_named(second)) == scoring.dtype_and_mesh(config, [])[0]:
+        other = "float32" if second != "float32" else "bfloat16"
         raise AssayError(
             f"second_dtype={second!r} is the dtype of the run (dtype={config.dtype!r}), so nothing "
             f"would differ; allowed: another one, such as {other!r}"

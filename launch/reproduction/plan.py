@@ -101,15 +101,11 @@ def _seconds(call: Call, model: Model, one: Plan, swept: int, second: int) -> fl
     """Seconds of sweeps in the run's dtype and in the second one, if the model fits in it too."""
     if not one.fits:
         return None
-    seconds = swept * _each(one) if swept else 0.0
+    works = [(swept, one)]
     if second:
-        noise = _plan(model, one.devices, call.config.second_dtype)
-        seconds += second * _each(noise) if noise.fits else 0.0
-    return seconds
-
-
-def _each(one: Plan) -> float:
-    return math.nan if one.sweep_s is None else one.sweep_s
+        works.append((second, _plan(model, one.devices, call.config.second_dtype)))
+    times = [(n, math.nan if p.sweep_s is None else p.sweep_s) for n, p in works if n and p.fits]
+    return sum(n * time for n, time in times)
 
 
 def disk(call: Call, every: Sequence[Needs], keep: str) -> int:
@@ -118,7 +114,8 @@ def disk(call: Call, every: Sequence[Needs], keep: str) -> int:
     With keep="none" models go one after the other, but for those that a stage outside of --only
     may need. A model without a folder in --source-dir takes none.
     """
-    elsewhere = keep == "all" and _is_elsewhere(call)
+    root, cache = free_disk(call.root), free_disk(sources.hub_cache())
+    elsewhere = keep == "all" and root.number != cache.number
     stays, goes = 0, 0
     for one in every:
         size = 0 if one.absent else one.checkpoint + (0 if elsewhere else one.fetch)
@@ -127,12 +124,6 @@ def disk(call: Call, every: Sequence[Needs], keep: str) -> int:
         else:
             goes = max(goes, size)
     return stays + goes + sum(one.written for one in every if not one.absent)
-
-
-def _is_elsewhere(call: Call) -> bool:
-    """Whether the hub's cache is on another disk than the root."""
-    root, cache = free_disk(call.root), free_disk(sources.hub_cache())
-    return root.number != cache.number
 
 
 def check(call: Call, every: Sequence[Needs]) -> None:

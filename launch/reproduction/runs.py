@@ -6,19 +6,18 @@ names, so that nothing need be loaded.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from configs.known_models import ModelSpec
-from engine.checkpoint.card import Card
 from engine.errors import AssayError
 from engine.runs import provenance, reader, schema, storage
-from engine.runs.manifest import items_hash
+from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
+from engine.settings import AUTO
+from engine.sweep import setup
 from launch.common import scoring, searching
-from launch.reproduction import singles, sources
-from launch.reproduction.call import NOISE, OURS, PAPER, Call, Stage
-from launch.reproduction.conventions import card_of, mode_of
-from launch.reproduction.elo import check_people
+from launch.reproduction import singles
+from launch.reproduction.call import NOISE, OURS, PAPER, Call, Stage, check_people
 
 RunPath = tuple[str, str]  # a run below <root>/runs, and the path of a result in it
 _SEARCHED = "greatest"  # the prompt of the search, as in the paper
@@ -95,86 +94,47 @@ def form_of(spec: ModelSpec) -> str:
     return "chat" if spec.slug.endswith("-it") else "pretrained"
 
 
-def check_settings(call: Call, *, weights: bool) -> None:
+def check_settings(call: Call) -> None:
     """Refuses a call whose settings are not those of the complete results that it takes.
 
-    With `weights` the folders of --source-dir are compared too, which may read all their bytes.
-
     Raises:
-      AssayError: a result was computed with other settings, other items or other weights.
+      AssayError: a result was computed with other settings, or of other items.
       RunError: a manifest that cannot be read.
     """
-    contents, scored = manifests(call), set()
+    contents, there = manifests(call), complete(call)
     for spec in call.models:
-        card, any_taken = sources.kept_card(call, spec), False
-        for stage in _stages(call, spec):
-            for run, path in wanted(call, spec, stage):
-                record = contents.get(run, {"results": {}})["results"].get(path, {})
-                if not record.get("complete"):
-                    continue
-                any_taken = True
-                expected = _expected(call, stage, run, record["fingerprint"], card)
-                _check_fingerprint(f"run {call.run(run)}: {path}", record["fingerprint"], expected)
-                if call.elo and path.startswith(f"{schema.ITEMS_DIR}/"):
-                    scored.add(run)
-        if any_taken and weights:
-            sources.check_folder(call, spec)
-    for run in call.runs:
-        if run in scored:
-            _check_items(call, run, contents[run])
+        for stage in call.all_stages_of(spec):
+            for run, path in [place for place in wanted(call, spec, stage) if place in there]:
+                fingerprint = contents[run]["results"][path]["fingerprint"]
+                expected = _expected(call, stage, run, fingerprint)
+                names = {*expected, "merge"}  # a search's `merge` is left out at its default
+                has = {name: value for name, value in fingerprint.items() if name in names}
+                if has != expected:
+                    raise AssayError(
+                        f"run {call.run(run)}: {path} was begun with "
+                        f"{provenance.changes(has, expected)}; allowed: the settings that it was "
+                        "begun with, or another --root"
+                    )
+    if call.elo is not None:
+        for folder in map(call.run, call.runs):
+            setup.admit_list(Manifest.open(folder), call.elo.name, call.elo.replies)
+            check_people(folder, call.elo)
 
 
-def _stages(call: Call, spec: ModelSpec) -> Sequence[str]:
-    """The stages whose results are taken: by a page all, by readings those they start from."""
-    more = (Stage.SWEEP, Stage.ITEMS) if Stage.READINGS in call.stages else ()
-    every = call.all_stages_of(spec)
-    return every if Stage.PAGE in call.stages else [s for s in every if s in (*call.stages, *more)]
-
-
-def _check_fingerprint(what: str, fingerprint: Json, expected: Json) -> None:
-    names = {*expected, "merge"}  # a search's `merge` is left out at its default
-    has = {name: value for name, value in fingerprint.items() if name in names}
-    if has != expected:
-        raise AssayError(
-            f"{what} was begun with {provenance.changes(has, expected)}; "
-            "allowed: the settings that it was begun with, or another --root"
-        )
-
-
-def _expected(call: Call, stage: str, run: str, fingerprint: Json, card: Card | None) -> Json:
-    """What the fingerprint of a result has to hold, as far as the call and the card say.
+def _expected(call: Call, stage: str, run: str, has: Json) -> Json:
+    """What the fingerprint of a result has to hold, as far as the call says.
 
     `auto` is what the result has: a page of a GPU's results may be made on a CPU.
     """
     config = call.config
-    named: Json = {"dtype": config.second_dtype if run == NOISE else config.dtype}
-    if stage == Stage.READINGS:
-        named = {"dtype": singles.dtype_in(run) or config.dtype}
-    elif stage == Stage.SEARCH:
-        auto = config.search.dtype == "auto"
-        dtype = fingerprint["dtype"] if auto else config.search.dtype
+    named: Json = {}
+    if stage == Stage.SEARCH:
+        dtype = has["dtype"] if config.search.dtype == AUTO else config.search.dtype
         settings = searching.in_dtype(config.search, dtype)
-        named = settings.fingerprint(str(fingerprint["direction"]))
-    else:
-        named["step_size"] = scoring.step_size(config.step_size) or "auto"
-    if stage in (Stage.SWEEP, Stage.ITEMS):
-        named["mode"] = mode_of(run, listed=stage == Stage.ITEMS)
-    if card is not None and stage != Stage.READINGS:  # single changes have hashes of their cards
-        named["checkpoint_hash"] = card_of(run, card).checkpoint_hash
-    named = {name: value for name, value in named.items() if value != "auto"}
+        named = settings.fingerprint(str(has["direction"]))
+    elif stage != Stage.READINGS:  # which have the dtype and the steps of the paper's run
+        dtype = config.second_dtype if run == NOISE else config.dtype
+        named = {"dtype": dtype, "step_size": scoring.step_size(config.step_size) or AUTO}
+    named = {name: value for name, value in named.items() if value != AUTO}
     read: Json = json.loads(json.dumps(named))  # as a fingerprint is read back
     return read
-
-
-def _check_items(call: Call, run: str, manifest: Json) -> None:
-    assert call.elo is not None
-    name = call.elo.name
-    has = manifest["lists"].get(name, {})
-    expected = {"rows": len(call.elo.replies), "items_hash": items_hash(call.elo.replies)}
-    if has != expected:
-        raise AssayError(
-            f"--elo: run {call.run(run)} has the list {name!r} with "
-            f"{provenance.changes(has, expected)}; "
-            "allowed: the items that it was begun with, another file name, or another --root"
-        )
-    check_people(call.run(run), call.elo)

@@ -17,12 +17,12 @@ from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.convention_index import DEFAULT, read_index
 from launch.common.convention_runs import ConventionRuns, Failed
-from launch.common.conventions import DIMENSIONS, based_on, conventions_of, dimensions_of, values_of
+from launch.common.conventions import conventions_of, dimensions_of
 from launch.common.inputs import ranked_lists
 from launch.common.text import pieces, say
 from launch.reproduction import studies
 from launch.reproduction.call import ALL, PAPER, Call
-from launch.reproduction.conventions import BASE, checkpoint_of, settings_of
+from launch.reproduction.conventions import read_as, values_in
 
 # Values beside the paper's that a model may have of each dimension, at the most.
 _AT_MOST = {"bos": 2, "newlines": 1, "mode": 1, "pooling": 2, "head": 1, "softcap": 1}
@@ -87,11 +87,10 @@ def compute(call: Call, converted: Checkpoint, scope: Scope) -> None:
     Raises:
       AssayError: the paper's convention cannot be computed.
     """
-    settings, mesh = settings_of(call, PAPER, checkpoint_of(PAPER, converted), listed=False)
-    values = values_of(converted, settings, DIMENSIONS, scope.dates, scope.dtypes)
+    _, settings, mesh = read_as(call, PAPER, converted, listed=False)
     values = {
         name: allowed if name in scope.dimensions else allowed[:1]
-        for name, allowed in based_on(values, BASE).items()
+        for name, allowed in values_in(converted, settings, scope.dates, scope.dtypes).items()
     }
     folder = storage.path_of(call.run(PAPER))
     prompts = {prompt: call.prompts[prompt] for prompt in scope.prompts}
@@ -140,12 +139,6 @@ def at_most(call: Call) -> int:
 def run_of(name: str) -> str:
     """The run of a single change, below <root>/runs."""
     return f"{PAPER}/{schema.READINGS_DIR}/{name}"
-
-
-def dtype_in(run: str) -> str | None:
-    """The dtype that a single change's run changes to; None where it changes something else."""
-    name = run.rpartition("/")[2]
-    return name.removeprefix("dtype-") if name.startswith("dtype-") else None
 
 
 def _dtypes(call: Call) -> list[str]:

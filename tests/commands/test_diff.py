@@ -30,6 +30,7 @@ def both(tmp_path):
 
 @pytest.mark.parametrize(("after", "code"), [("same", 0), ("other", 1)])
 def test_the_exit_status_is_the_verdict(command, both, tmp_path, light, after, code):
+    """The limits stand on the terminal as in the file, worst first."""
     report = tmp_path / "report"
     flags = [f"--before={both['before']}", f"--after={both[after]}", f"--report={report}"]
     done = command("diff", *flags, *FAST)
@@ -37,6 +38,12 @@ def test_the_exit_status_is_the_verdict(command, both, tmp_path, light, after, c
     said = "all 4 limits hold" if code == 0 else "3 of 4 limits do not hold"
     assert done.out[0] == f"{'FAIL' if code else 'PASS'}: {said}"
     assert done.out[-1] == f"{report}/index.html: {said}"
+    assert [line.split("  ")[0] for line in done.out[2:4]] == ["before", "after"]
+    shown = [line for line in done.out if line.startswith(("FAILS", "holds"))]
+    content = json.loads((report / "verdict.json").read_text(encoding="utf-8"))
+    assert [row["ok"] for row in content["limits"]] == [False] * 3 * code + [True] * (4 - 3 * code)
+    for row, line in zip(content["limits"], shown, strict=True):
+        assert line.startswith("holds" if row["ok"] else "FAILS") and row["on"] in line
     page = (report / "index.html").read_text(encoding="utf-8")
     assert f"<h1><b>{'FAIL' if code else 'PASS'}</b> <span>{said}</span></h1>" in page
     assert '<section id="first"' not in page  # The verdict stands in its place.
@@ -236,7 +243,7 @@ def test_noise_is_neither_side_of_one_checkpoint_and_is_measured_prompt_by_promp
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
     found = table.filter(pl.col("of").str.starts_with("noise"))
     assert found["prompt"].to_list() == ["worst"]
-    assert found["of"].str.starts_with("noise: before in bfloat16").all()  # as `half` is
+    assert found["of"].str.starts_with("noise: after in float32 and bfloat16").all()
 
 
 def test_a_language_model_is_called_one_and_its_second_run_is_noise(

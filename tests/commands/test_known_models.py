@@ -102,14 +102,12 @@ def test_what_is_not_read_is_in_no_other_table():
 
 def test_the_row_that_the_list_names_is_the_reward(tmp_path):
     """Nemotron's: the logit of token 0 of what says that it is a language model."""
-    spec = dataclasses.replace(
-        known_models.KNOWN["llama-3.3-nemotron-70b-reward"], hub_id="owner/tiny"
-    )
+    listed = known_models.KNOWN["llama-3.3-nemotron-70b-reward"]
+    spec = dataclasses.replace(listed, hub_id="owner/tiny", rows=None)
     folder = tiny.write_model(tmp_path / "tiny", head="lm")
     shapes = json.loads((folder / "config.json").read_text())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(known_shapes, "config_json", lambda spec: shapes)
-        patch.setattr(known_shapes, "rows", lambda spec: None)
         made = converting.convert(
             str(folder),
             storage.path_of(tmp_path / "ck"),
@@ -139,7 +137,7 @@ STATED = [s for s, spec in known_models.KNOWN.items() if spec.tensor_bytes is no
 @pytest.mark.parametrize("slug", STATED)
 def test_the_stated_bytes_are_those_of_the_parameters(slug):
     spec = known_models.KNOWN[slug]
-    fields = known_shapes.config_json(spec) | {"vocab_size": known_shapes.rows(spec)}
+    fields = known_shapes.config_json(spec) | {"vocab_size": spec.rows}
     assert held(fields) * (4 if spec.dtype == "float32" else 2) == spec.tensor_bytes
 
 
@@ -157,8 +155,7 @@ ALLOWED = "; allowed: that model's own files, or a folder of another name"
 
 
 def config_of(spec, **changes):
-    rows = known_shapes.rows(spec)
-    size = {} if rows is None else {"vocab_size": rows}
+    size = {} if spec.rows is None else {"vocab_size": spec.rows}
     return {**known_shapes.config_json(spec), **size, **changes}
 
 

@@ -53,9 +53,8 @@ def no_figures(monkeypatch):
     monkeypatch.setattr(tables, "draw", lambda *given: {})
 
 
-def call(root, files, *more, models=None):
-    elo = f"--elo={files / 'items.csv'}"
-    return flags(root, models or files / "models", elo, *more)
+def call(root, files, *more):
+    return flags(root, files / "models", f"--elo={files / 'items.csv'}", *more)
 
 
 @slow
@@ -96,7 +95,6 @@ def test_a_second_call_computes_nothing(command, done, files):
 
 
 KILLS = {  # in the path of files -> how many of them are written
-    "/sources/": 0,
     "/scores/": 3,
     "/items/": 2,
     ".safetensors": 1,
@@ -185,8 +183,8 @@ def test_a_finished_result_of_another_setting_is_refused(command, done, files, s
 def test_other_items_and_other_ranks_under_one_name_are_refused(command, done, files, tmp_path):
     given, people = call(done, files), "other human scores of the list 'items' are there already"
     for items, best, message in (
-        (ITEMS[::-1], 1700, "has the list 'items' with items_hash='[0-9a-f]+', not '[0-9a-f]+'"),
-        (ITEMS[:-1], 1700, "has the list 'items' with rows=6, not 5, items_hash="),
+        (ITEMS[::-1], 1700, "list 'items' is there already with items_hash='[0-9a-f]+', not '"),
+        (ITEMS[:-1], 1700, "list 'items' is there already with rows=6, not 5, items_hash="),
         (ITEMS, 1800, f"{people}; allowed: the same"),
     ):
         other = f"--elo={write_items(tmp_path / str(best) / items[0], items, best)}"
@@ -197,33 +195,9 @@ def test_other_items_and_other_ranks_under_one_name_are_refused(command, done, f
 
 
 @slow
-def test_other_weights_are_refused_with_nothing_left_to_do(command, done, files, tmp_path):
-    """With the checkpoint, when --keep=none has removed it, and when it was made anew."""
-    another = (
-        f"results of {GEMMA} below .*: converted from another model.safetensors than that of .*; "
-        "allowed: the folder that they were computed from, or another --root"
-    )
-    other = tmp_path / "other"
-    tiny.write_model(other / GEMMA, seed=7)
-    root = shutil.copytree(done, tmp_path / "root")
-    freed = command("reproduce", *call(root, files, "--only=sweep", "--keep=none"))
-    assert freed.code == 0 and not (root / "checkpoints" / GEMMA).exists()
-    for folder, only in ((done, "page"), (root, "search")):
-        found = command("reproduce", *call(folder, files, f"--only={only}", models=other))
-        assert (found.code, found.out) == (2, [])
-        assert re.search(another, found.err[-1])
-    shutil.rmtree(root / "sources")
-    anew = command("reproduce", *call(root, files, "--only=convert", models=other))
-    assert anew.code == 0
-    message = SWEPT + "checkpoint_hash='[0-9a-f]+', not '[0-9a-f]+'; allowed: the settings"
-    refused(command, root, call(root, files, models=other), message)
-
-
-@slow
-def test_the_same_files_elsewhere_and_settings_of_speed_are_taken(command, done, files, tmp_path):
-    shutil.copytree(files / "models", tmp_path / "models")
+def test_other_settings_of_speed_are_taken(command, done, files):
     more = ("--only=sweep,items,search", "--config.search.every=1", "--config.part_size=128", NOISE)
-    found = command("reproduce", *call(done, files, *more, models=tmp_path / "models"))
+    found = command("reproduce", *call(done, files, *more))
     assert found.code == 0
     assert "R-Gem-2B: complete already" in found.err
 

@@ -13,8 +13,6 @@ from analysis.published import comparison, data, run_values, tables, verdicts
 from analysis.published.explanations import explanations
 from analysis.published.records import Readings
 from configs import known_models, reproduce
-from engine.planning import admission
-from engine.runs.convention_index import read_index
 from launch.common import convention_runs, converting
 from launch.common.convention_runs import ConventionRuns
 from launch.reproduction import studies
@@ -194,25 +192,6 @@ def test_only_models_and_prompts_whose_values_differ_are_tried(
     again = command("reproduce", *flags(root, files, "--only=readings", given))
     assert sum(line.endswith("complete already") for line in again.err) == 2
     assert not any("reading 1/" in line for line in again.err)
-
-
-def short_memory(subject, place, dtype, *given):
-    return "bfloat16 is too large" if dtype == "bfloat16" else ""
-
-
-def test_what_the_machine_lacked_is_tried_again(command, files, root, monkeypatch):
-    """The model's files stay until then; no reading is named as one that cannot be computed."""
-    given = flags(root, files, "--only=readings", "--readings=all", "--keep=none")
-    given += [f"--models={GEMMA}", "--config.dimensions=dtype", "--config.prompts=greatest"]
-    given = [flag for flag in given if not flag.endswith(SKYWORK)]
-    with monkeypatch.context() as patch:
-        patch.setattr(admission, "refusal", short_memory)
-        found = command("reproduce", *given, "--config.dtypes=bfloat16")
-    assert found.code == 1 and any("memory was short for dtype-" in line for line in found.err)
-    assert not any(entry.failure for entry in read_index(root / "runs/paper")[GEMMA].values())
-    assert (root / "checkpoints" / GEMMA).exists()
-    again = command("reproduce", *given, "--config.dtypes=bfloat16")
-    assert any("removed (--keep=none)" in line for line in again.err)
 
 
 def test_the_page_names_the_reading(command, files, tried, readings, tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ SMALL = (
     "--config.check_identity=false",
     "--readings=none",
     "--config.self_check=2",
-    "--config.step_size=64",
+    "--config.step_size=1024",
     "--config.searched=",
     "--config.language_models=",
     "--config.permutations=99",
@@ -64,6 +64,7 @@ def ten(request, items, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         own = stand_ins.pattern(folder / "nicolinho--QRM-Llama3.1-8B")
         patch.setitem(gates.PATTERNS, "llama", own)
+        patch.setattr(tables, "draw", lambda *given: {})  # test_reproduce.py has a page with them
         assert reproduce.main(flags) == 0
     return root, flags
 

@@ -28,8 +28,6 @@ from tests.support import heads, published
 WIDTH, FFN, LAYERS, HEADS, KEYS, SIZE = 16, 16, 1, 2, 1, 8
 CUT = 3000  # ids that a cut vocabulary keeps
 _CHARACTERS = 400  # beyond them: Gemma's characters are its last ids
-GATED_LLAMA, GATED_GEMMA = "LlamaForRewardModelWithGating", "Gemma2ForRewardModelWithGating"
-URM = "LlamaForSequenceClassificationWithNormal_Weights"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +35,6 @@ class StandIn:
     """A published model, as its folder has it.
 
     Attributes:
-      architecture: class of its config.json.
       head: kind of its tensors, one of `_HEADS`.
       template: name of its template and tokenizer in `published.USES`.
       pad: pad_token_id of its config.json.
@@ -46,7 +43,6 @@ class StandIn:
       shards: files of the weights.
     """
 
-    architecture: str
     head: str
     template: str
     pad: int
@@ -68,19 +64,18 @@ _HEADS: Mapping[str, Callable[[int], nn.Module]] = {
     "qrm-llama": heads.qrm_llama,
     "qrm-gemma": heads.qrm_gemma,
 }
-_LLAMA, _GEMMA = "LlamaForSequenceClassification", "Gemma2ForSequenceClassification"
 MODELS: Mapping[str, StandIn] = {
-    "qrm-gemma-2-27b": StandIn(GATED_GEMMA, "qrm-gemma", "gemma", 0),
-    "skywork-reward-gemma-2-27b-v0.2": StandIn(_GEMMA, "linear", "gemma", 0, shards=3),
-    "skywork-reward-gemma-2-27b": StandIn(_GEMMA, "linear", "gemma", 0, bos=False),
-    "skywork-reward-llama-3.1-8b-v0.2": StandIn(_LLAMA, "linear", "llama3-date", 128_004),
-    "qrm-llama3.1-8b": StandIn(GATED_LLAMA, "qrm-llama", "llama3-date", 128_256, 1, bos=False),
+    "qrm-gemma-2-27b": StandIn("qrm-gemma", "gemma", 0),
+    "skywork-reward-gemma-2-27b-v0.2": StandIn("linear", "gemma", 0, shards=3),
+    "skywork-reward-gemma-2-27b": StandIn("linear", "gemma", 0, bos=False),
+    "skywork-reward-llama-3.1-8b-v0.2": StandIn("linear", "llama3-date", 128_004),
+    "qrm-llama3.1-8b": StandIn("qrm-llama", "llama3-date", 128_256, 1, bos=False),
     # Whether this one's template writes the BOS could not be confirmed; its base's does not.
-    "urm-llama-3.1-8b": StandIn(URM, "urm", "llama3-date", 128_256, 1, bos=False),
-    "grm-llama3-8b-rewardmodel-ft": StandIn(_LLAMA, "linear", "llama3", 128_001),
-    "grm-llama3.2-3b-rewardmodel-ft": StandIn(_LLAMA, "linear", "llama3-date", 128_256, 1),
-    "armorm-llama3-8b-v0.1": StandIn(GATED_LLAMA, "armorm", "llama3", 128_256, 1),
-    "grm-gemma2-2b-rewardmodel-ft": StandIn(_GEMMA, "linear", "gemma", 1),
+    "urm-llama-3.1-8b": StandIn("urm", "llama3-date", 128_256, 1, bos=False),
+    "grm-llama3-8b-rewardmodel-ft": StandIn("linear", "llama3", 128_001),
+    "grm-llama3.2-3b-rewardmodel-ft": StandIn("linear", "llama3-date", 128_256, 1),
+    "armorm-llama3-8b-v0.1": StandIn("armorm", "llama3", 128_256, 1),
+    "grm-gemma2-2b-rewardmodel-ft": StandIn("linear", "gemma", 1),
 }
 
 
@@ -172,7 +167,6 @@ def _config(stand_in: StandIn, slug: str, tokenizer: Mapping[str, Any]) -> dict[
     begin = 0 if gemma else added["<|begin_of_text|>"] - 128_000
     rows, pad = size + stand_in.more, stand_in.pad + begin
     config = known_shapes.config_json(spec) | {
-        "architectures": [stand_in.architecture],
         "vocab_size": rows,
         "hidden_size": WIDTH,
         "intermediate_size": FFN,
