@@ -1,7 +1,6 @@
 """The lock of a run folder: whom it refuses, when it is stale, what it leaves."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -84,7 +83,7 @@ def test_a_second_command_is_refused_in_one_line_that_names_the_first(folder, pr
 def test_a_second_command_waits_and_makes_the_folder_that_went_with_the_first(
     folder, process, quick, capfd
 ):
-    threading.Timer(0.3, shutil.rmtree, [folder]).start()
+    threading.Timer(0.3, folder.rename, [folder.with_name("gone")]).start()
     with lock.hold(str(folder), "score", wait=True):
         assert holder_of(folder).command == "score"
     assert f"waiting for `assay sweep` on {os.uname().nodename}" in capfd.readouterr().err
