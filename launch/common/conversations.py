@@ -27,6 +27,7 @@ from launch.common.text import counted, say
 
 _PAIR = ("chosen", "rejected")
 _OWN = ("prompt", "messages", *_PAIR)  # a file with one of these columns has rows of its own
+_ASKED = ("messages", "question", "instruction", "query", "input")  # prompts, by other names
 
 Turns = list[dict[str, str]]
 
@@ -173,8 +174,9 @@ class _Reader:
         self.sides = _sides(columns, column)  # side -> its column
         self.has_prompt, self.shared, self.flag = "prompt" in columns, shared, flag
         self.is_csv = suffix == ".csv"
-        self.has_messages = "messages" in columns and "messages" not in self.sides.values()
         known = {"id", "prompt", "messages", *self.sides.values()}
+        asked = [name for name in _ASKED if name in columns and name not in self.sides.values()]
+        self.asked = next(iter(asked), None)  # the column that may be meant as the prompt
         self.others = [name for name in columns if name not in known]
         self.left_out: list[str] = []
 
@@ -207,9 +209,10 @@ class _Reader:
                     raise AssayError(
                         f"messages have a prompt of their own; allowed: no {self.flag}"
                     )
-                if self.has_messages and prompt is None and isinstance(reply, str):
+                if self.asked and prompt is None and isinstance(reply, str):
                     raise AssayError(
-                        "a reply beside a column 'messages'; allowed: call that column 'prompt'"
+                        f"a reply beside a column {self.asked!r}; allowed: call that column "
+                        "'prompt'"
                     )
                 shared = self.shared if prompt is None and isinstance(reply, str) else None
                 both.append(self._whole(_asked(shared()) if shared else prompt, reply))
@@ -234,13 +237,13 @@ class _Reader:
     def _whole(self, prompt: Turns | None, reply: Turns | str) -> Turns:
         """The conversation of a prompt and a reply, which may be messages that hold the prompt."""
         if isinstance(reply, str):
+            if reply.lstrip().startswith("Human:"):
+                raise AssayError("a transcript ('Human: …'); allowed: a reply, or messages")
             if prompt is None:
                 raise AssayError(
                     "a reply without a prompt; allowed: a column 'prompt', or --prompt"
                 )
             whole = [*prompt, {"role": "assistant", "content": reply}]
-            if reply.lstrip().startswith("Human:"):
-                raise AssayError("a transcript ('Human: …'); allowed: a reply, or messages")
         elif prompt is None or any(
             reply[at : at + len(prompt)] == prompt for at in (0, int(reply[0]["role"] == "system"))
         ):

@@ -2,9 +2,11 @@
 
 import csv
 import re
+import sys
 
 import pytest
 
+import demo as embedded
 from configs import demo as demo_config
 from engine.errors import AssayError
 from engine.mesh import build_mesh
@@ -68,6 +70,14 @@ def test_two_models_are_compared(work, tmp_path):
     assert lines == [f"comparing one with two into {tmp_path}/diff"]
     with (tmp_path / "diff/tables/changes.csv").open() as file:
         assert {row["prompt"] for row in csv.DictReader(file)} == {*PROMPT}
+
+
+def test_packages_that_the_demo_lacks_are_one_line(tmp_path, monkeypatch, capfd):
+    monkeypatch.delattr(embedded, "build", raising=False)
+    monkeypatch.delitem(sys.modules, "demo.build", raising=False)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    assert demo.main([f"--config.root={tmp_path}"]) == 2
+    assert "demo: no package gguf; pip install 'assay[demo]', and" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("compared", [MLP, f"{MLP},{MLP}"])

@@ -206,6 +206,10 @@ ODD = {
         [{"prompt": "a", "chosen": "\n\nHuman: a", "rejected": "b"}],
         "row 1: chosen: a transcript ('Human: …'); allowed: a reply, or messages",
     ),
+    "a transcript without a prompt": (
+        [{"chosen": "\n\nHuman: a", "rejected": "b"}],
+        "row 1: chosen: a transcript ('Human: …'); allowed: a reply, or messages",
+    ),
     "a transcript as the prompt": (
         [{"prompt": "\n\nHuman: a\n\nAssistant:", "chosen": "b", "rejected": "c"}],
         "row 1: a transcript ('Human: …'); allowed: a question, or messages",
@@ -217,6 +221,10 @@ ODD = {
     "a prompt that is called messages": (
         [{"messages": turns("a"), "chosen": "b", "rejected": "c"}],
         "row 1: chosen: a reply beside a column 'messages'; allowed: call that column 'prompt'",
+    ),
+    "a prompt that is called a question": (
+        [{"question": "a", "chosen": "b", "rejected": "c"}],
+        "row 1: chosen: a reply beside a column 'question'; allowed: call that column 'prompt'",
     ),
     "a lone surrogate": (
         [{"prompt": "a", "reply": "\ud800"}],
