@@ -86,7 +86,7 @@ def search_sequences(
         not finite; a self-check beyond tolerance.
     """
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    frames, vocabularies = _vocabularies(manifest, checkpoints)
+    frames, vocabularies = setup.vocabularies(manifest, checkpoints)
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
     every = jobs.searches_of(
@@ -357,20 +357,3 @@ def _scorers(
             restored = restore([model], mesh, dtype_named(settings.dtype))
             held[slug] = RewardScorer.build(*restored, mesh, step_size=settings.candidates)
     return held
-
-
-def _vocabularies(
-    manifest: Manifest, checkpoints: Sequence[Checkpoint]
-) -> tuple[dict[str, pl.DataFrame], dict[str, pl.DataFrame]]:
-    """Tokenizer hash -> vocabulary, and path -> vocabulary of those that process 0 has to write."""
-    frames: dict[str, pl.DataFrame] = {}
-    missing: dict[str, pl.DataFrame] = {}
-    for checkpoint in checkpoints:
-        name = checkpoint.card.tokenizer_hash
-        path = schema.vocab_path(name)
-        if name not in frames:
-            read = setup.read_table(manifest, path) if processes.writes() else None
-            frames[name] = setup.vocabulary_of(checkpoint) if read is None else read
-            if read is None and processes.writes():
-                missing[path] = frames[name]
-    return frames, missing

@@ -113,8 +113,10 @@ def run(
     """
     jobs, refused = setup.enter(manifest, jobs, settings, mesh)
     advise(jobs, settings.part_size, mesh.shape["data"])
-    vocabularies = setup.missing_vocabularies(manifest, jobs)
-    setup.begin(manifest, {**vocabularies, **tables}, jobs, settings.part_size)
+    if processes.writes():
+        swept = (job.checkpoint for job in jobs if "token_id" in job.rows.part_columns)
+        tables = {**setup.vocabularies(manifest, swept)[1], **tables}
+    setup.begin(manifest, tables, jobs, settings.part_size)
     pending = [
         group
         for group in grouped(jobs)

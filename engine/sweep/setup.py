@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -226,15 +226,21 @@ def begin(
         parts.write_frame(manifest.run / path, frame, provenance.of_table(path))
 
 
-def missing_vocabularies(manifest: Manifest, jobs: Sequence[Job]) -> dict[str, pl.DataFrame]:
-    """Vocabulary tables of jobs on tokens that the run lacks, by path; process 0 writes them."""
-    if not processes.writes():
-        return {}
-    on_tokens = [job.checkpoint for job in jobs if "token_id" in job.rows.part_columns]
-    by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in on_tokens}
-    return {
-        path: vocabulary_of(c) for path, c in by_path.items() if read_table(manifest, path) is None
-    }
+def vocabularies(
+    manifest: Manifest, checkpoints: Iterable[Checkpoint]
+) -> tuple[dict[str, pl.DataFrame], dict[str, pl.DataFrame]]:
+    """Tokenizer hash -> vocabulary, and path -> vocabulary of those that process 0 has to write."""
+    frames: dict[str, pl.DataFrame] = {}
+    missing: dict[str, pl.DataFrame] = {}
+    for checkpoint in checkpoints:
+        name = checkpoint.card.tokenizer_hash
+        path = schema.vocab_path(name)
+        if name not in frames:
+            read = read_table(manifest, path) if processes.writes() else None
+            frames[name] = vocabulary_of(checkpoint) if read is None else read
+            if read is None and processes.writes():
+                missing[path] = frames[name]
+    return frames, missing
 
 
 def read_table(manifest: Manifest, path: str) -> pl.DataFrame | None:
