@@ -20,7 +20,7 @@ from engine.errors import AssayError
 from engine.runs.lock import LockError
 from engine.settings import LogprobSettings, SweepSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
-from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
+from engine.sweep.reward_jobs import sweep_rewards
 from launch.common import conversations, scoring, text
 from launch.common.conversations import ConversationList
 
@@ -74,7 +74,7 @@ def sweep(work: Scored, say: Say) -> None:
     say(f"scoring every token under {text.counted(len(work.prompts), 'prompt')} into {work.run}")
     if work.prompts:
         where = (work.prompts, work.run, work.settings, work.mesh)
-        work.new += sweep_vocabulary(work.models, *where, finished=scoring.show_extremes)
+        work.new += sweep_rewards(work.models, *where, finished=scoring.show_extremes)
 
 
 def score(work: Scored, say: Say) -> None:
@@ -83,10 +83,9 @@ def score(work: Scored, say: Say) -> None:
         return
     under = text.counted(len(work.word_prompts), "prompt")
     say(f"scoring {text.counted(len(work.replies), 'reply')} of {work.words} under {under}")
-    where = (work.word_prompts, work.words, work.replies, work.run)
-    work.new += sweep_replies(
-        work.models, *where, work.word_settings, work.mesh, scoring.show_models
-    )
+    where = (work.word_prompts, work.run, work.word_settings, work.mesh)
+    items = (work.words, work.replies)
+    work.new += sweep_rewards(work.models, *where, ended=scoring.show_models, items=items)
 
 
 def judge(work: Scored, say: Say) -> None:

@@ -26,7 +26,7 @@ from engine.runs.lock import LockError
 from engine.runs.reader import RunError
 from engine.settings import LogprobSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
-from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
+from engine.sweep.reward_jobs import sweep_rewards
 from launch import pipeline
 from launch.common import command, locking, searching
 from launch.common.text import aligned, in_hours, say
@@ -276,15 +276,15 @@ STEPS: Sequence[pipeline.Step[ModelWork]] = (
 def _sweep(work: ModelWork, name: str) -> None:
     call = work.call
     checkpoint, settings, mesh = read_as(call, name, work.checkpoint, listed=False)
-    sweep_vocabulary([checkpoint], call.prompts, call.run(name), settings, mesh)
+    sweep_rewards([checkpoint], call.prompts, call.run(name), settings, mesh)
 
 
 def _score(work: ModelWork, name: str) -> None:
     call = work.call
     assert call.elo is not None
-    items = (dict([call.item_prompt]), call.elo.name, call.elo.replies)
+    items, prompts = (call.elo.name, call.elo.replies), dict([call.item_prompt])
     checkpoint, settings, mesh = read_as(call, name, work.checkpoint, listed=True)
-    sweep_replies([checkpoint], *items, call.run(name), settings, mesh)
+    sweep_rewards([checkpoint], prompts, call.run(name), settings, mesh, items=items)
     write_people(call.run(name), call.elo)
 
 

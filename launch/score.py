@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.checkpoint.card import Checkpoint
-from engine.sweep.reward_jobs import sweep_replies
+from engine.sweep.reward_jobs import sweep_rewards
 from launch.common import command, conversations, inputs, locking, scoring, sharding
 from launch.common.conversations import ConversationList
 from launch.common.text import counted
@@ -38,9 +38,8 @@ def score(given: command.Given) -> command.Ended:
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
     with locking.held(given, run, "score"):
-        rewards = sweep_replies(
-            models, prompts, name, replies, run, settings, mesh, sharding.show_models(given)
-        )
+        show, items = sharding.show_models(given), (name, replies)
+        rewards = sweep_rewards(models, prompts, run, settings, mesh, ended=show, items=items)
     what = scoring.outcome(rewards, "rewards")
     said = f"{run}/items/{name}: {scoring.models_by_prompts(models, prompts)}, {what}"
     slugs = [model.card.slug for model in models]

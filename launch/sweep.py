@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from engine.sweep.reward_jobs import sweep_vocabulary
+from engine.sweep.reward_jobs import sweep_rewards
 from launch.common import command, locking, scoring, sharding
 
 
@@ -26,7 +26,7 @@ def sweep(given: command.Given) -> command.Ended:
     settings, mesh = scoring.settings(given.config, models)
     show = scoring.show_extremes, sharding.show_models(given)
     with locking.held(given, run, "sweep"):
-        rewards = sweep_vocabulary(models, prompts, run, settings, mesh, *show)
+        rewards = sweep_rewards(models, prompts, run, settings, mesh, *show)
     what = scoring.outcome(rewards, "rewards")
     said = f"{run}/scores: {scoring.models_by_prompts(models, prompts)}, {what}"
     slugs = [model.card.slug for model in models]

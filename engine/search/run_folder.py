@@ -33,7 +33,7 @@ from engine.search.universal import IdsJudge, Judge
 from engine.settings import AUTO, DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep import setup
 from engine.sweep.outcomes import free_models, memory_errors
-from engine.sweep.reward_jobs import sweep_replies
+from engine.sweep.reward_jobs import sweep_rewards
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,8 @@ def score_elsewhere(
         pooling=AUTO,
         check_memory=check_memory,
     )
-    return sweep_replies(checkpoints, prompts, schema.FOUND + digest, distinct, run, sweep, mesh)
+    items = schema.FOUND + digest, distinct
+    return sweep_rewards(checkpoints, prompts, run, sweep, mesh, items=items)
 
 
 def _search(

@@ -212,7 +212,7 @@ def sweep_pair(
     """Implicit rewards of every token, or of each reply of the list `items`, under every prompt.
 
     The log-probabilities of both models go where `sweep_logprobs` writes them, and their difference
-    into `run/scores` or `run/items/<list>`. `finished` and `ended` are as of `sweep_vocabulary`;
+    into `run/scores` or `run/items/<list>`. `finished` and `ended` are as of `sweep_rewards`;
     `finished` is called for vocabularies only.
 
     Returns:

@@ -14,7 +14,6 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.runs import schema
-from engine.runs.manifest import Manifest
 from engine.runs.provenance import ids_hash
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
@@ -33,23 +32,30 @@ from engine.sweep.jobs import Job, check_parts
 from engine.sweep.outcomes import Ended, Told
 from engine.types import Prompt
 
+# A list's name, and its replies; or its table (`schema.LIST_COLUMNS`) of conversations with prompts
+# of their own, and the hash of the file that it was read from.
+Items = tuple[str, Sequence[str]] | tuple[str, pl.DataFrame, str]
 
-def sweep_vocabulary(
+
+def sweep_rewards(
     checkpoints: Sequence[Checkpoint],
-    prompts: Mapping[str, str],
+    prompts: Mapping[str, str] | None,
     run: str,
     settings: SweepSettings,
     mesh: Mesh,
     finished: Told = lambda *result: None,
     ended: Ended = lambda outcomes: None,
     load: loop.Load | None = None,
+    *,
+    items: Items | None = None,
 ) -> int:
-    """Scores every token under every prompt and model into `run/scores`.
+    """Scores every token under every prompt and model into `run/scores`, or the replies of a list.
 
-    `prompts` are texts by id. Models that share a decoder share a pass; `load` puts them on the
-    devices, by default by restoring them. `finished` is called as soon as a model has all rewards
-    under a prompt, and once early with those of the first part (`loop.run`); `ended`, at the end,
-    with what became of each model.
+    `prompts` are texts by id; None for `items` that have prompts of their own. Lists go into
+    `run/items/<name>` or `run/conversations/<name>`. Models that share a decoder share a pass;
+    `load` puts them on the devices, by default by restoring them. `finished` is called, for
+    vocabularies only, as soon as a model has all rewards under a prompt, and once early with those
+    of the first part (`loop.run`); `ended`, at the end, with what became of each model.
 
     Returns:
       The number of rewards that were computed; 0 if the run was complete.
@@ -59,12 +65,20 @@ def sweep_vocabulary(
         not finite (with its token ids), a self-check beyond tolerance.
       SomeFailed: some models failed; the other models are complete.
     """
-    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    jobs = _jobs(checkpoints, prompts, settings)
+    if items is not None and settings.lens:
+        raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
+    manifest, tables = setup.open_run(run, checkpoints, prompts, settings, mesh), {}
+    if items is not None and len(items) == 3:
+        tables = setup.admit_conversations(manifest, *items)
+    elif items is not None:
+        setup.admit_list(manifest, *items)
+    jobs = _jobs(checkpoints, prompts or {}, settings, items)
     if settings.mode == AUTO:
         _say_text(jobs)
 
     def tell(job: Job, numbers: np.ndarray) -> None:
+        if items is not None:
+            return
         columns = {**job.rows.keys(0, len(numbers[0])), "reward": numbers[0]}
         scores = pl.DataFrame(columns, schema.SCORE_COLUMNS)
         names = [job.checkpoint.tokens[i] for i in scores["token_id"]]
@@ -73,7 +87,7 @@ def sweep_vocabulary(
         finished(job.model, job.prompt, scores.with_columns(token=token), left)
 
     load = load or partial(load_scorer, settings, mesh)
-    return loop.run(manifest, jobs, load, settings, mesh, finished=tell, ended=ended)
+    return loop.run(manifest, jobs, load, settings, mesh, finished=tell, ended=ended, tables=tables)
 
 
 def _say_text(jobs: Sequence[Job]) -> None:
@@ -94,7 +108,7 @@ def check_vocabulary(
     settings: SweepSettings,
     mesh: Mesh,
 ) -> dict[tuple[str, str], Mapping[str, object]]:
-    """Refuses what `sweep_vocabulary` would refuse before its first pass; writes nothing.
+    """Refuses what `sweep_rewards` would refuse before its first pass; writes nothing.
 
     Returns:
       (slug, prompt id) -> the fingerprint that the result is going to have, or has.
@@ -108,58 +122,6 @@ def check_vocabulary(
     jobs, _ = setup.enter(manifest, listed, settings, mesh)
     check_parts(manifest, jobs, settings.part_size)
     return {(job.model, job.prompt): manifest.result(job.path)["fingerprint"] for job in jobs}
-
-
-def sweep_replies(
-    checkpoints: Sequence[Checkpoint],
-    prompts: Mapping[str, str],
-    name: str,
-    replies: Sequence[str],
-    run: str,
-    settings: SweepSettings,
-    mesh: Mesh,
-    ended: Ended = lambda outcomes: None,
-    load: loop.Load | None = None,
-) -> int:
-    """Scores the list `replies` of any lengths into `run/items/<name>`; see `sweep_vocabulary`."""
-    manifest = _open_for_list(checkpoints, prompts, run, settings, mesh)
-    setup.admit_list(manifest, name, replies)
-    jobs = _jobs(checkpoints, prompts, settings, (name, replies))
-    load = load or partial(load_scorer, settings, mesh)
-    return loop.run(manifest, jobs, load, settings, mesh, ended=ended)
-
-
-def sweep_conversations(
-    checkpoints: Sequence[Checkpoint],
-    name: str,
-    table: pl.DataFrame,
-    file_sha256: str,
-    run: str,
-    settings: SweepSettings,
-    mesh: Mesh,
-    ended: Ended = lambda outcomes: None,
-) -> int:
-    """Scores conversations with prompts of their own into `run/conversations/<name>`.
-
-    `table` has `schema.LIST_COLUMNS`; see `setup.admit_conversations` and `sweep_vocabulary`.
-    """
-    manifest = _open_for_list(checkpoints, None, run, settings, mesh)
-    tables = setup.admit_conversations(manifest, name, table, file_sha256)
-    jobs = _jobs(checkpoints, {}, settings, (name, table))
-    load = partial(load_scorer, settings, mesh)
-    return loop.run(manifest, jobs, load, settings, mesh, ended=ended, tables=tables)
-
-
-def _open_for_list(
-    checkpoints: Sequence[Checkpoint],
-    prompts: Mapping[str, str] | None,
-    run: str,
-    settings: SweepSettings,
-    mesh: Mesh,
-) -> Manifest:
-    if settings.lens:
-        raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
-    return setup.open_run(run, checkpoints, prompts, settings, mesh)
 
 
 def chosen_tokens(ids: Sequence[int], count: int | None, seed: int) -> Sequence[int] | None:
@@ -233,14 +195,10 @@ def _jobs(
     checkpoints: Sequence[Checkpoint],
     prompts: Mapping[str, str],
     settings: SweepSettings,
-    items: tuple[str, Sequence[str] | pl.DataFrame] | None = None,
+    items: Items | None = None,
 ) -> list[Job]:
-    """A job for each model under each prompt; models that share a decoder have the same rows.
-
-    `items` are the name of a list and its replies, or its table of conversations, which have
-    prompts of their own; None for the tokens of the vocabulary.
-    """
-    jobs, (name, listed) = [], items or ("", None)
+    """A job for each model under each prompt; models that share a decoder have the same rows."""
+    jobs, (name, listed) = [], items[:2] if items else ("", None)
     for group in sharing(checkpoints, settings):
         first, pooling = group[0], pooling_of(group[0], settings.pooling)
         mode = mode_of(first, prompts.values(), settings.mode)

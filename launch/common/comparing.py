@@ -31,7 +31,7 @@ from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings, check_choice
-from engine.sweep.reward_jobs import check_vocabulary, sweep_conversations, sweep_vocabulary
+from engine.sweep.reward_jobs import check_vocabulary, sweep_rewards
 from launch.common import command, locking, scoring, sources
 from launch.common.conversations import ConversationList
 from launch.common.text import counted
@@ -41,7 +41,7 @@ _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float3
 
 
 class NeededSweep(NamedTuple):
-    """A sweep that a comparison needs: the first arguments of `sweep_vocabulary`."""
+    """A sweep that a comparison needs: the first arguments of `sweep_rewards`."""
 
     models: Sequence[Checkpoint]
     prompts: Mapping[str, str]
@@ -125,11 +125,10 @@ class Comparison:
                 continue
             models, _, run, settings, mesh = origin.sweep
             with locking.held(given, run, "diff"):
-                sweep_vocabulary(*origin.sweep, scoring.show_extremes)
+                sweep_rewards(*origin.sweep, scoring.show_extremes)
                 if self.listed is not None and origin in self.sides.values():
-                    name, table, sha256, _ = self.listed
                     settings = dataclasses.replace(settings, lens=False)
-                    sweep_conversations(models, name, table, sha256, run, settings, mesh)
+                    sweep_rewards(models, None, run, settings, mesh, items=self.listed[:3])
 
     def tokens_under(self, prompt: str) -> int:
         """How many tokens both sides have under a prompt."""

@@ -33,7 +33,7 @@ from engine.scoring.batches import rows_of_step
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.settings import SweepSettings
 from engine.sweep.jobs import recorded_step
-from engine.sweep.reward_jobs import check_vocabulary, sweep_replies, sweep_vocabulary
+from engine.sweep.reward_jobs import check_vocabulary, sweep_rewards
 from launch.common.conventions import Convention
 from launch.common.inputs import RankedList
 from launch.common.text import say
@@ -116,7 +116,7 @@ class ConventionRuns:
           The number of new rewards.
 
         Raises:
-          AssayError: as `sweep_vocabulary`; a convention of the same name means something else.
+          AssayError: as `sweep_rewards`; a convention of the same name means something else.
           Failed: some conventions could not be computed, such as one that overflows in float16.
         """
         same = self._same_ids(conventions)
@@ -255,13 +255,13 @@ class ConventionRuns:
         settings = self._settings_of(one.convention, step)
         if weights.loaded:  # their memory is not free
             settings = dataclasses.replace(settings, check_memory=False)
-        new = sweep_vocabulary([model], self.prompts, str(run), settings, one.mesh, load=weights)
+        new = sweep_rewards([model], self.prompts, str(run), settings, one.mesh, load=weights)
         if one.name == DEFAULT:
             self._step = _recorded_step(run, self._slug)
             settings = dataclasses.replace(settings, step_size=self._step)
         for each in self.lists:
-            named = (each.prompts, each.name, each.replies)
-            new += sweep_replies([model], *named, str(run), settings, one.mesh, load=weights)
+            where, items = (str(run), settings, one.mesh), (each.name, each.replies)
+            new += sweep_rewards([model], each.prompts, *where, load=weights, items=items)
             if not storage.exists(humans := run / schema.humans_path(each.name)):
                 storage.write_atomic(humans, each.humans)
         return new

@@ -18,7 +18,7 @@ from engine.errors import AssayError, prefixed
 from engine.runs import schema
 from engine.settings import SweepSettings
 from engine.sweep.outcomes import Ended
-from engine.sweep.reward_jobs import sweep_conversations
+from engine.sweep.reward_jobs import sweep_rewards
 from engine.text.chat_template import check_prompt, checked_message, checked_text, turns
 from launch.common import inputs, scoring
 from launch.common.command import Given, paths
@@ -91,12 +91,11 @@ def score(
     """
     if listed.left_out:
         say(f"note: no labels: {', '.join(listed.left_out)} (neither text nor numbers)")
-    name, table, sha256, _ = listed
-    rewards = sweep_conversations(models, name, table, sha256, run, settings, mesh, ended)
+    rewards = sweep_rewards(models, None, run, settings, mesh, ended=ended, items=listed[:3])
     if processes.writes():
         from launch.common import judged  # the analysis, which no other list needs
 
-        judged.write(run, name, [model.card.slug for model in models])
+        judged.write(run, listed.name, [model.card.slug for model in models])
     return rewards
 
 

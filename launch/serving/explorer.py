@@ -40,7 +40,7 @@ from engine.sweep.reward_jobs import (
     mode_of,
     pooling_of,
     reply_rows,
-    sweep_vocabulary,
+    sweep_rewards,
     token_rows,
 )
 from engine.sweep.setup import vocabulary_of
@@ -294,7 +294,7 @@ class Explorer:
         settings = dataclasses.replace(self.settings, step_size=step, check_memory=False)
         where = {prompt: question.prompt}, self.run, settings, model.scorer.mesh
         with alone(self.run, "serve"), self._memory(model):
-            count = sweep_vocabulary(
+            count = sweep_rewards(
                 [model.checkpoint], *where, load=lambda *_: Held(model.scorer, numbers)
             )
         what = f"{count:,} rewards" if count else "there already"

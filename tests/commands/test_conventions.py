@@ -144,7 +144,7 @@ def test_the_noise_floor_never_takes_the_same_step_again(checkpoint):
 def test_a_killed_command_goes_on(command, cheap, folder, monkeypatch):
     whole, arguments, _ = cheap
     with monkeypatch.context() as patched:
-        killed_after(patched, convention_runs, "sweep_vocabulary", 2)
+        killed_after(patched, convention_runs, "sweep_rewards", 2)
         with pytest.raises(Killed):
             command("conventions", f"--run={folder}", *arguments)
     before = times(folder)
@@ -160,7 +160,7 @@ def test_a_sweep_of_the_run_is_the_default_reading(command, dated, folder, monke
     """So is what it has of a prompt that is added later."""
     common = [f"--checkpoint={dated.path}", f"--run={folder}", "--config.self_check=2"]
     assert command("sweep", *common, "--config.prompts=best,worst").code == 0
-    calls = counted(monkeypatch, "sweep_vocabulary")
+    calls = counted(monkeypatch, "sweep_rewards")
     for prompts in ("best", "best,worst"):
         calls.clear()
         few = ["--config.dimensions=bos", "--config.lists=", f"--config.prompts={prompts}"]

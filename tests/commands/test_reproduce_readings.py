@@ -76,7 +76,7 @@ def tried(files, swept, tmp_path_factory):
     shutil.copytree(swept, root)
     arguments = flags(root, files, "--only=readings", "--readings=all")
     with pytest.MonkeyPatch.context() as patch:
-        killed_after(patch, convention_runs, "sweep_vocabulary", 2)
+        killed_after(patch, convention_runs, "sweep_rewards", 2)
         with pytest.raises(Killed):
             reproduce.main(arguments)
     assert parts(root / BELOW)

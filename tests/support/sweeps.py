@@ -12,7 +12,7 @@ from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
 from engine.scoring.reward_passes import RewardScorer
 from engine.settings import SweepSettings
-from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
+from engine.sweep.reward_jobs import sweep_rewards
 
 PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
 ONE = {"greatest": PROMPTS["greatest"]}
@@ -37,13 +37,12 @@ class Run:
 
     def sweep(self, checkpoints, prompts, tell=lambda *result: None, mesh=None, **changes) -> int:
         settings, mesh = dataclasses.replace(SETTINGS, **changes), mesh or build_mesh()
-        return sweep_vocabulary(checkpoints, prompts, str(self.folder), settings, mesh, tell)
+        return sweep_rewards(checkpoints, prompts, str(self.folder), settings, mesh, tell)
 
     def score(self, checkpoints, prompts, name, replies, mesh=None, **changes) -> int:
         settings = dataclasses.replace(SETTINGS, **{"mode": "text", **changes})
-        return sweep_replies(
-            checkpoints, prompts, name, replies, str(self.folder), settings, mesh or build_mesh()
-        )
+        run, mesh, items = str(self.folder), mesh or build_mesh(), (name, replies)
+        return sweep_rewards(checkpoints, prompts, run, settings, mesh, items=items)
 
     def parts(self) -> dict[str, tuple[str, int]]:
         """Path of every part -> sha256, and when it was written."""

@@ -8,7 +8,7 @@ import polars as pl
 from engine.mesh import build_mesh
 from engine.runs import schema
 from engine.scoring.rows import LAST
-from engine.sweep.reward_jobs import conversation_rows, sweep_conversations
+from engine.sweep.reward_jobs import conversation_rows, sweep_rewards
 from tests.support.sweeps import SETTINGS, plain_rewards
 
 PROMPTS = ("love", "the war", "truth?")
@@ -37,7 +37,7 @@ def test_gated_and_plain_heads_score_each_reply_under_its_prompt(heads, run):
     table = list_of((PROMPTS[1], "a"), *many, (PROMPTS[2], "a"), (PROMPTS[1], "love"))
     models = [heads["tiny"], heads["qrm"]]
     where = str(run.folder), dataclasses.replace(SETTINGS, objectives="values"), build_mesh()
-    scored = sweep_conversations(models, "own", table, "", *where)
+    scored = sweep_rewards(models, None, *where, items=("own", table, ""))
     assert scored == 2 * len(table)
     sequences = models[0].template.conversations(table["messages"].to_list())
     for model in models:
