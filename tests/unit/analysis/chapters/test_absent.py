@@ -102,6 +102,7 @@ def test_a_run_without_what_a_table_needs(make_run, study_of, case):
     tables = study_of(make_run(vocabularies, dict(list(rewards)), scores)).tables
     for name, why in reasons.items():
         assert tables.reason(*name).startswith(why)
+    assert tables.reason("shared_vocabulary") is None and tables["matches", "sentiment"].height
     every = [len(own) for own in rewards.values()]
     assert tables["moments"]["n"].to_list() == every  # of each model's whole vocabulary
 
