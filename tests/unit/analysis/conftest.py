@@ -31,16 +31,10 @@ def rng():
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory):
     words = tmp_path_factory.mktemp("lexicons") / "bnc.txt"  # the package wordfreq is optional
-    words.write_text(
-        "\tlove\tNoC\t:\t150\t100\t0.9\n\thate\tVerb\t:\t50\t100\t0.9\n", encoding="utf-8"
-    )
-    return AnalyzeSettings(
-        top=4,
-        figure_top=3,
-        page_prompts=6,
-        allow_incomplete=False,
-        options=options_of(frequency=str(words)),
-    )
+    often = "\tlove\tNoC\t:\t150\t100\t0.9\n\thate\tVerb\t:\t50\t100\t0.9\n"
+    words.write_text(often, encoding="utf-8")
+    page = {"top": 4, "figure_top": 3, "page_prompts": 6, "allow_incomplete": False}
+    return AnalyzeSettings(options=options_of(frequency=str(words)), **page)
 
 
 @pytest.fixture(scope="session")

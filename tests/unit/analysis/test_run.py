@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis import RunError
+from analysis import RunError, cache
 from engine.runs import schema
 from tests.support import runs
 
@@ -142,14 +142,11 @@ def test_rewards_that_are_not_finite_are_named_and_counted(make_run):
         analysis.load(run)
 
 
-def test_an_unfinished_sweep_is_refused_unless_allowed(small_run):
+def test_an_unfinished_sweep_is_refused_unless_allowed_and_one_without_parts_left_out(small_run):
     runs.edit_manifest(small_run, lambda content: result(content).update(complete=False))
     with pytest.raises(RunError, match=r"m-one × greatest .* incomplete: the sweep has not fin"):
         analysis.load(small_run)
     assert analysis.load(small_run, allow_incomplete=True).scores().collect().height == 20
-
-
-def test_a_result_that_has_no_part_yet_is_left_out_where_unfinished_is_allowed(small_run):
     runs.edit_manifest(small_run, lambda content: result(content).update(complete=False, parts={}))
     loaded = analysis.load(small_run, allow_incomplete=True)
     assert ("m-one", "greatest") not in loaded.results
@@ -164,15 +161,12 @@ def test_a_missing_part_is_refused_unless_allowed(small_run):
     assert ids.tolist() == [0, 1, 2, 6]
 
 
-def test_a_token_without_a_score_is_refused_unless_allowed(make_run):
+def test_a_token_without_a_score_or_out_of_the_vocabulary_is_refused(make_run):
     run = make_run({"v": ["a", "b", "c"]}, {"m": "v"}, {("m", "greatest"): {0: 1.0, 2: 2.0}})
     with pytest.raises(RunError, match=r"incomplete: no score of token ids 1$"):
         analysis.load(run)
     assert analysis.load(run, allow_incomplete=True).rewards("m", "greatest")[0].tolist() == [0, 2]
-
-
-def test_a_token_that_the_vocabulary_lacks_is_refused(make_run):
-    run = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0]})
+    run = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0]}, "more")
     with pytest.raises(RunError, match=r"token ids that are not in its vocabulary 1$"):
         analysis.load(run)
 
@@ -246,3 +240,40 @@ def _replace_models(entry, content):
     for record in content["models"].values():
         record.pop("conversion")
         record.update(entry)
+
+
+@pytest.fixture
+def two_models(make_run):
+    scores = {(model, "greatest"): [1.0, 2.0, 3.0] for model in ("m1", "m2")}
+    return make_run({"v": ["a", "b", "c"]}, {"m1": "v", "m2": "v"}, scores)
+
+
+def test_rewards_and_vocabularies_are_read_once_and_cannot_be_written(two_models):
+    run = analysis.load(two_models)
+    token_ids, rewards = run.rewards("m1", "greatest")
+    assert run.rewards("m1", "greatest")[1] is rewards
+    assert run.rewards("m2", "greatest")[0] is token_ids  # one vocabulary
+    for column in (token_ids, rewards):
+        with pytest.raises(ValueError, match="read-only"):
+            column[0] = 9
+    path = run._vocabularies["m1"]
+    assert run._cache.vocabulary(path) is run._cache.vocabulary(path)
+    assert run.vocabulary("m1").collect().equals(run.vocabulary("m2").collect())
+
+
+def test_token_ids_of_a_model_that_scored_fewer_are_its_own(make_run):
+    scores = {("m1", "greatest"): [1.0, 2.0, 3.0], ("m2", "greatest"): {0: 5.0, 2: 6.0}}
+    folder = make_run({"v": ["a", "b", "c"]}, {"m1": "v", "m2": "v"}, scores)
+    run = analysis.load(folder, allow_incomplete=True)
+    assert run.rewards("m1", "greatest")[0].tolist() == [0, 1, 2]
+    assert run.rewards("m2", "greatest")[0].tolist() == [0, 2]
+
+
+def test_rewards_beyond_the_memory_that_is_given_are_read_again(two_models, monkeypatch):
+    monkeypatch.setattr(cache, "_MOST_BYTES", 12)  # of one model
+    run = analysis.load(two_models)
+    first, second = run.rewards("m1", "greatest")[1], run.rewards("m2", "greatest")[1]
+    assert run.rewards("m1", "greatest")[1] is first
+    again = run.rewards("m2", "greatest")[1]
+    assert again is not second
+    np.testing.assert_array_equal(again, second)

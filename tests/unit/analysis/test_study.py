@@ -89,15 +89,12 @@ def tables():
     return made
 
 
-def test_tables_are_found_by_their_keys(tables):
+def test_tables_are_found_by_their_keys_and_give_their_reason_to_those_made_from_them(tables):
     assert tables["one"]["x"].item() == 1
     assert tables["per", "prompt"].equals(tables.get("per", "prompt"))
     assert list(tables.of("per")) == [("prompt",)]
     assert list(tables.files) == ["one"]
     assert tables.reason("one") is None
-
-
-def test_the_reason_of_a_table_is_the_reason_of_those_made_from_it(tables):
     tables.add(table("after", make=lambda: tables["none"]))
     assert tables.reason("after") == tables.reason("none") == "Nothing is there."
     assert tables.get("after") is None

@@ -33,10 +33,8 @@ def following(rng, signs):
 def test_two_blocs_are_named_with_their_tau_and_have_a_list_of_tokens_each(study, rng):
     made = study(worst=following(rng, (1, -1, 1, 1, -1)))
     plain, text = told(agreement, made)
-    assert plain == (
-        "Asked “worst”, m0, m2 and m3 on one side and m1 and m4 on the other rank the words in "
-        "largely opposite ways."
-    )
+    sides = "m0, m2 and m3 on one side and m1 and m4 on the other"
+    assert plain == f"Asked “worst”, {sides} rank the words in largely opposite ways."
     assert text.startswith("Under “worst”, m0, m2 and m3 rank alike (mean τ 0.")
     assert "; m1 and m4 rank alike (τ 0." in text
     assert "; the bloc of m0 and the bloc of m1 oppose one another (mean τ −0." in text
@@ -53,11 +51,8 @@ def test_two_blocs_are_named_with_their_tau_and_have_a_list_of_tokens_each(study
     assert (row["lowest"], row["highest"]) == (min(between), max(between))
     assert row["ci_low"] < row["kendall"] < row["ci_high"] < 0
     ends = made.tables["consensus", "worst"].filter(rank=1)
-    assert ends.select("models", "end").rows() == [
-        (models, end)
-        for models in ("m0 m2 m3", "m1 m4")
-        for end in ("highest", "lowest", "disputed")
-    ]
+    assert ends["models"].to_list() == 3 * ["m0 m2 m3"] + 3 * ["m1 m4"]
+    assert ends["end"].to_list() == 2 * ["highest", "lowest", "disputed"]
     first, second = told(tokens, made)
     highest = ends.filter(models="m0 m2 m3", end="highest").row(0, named=True)
     word = highest["token"].strip()

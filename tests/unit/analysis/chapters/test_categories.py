@@ -45,9 +45,6 @@ def effects(rng, gemma, llama, spread=0.3):
     return {model: mean + spread * rng.normal() for model, mean in means.items()}
 
 
-_BY_MODEL = "Contrasts by model"
-
-
 def big_two(study, framing="positive"):
     table = study.tables["category_contrasts"]
     return table.row(
@@ -110,9 +107,8 @@ def test_where_bases_are_unknown_models_are_described_and_nothing_is_told(tmp_pa
     study = study_of(run)
     assert study.tables.reason("category_contrasts").startswith("Base models are compared where")
     assert told(categories, study) == []
-    (shown,) = [
-        b for b in categories.ANALYSIS.section(study).blocks if getattr(b, "title", "") == _BY_MODEL
-    ]
+    blocks = categories.ANALYSIS.section(study).blocks
+    (shown,) = [block for block in blocks if getattr(block, "title", "") == "Contrasts by model"]
     assert not {"p", "q"} & {key for key, _, _ in shown.columns}
     table = study.tables["category_models"]
     assert table["q"].is_not_nan().all()
@@ -140,10 +136,8 @@ def test_medians_are_those_of_the_words_ranked_among_their_scale(tmp_path, study
     rewards = dict(zip(words, [4.0, 1.0, 2.0, 5.0, 99.0, 3.0], strict=True))
     runs.add_items(run, "mine", "m", "greatest", rewards)
     table = study_of(run).tables["categories"]
-    assert table.select("category", "n", "median_percentile").rows() == [
-        ("agency", 2, 0.375),
-        ("communion", 2, 0.625),
-    ]
+    medians = [("agency", 2, 0.375), ("communion", 2, 0.625)]
+    assert table.select("category", "n", "median_percentile").rows() == medians
     assert table["ci_low"].is_nan().all()
     why = "No list and no vocabulary has five words of a category, and five others of its scale."
     assert study_of(run).tables.reason("category_models") == why
@@ -168,9 +162,8 @@ def test_contrasts_are_written_out(tmp_path, study_of, rng):
     negative = np.mean([means[p] for p in prompts if p.startswith("worst")])
     table = study_of(run).tables["category_models"].filter(category="harm")
     found = dict(table.select("framing", "contrast").iter_rows())
-    assert found == pytest.approx(
-        {"positive": positive, "negative": negative, "positive minus negative": positive - negative}
-    )
+    both = {"positive": positive, "negative": negative}
+    assert found == pytest.approx(both | {"positive minus negative": positive - negative})
 
 
 def test_categories_of_ones_own_are_compared(tmp_path, study_of, rng, write):
@@ -207,9 +200,8 @@ def test_language_models_are_put_through_the_same_contrast(tmp_path, study_of, r
     sides = category_runs.signs(words)
     for model, effect in (("lm-a", 2.0), ("lm-b", -2.0)):
         logprobs = -9 + effect * sides + 0.3 * rng.normal(size=len(words))
-        replies = dict(zip(words, ((1, float(x)) for x in logprobs), strict=True))
-        for prompt in ("best-ever-one-word",):
-            runs.add_item_logprobs(run, "words", model, prompt, replies)
+        replies = {word: (1, float(x)) for word, x in zip(words, logprobs, strict=True)}
+        runs.add_item_logprobs(run, "words", model, "best-ever-one-word", replies)
     table = study_of(run).tables["category_logprobs"].filter(category="agency")
     found = table.select("language_model", "compared_with", "q").rows()
     assert [pair for *pair, _ in found] == [["lm-a", ""], ["lm-b", ""], ["lm-a", "lm-b"]]

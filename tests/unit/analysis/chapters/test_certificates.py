@@ -11,18 +11,10 @@ def certify(run, model, rewards, *, certified, gain, direction="max", target=Non
     """Adds a search and the certificate that goes on from it, as the engine files them."""
     runs.add_search(run, model, direction, rewards[:1], name="gcg-seed3")
     path = runs.add_search(run, model, direction, rewards, name="gcg-ascent-seed3")
-    said = {
-        "certified": certified,
-        "sweeps": len(rewards),
-        "swaps": 100 * len(rewards),
-        "ascent_steps": len(set(rewards)) - 1,
-        "best_gain": gain,
-        "margin": 1e-3,
-        "noise": 1e-6,
-        "target": target,
-        "searched_reward": rewards[0],
-        "searched_ids": [1, 2, 3],
-    }
+    said = {"certified": certified, "best_gain": gain, "target": target}
+    said |= {"sweeps": len(rewards), "swaps": 100 * len(rewards), "margin": 1e-3, "noise": 1e-6}
+    said |= {"searched_reward": rewards[0], "searched_ids": [1, 2, 3]}
+    said |= {"ascent_steps": len(set(rewards)) - 1}
     runs.enter_search(run, path, rejected=rejected, certificate=said)
 
 

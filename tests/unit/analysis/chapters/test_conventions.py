@@ -124,9 +124,8 @@ def test_noise_of_another_kind_counts_as_noise_too():
 
 def test_slopes_of_frequency_are_findings_too(readings, study_of, rng, words, write):
     loved = rng.normal(size=400)  # the words that occur often
-    lines = [
-        f"\t{w}\tNoC\t:\t{n}\t9\t.9" for w, n in zip(words["word"], np.exp(loved), strict=True)
-    ]
+    often = zip(words["word"], np.exp(loved), strict=True)
+    lines = [f"\t{word}\tNoC\t:\t{n}\t9\t.9" for word, n in often]
     taste = {"best": loved + rng.normal(size=400)}
     same, turned = moved(taste, rng, 1e-6), {"best": -taste["best"]}
     folder = readings({DEFAULT: taste, "bos-none": turned, "dtype-float16": same, NOISE: same})
@@ -200,7 +199,7 @@ def test_a_reading_as_noisy_as_the_floor_changes_no_order(monkeypatch):
     assert said(1.0, 1 - 10 * swap) and not said(1.0, 1 - 8 * swap)
 
 
-def test_a_finding_of_one_side_is_absent_or_gained_and_not_kept():
+def test_a_finding_or_an_order_of_one_side_is_absent_or_gained_and_not_kept():
     default = pl.DataFrame(
         [("skewness", of, 1.0, 0.5, 1.5, 0.01, True) for of in "ab"],
         schema=by_reading.ROW,
@@ -216,9 +215,6 @@ def test_a_finding_of_one_side_is_absent_or_gained_and_not_kept():
     counted = by_reading.survival(table)
     assert (counted["sure"], counted["kept"], counted["absent"]) == (2, 1, 1)
     assert not list(by_reading.examples(table))
-
-
-def test_an_order_of_groups_that_a_reading_lacks_is_absent():
     cells = {"mean_percentile": [0.2, 0.8], "q": [0.01, 0.2], "p": [0.01, 0.01]}
     groups_ = pl.DataFrame({"prompt": "best", "axis": "side", "group": ["x", "y"], **cells})
     nothing = pl.DataFrame(schema=by_reading.ROW)
@@ -283,9 +279,8 @@ def test_a_reading_that_ranks_against_people_reverses_rho(readings, study_of, ta
 
 
 def test_an_estimate_that_stays_sure_may_leave_the_interval(readings, study_of, taste, rng):
-    weaker = {
-        p: (1 if p == "best" else 0.3) * x + rng.normal(size=len(x)) for p, x in taste.items()
-    }
+    less = {"best": 1, "worst": 0.3}
+    weaker = {p: less[p] * x + rng.normal(size=len(x)) for p, x in taste.items()}
     study = study_of(readings({DEFAULT: taste, "bos-none": weaker, NOISE: dict(taste)}))
     of = {"finding": "slope of sentiment", "reading": "bos-none"}
     slopes = study.tables["conventions_findings"].filter(**of)

@@ -40,25 +40,16 @@ def test_tokens_that_one_prompt_lacks_are_left_out(make_run):
 
 
 def test_sum_finds_what_is_liked_anyway_and_difference_what_is_told_apart(run):
-    sums, differences = (
-        analysis.framing_ends(run, ["m", "n"], ("greatest", "worst"), 2, combined)
-        for combined in ("sum", "difference")
-    )
-    assert sums.select("model", "end", "rank", "token", "reward").rows() == [
-        ("m", "top", 1, "b", 9.0),
-        ("m", "top", 2, "d", 2.0),
-        ("m", "bottom", 1, "e", 0.0),
-        ("m", "bottom", 2, "c", 0.5),
-    ]
-    assert differences.select("token", "reward").rows() == [
-        ("a", 9.0),
-        ("d", 0.0),
-        ("e", -6.0),
-        ("b", -1.0),
-    ]
+    pair = ("greatest", "worst")
+    sums = analysis.framing_ends(run, ["m", "n"], pair, 2, "sum")
+    differences = analysis.framing_ends(run, ["m", "n"], pair, 2, "difference")
+    assert sums["end"].to_list() == ["top", "top", "bottom", "bottom"]
+    assert sums.select("token", "reward").rows() == [("b", 9), ("d", 2), ("e", 0), ("c", 0.5)]
+    found = differences.select("token", "reward").rows()
+    assert found == [("a", 9), ("d", 0), ("e", -6), ("b", -1)]
 
 
-def test_axes_are_the_eigenvectors_of_the_covariance(run):
+def test_axes_are_the_eigenvectors_of_the_covariance_and_one_point_has_none(run):
     table = analysis.framing_axis(run, ["m"], ("greatest", "worst"))
     values, vectors = np.linalg.eigh(np.cov(GOOD, BAD))
     assert table["share"].to_list() == pytest.approx((values[::-1] / values.sum()).tolist())
@@ -67,9 +58,6 @@ def test_axes_are_the_eigenvectors_of_the_covariance(run):
         assert abs(loadings @ vectors[:, 1 - axis]) == pytest.approx(1.0)
         assert row["loading_a"] >= 0
         assert row["axis_kind"] == ("same" if row["loading_b"] >= 0 else "opposed")
-
-
-def test_points_that_are_one_have_no_axis():
     (first, *_, low, high), _ = principal_axes(np.ones(4), np.ones(4), np.arange(4))
     assert first >= 0
     assert math.isnan(low)
@@ -82,10 +70,8 @@ PROMPTS = ("greatest", "best", "worst")
 def compared(*models):
     """The table of models with the given rewards under the three prompts, and what is said."""
     words = np.repeat(np.arange(200), 2)
-    rewards = [
-        (f"m{i}", dict(zip(PROMPTS, own, strict=True)), words) for i, own in enumerate(models)
-    ]
-    table = framing.compared(rewards)
+    each = [dict(zip(PROMPTS, own, strict=True)) for own in models]
+    table = framing.compared([(f"m{i}", own, words) for i, own in enumerate(each)])
     names = {f"m{i}": f"M{i}" for i in range(len(models))}
     found = framing.findings(table, ("best", "worst"), names, {})
     return table, " ".join(finding.text for finding in found)
@@ -132,13 +118,10 @@ def test_the_difference_from_two_questions_of_one_framing_has_the_interval_of_bo
     assert found == pytest.approx(expected)
 
 
-def test_a_model_that_ignores_the_question_is_not_said_to_differ_from_the_reference():
+def test_models_that_ignore_the_question_and_unrelated_prompts_are_not_said_to_differ(rng):
     _, text = compared(spelt(np.random.default_rng(1), 1, 1, 1))
     assert "is above 0 in the one model" in text
     assert "framing" not in text
-
-
-def test_of_unrelated_prompts_nothing_is_said(rng):
     _, text = compared(*(spelt(rng, 0, 0, 0) for _ in range(3)))
     assert text == ""
 

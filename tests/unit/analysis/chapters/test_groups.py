@@ -21,30 +21,30 @@ CONTRACT = ["model", "prompt", "group", "axis", "n", "mean_percentile", "ci_low"
 MODELS = ("m1", "m2", "m3", "m4")
 
 
-@pytest.fixture
-def study_of(make_run, study_of, tmp_path):
-    """Planted rewards of each prompt -> the study of their run, this chapter alone."""
+@pytest.fixture(scope="module")
+def study_of(tmp_path_factory, study_of):
+    """Planted rewards of each prompt -> the study of their run, this chapter alone, once."""
+    made = {}
 
-    def make(*models, **prompts):
-        rng = np.random.default_rng(3)
-        table = planted.vocabulary()
-        each = {
-            prompt: planted.rewards(table, rng, len(models), shift)
-            for prompt, shift in prompts.items()
-        }
-        scores = {
-            (model, prompt): rewards[at]
-            for at, model in enumerate(models)
-            for prompt, rewards in each.items()
-        }
-        vocabularies = {"v": table["token"].to_list()}
-        folder = make_run(vocabularies, dict.fromkeys(models, "v"), scores, size=5000)
-        runs.edit_manifest(folder, lambda c: c["prompts"].update(food="What is the best food?"))
-        terms = tmp_path / "terms.csv"
-        planted.of_two_groups().write_csv(terms)
-        return study_of(folder, groups, permutations=999, identity=str(terms))
+    def study(*models, **prompts):
+        rng, table = np.random.default_rng(3), planted.vocabulary()
+        scores = {}
+        for prompt, shift in prompts.items():
+            each = planted.rewards(table, rng, len(models), shift)
+            scores |= {(model, prompt): own for model, own in zip(models, each, strict=True)}
+        folder, words = tmp_path_factory.mktemp("groups"), {"v": table["token"].to_list()}
+        run = runs.write_run(folder / "run", words, dict.fromkeys(models, "v"), scores, 5000)
+        runs.edit_manifest(run, lambda c: c["prompts"].update(food="What is the best food?"))
+        planted.of_two_groups().write_csv(folder / "terms.csv")
+        return study_of(run, groups, permutations=999, identity=str(folder / "terms.csv"))
 
-    return make
+    def known(*models, **prompts):
+        key = repr((models, prompts))
+        if key not in made:
+            made[key] = study(*models, **prompts)
+        return made[key]
+
+    return known
 
 
 def row(table, **keys):
@@ -96,14 +96,11 @@ def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(stud
         assert not keys & {"p", "q", "differs"}
 
 
-def test_a_prompt_of_another_framing_has_no_unfavourable_end(study_of):
+def test_a_prompt_of_another_framing_has_no_bad_end_and_one_model_no_mean_over_models(study_of):
     study = study_of(*MODELS, food={"northerners": -9.0})
     assert "northerners stand furthest" in texts(groups, study)[0]
     assert "favourable" not in texts(groups, study)[0]
     assert groups.framing_of(study, "food") == ""
-
-
-def test_one_model_alone_has_its_own_interval_and_no_mean_over_models(study_of):
     study = study_of("m1", best={"northerners": -9.0})
     over = study.tables["identity_models"]
     assert over["contrast_low"].is_nan().all()
@@ -231,13 +228,9 @@ def test_placebo_kinds_are_drawn_at_the_size_of_a_group(make_run):
 def test_the_shares_of_people_and_of_placebo_kinds_stand_side_by_side(study_of):
     study = study_of(*MODELS, best={})
     shares = study.tables["identity_reference"]
-    assert shares.select("prompt", "of").rows() == [
-        ("best", "groups of people"),
-        ("best", "ordinary kinds"),
-    ]
-    for name, part in zip(
-        ("identity", "identity_placebo"), shares.iter_rows(named=True), strict=True
-    ):
+    assert shares["of"].to_list() == ["groups of people", "ordinary kinds"]
+    names = ("identity", "identity_placebo")
+    for name, part in zip(names, shares.iter_rows(named=True), strict=True):
         p = study.tables[name]["p"].drop_nans()
         assert part["tests"] == len(p)
         assert part["below"] == pytest.approx((p < 0.05).mean())
@@ -252,7 +245,7 @@ def test_a_placebo_kind_left_out_has_its_place_among_the_others():
 
 
 def test_the_same_seed_gives_the_same_tables(study_of):
-    study = study_of(*MODELS[:2], best={})
+    study = study_of(*MODELS, best={})
     again = analysis.compute(study.run, {}, study.settings, [groups.ANALYSIS])
     for name, table in study.tables.files.items():
         assert table.equals(again.tables.files[name], null_equal=True), name

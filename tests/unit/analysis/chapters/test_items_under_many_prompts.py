@@ -59,9 +59,6 @@ def drawn(rng, models=3, size=30):
     return scipy.stats.rankdata(x, axis=2) / size
 
 
-# --- By question -----------------------------------------------------------------------------
-
-
 def test_an_item_stands_at_the_mean_of_wordings_then_of_models():
     x = drawn(np.random.default_rng(0))
     x[2, 0] = math.nan
@@ -99,9 +96,6 @@ def test_the_items_that_all_models_put_first_are_named_and_no_others():
     assert "“item 5”" not in said
 
 
-# --- Between models ---------------------------------------------------------------------------
-
-
 def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
     x = drawn(np.random.default_rng(1))
     x[2, 4] = math.nan
@@ -130,9 +124,6 @@ def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
     assert together["prompt_spread"][5] == pytest.approx(np.std(each, ddof=1))
     assert (together["ci_low"] < together["kendall"]).all()
     assert together.select("prompts", "models", "pairs", "items").row(5) == (9, 3, 3, 30)
-
-
-# --- Between the prompts of a model -----------------------------------------------------------
 
 
 def test_tau_between_the_prompts_of_a_model_is_scipys():
@@ -170,8 +161,7 @@ def test_kinds_of_pairs_are_wordings_questions_and_framings():
         assert table.filter(model="m0", kind=kind)["kendall"].item() == pytest.approx(mean)
     less = table.filter(model="m0", kind=items_framing.WORDING_LESS)["kendall"].item()
     assert less == pytest.approx(means[items_framing.WORDING] - means[items_framing.QUESTION])
-    own = table.filter(kind=items_framing.FRAMING).select("model", "kendall")
-    of = dict(own.iter_rows())
+    of = dict(table.filter(kind=items_framing.FRAMING).select("model", "kendall").iter_rows())
     assert of.pop(ALL_MODELS) == pytest.approx(np.mean(list(of.values())))
 
 
@@ -193,8 +183,7 @@ def test_the_caption_says_that_wordings_agree_more_only_where_they_do(share, sai
     x = share * asked + rng.normal(size=(4, 9, 60))
     scores = scores_of(scipy.stats.rankdata(x, axis=2) / 60)
     table = items_framing.items_prompt_kinds(scores, np.random.default_rng(0))
-    words = "Two wordings of one question agree more"
-    assert (words in items_framing.caption_of(table)) == said
+    assert ("Two wordings of one question agree more" in items_framing.caption_of(table)) == said
 
 
 @pytest.mark.parametrize(
@@ -218,9 +207,6 @@ def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_
     assert ("Taken alone" in measured) == ("1 keeps" not in said)
 
 
-# --- Length and frequency ---------------------------------------------------------------------
-
-
 def test_traits_are_read_from_the_items():
     ids = pl.Series("item_id", range(3), dtype=pl.UInt32)
     listed = pl.DataFrame([ids, pl.Series("item", [" Love", "ice cream", "zzzz"])])
@@ -232,9 +218,6 @@ def test_traits_are_read_from_the_items():
     assert table[items_controls.FREQUENCY].to_list() == [pytest.approx(2.0), None, None]
     bare = items_controls.items_traits(listed, None, None)
     assert bare[items_controls.TOKENS].null_count() == 3
-
-
-# --- Claims: planted, and where there is nothing ------------------------------------------------
 
 
 def planted(rng):
@@ -266,8 +249,8 @@ def opposing(rng):
     return dataclasses.replace(made, rewards=rewards)
 
 
-def test_opposition_is_said_of_its_framing_alone_and_names_the_blocs():
-    scores = nulls.scores_of(opposing(np.random.default_rng(0)))
+def test_opposition_is_said_of_its_framing_alone_and_names_the_blocs(rng):
+    scores = nulls.scores_of(opposing(rng))
     pairs = items_agreement.items_pairs(scores)
     blocs = items_agreement.items_blocs(scores, pairs)
     names = {model: model.upper() for model in scores.models}
@@ -283,8 +266,7 @@ def test_opposition_is_said_of_its_framing_alone_and_names_the_blocs():
     a, b = (scores.means(scores.framed("negative"))[1][m] for m in (1, 7))
     own = pairs.filter(question="negative prompts", model_a="m-1", model_b="m-7")
     assert own["kendall_of_means"].item() == pytest.approx(scipy.stats.kendalltau(a, b).statistic)
-    agreement = items_agreement.items_agreement(scores, np.random.default_rng(0))
-    framed = items_agreement.framed_rows(agreement)
+    framed = items_agreement.framed_rows(items_agreement.items_agreement(scores, rng))
     assert [row["framing"] for row in framed] == ["positive", "negative"]
     _, said = items_agreement.agreement_beyond_chance(framed[0])
     assert said.startswith("Asked for something good, the ")
@@ -321,23 +303,19 @@ def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_pa
     slugs = [f"m{number}" for number in range(5)]
     run = runs.write_run(tmp_path / "run", {}, dict.fromkeys(slugs), {})
     worth = rng.normal(size=60)
-    asked = {p: text for p, text in FOLLOW_UP.items() if p in ("best-ever-one-word",)}
+    asked = {"best-ever-one-word": FOLLOW_UP["best-ever-one-word"]}
     for number, model in enumerate(slugs):
         rewards = (1 if number < 3 else -1) * worth + 0.3 * rng.normal(size=60)
         own = {f"item {at}": reward for at, reward in enumerate(rewards)}
         runs.add_items(run, "words", model, "best-ever-one-word", own)
     runs.edit_manifest(run, lambda content: content.update(prompts=asked))
     plain, said = told(items_agreement, study_of(run, *LISTS))
-    assert plain == (
-        "Asked for something good, some models order “words” in largely opposite ways: "
-        "m0, m1 and m2 against m3 and m4."
-    )
+    assert plain.startswith("Asked for something good, some models order “words” in largely ")
+    assert plain.endswith("opposite ways: m0, m1 and m2 against m3 and m4.")
     assert said.startswith("Asked for something good, 6 of 10 pairs of models order")
     assert "m0, m1 and m2 against m3 and m4 (τ of the mean percentiles −0." in said
     assert "in the mean" not in said
 
-
-# --- The page ---------------------------------------------------------------------------------
 
 CHAPTERS = (*LISTS, list_probabilities)
 

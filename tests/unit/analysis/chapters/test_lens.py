@@ -78,7 +78,7 @@ def test_tau_with_the_last_layer_is_scipys(appearing):
     assert table["prompt"].unique(maintain_order=True).to_list() == list(PROMPTS)
 
 
-def test_the_tokens_of_an_end_are_counted_by_hand(appearing):
+def test_the_tokens_of_an_end_are_counted_by_hand_and_the_last_layer_has_all(appearing):
     table = appearing.tables["lens"]
     stored = appearing.run.layers("a", "worst").to_numpy()[:, 1:]
     for end, sign in (("highest", -1), ("lowest", 1)):
@@ -89,6 +89,8 @@ def test_the_tokens_of_an_end_are_counted_by_hand(appearing):
             assert row["kept"] == pytest.approx(np.isin(final, now).mean())
             inside = scipy.stats.kendalltau(x[final], stored[final, -1]).statistic
             assert row["kendall"] == pytest.approx(inside, abs=1e-9)
+    last = appearing.tables["lens"].filter(of="highest", layer=LAYERS)
+    assert last.select("kept", "kept_low", "kept_high").unique().rows() == [(1.0, 1.0, 1.0)]
 
 
 def test_the_layer_at_which_the_order_appears_is_found_and_said(appearing):
@@ -103,10 +105,9 @@ def test_the_layer_at_which_the_order_appears_is_found_and_said(appearing):
 
 
 def test_intervals_hold_for_all_rankings_together(appearing):
+    pairs, cell = (("best", "worst"), ("greatest", "best")), {"of": "all tokens", "layer": 2}
     alone, both = (
-        by_every_layer(appearing.run, models, ("best", "worst"), ("greatest", "best"))[0].filter(
-            model="a", prompt="best", of="all tokens", layer=2
-        )
+        by_every_layer(appearing.run, models, *pairs)[0].filter(model="a", prompt="best", **cell)
         for models in (["a"], ["a", "b"])
     )
     assert both["kendall"].item() == alone["kendall"].item()
@@ -128,7 +129,7 @@ def order_of(model, taus, halves, last=4):
     )
 
 
-def test_the_width_that_is_said_is_of_the_rankings_it_is_said_of():
+def test_the_width_that_is_said_is_of_its_rankings_and_no_curve_has_no_interval():
     """A layer that ranks all tokens alike has no interval; "b" is half way at the last layer."""
     early = order_of("a", (math.nan, 0.7, 0.8, 1.0), (math.nan, 0.04, 0.02, 0.0))
     order = pl.concat([early, order_of("b", (0.1, 0.2, 0.3, 1.0), (0.3, 0.3, 0.3, 0.0))])
@@ -136,6 +137,9 @@ def test_the_width_that_is_said_is_of_the_rankings_it_is_said_of():
     first, second = (finding.text for finding in lens.order_findings(order, layers))
     assert "in 1 of 2 rankings; in the others not surely" in first
     assert second.endswith("the 95% intervals of these rankings’ τ are ±0.040 or narrower.")
+    order = order_of("a", (0.1, 0.7, 0.8, 1.0), (math.nan,) * 4)
+    rows = milestones(order, None).select("layer", "layer_low", "layer_high").rows()
+    assert rows == [(2, None, None)]
 
 
 @pytest.mark.parametrize("found", [0, 1, 3, 10])
@@ -148,17 +152,6 @@ def test_shares_of_none_and_of_all_tokens_have_an_interval(found):
     ends = sorted(np.roots([1 + t**2 / draws, -2 * share - t**2 / draws, share**2]).real)
     np.testing.assert_allclose((share, low, high), (found / 10, *ends), atol=1e-7)
     assert high - low > 0.3
-
-
-def test_the_last_layer_has_all_of_its_ends(appearing):
-    last = appearing.tables["lens"].filter(of="highest", layer=LAYERS)
-    assert last.select("kept", "kept_low", "kept_high").unique().rows() == [(1.0, 1.0, 1.0)]
-
-
-def test_a_layer_has_no_interval_where_the_curve_has_none():
-    order = order_of("a", (0.1, 0.7, 0.8, 1.0), (math.nan,) * 4)
-    rows = milestones(order, None).select("layer", "layer_low", "layer_high").rows()
-    assert rows == [(2, None, None)]
 
 
 def test_the_layer_at_which_two_prompts_part_is_found_and_said(parting):
@@ -191,13 +184,10 @@ def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
     runs.add_lens(run, "m", "best", values[:2])
     study = study_of(run)
     assert study.tables["lens"].height == 3 * 3
-    assert study.tables.reason("lens_framing") == (
-        "No model was swept with the lens under both “best” and “worst”."
-    )
-    assert [p.stem for p in analysis.blocks.pictures(lens.ANALYSIS.section(study).blocks)] == [
-        "lens",
-        "lens_ends",
-    ]
+    why = "No model was swept with the lens under both “best” and “worst”."
+    assert study.tables.reason("lens_framing") == why
+    drawn = analysis.blocks.pictures(lens.ANALYSIS.section(study).blocks)
+    assert [picture.stem for picture in drawn] == ["lens", "lens_ends"]
 
 
 def test_a_chart_says_that_it_leaves_models_out():

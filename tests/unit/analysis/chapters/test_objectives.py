@@ -34,15 +34,13 @@ def run(made, make_run):
 
 def test_the_share_of_an_objective_is_the_variance_that_it_was_given(run):
     table = analysis.objectives_table(analysis.load(run), ["gated", "plain"])
-    assert table.select("model", "prompt", "objective", "weight").rows() == [
-        ("gated", "greatest", name, weight) for name, weight in WEIGHTS.items()
-    ]
+    assert set(table.select("model", "prompt").rows()) == {("gated", "greatest")}
+    assert dict(table.select("objective", "weight").rows()) == WEIGHTS
     # Variances .64 × 1, .25 × 4 and 0 of 1.64; three standard errors of a sample of 4,000.
     np.testing.assert_allclose(table["share"], [0.64 / 1.64, 1 / 1.64, 0], atol=0.05)
     assert table["share"].sum() == pytest.approx(1, abs=1e-6)
-    np.testing.assert_allclose(
-        table["pearson"], [0.8 / math.sqrt(1.64), -1 / math.sqrt(1.64), 0], atol=0.05
-    )
+    expected = np.array([0.8, -1, 0]) / math.sqrt(1.64)
+    np.testing.assert_allclose(table["pearson"], expected, atol=0.05)
 
 
 def test_an_objective_that_pulls_against_the_reward_has_a_share_below_zero(make_run):
@@ -93,6 +91,5 @@ def test_a_gate_is_shown_where_its_objectives_were_not_written(small_run):
         small_run, lambda content: content["results"][path].update(coefficients={"safe": 0.5})
     )
     table = analysis.objectives_table(analysis.load(small_run), ["m-one", "m-two"])
-    assert table.select("prompt", "objective", "weight", "spearman").rows() == [
-        ("worst", "safe", 0.5, None)
-    ]
+    shown = table.select("prompt", "objective", "weight", "spearman").rows()
+    assert shown == [("worst", "safe", 0.5, None)]

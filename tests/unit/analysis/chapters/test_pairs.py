@@ -37,12 +37,9 @@ def test_accuracy_is_counted_by_label_and_a_tie_is_wrong(judged):
     run = judged(rows, [1.0, -2.0, 0.0, 0.5, 0.25])
     table = pairs.accuracies("own", pairs.pairs(pairs.replies(run, "own")))
     found = table.select("label", "group", "n", "accuracy", "ties").rows()
-    assert found[:4] == [
-        (pairs.ALL, "", 5, 0.6, 1),
-        ("kind", "bad", 1, 0.0, 1),
-        ("kind", "good", 2, 0.5, 0),
-        ("kind", "(none)", 2, 1.0, 0),
-    ]
+    every = (pairs.ALL, "", 5, 0.6, 1)
+    kinds = [("bad", 1, 0.0, 1), ("good", 2, 0.5, 0), ("(none)", 2, 1.0, 0)]
+    assert found[:4] == [every, *(("kind", *kind) for kind in kinds)]
     assert table["margin"][0] == pytest.approx(-0.05)
 
 

@@ -171,7 +171,7 @@ def _run_of_keys(folder, vocabularies):
     return analysis.load(run)
 
 
-def test_models_of_equal_tokens_share_a_reference_whatever_their_templates(tmp_path, study_of):
+def test_models_of_equal_tokens_share_a_reference_and_others_are_apart(tmp_path, study_of):
     words = ["w", "x", "y", "z"]
     run = _run_of_keys(tmp_path / "run", dict.fromkeys(("a", "b", "lm"), words))
     assert len({run.same_vocabulary(model) for model in ("a", "b", "lm")}) == 3
@@ -181,28 +181,20 @@ def test_models_of_equal_tokens_share_a_reference_whatever_their_templates(tmp_p
     assert notes_of(policies.ANALYSIS.section(study)) == []
     crossed = study.tables["overoptimisation"].select("optimised", "read").unique()
     assert crossed.height == 4
-
-
-def test_models_of_which_one_token_differs_are_apart(tmp_path, study_of):
-    words = ["w", "x", "y", "z"]
     tables = {"a": words, "b": ["w", "x", "z", "y"], "lm": words}
-    study = study_of(_run_of_keys(tmp_path / "run", tables), policies, overoptimisation)
+    study = study_of(_run_of_keys(tmp_path / "apart", tables), policies, overoptimisation)
     assert study.tables["policies"]["model"].unique().to_list() == ["a"]
     (note,) = notes_of(policies.ANALYSIS.section(study))
-    assert note == (
-        "No language model of the run has the same tokens under the same ids, so these are left "
-        "out over the vocabulary: b."
-    )
+    assert note.endswith("so these are left out over the vocabulary: b.")
     assert "two reward models" in study.tables.reason("overoptimisation")
 
 
-def test_a_prompt_that_no_language_model_was_given_is_said(small_run, study_of):
+def test_a_prompt_that_no_language_model_was_given_is_said_and_a_chat_form_first(
+    small_run, study_of
+):
     runs.add_logprobs(small_run, "lm", "v2", "worst", [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0])
     reason = study_of(small_run, policies).tables.reason("policies")
     assert "the same vocabulary and the same prompt" in reason
-
-
-def test_the_chat_form_is_the_reference_where_there_are_both(small_run):
     flat = [-1.8] * 6
     runs.add_logprobs(small_run, "lm", "v2", "greatest", flat)
     runs.add_logprobs(small_run, "lm", "v2", "greatest.chat", flat)
@@ -226,11 +218,8 @@ def test_lists_are_taken_with_the_language_model_that_read_them(small_run, study
     assert best["top"].to_list() == ["love"]
 
 
-ASKED = [
-    prompt
-    for prompt in FOLLOW_UP
-    if prompt.split("-")[0] in ("best", "greatest", "worst") and prompt.endswith("-one-word")
-]
+START = ("best-", "greatest-", "worst-")
+ASKED = [p for p in FOLLOW_UP if p.startswith(START) and p.endswith("-one-word")]
 
 
 @pytest.fixture(scope="module")
@@ -245,9 +234,8 @@ def listed(tmp_path_factory, study_of):
     items = [f"item {i}" for i in range(N)]
     for prompt in ASKED:
         a = rng.normal(size=N)
-        for model, rewards in (("a", a), ("b", np.where(a < 1.8, a, -2.0))):
-            own = dict(zip(items, rewards.tolist(), strict=True))
-            runs.add_items(folder, "items", model, prompt, own)
+        for model, own in (("a", a), ("b", np.where(a < 1.8, a, -2.0))):
+            runs.add_items(folder, "items", model, prompt, dict(zip(items, own, strict=True)))
         runs.add_item_logprobs(folder, "items", "lm", prompt, {i: (2, -15.0) for i in items})
     texts = {prompt: FOLLOW_UP[prompt] for prompt in ASKED}
     runs.edit_manifest(folder, lambda c: c["prompts"].update(texts))
@@ -256,26 +244,19 @@ def listed(tmp_path_factory, study_of):
     return study_of(folder, policies, overoptimisation)
 
 
-def test_a_list_keeps_the_rewards_of_every_model(listed):
-    (first, *_) = reference_policy.lists(listed.run, ["a", "b"])
-    assert first.models == ("a", "b")
-    for model, rewards in zip(first.models, first.rewards, strict=True):
-        own = listed.run.item_scores("items", first.prompt, [model])
-        np.testing.assert_array_equal(rewards, own[model].to_numpy().astype(float))
-
-
 def test_a_list_under_many_prompts_has_charts_of_three_questions_and_says_so(listed):
     assert len(ASKED) == 9
+    first, *_ = reference_policy.lists(listed.run, ["a", "b"])
+    own = listed.run.item_scores("items", first.prompt, ["a", "b"])
+    np.testing.assert_array_equal(first.rewards, own.select("a", "b").to_numpy().T)
     section = policies.ANALYSIS.section(listed)
     stems = [picture.stem for picture in pictures(section.blocks)]
     named = ["best-ever-one-word", "worst-ever-one-word", "greatest-ever-one-word"]
     assert stems == [f"policies_list_items_{prompt}" for prompt in named]
-    movers = [block for block in section.blocks if block.kind == "folded"]
-    assert len(movers) == 3
+    assert [block.kind for block in section.blocks].count("folded") == 3  # movers
     crossed = overoptimisation.ANALYSIS.section(listed)
-    assert [p.stem for p in pictures(crossed.blocks)] == [
-        f"overoptimisation_list_items_{prompt}" for prompt in named
-    ]
+    stems = [picture.stem for picture in pictures(crossed.blocks)]
+    assert stems == [f"overoptimisation_list_items_{prompt}" for prompt in named]
     assert section.caveats[-1] == crossed.caveats[-1] == policies.MANY
 
 
@@ -321,10 +302,8 @@ def test_a_finding_names_the_reply_that_gains_most(turning, study):
     assert finding.picture == "policies_vocabulary_greatest"
 
 
-def test_what_float32_adds_to_a_probability_is_cut(tmp_path):
-    run = runs.write_run(
-        tmp_path / "run", {"v": ["x", "y"]}, {"a": "v"}, {("a", "greatest"): [0.0, 1.0]}
-    )
+def test_what_float32_adds_to_a_probability_is_cut(make_run):
+    run = make_run({"v": ["x", "y"]}, {"a": "v"}, {("a", "greatest"): [0.0, 1.0]})
     runs.add_logprobs(run, "lm", "v", "greatest", np.log([0.5, 0.5]) + 1e-6)
     (replies,) = reference_policy.vocabularies(analysis.load(run), ["a"])
     assert replies.covered == 1

@@ -86,15 +86,12 @@ def explanations(rng, effect):
     return with_q(pl.concat(tests), p="mantel_p", q="mantel_q")
 
 
-def test_a_base_that_models_agree_by_is_named(rng):
+def test_a_base_that_models_agree_by_is_named_and_traits_without_an_effect_are_not(rng):
     found = list(explained.findings(explanations(rng, 0.4), QUOTED))
     assert [one.picture for one in found] == ["rsa_best"] * 2
     assert found[0].text == "Asked “best”, models that are alike in base agree more about words."
     assert "models that are alike in base (r = 0." in found[1].text
     assert "over 45 pairs of models; q by Mantel’s test, 4 tests." in found[1].text
-
-
-def test_traits_without_an_effect_are_not_named(rng):
     assert not list(explained.findings(explanations(rng, 0.0), QUOTED))
 
 

@@ -1,3 +1,5 @@
+"""Slopes of valence and frequency on a run whose tokens are graded words."""
+
 import numpy as np
 import polars as pl
 import pytest
@@ -6,27 +8,40 @@ import analysis
 from analysis.chapters import sentiment
 from tests.support import runs
 
+WORDS = {"love": 3.0, "joy": 2.0, "fine": 1.0, "so": 0.0, "bad": -1.0, "hate": -2.0, "evil": -3.0}
+
 
 @pytest.fixture
-def points(word_run, lexicon):
+def word_run(make_run):
+    """One model under two prompts; some tokens are spelt otherwise, and one is in no lexicon."""
+    tokens = [*WORDS, "Love", " love", "noise", "HATE"]
+    greatest = [6.0, 5.0, 4.0, 2.0, 1.0, 0.0, -1.0, 6.0, 99.0, -50.0, 0.0]
+    scores = {("m", "greatest"): greatest, ("m", "worst"): [-x for x in greatest]}
+    return analysis.load(make_run({"v": tokens}, {"m": "v"}, scores))
+
+
+@pytest.fixture
+def lexicon():
+    """word, value."""
+    return pl.DataFrame({"word": list(WORDS), "value": list(WORDS.values())})
+
+
+@pytest.fixture
+def graded(word_run, lexicon):
     return analysis.sentiment_points(word_run, ["m"], lexicon, "never")
 
 
-def test_points_are_the_matched_tokens_under_every_prompt(points, lexicon):
-    assert points.columns == ["model", "prompt", "token_id", "token", "word", "value", "reward"]
-    own = points.filter(prompt="greatest")
+def test_points_are_the_matched_tokens_under_every_prompt(graded, lexicon):
+    assert graded.columns == ["model", "prompt", "token_id", "token", "word", "value", "reward"]
+    own = graded.filter(prompt="greatest")
     assert own["token"].to_list() == [*lexicon["word"], "Love", "HATE"]
     assert own.filter(token="Love")["value"].item() == 3.0
 
 
-def test_slopes_are_fitted_by_valence_zero_with_the_negative(points):
-    table = analysis.sentiment_slopes(points)
-    assert table.select("prompt", "valence", "n").rows() == [
-        ("greatest", "positive", 4),
-        ("greatest", "negative", 5),
-        ("worst", "positive", 4),
-        ("worst", "negative", 5),
-    ]
+def test_slopes_are_fitted_by_valence_zero_with_the_negative(graded):
+    table = analysis.sentiment_slopes(graded)
+    assert table["prompt"].to_list() == 2 * ["greatest"] + 2 * ["worst"]
+    assert table.select("valence", "n").rows() == 2 * [("positive", 4), ("negative", 5)]
     assert table["slope"].to_list() == pytest.approx([1.0, 1.0, -1.0, -1.0])
 
 
@@ -98,3 +113,36 @@ def test_forms_of_a_word_do_not_shrink_the_errors(rng):
     forms = pl.concat([once, once.with_columns(pl.col("word") + "ed")])
     slopes = [analysis.frequency_slopes(points)["stderr"][0] for points in (once, forms)]
     assert slopes[0] == pytest.approx(slopes[1], rel=0.05)
+
+
+def test_frequency_is_fitted_beside_value(graded, lexicon, rng):
+    often = pl.DataFrame({"word": lexicon["word"], "per_million": np.exp(rng.normal(size=7))})
+    points = analysis.frequency_points(graded, often)
+    design = points.filter(prompt="greatest")
+    x = np.column_stack([np.ones(design.height), design["log_frequency"], design["value"]])
+    expected = np.linalg.lstsq(x, design["reward"].to_numpy(), rcond=None)[0]
+    table = analysis.frequency_slopes(points)
+    assert table["slope"][0] == pytest.approx(expected[1])
+    assert table["n"].to_list() == [9, 9]
+    residual = design["reward"].to_numpy() - expected[2] * design["value"].to_numpy()
+    np.testing.assert_allclose(design["residual"], residual)
+
+
+def test_a_word_of_several_parts_of_speech_counts_once_for_each(graded, lexicon, rng):
+    each = pl.DataFrame({"word": lexicon["word"], "per_million": np.exp(rng.normal(size=7))})
+    more = pl.DataFrame({"word": lexicon["word"][:1], "per_million": [5.0]})
+    points = analysis.frequency_points(graded, pl.concat([each, more]))
+    once = analysis.frequency_points(graded, each)
+    own = once.filter(word=lexicon["word"][0])
+    assert points.height == once.height + own.height > once.height
+    expected = np.sort(np.append(own["log_frequency"], np.full(own.height, np.log(5.0))))
+    found = points.filter(word=lexicon["word"][0])["log_frequency"].sort()
+    np.testing.assert_allclose(found, expected)
+
+
+def test_points_whose_value_has_no_slope_keep_their_reward_and_lie_in_one_chunk(graded, lexicon):
+    points = analysis.frequency_points(graded, lexicon.select("word", per_million=1.0))
+    assert points["residual"].equals(points["reward"])
+    # What is filtered from many chunks keeps as much memory as the whole: once a prompt.
+    assert points["prompt"].n_unique() == 2
+    assert points.n_chunks() == 1

@@ -123,9 +123,8 @@ def test_log_probabilities_of_two_prompts_are_combined_form_by_form(language_run
     vocabulary = run.vocabulary("base").collect()["token"].to_list()
     rows = []
     for good, bad in (("greatest", "worst"), ("greatest.chat", "worst.chat")):
-        values = [
-            x + sign * y for x, y in zip(numbers["base", good], numbers["base", bad], strict=True)
-        ]
+        both = zip(numbers["base", good], numbers["base", bad], strict=True)
+        values = [x + sign * y for x, y in both]
         for end, order in (("top", -1), ("bottom", 1)):
             best = sorted(range(6), key=lambda i: (order * values[i], i))[:2]
             rows += [

@@ -2,11 +2,15 @@
 
 import math
 
+import numpy as np
 import polars as pl
 import pytest
 
 from analysis.blocks import pictures
 from analysis.chapters import items, tokens, wording
+from analysis.measures.wording_tables import COMPARISON, wording_rows
+from analysis.measures.wordings import QUESTION, Wordings
+from analysis.statistics import ranks
 from analysis.words.questions import NEGATIVE, questions
 from configs.prompts import FOLLOW_UP, PAPER
 from tests.support import charts, runs
@@ -93,21 +97,16 @@ def test_the_papers_prompts_are_compared_by_framing(make_run, rng, study_of):
     words = [f"t{i}" for i in range(60)]
     value = rng.normal(size=60)
     scores = {
-        (model, prompt): (
-            (-1 if prompt == "worst" else 1) * value + 0.1 * rng.normal(size=60)
-        ).tolist()
+        (model, prompt): (-value if prompt == "worst" else value) + 0.1 * rng.normal(size=60)
         for model in ("a", "b")
         for prompt in PAPER
     }
     study = study_of(make_run({"v": words}, {"a": "v", "b": "v"}, scores, size=100))
-    assert study.tables["wording_variance"].select("level", "framing", "component").rows()[:2] == [
-        ("framing", "positive", "common"),
-        ("framing", "positive", "wording"),
-    ]
-    assert set(study.tables["wording_agreement"]["comparison"]) == {
-        *("prompts of one framing", "opposite framings"),
-        "models under one prompt",
-    }
+    variance = study.tables["wording_variance"].head(2)
+    assert variance.select("level", "framing").rows() == 2 * [("framing", "positive")]
+    assert variance["component"].to_list() == ["common", "wording"]
+    kinds = {"prompts of one framing", "opposite framings", "models under one prompt"}
+    assert set(study.tables["wording_agreement"]["comparison"]) == kinds
     assert study.tables["wording_comparison"]["p"].item() > 0.05  # three prompts cannot show it
     assert any(t.startswith("No question was asked in two") for t in texts(wording, study))
     assert told(wording, study) == []
@@ -119,3 +118,52 @@ def test_one_model_has_shares_but_nothing_to_agree_with(tmp_path, rng, study_of)
     headline, text = told(wording, study)
     assert "the model orders the list" in headline
     assert "over models" not in text
+
+
+SIZE, MODELS = 200, ("a", "b", "c")
+
+
+def crossed(rng, question, alike, wordings=6):
+    """Two questions of each framing in the same wordings, which are of two kinds.
+
+    Wordings of one kind share much, whatever the question; a question has a little of its own.
+    """
+    names = [("best", "positive"), ("greatest", "positive"), ("worst", "negative")]
+    names.append(("most bad", "negative"))
+    rows = [(f"{m}-{w}", m, f, f"wording {w}") for m, f in names for w in range(wordings)]
+    prompts = pl.DataFrame(rows, schema=["prompt", "question", "framing", "wording"], orient="row")
+    values = {}
+    for model in MODELS:
+        taste, kinds = rng.normal(size=SIZE), alike * rng.normal(size=(2, SIZE))
+        own = question * rng.normal(size=(len(names), SIZE))
+        cells = [
+            taste + kinds[w % 2] + own[q] + 0.3 * rng.normal(size=SIZE)
+            for q in range(len(names))
+            for w in range(wordings)
+        ]
+        values[model] = np.array([ranks.percentiles(cell) for cell in cells])
+    return Wordings(
+        source="words",
+        level=QUESTION,
+        items=[f"item {i}" for i in range(SIZE)],
+        clusters=np.arange(SIZE),
+        models=MODELS,
+        prompts=prompts,
+        read=values.__getitem__,
+    )
+
+
+def test_a_question_is_found_beside_wordings_that_differ_much_and_their_kinds_are_none():
+    """Questions are permuted inside each wording, so that kinds of wordings are no noise."""
+    found = 0
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        [row] = wording_rows(crossed(rng, question=0.15, alike=1.0), rng, 199)[COMPARISON.name]
+        found += row[-1] < 0.05
+    assert found == 5
+    alarms = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        [row] = wording_rows(crossed(rng, question=0.0, alike=1.0), rng, 199)[COMPARISON.name]
+        alarms += row[-1] < 0.05
+    assert alarms <= 4

@@ -4,21 +4,23 @@ import collections
 import functools
 import json
 import math
+import re
 
 import numpy as np
 import polars as pl
 import pytest
 
 from analysis import CHAPTERS, blocks
-from analysis.chapters import distributions, framing, objectives
-from analysis.charts import look
+from analysis.chapters import agreement, distributions, framing, objectives
+from analysis.charts import look, model_map, ranks
 from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
 from analysis.charts.fans import fans
 from analysis.charts.group_dots import group_dots
+from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
 from analysis.charts.violins import violins
-from tests.support import charts, runs, slow
+from tests.support import charts, large_runs, runs, slow
 
 MODEL = "urm-llama-3.1-8b"
 PROMPTS = list(runs.PROMPTS)
@@ -135,7 +137,7 @@ def bars_of(chart):
     return [(row["token"], row["value"] - row["start"]) for row in charts.rows(chart)]
 
 
-def test_any_token_can_be_drawn_as_a_bar_and_bars_start_at_the_median():
+def test_any_token_can_be_drawn_as_a_bar_from_the_median_or_midway_between_the_ends():
     medians = pl.DataFrame({"model": ["m"], "median": [1.0]})
     chart = token_bars(ends_of(AWKWARD), {"m": "M"}, 40, "reward", "reward", medians)
     draw(chart)
@@ -144,9 +146,6 @@ def test_any_token_can_be_drawn_as_a_bar_and_bars_start_at_the_median():
     assert len(shown) == 2 * len(AWKWARD)
     assert shown[0] == ("$x$", 8.0)
     assert "␣love" in [token for token, _ in shown]
-
-
-def test_bars_without_a_median_start_between_the_ends_that_are_drawn():
     chart = token_bars(ends_of(list("abcdef")), {}, 2, "reward", "sum")
     assert bars_of(chart) == [("a", 9.0), ("b", 8.75), ("a", -9.0), ("b", -8.75)]
     (title,) = [chart.to_dict()["title"]["text"]]
@@ -203,7 +202,7 @@ def drawn_groups(tables, names, models):
     return charts.rows(chart), over, each
 
 
-def test_a_group_is_drawn_in_each_model_and_over_models(tables, names):
+def test_a_group_is_drawn_in_each_model_and_over_models_but_not_over_one(tables, names):
     shown, over, each = drawn_groups(tables, names, list(names))
     means = [row for row in shown if "name" not in row]
     dots = {(row["name"], row["group"]): row["value"] for row in shown if "name" in row}
@@ -212,9 +211,6 @@ def test_a_group_is_drawn_in_each_model_and_over_models(tables, names):
     assert [row["mean"] for row in means] == pytest.approx(centres, rel=1e-4)
     widths = (100 * (over["contrast_placebo_high"] - over["contrast_placebo_low"])).to_list()
     assert [row["to"] - row["from"] for row in means] == pytest.approx(widths, rel=1e-3)
-
-
-def test_one_model_has_its_own_intervals_and_no_mean(tables, names):
     shown, _, each = drawn_groups(tables, names, [MODEL])
     assert not any("mean" in row for row in shown)
     ends = {row["group"]: (row["low"], row["high"]) for row in shown if "name" in row}
@@ -267,3 +263,70 @@ def test_the_papers_models_keep_the_papers_colours_whatever_the_order():
     assert colours["urm-llama-3.1-8b"] == "#8c564b"
     assert colours["new"] not in ("#1f77b4", "#8c564b")
     assert look.colours(["b", "a", "c"]) == look.colours(["c", "a", "b"])
+
+
+def numbers(rewards):
+    chart = heat_map(agreement.kendall_matrix(rewards), {"m1": "One", "m2": "Two"}, "τ")
+    return re.findall(r">(−?\d\.\d\d|–)</text>", charts.svg(chart))
+
+
+def test_the_heat_map_writes_every_number_and_a_dash_where_none_is_defined():
+    rewards = pl.DataFrame({"token": list("abc"), "m1": [1.0, 2.0, 3.0], "m2": [1.0, 3.0, 2.0]})
+    assert numbers(rewards) == ["1.00", "0.33", "0.33", "1.00"]
+    rewards = pl.DataFrame({"token": list("ab"), "m1": [1.0, 2.0], "m2": [3.0, 3.0]})
+    assert numbers(rewards) == ["1.00", "–", "–", "–"]
+
+
+def map_of(x, y, developers):
+    slugs = list(large_runs.PAPER)[: len(x)]
+    table = pl.DataFrame({"model": slugs, "x": x, "y": y, "stress": 0.14})
+    bases = [large_runs.PAPER[slug] for slug in slugs]
+    models = pl.DataFrame({"model": slugs, "base": bases, "developer": developers})
+    return model_map.map_of_models(table, models, {slug: slug[:14] for slug in slugs})
+
+
+def test_a_map_has_the_places_of_the_table():
+    x, y = np.random.default_rng(0).normal(size=(2, 10))
+    chart = map_of(x, y, list("aabbccddee"))
+    assert "<svg" in charts.svg(chart)
+    shown = charts.rows(chart)
+    assert [row["x"] for row in shown] == pytest.approx(list(x), rel=1e-4)
+    assert [row["y"] for row in shown] == pytest.approx(list(y), rel=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_point_alone_and_points_in_one_place_have_a_map(count):
+    chart = map_of([0.0] * count, [0.0] * count, [None] * count)
+    assert "<svg" in charts.svg(chart)
+    assert len(chart.hconcat) == 1  # Only one developer is known.
+
+
+def test_trajectories_pass_through_the_ranks_of_the_table(full):
+    table = full.tables["humans_ranks", "elo", "thing"]
+    chart = ranks.trajectories(table, full.names, ["$y$"])
+    row = table.filter(item="$y$").row(0, named=True)
+    expected = [row["human_rank"], *(row[model] for model in full.names)]
+    assert [cell["rank"] for cell in charts.rows(chart)] == expected
+    whole, first = look.specification(chart)["vconcat"]
+    assert first["encoding"]["y"]["scale"]["type"] == "log"
+    assert whole["encoding"]["x"]["sort"] == ["human", *full.names.values()]
+
+
+def test_gaps_show_the_furthest_items_of_each_end(full):
+    table = full.tables["humans_gap"]
+    rows = charts.rows(ranks.dumbbells(table, 3))
+    ordered = table.sort("residual", "item", descending=[True, False])
+    named = [
+        f"{look.token(item)} ({place})"
+        for item, place in ordered.select("item", "gap_place").rows()
+    ]
+    assert [row["item"] for row in rows] == [*named[:3], *named[:-4:-1]]
+    first = ordered.row(0, named=True)
+    numbers = [rows[0][key] for key in ("people", "predicted", "models")]
+    predicted = first["model_rank"] - first["residual"]
+    assert numbers == pytest.approx([first["human_rank"], predicted, first["model_rank"]], rel=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_lists_of_few_items_are_drawn(full, count):
+    assert "<svg" in charts.svg(ranks.dumbbells(full.tables["humans_gap"].head(count), 10))

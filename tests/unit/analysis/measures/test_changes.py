@@ -1,23 +1,15 @@
 """What changed between two models: planted changes are found, and noise is not taken for one."""
 
+import dataclasses
+
 import numpy as np
 import polars as pl
 import pytest
 
 import analysis
 from analysis.chapters.changes import Changes
-from analysis.measures.changes import (
-    CHANGE,
-    WORDS,
-    changes,
-    checks,
-    kinds_with_a_test,
-    moved_tokens,
-    moved_words,
-    noise_floors,
-    words_check,
-    worst_first,
-)
+from analysis.measures import changes as module
+from analysis.measures.changes import CHANGE, WORDS, changes, checks, moved_tokens, moved_words
 from analysis.measures.two_models import two_models
 from engine.errors import AssayError
 from engine.settings import Limits
@@ -26,12 +18,9 @@ from tests.support import runs
 N = 600
 LIMITS = Limits(kendall=0.9, ends=20, kept=0.8, words=0.05)
 KINDS = pl.DataFrame(
-    {
-        "list": ["kind"] * 40,
-        "words": ["loved"] * 20 + ["left alone"] * 20,
-        "token_id": pl.Series(range(40), dtype=pl.UInt32),
-        "stem": [f"s{i}" for i in range(40)],
-    }
+    [("kind", "loved" if i < 20 else "left alone", i, f"s{i}") for i in range(40)],
+    schema={"list": str, "words": str, "token_id": pl.UInt32, "stem": str},
+    orient="row",
 )
 
 
@@ -106,7 +95,7 @@ def test_rewards_without_an_order_are_undefined_and_do_not_hold(tmp_path):
     flat = _load(tmp_path / "flat", np.ones(N))
     run = two_models(flat, flat)
     verdict = checks(changes(run, [], LIMITS), moved_words(run, KINDS), [], LIMITS)
-    first = worst_first(verdict).row(0, named=True)
+    first = module.worst_first(verdict).row(0, named=True)
     assert first["check"] == "Kendall’s τ" and np.isnan(first["measured"]) and not first["holds"]
 
 
@@ -149,15 +138,13 @@ def _words(**columns):
 )
 def test_the_limit_on_words_is_one_on_the_largest_shift_either_way(shifts, measured, what, holds):
     words = _words(words=["a", "b"], shift=shifts, p=[0.001, 0.4])
-    check = words_check("greatest", words, [], 0.05)
+    check = module.words_check("greatest", words, [], 0.05)
     assert (check["measured"], check["what"], check["holds"]) == (measured, what, holds)
     assert check["noise"] is None
-
-
-def test_the_noise_of_words_is_the_largest_of_those_with_a_test(tmp_path):
-    words = _words(words=["a"], shift=[0.0], p=[1.0])
     noise = _words(words=["a", "b", "c"], shift=[-0.01, 0.002, 0.4], p=[0.5, 0.5, float("nan")])
-    assert words_check("greatest", words, [noise], 0.05)["noise"] == 0.01
+    assert (
+        module.words_check("greatest", words, [noise], 0.05)["noise"] == 0.01
+    )  # of those with a test
 
 
 def test_a_prompt_that_the_noise_lacks_has_no_noise_at_all(tmp_path, rewards):
@@ -179,7 +166,7 @@ def test_the_worst_violation_comes_first_and_what_holds_last():
         ("largest significant shift", -0.62, 0.05, "at most", False),  # .57 of .95
     ]
     names = ("check", "measured", "limit", "allowed", "holds")
-    sorted_rows = worst_first(pl.DataFrame(rows, names, orient="row"))
+    sorted_rows = module.worst_first(pl.DataFrame(rows, names, orient="row"))
     assert sorted_rows["measured"].to_list() == [0.2, -0.62, -0.05, 0.81, 0.95]
 
 
@@ -189,14 +176,7 @@ def test_only_chosen_tokens_are_listed_and_each_as_it_was_among_all(readings):
     few = moved_tokens(run, noise, 3, among=np.array([3, 7, 11, 15])).drop("rank")
     assert set(few["token_id"]) <= {3, 7, 11, 15} and few.height >= 3
     assert few.join(every, on=every.columns, how="anti", nulls_equal=True).height == 0
-    assert noise_floors(run, [])["floor"].to_list() == [None]
-
-
-def test_ends_that_overlap_are_refused(readings):
-    run, _ = _both(readings, "noisy")
-    limits = Limits(kendall=0.9, ends=N // 2 + 1, kept=0.8, words=0.05)
-    with pytest.raises(AssayError, match=r"ends=301 of 600 compared tokens .*half of them, 300$"):
-        changes(run, [], limits)
+    assert module.noise_floors(run, [])["floor"].to_list() == [None]
 
 
 def test_a_token_of_one_vocabulary_alone_is_left_out(tmp_path, rewards):
@@ -219,8 +199,8 @@ def test_a_kind_of_fewer_than_five_stems_has_no_test(readings):
     verdict = checks(changes(run, [], LIMITS), words, [], LIMITS)
     check = "largest significant shift of a kind of words"
     assert verdict.filter(check=check)["measured"].to_list() == [0.0]
-    assert kinds_with_a_test(words) == (0, 2)
-    assert kinds_with_a_test(moved_words(run, KINDS)) == (2, 2)
+    assert module.kinds_with_a_test(words) == (0, 2)
+    assert module.kinds_with_a_test(moved_words(run, KINDS)) == (2, 2)
 
 
 def test_the_chapter_says_how_far_tokens_moved_and_whether_there_is_noise(readings, study_of):
@@ -243,9 +223,8 @@ def test_the_chapter_says_what_was_not_compared(tmp_path, rewards, study_of):
     tokens = [*(f"w{i}" for i in range(N)), "<|pad|>"]
     tokens[:7] = ["love", "loved", "adore", "happy", "great", "good", "women"]
     folder = runs.write_run(tmp_path / "lm", {"v": tokens[:-1]}, {"m": "v"}, {}, size=N)
-    runs.write_run(
-        tmp_path / "rm", {"v": tokens}, {"m": "v"}, {("m", "greatest"): [*rewards, 0.0]}, size=N + 1
-    )
+    scores = {("m", "greatest"): [*rewards, 0.0]}
+    runs.write_run(tmp_path / "rm", {"v": tokens}, {"m": "v"}, scores, size=N + 1)
     runs.add_logprobs(folder, "lm", "v", "greatest", rewards - 9)
     run = two_models(analysis.load(folder), analysis.load(tmp_path / "rm"))
     chapter = Changes(limits=LIMITS, noise=[("noise", two_models(first, first))])
@@ -257,10 +236,11 @@ def test_the_chapter_says_what_was_not_compared(tmp_path, rewards, study_of):
     assert "differences between meshes are not in it" in said
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("kendall", 2), ("ends", True), ("kept", -0.1), ("words", True)]
-)
-def test_limits_out_of_range_are_refused(name, value):
-    good = {"kendall": 0.9, "ends": 20, "kept": 0.8, "words": 0.05}
-    with pytest.raises(AssayError, match=rf"diff\.limits\.{name}="):
-        Limits(**good | {name: value})
+def test_limits_out_of_range_and_ends_that_overlap_are_refused(readings):
+    run, _ = _both(readings, "noisy")
+    faults = {"kendall": 2, "ends": True, "kept": -0.1, "words": True}
+    for name, value in faults.items():
+        with pytest.raises(AssayError, match=rf"diff\.limits\.{name}="):
+            dataclasses.replace(LIMITS, **{name: value})
+    with pytest.raises(AssayError, match=r"ends=301 of 600 compared tokens .*half of them, 300$"):
+        changes(run, [], dataclasses.replace(LIMITS, ends=N // 2 + 1))

@@ -37,12 +37,7 @@ TURNED = {"cat": 1.0, "dog": 2.0, "eel": 3.0}
 
 def test_wordings_of_one_question_stand_together_and_a_text_counts_once(read):
     scores = read({("m-one", prompt): PETS for prompt in ASKED})
-    assert scores.prompts.select("prompt", "question", "framing").rows() == [
-        ("w", "worst", "negative"),
-        ("b1", "best", "positive"),
-        ("b2", "best", "positive"),
-        ("own", "own", ""),
-    ]
+    assert scores.prompts["prompt"].to_list() == ["w", "b1", "b2", "own"]
     parts = [(name, framing, at.tolist()) for name, framing, at in scores.parts()]
     assert parts == [
         ("worst", "negative", [0]),

@@ -51,20 +51,20 @@ def test_two_runs_of_one_slug_and_path_keep_their_own_rewards(tmp_path):
     assert list(run.models) == ["before", "after"]
 
 
-def test_a_language_model_stands_on_one_side(tmp_path):
+def test_a_language_model_stands_on_one_side_also_in_its_chat_form(tmp_path):
     run = two_models(_language_model(tmp_path / "b"), _run(tmp_path / "a"))
     assert run.rewards("before", "greatest")[1].tolist() == [-1, -2, -3]
     assert run.scores(models=["before"]).collect()["reward"].to_list() == [-1, -2, -3]
+    chat = _language_model(tmp_path / "chat", chat=[-1.0, -2.0, -3.0])
+    run = two_models(chat, _run(tmp_path / "c"))
+    assert run.rewards("before", "greatest")[1].tolist() == [-1, -2, -3]
 
 
-def test_other_tokens_under_one_id_are_refused(tmp_path):
-    other = _run(tmp_path / "b", tokens=["love", "like", "x", "y"])
-    with pytest.raises(AssayError, match=r"\(3 and 4 tokens; token 1 is 'hate' and 'like'\);"):
-        two_models(_run(tmp_path / "a"), other)
-
-
-def test_a_few_tokens_behind_the_others_are_left_out_and_many_are_refused(tmp_path):
+def test_a_few_tokens_behind_the_others_are_left_out_and_others_refused(tmp_path):
     first = _run(tmp_path / "a")
+    other = _run(tmp_path / "other", tokens=["love", "like", "x", "y"])
+    with pytest.raises(AssayError, match=r"\(3 and 4 tokens; token 1 is 'hate' and 'like'\);"):
+        two_models(first, other)
     added = [f"<|added {i}|>" for i in range(513)]
     few = _run(tmp_path / "b", tokens=[*TOKENS, *added[:512]])
     many = _run(tmp_path / "c", tokens=[*TOKENS, *added])
@@ -76,11 +76,15 @@ def test_a_few_tokens_behind_the_others_are_left_out_and_many_are_refused(tmp_pa
         two_models(first, many)
 
 
-def test_another_form_of_the_prompt_is_refused(tmp_path):
+def test_another_form_of_the_prompt_or_mode_is_refused(tmp_path):
     _language_model(tmp_path / "pretrained"), _language_model(tmp_path / "chat")
     sides = [_with_fingerprint(tmp_path / form, form=form) for form in ("pretrained", "chat")]
     with pytest.raises(AssayError, match="--after with 'chat'; allowed: the same form"):
         two_models(*sides)
+    first = _run(tmp_path / "a")
+    _run(tmp_path / "b")
+    with pytest.raises(AssayError, match="--after with 'text'; allowed: the same mode"):
+        two_models(first, _with_fingerprint(tmp_path / "b", mode="text"))
 
 
 def test_other_scored_tokens_are_refused(tmp_path):
@@ -126,13 +130,6 @@ def test_a_prompt_of_one_run_alone_is_refused_unless_others_are_chosen(tmp_path)
         two_models(_run(tmp_path / "c", prompts=("worst",)), one)
 
 
-def test_another_mode_is_refused(tmp_path):
-    first = _run(tmp_path / "a")
-    _run(tmp_path / "b")
-    with pytest.raises(AssayError, match="--after with 'text'; allowed: the same mode"):
-        two_models(first, _with_fingerprint(tmp_path / "b", mode="text"))
-
-
 @pytest.mark.parametrize(
     ("pooling", "other_model", "taken"),
     [("last_non_pad", True, True), ("first_pad", True, False), ("last_non_pad", False, False)],
@@ -148,12 +145,6 @@ def test_two_models_are_each_read_where_their_class_reads(tmp_path, pooling, oth
     else:
         with pytest.raises(AssayError, match=r"the same pooling \(--config\.pooling\)"):
             two_models(first, second)
-
-
-def test_a_chat_form_stands_for_its_prompt(tmp_path):
-    chat = _language_model(tmp_path / "b", chat=[-1.0, -2.0, -3.0])
-    run = two_models(chat, _run(tmp_path / "a"))
-    assert run.rewards("before", "greatest")[1].tolist() == [-1, -2, -3]
 
 
 def test_both_forms_of_a_prompt_keep_their_own_ids(tmp_path):

@@ -33,15 +33,12 @@ def listed(small_run):
     return analysis.load(small_run)
 
 
-def test_items_are_words_in_any_case_and_only_those_of_every_pair_are_kept(listed):
+def test_items_are_words_in_any_case_of_every_pair_and_prompts_are_those_of_every_model(listed):
     (found,) = word_scores.of_lists(listed, ["m-one", "m-two"], ["joy", "oak", "elm"])
     assert (found.source, found.words) == ("mine", ["joy", "oak"])
     assert found.prompts == ["greatest", "worst"]
     np.testing.assert_array_equal(found.values[0], [[2.0, 0.0], [2.0, 5.0]])
     np.testing.assert_array_equal(found.values[1], [[3.0, 5.0], [np.nan, np.nan]])
-
-
-def test_prompts_that_a_model_was_not_asked_are_not_compared(listed):
     (found,) = word_scores.of_lists(listed, ["m-one", "m-two"], ["joy", "oak"])
     assert found.complete().prompts == ["greatest"]
     shares = found.percentiles()

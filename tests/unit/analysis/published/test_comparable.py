@@ -52,7 +52,7 @@ def compared(run, published=PAPERS, **more):
     return {one.exhibit.id: one for one in found}
 
 
-def test_over_another_vocabulary_nothing_is_judged_and_all_is_shown():
+def test_over_another_vocabulary_nothing_is_judged_and_over_the_papers_everything():
     found = compared(computed(swept(*NICKNAMES[:3])))
     for exhibit in SHARED:
         one = found[exhibit]
@@ -62,9 +62,6 @@ def test_over_another_vocabulary_nothing_is_judged_and_all_is_shown():
         assert one.not_judged == [(reason, shown)] and shown > 2
         assert reason not in dict(one.not_run)
     assert comparison.totals(found.values())["differs"] == 0
-
-
-def test_over_the_papers_ten_models_everything_is_judged():
     found = compared(computed(swept(*NICKNAMES)))
     for exhibit in SHARED:
         counts = found[exhibit].counts
@@ -145,9 +142,8 @@ def test_the_search_and_the_log_probabilities_say_what_they_need():
 
 def test_what_is_not_judged_is_tried_with_no_change():
     """Else the stage `readings` would look for what explains it."""
-    single = dataclasses.replace(
-        computed(slopes("wordfreq")), tried=frozenset({("r-gem-2b", "greatest")})
-    )
+    tried = frozenset({("r-gem-2b", "greatest")})
+    single = dataclasses.replace(computed(slopes("wordfreq")), tried=tried)
     (line,) = compared(computed(slopes("wordfreq")), singles=[single])["figure_3d"].run_lines
     assert line.verdict.tried == ()
     (line,) = compared(computed(slopes("bnc.txt")), singles=[single])["figure_3d"].run_lines

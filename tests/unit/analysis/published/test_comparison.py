@@ -17,13 +17,9 @@ SCRIPT = "<script>alert(1)</script>"
 
 def moments(shift=0.0):
     rows = {"N-Gem-27B": (1.876, 0.193, 0.437), "S-Gem-27B": (-30.0, 11.986, 0.878)}
-    return pl.DataFrame(
-        [
-            {"model": SLUGS[name], "prompt": "greatest", "mean": mean + shift, **rest}
-            for name, (mean, variance, skewness) in rows.items()
-            for rest in [{"variance": variance, "skewness": skewness}]
-        ]
-    )
+    cells = [(SLUGS[name], "greatest", mean + shift, *rest) for name, (mean, *rest) in rows.items()]
+    names = ["model", "prompt", "mean", "variance", "skewness"]
+    return pl.DataFrame(cells, names, orient="row")
 
 
 def ends(model, top, number="reward"):
@@ -154,12 +150,9 @@ def test_lists_are_compared_end_by_end(published, printed):
 
 
 def test_what_is_not_there_says_why(published):
-    paper = computed(
-        "paper",
-        {("moments",): moments()},
-        reasons={("humans_correlation",): "No items. "},
-        failures={"three": "no room on the disk"},
-    )
+    why = {"reasons": {("humans_correlation",): "No items. "}}
+    why |= {"failures": {"three": "no room on the disk"}}
+    paper = computed("paper", {("moments",): moments()}, **why)
     found = compared(published, against_nothing(paper))
     mean = lines(found["table_3"])["R-Gem-2B", "mean"]
     assert mean.verdict == verdicts.Verdict(verdicts.NOT_RUN, "no room on the disk")
@@ -236,15 +229,12 @@ def test_the_page_escapes_tokens_and_reasons_and_loads_nothing(published):
     assert "default-src &#39;none&#39;" in html or "default-src 'none'" in html
 
 
-def test_a_summary_names_the_median_and_the_largest_difference(published):
+def test_a_summary_names_the_median_and_the_largest_difference_in_few_digits(published):
     paper = computed("paper", {("moments",): moments(2.0)})
     table = compared(published, against_nothing(paper))["table_3"]
     assert page.summary(table.run_lines) == (
         "6 published values; median difference 0; largest +2.42 (S-Gem-27B)"
     )
-
-
-def test_numbers_are_shown_with_a_true_minus_and_few_digits():
     assert page.shown(-0.55123, "0.55") == "−0.5512"
     assert page.shown(4.34375, "4.34375") == "4.34375"
     assert page.shown(None, "1") == "–"

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import math
+import re
 
 import polars as pl
 import pytest
@@ -24,10 +25,12 @@ def published():
     return data.read()
 
 
-def test_every_value_names_its_source_its_exhibit_and_known_models(published):
+def test_every_value_stands_there_once_with_source_exhibit_and_known_models(published):
     exhibits = {exhibit.id for exhibit in EXHIBITS}
     nicknames = {spec.nickname for spec in known_models.KNOWN.values()}
-    for frame in (published.numbers, published.tokens):
+    keys = (["quantity", "prompt", "model", "other"], ["prompt", "model", "end", "rank"])
+    for frame, key in zip((published.numbers, published.tokens), keys, strict=True):
+        assert not frame.select("exhibit", *key).is_duplicated().any()
         assert frame["source"].str.len_chars().min() > 0
         assert set(frame["exhibit"]) <= exhibits
         assert set(frame["model"]) - {""} <= nicknames
@@ -37,13 +40,6 @@ def test_every_value_names_its_source_its_exhibit_and_known_models(published):
     assert set(published.tokens["exhibit"]) <= set(_LISTS)
 
 
-def test_a_value_stands_there_once(published):
-    keys = ["exhibit", "quantity", "prompt", "model", "other"]
-    assert not published.numbers.select(keys).is_duplicated().any()
-    keys = ["exhibit", "prompt", "model", "end", "rank"]
-    assert not published.tokens.select(keys).is_duplicated().any()
-
-
 def test_table_1_is_the_registry_of_the_papers_models(published):
     listed = [
         (spec.rewardbench_rank, spec.nickname, spec.developer, spec.base, float(spec.size_b))
@@ -51,13 +47,6 @@ def test_table_1_is_the_registry_of_the_papers_models(published):
     ]
     columns = ("rewardbench_rank", "nickname", "developer", "base", "size_b")
     assert published.models.select(columns).rows() == listed
-
-
-def test_what_is_written_is_read_back(published, tmp_path):
-    published.write(tmp_path)
-    again = data.read(tmp_path)
-    for field in dataclasses.fields(published):
-        assert getattr(again, field.name).equals(getattr(published, field.name))
 
 
 @pytest.mark.parametrize(
@@ -94,8 +83,13 @@ def test_every_shipped_value_can_be_found_in_a_run_and_others_are_refused(publis
             check_names(dataclasses.replace(published, **{name: frame}), "here")
 
 
-def test_a_write_that_stops_half_way_leaves_the_former_values(published, tmp_path, monkeypatch):
+def test_what_is_written_is_read_back_and_stays_where_a_write_stops(
+    published, tmp_path, monkeypatch
+):
     published.write(tmp_path)
+    again = data.read(tmp_path)
+    for field in dataclasses.fields(published):
+        assert getattr(again, field.name).equals(getattr(published, field.name))
     before = (tmp_path / "models.csv").read_bytes()
     monkeypatch.setattr("os.replace", None)
     monkeypatch.setattr("os.rename", None)
@@ -130,20 +124,17 @@ def value_of(published, **where):
     ],
 )
 def test_matrices_are_the_reference(published, shared, exhibit, quantity, name):
-    header, *rows = reference(shared, name)
+    (_, *columns), *rows = reference(shared, name)
     computed = published.numbers.filter(exhibit=exhibit, quantity=quantity)
-    found = {
-        frozenset((row["model"], row["other"])): row["value"]
-        for row in computed.iter_rows(named=True)
+    pairs = computed.select("model", "other", "value").iter_rows()
+    found = {frozenset(pair): float(value) for *pair, value in pairs}
+    cells = {
+        frozenset(name.replace("Human", "human") for name in (model, column)): float(cell)
+        for model, *own in rows
+        for column, cell in zip(columns, own, strict=True)
+        if column != model
     }
-    pairs = {
-        frozenset((row[0].replace("Human", "human"), column.replace("Human", "human"))): cell
-        for row in rows
-        for column, cell in zip(header[1:], row[1:], strict=True)
-        if column != row[0]
-    }
-    assert found.keys() == pairs.keys()
-    assert all(float(found[pair]) == float(pairs[pair]) for pair in pairs)
+    assert found == cells
 
 
 @pytest.mark.needs_shared
@@ -154,20 +145,16 @@ def test_moments_and_slopes_are_the_reference(published, shared):
             assert float(computed) == float(cell)
     header, *rows = reference(shared, "fig3cd_digitised_slopes.csv")
     prompts = {"Great": "greatest", "Greatest": "greatest", "Best": "best", "Worst": "worst"}
-    count = 0
-    for model, *cells in rows:
-        for name, cell in zip(header[1:], cells, strict=True):
-            if not cell:
-                continue
-            kind, _, rest = name.partition("_")
-            prompt, _, side = rest.partition("-")
-            other = {"Neg": "negative", "Pos": "positive", "": ""}[side]
-            exhibit = {"sentiment": "figure_3c", "logfreq": "figure_3d"}[kind]
-            where = {"exhibit": exhibit, "prompt": prompts[prompt], "other": other}
-            assert float(value_of(published, model=model, **where)) == float(cell)
-            count += 1
+    read = [(row[0], *pair) for row in rows for pair in zip(header[1:], row[1:], strict=True)]
+    known = [each for each in read if each[2]]
+    for model, name, cell in known:
+        kind, prompt, side = re.fullmatch(r"(\w+)_(\w+)-?(\w*)", name).groups()
+        other = {"Neg": "negative", "Pos": "positive", "": ""}[side]
+        exhibit = {"sentiment": "figure_3c", "logfreq": "figure_3d"}[kind]
+        where = {"exhibit": exhibit, "prompt": prompts[prompt], "other": other}
+        assert float(value_of(published, model=model, **where)) == float(cell)
     both = published.numbers.filter(pl.col("exhibit").is_in(["figure_3c", "figure_3d"]))
-    assert both.height == count
+    assert both.height == len(known)
 
 
 @pytest.mark.needs_shared
@@ -183,14 +170,11 @@ def test_lists_of_tokens_are_the_reference(published, shared, exhibit, name):
     header, *lines = reference(shared, name)
     middle = next(at for at, line in enumerate(lines) if line[0] == "...")
     for column, model in enumerate(header):
-        computed = published.tokens.filter(exhibit=exhibit, model=model.rpartition("/")[2])
-        top, bottom = (computed.filter(end=end).sort("rank")["token"].to_list() for end in ENDS)
+        own = published.tokens.filter(exhibit=exhibit, model=model.rpartition("/")[2]).sort("rank")
+        top, bottom = (own.filter(end=end)["token"].to_list() for end in ("top", "bottom"))
         assert top == [line[column] for line in lines[:middle]]
         assert bottom[::-1] == [line[column] for line in lines[middle + 1 :]]
     assert published.tokens.filter(exhibit=exhibit)["model"].n_unique() == len(header)
-
-
-ENDS = ("top", "bottom")
 
 
 @pytest.mark.needs_shared
@@ -198,9 +182,9 @@ ENDS = ("top", "bottom")
 def test_table_2_is_the_reference(published, shared, model, letter):
     _, *lines = reference(shared, f"table_2{letter}_top_bottom_tokens_{model}.csv")
     rows = [(int(i), token, float(score)) for i, token, score in lines if i != "..."]
-    computed = published.tokens.filter(exhibit="table_2", model=model)
+    own = published.tokens.filter(exhibit="table_2", model=model).sort("rank")
     columns = ("token_id", "token", "score")
-    top, bottom = (computed.filter(end=end).sort("rank").select(columns).rows() for end in ENDS)
+    top, bottom = (own.filter(end=end).select(columns).rows() for end in ("top", "bottom"))
     assert [*top, *bottom[::-1]] == rows
 
 

@@ -101,7 +101,7 @@ def pair(tmp_path):
     return run, rounding.rounded(run, SLUGS)
 
 
-def test_rewards_are_rounded_wherever_they_are_read(pair):
+def test_rewards_are_rounded_wherever_they_are_read_and_tie_as_the_papers_do(pair):
     _, run = pair
     exact = np.float32(REWARDS).tolist()
     items = run.item_scores("words", "greatest")
@@ -112,10 +112,6 @@ def test_rewards_are_rounded_wherever_they_are_read(pair):
         assert items[model].to_list() == listed
     assert items.schema["gem"] == run.scores().collect_schema()["reward"] == pl.Float32
     assert run.item_scores("words", "greatest", ["qrm"]).columns == ["item_id", "item", "qrm"]
-
-
-def test_rounded_rewards_tie_as_the_papers_do(pair):
-    """Of six pairs of tokens one is tied; the run itself stays as it was."""
     taus = []
     for run in pair:
         shared = analysis.shared_rewards(run, analysis.shared_vocabulary(run), "greatest")

@@ -59,7 +59,7 @@ def test_models_agree_on_a_list_that_people_did_not_rank(run, study):
     assert set(study.tables.of("items_kendall")) == {("words", PROMPT)}
 
 
-def test_figure_2c_is_of_rounded_agreement(study):
+def test_figure_2c_is_of_rounded_agreement_and_the_word_list_is_known_by_its_path(study, settings):
     matrix = study.tables["kendall_tau", "greatest"]
     expected = rounding.rounded_rsa(matrix, study.described)
     made = study.tables["rsa_rounded", "greatest"]
@@ -67,9 +67,6 @@ def test_figure_2c_is_of_rounded_agreement(study):
     assert made["pearson_r"].to_list() != study.tables["rsa"]["pearson_r"].to_list()
     found = number(study, "items", "figure_2c", "pearson", other="size", prompt="greatest")
     assert found == expected.filter(predictor="size")["pearson_r"].item()
-
-
-def test_the_word_list_is_known_by_its_path(study, settings):
     assert tables.own_of("", study, INFOS).frequencies == settings.options.frequency
 
 

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from analysis.published import verdicts
+from analysis.published.explanations import Explanation, unexplained
 from analysis.published.verdicts import Entry
 
 
@@ -22,16 +23,13 @@ def test_a_number_is_the_same_if_it_rounds_to_the_printed_one_and_says_why_it_is
     assert found == verdicts.Verdict(verdicts.NOT_RUN, "give --elo")
 
 
-def test_noise_is_a_verdict_only_where_it_was_measured():
+def test_noise_that_was_measured_and_another_reading_that_gives_the_number_explain_it():
     assert number(0.55, 0.56).kind == verdicts.DIFFERS
     assert number(0.55, 0.56, noise=0.0).kind == verdicts.DIFFERS
     assert number(0.55, 0.56, noise=0.004).kind == verdicts.DIFFERS
     found = number(0.55, 0.56, noise=0.006)
     assert (found.kind, found.why) == (verdicts.NOISE, "two dtypes differ by 0.006")
     assert number(0.55, 0.551, noise=1.0).kind == verdicts.SAME
-
-
-def test_another_reading_explains_a_difference_only_if_it_gives_the_published_number():
     found = number(0.55, 0.7, others={"ours": 0.551, "third": 0.6, "none": None})
     assert (found.kind, found.why) == (verdicts.DIFFERS, "the same in ours")
     assert number(0.55, 0.7, others={"ours": 0.6}).why == ""
@@ -50,7 +48,7 @@ def listed(own, **more):
     return verdicts.of_list(PRINTED, own, descending=more.pop("descending", True), **more)
 
 
-def test_the_same_tokens_in_the_same_order_are_the_same_as_often_as_they_are_printed():
+def test_the_same_tokens_in_the_same_order_are_the_same_at_both_ends():
     assert listed(entries("abcdef")).kind == verdicts.SAME
     assert listed(entries("abc")).kind == listed(entries("abcx")).kind == verdicts.DIFFERS
     twice = [Entry("a"), Entry("a"), Entry("b")]
@@ -58,6 +56,9 @@ def test_the_same_tokens_in_the_same_order_are_the_same_as_often_as_they_are_pri
     assert verdicts.of_list(twice, entries("abc"), descending=True).kind == verdicts.DIFFERS
     own = entries("xbadc")
     assert (verdicts.shared(PRINTED, own), verdicts.at_their_rank(PRINTED, own)) == (3, 2)
+    own = entries("abcd", [-4, -3, -2, -1])
+    assert listed(own, descending=False).kind == verdicts.SAME
+    assert listed(entries("abdc", [-4, -3, -2, -1]), descending=False).kind == verdicts.DIFFERS
 
 
 def test_tokens_of_equal_reward_may_stand_in_any_order_and_be_cut_anywhere():
@@ -65,15 +66,6 @@ def test_tokens_of_equal_reward_may_stand_in_any_order_and_be_cut_anywhere():
     assert listed(entries("abced", [5, 4, 3, 2, 1])).kind == verdicts.DIFFERS
     assert listed(entries("bacd", [4, 4, 2, 1])).kind == verdicts.SAME
     assert listed(entries("bacd", [4, 3, 2, 1])).kind == verdicts.DIFFERS
-
-
-def test_the_lowest_end_is_ordered_from_the_lowest_up():
-    own = entries("abcd", [-4, -3, -2, -1])
-    assert listed(own, descending=False).kind == verdicts.SAME
-    assert listed(entries("abdc", [-4, -3, -2, -1]), descending=False).kind == verdicts.DIFFERS
-
-
-def test_tokens_of_equal_printed_reward_may_stand_in_any_order_too():
     tied = [Entry("a", 3.3), Entry("b", 3.2), Entry("c", 3.2)]
     for own in (entries("acb"), [Entry(key) for key in "acb"]):
         assert verdicts.of_list(tied, own, descending=True).kind == verdicts.SAME
@@ -82,16 +74,13 @@ def test_tokens_of_equal_printed_reward_may_stand_in_any_order_too():
         assert found.kind == verdicts.DIFFERS
 
 
-def test_a_list_is_within_noise_if_another_dtype_shifts_tokens_as_far():
+def test_a_list_is_within_noise_if_another_dtype_shifts_as_far_and_shares_as_few_tokens():
     own = entries("abdc")
     assert listed(own, noise=entries("abcd")).kind == verdicts.NOISE
     assert listed(own, noise=entries("adbc")).kind == verdicts.NOISE
     assert listed(own, noise=own).kind == verdicts.DIFFERS
     assert listed(own, noise=None).kind == verdicts.DIFFERS
     assert listed(entries("dabc"), noise=entries("dacb")).kind == verdicts.DIFFERS
-
-
-def test_a_list_that_shares_fewer_tokens_than_two_dtypes_is_not_within_noise():
     assert listed(entries("wxyz"), noise=entries("xwzy")).kind == verdicts.DIFFERS
     assert listed(entries("wxyz"), noise=entries("zyxw")).kind == verdicts.DIFFERS
     assert listed(entries("wxyz"), noise=entries("abcd")).kind == verdicts.DIFFERS
@@ -105,6 +94,12 @@ def test_ties_of_two_dtypes_may_stand_in_any_order():
     own = entries("bafedc", scores=[6, 5.5, 5, 5, 5, 5])
     found = verdicts.of_list(published, own, descending=True, noise=noise)
     assert found.kind == verdicts.NOISE and found.why.endswith("at most 1 rank apart")
+    noise = entries("fedcba", [6, 5, 5, 5, 5, 5])
+    found = verdicts.of_list(entries("fabcde"), entries("fedcba"), descending=True, noise=noise)
+    assert (found.kind, found.why) == (verdicts.NOISE, "the same in the other of two dtypes")
+    own, noise = entries("xabcxed", [5, 5, 5, 5, 5, 2, 1]), entries("xabcxde")
+    found = verdicts.of_list(noise, own, descending=True, noise=noise)
+    assert found.kind == verdicts.NOISE and found.why.endswith("at most 1 rank apart")
 
 
 def test_how_far_two_dtypes_are_apart_does_not_depend_on_the_published_list():
@@ -116,18 +111,6 @@ def test_how_far_two_dtypes_are_apart_does_not_depend_on_the_published_list():
     ):
         found = verdicts.of_list(entries("bfacde"), own, descending=True, noise=noise)
         assert found.kind == verdicts.DIFFERS, found.why
-
-
-def test_the_list_of_the_other_dtype_is_within_noise_whatever_the_order_of_its_ties():
-    noise = entries("fedcba", [6, 5, 5, 5, 5, 5])
-    found = verdicts.of_list(entries("fabcde"), entries("fedcba"), descending=True, noise=noise)
-    assert (found.kind, found.why) == (verdicts.NOISE, "the same in the other of two dtypes")
-
-
-def test_a_text_that_is_tied_with_itself_keeps_both_its_ranks():
-    own, noise = entries("xabcxed", [5, 5, 5, 5, 5, 2, 1]), entries("xabcxde")
-    found = verdicts.of_list(noise, own, descending=True, noise=noise)
-    assert found.kind == verdicts.NOISE and found.why.endswith("at most 1 rank apart")
 
 
 TWENTY = [Entry(str(i)) for i in range(20)]
@@ -178,10 +161,17 @@ def test_the_list_of_the_other_dtype_is_within_noise_of_ours():
         assert found.why.endswith("at most 4 ranks apart")
 
 
-def test_another_reading_explains_a_list_too():
+def test_another_reading_and_single_changes_explain_a_list_too():
     other = {"ours": entries("abcd")}
     assert listed(entries("wxyz"), others=other).why == "the same in ours"
     assert listed(None, missing="not among --models").kind == verdicts.NOT_RUN
+    same, other, near = entries("abcdef"), entries("efabcd"), entries("abdcef")
+    found = listed(entries("badcef"), singles={"a": same, "b": other, "c": near})
+    assert (found.why, found.met) == ("the same with a", ("a",))
+    noisy = listed(other, noise=entries("efabdc"), singles={"c": near})
+    assert noisy.why == "not the same with the one single change that was tried"
+    noisy = listed(entries("badcef"), noise=entries("abdcef"), singles={"c": near})
+    assert noisy.kind == verdicts.NOISE
 
 
 def test_single_changes_are_named_where_they_give_the_value_and_only_there():
@@ -198,18 +188,26 @@ def test_single_changes_are_named_where_they_give_the_value_and_only_there():
     assert (none.why, none.met) == ("not the same with any of 2 single changes", ())
     assert "the one single change" in number(0.55, 0.7, singles={"a": 0.6}).why
     assert number(0.55, 0.7, singles={}).why == ""
-
-
-def test_a_value_that_is_the_same_says_nothing_of_changes_but_knows_who_keeps_it():
     found = number(0.55, 0.551, singles={"a": 0.55, "b": 0.7})
     assert (found.kind, found.why, found.met) == (verdicts.SAME, "", ("a",))
 
 
-def test_lists_name_the_single_changes_that_give_them():
-    same, other, near = entries("abcdef"), entries("efabcd"), entries("abdcef")
-    found = listed(entries("badcef"), singles={"a": same, "b": other, "c": near})
-    assert (found.why, found.met) == ("the same with a", ("a",))
-    noisy = listed(other, noise=entries("efabdc"), singles={"c": near})
-    assert noisy.why == "not the same with the one single change that was tried"
-    noisy = listed(entries("badcef"), noise=entries("abdcef"), singles={"c": near})
-    assert noisy.kind == verdicts.NOISE
+def explained(change, differing, met):
+    counts = {"differing": differing, "met": met, "same": 3, "kept": 1}
+    return Explanation(model="S-Gem-27B", change=change, **counts)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([("bos single", 0, 0), ("mode ids", 40, 0)], "the change mode ids does not give any of"),
+        ([("bos single", 30, 0), ("mode ids", 40, 0)], "none of the 2 changes gives any of the 40"),
+        ([("bos single", 0, 0), ("mode ids", 40, 1)], None),
+        ([("bos single", 0, 0)], None),
+    ],
+)
+def test_changes_that_explain_nothing(rows, said):
+    """Changes are not always tried under the same prompts, so their values differ in number."""
+    sentences = unexplained([explained(*row) for row in rows])
+    assert len(sentences) == (said is not None)
+    assert all(said in sentence for sentence in sentences)

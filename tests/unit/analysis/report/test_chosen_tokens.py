@@ -3,11 +3,12 @@
 import itertools
 
 import numpy as np
+import polars as pl
 import pytest
 
 import analysis
 from analysis.report import chosen_tokens, explorer, page
-from analysis.report.token_sets import TokenSets
+from analysis.report.token_sets import TokenSets, scripts, sets_of
 from analysis.statistics import ranks
 from tests.support import runs
 from tests.unit.analysis.report.test_explorer import numbers, rows_and_ids, standings, tokens
@@ -63,15 +64,12 @@ def pack(run, limit):
     return explorer.pack(run, models, names, dict.fromkeys(models, "#000"), words, limit)
 
 
-def test_means_and_spreads_are_those_of_the_percentiles(standing, rewards):
+def test_ends_disputed_tokens_and_at_most_half_of_words_are_chosen(standing, rewards):
     each = {pair: ranks.percentiles(x) for pair, x in rewards.items()}
     cube = np.array([[each[f"m{i}", f"p{j}"] for j in range(4)] for i in range(3)])
     np.testing.assert_allclose(standing.mean, cube.mean(axis=(0, 1)), atol=1e-6)
     np.testing.assert_allclose(standing.models, cube.mean(axis=1).std(axis=0), atol=1e-6)
     np.testing.assert_allclose(standing.prompts, cube.mean(axis=0).std(axis=0), atol=1e-6)
-
-
-def test_ends_disputed_tokens_and_words_are_chosen_and_words_are_at_most_half(standing):
     kept = chosen_tokens.chosen(standing, np.array([100, 101], dtype=np.uint32), 8)
     ends = {int(standing.mean.argmax()), int(standing.mean.argmin())}
     assert {3, 5, 100, 101} | ends <= set(kept.tolist())
@@ -87,13 +85,10 @@ def test_tokens_that_no_model_scored_are_not_chosen():
     assert chosen_tokens.chosen(standing, np.array([1], dtype=np.uint32), 3).tolist() == [0, 2]
 
 
-def test_up_to_the_limit_every_reward_is_in_the_page(run):
-    packed = pack(run, limit=ROWS * 12)
-    assert packed.meta["whole"]
-    assert packed.meta["held"] == {"tokens": ROWS, "of": ROWS, "scores": ROWS * 12}
-
-
 def test_above_the_limit_the_page_has_the_places_of_chosen_tokens(run, rewards):
+    whole = pack(run, limit=ROWS * 12).meta
+    assert whole["whole"]
+    assert whole["held"] == {"tokens": ROWS, "of": ROWS, "scores": ROWS * 12}
     packed = pack(run, limit=30 * 12)
     meta = packed.meta
     assert not meta["whole"]
@@ -124,3 +119,51 @@ def test_the_page_says_what_it_leaves_out(run, study_of):
     assert "This page holds 20 of 200 tokens" in text
     assert "2,400 rewards are more than the 6,000,000 that a page may hold" in text
     assert f'analysis.load(["{run.folders[0]}"]).scores(prompts=["p0"])' in text
+
+
+SCRIPTS = {
+    "Latin": ["love", " élan", "x2!"],
+    "Cyrillic": [" мир"],
+    "Greek": ["λ"],
+    "Arabic": ["سلام"],
+    "Hebrew": ["שלום"],
+    "Chinese, Japanese, Korean": ["中国", "ひらカタ", "한국"],
+    "Indic": ["नमस्ते"],
+    "other letters": ["ไทย"],
+    "several scripts": ["東京tower"],
+    "digits": [" 1990", "½", "1."],
+    "broken characters": ["\ufffd"],
+    "punctuation and symbols": ["=)", "😀", "\u0301"],
+    "spaces and controls": [" \n", ""],
+}
+
+
+def test_the_script_of_a_token_is_that_of_its_letters():
+    every = [(token, script) for script, tokens in SCRIPTS.items() for token in tokens]
+    frame = pl.DataFrame(every, schema=["token", "script"], orient="row").with_row_index("token_id")
+    expected = list(enumerate(frame["script"]))
+    assert sorted(scripts(frame.select("token_id", "token")).rows()) == expected
+
+
+def filters(texts, options):
+    """Label -> value -> rows."""
+    return {
+        one.label: {value: one.rows[one.of == at].tolist() for at, value in enumerate(one.values)}
+        for one in sets_of(texts, options)
+    }
+
+
+def test_tokens_are_words_of_the_lists_whatever_their_outer_spaces(options, write):
+    afinn = write("afinn.txt", "love\t3\nhate\t-3\nso\t0\n")
+    texts = [" Love", "hate", "so", "zzz", " women", "мир"]
+    found = filters(texts, options(afinn=afinn))
+    assert found["sentiment (AFINN)"] == {"negative": [1], "positive": [0]}
+    assert found["group of people"] == {"gender: women": [4]}
+    assert found["script"] == {"Latin": [0, 1, 2, 3, 4], "Cyrillic": [5]}
+
+
+def test_a_word_of_two_categories_is_in_both_and_a_missing_list_is_no_filter(options, write):
+    path = write("mine.csv", "word,category,scale\ncare,c,x\ncare,d,y\nbold,c,x\n")
+    found = filters(["care", " bold", "zzz"], options(categories=path))
+    assert found["word category"] == {"c": [0, 1], "d": [0]}
+    assert set(filters(["zzz"], options(afinn="nowhere.txt"))) == {"script"}

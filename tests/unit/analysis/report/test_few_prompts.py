@@ -64,17 +64,14 @@ def test_the_others_follow_in_their_order_fewer_for_many_models(run_under, study
     assert few_prompts.shown(study) == ["greatest", "best", "worst", *more]
 
 
-def test_a_section_shows_few_prompts_and_finds_in_all(run_under, study_of):
+def test_a_section_shows_few_prompts_and_finds_in_all_unless_it_is_of_all(run_under, study_of):
     study = study_of(run_under(PAPER), BY_PROMPT, page_prompts=2)
     (section,) = few_prompts.sections_of(study, [BY_PROMPT])
     assert [block.stem for block in section.blocks[:-1]] == ["height_greatest", "height_best"]
     assert [row["prompt"] for row in section.blocks[-1].rows] == ["greatest", "best"]
     assert section.findings == [Finding(text="3 heights.", picture="")]
     assert set(study.tables.files) == {"height_greatest", "height_best", "height_worst", "heights"}
-
-
-def test_a_section_of_all_prompts_shows_all(run_under, study_of):
-    study = study_of(run_under(PAPER), TOGETHER, page_prompts=2)
+    study = study_of(study.run, TOGETHER, page_prompts=2)
     (section,) = few_prompts.sections_of(study, [TOGETHER])
     assert [block.stem for block in section.blocks[:-1]][-1] == "height_worst"
     assert section.findings == [Finding(text="3 heights.", picture="height_worst")]

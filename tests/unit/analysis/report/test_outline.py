@@ -55,15 +55,12 @@ def test_a_section_lists_its_findings_at_most_six(source):
     assert 'class="found"' not in empty
 
 
-def test_a_finding_shows_its_figure_small_and_links_to_its_section(source):
+def test_a_finding_shows_its_figure_small_and_links_to_its_own_section(source):
     assert "<img" not in top(source(section("framing", "τ is small.")))
     shown = top(source(section("framing", "τ is <0.", picture="framing_figure")))
     assert "τ is &lt;0." in shown
     assert '<a href="#framing">All about framing</a>' in shown
     assert 'data-chart="framing_figure"' in shown
-
-
-def test_a_finding_cannot_name_the_figure_of_another_section(source):
     with pytest.raises(ValueError, match="finding of framing: no figure 'own_figure' in its sec"):
         source(section("framing", "τ is small.", picture="own_figure"), section("own"))
 

@@ -1,13 +1,14 @@
 """Sections of the page: each shows its tables and figures, or says why there is none."""
 
 import base64
+import re
 from functools import partial
 
 import polars as pl
 import pytest
 
 from analysis import CHAPTERS
-from analysis.blocks import Picture, Section, pictures, rows
+from analysis.blocks import Folded, Picture, Rows, Section, pictures, rows
 from analysis.charts.heat_map import heat_map
 from analysis.report import drawing, page
 from analysis.report.explorer import Packed
@@ -38,13 +39,9 @@ def test_every_section_that_has_a_table_shows_it_and_escapes_it(full):
     assert "<i>\\u202e</i>" in source
 
 
-def test_few_sections_of_a_full_run_have_nothing_to_show(full):
-    # It has one prompt for its list, no words in categories, and one reading of each model.
+def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
     empty = {section.id for section in sections_of(full) if section.is_empty}
     assert empty <= {"categories", "conventions"}
-
-
-def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
     stems = [p.stem for section in sections_of(full) for p in pictures(section.blocks)]
     assert len(stems) == len(set(stems))
     some = {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequence_traces"}
@@ -91,7 +88,6 @@ def test_a_section_without_a_table_says_why(small_run, study_of):
     ("value", "kind", "said"),
     [
         (None, "number", "–"),
-        (float("nan"), "p", "–"),
         (0.0004, "p", "< .001"),
         (1.0, "p", "1.000"),
         (0.4321, "share", "43.2 %"),
@@ -128,3 +124,28 @@ def test_one_line_says_what_was_scored(full):
         f"They also judged {len(names)} lists of replies under {len(prompts)} prompts. "
         "2 reward models judged 1 list of replies that have prompts of their own."
     )
+
+
+def shown(blocks):
+    for block in blocks:
+        if isinstance(block, Folded):
+            yield from shown(block.blocks)
+        elif isinstance(block, Rows):
+            yield block
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.id)
+def test_every_table_of_the_page_is_in_a_file_of_the_report(chapter, full):
+    for block in shown(chapter.section(full).blocks):
+        assert block.file.removesuffix(".csv") in full.tables.files, block.title or block.columns
+
+
+@pytest.mark.parametrize(
+    "stem", [*("sentiment_slopes", "bing_effects", "frequency_slopes", "humans_correlation"), "rsa"]
+)
+def test_every_p_has_its_q_beside_it(stem, full):
+    columns = full.tables.files[stem].columns
+    tests = [name for name in columns if re.fullmatch(r"(.*_)?p", name)]
+    assert tests
+    for p in tests:
+        assert columns[columns.index(p) + 1] == f"{p[:-1]}q"

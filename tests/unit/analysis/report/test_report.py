@@ -37,14 +37,6 @@ def page_of(run, tmp_path, settings, **options):
     return Page(index.read_text(encoding="utf-8"))
 
 
-def test_models_come_by_rewardbench_rank_and_unknown_ones_last(report):
-    table = pl.read_csv(report / "tables" / "models.csv")
-    assert table.rows() == [
-        ("m-two", "Two", "Acme", "Gemma 2", 2.0, 7, 6),
-        ("m-one", "m-one", None, None, None, None, 7),
-    ]
-
-
 def test_tokens_survive_the_tables_byte_for_byte(light, make_run, tmp_path, settings):
     tokens = ['a"b', "a,b", "\n", "\r\n", "", " ", "\x00", "=1+1", "\ufeff", "😀"]
     run = make_run({"v": tokens}, {"m": "v"}, {("m", "greatest"): [float(i) for i in range(10)]})
@@ -67,7 +59,7 @@ def test_runs_of_one_name_are_told_apart(light, make_run, tmp_path, settings, se
     assert shown.format(tmp_path) in page.text
 
 
-def test_the_page_asks_for_nothing_outside_itself(drawn):
+def test_the_page_asks_for_nothing_outside_itself_and_every_figure_has_its_own_text(drawn):
     page = Page((drawn / "index.html").read_text(encoding="utf-8"))
     allowed = ("data:", "#", "figures/", "tables/")
     assert page.addresses
@@ -75,10 +67,6 @@ def test_the_page_asks_for_nothing_outside_itself(drawn):
     for address in page.addresses:
         if address.startswith(("figures/", "tables/")):
             assert (drawn / address).is_file()
-
-
-def test_every_figure_has_an_alt_text_of_its_own(drawn):
-    page = Page((drawn / "index.html").read_text(encoding="utf-8"))
     described = [alt for alt in page.alts if alt]  # A chart without scripts is its label's.
     assert len(described) == len(set(described))
 
@@ -95,7 +83,10 @@ def test_a_line_says_what_a_model_is_markup_as_text(light, small_run, tmp_path, 
     assert f"<small>{own}</small>" in page
 
 
-def test_the_page_says_what_was_computed(report):
+def test_the_page_says_what_was_computed_and_models_come_by_rewardbench_rank(report):
+    two, one = pl.read_csv(report / "tables" / "models.csv").rows()
+    assert two == ("m-two", "Two", "Acme", "Gemma 2", 2.0, 7, 6)
+    assert one == ("m-one", "m-one", None, None, None, None, 7)
     source = (report / "index.html").read_text(encoding="utf-8")
     assert "<i>␣</i><bdi>love</bdi>" in source
     page = Page(source)
@@ -219,13 +210,12 @@ def test_what_someone_else_made_is_not_overwritten(report, small_run, tmp_path, 
         assert (tmp_path / name).read_text(encoding="utf-8") == "mine"
 
 
-def test_a_report_never_takes_the_place_of_its_run(small_run, settings):
+def test_a_report_takes_an_empty_folder_and_not_that_of_its_run(
+    small_run, settings, light, tmp_path
+):
     for target in (small_run, small_run.parent):
         with pytest.raises(ReportError, match="holds a run of its own"):
             write_report(analysis.load(small_run), target, {}, settings)
-
-
-def test_an_empty_folder_is_taken(light, small_run, tmp_path, settings):
     (tmp_path / "empty").mkdir()
     assert write_report(analysis.load(small_run), tmp_path / "empty", {}, settings).is_file()
 

@@ -35,9 +35,8 @@ def planted(folder, change, **sources):
     """A run of 100 words, and of the same words after `change`."""
     before = np.arange(len(WORDS), dtype=float)
     after = change(before.copy())
-    return two_models(
-        load(folder / "one", before, sources.get("before", "")), load(folder / "two", after)
-    )
+    first = load(folder / "one", before, sources.get("before", ""))
+    return two_models(first, load(folder / "two", after))
 
 
 def risen(rewards):
@@ -126,6 +125,7 @@ def test_a_name_that_is_markup_is_text_and_another_report_in_its_place_has_no_ve
     ("sources", "names"),
     [
         (("runs/1/final", "runs/2/final"), ["1/final", "2/final"]),
+        (("final", "x/final"), ["final", "x/final"]),
         (("hub/a", "hub/a"), ["m in 1", "m in 2"]),
         (("hub/a/", "hub/b"), ["a", "b"]),
     ],

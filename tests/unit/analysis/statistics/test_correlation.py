@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from analysis.statistics import ranks
-from analysis.statistics.correlation import (
-    difference_interval,
-    influence,
-    partial_spearman,
-    pearson_interval,
-    spearman_intervals,
-    spearman_p,
-    standardised,
-)
+from analysis.statistics import correlation, ranks
+from analysis.statistics.correlation import partial_spearman, spearman_intervals, spearman_p
 
 
 def three(rng, words, spellings, strength=0.5):
@@ -27,14 +19,17 @@ def three(rng, words, spellings, strength=0.5):
     return word, a, strength * a + rest * b, strength * a + rest * c
 
 
+def influence(a, b):
+    return correlation.influence(correlation.standardised(a), correlation.standardised(b))
+
+
 def interval(a, b, word):
-    points = influence(standardised(a), standardised(b))
-    return pearson_interval(ranks.pearson(a, b), points, word)
+    return correlation.pearson_interval(ranks.pearson(a, b), influence(a, b), word)
 
 
 def differs(a, b, c, word):
-    first, second = (influence(standardised(a), standardised(x)) for x in (b, c))
-    return difference_interval(ranks.pearson(a, b) - ranks.pearson(a, c), first - second, word)
+    difference = ranks.pearson(a, b) - ranks.pearson(a, c)
+    return correlation.difference_interval(difference, influence(a, b) - influence(a, c), word)
 
 
 def test_intervals_are_those_of_a_bootstrap_over_words(rng):
@@ -51,7 +46,7 @@ def test_intervals_are_those_of_a_bootstrap_over_words(rng):
     assert high - low == pytest.approx(4 * np.std(gaps), rel=0.12)
 
 
-def test_both_intervals_hold_the_truth(rng):
+def test_both_intervals_hold_the_truth_and_unrelated_sides_alarm_at_the_nominal_rate(rng):
     held = [0, 0]
     for _ in range(200):
         word, a, b, c = three(rng, 150, 3)
@@ -60,15 +55,9 @@ def test_both_intervals_hold_the_truth(rng):
         low, high, _ = differs(a, b, c, word)
         held[1] += low <= 0 <= high
     assert all(180 <= count <= 200 for count in held)
-
-
-def test_unrelated_sides_alarm_at_the_nominal_rate(rng):
     drawn = (three(rng, 60, 3, 0.0) for _ in range(200))
     found = [interval(a, b, word)[2] for word, a, b, _ in drawn]
     assert 1 <= sum(p < 0.05 for p in found) <= 20
-
-
-# --- Spearman ------------------------------------------------------------------------------------
 
 
 def sample(rng, size, weight):
@@ -89,10 +78,13 @@ def test_an_interval_is_that_of_items_drawn_one_by_one():
     assert (low, high) == pytest.approx((math.tanh(middle - half), math.tanh(middle + half)))
 
 
-def test_p_is_scipys():
+def test_p_and_the_partial_correlation_of_nothing_held_are_scipys():
     x, y = sample(np.random.default_rng(0), 30, 0.3)
     expected = scipy.stats.spearmanr(x, y)
     assert spearman_p(ranks.spearman(x, y), 30) == pytest.approx(expected.pvalue)
+    x, y, _ = drawn()
+    expected = scipy.stats.spearmanr(np.round(x), y)
+    assert partial_spearman(np.round(x), y, np.empty((0, 80))) == pytest.approx(tuple(expected))
 
 
 @pytest.mark.slow
@@ -113,12 +105,6 @@ def drawn(size=80):
     return 0.6 * z[0] + rng.normal(size=size), z.sum(axis=0) + rng.normal(size=size), z
 
 
-def test_nothing_held_is_scipys_spearman():
-    x, y, _ = drawn()
-    expected = scipy.stats.spearmanr(np.round(x), y)
-    assert partial_spearman(np.round(x), y, np.empty((0, 80))) == pytest.approx(tuple(expected))
-
-
 def test_one_thing_held_is_the_formula_of_three_correlations():
     x, y, z = drawn()
     xy, xz, yz = (scipy.stats.spearmanr(a, b).statistic for a, b in ((x, y), (x, z[0]), (y, z[0])))
@@ -135,9 +121,6 @@ def test_what_only_the_held_things_share_is_no_correlation(rng):
     alone, held = (np.array(found) < 0.05).mean(axis=0)
     assert alone > 0.9
     assert held == pytest.approx(0.05, abs=0.035)
-
-
-# --- Both ----------------------------------------------------------------------------------------
 
 
 def test_equal_sides_have_an_interval_that_reaches_one(rng):

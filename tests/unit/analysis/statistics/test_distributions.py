@@ -8,9 +8,6 @@ from hypothesis import given
 
 from analysis.statistics import distributions
 
-# --- Distribution shape --------------------------------------------------------------------------
-
-
 SAMPLES = st.lists(st.integers(-20, 20).map(lambda i: i / 4), min_size=2, max_size=60).filter(
     lambda values: len(set(values)) > 1
 )
@@ -77,9 +74,6 @@ def test_symmetric_distributions_are_rarely_called_skewed(shape, words, rng):
         alarms += p < 0.05
         assert (p < 0.05) or low <= 0 <= high
     assert alarms <= 20
-
-
-# --- Effect sizes --------------------------------------------------------------------------------
 
 
 FEW_NUMBERS = st.lists(st.integers(-5, 5), min_size=5, max_size=12)

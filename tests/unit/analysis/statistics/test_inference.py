@@ -11,8 +11,6 @@ import analysis
 from analysis.statistics import inference
 from analysis.statistics.inference import t_test
 
-# --- T test --------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("size", [2, 3, 10])
 def test_mean_interval_and_p_are_scipys(size):
@@ -28,9 +26,6 @@ def test_one_value_has_a_mean_alone_and_equal_values_no_p():
     assert np.isnan(t_test(np.array([3.0]))[1:]).all()
     assert t_test(np.array([3.0, 3.0]))[:3] == (3.0, 3.0, 3.0)
     assert np.isnan(t_test(np.array([3.0, 3.0]))[3])
-
-
-# --- Resampling ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -52,25 +47,18 @@ def test_rows_of_one_unit_are_drawn_together(rng):
     assert np.isnan(alone).all()
 
 
-# --- Multiplicity --------------------------------------------------------------------------------
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_q_is_scipys_step_up_procedure(p):
     found = analysis.with_q(pl.DataFrame({"p": p}))["q"]
     np.testing.assert_allclose(found, scipy.stats.false_discovery_control(p))
 
 
-def test_a_test_that_was_not_made_does_not_count():
+def test_each_family_is_corrected_for_itself_and_tests_that_were_not_made_do_not_count():
     found = analysis.with_q(pl.DataFrame({"p": [0.01, math.nan, 0.04]}))["q"]
     assert found.to_list()[::2] == pytest.approx([0.02, 0.04])
     assert math.isnan(found[1])
-
-
-def test_each_family_is_corrected_for_itself():
-    table = pl.DataFrame(
-        {"prompt": ["a", "b", "a", "b"], "p": [0.01, 0.01, 0.04, None], "n": [1, 2, 3, 4]}
-    )
+    p = [0.01, 0.01, 0.04, None]
+    table = pl.DataFrame({"prompt": ["a", "b", "a", "b"], "p": p, "n": [1, 2, 3, 4]})
     found = analysis.with_q(table, within=["prompt"])
     assert found.columns == ["prompt", "p", "q", "n"]
     assert found["q"].to_list()[:3] == pytest.approx([0.02, 0.01, 0.04])

@@ -6,14 +6,7 @@ import pytest
 import scipy.stats
 
 from analysis.statistics import permutation_tests
-from analysis.statistics.permutation_tests import (
-    label_agreement,
-    mean_place_test,
-    permutation_test,
-    welch_interval,
-)
-
-# --- Differences of groups of words, against independent computations ----------------------------
+from analysis.statistics.permutation_tests import label_agreement, mean_place_test, permutation_test
 
 
 def plain(values, labels, rng, draws):
@@ -87,28 +80,6 @@ def test_words_that_do_not_count_have_no_weight(rng):
         np.testing.assert_allclose(found[row], alone)
 
 
-def alarms(rng, units, test_units, draws=300):
-    """Share of p < .05 where stems differ, words of a stem hardly, and groups not at all."""
-    count = len(np.unique(units))
-    found = 0
-    for _ in range(draws):
-        values = rng.normal(size=count)[units] + 0.3 * rng.normal(size=len(units))
-        labels = np.isin(units, rng.permutation(count)[: count // 2])
-        strata = np.arange(len(units)) % 2
-        found += (
-            permutation_tests.contrast(values[:, None], labels, strata, test_units, rng, 199).p[0]
-            < 0.05
-        )
-    return found / draws
-
-
-@pytest.mark.slow
-def test_stems_hold_the_nominal_rate_and_words_alone_would_not(rng):
-    units = np.repeat(np.arange(10), 2)
-    assert alarms(rng, units, units) < 0.09
-    assert alarms(rng, units, np.arange(20)) > 0.12
-
-
 @pytest.mark.slow
 def test_the_interval_holds_the_difference_at_its_rate_even_of_one_stem(rng):
     units = np.repeat(np.arange(12), 2)
@@ -120,9 +91,6 @@ def test_the_interval_holds_the_difference_at_its_rate_even_of_one_stem(rng):
             found = permutation_tests.contrast(values[:, None], labels, strata, units, rng, 199)
             held += found.low[0] <= 0.5 <= found.high[0]
         assert 0.91 <= held / 400 <= 0.99
-
-
-# --- Group difference ----------------------------------------------------------------------------
 
 
 def apart(x, y, axis):
@@ -171,15 +139,12 @@ def test_many_assignments_are_drawn_at_random(rng):
 def test_the_interval_is_welchs(rng):
     values, first = rng.normal(size=(11, 3)), np.arange(11) < 4
     values[first] *= 3.0
-    low, high = welch_interval(values, first)
+    low, high = permutation_tests.welch_interval(values, first)
     theirs = scipy.stats.ttest_ind(values[first], values[~first], equal_var=False)
     expected = theirs.confidence_interval(0.95)
     np.testing.assert_allclose(low, expected.low)
     np.testing.assert_allclose(high, expected.high)
-    assert np.isnan(welch_interval(values[3:], first[3:])).all()
-
-
-# --- Label agreement -----------------------------------------------------------------------------
+    assert np.isnan(permutation_tests.welch_interval(values[3:], first[3:])).all()
 
 
 def test_it_is_the_share_of_permutations_that_are_as_far_apart(rng):
@@ -204,9 +169,6 @@ def test_it_is_the_share_of_permutations_that_are_as_far_apart(rng):
 def test_without_both_kinds_of_pairs_there_is_no_test(rng, labels):
     found = label_agreement(np.eye(3), np.array(labels), np.ones((3, 3)) > 0, np.zeros(3), rng, 99)
     assert all(math.isnan(number) for number in found)
-
-
-# --- Whether a mean place is beyond chance -------------------------------------------------------
 
 
 def test_p_is_that_of_all_permutations():

@@ -95,9 +95,6 @@ def test_what_is_not_identified_is_nan(y, x):
     assert np.isnan([fit.p, fit.low, fit.high]).all()
 
 
-# --- Rank gaps -----------------------------------------------------------------------------------
-
-
 def ranked(scores):
     return np.array([ranks.average_ranks(own) for own in scores])
 

@@ -11,8 +11,6 @@ import scipy.stats
 from analysis.statistics import similarity
 from analysis.statistics.similarity import blocs
 
-# --- Mantel --------------------------------------------------------------------------------------
-
 
 def symmetric(rng, size):
     matrix = rng.normal(size=(size, size))
@@ -61,9 +59,6 @@ def test_predictors_that_say_nothing_new_have_no_beta(rng):
     assert not math.isnan(beta[1])
 
 
-# --- Mds -----------------------------------------------------------------------------------------
-
-
 def distances(points):
     return scipy.spatial.distance.squareform(scipy.spatial.distance.pdist(points))
 
@@ -73,6 +68,8 @@ def test_points_of_a_plane_come_back_but_for_turns(rng, size):
     wanted = distances(rng.normal(size=(size, 2)))
     for points in (similarity.classical_mds(wanted), similarity.metric_mds(wanted, rng)[0]):
         np.testing.assert_allclose(distances(points), wanted, atol=1e-6)
+    points, stress = similarity.metric_mds(np.zeros((size, size)), rng)  # that agree wholly
+    assert stress == 0.0 and not points.any()
 
 
 def test_metric_scaling_is_no_worse_than_a_general_minimiser(rng):
@@ -98,15 +95,6 @@ def test_the_map_does_not_depend_on_the_draws_of_its_starts(rng):
     wanted = distances(rng.normal(size=(6, 2)))
     first, second = (similarity.metric_mds(wanted, np.random.default_rng(s))[0] for s in (1, 2))
     np.testing.assert_allclose(first, second, atol=1e-4)
-
-
-def test_models_that_agree_wholly_fall_on_one_point(rng):
-    points, stress = similarity.metric_mds(np.zeros((3, 3)), rng)
-    assert stress == 0.0
-    assert not points.any()
-
-
-# --- Blocs ---------------------------------------------------------------------------------------
 
 
 def test_a_group_holds_no_pair_that_disagrees_however_high_its_mean():

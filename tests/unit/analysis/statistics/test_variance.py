@@ -6,8 +6,6 @@ import pytest
 from analysis.statistics import variance
 from analysis.statistics.variance import estimated_shares, nested_shares, noise_shares, shares
 
-# --- Variance components -------------------------------------------------------------------------
-
 
 def test_noise_has_the_shares_that_the_reference_says(rng):
     found = np.mean(
@@ -56,9 +54,6 @@ def test_shares_of_more_tokens_than_are_centred_at_a_time_are_those_of_the_whole
     own = centred.mean(axis=(1, 2))
     expected = 6 * (own**2).sum() / (centred**2).sum()
     assert shares(cube, np.arange(tokens))[0][0] == pytest.approx(expected, rel=1e-12)
-
-
-# --- Nested shares -------------------------------------------------------------------------------
 
 
 QUESTIONS = np.repeat([0, 1, 2], 4)
@@ -118,15 +113,12 @@ def test_a_wording_that_questions_share_is_not_taken_for_what_all_have_in_common
     np.testing.assert_allclose(np.mean(found, axis=0), truth / truth.sum(), atol=0.015)
 
 
-def test_one_question_has_a_common_part_and_a_wording(rng):
+def test_one_question_has_no_part_of_its_own_and_one_wording_cannot_tell(rng):
     values, _ = made(rng, 400, (1.0, 0.0, 0.5), np.zeros(5, dtype=int))
     share, low, high = nested_shares(values, np.zeros(5), np.arange(5), np.arange(400))
     assert np.isnan(share[1])
     assert low[0] < 0.8 < high[0]
     assert low[2] < 0.2 < high[2]
-
-
-def test_questions_of_one_wording_cannot_tell_them_apart(rng):
     share, _, _ = nested_shares(rng.normal(size=(30, 3)), np.arange(3), np.arange(3), np.arange(30))
     assert np.isnan(share[1:]).all()
 

@@ -7,20 +7,19 @@ import pytest
 
 from analysis.words import lexicons, matching
 from analysis.words.lexicons import LexiconError
+from analysis.words.spellings import words
+from analysis.words.stems import stem, stem_numbers, stems
 
 
 def tokens(*texts):
     return pl.DataFrame({"token_id": range(len(texts)), "token": texts})
 
 
-def test_afinn_comes_from_its_package():
+def test_afinn_comes_from_its_package_or_a_file(write):
     table = lexicons.afinn()
     assert table.height == 2477
     assert table.filter(word="love")["value"].item() == 3.0
     assert table.filter(word="hate")["value"].item() == -3.0
-
-
-def test_afinn_can_be_a_file(write):
     table = lexicons.afinn(write("a.txt", "Good\t3\nbad thing\t-2\n"))
     assert table.rows() == [("bad thing", -2.0), ("good", 3.0)]
 
@@ -39,6 +38,8 @@ def test_afinn_can_be_a_file(write):
 def test_another_file_is_refused_in_a_line(write, read, text, message):
     with pytest.raises(LexiconError, match=rf"own\.csv: .*{message}"):
         read(write("own.csv", text))
+    with pytest.raises(LexiconError, match="nowhere"):
+        read("nowhere.csv")
 
 
 def test_a_package_that_is_not_there_is_named(monkeypatch):
@@ -47,6 +48,8 @@ def test_a_package_that_is_not_there_is_named(monkeypatch):
         lexicons.afinn()
     with pytest.raises(LexiconError, match="package wordfreq is not installed"):
         lexicons.frequency()
+    with pytest.raises(LexiconError, match="nowhere"):
+        lexicons.frequency("nowhere.csv")
 
 
 @pytest.fixture
@@ -100,12 +103,6 @@ def test_bing_is_a_csv_or_its_two_files(write, tmp_path):
     assert lexicons.bing(str(tmp_path)).equals(table)
 
 
-def test_a_missing_file_is_refused():
-    for read in (lexicons.afinn, lexicons.bing, lexicons.frequency, lexicons.identity):
-        with pytest.raises(LexiconError, match="nowhere"):
-            read("nowhere.csv")
-
-
 def test_the_papers_matching_ignores_case_but_not_spaces():
     lexicon = pl.DataFrame({"word": ["love"], "value": [3.0]})
     vocabulary = tokens("love", " love", "LOVE", "lovely")
@@ -114,22 +111,16 @@ def test_the_papers_matching_ignores_case_but_not_spaces():
     assert trimmed["token"].to_list() == ["love", " love", "LOVE"]
 
 
-def test_our_identity_terms_are_each_of_one_group():
+def test_our_identity_terms_and_their_stems_are_each_of_one_group():
     table = lexicons.identity()
     assert not table["word"].str.to_lowercase().is_duplicated().any()
     assert set(table["form"]) == set(lexicons.FORMS)
     assert table.filter(group="neutral").height > 100
     assert set(table.filter(group="neutral")["axis"]) == {"neutral"}
     assert table["axis"].n_unique() == 10
-
-
-def test_words_of_one_stem_are_in_one_group():
-    table = lexicons.identity()
-    groups = table.group_by("stem").agg(pl.col("group").n_unique())
-    assert groups["group"].max() == 1
+    assert table.group_by("stem").agg(pl.col("group").n_unique())["group"].max() == 1
     stems = dict(table.select("word", "stem").iter_rows())
-    assert stems["mothers"] == stems["mother"]
-    assert stems["judaism"] == stems["jews"]
+    assert stems["mothers"] == stems["mother"] and stems["judaism"] == stems["jews"]
     assert stems["woman"] != stems["man"]
     # A plural or singular stands beside its other form, not alone under another name.
     known = set(table["stem"])
@@ -138,7 +129,7 @@ def test_words_of_one_stem_are_in_one_group():
         assert single not in known or stems[word] == single
 
 
-def test_placebo_kinds_are_enough_of_several_axes():
+def test_placebo_kinds_are_enough_of_several_axes_and_no_words_for_people():
     table = lexicons.placebo()
     kinds = table.group_by("axis", "group").agg(pl.col("stem").n_unique())
     assert kinds.height == table["group"].n_unique() >= 40
@@ -148,20 +139,14 @@ def test_placebo_kinds_are_enough_of_several_axes():
     assert set(table["form"]) == set(lexicons.FORMS)
     assert not table["word"].str.to_lowercase().is_duplicated().any()
     assert table.group_by("stem").agg(pl.col("group").n_unique())["group"].max() == 1
-
-
-def test_placebo_words_are_no_words_for_people():
     people = lexicons.identity()
-    folded = [{word.lower() for word in column} for column in (people["word"], people["stem"])]
-    placebo = lexicons.placebo()
-    for column in ("word", "stem"):
-        assert not {word.lower() for word in placebo[column]} & (folded[0] | folded[1])
+    folded = {word.lower() for word in (*people["word"], *people["stem"])}
+    assert not folded & {word.lower() for word in (*table["word"], *table["stem"])}
 
 
 def test_placebo_words_leave_out_the_words_of_a_users_list(write):
-    people = lexicons.identity(
-        write("own.csv", "word,group,axis\nRobin,birdwatchers,hobby\nAPPLE,a,b\n")
-    )
+    own = "word,group,axis\nRobin,birdwatchers,hobby\nAPPLE,a,b\n"
+    people = lexicons.identity(write("own.csv", own))
     left = lexicons.placebo(besides=people)
     assert "apple" not in left["word"]
     assert "apples" in left["word"]
@@ -198,3 +183,58 @@ def test_a_term_with_a_capital_needs_it_and_others_do_not():
         ("Women", "w", "-A"),
         (" women", "w", "_a"),
     ]
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        "abandon abandoned abandons",
+        "happy happier happiest happily happiness",
+        "win wins winner winning",
+        "danger dangers dangerous dangerously",
+        "cry cries cried crying",
+        "famous fame",
+        "greed greedy",
+        "innovate innovates innovation innovative",
+    ],
+)
+def test_forms_of_a_word_share_a_stem(forms):
+    assert len({stem(word) for word in forms.split()}) == 1
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        "love hate",
+        "hope hopeless",
+        "bad bed",
+        "sing king ring",
+        "great greed",
+        "w1 w10",
+        "die dying",
+    ],
+)
+def test_other_words_and_irregular_forms_do_not(different):
+    assert len({stem(word) for word in different.split()}) == len(different.split())
+
+
+@pytest.mark.parametrize(
+    ("numbers", "tokens"),
+    [
+        (stem_numbers, ["love", " Loved", "LOVES ", "hate", "", " "]),
+        (words, ["love", " Love", "LOVE ", "lov e", "", " "]),
+    ],
+)
+def test_tokens_of_one_stem_or_word_share_a_number_whatever_their_case_and_spaces(numbers, tokens):
+    found = numbers(pl.Series(tokens)).tolist()
+    assert len({*found[:3]}) == 1
+    assert len({found[0], found[3], found[4]}) == 3
+    assert found[4] == found[5]
+    assert sorted(set(found)) == [0, 1, 2]
+
+
+def test_a_lexicon_has_few_stems_of_many_words():
+    known = lexicons.afinn()["word"]
+    sizes = pl.DataFrame({"stem": stems(known)})["stem"].value_counts()["count"]
+    assert 0.5 * len(known) < len(sizes) < 0.7 * len(known)
+    assert sizes.max() <= 16
