@@ -30,20 +30,6 @@ def files_of(checkpoint: Path) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in files.items() if path.name not in TIMES}
 
 
-def start(hub, tmp_path, *flags) -> subprocess.Popen:
-    """The command in a process of its own, to which the hub is named by its environment alone."""
-    environment = os.environ | hub_server.environment(hub, tmp_path / "cache")
-    command = [sys.executable, "-m", "launch.convert", f"--source={NAME}", *flags]
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_a_checkpoint_from_a_hub_is_the_one_from_the_folder(command, hub, tmp_path, monkeypatch):
     folder = tiny.write_model(tmp_path / "tiny-rm", head="urm")
     commit = hub.add(NAME, folder, "v1")
@@ -76,7 +62,15 @@ def test_a_download_that_is_stopped_leaves_one_line_and_whole_files(hub, tmp_pat
     assert (folder / "model.safetensors").stat().st_size > 16 * 2**20
     hub.add(NAME, folder)
     hub.fails("GET /[0-9a-f]{64}", pause=0.1)  # half a minute for the whole
-    process = start(hub, tmp_path, f"--checkpoint={tmp_path / 'ck'}")
+    command = [sys.executable, "-m", "launch.convert", f"--source={NAME}"]
+    process = subprocess.Popen(
+        [*command, f"--checkpoint={tmp_path / 'ck'}"],
+        cwd=ROOT,
+        env=os.environ | hub_server.environment(hub, tmp_path / "cache"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     while not hub.downloads("model.safetensors") and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)

@@ -9,9 +9,7 @@ import pytest
 
 import analysis
 import engine
-from analysis.measures import reference_policy
 from analysis.measures.two_models import side_of
-from analysis.statistics.exact_policies import normalised, optimal
 from engine.runs import provenance
 from tests.support import folders, tiny
 
@@ -121,16 +119,6 @@ def test_a_notebook_has_the_rewards_of_the_run(whole, models):
     swept = analysis.load(whole).scores().collect()
     alone = loaded.sweep("What, in one word, is the greatest thing ever?").sort("token_id")
     np.testing.assert_allclose(alone["reward"], swept["reward"], rtol=1e-5, atol=1e-5)
-
-
-def test_trained_on_the_reward_the_reference_becomes_the_policy(whole):
-    """π_ref exp(r/β) / Z = π: what DPO rests on (Rafailov et al. 2023, equation 4)."""
-    run = analysis.load(whole)
-    [replies] = reference_policy.vocabularies(run, [PAIR])
-    assert replies.reference == "lm-before"
-    policy = run.next_tokens("lm", "greatest.chat")["logprob"].cast(pl.Float64).to_numpy()
-    trained = optimal(replies.log_p, replies.rewards[0], 1 / 0.5)
-    np.testing.assert_allclose(trained, normalised(policy), atol=1e-5)
 
 
 def test_a_comparison_takes_the_pair_of_a_run(whole):

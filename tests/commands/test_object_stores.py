@@ -29,21 +29,6 @@ def model(checkpoint):
     return checkpoint().path
 
 
-def start(folder, name, *flags):
-    return subprocess.Popen(
-        [sys.executable, "-m", f"launch.{name}", *map(str, flags)],
-        cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
-        },
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
 def files(folder):
     """Path -> bytes of a local folder."""
     found = (path for path in folder.rglob("*") if path.is_file())
@@ -348,12 +333,18 @@ def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
     def parts():
         return [key for key in store.keys("out/run") if "part-" in key]
 
-    process = start(tmp_path, "sweep", *flags, f"--run={RUN}")
+    compiled = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "launch.sweep", *flags, f"--run={RUN}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **compiled},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     while not parts() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    assert process.wait() == -signal.SIGKILL
     finished = len(parts())
     assert 0 < finished < 48
 

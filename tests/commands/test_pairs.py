@@ -78,11 +78,10 @@ CHATS = [
 ]
 # An empty reply, unicode, the prompt itself, equal replies: odd, and scored.
 ODD_BUT_RIGHT = [
-    {"prompt": prompt, "chosen": chosen, "rejected": rejected}
-    for prompt, chosen, rejected in (
-        *(("a", "", "b"), ("\u202e", "ﷺ", "\x00🏳️‍🌈")),
-        *(("a", "a", "a b"), ("a", "b", "b")),
-    )
+    {"prompt": "a", "chosen": "", "rejected": "b"},
+    {"prompt": "\u202e", "chosen": "ﷺ", "rejected": "\x00🏳️‍🌈"},
+    {"prompt": "a", "chosen": "a", "rejected": "a b"},
+    {"prompt": "a", "chosen": "b", "rejected": "b"},
 ]
 FILES = {
     "rewardbench": REWARDBENCH,

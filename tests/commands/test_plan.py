@@ -16,8 +16,6 @@ from engine.planning import machines
 from tests.conftest import ROOT
 from tests.support import tiny
 
-LLAMA = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
-
 
 @pytest.fixture
 def plans(command):
@@ -101,7 +99,6 @@ GEMMA = "--source=gemma-2-2b"
     ("kind", "limit_gib", "named"),
     [
         ("NVIDIA H100 80GB HBM3", 59, "2xH100-80GB"),
-        ("NVIDIA A100-SXM4-40GB", 29.6, "2xA100-40GB"),
         ("TPU v5 lite", 15.7, "2xv5e"),
     ],
 )

@@ -71,20 +71,14 @@ def test_a_run_as_its_commands_left_it_is_well(run, verify):
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def places(run, pattern):
-    """Twenty positions of a file, spread over it, its first and last bytes among them."""
-    path = next(run.glob(pattern))
-    return path, np.linspace(0, path.stat().st_size - 1, 20).astype(int).tolist()
-
-
 FILES = (PART, "vocab/*", "sequences/*/*/*/*", "items/*/*/*/*", "manifest.json")
 
 
 @pytest.mark.parametrize("pattern", FILES)
 def test_a_flipped_bit_anywhere_in_a_file_is_found(run, verify, pattern):
-    path, positions = places(run, pattern)
+    path = next(run.glob(pattern))
     advice = "--rebuild" if pattern == "manifest.json" else "remove it and run again"
-    for position in positions:
+    for position in np.linspace(0, path.stat().st_size - 1, 20).astype(int).tolist():
         with flipped(path, position):
             done = verify()
         assert done.code == 1, position
@@ -227,8 +221,7 @@ def test_a_wrong_reward_that_every_hash_vouches_for_is_found_by_scoring_it_again
     wrong = table.frame.with_columns(reward=pl.col("reward") + 1)
     about = {k: v for k, v in table.about.items() if k != "file_sha256"}
     digest = parts.write_part(epath.Path(run / SCORES), 100, 200, wrong, about)
-    name = PART.rpartition("/")[2]
-    edit(run, lambda c: c["results"][SCORES]["parts"][name].update(sha256=digest))
+    edit(run, lambda c: c["results"][SCORES]["parts"][NAME].update(sha256=digest))
     assert verify().code == 0
     assert provenance.is_whole((run / PART).read_bytes())
     done = verify("--rescore=288", f"--checkpoint={models[0].path}")

@@ -1,36 +1,39 @@
-"""The embedded reward models, built from the package that ships the weights."""
+"""The embedded models, built from the package that ships the weights, against transformers."""
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from configs import prompts
 from demo import build
-from demo.embedded_models import EMBEDDED
+from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL
 from engine import api
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.scoring.batches import Bucket, token_candidates
+from engine.scoring.rows import ContinuationRows
+from engine.sweep.logprob_jobs import cue_of
 from engine.text.chat_template import TemplatePolicy
 
 SLUG = "smollm2-135m-d12-imdb-linear"  # the shallowest, so that torch's whole passes are affordable
 PROMPT = "What, in one word, is the greatest thing ever?"
+REPLIES = ["Love", "The universe.", "Unconditional love, as far as anyone knows", "é\n", "Zebra"]
 TOKENS = 256
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    [folder] = build.build(tmp_path_factory.mktemp("hf"), [EMBEDDED[SLUG]])
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(folder, tmp_path_factory):
+def built(spec, tmp_path_factory):
+    """The folder of a model, and what the engine loads of its conversion."""
+    [folder] = build.build(tmp_path_factory.mktemp("hf"), [spec])
     policy = TemplatePolicy(bos="template", date=None)
-    destination = tmp_path_factory.mktemp("checkpoints") / SLUG
-    convert_model(fetch(str(folder), None), destination, slug=SLUG, policy=policy)
-    return api.load(destination, dtype="float32")
+    destination = tmp_path_factory.mktemp("checkpoints") / spec.slug
+    convert_model(fetch(str(folder), None), destination, slug=spec.slug, policy=policy)
+    return folder, api.load(destination, dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def reward_model(tmp_path_factory):
+    return built(EMBEDDED[SLUG], tmp_path_factory)
 
 
 @torch.inference_mode()
@@ -57,7 +60,8 @@ def by_assay(model, asked, ids: np.ndarray) -> np.ndarray:
     return np.stack(rewards)
 
 
-def test_rewards_of_random_tokens_agree_with_transformers(folder, model):
+def test_rewards_of_random_tokens_agree_with_transformers(reward_model):
+    folder, model = reward_model
     ids = np.random.default_rng(0).choice(49_152, TOKENS, replace=False)
     asked = [model._checkpoint.template.split(PROMPT)]
     actual = by_assay(model, asked, ids)
@@ -66,8 +70,9 @@ def test_rewards_of_random_tokens_agree_with_transformers(folder, model):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
 
 
-def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(folder, model):
+def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(reward_model):
     """Over many prompts: what is rounded in a prompt's prefix, all its replies share."""
+    folder, model = reward_model
     ids = np.random.default_rng(1).choice(49_152, 8, replace=False)
     texts = list(prompts.FOLLOW_UP.values())[::4]
     asked = [model._checkpoint.template.split(text) for text in texts]
@@ -85,7 +90,30 @@ def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(folder, mo
     assert np.abs(ours).max() <= np.abs(theirs).max()
 
 
-def test_a_folder_that_is_whole_is_not_built_again(folder):
+def test_a_folder_that_is_whole_is_not_built_again(reward_model):
+    folder, _ = reward_model
     before = (folder / "model.safetensors").stat().st_mtime_ns
     build.build(folder.parent, [EMBEDDED[SLUG]])
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_log_probabilities_of_the_language_model_agree_with_transformers(tmp_path_factory):
+    """All of its layers, in both forms."""
+    folder, model = built(LANGUAGE_MODEL, tmp_path_factory)
+    network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    @torch.inference_mode()
+    def by_torch(ids) -> np.ndarray:
+        """Of every token after each position: float32 [T, V]."""
+        return torch.log_softmax(network(input_ids=torch.tensor([ids])).logits[0], -1).numpy()
+
+    for form in ("pretrained", "chat"):
+        rows = ContinuationRows(cue_of(model._checkpoint, PROMPT, form), REPLIES)
+        prefix = list(rows.prompt.prefix)
+        swept = model.sweep(PROMPT, form=form).sort("token_id")["logprob"]
+        expected = by_torch(prefix)[-1]
+        np.testing.assert_allclose(swept, expected, atol=1e-4 * expected.std(), rtol=0)
+        scored = model.logprobs(PROMPT, REPLIES, form=form)
+        for own, actual in zip(rows.ids, scored, strict=True):
+            after = by_torch([*prefix, *own])[len(prefix) - 1 : -1]
+            assert actual == pytest.approx(after[range(len(own)), own].sum(), rel=1e-4)

@@ -58,11 +58,6 @@ def first_quantile(weight):
     return jnp.broadcast_to(weight[:, :1], weight.shape)
 
 
-def quantiles_lead(weight):
-    R, Q, D = weight.shape
-    return weight.reshape(Q, R, D).swapaxes(0, 1)
-
-
 def urm_weights(change):
     def plant(patch):
         def call(self, hidden, gate):
@@ -73,11 +68,11 @@ def urm_weights(change):
     return plant
 
 
-def _urm(self, hidden, column=0, squash=lambda weights: weights):
+def _urm(self, hidden, column=0):
     means = jnp.einsum("CD,RD->CR", hidden, self.weight[:, column])
     x = jax.nn.selu(hidden @ self.weight_in[...] + self.bias_in)
     x = jax.nn.selu(x @ self.weight_mid[...] + self.bias_mid)
-    weights = squash(x @ self.weight_out[...] + self.bias_out)
+    weights = x @ self.weight_out[...] + self.bias_out
     means_right = jnp.einsum("CD,RD->CR", hidden, self.weight[:, 0])
     return HeadResult(jnp.sum(means * weights, axis=-1), means_right, jnp.zeros((len(hidden), 0)))
 
@@ -105,15 +100,7 @@ BUGS = {
     ),
     "logit_scale ignored": (gate_from(lambda self, gate: gate), "QRM-Gemma"),
     "first quantile for their mean": (objectives_from(first_quantile), "QRM-Gemma"),
-    "quantiles lead the rows, as many as objectives": (
-        objectives_from(quantiles_lead),
-        "QRM-Llama",
-    ),
     "log-variances for means": (urm_weights(lambda self, h: _urm(self, h, column=1)), "URM"),
-    "softmax over the weights": (
-        urm_weights(lambda self, h: _urm(self, h, squash=jax.nn.softmax)),
-        "URM",
-    ),
     "all attributes for helpfulness": (urm_weights(_urm), "URM's helpfulness"),
 }
 

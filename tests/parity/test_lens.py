@@ -83,25 +83,14 @@ def check_head(case: heads.Loaded) -> None:
     check(lens_of(case.restored), prompt, candidates, np.concatenate(columns, axis=1))
 
 
-RIGHT_LAYERS = RewardModels._with_layers
-
-
 def without_the_norm(self, residual, gates):
     pairs = zip(self.readouts, gates, strict=True)
     return jnp.stack([r.head(residual, gate).reward for r, gate in pairs])
 
 
-def a_layer_late(self, own, seen):
-    return RIGHT_LAYERS(self, own, jnp.roll(seen, -1, axis=0))
-
-
-@pytest.mark.parametrize(
-    ("name", "bug"),
-    slow.all_but([("_rewards", without_the_norm)], [("_with_layers", a_layer_late)]),
-)
-def test_a_planted_bug_fails_the_check(pair_of, monkeypatch, name, bug):
+def test_layers_without_the_norm_fail_the_check(pair_of, monkeypatch):
     pair = pair_of("gqa-llama3")
-    monkeypatch.setattr(RewardModels, name, bug)
+    monkeypatch.setattr(RewardModels, "_rewards", without_the_norm)
     for compiled in ("compiled", "compiled_over_data"):
         monkeypatch.setattr(reward_passes, compiled, getattr(reward_passes, compiled).__wrapped__)
     with pytest.raises(AssertionError, match="relative error"):
@@ -109,10 +98,9 @@ def test_a_planted_bug_fails_the_check(pair_of, monkeypatch, name, bug):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [(2, 1), (2, 2)])
-def test_layers_are_torchs_on_a_mesh_of_several_devices(pair_of, shape):
+def test_layers_are_torchs_on_a_mesh_of_several_devices(pair_of):
     pair = pair_of("gqa-llama3")
-    restored = parity.restore(pair.checkpoint, mesh=parity.make_mesh(*shape))
+    restored = parity.restore(pair.checkpoint, mesh=parity.make_mesh(2, 2))
     check(lens_of(restored), *of_family(pair))
 
 

@@ -135,7 +135,6 @@ def without_gradient(patch, owner, name):
 
 BUGS = {
     "URM's weights taken for constants": ("URM", jax.nn, "selu"),
-    "an MLP without its slope": ("INF-ORM", jax.nn, "relu"),
     "the router taken for a constant": ("linear on a mixture", layer, "route"),
     "the last norm taken for a constant": ("linear", heads.Readout, "_normed"),
 }

@@ -30,11 +30,6 @@ def configured(**changes):
     return plant
 
 
-def left_out(**changes):
-    """Parameters of the checkpoint that the decoder does not use."""
-    return lambda patch, pair: pair.restored.under(**changes)
-
-
 def coded(change):
     """The code with a bug, traced anew."""
 
@@ -76,14 +71,13 @@ def norms_by_head(patch):
     patch.setattr(layers.Layer, "_qk_norm", by_head)
 
 
-def zeroed(*names: str):
+def zeroed(name: str):
     """A parameter that is never filled."""
 
     def plant(patch, pair: Pair) -> parity.Restored:
         restored = parity.restore(pair.checkpoint)
         for layer in restored.scorer.params["decoder"]["stacks"].values():
-            for name in names:
-                layer[name].set_value(jnp.zeros_like(layer[name][...]))
+            layer[name].set_value(jnp.zeros_like(layer[name][...]))
         return restored
 
     return plant
@@ -109,34 +103,41 @@ def converted_again(pair: Pair) -> parity.Restored:
         return parity.restore(folders.convert(source, Path(folder) / "checkpoint"))
 
 
-def converted_by(change):
-    """A checkpoint converted by a changed rule table."""
+def transposed_queries(patch, pair: Pair) -> parity.Restored:
+    """A checkpoint converted by a rule that reads its tensor in another order of axes."""
+    right = layouts.decoder_rules
 
-    def plant(patch, pair: Pair) -> parity.Restored:
-        right = layouts.decoder_rules
-        patch.setattr(layouts, "decoder_rules", lambda *about: change(right(*about)))
-        return converted_again(pair)
+    def rules(*about):
+        return tuple(
+            dataclasses.replace(rule, layout="D(NH)") if rule.parameter.endswith(".q") else rule
+            for rule in right(*about)
+        )
 
-    return plant
-
-
-def split_by(change):
-    """A checkpoint whose q, k and v were cut otherwise out of one tensor."""
-
-    def plant(patch, pair: Pair) -> parity.Restored:
-        right = layouts.part_of
-        patch.setattr(layouts, "part_of", lambda *about: change(right, *about))
-        return converted_again(pair)
-
-    return plant
+    patch.setattr(layouts, "decoder_rules", rules)
+    return converted_again(pair)
 
 
-def in_blocks(right, rule, tensor, sizes):
+def in_blocks(patch, pair: Pair) -> parity.Restored:
     """All queries, then all keys, then all values, as most fused projections have them."""
-    N, K, H = (sizes[letter] for letter in "NKH")
-    starts = {"q": (0, N), "k": (N, N + K), "v": (N + K, N + 2 * K)}
-    start, stop = starts.get(rule.part, (0, 0))
-    return tensor[start * H : stop * H] if rule.part else right(rule, tensor, sizes)
+    right = layouts.part_of
+
+    def part_of(rule, tensor, sizes):
+        N, K, H = (sizes[letter] for letter in "NKH")
+        starts = {"q": (0, N), "k": (N, N + K), "v": (N + K, N + 2 * K)}
+        start, stop = starts.get(rule.part, (0, 0))
+        return tensor[start * H : stop * H] if rule.part else right(rule, tensor, sizes)
+
+    patch.setattr(layouts, "part_of", part_of)
+    return converted_again(pair)
+
+
+def experts_of_the_position_before(patch):
+    def route(*args, **kw):
+        weights, chosen = right(*args, **kw)
+        return weights, jnp.roll(chosen, 1, axis=1)
+
+    right = layers.route
+    patch.setattr(layers, "route", route)
 
 
 def no_positions(patch):
@@ -149,29 +150,6 @@ def no_mean_in_norms(patch):
         "layer_norm",
         lambda x, weight, bias, eps: layers.rms_norm(x, weight, eps) + bias,
     )
-
-
-def other_part(right, rule, tensor, sizes):
-    other = {"k": "v", "v": "k", "gate": "up", "up": "gate"}.get(rule.part, rule.part)
-    return right(dataclasses.replace(rule, part=other), tensor, sizes)
-
-
-def groups_first(right, rule, tensor, sizes):
-    """Query heads ordered by their place in a group, not by the key/value head they read."""
-    rows = right(rule, tensor, sizes)
-    return rows.swapaxes(0, 1) if rule.part == "q" else rows
-
-
-def read_as(parameter: str, **changes):
-    """A rule table in which one rule reads its tensor differently."""
-
-    def change(table):
-        return tuple(
-            dataclasses.replace(rule, **changes) if rule.parameter.endswith(parameter) else rule
-            for rule in table
-        )
-
-    return change
 
 
 def no_rope(patch):
@@ -230,18 +208,9 @@ def response_masks(change):
     return plant
 
 
-def no_scale(patch):
-    patch.setattr(decoder.Decoder, "_logits", lambda self, dots: dots)
-
-
 def other_eps(patch):
     right = layers.rms_norm
     patch.setattr(layers, "rms_norm", lambda x, weight, eps, **kw: right(x, weight, 1e-6, **kw))
-
-
-def last_norm_without_weight(patch):
-    right = layers.rms_norm
-    patch.setattr(heads, "rms_norm", lambda x, w, eps, offset: right(x, jnp.ones_like(w), eps))
 
 
 def positions_from_zero(patch):
@@ -256,16 +225,6 @@ def last_layer_reads_one_position_early(patch):
     patch.setattr(decoder, "_take", lambda x, at: right(x, jnp.maximum(at - 1, 0)))
 
 
-def routed(change):
-    """Plants `change(weights, chosen)` in what the router says."""
-
-    def plant(patch):
-        right = layers.route
-        patch.setattr(layers, "route", lambda *args, **kw: change(*right(*args, **kw)))
-
-    return coded(plant)
-
-
 LAYERS, PLAIN, RESPONSE = (parity.check_layers,), (parity.check_plain,), (parity.check_response,)
 BOTH = (*PLAIN, *RESPONSE)
 ODD = (False, True, False)
@@ -276,8 +235,7 @@ PLANTED = {
         "no RoPE": coded(no_rope),
         "wrong theta": coded(other_rope(theta=500_000.0)),
         "no mask in whole sequences": coded(no_mask_in_whole_sequences),
-        "last norm without weight": coded(last_norm_without_weight),
-        "q transposed": converted_by(read_as(".q", layout="D(NH)")),
+        "q transposed": transposed_queries,
         "gate and up swapped": swapped("gate", "up"),
     },
     ("mha", RESPONSE): {
@@ -298,15 +256,11 @@ PLANTED = {
         "llama3 scaling left out": coded(other_rope(kind="default")),
         "llama3 blend left out": coded(other_rope(low_freq_factor=3.9)),
     },
-    ("mqa-linear", PLAIN): {"softmax without scale": coded(no_scale)},
     ("gqa", PLAIN): {
         "interleaved RoPE": coded(interleaved_rope),
         "wrong head order": coded(tiled_heads),
     },
-    ("internlm2", PLAIN): {
-        "q, k and v in blocks": split_by(in_blocks),
-        "queries of a group first": split_by(groups_first),
-    },
+    ("internlm2", PLAIN): {"q, k and v in blocks": in_blocks},
     ("gemma", BOTH): {"the exact GELU of the first Gemma's config.json": coded(exact_gelu)},
     ("gemma2", BOTH): {
         "no soft-cap": configured(attention_softcap=None),
@@ -340,16 +294,11 @@ PLANTED = {
         "LayerNorm without its mean": coded(no_mean_in_norms),
         "no o_bias": zeroed("o_bias"),
     },
-    ("phi3", PLAIN): {
-        "Phi-3's longrope left out": coded(other_rope(kind="default")),
-        "Phi-3's parts swapped": split_by(other_part),
-    },
+    ("phi3", PLAIN): {"Phi-3's longrope left out": coded(other_rope(kind="default"))},
     ("gpt2", PLAIN): {"no learned positions": coded(no_positions)},
     ("qwen3_moe", PLAIN): {
-        "experts not renormalised": left_out(experts_renormalised=False),
-        "experts of the position before": routed(
-            lambda weights, chosen: (weights, jnp.roll(chosen, 1, axis=1))
-        ),
+        "experts not renormalised": configured(experts_renormalised=False),
+        "experts of the position before": coded(experts_of_the_position_before),
     },
 }
 BUGS = {bug: (plant, *where) for where, plants in PLANTED.items() for bug, plant in plants.items()}

@@ -125,14 +125,6 @@ def test_round_trips_and_distinct_conversations_are_as_counted(load, name):
     assert len(rows.distinct.first) == distinct
 
 
-def test_turn_markers_of_gemma_come_back_as_themselves(load):
-    template = load("gemma")
-    prefix, suffix = SPLITS["gemma"]
-    markers = ["<start_of_turn>", "<end_of_turn>"]
-    rows = TokenTextRows(template.split(PROMPT), template, markers, "text", [106, 107])
-    assert rows.sequences(range(2)) == [[*prefix, 106, *suffix], [*prefix, 107, *suffix]]
-
-
 @pytest.mark.needs_shared
 @pytest.mark.parametrize(
     ("name", "file"),
