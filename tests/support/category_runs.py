@@ -19,11 +19,8 @@ def category_run(
     rng: np.random.Generator,
     effects: Mapping[str, float],
     prompts: Mapping[str, str] = SOME,
-    words: Sequence[str] | None = None,
-    noise: float = 0.5,
-    name: str = "words",
 ) -> pathlib.Path:
-    """A run of one list under `prompts`.
+    """A run of the built-in words under `prompts`.
 
     Args:
       folder: the run folder, which is made.
@@ -31,11 +28,8 @@ def category_run(
       effects: slug -> how far the model rates agency above communion, in standard deviations of
         its taste for a word; turned round where the prompt asks for something bad.
       prompts: prompt id -> text.
-      words: the items; the built-in words by default.
-      noise: standard deviation of what a prompt adds to a word.
-      name: name of the list.
     """
-    listed = list(words or categories()["word"])
+    listed = categories()["word"].to_list()
     runs.write_run(folder, {}, dict.fromkeys(effects), {})
     asked = questions(prompts)
     sides = signs(listed)
@@ -43,8 +37,8 @@ def category_run(
         taste = rng.normal(size=len(listed)) + effect * sides / 2
         for prompt, _, framing, _ in asked.iter_rows():
             sign = -1.0 if framing == NEGATIVE else 1.0
-            rewards = sign * taste + noise * rng.normal(size=len(listed))
-            runs.add_items(folder, name, model, prompt, dict(zip(listed, rewards, strict=True)))
+            rewards = sign * taste + 0.5 * rng.normal(size=len(listed))
+            runs.add_items(folder, "words", model, prompt, dict(zip(listed, rewards, strict=True)))
     runs.edit_manifest(folder, lambda content: content.update(prompts=dict(prompts)))
     return folder
 

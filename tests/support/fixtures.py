@@ -11,13 +11,16 @@ import pytest
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory):
     """slug, template policy and `tiny.write_model`'s arguments -> Checkpoint, converted once."""
+    from engine.convert import gates
     from tests.support import folders, tiny
 
     @functools.cache
     def build(slug="tiny", *, bos="template", date=None, **model):
         folder = tmp_path_factory.mktemp(slug)
         source = tiny.write_model(folder / "hf", **model)
-        return folders.convert(source, folder / "checkpoint", slug, bos=bos, date=date)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gates, "PATTERNS", {"llama": tiny.GATE})
+            return folders.convert(source, folder / "checkpoint", slug, bos=bos, date=date)
 
     return build
 

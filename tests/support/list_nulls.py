@@ -51,13 +51,13 @@ class Drawn:
     models: Sequence[str]
 
 
-def synthetic(rng: np.random.Generator, models: int = 10, words: int = 60) -> Drawn:
+def synthetic(rng: np.random.Generator, words: int = 60) -> Drawn:
     """Models with tastes of their own and a common one, under two wordings of six questions."""
     prompts = {p: text for p, text in FOLLOW_UP.items() if p.split("-", 1)[1] in _WORDINGS}
     asked = questions(prompts)
     common = rng.normal(size=words)
     worded = {wording: rng.normal(size=words) for wording in asked["wording"].unique()}
-    slugs = [f"m-{number}" for number in range(models)]
+    slugs = [f"m-{number}" for number in range(10)]
     rewards = {}
     for model in slugs:
         taste, liking = common + rng.normal(size=words), rng.normal(size=words)

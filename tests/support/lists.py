@@ -7,58 +7,40 @@ import numpy as np
 
 from analysis.words import lexicons
 from analysis.words.questions import NEGATIVE, questions
-from configs.prompts import FOLLOW_UP
-from tests.support import large_runs, runs
-
-WORDS = 265  # As many as the follow-up paper's list of the Big Two has.
+from tests.support import runs
 
 
 def list_run(
     folder: pathlib.Path,
     rng: np.random.Generator,
-    models: Sequence[str] = tuple(large_runs.PAPER),
-    prompts: Mapping[str, str] = FOLLOW_UP,
-    words: int = WORDS,
-    name: str = "words",
-    people: bool = False,
-    language_models: int = 0,
+    models: Sequence[str],
+    prompts: Mapping[str, str],
+    words: int,
 ) -> pathlib.Path:
-    """A run of one list, scored by `models` under `prompts`.
+    """A run of one list under `prompts`, scored by `models` and a language model.
 
     Args:
       folder: the run folder, which is made.
       rng: draws the rewards.
       models: slugs; those with "gemma" in them share a taste, and so do the others.
       prompts: prompt id -> text.
-      words: number of words, of the sentiment lexicon AFINN.
-      name: name of the list.
-      people: whether people ranked the list too.
-      language_models: number of language models that scored the list under every prompt.
+      words: number of words, of the sentiment lexicon AFINN, which people ranked too.
     """
-    listed = graded_words(words)
+    graded = lexicons.afinn("").sort("word").gather_every(2400 // words).head(words)
+    listed = dict(graded.select("word", "value").iter_rows())
     runs.write_run(folder, {}, dict.fromkeys(models), {})
     for (model, prompt), own in rewards(rng, models, prompts, list(listed.values())).items():
-        runs.add_items(folder, name, model, prompt, dict(zip(listed, own, strict=True)))
-    for model in (f"lm-{number}" for number in range(language_models)):
-        lengths = rng.integers(1, 5, words)
-        for prompt in prompts:
-            logprobs = -3.0 * lengths - rng.exponential(2, words)
-            replies = dict(zip(listed, zip(lengths, logprobs, strict=True), strict=True))
-            runs.add_item_logprobs(folder, name, model, f"{prompt}.chat", replies)
-    if people:
-        order = sorted(listed, key=lambda word: (-listed[word], word))
-        runs.add_humans(folder, name, {word: 1700.0 - i for i, word in enumerate(order)})
-    asked = dict(prompts)
-    if language_models:
-        asked |= {f"{prompt}.chat": text for prompt, text in prompts.items()}
+        runs.add_items(folder, "words", model, prompt, dict(zip(listed, own, strict=True)))
+    lengths = rng.integers(1, 5, words)
+    for prompt in prompts:
+        logprobs = -3.0 * lengths - rng.exponential(2, words)
+        replies = dict(zip(listed, zip(lengths, logprobs, strict=True), strict=True))
+        runs.add_item_logprobs(folder, "words", "lm-0", f"{prompt}.chat", replies)
+    order = sorted(listed, key=lambda word: (-listed[word], word))
+    runs.add_humans(folder, "words", {word: 1700.0 - i for i, word in enumerate(order)})
+    asked = {**prompts, **{f"{prompt}.chat": text for prompt, text in prompts.items()}}
     runs.edit_manifest(folder, lambda content: content.update(prompts=asked))
     return folder
-
-
-def graded_words(count: int) -> dict[str, float]:
-    """`count` words of AFINN with their values, from the whole range."""
-    graded = lexicons.afinn("").sort("word").gather_every(max(1, 2400 // count)).head(count)
-    return dict(graded.select("word", "value").iter_rows())
 
 
 def rewards(

@@ -187,14 +187,14 @@ def assert_quiet_but_for_the_first(ended):
     assert [e.err for e in ended[1:]] == [[]] * (len(ended) - 1)
 
 
-def assert_one_line_each(ended, code, pattern, command="sweep"):
+def assert_one_line_each(ended, code, pattern):
     """Every process that was not killed ended with the code and the one line."""
     left = [e for e in ended if e.code != -signal.SIGKILL]
     assert [e.code for e in left] == [code] * len(left), [e.err for e in ended]
     for one in left:
         assert one.out == []
         assert len(one.err) == 1, one.err
-        assert re.fullmatch(f"{command}: {pattern}", one.err[0]), one.err
+        assert re.fullmatch(f"sweep: {pattern}", one.err[0]), one.err
 
 
 def bytes_of(folder):

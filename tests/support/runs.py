@@ -225,7 +225,6 @@ def add_search(
     name: str = "gcg-seed3",
     prompt: str = "greatest",
     text: str = "",
-    length: int = 3,
 ) -> pathlib.Path:
     """Adds a search with one row per step, of 1e9 operations each; returns its file."""
     folder = run / "sequences" / f"model={model}" / f"prompt={prompt}" / f"direction={direction}"
@@ -234,7 +233,7 @@ def add_search(
     columns = {
         "step": range(steps),
         "reward": rewards,
-        "token_ids": [[*range(1, length + 1)]] * steps,
+        "token_ids": [[1, 2, 3]] * steps,
         "text": [text or f"{model} {i}" for i in range(steps)],
         "round_trips": [True] * steps,
         "flops": [1e9 * i for i in range(steps)],

@@ -50,9 +50,9 @@ def search(run, models, prompts=PROMPT, *, joint=False, rule="", data=1, **chang
     return search_sequences(models, prompts, *where, joint=joint, rule=rule)
 
 
-def file_of(run, direction="max", method="gcg", slug="tiny", prompt="who"):
+def file_of(run, direction="max", method="gcg"):
     """The file of a search's trace."""
-    return run / schema.sequences_path(slug, prompt, direction, method, 0)
+    return run / schema.sequences_path("tiny", "who", direction, method, 0)
 
 
 @functools.cache

@@ -78,12 +78,12 @@ def tokenizer(
     )
 
 
-def with_gaps(template: str | None = CHATML) -> PreTrainedTokenizerFast:
+def with_gaps() -> PreTrainedTokenizerFast:
     """`tokenizer` without two of its tokens, and with one that was added at id 300.
 
     Its ids are 0 to 287 without those of `ORPHAN` and of the byte `ÿ`, and 300.
     """
-    made = tokenizer(template)
+    made = tokenizer()
     fields = json.loads(made.backend_tokenizer.to_str())
     for token in (ORPHAN, _byte_level("\u00ff")[-1]):
         del fields["model"]["vocab"][token]

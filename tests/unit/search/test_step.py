@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from engine.convert import gates
 from engine.models.reward_model import RewardModels
 from engine.planning import flops
 from engine.search import gcg
@@ -23,7 +22,7 @@ from engine.search.gcg import (
 )
 from engine.search.loop import StepDriver, run_search
 from engine.search.passes import BROKEN, slopes_of
-from tests.support import searches, tiny
+from tests.support import searches
 from tests.support.parity import make_mesh
 from tests.support.searches import problem, settings
 
@@ -68,10 +67,7 @@ HEADS_AND_WAYS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("head", "direction", "fixed"), HEADS_AND_WAYS)
-def test_every_candidate_scores_as_in_the_plain_pass(
-    checkpoint, monkeypatch, head, direction, fixed
-):
-    monkeypatch.setattr(gates, "PATTERNS", {"llama": tiny.GATE})
+def test_every_candidate_scores_as_in_the_plain_pass(checkpoint, head, direction, fixed):
     model = checkpoint(head, head=head, **HEADS[head])
     scorer = searches.scorer(model)
     asked = problem(

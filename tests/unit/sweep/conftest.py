@@ -2,7 +2,6 @@
 
 import pytest
 
-from engine.convert import gates
 from tests.support import tiny as tinies
 
 
@@ -24,10 +23,8 @@ def heads(checkpoint):
         "qrm": "LlamaForRewardModelWithGating",
         "urm": "LlamaForSequenceClassificationWithNormal_Weights",
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gates, "PATTERNS", {"llama": tinies.GATE})
-        made = {
-            slug: checkpoint(slug, head=slug, head_seed=7, architectures=(name,))
-            for slug, name in custom.items()
-        }
+    made = {
+        slug: checkpoint(slug, head=slug, head_seed=7, architectures=(name,))
+        for slug, name in custom.items()
+    }
     return {"tiny": checkpoint(), **made}

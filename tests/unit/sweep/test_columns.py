@@ -17,7 +17,7 @@ from engine.scoring.reward_passes import RewardScorer, check_finite, self_check
 from engine.sweep.rescore import rescore
 from tests.support import slow, tiny
 from tests.support.parity import make_mesh
-from tests.support.sweeps import ONE, PROMPTS, SETTINGS, SIZE, Run, result
+from tests.support.sweeps import ONE, PROMPTS, SETTINGS, Run, result
 
 NAMES = list(gates.HELPSTEER)
 QUANTILES = [f"{name}-q{q:02}" for name in NAMES for q in range(1, tiny.QUANTILES + 1)]
@@ -72,14 +72,6 @@ def test_a_model_of_a_pass_has_the_objectives_that_it_has_alone(swept, heads, sl
     for name in ("reward", *NAMES):
         np.testing.assert_allclose(together[name], alone[name], rtol=1e-4, atol=1e-5)
     assert (swept.frame(result(slug)).select(NAMES).to_numpy().std(axis=0) > 0.05).all()
-
-
-def test_the_mean_of_an_objectives_quantiles_is_its_value(swept):
-    frame = swept.frame(result("qrm"))
-    quantiles = frame.select(QUANTILES).to_numpy().reshape(SIZE, len(NAMES), tiny.QUANTILES)
-    values = frame.select(NAMES).to_numpy()
-    np.testing.assert_allclose(quantiles.mean(axis=2), values, rtol=1e-4, atol=1e-5)
-    assert quantiles.std(axis=2).min() > 0
 
 
 def test_the_manifests_coefficients_sum_the_objectives_to_the_reward(swept):

@@ -33,7 +33,7 @@ def list_of(*replies):
 
 def test_gated_and_plain_heads_score_each_reply_under_its_prompt(heads, run):
     """In one pass, of 2 prompts with few replies and one with many; duplicates in other parts."""
-    many = [(PROMPTS[0], "war " * (number % 2) + f"{number % 17}") for number in range(18)]
+    many = [(PROMPTS[0], f"{number % 17}") for number in range(18)]
     table = list_of((PROMPTS[1], "a"), *many, (PROMPTS[2], "a"), (PROMPTS[1], "love"))
     models = [heads["tiny"], heads["qrm"]]
     where = str(run.folder), dataclasses.replace(SETTINGS, objectives="values"), build_mesh()

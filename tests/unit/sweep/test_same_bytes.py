@@ -10,14 +10,12 @@ import jax.numpy as jnp
 import pytest
 
 from engine.checkpoint.restore import restore
-from engine.convert import gates
 from engine.errors import AssayError
 from engine.scoring import reward_passes
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer
 from engine.settings import LogprobSettings
 from engine.sweep import logprob_jobs
-from tests.support import tiny
 from tests.support.parity import make_mesh
 from tests.support.sweeps import ONE, SETTINGS, Run
 
@@ -31,10 +29,8 @@ REPLIES += [f"{'love ' * (i % 7)}{i}" for i in range(42)]  # 47 replies of 1 to 
 @pytest.fixture(scope="module")
 def models(checkpoint):
     """A plain head and a gated one on one decoder."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gates, "PATTERNS", {"llama": tiny.GATE})
-        gated = {"head": "qrm", "architectures": ("LlamaForRewardModelWithGating",)}
-        return [checkpoint("wide", **WIDE), checkpoint("gated", **gated, **WIDE)]
+    gated = {"head": "qrm", "architectures": ("LlamaForRewardModelWithGating",)}
+    return [checkpoint("wide", **WIDE), checkpoint("gated", **gated, **WIDE)]
 
 
 @pytest.fixture(scope="module")

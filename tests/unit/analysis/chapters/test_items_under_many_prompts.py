@@ -328,8 +328,6 @@ def study(tmp_path_factory, study_of):
         models=("qrm-gemma-2-27b", "urm-llama-3.1-8b", "m-one", "m-two"),
         prompts=PROMPTS,
         words=40,
-        language_models=1,
-        people=True,
     )
     return study_of(folder, *CHAPTERS, infos=runs.INFOS)
 
