@@ -139,10 +139,6 @@ REFUSED = {
         retensored(lambda t: t.update({f"{PREFIX}{Q}.lora_magnitude_vector": torch.ones(80)})),
         rf"tensor that nothing uses: '{Q}\.lora_magnitude_vector'$",
     ),
-    "a module that was to be saved": (
-        configured(modules_to_save=["embed_tokens", "score"]),
-        r"modules_to_save holds 'embed_tokens', of which adapter_model\.safetensors has no tens",
-    ),
     "no head, as a language model": (headless("CAUSAL_LM"), r"no head, without which there is no"),
     "no head, of no task": (headless(None), r"no head, without which there is no reward"),
     "a pickled adapter": (
