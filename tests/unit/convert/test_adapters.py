@@ -275,6 +275,8 @@ def test_a_head_in_a_file_of_its_own_is_the_head(pair, tmp_path, layers, kind):
     ("files", "said"),
     [
         ({}, False),
+        ({"README.md": "quantization config was used:\n- load_in_4bit: True\n"}, True),
+        ({"README.md": "- load_in_4bit: False\n"}, False),
         ({CONFIG: json.dumps({"base_model_name_or_path": "unsloth/llama-bnb-4bit"})}, True),
     ],
 )
@@ -327,6 +329,7 @@ def published(hub, pair):
     (pair / "other" / "README.md").write_text("another commit")
     hub.add("owner/base", pair / "other")
     configured(base_model_name_or_path="owner/base", revision="trained")(pair)
+    (pair / "adapter" / "README.md").write_text("- load_in_4bit: True\n")
     return hub.add("owner/adapter", pair / "adapter"), commit
 
 
@@ -341,6 +344,7 @@ def test_an_adapter_on_a_hub_is_merged_into_the_revision_of_its_base(
     card = checkpoint.card
     assert (card.revision, card.base["revision"]) == published
     assert card.checkpoint_hash == local.card.checkpoint_hash
+    assert len(merging.notes(fetch("owner/adapter", None).folder, "owner/base")) == 2
 
 
 @pytest.mark.parametrize(
