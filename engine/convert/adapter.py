@@ -16,6 +16,7 @@ import numpy as np
 from engine.checkpoint import layouts
 from engine.convert.hf_families import ARCHITECTURES
 from engine.convert.hf_values import Json, short
+from engine.convert.safetensors import ADAPTER as CONFIG
 from engine.convert.safetensors import (
     VALUE_HEAD,
     Tensor,
@@ -26,7 +27,7 @@ from engine.convert.safetensors import (
 )
 from engine.errors import AssayError, prefixed
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+WEIGHTS = "adapter_model.safetensors"
 PICKLED = "adapter_model.bin"  # of older versions of peft, and under ZeRO-3
 
 # Attributes of adapter_config.json with the values that merging implements. Initialisations that
@@ -63,7 +64,6 @@ _BASE = re.compile(rf"({'|'.join(layouts.BASES)})\.")
 _PART = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<part>[AB])(\.weight)?")
 _TEXT = re.compile(r"^(model\.language_model|language_model\.model)\.")  # beside a vision tower
 _EMBEDDINGS = ("model.embed_tokens.weight", "model.tok_embeddings.weight")
-_HEAD_MODULES = ("classifier", "score")  # which peft lists together, whichever a class has
 _BLOCK = 2**22  # numbers of a matrix that are merged at once
 
 
@@ -78,7 +78,6 @@ class AdapterConfig:
     rslora: bool
     ranks: Mapping[str, float]  # pattern of module names -> rank in place of `rank`
     alphas: Mapping[str, float]
-    whole: tuple[str, ...]  # modules that were trained as a whole: `modules_to_save`
 
     def rank_of(self, module: str) -> float:
         """The rank of a module's two matrices."""
@@ -184,7 +183,6 @@ def read_config(folder: Path, names: Collection[str]) -> AdapterConfig:
         rslora=hf.get("use_rslora") is True,
         ranks=_patterns(hf, "rank_pattern"),
         alphas=_patterns(hf, "alpha_pattern"),
-        whole=tuple(hf.get("modules_to_save") or ()),
     )
 
 
@@ -249,7 +247,11 @@ def open_merged(base: Path, folder: Path, model_type: object, dtype: str = "auto
             for key, tensor in given.items()
             if key not in matches and not key.startswith("lm_head.")
         }
-        _check_whole(config, whole)
+        if all(key.startswith("model.") for key in whole):
+            raise AssayError(
+                f"{WEIGHTS}: no head, without which there is no reward (peft saves it for task_type"
+                "='SEQ_CLS', or as one of modules_to_save); allowed: an adapter of a reward model"
+            )
         decoder = {key: t for key, t in of_base.tensors.items() if key.startswith("model.")}
         deltas = _deltas(config, adapter, matches.values(), decoder | whole, model_type)
     tensors = decoder | whole
@@ -262,8 +264,10 @@ def open_merged(base: Path, folder: Path, model_type: object, dtype: str = "auto
 def notes(folder: Path, base: str) -> list[str]:
     """What a user should know of an adapter that was merged into a base of that name."""
     named = str(read_json(folder / CONFIG).get("base_model_name_or_path"))
+    card = folder / "README.md"
+    said = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     found = [f"merged into its base {base}"]
-    if re.search("4-?bit", named, re.IGNORECASE):
+    if re.search(r"load_in_4bit`?: *True", said) or re.search("4-?bit", named, re.IGNORECASE):
         found.append(
             "the adapter was trained on a base in 4 bit (QLoRA); here it is merged into the "
             "weights before that rounding, so rewards differ from those in training"
@@ -283,21 +287,6 @@ def _names(keys: Iterable[str], head: str) -> dict[str, str]:
         key: layouts.canonical_name(name, match[0] if (match := _BASE.match(name)) else "", head)
         for key, name in inner.items()
     }
-
-
-def _check_whole(config: AdapterConfig, whole: Mapping[str, Tensor]) -> None:
-    """Raises AssayError for a module that was trained as a whole and is missing, or no head."""
-    if not any(not key.startswith("model.") for key in whole):
-        raise AssayError(
-            f"{WEIGHTS}: no head, without which there is no reward (peft saves it for task_type="
-            "'SEQ_CLS', or as one of modules_to_save); allowed: an adapter of a reward model"
-        )
-    saved = {part for key in whole for part in key.split(".")}
-    for module in config.whole:
-        if module.split(".")[-1] not in (*saved, *_HEAD_MODULES, "lm_head"):
-            raise AssayError(
-                f"{CONFIG}: modules_to_save holds {module!r}, of which {WEIGHTS} has no tensor"
-            )
 
 
 def _deltas(

@@ -181,7 +181,12 @@ def understand(
         around = ChatTemplate(tokenizer, policy).around("What?")
         closing = around.suffix[-1:]
         _check_ids(source.folder, (*around.prefix, *around.suffix), tokenizer, decoder.vocab_size)
-        _check_closing(source.folder, hf.get("reward_token_id", marked), closing)
+        reads_at = hf.get("reward_token_id", marked)
+        if reads_at is not None and closing != (reads_at,):
+            raise AssayError(
+                f"{source.folder}: the chat template ends with token {closing}; this model's "
+                f"reward is read at reward_token_id={reads_at}, which must come last"
+            )
         pooling = _pooling(hf, closing, pad)
     elif tokenizer.chat_template:  # that of a base language model need not render a question
         with contextlib.nullcontext() if template else contextlib.suppress(AssayError):
@@ -238,15 +243,6 @@ def _pooling(hf: Json, closing: tuple[int, ...], pad: int | None) -> str:
     by_position = architecture(hf) in READ_BY_POSITION
     differs = pad is not None and closing in ((), (pad,))
     return "last_non_pad" if differs and not by_position else "last"
-
-
-def _check_closing(folder: Path, reads_at: int | None, closing: tuple[int, ...]) -> None:
-    """Raises AssayError if the template does not end with the token that the reward is read at."""
-    if reads_at is not None and closing != (reads_at,):
-        raise AssayError(
-            f"{folder}: the chat template ends with token {closing}; this model's "
-            f"reward is read at reward_token_id={reads_at}, which must come last"
-        )
 
 
 def _check_ids(

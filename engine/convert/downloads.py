@@ -35,6 +35,13 @@ class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
         super().__init__(*args, **{**options, **drawn, "disable": quiet})
 
 
+class _Silent(tqdm):  # type: ignore[misc]  # tqdm has no types
+    """A bar of small files."""
+
+    def __init__(self, *args: object, **options: object):
+        super().__init__(*args, **{**options, "disable": True})
+
+
 def snapshot(
     source: str, revision: str | None, patterns: Sequence[str], cache: Path | None = None
 ) -> Path:
@@ -58,7 +65,7 @@ def snapshot(
                 revision=revision,
                 allow_patterns=list(patterns),
                 cache_dir=cache,
-                tqdm_class=_Bar,
+                tqdm_class=_Silent,
             )
         )
 

@@ -100,6 +100,8 @@ def fetch(
         whole, of_whole = _base_of(opened, listing[0], cache, base)
         model = dataclasses.replace(opened, base=whole)
         weights[opened] = adapter.weight_names(listing[0])
+        if opened.revision:
+            downloads.snapshot(opened.name, opened.revision, ["README.md"], cache)
     else:
         _refuse_base(source, base)
     with prefixed(whole.place):

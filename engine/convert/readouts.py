@@ -171,13 +171,11 @@ def _mixture(reward: str, names: Sequence[str], labels: Sequence[str]) -> np.nda
     if min(rows) < 0 or len(set(rows)) < len(rows):
         labelled = enumerate(zip(names, labels, strict=True))
         listed = [f"{row} ({label or name})" for row, (name, label) in labelled]
-        holds = any(" - " in label for label in labels)
-        quoted = "; a name that holds ' - ' stands in single quotes, or is given by its row" * holds
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
         raise AssayError(
             f"reward={reward!r} of a head with {len(names)} row{'s' * (len(names) > 1)}; allowed: "
             f"--config.reward=<row or name> of {', '.join(listed[:_LISTED])}{more}, or a "
-            f"difference, as '1 - 0'{quoted}"
+            "difference, as '1 - 0'"
         )
     mixture = np.zeros(len(names), np.float32)
     mixture[rows] = [1, -1][: len(rows)]

@@ -104,16 +104,6 @@ def test_verify_rebuilds_a_run_of_implicit_rewards(command, sweep, run):
     assert (entry["complete"], entry["self_check"]["candidates"]) == (True, 16)
 
 
-def test_an_entry_of_a_pair_that_is_no_pair_is_one_line(command, run):
-    content = json.loads((run / "manifest.json").read_text())
-    content["models"][PAIR]["reward_of"]["beta"] = "x"
-    del content["sha256"]
-    (run / "manifest.json").write_text(json.dumps(content))
-    done = command("verify", f"--run={run}")
-    assert (done.code, len(done.out)) == (1, 2)
-    assert "a key is missing or malformed: reward_of" in done.out[0]
-
-
 def test_a_notebook_has_the_rewards_of_the_run(whole, models):
     loaded = engine.reward_of(models[1].path, models[2].path, beta=0.5)
     swept = analysis.load(whole).scores().collect()

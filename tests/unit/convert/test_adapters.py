@@ -120,10 +120,6 @@ REFUSED = {
         retensored(lambda t: t.update({f"{PREFIX}{Q}.lora_magnitude_vector": torch.ones(80)})),
         rf"tensor that nothing uses: '{Q}\.lora_magnitude_vector'$",
     ),
-    "a module that was to be saved": (
-        configured(modules_to_save=["embed_tokens", "score"]),
-        r"modules_to_save holds 'embed_tokens', of which adapter_model\.safetensors has no tens",
-    ),
     "no head": (headless, r"no head, without which there is no"),
     "a pickled adapter": (
         pickled,
@@ -235,6 +231,8 @@ def test_a_head_in_a_file_of_its_own_is_the_head(pair, tmp_path):
     ("files", "said"),
     [
         ({}, False),
+        ({"README.md": "quantization config was used:\n- load_in_4bit: True\n"}, True),
+        ({"README.md": "- load_in_4bit: False\n"}, False),
         ({CONFIG: json.dumps({"base_model_name_or_path": "unsloth/llama-bnb-4bit"})}, True),
     ],
 )
@@ -287,6 +285,7 @@ def published(hub, pair):
     (pair / "other" / "README.md").write_text("another commit")
     hub.add("owner/base", pair / "other")
     configured(base_model_name_or_path="owner/base", revision="trained")(pair)
+    (pair / "adapter" / "README.md").write_text("- load_in_4bit: True\n")
     return hub.add("owner/adapter", pair / "adapter"), commit
 
 
@@ -301,6 +300,7 @@ def test_an_adapter_on_a_hub_is_merged_into_the_revision_of_its_base(
     card = checkpoint.card
     assert (card.revision, card.base["revision"]) == published
     assert card.checkpoint_hash == local.card.checkpoint_hash
+    assert len(merging.notes(fetch("owner/adapter", None).folder, "owner/base")) == 2
 
 
 @pytest.mark.parametrize(

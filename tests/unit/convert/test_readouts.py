@@ -36,10 +36,9 @@ def test_what_names_two_rows_or_none_is_refused_with_the_rows(reward):
 
 def test_ten_rows_are_listed():
     names = [f"row_{row}" for row in range(12)]
-    said = r"of a head with 12 rows; .* 9 \(row_9\) and 2 more, or a difference, as '1 - 0'"
-    for label, end in (("", "$"), ("a - b", "; a name that holds ' - ' stands in single quotes")):
-        with pytest.raises(AssayError, match=said.replace("row_9", label or "row_9") + end):
-            readouts._mixture("", names, [label] * 12)
+    said = r"of a head with 12 rows; .* 9 \(row_9\) and 2 more, or a difference, as '1 - 0'$"
+    with pytest.raises(AssayError, match=said):
+        readouts._mixture("", names, [""] * 12)
 
 
 def test_a_token_whose_text_holds_the_sign_of_a_difference_is_quoted():
