@@ -31,7 +31,7 @@ from launch import pipeline
 from launch.common import command, locking, searching
 from launch.common.text import aligned, in_hours, say
 from launch.pipeline import ModelState, Say
-from launch.reproduction import page, plan, runs, singles, sources
+from launch.reproduction import page, plan, readings, runs, sources
 from launch.reproduction.call import (
     DIFFERING,
     KEEP,
@@ -43,7 +43,6 @@ from launch.reproduction.call import (
     read_call,
     write_people,
 )
-from launch.reproduction.conventions import check_second_dtype, read_as, shared_settings
 
 
 class ModelsFailed(AssayError):
@@ -142,7 +141,7 @@ def reproduce(given: command.Given) -> str:
     if given.devices is not None:
         raise AssayError("--devices without --plan; allowed: --plan, which computes nothing")
     if {Stage.SWEEP, Stage.ITEMS} & {*call.stages}:
-        check_second_dtype(call.config)
+        readings.check_second_dtype(call.config)
     published, compared_with = page.read_published(given.published)
     plan.check(call, plan.needs(call, []))
     call.root.mkdir(parents=True, exist_ok=True)
@@ -193,7 +192,7 @@ def score(work: ModelWork, say: Say) -> None:
 def search(work: ModelWork, say: Say) -> None:
     """Searches replies in the paper's conventions."""
     for name in work.lacking(Stage.SEARCH, say):
-        checkpoint, _, _ = read_as(work.call, name, work.checkpoint, listed=True)
+        checkpoint, _, _ = readings.read_as(work.call, name, work.checkpoint, listed=True)
         config = work.call.config.search
         settings, mesh = searching.settings(config, [checkpoint])
         where = (runs.search_prompts(work.call), work.call.run(name), settings, mesh, config)
@@ -203,7 +202,7 @@ def search(work: ModelWork, say: Say) -> None:
 def logprobs(work: ModelWork, say: Say) -> None:
     """Log-probabilities of a language model."""
     for name in work.lacking(Stage.LOGPROBS, say):
-        common, mesh = shared_settings(work.call, name, work.checkpoint)
+        common, mesh = readings.shared_settings(work.call, name, work.checkpoint)
         settings = LogprobSettings(form=runs.form_of(work.spec), **common)
         where = (work.call.prompts, work.call.run(name), settings, mesh)
         sweep_logprobs([work.checkpoint], *where)
@@ -233,17 +232,17 @@ def try_readings(work: ModelWork, say: Say) -> None:
             "not complete; allowed: these stages too, or --readings=none"
         )
     noise = NOISE in call.runs and not any(NOISE in names for names in lacks.values())
-    scope = singles.scope_of(call, spec, work.published, noise=noise)
-    again = [*call.stages] == [Stage.READINGS] and singles.failures(call, spec)
+    scope = readings.scope_of(call, spec, work.published, noise=noise)
+    again = [*call.stages] == [Stage.READINGS] and readings.failures(call, spec)
     complete = Stage.READINGS not in runs.incomplete(call, spec)
-    if complete and scope.within(singles.done(call, spec)) and not again:
+    if complete and scope.within(readings.done(call, spec)) and not again:
         return
     say(Stage.READINGS)
     if scope.prompts:
-        singles.compute(call, work.checkpoint, scope)
+        readings.compute(call, work.checkpoint, scope)
     else:
         say("no published value of it differs")
-    singles.note(call, spec, scope, runs.complete(call))
+    readings.note(call, spec, scope, runs.complete(call))
     work.computed = True
 
 
@@ -275,7 +274,7 @@ STEPS: Sequence[pipeline.Step[ModelWork]] = (
 
 def _sweep(work: ModelWork, name: str) -> None:
     call = work.call
-    checkpoint, settings, mesh = read_as(call, name, work.checkpoint, listed=False)
+    checkpoint, settings, mesh = readings.read_as(call, name, work.checkpoint, listed=False)
     sweep_rewards([checkpoint], call.prompts, call.run(name), settings, mesh)
 
 
@@ -283,7 +282,7 @@ def _score(work: ModelWork, name: str) -> None:
     call = work.call
     assert call.elo is not None
     items, prompts = (call.elo.name, call.elo.replies), dict([call.item_prompt])
-    checkpoint, settings, mesh = read_as(call, name, work.checkpoint, listed=True)
+    checkpoint, settings, mesh = readings.read_as(call, name, work.checkpoint, listed=True)
     sweep_rewards([checkpoint], prompts, call.run(name), settings, mesh, items=items)
     write_people(call.run(name), call.elo)
 

@@ -12,9 +12,8 @@ from engine.runs import storage
 from engine.runs.reader import Result
 from launch.common.text import say
 from launch.pipeline import ModelState
-from launch.reproduction import runs, singles, studies
+from launch.reproduction import readings, runs, studies
 from launch.reproduction.call import NOISE, OURS, PAPER, Call
-from launch.reproduction.conventions import CONVENTIONS
 
 NAME = "paper.html"
 
@@ -52,7 +51,7 @@ def write(
         drawn = tables.draw(made[PAPER], Path(folder), items) if PAPER in made else {}
     about = page.About(
         models=[(state.name, _said(call, index, state)) for index, state in enumerate(states)],
-        settings=CONVENTIONS,
+        settings=readings.CONVENTIONS,
         facts=[*_facts(made.get(PAPER)), *noise_facts(call, made)],
         tried=untried(call, compared),
         published=compared_with,
@@ -79,7 +78,7 @@ def untried(call: Call, compared: Sequence[Compared]) -> list[str]:
     before may have been compared with other values.
     """
     same = explanations.alike(compared)
-    scopes = {spec.nickname: singles.done(call, spec) for spec in call.rewards}
+    scopes = {spec.nickname: readings.done(call, spec) for spec in call.rewards}
     without = [name for name, scope in scopes.items() if not scope or not scope.prompts]
     kinds = (
         (True, "Nothing had to be tried, because their own values are the published ones"),
@@ -126,7 +125,7 @@ def _said(call: Call, index: int, state: ModelState) -> str:
         done = sum(place in there for place in places)
         if done or (places and stage in call.stages):
             parts.append(f"{stage} {done} of {len(places)}")
-    failed = singles.failures(call, spec).items()
+    failed = readings.failures(call, spec).items()
     parts += [f"{name} could not be computed: {why}" for name, why in failed]
     if state.failure:
         parts.append(f"failed: {state.failure}")

@@ -13,7 +13,7 @@ from engine.planning.memory import Model, SearchWork, SweepWork, in_words
 from engine.planning.plans import Plan, plan
 from launch.common.planned_models import model_of_config
 from launch.common.text import aligned, in_hours
-from launch.reproduction import runs, singles, sources
+from launch.reproduction import readings, runs, sources
 from launch.reproduction.call import NOISE, Call, Stage
 
 _PREFIX, _CANDIDATE = 64, 3  # positions of a prompt and of a candidate with what closes its turn
@@ -68,8 +68,8 @@ def _needs(
     places = {stage: runs.wanted(call, spec, stage) for stage in call.stages_of(spec)}
     missing = {stage: {*places[stage]} - there for stage in places}
     todo = {stage: (len(missing[stage]), len(places[stage])) for stage in places}
-    if Stage.READINGS in places and singles.done(call, spec) is None:
-        todo[Stage.READINGS] = (singles.at_most(call) * len(call.prompts),) * 2
+    if Stage.READINGS in places and readings.done(call, spec) is None:
+        todo[Stage.READINGS] = (readings.at_most(call) * len(call.prompts),) * 2
     needed = any(lacks for lacks, _ in todo.values())
     needed |= Stage.CONVERT in call.stages and not places
     needed &= not call.checkpoint(spec).exists()
@@ -114,8 +114,8 @@ def disk(call: Call, every: Sequence[Needs], keep: str) -> int:
     With keep="none" models go one after the other, but for those that a stage outside of --only
     may need. A model without a folder in --source-dir takes none.
     """
-    root, cache = free_disk(call.root), free_disk(sources.hub_cache())
-    elsewhere = keep == "all" and root.number != cache.number
+    places = (call.root, sources.hub_cache()) if keep == "all" else ()
+    elsewhere = len({free_disk(place).number for place in places}) == 2
     stays, goes = 0, 0
     for one in every:
         size = 0 if one.absent else one.checkpoint + (0 if elsewhere else one.fetch)

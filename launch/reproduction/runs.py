@@ -16,7 +16,7 @@ from engine.runs.reader import Json
 from engine.settings import AUTO
 from engine.sweep import setup
 from launch.common import scoring, searching
-from launch.reproduction import singles
+from launch.reproduction import readings
 from launch.reproduction.call import NOISE, OURS, PAPER, Call, Stage, check_people
 
 RunPath = tuple[str, str]  # a run below <root>/runs, and the path of a result in it
@@ -44,7 +44,7 @@ def wanted(call: Call, spec: ModelSpec, stage: str) -> list[RunPath]:
             (PAPER, schema.sequences_path(slug, prompt, direction, search.method, search.seed))
             for direction in both
         ]
-    tried = singles.done(call, spec) if stage == Stage.READINGS else None
+    tried = readings.done(call, spec) if stage == Stage.READINGS else None
     return [] if tried is None else [(run, path) for run, path in tried.places]
 
 
@@ -55,7 +55,7 @@ def incomplete(call: Call, spec: ModelSpec) -> list[str]:
         stage
         for stage in call.all_stages_of(spec)
         if not there.issuperset(wanted(call, spec, stage))
-        or (stage == Stage.READINGS and singles.done(call, spec) is None)
+        or (stage == Stage.READINGS and readings.done(call, spec) is None)
     ]
 
 
@@ -77,8 +77,8 @@ def complete(call: Call) -> set[RunPath]:
 
 def manifests(call: Call) -> dict[str, Json]:
     """Run -> its manifest, of all runs and single changes that have one."""
-    inside = storage.names(storage.path_of(call.run(singles.run_of("."))))
-    names = (PAPER, OURS, NOISE, *map(singles.run_of, inside))
+    inside = storage.names(storage.path_of(call.run(readings.run_of("."))))
+    names = (PAPER, OURS, NOISE, *map(readings.run_of, inside))
     paths = {one: storage.path_of(call.run(one)) / schema.MANIFEST for one in names}
     return {one: reader.read_json(path) for one, path in paths.items() if storage.exists(path)}
 

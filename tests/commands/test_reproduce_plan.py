@@ -11,7 +11,7 @@ from analysis.published import data
 from configs import reproduce
 from engine.errors import AssayError
 from launch.reproduction import plan
-from launch.reproduction.conventions import check_second_dtype
+from launch.reproduction.readings import check_second_dtype
 from tests.support import tiny
 from tests.support.reproduction import GEMMA, SPEC, flags, rows
 
