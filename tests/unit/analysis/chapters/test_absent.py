@@ -95,9 +95,8 @@ RUNS = {  # vocabularies; rewards by model and vocabulary -> why a table is abse
 }
 
 
-@pytest.mark.parametrize("case", RUNS)
-def test_a_run_without_what_a_table_needs(make_run, study_of, case):
-    vocabularies, rewards, reasons = RUNS[case]
+@pytest.mark.parametrize(("vocabularies", "rewards", "reasons"), RUNS.values(), ids=RUNS)
+def test_a_run_without_what_a_table_needs(make_run, study_of, vocabularies, rewards, reasons):
     scores = {(model, "greatest"): own for (model, _), own in rewards.items()}
     tables = study_of(make_run(vocabularies, dict(list(rewards)), scores)).tables
     for name, why in reasons.items():
