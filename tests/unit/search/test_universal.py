@@ -238,6 +238,12 @@ def test_a_search_killed_between_two_directions_loses_neither(models, tmp_path, 
     assert same_bytes(whole, run) == 8
 
 
+@pytest.mark.slow
+def test_two_devices_search_as_one(models, tmp_path):
+    one = search(tmp_path / "one", models, method="gcg", merge=3)
+    assert one == search(tmp_path / "two", models, data=2, method="gcg", merge=3)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
