@@ -74,7 +74,7 @@ def sweep(work: Scored, say: Say) -> None:
     say(f"scoring every token under {text.counted(len(work.prompts), 'prompt')} into {work.run}")
     if work.prompts:
         where = (work.prompts, work.run, work.settings, work.mesh)
-        work.new += sweep_rewards(work.models, *where, finished=scoring.show_extremes)
+        work.new += sweep_rewards(work.models, *where, on_rewards=scoring.show_extremes)
 
 
 def score(work: Scored, say: Say) -> None:
@@ -85,7 +85,7 @@ def score(work: Scored, say: Say) -> None:
     say(f"scoring {text.counted(len(work.replies), 'reply')} of {work.words} under {under}")
     where = (work.word_prompts, work.run, work.word_settings, work.mesh)
     items = (work.words, work.replies)
-    work.new += sweep_rewards(work.models, *where, ended=scoring.show_models, items=items)
+    work.new += sweep_rewards(work.models, *where, on_outcomes=scoring.show_models, items=items)
 
 
 def judge(work: Scored, say: Say) -> None:

@@ -39,7 +39,7 @@ def score(given: command.Given) -> command.Ended:
     settings, mesh = scoring.settings(given.config, models)
     with locking.held(given, run, "score"):
         show, items = sharding.show_models(given), (name, replies)
-        rewards = sweep_rewards(models, prompts, run, settings, mesh, ended=show, items=items)
+        rewards = sweep_rewards(models, prompts, run, settings, mesh, on_outcomes=show, items=items)
     what = scoring.outcome(rewards, "rewards")
     said = f"{run}/items/{name}: {scoring.models_by_prompts(models, prompts)}, {what}"
     slugs = [model.card.slug for model in models]
@@ -53,8 +53,8 @@ def _score_conversations(
     run, models, _ = sharding.share(given, run, models, own, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
     with locking.held(given, run, "score"):
-        ended = sharding.show_models(given)
-        rewards = conversations.score(models, listed, run, settings, mesh, ended)
+        on_outcomes = sharding.show_models(given)
+        rewards = conversations.score(models, listed, run, settings, mesh, on_outcomes)
     place = f"{run}/conversations/{listed.name}/replies.csv"
     said = f"{counted(len(models), 'model')} × {listed.said}, {scoring.outcome(rewards, 'rewards')}"
 

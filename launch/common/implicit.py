@@ -40,10 +40,10 @@ def computed(given: Given, command: str, items: tuple[str, Sequence[str]] | None
     pair = Pair(policy, reference, how)
     prompts = scoring.prompts(given)
     common, mesh = scoring.shared_settings(given.config, pair.checkpoints)
-    settings, show = Settings(**common), scoring.show_extremes
+    where = (pair, prompts, run, Settings(**common), mesh, items)
     with locking.held(given, run, command):
         rewards = sweep_pair(
-            pair, prompts, run, settings, mesh, items, finished=show, ended=scoring.show_models
+            *where, on_rewards=scoring.show_extremes, on_outcomes=scoring.show_models
         )
     place = f"{run}/{f'items/{items[0]}' if items else 'scores'}"
     what = scoring.outcome(rewards, "rewards")
