@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     )
 
 
-def logprobs(given: command.Given) -> command.Ended:
+def logprobs(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     items = None if given.items is None else inputs.list_given(given)
     run, models, prompts = scoring.inputs(given)
@@ -41,7 +41,7 @@ def logprobs(given: command.Given) -> command.Ended:
     what = scoring.outcome(computed, "log-probabilities")
     said = f"{place}: {scoring.models_by_prompts(models, prompts)}, {what}"
     slugs = [model.card.slug for model in models]
-    return scoring.ended(said, run, slugs, [*prompts.values()])
+    return scoring.result(said, run, slugs, [*prompts.values()])
 
 
 if __name__ == "__main__":

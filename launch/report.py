@@ -82,7 +82,7 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_string("out", None, text, flag_values=given)
 
 
-def report(given: command.Given) -> command.Ended:
+def report(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     root = storage.path_of(given.out or _default_out(command.paths(given, "checkpoint")))
     listed = conversations.given_list(given, sweeps=True) if given.items is not None else None
@@ -111,18 +111,18 @@ def report(given: command.Given) -> command.Ended:
         if (model, prompt) in run.results
     ]
     slugs += [model.card.slug for model in work.language]
-    ended = scoring.ended(
+    result = scoring.result(
         "\n".join([*words, f"report: {work.page}"]), work.run, slugs, [*prompts.values()]
     )
 
-    def found() -> Mapping[str, Any]:  # Any: what JSON holds
-        results = [*ended.facts()["results"]]
+    def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
+        results = [*result.facts()["results"]]
         if listed is not None:
             rewards = [model.card.slug for model in work.models]
             results += facts.of_conversations(work.run, listed.name, rewards)
         return {"page": str(work.page), "results": results}
 
-    return dataclasses.replace(ended, facts=found)
+    return dataclasses.replace(result, facts=json_facts)
 
 
 # Any: settings are of several types.
