@@ -172,8 +172,8 @@ class Run:
             if joined is None:
                 joined = frame
             else:
-                own = frame.drop("item")
-                joined = joined.join(own, on="item_id", how="inner", validate="1:1")
+                model_frame = frame.drop("item")
+                joined = joined.join(model_frame, on="item_id", how="inner", validate="1:1")
         if joined is None:
             raise RunError(f"{items}: none of {models} scored it under {prompt!r}")
         return joined.sort("item_id")

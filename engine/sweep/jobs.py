@@ -237,7 +237,7 @@ def refusals(
         model = admission.model_of_checkpoints([job.checkpoint for job in same_models[0]])
         work = SweepWork(
             prefix=max(each.context for each in rows),
-            own=min(each.own for each in rows),
+            own=min(each.shortest_candidate for each in rows),
             step_size=step,
             self_check=min(settings.self_check, max(min(len(r), r.checked_at_once) for r in rows)),
         )
