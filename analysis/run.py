@@ -249,8 +249,8 @@ class Run:
     @property
     def vocabulary_prompts(self) -> dict[str, str]:
         """Prompt id -> text of the prompts under which some model scored its vocabulary."""
-        asked = {prompt for _, prompt in self.results}
-        return {prompt: text for prompt, text in self.prompts.items() if prompt in asked}
+        scored_prompts = {prompt for _, prompt in self.results}
+        return {prompt: text for prompt, text in self.prompts.items() if prompt in scored_prompts}
 
     @property
     def vocabulary_models(self) -> list[str]:
