@@ -22,7 +22,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.reward_model import RewardModels
-from engine.programs import run_together
+from engine.programs import compiled_on_all
 from engine.runs.schema import lens_columns
 from engine.scoring.batches import (
     Bucket,
@@ -384,7 +384,7 @@ def compiled(method: Callable[..., Any], graph: Graph, shardings: Any) -> Callab
     It takes the parameters, then the method's arguments. Passes are kept, so that models of one
     structure that are loaded later compile nothing.
     """
-    return run_together(jax.jit(_call(method, graph), out_shardings=shardings))
+    return compiled_on_all(jax.jit(_call(method, graph), out_shardings=shardings))
 
 
 @functools.lru_cache(maxsize=64)
@@ -402,7 +402,7 @@ def compiled_over_data(
     result. Further arguments of the method, `static`, are part of the program.
     """
     split = meshes.over_data(_call(method, graph, *static), mesh, ("", *arguments), result)
-    return run_together(jax.jit(split, out_shardings=meshes.sharding(mesh, "")))
+    return compiled_on_all(jax.jit(split, out_shardings=meshes.sharding(mesh, "")))
 
 
 # Any: the method's arguments and result.
