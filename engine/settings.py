@@ -308,11 +308,8 @@ class SearchSettings:
     def of(cls, **given: Any) -> "SearchSettings":
         """Settings in which what is missing or None has the default of its method."""
         named = {name: value for name, value in given.items() if value is not None}
-        every = (
-            named
-            if named.get("method", cls.method) == cls.method
-            else _DEFAULTS_WITHOUT_GCG | named
-        )
+        is_gcg = named.get("method", cls.method) == cls.method
+        every = named if is_gcg else _DEFAULTS_WITHOUT_GCG | named
         candidates = named.get("candidates", cls.candidates)
         if "merge" not in every and isinstance(candidates, int) and candidates < cls.merge:
             every["merge"] = candidates if candidates > 1 else 0

@@ -118,7 +118,7 @@ def _settings(given: command.Given) -> Demo:
         root=epath.Path(config.root),
         slugs=slugs,
         prompts=prompts,
-        words=inputs.list_name(path) if config.words else "",
+        list_name=inputs.list_name(path) if config.words else "",
         replies=list(dict.fromkeys(replies)),
         word_prompts=scoring.chosen_prompts(config.word_prompts, ()),
         settings=settings,

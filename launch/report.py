@@ -92,10 +92,10 @@ def report(given: command.Given) -> command.CommandResult:
     work = Report(
         root=root,
         prompts=prompts,
-        words=name,
+        list_name=name,
         replies=replies,
         word_prompts=prompts,
-        listed=listed,
+        conversations_list=listed,
         mesh=scoring.dtype_and_mesh(given.config, [])[1],
         given=given,
         analyze=reporting.settings_of(given.config.analyze),
