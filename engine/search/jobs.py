@@ -341,7 +341,7 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
     )
 
 
-def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.Table:
+def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.ReadFile:
     """A search's file, checked; `prompts` are those that it names beside the one in its path."""
     file = manifest.run / path
     recorded = manifest.recorded(path, file.name)

@@ -169,7 +169,7 @@ def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by:
             )
 
 
-def _read(manifest: Manifest, job: Job, span: Span, data: bytes | None = None) -> parts.Table:
+def _read(manifest: Manifest, job: Job, span: Span, data: bytes | None = None) -> parts.ReadFile:
     folder, name = manifest.run / job.path, schema.part_name(*span)
     recorded = manifest.recorded(job.path, name)
     wanted = {**manifest.about(job.path), "rows": provenance.part_rows(*span, len(job.rows))}

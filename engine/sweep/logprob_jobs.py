@@ -314,7 +314,7 @@ def _subtract(
     return new, pl.concat(frames)
 
 
-def _read(manifest: Manifest, path: str, span: parts.Span) -> parts.Table:
+def _read(manifest: Manifest, path: str, span: parts.Span) -> parts.ReadFile:
     recorded = manifest.recorded(path, schema.part_name(*span))
     return parts.read_part(manifest.run / path, *span, recorded, _about(manifest, path, span))
 
