@@ -168,8 +168,10 @@ def _load(
 def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
     """Yields what runs a write (function, arguments) while the next part is computed.
 
-    An error of a write surfaces at the next one, or at the end. The manifest of a run that fails or
-    is stopped is saved.
+    An error of a write surfaces at the next one, or at the end. The manifest of a run that fails is
+    saved, also where Ctrl-C stops a command of one process. SIGTERM ends the process at once
+    (`engine.processes.end`): parts that are written and not recorded are adopted when the command
+    runs again (`engine.sweep.jobs.check_parts`).
     """
     last: list[concurrent.futures.Future[object]] = []
 
