@@ -8,7 +8,7 @@ from analysis.run import Run
 from analysis.statistics import Array, ranks
 from engine.runs.schema import Columns
 
-TOP_BOTTOM = {"top": True, "bottom": False}
+ENDS = {"top": True, "bottom": False}
 TOKEN_ENDS: Columns = {
     "model": pl.String,
     "end": pl.String,
@@ -19,7 +19,7 @@ TOKEN_ENDS: Columns = {
 
 
 def both_ends(
-    table: pl.DataFrame, value: str, count: int, ends: Mapping[str, bool] = TOP_BOTTOM
+    table: pl.DataFrame, value: str, count: int, ends: Mapping[str, bool] = ENDS
 ) -> pl.DataFrame:
     """The `count` highest and lowest rows of `table` by the column `value`.
 
@@ -58,8 +58,8 @@ def token_ends(
       token, and the number. Ties go to the lower token_id.
     """
     name = list(schema)[-1]
-    own: Columns = {"token_id": schema["token_id"], name: schema[name]}
-    scores = pl.DataFrame([token_ids, values], schema=own, orient="col")
+    number_schema: Columns = {"token_id": schema["token_id"], name: schema[name]}
+    scores = pl.DataFrame([token_ids, values], schema=number_schema, orient="col")
     ends = both_ends(scores, name, count)
     chosen = pl.col("token_id").is_in(ends["token_id"].implode())
     tokens = run.vocabulary(model).select("token_id", "token").filter(chosen).collect()

@@ -172,8 +172,8 @@ class Run:
             if joined is None:
                 joined = frame
             else:
-                own = frame.drop("item")
-                joined = joined.join(own, on="item_id", how="inner", validate="1:1")
+                model_frame = frame.drop("item")
+                joined = joined.join(model_frame, on="item_id", how="inner", validate="1:1")
         if joined is None:
             raise RunError(f"{items}: none of {models} scored it under {prompt!r}")
         return joined.sort("item_id")
@@ -249,8 +249,8 @@ class Run:
     @property
     def vocabulary_prompts(self) -> dict[str, str]:
         """Prompt id -> text of the prompts under which some model scored its vocabulary."""
-        asked = {prompt for _, prompt in self.results}
-        return {prompt: text for prompt, text in self.prompts.items() if prompt in asked}
+        scored_prompts = {prompt for _, prompt in self.results}
+        return {prompt: text for prompt, text in self.prompts.items() if prompt in scored_prompts}
 
     @property
     def vocabulary_models(self) -> list[str]:

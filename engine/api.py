@@ -281,9 +281,14 @@ class RewardModel:
     ) -> np.ndarray:
         if not replies:
             return np.empty((len(self._scorer.columns[0]), 0), np.float32)
-        asked = checked(prompt)
-        how = mode_of(self._checkpoint, [asked], mode), pooling_of(self._checkpoint, pooling)
-        return self._score(self._scorer, reply_rows(self._checkpoint, asked, replies, *how))
+        checked_prompt = checked(prompt)
+        how = (
+            mode_of(self._checkpoint, [checked_prompt], mode),
+            pooling_of(self._checkpoint, pooling),
+        )
+        return self._score(
+            self._scorer, reply_rows(self._checkpoint, checked_prompt, replies, *how)
+        )
 
     def _tokens(
         self,
@@ -294,9 +299,12 @@ class RewardModel:
         pooling: str,
     ) -> pl.DataFrame:
         """token_id, token and some columns of every token, best first."""
-        asked = checked(prompt)
-        how = mode_of(self._checkpoint, [asked], mode), pooling_of(self._checkpoint, pooling)
-        columns = self._score(scorer, token_rows(self._checkpoint, asked, *how))
+        checked_prompt = checked(prompt)
+        how = (
+            mode_of(self._checkpoint, [checked_prompt], mode),
+            pooling_of(self._checkpoint, pooling),
+        )
+        columns = self._score(scorer, token_rows(self._checkpoint, checked_prompt, *how))
         numbers = dict(zip(scorer.columns[0], columns, strict=True))
         return ranked(self._checkpoint.tokens, {name: numbers[name] for name in names})
 

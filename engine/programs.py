@@ -76,7 +76,7 @@ def _remove_interrupted(folder: Path) -> None:
 
 
 # Any: arguments and result of the program.
-def run_together(program: jax.stages.Wrapped) -> Callable[..., Any]:
+def compiled_on_all(program: jax.stages.Wrapped) -> Callable[..., Any]:
     """Returns a jitted function that every process runs only when all have compiled it.
 
     The connections between CPUs are made when a program first runs, and wait 30 s for all

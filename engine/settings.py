@@ -209,7 +209,13 @@ class ImplicitSettings:
 
 
 # What methods other than `gcg` have in place of its defaults.
-_OTHERS = {"buffer": 8, "replace_first": 4, "temperature": 1.0, "spread": 2.0, "merge": 0}
+_DEFAULTS_WITHOUT_GCG = {
+    "buffer": 8,
+    "replace_first": 4,
+    "temperature": 1.0,
+    "spread": 2.0,
+    "merge": 0,
+}
 # Least values of the integers; 1 for the others.
 _SMALLEST = dict.fromkeys(("seed", "patience", "certify", "certify_step", "merge"), 0)
 
@@ -302,7 +308,8 @@ class SearchSettings:
     def of(cls, **given: Any) -> "SearchSettings":
         """Settings in which what is missing or None has the default of its method."""
         named = {name: value for name, value in given.items() if value is not None}
-        every = named if named.get("method", cls.method) == cls.method else _OTHERS | named
+        is_gcg = named.get("method", cls.method) == cls.method
+        every = named if is_gcg else _DEFAULTS_WITHOUT_GCG | named
         candidates = named.get("candidates", cls.candidates)
         if "merge" not in every and isinstance(candidates, int) and candidates < cls.merge:
             every["merge"] = candidates if candidates > 1 else 0

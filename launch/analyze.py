@@ -23,13 +23,13 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_string("report", None, report, flag_values=given)
 
 
-def analyze(given: command.Given) -> command.Ended:
+def analyze(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     settings = reporting.settings_of(given.config)
     runs = [storage.path_of(run) for run in command.paths(given, "run")]
     target = storage.path_of(command.paths(given, "report")[0])
     page = reporting.write_report(runs, target, settings)
-    return command.Ended(f"report: {page}", lambda: {"page": str(page)})
+    return command.CommandResult(f"report: {page}", lambda: {"page": str(page)})
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_flag(clear, flag_values=given)
 
 
-def cache(given: command.Given) -> command.Ended:
+def cache(given: command.Given) -> command.CommandResult:
     """Flags -> the table, or what was removed."""
     root = model_cache.folder(given.cache)
     entries = model_cache.entries(root)
@@ -53,7 +53,7 @@ def cache(given: command.Given) -> command.Ended:
             for e in entries
         ]
         lines = [*aligned(rows), last] if entries else [last]
-        return command.Ended("\n".join(lines), lambda: {"models": facts})
+        return command.CommandResult("\n".join(lines), lambda: {"models": facts})
     names = sorted(entry.name for entry in entries)
     if given.clear not in (_ALL, *names):
         raise AssayError(
@@ -64,7 +64,7 @@ def cache(given: command.Given) -> command.Ended:
     for entry in removed:
         model_cache.remove(root, entry)
     said = f"{root}: {counted(len(removed), 'model')} removed, {in_words(freed)}"
-    return command.Ended(said, lambda: {"removed": [entry.name for entry in removed]})
+    return command.CommandResult(said, lambda: {"removed": [entry.name for entry in removed]})
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_string("base", "", base, flag_values=given)
 
 
-def convert(given: command.Given) -> command.Ended:
+def convert(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     config = given.config
     destination = storage.path_of(command.paths(given, "checkpoint")[0])
@@ -61,7 +61,7 @@ def convert(given: command.Given) -> command.Ended:
         "source": card.source,
         "hash": card.checkpoint_hash,
     }
-    return command.Ended(said, lambda: facts)
+    return command.CommandResult(said, lambda: facts)
 
 
 if __name__ == "__main__":

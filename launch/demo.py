@@ -88,15 +88,15 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_bool("all", False, text, flag_values=given)
 
 
-def demo(given: command.Given) -> command.Ended:
+def demo(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     work = _settings(given)
     with locking.held(given, work.run, "demo"):
         pipeline.run(STEPS if work.whole else SHORT, work)
     page = (work.root / "report" / "index.html").resolve()
     slugs = [model.card.slug for model in (*work.models, *work.language)]
-    ended = scoring.ended(f"report: {page}", work.run, slugs, [*work.prompts.values()])
-    return dataclasses.replace(ended, facts=lambda: {"page": str(page), **ended.facts()})
+    result = scoring.result(f"report: {page}", work.run, slugs, [*work.prompts.values()])
+    return dataclasses.replace(result, facts=lambda: {"page": str(page), **result.facts()})
 
 
 def _settings(given: command.Given) -> Demo:
@@ -118,7 +118,7 @@ def _settings(given: command.Given) -> Demo:
         root=epath.Path(config.root),
         slugs=slugs,
         prompts=prompts,
-        words=inputs.list_name(path) if config.words else "",
+        list_name=inputs.list_name(path) if config.words else "",
         replies=list(dict.fromkeys(replies)),
         word_prompts=scoring.chosen_prompts(config.word_prompts, ()),
         settings=settings,

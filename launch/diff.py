@@ -59,7 +59,7 @@ def define_flags(given: FlagValues) -> None:
     locking.define_wait(given)
 
 
-def diff(failed: list[str], given: command.Given) -> command.Ended:
+def diff(failed: list[str], given: command.Given) -> command.CommandResult:
     """Flags -> rewards where they are missing -> one report; failed limits go into `failed`."""
     limits = Limits(**given.config.limits.to_dict())
     settings = reporting.settings_of(given.config.analyze)
@@ -89,7 +89,7 @@ def diff(failed: list[str], given: command.Given) -> command.Ended:
     page = report.write_report(run, target, {}, settings, chapters=chapters)
     last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out(run)]))}"
     said = "\n".join([*_lines(verdict), last])
-    return command.Ended(said, lambda: json.loads(storage.read(target / "verdict.json")))
+    return command.CommandResult(said, lambda: json.loads(storage.read(target / "verdict.json")))
 
 
 def _lines(verdict: Verdict) -> list[str]:

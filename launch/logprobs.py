@@ -25,21 +25,23 @@ def main(argv: Sequence[str]) -> int:
     )
 
 
-def logprobs(given: command.Given) -> command.Ended:
+def logprobs(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     items = None if given.items is None else inputs.list_given(given)
     run, models, prompts = scoring.inputs(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=items is None)
     common, mesh = scoring.shared_settings(given.config, models)
     settings = LogprobSettings(form=given.config.form, **common)
-    ended = sharding.show_models(given)
+    on_outcomes = sharding.show_models(given)
     with locking.held(given, run, "logprobs"):
-        computed = sweep_logprobs(models, prompts, run, settings, mesh, items=items, ended=ended)
+        computed = sweep_logprobs(
+            models, prompts, run, settings, mesh, items=items, on_outcomes=on_outcomes
+        )
     place = f"{run}/{f'item_logprobs/{items[0]}' if items else 'logprobs'}"
     what = scoring.outcome(computed, "log-probabilities")
     said = f"{place}: {scoring.models_by_prompts(models, prompts)}, {what}"
     slugs = [model.card.slug for model in models]
-    return scoring.ended(said, run, slugs, [*prompts.values()])
+    return scoring.result(said, run, slugs, [*prompts.values()])
 
 
 if __name__ == "__main__":

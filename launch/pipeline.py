@@ -36,10 +36,10 @@ class Scored:
     Attributes:
       root: folder of everything that is written.
       prompts: prompt id -> text, of the sweeps.
-      words: name of the list of replies, or "" for none.
+      list_name: name of the list of replies, or "" for none.
       replies: the list.
       word_prompts: prompt id -> text, of the list.
-      listed: a list whose rows have prompts of their own, or None.
+      conversations_list: a list whose rows have prompts of their own, or None.
       settings: of the reward models' sweeps.
       word_settings: of the reward models' lists.
       logprobs: of the language models.
@@ -51,14 +51,14 @@ class Scored:
 
     root: epath.Path
     prompts: Mapping[str, str]
-    words: str
+    list_name: str
     replies: Sequence[str]
     word_prompts: Mapping[str, str]
     settings: SweepSettings
     word_settings: SweepSettings
     logprobs: LogprobSettings
     mesh: Mesh
-    listed: ConversationList | None = None
+    conversations_list: ConversationList | None = None
     models: Sequence[Checkpoint] = ()
     language: Sequence[Checkpoint] = ()
     new: int = 0
@@ -74,27 +74,28 @@ def sweep(work: Scored, say: Say) -> None:
     say(f"scoring every token under {text.counted(len(work.prompts), 'prompt')} into {work.run}")
     if work.prompts:
         where = (work.prompts, work.run, work.settings, work.mesh)
-        work.new += sweep_rewards(work.models, *where, finished=scoring.show_extremes)
+        work.new += sweep_rewards(work.models, *where, on_rewards=scoring.show_extremes)
 
 
 def score(work: Scored, say: Say) -> None:
     """Scores the list."""
-    if not work.words:
+    if not work.list_name:
         return
     under = text.counted(len(work.word_prompts), "prompt")
-    say(f"scoring {text.counted(len(work.replies), 'reply')} of {work.words} under {under}")
+    say(f"scoring {text.counted(len(work.replies), 'reply')} of {work.list_name} under {under}")
     where = (work.word_prompts, work.run, work.word_settings, work.mesh)
-    items = (work.words, work.replies)
-    work.new += sweep_rewards(work.models, *where, ended=scoring.show_models, items=items)
+    items = (work.list_name, work.replies)
+    work.new += sweep_rewards(work.models, *where, on_outcomes=scoring.show_models, items=items)
 
 
 def judge(work: Scored, say: Say) -> None:
     """Scores the list of conversations under their own prompts, and says what people chose."""
-    if work.listed is None:
+    listed = work.conversations_list
+    if listed is None:
         return
-    say(f"scoring {work.listed.said} of {work.listed.name} under their own prompts")
+    say(f"scoring {listed.said} of {listed.name} under their own prompts")
     where = (work.run, work.word_settings, work.mesh)
-    work.new += conversations.score(work.models, work.listed, *where, scoring.show_models)
+    work.new += conversations.score(work.models, listed, *where, scoring.show_models)
 
 
 def logprobs(work: Scored, say: Say) -> None:
@@ -106,8 +107,8 @@ def logprobs(work: Scored, say: Say) -> None:
     where = (work.run, work.logprobs, work.mesh)
     if work.prompts:
         work.new += sweep_logprobs(work.language, work.prompts, *where)
-    if work.words:
-        items = (work.words, work.replies)
+    if work.list_name:
+        items = (work.list_name, work.replies)
         work.new += sweep_logprobs(work.language, work.word_prompts, *where, items=items)
 
 

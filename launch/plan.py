@@ -51,7 +51,7 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_integer("prompts", 3, "Prompts whose vocabulary is swept.", flag_values=given)
 
 
-def report(given: command.Given) -> command.Ended:
+def report(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one plan for each of the devices, as a table."""
     source, config = command.paths(given, "source")[0], given.config
     devices = machines.parse(given.devices) if given.devices else machines.here()
@@ -79,7 +79,7 @@ def report(given: command.Given) -> command.Ended:
     searched = None if model.language else dataclasses.asdict(search)
     works = {"sweep": dataclasses.asdict(sweep), "search": searched}
     facts = {"model": model.name, **works, "plans": [_fields(one) for one in plans]}
-    return command.Ended(_text(model, sweep, search, plans), lambda: facts)
+    return command.CommandResult(_text(model, sweep, search, plans), lambda: facts)
 
 
 def _check(config: ConfigDict, prompts: int, most: int) -> None:

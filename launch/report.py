@@ -22,7 +22,7 @@ import analysis
 from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.errors import AssayError
 from engine.planning import admission, memory
-from engine.planning.admission import Place
+from engine.planning.admission import DeviceRoom
 from engine.planning.memory import SweepWork, in_words
 from engine.runs import storage
 from engine.settings import AUTO, AnalyzeSettings, LogprobSettings
@@ -82,7 +82,7 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_string("out", None, text, flag_values=given)
 
 
-def report(given: command.Given) -> command.Ended:
+def report(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     root = storage.path_of(given.out or _default_out(command.paths(given, "checkpoint")))
     listed = conversations.given_list(given, sweeps=True) if given.items is not None else None
@@ -92,10 +92,10 @@ def report(given: command.Given) -> command.Ended:
     work = Report(
         root=root,
         prompts=prompts,
-        words=name,
+        list_name=name,
         replies=replies,
         word_prompts=prompts,
-        listed=listed,
+        conversations_list=listed,
         mesh=scoring.dtype_and_mesh(given.config, [])[1],
         given=given,
         analyze=reporting.settings_of(given.config.analyze),
@@ -111,18 +111,18 @@ def report(given: command.Given) -> command.Ended:
         if (model, prompt) in run.results
     ]
     slugs += [model.card.slug for model in work.language]
-    ended = scoring.ended(
+    result = scoring.result(
         "\n".join([*words, f"report: {work.page}"]), work.run, slugs, [*prompts.values()]
     )
 
-    def found() -> Mapping[str, Any]:  # Any: what JSON holds
-        results = [*ended.facts()["results"]]
+    def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
+        results = [*result.facts()["results"]]
         if listed is not None:
             rewards = [model.card.slug for model in work.models]
             results += facts.of_conversations(work.run, listed.name, rewards)
         return {"page": str(work.page), "results": results}
 
-    return dataclasses.replace(ended, facts=found)
+    return dataclasses.replace(result, facts=json_facts)
 
 
 # Any: settings are of several types.
@@ -167,20 +167,20 @@ def convert(work: Report, say: Say) -> None:
 
 def check_memory(work: Report, say: Say) -> None:
     """Says what each model takes here; refuses one that is too large before any is loaded."""
-    place = Place.of(work.mesh)
+    room = DeviceRoom.of(work.mesh)
     kinds = ((work.models, work.settings), (work.language, work.logprobs))
     for model, settings in ((model, settings) for models, settings in kinds for model in models):
         planned, prefix, own = model_of_checkpoint(model)
         sweep = SweepWork(prefix=prefix, own=own, self_check=settings.self_check)
-        step = settings.step_size or admission.step_for(planned, place, settings.dtype, sweep)
+        step = settings.step_size or admission.step_for(planned, room, settings.dtype, sweep)
         sweep = dataclasses.replace(sweep, step_size=step)
-        if not place.splits(planned):  # loading it says which mesh it allows
+        if not room.splits(planned):  # loading it says which mesh it allows
             continue
-        reason = admission.refusal(planned, place, settings.dtype, sweep)
+        reason = admission.refusal(planned, room, settings.dtype, sweep)
         if reason and settings.check_memory:
             raise AssayError(reason)
-        total = memory.account(place.holding(planned, settings.dtype), sweep).total
-        free = f" of {in_words(place.usable)} that are free" if place.usable < math.inf else ""
+        total = memory.account(room.holding(planned, settings.dtype), sweep).total
+        free = f" of {in_words(room.usable)} that are free" if room.usable < math.inf else ""
         say(f"{model.card.slug}: {in_words(total)} of memory in {settings.dtype}{free}")
 
 

@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     )
 
 
-def score(given: command.Given) -> command.Ended:
+def score(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     if given["reward-of"].value:
         from launch.common import implicit  # not at the top: few lists are of language models
@@ -39,33 +39,33 @@ def score(given: command.Given) -> command.Ended:
     settings, mesh = scoring.settings(given.config, models)
     with locking.held(given, run, "score"):
         show, items = sharding.show_models(given), (name, replies)
-        rewards = sweep_rewards(models, prompts, run, settings, mesh, ended=show, items=items)
+        rewards = sweep_rewards(models, prompts, run, settings, mesh, on_outcomes=show, items=items)
     what = scoring.outcome(rewards, "rewards")
     said = f"{run}/items/{name}: {scoring.models_by_prompts(models, prompts)}, {what}"
     slugs = [model.card.slug for model in models]
-    return scoring.ended(said, run, slugs, [*prompts.values()])
+    return scoring.result(said, run, slugs, [*prompts.values()])
 
 
 def _score_conversations(
     given: command.Given, listed: ConversationList, run: str, models: Sequence[Checkpoint]
-) -> command.Ended:
+) -> command.CommandResult:
     own = {listed.name: ""}  # all rows are one share
     run, models, _ = sharding.share(given, run, models, own, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
     with locking.held(given, run, "score"):
-        ended = sharding.show_models(given)
-        rewards = conversations.score(models, listed, run, settings, mesh, ended)
+        on_outcomes = sharding.show_models(given)
+        rewards = conversations.score(models, listed, run, settings, mesh, on_outcomes)
     place = f"{run}/conversations/{listed.name}/replies.csv"
     said = f"{counted(len(models), 'model')} × {listed.said}, {scoring.outcome(rewards, 'rewards')}"
 
-    def found() -> Mapping[str, Any]:  # Any: what JSON holds
+    def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
         from launch.common import facts  # the analysis, which other lists do not import
 
         slugs = [model.card.slug for model in models]
         results = facts.of_conversations(run, listed.name, slugs)
         return {"run": run, "replies": place, "results": results}
 
-    return command.Ended(f"{place}: {said}", found)
+    return command.CommandResult(f"{place}: {said}", json_facts)
 
 
 if __name__ == "__main__":

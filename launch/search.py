@@ -40,7 +40,7 @@ def define_reward_of(given: FlagValues) -> None:
     flags.DEFINE_list("reward-of", [], text, flag_values=given)
 
 
-def search(given: command.Given) -> command.Ended:
+def search(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     if given["reward-of"].value:
         raise AssayError(
@@ -56,7 +56,7 @@ def search(given: command.Given) -> command.Ended:
     more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
     found = [dataclasses.asdict(one) for one in every]
     said = f"{run}/sequences: {len(new)} new; {what}{more}"
-    return command.Ended(said, lambda: {"found": found})
+    return command.CommandResult(said, lambda: {"found": found})
 
 
 def _said(results: Sequence[SearchResult], run: epath.Path) -> list[str]:

@@ -15,7 +15,7 @@ def main(argv: Sequence[str]) -> int:
     )
 
 
-def sweep(given: command.Given) -> command.Ended:
+def sweep(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     if given["reward-of"].value:
         from launch.common import implicit  # not at the top: few sweeps are of language models
@@ -30,7 +30,7 @@ def sweep(given: command.Given) -> command.Ended:
     what = scoring.outcome(rewards, "rewards")
     said = f"{run}/scores: {scoring.models_by_prompts(models, prompts)}, {what}"
     slugs = [model.card.slug for model in models]
-    return scoring.ended(said, run, slugs, [*prompts.values()])
+    return scoring.result(said, run, slugs, [*prompts.values()])
 
 
 if __name__ == "__main__":

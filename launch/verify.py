@@ -47,7 +47,7 @@ def define_flags(given: FlagValues) -> None:
     locking.define_wait(given)
 
 
-def check(problems: list[str], given: command.Given) -> command.Ended:
+def check(problems: list[str], given: command.Given) -> command.CommandResult:
     """Flags -> checks of a run, its readings, or all its shards; what remains goes to `problems`.
 
     Returns:
@@ -66,7 +66,7 @@ def check(problems: list[str], given: command.Given) -> command.Ended:
         folders = []  # it holds readings only
     folders += readings
     text = "\n".join(_checked(folder, models, given, problems) for folder in folders)
-    return command.Ended(text, lambda: {"problems": problems})
+    return command.CommandResult(text, lambda: {"problems": problems})
 
 
 def _checked(

@@ -1,6 +1,8 @@
 """The analyses of a report, one module each; `analysis.study` says what a chapter is.
 
-To add one: write the module, and put it into the list below.
+To add one: write the module, put it into the list below, and put its id into
+`analysis/report/outline.py`: into `GROUPS`, without which it stands under "Method", and into
+`ORDER`, the order of headlines.
 """
 
 from analysis.chapters import (

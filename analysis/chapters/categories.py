@@ -53,17 +53,17 @@ _FRAMINGS = (POSITIVE, NEGATIVE, UNKNOWN, BOTH)  # A comparison is told under th
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    found = _Found(study)
+    words = _CategoryWords(study)
     lineages = {model: info.lineage for model, info in study.infos.items()}
-    yield table(MEDIANS.name, make=found.medians)
-    yield table(BY_MODEL.name, make=lambda: found.tested(BY_MODEL, by_model, _FEW_WORDS))
+    yield table(MEDIANS.name, make=words.medians)
+    yield table(BY_MODEL.name, make=lambda: words.tested(BY_MODEL, by_model, _FEW_WORDS))
     of_bases = partial(by_base, bases=bases_of(study), lineages=lineages)
-    yield table(BY_BASE.name, make=lambda: found.tested(BY_BASE, of_bases, _FEW_MODELS))
-    yield table(LOGPROBS.name, make=found.language_models)
+    yield table(BY_BASE.name, make=lambda: words.tested(BY_BASE, of_bases, _FEW_MODELS))
+    yield table(LOGPROBS.name, make=words.language_models)
 
 
 @dataclasses.dataclass
-class _Found:
+class _CategoryWords:
     """The words of categories in the run; read once, for all tables."""
 
     study: Study
@@ -78,10 +78,10 @@ class _Found:
         """Rewards of the words, list by list, then of the vocabularies."""
         run, models = self.study.run, self.study.models
         words = self.words["word"].unique().to_list()
-        found = [*word_scores.of_lists(run, models, words)]
+        sources = [*word_scores.of_lists(run, models, words)]
         if run.results:
-            found.append(word_scores.of_vocabulary(run, models, words))
-        return [scores for scores in found if scores.words]
+            sources.append(word_scores.of_vocabulary(run, models, words))
+        return [scores for scores in sources if scores.words]
 
     @functools.cached_property
     def scales(self) -> list[Scale]:
@@ -90,8 +90,8 @@ class _Found:
 
     def scales_of(self, every: Iterable[WordScores]) -> list[Scale]:
         """The scales of some scores."""
-        asked = questions(self.study.run.prompts, self.study.options.questions)
-        return [scale for scores in every for scale in scales(scores, self.words, asked)]
+        prompt_questions = questions(self.study.run.prompts, self.study.options.questions)
+        return [scale for scores in every for scale in scales(scores, self.words, prompt_questions)]
 
     def rows(self, every: Iterable[Scale], test: Callable[..., Iterable[Row]]) -> Iterator[Row]:
         """The rows of a test of every scale."""

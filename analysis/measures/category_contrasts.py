@@ -141,8 +141,8 @@ def category_medians(scores: WordScores, words: pl.DataFrame) -> Iterator[Row]:
         if len(set(mine.tolist())) < 2:
             continue
         percentiles = kept.percentiles()
-        asked = ~np.isnan(kept.values).any(axis=2)
-        for m, p in np.argwhere(asked).tolist():
+        is_scored = ~np.isnan(kept.values).any(axis=2)
+        for m, p in np.argwhere(is_scored).tolist():
             for category in dict.fromkeys(own["category"]):
                 values = percentiles[m, p, mine == category]
                 if len(values):
@@ -151,10 +151,12 @@ def category_medians(scores: WordScores, words: pl.DataFrame) -> Iterator[Row]:
                     yield (*keys, len(values), median, *median_interval(values))
 
 
-def scales(scores: WordScores, words: pl.DataFrame, asked: pl.DataFrame) -> Iterator[Scale]:
+def scales(
+    scores: WordScores, words: pl.DataFrame, prompt_questions: pl.DataFrame
+) -> Iterator[Scale]:
     """The scales of `words` that have enough of them in `scores` to compare a category.
 
-    `words` is what `words.categories.categories` returns, and `asked` what
+    `words` is what `words.categories.categories` returns, and `prompt_questions` what
     `words.questions.questions` returns for every prompt.
     """
     for (name,), own in words.group_by("scale", maintain_order=True):
@@ -167,7 +169,7 @@ def scales(scores: WordScores, words: pl.DataFrame, asked: pl.DataFrame) -> Iter
         if not kept.prompts or not any(tested):
             continue
         percentiles = kept.percentiles()[:, :, places]
-        by_prompt = {p: (c, f or UNKNOWN) for p, c, f, _ in asked.iter_rows()}
+        by_prompt = {p: (c, f or UNKNOWN) for p, c, f, _ in prompt_questions.iter_rows()}
         prompts = [by_prompt[prompt] for prompt in kept.prompts]
         questions = list(dict.fromkeys(prompts))
         means = [

@@ -100,9 +100,9 @@ def readings_of(run: Run) -> Readings | None:
     runs = {}
     for name in names:
         folders = [convention_index.folder_of(home, name) for home in homes]
-        found = _finished(folders)
-        if found is not None:
-            runs[name] = found
+        finished = _finished(folders)
+        if finished is not None:
+            runs[name] = finished
     return Readings(index=index, runs=runs) if DEFAULT in runs else None
 
 
@@ -116,15 +116,15 @@ def label(entry: Entry, default: Entry) -> str:
     return ", ".join(differ) or DEFAULT
 
 
-def agreement(found: Readings, count: int) -> pl.DataFrame:
+def agreement(readings: Readings, count: int) -> pl.DataFrame:
     """The table `AGREEMENT`: each reading's ranking beside the default one's.
 
     Args:
-      found: the readings.
+      readings: those of a run.
       count: tokens at each end that are compared.
     """
     rows = []
-    for model, name, entry, prompt, (_, default, own) in _pairs(found):
+    for model, name, entry, prompt, (_, default, own) in _pairs(readings):
         ends = min(count, len(own))
         far = np.abs(ranks.percentiles(own) - ranks.percentiles(default))
         overlap = [end_overlap(default, own, ends, highest) for highest in (True, False)]
@@ -133,15 +133,15 @@ def agreement(found: Readings, count: int) -> pl.DataFrame:
     return AGREEMENT.frame(rows)
 
 
-def jumps(found: Readings, count: int) -> pl.DataFrame:
+def jumps(readings: Readings, count: int) -> pl.DataFrame:
     """The table `JUMPS`: the tokens whose percentile changes most, without the noise floor.
 
     Args:
-      found: the readings.
+      readings: those of a run.
       count: tokens of each reading, model and prompt; rank 1 jumps furthest.
     """
     frames = [JUMPS.frame([])]
-    for model, name, entry, prompt, (ids, default, own) in _pairs(found):
+    for model, name, entry, prompt, (ids, default, own) in _pairs(readings):
         if entry.noise:
             continue
         now, before = (ranks.percentiles(each) for each in (own, default))
@@ -153,7 +153,7 @@ def jumps(found: Readings, count: int) -> pl.DataFrame:
         rows = zip(range(1, len(first) + 1), *(each.tolist() for each in numbers), strict=True)
         names = ["rank", "token_id", "percentile", "default_percentile", "jump"]
         frame = pl.DataFrame(list(rows), schema={n: JUMPS.schema[n] for n in names}, orient="row")
-        tokens = found.runs[DEFAULT].vocabulary(model).select("token_id", "token").collect()
+        tokens = readings.runs[DEFAULT].vocabulary(model).select("token_id", "token").collect()
         frame = frame.join(tokens, on="token_id", how="left", validate="m:1", maintain_order="left")
         keys = {"model": model, "reading": name, "prompt": prompt}
         frames.append(JUMPS.frame(frame.with_columns(**{k: pl.lit(v) for k, v in keys.items()})))
@@ -161,12 +161,12 @@ def jumps(found: Readings, count: int) -> pl.DataFrame:
 
 
 def _pairs(
-    found: Readings,
+    readings: Readings,
 ) -> Iterator[tuple[str, str, Entry, str, tuple[Array, Array, Array]]]:
     """Model, reading, its entry, prompt; common token ids, default and own rewards (float32)."""
-    for model in found.models():
-        for name, entry in found.computed(model).items():
-            default, own = found.runs[DEFAULT], found.runs[name]
+    for model in readings.models():
+        for name, entry in readings.computed(model).items():
+            default, own = readings.runs[DEFAULT], readings.runs[name]
             for prompt in own.vocabulary_prompts:
                 if (model, prompt) in own.results and (model, prompt) in default.results:
                     both = (each.rewards(model, prompt) for each in (default, own))

@@ -68,19 +68,20 @@ def of_lists(run: Run, models: Sequence[str], words: Sequence[str]) -> Iterator[
     Lists that searches wrote of their sequences are left out.
     """
     for name in run.item_lists():
-        asked = {(m, p) for items, m, p in run.items if items == name}
+        scored_pairs = {(m, p) for items, m, p in run.items if items == name}
         read = functools.partial(_item_rewards, run, name)
-        yield _scores(name, models, run.prompts, asked, read, words)
+        yield _scores(name, models, run.prompts, scored_pairs, read, words)
 
 
 def of_replies(run: Run, items: str, words: Sequence[str]) -> WordScores:
     """Log-probabilities of the `words` among the items of one list, by language models."""
-    asked = {(m, p) for name, m, p in run.item_logprobs if name == items}
+    scored_pairs = {(m, p) for name, m, p in run.item_logprobs if name == items}
 
     def read(model: str, prompt: str) -> pl.DataFrame:
         return run.replies(items, model, prompt).select(word="item", value="logprob")
 
-    return _scores(items, sorted({m for m, _ in asked}), run.prompts, asked, read, words)
+    models = sorted({m for m, _ in scored_pairs})
+    return _scores(items, models, run.prompts, scored_pairs, read, words)
 
 
 def with_ratios(scores: WordScores) -> WordScores:
@@ -141,14 +142,14 @@ def _scores(
     source: str,
     models: Sequence[str],
     prompts: Iterable[str],
-    asked: set[tuple[str, str]],
+    scored_pairs: set[tuple[str, str]],
     read: Callable[[str, str], pl.DataFrame],
     words: Sequence[str],
 ) -> WordScores:
-    """`WordScores` of the pairs `asked`, of which `read` gives the words and their values."""
+    """`WordScores` of `scored_pairs`, of each of which `read` gives words and their values."""
     wanted = pl.Series(sorted(set(words)), dtype=pl.String).implode()
     by_pair: dict[tuple[str, str], dict[str, float]] = {}
-    for model, prompt in ((m, p) for m in models for p in prompts if (m, p) in asked):
+    for model, prompt in ((m, p) for m in models for p in prompts if (m, p) in scored_pairs):
         own = read(model, prompt).with_columns(
             word=folded(pl.col("word")), value=pl.col("value").cast(pl.Float64)
         )

@@ -116,15 +116,15 @@ def of_vocabulary(
     )
 
 
-def leveled(asked: pl.DataFrame) -> tuple[str, pl.DataFrame] | None:
+def leveled(prompt_questions: pl.DataFrame) -> tuple[str, pl.DataFrame] | None:
     """The level of `Wordings`, and prompt, question, framing, wording of each prompt.
 
-    At the level of framings the question is the framing, and every prompt a wording. `asked` is
-    what `words.questions.questions` returns.
+    At the level of framings the question is the framing, and every prompt a wording.
+    `prompt_questions` is what `words.questions.questions` returns.
     """
     for level, column in ((QUESTION, "question"), (FRAMING, "framing")):
         wording = "wording" if level == QUESTION else "prompt"
-        named = asked.select("prompt", "framing", question=column, wording=wording)
+        named = prompt_questions.select("prompt", "framing", question=column, wording=wording)
         counts = named.filter(pl.col("question") != "").group_by("question").len()
         if (counts["len"] > 1).any():
             return level, named.select("prompt", "question", "framing", "wording")

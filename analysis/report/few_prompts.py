@@ -35,18 +35,18 @@ def shown(study: Study) -> list[str]:
     their order, up to `page_prompts`. Above 20 models there are fewer, because a
     figure has a panel for each.
     """
-    asked = study.run.vocabulary_prompts
-    first = questions(asked).unique("question", keep="first", maintain_order=True)["prompt"]
+    swept = study.run.vocabulary_prompts
+    first = questions(swept).unique("question", keep="first", maintain_order=True)["prompt"]
     most = min(study.settings.page_prompts, max(_PANELS // max(len(study.scored), 1), 1))
-    chosen = list(dict.fromkeys([*first, *asked]))[:most]
-    return [prompt for prompt in asked if prompt in chosen]
+    chosen = list(dict.fromkeys([*first, *swept]))[:most]
+    return [prompt for prompt in swept if prompt in chosen]
 
 
 def limited(study: Study, prompts: Collection[str]) -> Study:
     """The study without what is of other prompts of vocabularies than `prompts`."""
     run = study.run
-    asked = run.vocabulary_prompts
-    dropped = {prompt for prompt in run.prompts if _asked(prompt, asked) and prompt not in prompts}
+    swept = run.vocabulary_prompts
+    dropped = {p for p in run.prompts if _is_swept(p, swept) and p not in prompts}
     forms = {prompt for prompt in dropped if _base(prompt) in prompts}
     dropped -= forms  # the same prompt as a language model gets it
     few = dataclasses.replace(
@@ -76,8 +76,8 @@ def _base(prompt: str) -> str:
     return prompt.rpartition(".")[0] or prompt
 
 
-def _asked(prompt: str, asked: Collection[str]) -> bool:
-    return prompt in asked or _base(prompt) in asked
+def _is_swept(prompt: str, swept: Collection[str]) -> bool:
+    return prompt in swept or _base(prompt) in swept
 
 
 def _without(frame: pl.DataFrame, dropped: Collection[str]) -> pl.DataFrame:

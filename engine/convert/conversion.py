@@ -21,7 +21,7 @@ from engine.convert.hf_config import architecture, decoder_config
 from engine.convert.hf_families import DATES, READ_BY_POSITION
 from engine.convert.hf_values import Json, integer
 from engine.convert.hub import Source
-from engine.convert.readouts import Reading, read_head, variant
+from engine.convert.readouts import HeadPlan, read_head, variant
 from engine.convert.safetensors import TensorFiles
 from engine.convert.writer import Writer
 from engine.errors import AssayError, prefixed
@@ -43,7 +43,7 @@ class Conversion:
     tokenizer: PreTrainedTokenizerBase
     decoder: DecoderConfig
     rules: tuple[layouts.Rule, ...]
-    reading: Reading
+    head_plan: HeadPlan
     policy: TemplatePolicy
     pad: int | None  # the pad token of config.json
     pooling: str
@@ -102,10 +102,10 @@ def convert_model(
     """
     refuse_existing(destination)
     conversion = understand(source, **how)
-    for said in conversion.reading.notes:
+    for said in conversion.head_plan.notes:
         note(said)
     files, total = conversion.files, conversion.files.nbytes
-    with Writer(destination, conversion.decoder, conversion.reading.config) as writer:
+    with Writer(destination, conversion.decoder, conversion.head_plan.config) as writer:
         blocks = conversion.blocks()
         done = total - sum(map(conversion.nbytes, blocks.values()))
         for block, arrays in _read_ahead(conversion):
@@ -120,7 +120,7 @@ def convert_model(
             revision=source.revision,
             files=files.hashes(),
             base=_base(source, files),
-            reward=conversion.reading.reward,
+            reward=conversion.head_plan.reward,
             policy=conversion.policy,
             pad_token_id=conversion.pad,
             pooling=conversion.pooling,
@@ -169,14 +169,14 @@ def understand(
         )
     tokenizer = load_tokenizer(source.tokenizer_folder)
     with prefixed(source.folder):
-        reading = read_head(hf, decoder, files, tokenizer, reward=reward)
+        head_plan = read_head(hf, decoder, files, tokenizer, reward=reward)
         if head:
-            reading = dataclasses.replace(reading, config=variant(reading.config, head))
-        rules = _rules(files, decoder, reading)
+            head_plan = dataclasses.replace(head_plan, config=variant(head_plan.config, head))
+        rules = _rules(files, decoder, head_plan)
         templates.choose(tokenizer, template)
         marked = templates.mark(tokenizer, architecture(hf))
     pooling = "last"
-    if isinstance(reading.config, HeadConfig):
+    if isinstance(head_plan.config, HeadConfig):
         policy = _dated(hf, ChatTemplate(tokenizer, policy))
         around = ChatTemplate(tokenizer, policy).around("What?")
         closing = around.suffix[-1:]
@@ -196,7 +196,7 @@ def understand(
         tokenizer=tokenizer,
         decoder=decoder,
         rules=rules,
-        reading=reading,
+        head_plan=head_plan,
         policy=policy,
         pad=pad,
         pooling=pooling,
@@ -259,13 +259,13 @@ def _check_ids(
 
 
 def _rules(
-    files: TensorFiles, decoder: DecoderConfig, reading: Reading
+    files: TensorFiles, decoder: DecoderConfig, head_plan: HeadPlan
 ) -> tuple[layouts.Rule, ...]:
     """The rules of all tensors; raises AssayError for names or shapes that config.json excludes."""
     keys = set(files.tensors)
-    rules = (*layouts.decoder_rules(decoder, keys), *reading.rules)
-    layouts.check_keys(rules, reading.extra, keys, decoder)
-    sizes = axis_sizes(decoder, reading.config)
+    rules = (*layouts.decoder_rules(decoder, keys), *head_plan.rules)
+    layouts.check_keys(rules, head_plan.extra, keys, decoder)
+    sizes = axis_sizes(decoder, head_plan.config)
     for rule in rules:
         expected = layouts.file_shape(rule, sizes)
         for key in layouts.rule_keys(rule, decoder):
@@ -292,8 +292,8 @@ def _read_ahead(conversion: Conversion) -> Iterator[tuple[str, dict[str, np.ndar
 
 def _read_block(block: str, tensors: Tensors, conversion: Conversion) -> dict[str, np.ndarray]:
     """Parameter name -> array; the decoder's in the file's layout, the readout's in the model's."""
-    sizes = axis_sizes(conversion.decoder, conversion.reading.config)
-    axes_of = parameters(conversion.decoder, conversion.reading.config)
+    sizes = axis_sizes(conversion.decoder, conversion.head_plan.config)
+    axes_of = parameters(conversion.decoder, conversion.head_plan.config)
     arrays = {}
     for key, rules in tensors.items():
         experts = "{x}" in key
@@ -306,7 +306,7 @@ def _read_block(block: str, tensors: Tensors, conversion: Conversion) -> dict[st
                 array = np.array(array.transpose(order), np.float32, order="C")
             arrays[rule.parameter] = array
     ordered = [rule.parameter for rule in conversion.rules if rule.parameter in arrays]
-    computed = conversion.reading.computed if block == READOUT else {}
+    computed = conversion.head_plan.computed if block == READOUT else {}
     return {name: arrays[name] for name in ordered} | dict(computed)
 
 

@@ -25,7 +25,7 @@ _DIFFERENCE = re.compile(r"('[^']*'|.*?)(?: - ('[^']*'|.*))?", re.DOTALL)  # of 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Reading:
+class HeadPlan:
     """A head, and where the parameters of the readout come from."""
 
     config: HeadConfig | OutputConfig
@@ -33,7 +33,7 @@ class Reading:
     computed: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # by parameter
     extra: Collection[str] = ()  # tensors of no rule: those of `computed`, and what is left out
     reward: str = ""  # which row, or whose logit, is the reward, in words: `Card.reward`
-    notes: tuple[str, ...] = ()  # what the user should know of the reading
+    notes: tuple[str, ...] = ()  # what the user should know of it
 
 
 def read_head(
@@ -43,7 +43,7 @@ def read_head(
     tokenizer: PreTrainedTokenizerBase,
     *,
     reward: str,
-) -> Reading:
+) -> HeadPlan:
     """Reads a folder's head: a folder with any tensor of a reward head is a reward model.
 
     Args:
@@ -66,15 +66,15 @@ def read_head(
         for name, given in (("normalize_reward", hf.get("normalize_reward")), ("reward", reward)):
             if given:
                 raise AssayError(f"{name}={given!r}; allowed for a {kind} head: none")
-        reading = _gated(hf, decoder, files) if kind == "gated" else _urm(decoder, files)
+        plan = _gated(hf, decoder, files) if kind == "gated" else _urm(decoder, files)
     else:
-        reading = _layers(hf, decoder, files, kind, reward)
-    return _without_the_rest(reading, files, head)
+        plan = _layers(hf, decoder, files, kind, reward)
+    return _without_the_rest(plan, files, head)
 
 
-def _without_the_rest(reading: Reading, files: TensorFiles, head: Collection[str]) -> Reading:
-    """The reading without an output head beside a reward head, and without what is for images."""
-    extra, notes = {*reading.extra}, [*reading.notes]
+def _without_the_rest(plan: HeadPlan, files: TensorFiles, head: Collection[str]) -> HeadPlan:
+    """The plan without an output head beside a reward head, and without what is for images."""
+    extra, notes = {*plan.extra}, [*plan.notes]
     if head and (unused := files.tensors.get(layouts.LM_HEAD.key)):
         extra.add(layouts.LM_HEAD.key)
         names = [files.tensors[key].key.rpartition(".")[0] for key in head]
@@ -84,12 +84,12 @@ def _without_the_rest(reading: Reading, files: TensorFiles, head: Collection[str
         notes.append(
             f"images are not read: {len(of_images)} tensors of a vision tower are left out"
         )
-    return dataclasses.replace(reading, extra=extra, notes=tuple(notes))
+    return dataclasses.replace(plan, extra=extra, notes=tuple(notes))
 
 
 def _layers(
     hf: Json, decoder: DecoderConfig, files: TensorFiles, kind: str, reward: str
-) -> Reading:
+) -> HeadPlan:
     """One linear layer, or two with ReLU between them; the last one may have several rows."""
     rules = (*layouts.norm_rules(decoder), *layouts.PLAIN_HEADS[kind])
     hidden = _rows(files, layouts.MLP[0].key) if kind == "mlp" else 0
@@ -100,7 +100,7 @@ def _layers(
     mixture = _mixture(reward, names, _labels(hf, len(names)))
     plain = kind == "mlp" or f"{last}.bias" not in files.tensors
     if (len(names) == 1 and plain and not hf.get("normalize_reward")) or len(shape) != 2:
-        return Reading(config=_head_config(decoder, kind=kind, hidden=hidden), rules=rules)
+        return HeadPlan(config=_head_config(decoder, kind=kind, hidden=hidden), rules=rules)
     weight, bias = _last_layer(hf, files, last, hidden or decoder.width)
     if kind == "mlp":
         computed = {"weight_out": mixture @ weight, "bias_out": mixture @ bias}
@@ -110,7 +110,7 @@ def _layers(
         kind, computed = "objectives", {"weight": weight, "bias": bias, "mixture": mixture}
     objectives = names if kind == "objectives" else ()
     said = _in_words(mixture, _labels(hf, len(names))) if len(names) > 1 else ""
-    return Reading(
+    return HeadPlan(
         config=_head_config(decoder, kind=kind, hidden=hidden, objectives=objectives),
         rules=tuple(rule for rule in rules if not rule.key.startswith(f"{last}.")),
         computed={f"readout.head.{name}": np.asarray(v) for name, v in computed.items()},
@@ -195,7 +195,7 @@ def _in_words(mixture: np.ndarray, labels: Sequence[str]) -> str:
     return f"{' minus '.join(chosen)}, of {len(rows)} rows"
 
 
-def _urm(decoder: DecoderConfig, files: TensorFiles) -> Reading:
+def _urm(decoder: DecoderConfig, files: TensorFiles) -> HeadPlan:
     def rows(letter: str) -> int:
         keys = (rule.key for rule in layouts.URM if rule.layout[0] == letter)
         return next((_rows(files, key) for key in keys if key in files.tensors), 0)
@@ -204,7 +204,7 @@ def _urm(decoder: DecoderConfig, files: TensorFiles) -> Reading:
     config = _head_config(
         decoder, kind="urm", hidden=rows("E"), hidden_in=rows("I"), objectives=objectives
     )
-    return Reading(config=config, rules=(*layouts.norm_rules(decoder), *layouts.URM))
+    return HeadPlan(config=config, rules=(*layouts.norm_rules(decoder), *layouts.URM))
 
 
 def _language(
@@ -213,14 +213,14 @@ def _language(
     files: TensorFiles,
     tokenizer: PreTrainedTokenizerBase,
     reward: str,
-) -> Reading:
+) -> HeadPlan:
     config = output_config(hf, decoder)
     norm = layouts.norm_rules(decoder)
     rules = norm if config.tied else (*norm, layouts.LM_HEAD)
-    reading = Reading(config=config, rules=rules, extra=_tied_copy(config, files))
+    plan = HeadPlan(config=config, rules=rules, extra=_tied_copy(config, files))
     key = _EMBEDDING if config.tied else layouts.LM_HEAD.key
     if not reward or key not in files.tensors:
-        return reading
+        return plan
     if hf.get("normalize_reward"):
         raise AssayError(f"reward={reward!r}, the logit of a token; allowed: no normalize_reward")
     if config.softcap is not None:
@@ -234,11 +234,11 @@ def _language(
     rows = files.read(key)[ids].astype(np.float32)
     named = [f"{tokenizer.convert_ids_to_tokens(i)!r} (token id {i})" for i in ids]
     said = f"the logit of {' minus that of '.join(named)}"
-    return Reading(
+    return HeadPlan(
         config=_head_config(decoder, kind="linear"),
         rules=norm,
         computed={"readout.head.weight": rows[0] - rows[1] if len(ids) > 1 else rows[0]},
-        extra={*reading.extra, *(() if config.tied else (key,))},
+        extra={*plan.extra, *(() if config.tied else (key,))},
         reward=said,
         notes=(f"the reward is {said}",),
     )
@@ -272,7 +272,7 @@ def _tied_copy(head: OutputConfig, files: TensorFiles) -> set[str]:
     return {key}
 
 
-def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> Reading:
+def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> HeadPlan:
     gate = gates.read_gate(set(files.tensors), files.read)
     transform = layouts.TRANSFORM.key in files.tensors
     quantiles = max(_rows(files, layouts.REGRESSION.key) // gate.objectives, 1)
@@ -301,7 +301,7 @@ def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> Reading:
     norm = layouts.norm_rules(decoder)
     head_rules = (*norm, layouts.REGRESSION, *([layouts.TRANSFORM] if transform else []))
     extra = gates.gate_keys(set(files.tensors))
-    return Reading(config=config, rules=head_rules, computed=computed, extra=extra)
+    return HeadPlan(config=config, rules=head_rules, computed=computed, extra=extra)
 
 
 def _rows(files: TensorFiles, key: str) -> int:

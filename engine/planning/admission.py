@@ -25,8 +25,8 @@ _WAY_OUT = "--config.check_memory=false starts anyway"
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """Where models are to be loaded."""
+class DeviceRoom:
+    """The devices that models are to be loaded on, and their free memory."""
 
     platform: str  # `cpu`, `gpu` or `tpu`
     data: int  # devices along the mesh axis `data`
@@ -34,7 +34,7 @@ class Place:
     usable: float  # bytes of a device, or of the host of a CPU; infinite where that is not known
 
     @classmethod
-    def of(cls, mesh: Mesh) -> "Place":
+    def of(cls, mesh: Mesh) -> "DeviceRoom":
         """This machine; of several processes, that of process 0."""
         platform = mesh.devices.flat[0].platform
         usable = processes.from_first("free memory", lambda: _usable(mesh, platform))
@@ -57,28 +57,28 @@ def model_of_checkpoints(group: Sequence[Checkpoint]) -> Model:
     return Model(name=names, config=cards[0].decoder, heads=heads, stored=cards[0].dtype)
 
 
-def step_for(model: Model, place: Place, dtype: str, work: SweepWork) -> int:
+def step_for(model: Model, room: DeviceRoom, dtype: str, work: SweepWork) -> int:
     """The candidates of a step on each device that `step_size=auto` takes."""
-    if not place.splits(model):  # no step is computed
-        place = dataclasses.replace(place, model=1)
-    return memory.fitting_step(place.holding(model, dtype), place.usable, work)[0]
+    if not room.splits(model):  # no step is computed
+        room = dataclasses.replace(room, model=1)
+    return memory.fitting_step(room.holding(model, dtype), room.usable, work)[0]
 
 
-def refusal(model: Model, place: Place, dtype: str, work: SweepWork | SearchWork) -> str:
+def refusal(model: Model, room: DeviceRoom, dtype: str, work: SweepWork | SearchWork) -> str:
     """Why models do not fit here; "" if they do."""
-    if not place.splits(model):
+    if not room.splits(model):
         return ""
-    placed = place.holding(model, dtype)
+    placed = room.holding(model, dtype)
     needed = memory.account(placed, work)
-    if needed.total <= place.usable:
+    if needed.total <= room.usable:
         return ""
     rest = needed.total - needed.weights - needed.step
-    would = memory.ways_to_fit(placed, place.usable, work)
+    would = memory.ways_to_fit(placed, room.usable, work)
     would = would or [f"{in_words(needed.total)} of free memory"]
     return (
         f"{model.name}: needs {in_words(needed.total)} of memory on a device in {dtype} "
         f"(weights {in_words(needed.weights)}, a step {in_words(needed.step)}, the rest "
-        f"{in_words(rest)}), {in_words(place.usable)} are free; {' or '.join(would)} would fit; "
+        f"{in_words(rest)}), {in_words(room.usable)} are free; {' or '.join(would)} would fit; "
         f"{_WAY_OUT}"
     )
 
@@ -90,11 +90,11 @@ def admit(
 
     A `step_size` of None is chosen. Raises AssayError for a model that is too large, if `check`.
     """
-    model, place = model_of_checkpoints([checkpoint]), Place.of(mesh)
+    model, room = model_of_checkpoints([checkpoint]), DeviceRoom.of(mesh)
     work = SweepWork(prefix=_PROMPT, own=SHORT, self_check=1)
-    step = step_size or step_for(model, place, dtype, work)
+    step = step_size or step_for(model, room, dtype, work)
     least = dataclasses.replace(work, own=1, step_size=step)
-    if check and (reason := refusal(model, place, dtype, least)):
+    if check and (reason := refusal(model, room, dtype, least)):
         raise AssayError(reason)
     return step
 
@@ -106,11 +106,11 @@ def check_search(
 
     Other models are going to take `beside` bytes on each device.
     """
-    model, place = model_of_checkpoints([checkpoint]), Place.of(mesh)
-    place = dataclasses.replace(place, usable=place.usable - beside)
-    if reason := refusal(model, place, dtype, work):
+    model, room = model_of_checkpoints([checkpoint]), DeviceRoom.of(mesh)
+    room = dataclasses.replace(room, usable=room.usable - beside)
+    if reason := refusal(model, room, dtype, work):
         raise AssayError(reason)
-    return memory.weight_bytes(place.holding(model, dtype)) if place.splits(model) else 0.0
+    return memory.weight_bytes(room.holding(model, dtype)) if room.splits(model) else 0.0
 
 
 def check_conversion(

@@ -45,7 +45,7 @@ def write_frame(path: epath.Path, frame: pl.DataFrame, about: Json) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class ReadFile:
     """A file of a run that was read and checked."""
 
     frame: pl.DataFrame
@@ -55,7 +55,7 @@ class Table:
 
 def read_frame(
     path: epath.Path, recorded: str | None, wanted: Json, data: bytes | None = None
-) -> Table:
+) -> ReadFile:
     """Reads a file of a run, and checks that it is whole and what it should be.
 
     `recorded` is its sha256, if the manifest knows it; `wanted`, what it must say about itself
@@ -79,7 +79,7 @@ def read_frame(
         raise AssayError(f"{path}: damaged ({error}); remove it and run again") from error
     if why := provenance.difference(about, wanted):
         raise AssayError(f"{path}: belongs to something else ({why}); remove it and run again")
-    return Table(frame, digest, about)
+    return ReadFile(frame, digest, about)
 
 
 def read_part(
@@ -89,7 +89,7 @@ def read_part(
     recorded: str | None,
     wanted: Json,
     data: bytes | None = None,
-) -> Table:
+) -> ReadFile:
     """Reads a part as `read_frame` does, and compares its number of rows with its name."""
     path = folder / schema.part_name(start, stop)
     table = read_frame(path, recorded, wanted, data)

@@ -64,7 +64,7 @@ class Distinct:
             of_row=np.array(of_row),
         )
 
-    def own(self, sequence: int) -> np.ndarray:
+    def ids_behind_prefix(self, sequence: int) -> np.ndarray:
         """The ids of a sequence behind the shared prefix."""
         return self.ids[self.starts[sequence] : self.starts[sequence + 1]]
 

@@ -22,7 +22,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.reward_model import RewardModels
-from engine.programs import run_together
+from engine.programs import compiled_on_all
 from engine.runs.schema import lens_columns
 from engine.scoring.batches import (
     Bucket,
@@ -37,7 +37,7 @@ from engine.settings import check_dtype
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
 
 # Called after a step with its rows int [n] and their numbers float32 [W, n].
-Found = Callable[[np.ndarray, np.ndarray], object]
+OnStep = Callable[[np.ndarray, np.ndarray], object]
 
 # Largest allowed difference between a written number and the plain pass's, relative to
 # max(1, |number|): the difference between two orders of summation in that dtype, with a margin.
@@ -136,7 +136,7 @@ class RewardScorer:
         buckets: Sequence[Bucket],
         rows: int,
         advance: Callable[[int], object] = lambda candidates: None,
-        found: Found = lambda rows, numbers: None,
+        on_step: OnStep = lambda rows, numbers: None,
         mixed: bool = False,
     ) -> np.ndarray:
         """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows].
@@ -156,9 +156,9 @@ class RewardScorer:
         for (_, bucket, first), values in zip(steps, computed, strict=True):
             places = bucket.row_candidate - first
             inside = (places >= 0) & (places < values.shape[1])
-            own, scored = bucket.rows[inside], values[:, places[inside]]
-            numbers[:, own] = scored
-            found(own, scored)
+            bucket_rows, scored = bucket.rows[inside], values[:, places[inside]]
+            numbers[:, bucket_rows] = scored
+            on_step(bucket_rows, scored)
         return numbers
 
     def plain_rewards(
@@ -186,13 +186,13 @@ class RewardScorer:
         start: int,
         stop: int,
         advance: Callable[[int], object] = lambda candidates: None,
-        found: Found = lambda rows, numbers: None,
+        on_step: OnStep = lambda rows, numbers: None,
     ) -> list[np.ndarray]:
         """Rewards and objectives of rows [start, stop): float32 [columns, stop - start] per model.
 
         Rows with prompts of their own have no prefix. Values of `rows.duplicates` are undefined.
-        After each step `advance` is called with its number of candidates, and then `found` with its
-        rows, counted from `start`, and their numbers. What either raises ends the pass.
+        After each step `advance` is called with its number of candidates, and then `on_step` with
+        its rows, counted from `start`, and their numbers. What either raises ends the pass.
         """
         numbers = np.empty((sum(map(len, self.columns)), stop - start), np.float32)
         for ids, buckets in rows.passes(start, stop, alone=any(self.gate_patterns)):
@@ -201,7 +201,7 @@ class RewardScorer:
                 room = padded_length(len(ids)) - len(ids)  # few lengths: each is compiled anew
                 behind = self.prefill(PromptIds(prompt="", prefix=ids, suffix=()), room)
             assert behind is not None, "rows of one prompt have its prefix"
-            scored = self.of_buckets(behind, buckets, stop - start, advance, found, mixed)
+            scored = self.of_buckets(behind, buckets, stop - start, advance, on_step, mixed)
             for bucket in buckets:
                 numbers[:, bucket.rows] = scored[:, bucket.rows]
         return self.by_model(numbers)
@@ -217,8 +217,8 @@ class RewardScorer:
         numbers = np.empty((sum(map(len, self.columns)), len(sample)), np.float32)
         for first in range(0, len(order), rows.checked_at_once):
             places = order[first : first + rows.checked_at_once]
-            own = [sequences[place] for place in places]
-            numbers[:, places] = self.plain_rewards(own, [rows.read_at(s) for s in own])
+            batch = [sequences[place] for place in places]
+            numbers[:, places] = self.plain_rewards(batch, [rows.read_at(s) for s in batch])
         return self.by_model(numbers)
 
     def by_model(self, numbers: np.ndarray) -> list[np.ndarray]:
@@ -259,10 +259,10 @@ def run_steps(
     dispatched = (step(meshes.put(mesh, pad_rows(c, size), "CT")) for c, size in steps)
     # `pairwise` dispatches the next one before it gives this one to be read.
     ahead = itertools.pairwise(itertools.chain(dispatched, [None]))
-    for (candidates, _), (numbers, _) in zip(steps, ahead, strict=True):
-        found = fetch(numbers)[..., : len(candidates)]
+    for (candidates, _), (on_devices, _) in zip(steps, ahead, strict=True):
+        numbers = fetch(on_devices)[..., : len(candidates)]
         advance(len(candidates))
-        yield found
+        yield numbers
 
 
 def check_finite(
@@ -384,7 +384,7 @@ def compiled(method: Callable[..., Any], graph: Graph, shardings: Any) -> Callab
     It takes the parameters, then the method's arguments. Passes are kept, so that models of one
     structure that are loaded later compile nothing.
     """
-    return run_together(jax.jit(_call(method, graph), out_shardings=shardings))
+    return compiled_on_all(jax.jit(_call(method, graph), out_shardings=shardings))
 
 
 @functools.lru_cache(maxsize=64)
@@ -402,7 +402,7 @@ def compiled_over_data(
     result. Further arguments of the method, `static`, are part of the program.
     """
     split = meshes.over_data(_call(method, graph, *static), mesh, ("", *arguments), result)
-    return run_together(jax.jit(split, out_shardings=meshes.sharding(mesh, "")))
+    return compiled_on_all(jax.jit(split, out_shardings=meshes.sharding(mesh, "")))
 
 
 # Any: the method's arguments and result.

@@ -110,7 +110,7 @@ class Rows(abc.ABC):
         return len(self.prompt.prefix)
 
     @property
-    def own(self) -> int:
+    def shortest_candidate(self) -> int:
         """Positions of the shortest candidate of a step."""
         return 1 + len(self.prompt.suffix)
 
@@ -277,7 +277,7 @@ class ConversationRows(RewardRows):
     any_length = True
     unit = "conversations"
     checked_at_once = 4
-    own = SHORT  # a step of longer ones has fewer (`rows_of_step`)
+    shortest_candidate = SHORT  # a step of longer ones has fewer (`rows_of_step`)
 
     def __len__(self) -> int:
         return len(self.conversations)
@@ -315,7 +315,7 @@ class ConversationRows(RewardRows):
     def check(self, decoder: DecoderConfig) -> None:
         """Raises AssayError for the first conversation that a model cannot read, with its name."""
         for number, row in enumerate(self.distinct.first):
-            ids = self.distinct.own(number)
+            ids = self.distinct.ids_behind_prefix(number)
             with prefixed(self.names[row]):
                 check_fits(len(ids), int(ids.max()), decoder)
 
@@ -352,7 +352,7 @@ class ConversationRows(RewardRows):
     ) -> tuple[tuple[int, ...], list[Bucket]]:
         """The ids that conversations begin with, at most `most`, and the rest in buckets."""
         distinct = self.distinct
-        sequences = [distinct.own(distinct.of_row[row]).tolist() for row in rows]
+        sequences = [distinct.ids_behind_prefix(distinct.of_row[row]).tolist() for row in rows]
         first, last = min(sequences), max(sequences)  # what these share, all share
         most = min(most, min(map(len, sequences)) - 1)  # the reward's position is a candidate's
         shared = next((i for i in range(most) if first[i] != last[i]), max(most, 0))

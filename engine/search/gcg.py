@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from engine import mesh as meshes
 from engine.errors import AssayError
 from engine.planning import flops
-from engine.programs import run_together
+from engine.programs import compiled_on_all
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import passes
 from engine.search.objective import SearchObjective
@@ -108,10 +108,10 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Compile
 
 # Any: functions of several types.
 @functools.lru_cache(maxsize=64)
-def compiled(place: Mesh, function: Callable[..., Any], **given: Any) -> Callable[..., Any]:
+def compiled(mesh: Mesh, function: Callable[..., Any], **given: Any) -> Callable[..., Any]:
     """A function, with values given by name, that every process compiles before one runs it."""
     every = functools.partial(function, **given) if given else function
-    return run_together(jax.jit(every, out_shardings=meshes.sharding(place, "")))
+    return compiled_on_all(jax.jit(every, out_shardings=meshes.sharding(mesh, "")))
 
 
 def expand(

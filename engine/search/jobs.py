@@ -20,7 +20,7 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import admission
-from engine.planning.admission import Place
+from engine.planning.admission import DeviceRoom
 from engine.planning.memory import SearchWork, SweepWork
 from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
@@ -198,14 +198,18 @@ def certificates_of(
 ) -> list[SearchJob]:
     """One certificate per search and direction; none without a budget. Nothing is written."""
     return [
-        _certificate_job(manifest, search, direction, settings, Place.of(mesh))
+        _certificate_job(manifest, search, direction, settings, DeviceRoom.of(mesh))
         for search in (searches if settings.certify else ())
         for direction in sorted(search.files, key=lambda d: d in search.missing)
     ]
 
 
 def _certificate_job(
-    manifest: Manifest, search: SearchJob, direction: str, settings: SearchSettings, place: Place
+    manifest: Manifest,
+    search: SearchJob,
+    direction: str,
+    settings: SearchSettings,
+    room: DeviceRoom,
 ) -> SearchJob:
     """The certificate of one search in one direction, entered in the manifest."""
     [(of, searched)] = search.files[direction].items()
@@ -215,7 +219,7 @@ def _certificate_job(
     if not step:
         one = admission.model_of_checkpoints(list(search.problem.models))
         work = _sweep_work(search.problem.whole)
-        step = admission.step_for(one, place, settings.dtype, work)
+        step = admission.step_for(one, room, settings.dtype, work)
     said = manifest.content["results"].get(path, {}).get("certificate", {})
     whole_file = _is_whole(manifest, path) and _suffices(said, settings.certify)
     # The search may be complete, and keep its numerics: the certificate has others.
@@ -276,7 +280,7 @@ def check_memory(job: SearchJob, mesh: Mesh) -> None:
     if job.searched:
         one = admission.model_of_checkpoints(list(models))
         work = _sweep_work(job.problem.whole, job.step_size)
-        if reason := admission.refusal(one, Place.of(mesh), dtype, work):
+        if reason := admission.refusal(one, DeviceRoom.of(mesh), dtype, work):
             raise AssayError(reason.replace("--config.step_size", "--config.certify_step"))
         return
     works = [_work(one, job.problem.whole) for one in job.problem.each]
@@ -337,7 +341,7 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
     )
 
 
-def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.Table:
+def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.ReadFile:
     """A search's file, checked; `prompts` are those that it names beside the one in its path."""
     file = manifest.run / path
     recorded = manifest.recorded(path, file.name)

@@ -14,7 +14,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
 from engine.planning import admission
-from engine.planning.admission import Place
+from engine.planning.admission import DeviceRoom
 from engine.planning.memory import SweepWork
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
@@ -169,7 +169,7 @@ def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by:
             )
 
 
-def _read(manifest: Manifest, job: Job, span: Span, data: bytes | None = None) -> parts.Table:
+def _read(manifest: Manifest, job: Job, span: Span, data: bytes | None = None) -> parts.ReadFile:
     folder, name = manifest.run / job.path, schema.part_name(*span)
     recorded = manifest.recorded(job.path, name)
     wanted = {**manifest.about(job.path), "rows": provenance.part_rows(*span, len(job.rows))}
@@ -182,7 +182,7 @@ def _read(manifest: Manifest, job: Job, span: Span, data: bytes | None = None) -
 
 
 def choose_step(
-    manifest: Manifest, same_models: Sequence[JobGroup], settings: Settings, place: Place
+    manifest: Manifest, same_models: Sequence[JobGroup], settings: Settings, room: DeviceRoom
 ) -> int:
     """Candidates per step on each device, for all passes of models that share a decoder.
 
@@ -204,7 +204,7 @@ def choose_step(
     model = admission.model_of_checkpoints([job.checkpoint for job in same_models[0]])
     longest = max(each.context for each in rows)
     work = SweepWork(prefix=longest, own=positions, self_check=settings.self_check)
-    return admission.step_for(model, place, settings.dtype, work)
+    return admission.step_for(model, room, settings.dtype, work)
 
 
 def recorded_step(manifest: Manifest, path: str) -> int | None:
@@ -215,7 +215,7 @@ def recorded_step(manifest: Manifest, path: str) -> int | None:
 
 
 def refusals(
-    jobs: Sequence[Job], settings: Settings, place: Place
+    jobs: Sequence[Job], settings: Settings, room: DeviceRoom
 ) -> Mapping[tuple[str, ...], str]:
     """Why models cannot be loaded, by the slugs of models that share a pass; empty if all can.
 
@@ -237,11 +237,11 @@ def refusals(
         model = admission.model_of_checkpoints([job.checkpoint for job in same_models[0]])
         work = SweepWork(
             prefix=max(each.context for each in rows),
-            own=min(each.own for each in rows),
+            own=min(each.shortest_candidate for each in rows),
             step_size=step,
             self_check=min(settings.self_check, max(min(len(r), r.checked_at_once) for r in rows)),
         )
-        if reason := admission.refusal(model, place, settings.dtype, work):
+        if reason := admission.refusal(model, room, settings.dtype, work):
             reasons[models] = reason
     if reasons and len(reasons) == len(by_models):
         raise AssayError(next(iter(reasons.values())))

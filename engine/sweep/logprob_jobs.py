@@ -31,7 +31,7 @@ from engine.scoring.rows import ContinuationRows, NextTokenRows
 from engine.settings import ImplicitSettings, LogprobSettings, Settings
 from engine.sweep import loop, setup
 from engine.sweep.jobs import Job
-from engine.sweep.outcomes import Ended, Told
+from engine.sweep.outcomes import OnOutcomes, OnRewards
 from engine.text.cue import Cue
 from engine.types import Prompt
 
@@ -46,7 +46,7 @@ def sweep_logprobs(
     mesh: Mesh,
     *,
     items: Items | None = None,
-    ended: Ended = lambda outcomes: None,
+    on_outcomes: OnOutcomes = lambda outcomes: None,
 ) -> int:
     """Log-probability of every token, or of each reply of the list `items`, after every prompt.
 
@@ -87,7 +87,7 @@ def sweep_logprobs(
         restored = restore(group, mesh, dtype_named(settings.dtype))
         return LanguageScorer.build(*restored, mesh, step_size=step_size)
 
-    return loop.run(manifest, jobs, load, settings, mesh, ended=ended)
+    return loop.run(manifest, jobs, load, settings, mesh, on_outcomes=on_outcomes)
 
 
 def cue_of(checkpoint: Checkpoint, prompt: Prompt, form: str) -> Cue:
@@ -206,14 +206,14 @@ def sweep_pair(
     mesh: Mesh,
     items: Items | None = None,
     *,
-    finished: Told = lambda *result: None,
-    ended: Ended = lambda outcomes: None,
+    on_rewards: OnRewards = lambda *result: None,
+    on_outcomes: OnOutcomes = lambda outcomes: None,
 ) -> int:
     """Implicit rewards of every token, or of each reply of the list `items`, under every prompt.
 
     The log-probabilities of both models go where `sweep_logprobs` writes them, and their difference
-    into `run/scores` or `run/items/<list>`. `finished` and `ended` are as of `sweep_rewards`;
-    `finished` is called for vocabularies only.
+    into `run/scores` or `run/items/<list>`. `on_rewards` and `on_outcomes` are as of
+    `sweep_rewards`; `on_rewards` is called for vocabularies only.
 
     Returns:
       The number of rewards that were written; 0 if the run was complete.
@@ -226,7 +226,7 @@ def sweep_pair(
     pair.check(prompts, items[1] if items else ())
     _enter(pair, prompts, run, settings, mesh, items)  # refuses before the first pass
     how = LogprobSettings(form=pair.settings.form, **dataclasses.asdict(settings))
-    sweep_logprobs(pair.models, prompts, run, how, mesh, items=items, ended=ended)
+    sweep_logprobs(pair.models, prompts, run, how, mesh, items=items, on_outcomes=on_outcomes)
     manifest, paths = _enter(pair, prompts, run, settings, mesh, items)
     if not processes.writes():
         return 0
@@ -236,7 +236,7 @@ def sweep_pair(
         if written and items is None:
             tokens = pair.policy.tokens
             token = pl.Series([tokens[i] for i in frame["token_id"]], dtype=pl.String)
-            finished(pair.slug, path.rpartition("=")[2], frame.with_columns(token=token), 0)
+            on_rewards(pair.slug, path.rpartition("=")[2], frame.with_columns(token=token), 0)
         new += written
     manifest.save_if_changed()
     return new
@@ -314,7 +314,7 @@ def _subtract(
     return new, pl.concat(frames)
 
 
-def _read(manifest: Manifest, path: str, span: parts.Span) -> parts.Table:
+def _read(manifest: Manifest, path: str, span: parts.Span) -> parts.ReadFile:
     recorded = manifest.recorded(path, schema.part_name(*span))
     return parts.read_part(manifest.run / path, *span, recorded, _about(manifest, path, span))
 

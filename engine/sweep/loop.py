@@ -43,7 +43,7 @@ from engine.sweep.jobs import (
     read_numbers,
     step_of,
 )
-from engine.sweep.outcomes import Ended, Outcomes, SomeFailed, memory_errors
+from engine.sweep.outcomes import OnOutcomes, Outcomes, SomeFailed, memory_errors
 from engine.types import PromptIds
 
 # A first part of so many rows is told of alone, where the other rows take longer than so many s.
@@ -77,7 +77,7 @@ class Scorer(Protocol):
 Load = Callable[[Sequence[Checkpoint], int], Scorer]
 # Called with each job that is completed, and its numbers float32 [columns, rows]; also with those
 # of the first rows alone, see `run`.
-Finished = Callable[[Job, np.ndarray], object]
+OnNumbers = Callable[[Job, np.ndarray], object]
 
 
 def run(
@@ -87,16 +87,16 @@ def run(
     settings: Settings,
     mesh: Mesh,
     *,
-    finished: Finished = lambda job, numbers: None,
-    ended: Ended = lambda outcomes: None,
+    on_numbers: OnNumbers = lambda job, numbers: None,
+    on_outcomes: OnOutcomes = lambda outcomes: None,
     tables: Mapping[str, pl.DataFrame] = MappingProxyType({}),
 ) -> int:
     """Records jobs in the run's manifest and computes their missing parts.
 
     Jobs of one pass are adjacent, and so are passes of the same models. `load` is called once for
-    models with a missing part, after the models before them were released; `finished`, on process
+    models with a missing part, after the models before them were released; `on_numbers`, on process
     0, for each job that this call completes, and after the first part of the first pass if the rest
-    of that pass takes long; `ended`, there too, with what became of each model.
+    of that pass takes long; `on_outcomes`, there too, with what became of each model.
     `tables` are written into the run first, by path.
 
     A model that fails does not stop the other models. With several processes this holds for
@@ -133,7 +133,7 @@ def run(
             bar.set_description(f"loading {models[0]}")
             memory = memory_errors(models, mesh, "step_size", step)
             with outcomes.group(models), memory, _writing(manifest) as write:
-                state = _Loop(manifest, settings, bar, write, outcomes, finished)
+                state = _Loop(manifest, settings, bar, write, outcomes, on_numbers)
                 computed += state.compute(list(same_models), load, step)
     if not processes.writes():
         return computed
@@ -141,7 +141,7 @@ def run(
         manifest.save()
     for job in jobs:
         outcomes[job.model].done += manifest.result(job.path)["complete"]
-    ended(outcomes.all())
+    on_outcomes(outcomes.all())
     if any(outcome.failure for outcome in outcomes.all()):
         raise SomeFailed(outcomes.all())
     return computed
@@ -168,8 +168,10 @@ def _load(
 def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
     """Yields what runs a write (function, arguments) while the next part is computed.
 
-    An error of a write surfaces at the next one, or at the end. The manifest of a run that fails or
-    is stopped is saved.
+    An error of a write surfaces at the next one, or at the end. The manifest of a run that fails is
+    saved, also where Ctrl-C stops a command of one process. SIGTERM ends the process at once
+    (`engine.processes.end`): parts that are written and not recorded are adopted when the command
+    runs again (`engine.sweep.jobs.check_parts`).
     """
     last: list[concurrent.futures.Future[object]] = []
 
@@ -200,7 +202,7 @@ class _Loop:
     bar: tqdm
     write: Callable[..., None]  # from `_writing`
     outcomes: Outcomes
-    finished: Finished
+    on_numbers: OnNumbers
 
     def compute(self, same_models: Sequence[JobGroup], load: Load, step: int) -> int:
         """Loads the models and computes their passes; they are released when it returns."""
@@ -212,7 +214,7 @@ class _Loop:
     def _compute_group(self, scorer: Scorer, jobs: JobGroup) -> int:
         """Computes, checks and closes the jobs of one pass; returns the number of new rows."""
         first, models = jobs[0], models_of(jobs)
-        if self.outcomes.all_failed(models):
+        if self.outcomes.agree_all_failed(models):
             return 0
         more = f" +{len(jobs) - 1}" if len(jobs) > 1 else ""
         self.bar.set_description(f"{first.model}{more} · {first.prompt}")
@@ -231,11 +233,11 @@ class _Loop:
             if processes.writes():
                 each = list(zip(jobs, known, scored, coefficients, strict=True))
                 seconds = time.perf_counter() - began
-                self._keep(span, each, seconds / len(jobs))
+                self._check_and_queue(span, each, seconds / len(jobs))
                 left = seconds * (len(first.rows) / span[1] - 1)
                 if nothing_yet and span[0] == 0 and span[1] >= _MANY and left > _LONG_S:
                     self._tell_first(span, zip(jobs, known, strict=True))
-            if self.outcomes.all_failed(models):
+            if self.outcomes.agree_all_failed(models):
                 return 0
         sample = self._sample(first.rows)
         plain = scorer.score_plainly(first.rows, sample.tolist())
@@ -249,7 +251,7 @@ class _Loop:
         """Passes on the numbers of the first part, of the jobs that had it to compute."""
         for job, numbers in known:
             if span in job.missing and not self.outcomes[job.model].failure:
-                self.finished(job, numbers[:, : span[1]])
+                self.on_numbers(job, numbers[:, : span[1]])
 
     @contextlib.contextmanager
     def _alone(self, job: Job) -> Iterator[None]:
@@ -268,7 +270,7 @@ class _Loop:
                     numbers[:, start:stop] = read_numbers(self.manifest, job, [(start, stop)])
         return numbers
 
-    def _keep(
+    def _check_and_queue(
         self,
         span: Span,
         each: Sequence[tuple[Job, np.ndarray, np.ndarray, Json | None]],
@@ -350,4 +352,4 @@ class _Loop:
                 self.manifest.finish(job.path, check, weights)
         self.manifest.save_if_due()
         for job, numbers in completed:
-            self.finished(job, numbers)
+            self.on_numbers(job, numbers)

@@ -41,10 +41,10 @@ class Outcome:
 
 
 Made = TypeVar("Made")
-Ended = Callable[[Sequence[Outcome]], object]  # called when every model was computed or failed
+OnOutcomes = Callable[[Sequence[Outcome]], object]  # called when every model was computed or failed
 # Called with a model's slug, a prompt's id, a frame of token_id, token and reward, and the number
 # of tokens that have no reward yet.
-Told = Callable[[str, str, pl.DataFrame, int], object]
+OnRewards = Callable[[str, str, pl.DataFrame, int], object]
 
 
 class SomeFailed(AssayError):
@@ -109,7 +109,7 @@ class Outcomes:
     def fail(self, models: Sequence[str], error: AssayError, *, known: bool = False) -> None:
         """Records why some models failed, and says so; the other models go on.
 
-        `known` says whether the other processes know of it, or will call `all_failed`.
+        `known` says whether the other processes know of it, or will call `agree_all_failed`.
 
         Raises:
           AssayError: `error`, where nothing can go on: there are no other models, another command
@@ -123,7 +123,7 @@ class Outcomes:
         if processes.writes():
             tqdm.write(f"{error}; going on with the other models", file=sys.stderr)
 
-    def all_failed(self, models: Sequence[str]) -> bool:
+    def agree_all_failed(self, models: Sequence[str]) -> bool:
         """Whether all given models have failed, by process 0; every process must call this."""
         return processes.from_first(
             f"failures of {', '.join(models)}",

@@ -29,7 +29,7 @@ from engine.scoring.rows import (
 from engine.settings import AUTO, MODES, POOLINGS, SweepSettings, check_choice
 from engine.sweep import loop, setup
 from engine.sweep.jobs import Job, check_parts
-from engine.sweep.outcomes import Ended, Told
+from engine.sweep.outcomes import OnOutcomes, OnRewards
 from engine.types import Prompt
 
 # A list's name, and its replies; or its table (`schema.LIST_COLUMNS`) of conversations with prompts
@@ -43,8 +43,8 @@ def sweep_rewards(
     run: str,
     settings: SweepSettings,
     mesh: Mesh,
-    finished: Told = lambda *result: None,
-    ended: Ended = lambda outcomes: None,
+    on_rewards: OnRewards = lambda *result: None,
+    on_outcomes: OnOutcomes = lambda outcomes: None,
     load: loop.Load | None = None,
     *,
     items: Items | None = None,
@@ -53,9 +53,9 @@ def sweep_rewards(
 
     `prompts` are texts by id; None for `items` that have prompts of their own. Lists go into
     `run/items/<name>` or `run/conversations/<name>`. Models that share a decoder share a pass;
-    `load` puts them on the devices, by default by restoring them. `finished` is called, for
+    `load` puts them on the devices, by default by restoring them. `on_rewards` is called, for
     vocabularies only, as soon as a model has all rewards under a prompt, and once early with those
-    of the first part (`loop.run`); `ended`, at the end, with what became of each model.
+    of the first part (`loop.run`); `on_outcomes`, at the end, with what became of each model.
 
     Returns:
       The number of rewards that were computed; 0 if the run was complete.
@@ -84,10 +84,10 @@ def sweep_rewards(
         names = [job.checkpoint.tokens[i] for i in scores["token_id"]]
         token = pl.Series(names, dtype=pl.String)
         left = len(job.rows) - len(scores)
-        finished(job.model, job.prompt, scores.with_columns(token=token), left)
+        on_rewards(job.model, job.prompt, scores.with_columns(token=token), left)
 
-    load = load or partial(load_scorer, settings, mesh)
-    return loop.run(manifest, jobs, load, settings, mesh, finished=tell, ended=ended, tables=tables)
+    where = (manifest, jobs, load or partial(load_scorer, settings, mesh), settings, mesh)
+    return loop.run(*where, on_numbers=tell, on_outcomes=on_outcomes, tables=tables)
 
 
 def _say_text(jobs: Sequence[Job]) -> None:

@@ -20,7 +20,7 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Card, Checkpoint
 from engine.errors import AssayError
-from engine.planning.admission import Place
+from engine.planning.admission import DeviceRoom
 from engine.runs import lock, parts, provenance, schema, storage
 from engine.runs.manifest import Manifest, conversations_hash, items_hash
 from engine.runs.provenance import library_versions
@@ -147,13 +147,13 @@ def enter(
         fingerprint, a conversation that is too long for the model, models of which none fits.
     """
     _check_meshes(mesh, [job.checkpoint for job in jobs])
-    place, entered = Place.of(mesh), []
+    room, entered = DeviceRoom.of(mesh), []
     for _, group in itertools.groupby(grouped(jobs), key=models_of):
         same_models = list(group)
-        step = choose_step(manifest, same_models, settings, place)
+        step = choose_step(manifest, same_models, settings, room)
         listed = itertools.chain.from_iterable(same_models)
         entered += [_enter(manifest, job, settings, mesh, step) for job in listed]
-    return entered, refusals(entered, settings, place)
+    return entered, refusals(entered, settings, room)
 
 
 def _enter(manifest: Manifest, job: Job, settings: Settings, mesh: Mesh, step: int) -> Job:

@@ -35,7 +35,7 @@ _PATHS = ("run", "report", "out", "root", "checkpoint")  # flags whose values --
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended:
+class CommandResult:
     """What a command says at its end.
 
     Attributes:
@@ -50,7 +50,7 @@ class Ended:
 def run(
     name: str,
     argv: Sequence[str],
-    body: Callable[[Given], str | Ended],
+    body: Callable[[Given], str | CommandResult],
     *,
     doc: str | None,
     define: Sequence[Callable[[FlagValues], None]] = (),
@@ -97,11 +97,11 @@ def run(
             began = time.monotonic()
             # With --json what a command prints on its way is no part of the one object.
             with contextlib.redirect_stdout(sys.stderr if given.json else sys.stdout):
-                ended = body(given)
-            ended = Ended(ended) if isinstance(ended, str) else ended
-            last = ended.text
+                result = body(given)
+            result = CommandResult(result) if isinstance(result, str) else result
+            last = result.text
             if given.json and processes.writes():
-                last = _as_json(name, given, ended, began)
+                last = _as_json(name, given, result, began)
             processes.finish()
     except (AssayError, flags.Error) as error:
         message = str(error) if isinstance(error, AssayError) else " ".join(str(error).split())
@@ -119,10 +119,10 @@ def run(
     return 0
 
 
-def _as_json(name: str, given: Given, ended: Ended, began: float) -> str:
+def _as_json(name: str, given: Given, result: CommandResult, began: float) -> str:
     """The one object that --json prints: the command, its paths, its facts and its seconds."""
     paths = {flag: given[flag].value for flag in _PATHS if flag in given and given[flag].value}
-    facts = {"command": name, "said": ended.text, "paths": paths, **ended.facts()}
+    facts = {"command": name, "said": result.text, "paths": paths, **result.facts()}
     return json.dumps({**facts, "seconds": round(time.monotonic() - began, 3)}, default=str)
 
 

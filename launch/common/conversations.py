@@ -17,7 +17,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError, prefixed
 from engine.runs import schema
 from engine.settings import SweepSettings
-from engine.sweep.outcomes import Ended
+from engine.sweep.outcomes import OnOutcomes
 from engine.sweep.reward_jobs import sweep_rewards
 from engine.text.chat_template import check_prompt, checked_message, checked_text, turns
 from launch.common import inputs, scoring
@@ -82,7 +82,7 @@ def score(
     run: str,
     settings: SweepSettings,
     mesh: Mesh,
-    ended: Ended,
+    on_outcomes: OnOutcomes,
 ) -> int:
     """Scores a list under its rows' prompts; writes `replies.csv`, and prints accuracies.
 
@@ -91,7 +91,9 @@ def score(
     """
     if listed.left_out:
         say(f"note: no labels: {', '.join(listed.left_out)} (neither text nor numbers)")
-    rewards = sweep_rewards(models, None, run, settings, mesh, ended=ended, items=listed[:3])
+    rewards = sweep_rewards(
+        models, None, run, settings, mesh, on_outcomes=on_outcomes, items=listed[:3]
+    )
     if processes.writes():
         from launch.common import judged  # the analysis, which no other list needs
 

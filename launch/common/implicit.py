@@ -6,14 +6,16 @@ from engine.errors import AssayError
 from engine.settings import ImplicitSettings, Settings
 from engine.sweep.logprob_jobs import Pair, sweep_pair
 from launch.common import config, locking, scoring, sources
-from launch.common.command import Ended, Given, paths
+from launch.common.command import CommandResult, Given, paths
 from launch.common.text import counted
 
 # Settings of rewards that a head reads.
 _OF_HEADS = ("mode", "pooling", "objectives", "tokens", "lens")
 
 
-def computed(given: Given, command: str, items: tuple[str, Sequence[str]] | None = None) -> Ended:
+def computed(
+    given: Given, command: str, items: tuple[str, Sequence[str]] | None = None
+) -> CommandResult:
     """Rewards of every token, or of a list, into the run; returns the command's last line.
 
     Raises:
@@ -40,12 +42,12 @@ def computed(given: Given, command: str, items: tuple[str, Sequence[str]] | None
     pair = Pair(policy, reference, how)
     prompts = scoring.prompts(given)
     common, mesh = scoring.shared_settings(given.config, pair.checkpoints)
-    settings, show = Settings(**common), scoring.show_extremes
+    where = (pair, prompts, run, Settings(**common), mesh, items)
     with locking.held(given, run, command):
         rewards = sweep_pair(
-            pair, prompts, run, settings, mesh, items, finished=show, ended=scoring.show_models
+            *where, on_rewards=scoring.show_extremes, on_outcomes=scoring.show_models
         )
     place = f"{run}/{f'items/{items[0]}' if items else 'scores'}"
     what = scoring.outcome(rewards, "rewards")
     text = f"{place}: {pair.slug} × {counted(len(prompts), 'prompt')}, {what}"
-    return scoring.ended(text, run, [pair.slug], prompts.values())
+    return scoring.result(text, run, [pair.slug], prompts.values())

@@ -269,7 +269,7 @@ def _refusal(model: Checkpoint, dtype: str, rows: Sequence[RewardRows], mesh: Me
     prefix = max(len(each.prompt.prefix) for each in rows)
     positions = 1 + min(len(each.prompt.suffix) for each in rows)
     work = SweepWork(prefix=prefix, own=positions, step_size=STEP_SIZE, self_check=1)
-    where = admission.model_of_checkpoints([model]), admission.Place.of(mesh), dtype
+    where = admission.model_of_checkpoints([model]), admission.DeviceRoom.of(mesh), dtype
     return admission.refusal(*where, work)
 
 

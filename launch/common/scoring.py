@@ -170,18 +170,20 @@ def models_by_prompts(models: Sized, prompts: Sized) -> str:
     return f"{counted(len(models), 'model')} × {counted(len(prompts), 'prompt')}"
 
 
-def ended(text: str, run: str, slugs: Sequence[str], prompts: Collection[str]) -> command.Ended:
+def result(
+    text: str, run: str, slugs: Sequence[str], prompts: Collection[str]
+) -> command.CommandResult:
     """The last line of a command that has scored, and for --json what the run holds of it.
 
     That is, of some models under prompts of some texts.
     """
 
-    def found() -> Mapping[str, Any]:  # Any: what JSON holds
+    def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
         from launch.common import facts  # the analysis, which a sweep does not import
 
         return facts.of_run(run, slugs, prompts)
 
-    return command.Ended(text, found)
+    return command.CommandResult(text, json_facts)
 
 
 def outcome(computed: int, what: str) -> str:

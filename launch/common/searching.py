@@ -50,9 +50,9 @@ def search(
     Returns:
       Each sequence that was found, new or of an earlier run.
     """
-    others = _others([*models, *judges], config)
-    if others:  # before the search: slugs that are given twice, or stand for others in the run
-        setup.open_run(run, [*models, *others], prompts, chosen, mesh)
+    extra_judges = _extra_judges([*models, *judges], config)
+    if extra_judges:  # before the search: slugs given twice, or that stand for others in the run
+        setup.open_run(run, [*models, *extra_judges], prompts, chosen, mesh)
     check = config.check_memory
     if config.universal and config.joint:
         raise AssayError(f"joint=True with universal={config.universal!r}; allowed: one of both")
@@ -66,14 +66,14 @@ def search(
         rule=config.universal,
         check_memory=check,
     )
-    judges = [*(judges or models), *others]
+    judges = [*(judges or models), *extra_judges]
     if config.transfer and len(judges) * len(prompts) > 1 and not config.joint:
         texts = [f.text for f in found]
         score_elsewhere(judges, prompts, run, texts, chosen, mesh, check_memory=check)
     return found
 
 
-def _others(known: Sequence[Checkpoint], config: ConfigDict) -> list[Checkpoint]:
+def _extra_judges(known: Sequence[Checkpoint], config: ConfigDict) -> list[Checkpoint]:
     """The models of `judges` that do not score anyway.
 
     Raises AssayError for a model that is no reward model, or settings with which none would score.

@@ -9,7 +9,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.planning import flops
-from engine.sweep.outcomes import Ended
+from engine.sweep.outcomes import OnOutcomes
 from launch.common import scoring
 from launch.common.command import Given
 
@@ -25,7 +25,7 @@ def define_flags(given: FlagValues) -> None:
     )
 
 
-def show_models(given: Given) -> Ended:
+def show_models(given: Given) -> OnOutcomes:
     """What prints the models at the end: a table, also of a shard's single model."""
     return scoring.show_models if given.shard is None else scoring.show_table
 

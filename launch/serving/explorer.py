@@ -236,10 +236,10 @@ class Explorer:
             numbers = np.empty((1, len(rows)), np.float32)
             for start, stop in parts.ranges(len(rows), self.settings.part_size):
 
-                def found(places: np.ndarray, values: np.ndarray, start: int = start) -> None:
+                def on_step(places: np.ndarray, values: np.ndarray, start: int = start) -> None:
                     tell(start + places, values)
 
-                [numbers[:, start:stop]] = scorer.score(prefix, rows, start, stop, found=found)
+                [numbers[:, start:stop]] = scorer.score(prefix, rows, start, stop, on_step=on_step)
                 places, sources = rows.duplicates(start, stop)
                 numbers[:, start + places] = numbers[:, sources]
                 if len(places):

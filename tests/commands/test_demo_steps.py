@@ -35,7 +35,7 @@ def work(checkpoint, tmp_path):
         root=tmp_path,
         slugs=("one", "two"),
         prompts=PROMPT,
-        words="words",
+        list_name="words",
         replies=["love", "war", "no such word", "peace"],
         word_prompts={},
         settings=SETTINGS,

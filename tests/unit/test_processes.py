@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from engine import processes
-from engine.programs import run_together
+from engine.programs import compiled_on_all
 from tests.support.processes import LOST_LINE, ROOT, free_port
 
 HOST = socket.gethostname()
@@ -176,7 +176,7 @@ def test_a_process_that_does_not_start_ends_the_others(start, indices):
 LATE = """
 import time
 import numpy as np
-from engine.programs import run_together
+from engine.programs import compiled_on_all
 class Program:
     def lower(self, *arguments):
         return self
@@ -185,7 +185,7 @@ class Program:
         compiled.append(time.time())
         return lambda x: ran.append(time.time())
 compiled, ran = [], []
-program = run_together(Program())
+program = compiled_on_all(Program())
 for rows in (2, 2, 3):
     program(np.zeros(rows))
 print(*compiled, *ran)
@@ -194,7 +194,7 @@ print(*compiled, *ran)
 
 def test_one_process_has_the_program_itself():
     program = jax.jit(jnp.sin)
-    assert run_together(program) is program
+    assert compiled_on_all(program) is program
 
 
 @pytest.mark.slow

@@ -282,7 +282,7 @@ def test_models_that_fit_alone_but_not_beside_others_are_refused(models, tmp_pat
 
 
 def test_every_program_is_compiled_on_all_processes_before_one_runs_it(monkeypatch):
-    monkeypatch.setattr(gcg, "run_together", lambda program: (program, "waits"))
+    monkeypatch.setattr(gcg, "compiled_on_all", lambda program: (program, "waits"))
     assert gcg.compiled.__wrapped__(make_mesh(), gcg.with_merged)[1] == "waits"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from engine.errors import AssayError
 from engine.planning import admission, memory
-from engine.planning.admission import Place, model_of_checkpoints
+from engine.planning.admission import DeviceRoom, model_of_checkpoints
 from engine.planning.machines import Disk
 from engine.planning.memory import LEAST_STEP, SweepWork
 from engine.search.run_folder import score_elsewhere, search_sequences
@@ -85,9 +85,9 @@ def test_short_memory_makes_the_step_smaller_and_leaves_rewards_alike(tiny, run,
 def test_devices_along_data_do_not_change_the_step(tiny, free):
     chosen = []
     for data in (1, 4):
-        place = dataclasses.replace(Place.of(make_mesh(data)), usable=needed(tiny, 256))
+        room = dataclasses.replace(DeviceRoom.of(make_mesh(data)), usable=needed(tiny, 256))
         work = SweepWork(prefix=22, own=3)
-        chosen.append(admission.step_for(model_of_checkpoints([tiny]), place, "float32", work))
+        chosen.append(admission.step_for(model_of_checkpoints([tiny]), room, "float32", work))
     assert chosen[0] == chosen[1]
 
 
