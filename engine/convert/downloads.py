@@ -96,15 +96,15 @@ def outline(source: str, commit: str, name: str, destination: Path) -> None:
 
     with _downloading(source, commit, None):
         tensors = HfApi().parse_safetensors_file_metadata(source, name, revision=commit).tensors
-    header = {
-        key: {"dtype": t.dtype, "shape": t.shape, "data_offsets": t.data_offsets}
-        for key, t in tensors.items()
-    }
-    text = json.dumps(header).encode()
-    end = max((tensor.data_offsets[1] for tensor in tensors.values()), default=0)
-    with destination.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + end)
+        header = {
+            key: {"dtype": t.dtype, "shape": t.shape, "data_offsets": t.data_offsets}
+            for key, t in tensors.items()
+        }
+        text = json.dumps(header).encode()
+        end = max((tensor.data_offsets[1] for tensor in tensors.values()), default=0)
+        with destination.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            file.truncate(8 + len(text) + end)
 
 
 def sizes(source: str, commit: str, cache: Path | None = None) -> Mapping[str, int]:

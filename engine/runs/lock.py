@@ -114,6 +114,9 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
     if storage.is_file(folder):
         raise AssayError(f"run {folder}: a file; allowed: a folder")
     new = not storage.is_remote(folder) and not storage.exists(folder)
+    with storage.reported(f"run {folder}"):
+        if new:
+            folder.mkdir(parents=True, exist_ok=True)
     beats = threading.Thread(target=_beat, args=[path, holder, stop], daemon=True)
     _tokens[holder.token] = str(folder)
     try:

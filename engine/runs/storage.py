@@ -43,7 +43,7 @@ logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 _REQUESTS = 16  # side by side
 # What a store says, or the name of its error, where credentials are missing or have expired: a
 # request for metadata is then answered by a bare 400.
-_REFUSALS = ("Credential", "Expired", "InvalidToken", "Forbidden", "Unauthorized", "Bad Request")
+_REFUSALS = ("Credential", "Expired", "Token", "Forbidden", "Unauthorized", "Bad Request")
 
 
 def path_of(name: PathLike) -> epath.Path:
@@ -235,15 +235,20 @@ def _store(path: PathLike) -> Any:  # fsspec has no types
     return store
 
 
+def _absolute(path: PathLike) -> str:
+    """A URL, or an absolute path: fsspec would take `~` and `file:` at the front for more."""
+    return os.fspath(path) if is_remote(path) else os.path.abspath(path)
+
+
 def _inside(path: PathLike) -> str:
     """How a path's file system names it."""
-    return str(_store(path)._strip_protocol(os.fspath(path))).rstrip("/")
+    return str(_store(path)._strip_protocol(_absolute(path))).rstrip("/")
 
 
 # Any: as the methods of fsspec.
 def _call(path: PathLike, method: str, *arguments: Any, **named: Any) -> Any:
     """Calls a method of a path's file system, with the path as first argument."""
-    return getattr(_store(path), method)(os.fspath(path), *arguments, **named)
+    return getattr(_store(path), method)(_absolute(path), *arguments, **named)
 
 
 def _read(path: epath.Path) -> bytes:
@@ -257,7 +262,9 @@ def _reason(error: Exception) -> str:
     said = " ".join(told.split())
     if isinstance(error, FileNotFoundError):
         return "no such file, or no such bucket"
-    refused = any(word in f"{type(error).__name__} {said}" for word in _REFUSALS)
+    answer = getattr(error.__cause__, "response", None) or {}  # s3fs translates its errors
+    names = f"{type(error).__name__} {said} {answer.get('Error')}"
+    refused = any(word in names for word in _REFUSALS)
     if refused or isinstance(error, PermissionError):
         return f"the store refuses ({said}); check credentials, permissions and region"
     return f"the store failed ({said}); what is finished is kept: run again later"

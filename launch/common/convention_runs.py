@@ -210,8 +210,8 @@ class ConventionRuns:
         wanted = {prompt: path for prompt, path in paths.items() if path not in there}
         swept = [done.get(path, {}) for path in wanted.values()]
         complete = all(one.get("complete") for one in swept) and self.settings.tokens is None
-        steps = {one["fingerprint"]["step_size"] for one in swept} if complete else set()
-        if len(steps) != 1:
+        steps = {one["fingerprint"].get("step_size") for one in swept} if complete else set()
+        if len(steps) != 1 or None in steps:  # imported results have none
             return recorded
         model, settings = default.applied(self.checkpoint), self._settings_of(default, recorded)
         prompts = {prompt: self.prompts[prompt] for prompt in wanted}

@@ -156,7 +156,12 @@ def conventions_of(values: Values, *, all_combinations: bool) -> dict[str, Conve
     named = {DEFAULT: Convention(**default)}
     for chosen in every:
         changed = {name: value for name, value in chosen.items() if value != default[name]}
-        named.setdefault(_name(changed) or DEFAULT, Convention(**chosen))
+        name = _name(changed) or DEFAULT
+        if named.setdefault(name, Convention(**chosen)) != Convention(**chosen):
+            raise AssayError(
+                f"two readings have the name {name!r}, one of them {changed}; allowed: values that "
+                "differ in letters or digits"
+            )
     return named
 
 

@@ -177,6 +177,11 @@ def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str]
         the same name in the run. Nothing is written.
     """
     paths = files(source)
+    if choices.model and len(paths) > 1:
+        raise AssayError(
+            f"--model={choices.model!r} with {len(paths)} files; allowed with one: of several, "
+            "each is named after its model"
+        )
     gathered = _Import(choices=choices, items=_list_name(source, paths, choices))
     with progress(len(paths), "files", what="reading", delay_s=5) as bar:
         for path in paths:

@@ -99,6 +99,14 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(folder, process, cap
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("name", ["~/run", "file:run"])
+def test_a_path_is_taken_as_it_is_written(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with lock.hold(name, "sweep"):
+        lock.confirm(epath.Path(name))
+        assert (tmp_path / name / lock.NAME).is_file()
+
+
 def test_a_process_that_was_given_the_number_of_a_dead_one_is_not_the_holder(folder):
     written(folder, pid=os.getppid(), started="1")
     with lock.hold(str(folder), "sweep"):
