@@ -257,7 +257,7 @@ def test_the_feed_forward_of_a_published_gpt2_is_four_times_as_wide(said, width)
         ),
         ({"hidden_size": 1024}, r"not understood, .*'hidden_size' \(= 1024\)$"),
         ({"add_cross_attention": True}, r"add_cross_attention=True .*another structure"),
-        ({"n_layer": 0}, r"num_layers=0; allowed: integers >= 1$"),
+        ({"n_layer": 0}, r"num_hidden_layers=0; allowed: 1 to 1000$"),
         ({"layer_norm_epsilon": None}, "layer_norm_epsilon=None; allowed: a number$"),
     ],
 )
@@ -449,6 +449,10 @@ REFUSED = {
     "a Mistral that says nothing of its window": (
         {"architectures": ["MistralForSequenceClassification"], "model_type": "mistral"},
         "no sliding_window; allowed: a number, or null for none$",
+    ),
+    "more layers than fit into memory": (
+        {**GEMMA2, "num_hidden_layers": 10**9},
+        r"num_hidden_layers=1000000000; allowed: 1 to 1000$",
     ),
     "a rotation that does not turn": (
         {"rope_theta": 0},
