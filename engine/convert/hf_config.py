@@ -13,7 +13,7 @@ from engine.convert.hf_families import (
     Fields,
 )
 from engine.convert.hf_values import Json, boolean, integer, number, optional, positive, short
-from engine.errors import AssayError
+from engine.errors import AssayError, malformed
 from engine.models.config import DecoderConfig, Rope
 from engine.models.heads import OutputConfig
 
@@ -43,6 +43,7 @@ def text_model(hf: Json) -> Json:
     return {**GEMMA3_TEXT, **outer, **inner}
 
 
+@malformed("config.json")
 def decoder_config(hf: Json) -> DecoderConfig:
     """Reads the decoder from a parsed config.json.
 

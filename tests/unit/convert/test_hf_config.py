@@ -471,6 +471,25 @@ REFUSED = {
         {"quantization_config": {"bits": 4}},
         r"quantization_config=\{'bits': 4\}: quantised weights: save the model whole \(model\.dequ",
     ),
+    "a list for a rope": (
+        {"rope_scaling": [1]},
+        r"^config\.json: a value of the wrong type or out of range \(AttributeError: 'list' object",
+    ),
+    "a text for a rope": (
+        {"rope_scaling": "linear"},
+        r"^config\.json: a value of the wrong type or out of range \(AttributeError: 'str' object ",
+    ),
+    "a Gemma 3 whose windows have no period": (
+        {**GEMMA3_1B, "hidden_act": None, "sliding_window_pattern": 0},
+        r"^config\.json: a value of the wrong type or out of range \(ZeroDivisionError: ",
+    ),
+    **{
+        f"a Phi that was trained on {positions} positions": (
+            {**PHI4_MINI, "original_max_position_embeddings": positions},
+            r"^config\.json: a value of the wrong type or out of range \(ZeroDivisionError: ",
+        )
+        for positions in (0, 1)
+    },
     "a rope attribute too many": (
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "beta": 1.0}},
         r"rope type 'linear' has \['beta', 'factor'\]; allowed: exactly \['factor'\]$",
