@@ -1,6 +1,7 @@
 """The one error that users see; apart from `types`, so that reading a run needs no jax."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 
@@ -15,3 +16,15 @@ def prefixed(place: object) -> Iterator[None]:
         yield
     except AssayError as error:
         raise AssayError(f"{place}: {error}") from error
+
+
+@contextlib.contextmanager
+def malformed(place: object) -> Iterator[None]:
+    """Makes an AssayError, with a place, of what malformed values raise in code that reads them."""
+    try:
+        yield
+    except AssayError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, re.error) as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise AssayError(f"{place}: a value of the wrong type or out of range ({said})") from error

@@ -146,8 +146,10 @@ class Card:
         """The inverse of `to_json`; raises AssayError for other fields than were written."""
         try:
             fields = dict(json.loads(text))
-        except ValueError as error:
-            raise AssayError(f"damaged, not JSON ({error}); convert the model again") from error
+        except (TypeError, ValueError) as error:
+            raise AssayError(
+                f"damaged, no JSON object ({error}); convert the model again"
+            ) from error
         if (version := fields.get("version")) != VERSION:
             raise AssayError(f"version={version!r}; allowed: {VERSION}; {OTHER_READING}")
         if fields.pop("sha256", None) != _sha256(fields):

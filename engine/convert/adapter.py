@@ -25,7 +25,7 @@ from engine.convert.safetensors import (
     read_json,
     unread,
 )
-from engine.errors import AssayError, prefixed
+from engine.errors import AssayError, malformed, prefixed
 
 WEIGHTS = "adapter_model.safetensors"
 PICKLED = "adapter_model.bin"  # of older versions of peft, and under ZeRO-3
@@ -159,6 +159,11 @@ def read_config(folder: Path, names: Collection[str]) -> AdapterConfig:
         f"{name}={short(hf[name])} is not implemented; allowed: {', '.join(map(repr, allowed))}"
         for name, allowed in _FIXED.items()
         if name in hf and hf[name] not in allowed
+    ]
+    problems += [
+        f"{name}={short(hf[name])}; allowed: a string, or null"
+        for name in ("base_model_name_or_path", "revision")
+        if not isinstance(hf.get(name), str | None)
     ]
     # peft switches a method on by its attribute: one that is new and empty does nothing.
     if unknown := [f"{n!r} (= {short(hf[n])})" for n in hf if n not in known and hf[n]]:
@@ -335,6 +340,9 @@ def _patterns(hf: Json, name: str) -> dict[str, float]:
     given = hf.get(name) or {}
     if not isinstance(given, Mapping):
         raise AssayError(f"{CONFIG}: {name}={short(given)}; allowed: an object, or null")
+    with malformed(f"{CONFIG}: {name}"):
+        for pattern in given:
+            re.compile(rf"(.*\.)?({pattern})$")
     return {pattern: _positive(given, pattern) for pattern in given}
 
 

@@ -13,10 +13,11 @@ from engine.convert.hf_families import (
     Fields,
 )
 from engine.convert.hf_values import Json, boolean, integer, number, optional, positive, short
-from engine.errors import AssayError
+from engine.errors import AssayError, malformed
 from engine.models.config import DecoderConfig, Rope
 from engine.models.heads import OutputConfig
 
+_MOST_LAYERS = 1000
 # Attributes of a model with images that its text does not depend on.
 _IMAGES = frozenset(
     {"text_config", "vision_config", "mm_tokens_per_image", "image_token_index"}
@@ -42,6 +43,7 @@ def text_model(hf: Json) -> Json:
     return {**GEMMA3_TEXT, **outer, **inner}
 
 
+@malformed("config.json")
 def decoder_config(hf: Json) -> DecoderConfig:
     """Reads the decoder from a parsed config.json.
 
@@ -61,6 +63,8 @@ def decoder_config(hf: Json) -> DecoderConfig:
 
     width, num_heads = size("hidden_size"), size("num_attention_heads")
     layers = size("num_hidden_layers")
+    if not 1 <= layers <= _MOST_LAYERS:  # before anything is built for each of them
+        raise AssayError(f"config.json: num_hidden_layers={layers}; allowed: 1 to {_MOST_LAYERS}")
     ropes, most = _ropes(hf, family), size("max_position_embeddings")
     if ropes["rope"].kind == "longrope":  # beyond them it has other divisors; none are kept
         most = min(most, ropes["rope"].original_positions)

@@ -72,7 +72,7 @@ class TensorFiles:
 
         Raises:
           AssayError: no safetensors; a shard that is missing, truncated or outside the folder; a
-            tensor under two names; an element type that is no float.
+            tensor in two shards or under two names; an element type that is no float.
         """
         tensors: dict[str, Tensor] = {}
         for name in shard_names(folder) if files is None else files:
@@ -83,6 +83,10 @@ class TensorFiles:
                     raise AssayError(
                         f"{folder / name}: tensor {key!r} has element type {dtype}; "
                         f"allowed: {', '.join(_DTYPES)}"
+                    )
+                if key in tensors:
+                    raise AssayError(
+                        f"{folder}: tensor {key!r} is in {tensors[key].file} and in {name}"
                     )
                 tensors[key] = tensor
         names: dict[str, str] = {}  # name in the layouts -> name in the files

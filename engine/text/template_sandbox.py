@@ -30,6 +30,7 @@ from engine.errors import AssayError
 
 CPU_SECONDS = 2  # for one request, of at most `_BATCH` conversations
 MEMORY_BYTES = 1 << 30
+LONGEST_TEXT = 1_000_000  # characters of a rendered conversation beside its messages
 _BATCH = 128
 _MOST_CHILDREN = 8
 _LONGEST_REASON = 200  # characters
@@ -223,7 +224,16 @@ def _answer(
 ) -> list[str]:
     variables = {**variables, "strftime_now": fixed_now(date)}
     compiled = _compiled(template)
-    return [compiled.render(messages=messages, **variables) for messages in conversations]
+    texts = []
+    for messages in conversations:
+        given = "".join(message["content"] for message in messages)  # a template may change them
+        texts.append(compiled.render(messages=messages, **variables))
+        if (added := len(texts[-1]) - len(given)) > LONGEST_TEXT:
+            said = f"it adds {added:,} characters to its messages; allowed: {LONGEST_TEXT:,}"
+            raise jinja2.TemplateError(said)
+        if any("\ud800" <= character <= "\udfff" for character in {*texts[-1]} - {*given}):
+            raise jinja2.TemplateError("it adds lone surrogates; allowed: Unicode text")
+    return texts
 
 
 @functools.lru_cache(maxsize=16)

@@ -124,6 +124,14 @@ def test_a_flipped_bit_in_the_card_is_found(folder):
         Checkpoint.open(folder)
 
 
+@pytest.mark.parametrize("text", ["", "{", "[1]", "5", "null"])
+def test_a_card_that_is_no_json_object_is_refused_in_one_line(folder, text):
+    (folder / "model.json").write_text(text)
+    message = rf"model\.json: damaged, no JSON object \(.*\); {AGAIN}$"
+    with pytest.raises(AssayError, match=message):
+        Checkpoint.open(folder)
+
+
 def test_a_checkpoint_of_an_earlier_release_is_refused_in_one_line_that_says_why(folder):
     fields = json.loads(Checkpoint.open(folder).card.to_json())
     del fields["sha256"], fields["pooling"]

@@ -257,7 +257,7 @@ def test_the_feed_forward_of_a_published_gpt2_is_four_times_as_wide(said, width)
         ),
         ({"hidden_size": 1024}, r"not understood, .*'hidden_size' \(= 1024\)$"),
         ({"add_cross_attention": True}, r"add_cross_attention=True .*another structure"),
-        ({"n_layer": 0}, r"num_layers=0; allowed: integers >= 1$"),
+        ({"n_layer": 0}, r"num_hidden_layers=0; allowed: 1 to 1000$"),
         ({"layer_norm_epsilon": None}, "layer_norm_epsilon=None; allowed: a number$"),
     ],
 )
@@ -450,6 +450,10 @@ REFUSED = {
         {"architectures": ["MistralForSequenceClassification"], "model_type": "mistral"},
         "no sliding_window; allowed: a number, or null for none$",
     ),
+    "more layers than fit into memory": (
+        {**GEMMA2, "num_hidden_layers": 10**9},
+        r"num_hidden_layers=1000000000; allowed: 1 to 1000$",
+    ),
     "a rotation that does not turn": (
         {"rope_theta": 0},
         r"rope_theta=0\.0; allowed: numbers above 0$",
@@ -467,6 +471,25 @@ REFUSED = {
         {"quantization_config": {"bits": 4}},
         r"quantization_config=\{'bits': 4\}: quantised weights: save the model whole \(model\.dequ",
     ),
+    "a list for a rope": (
+        {"rope_scaling": [1]},
+        r"^config\.json: a value of the wrong type or out of range \(AttributeError: 'list' object",
+    ),
+    "a text for a rope": (
+        {"rope_scaling": "linear"},
+        r"^config\.json: a value of the wrong type or out of range \(AttributeError: 'str' object ",
+    ),
+    "a Gemma 3 whose windows have no period": (
+        {**GEMMA3_1B, "hidden_act": None, "sliding_window_pattern": 0},
+        r"^config\.json: a value of the wrong type or out of range \(ZeroDivisionError: ",
+    ),
+    **{
+        f"a Phi that was trained on {positions} positions": (
+            {**PHI4_MINI, "original_max_position_embeddings": positions},
+            r"^config\.json: a value of the wrong type or out of range \(ZeroDivisionError: ",
+        )
+        for positions in (0, 1)
+    },
     "a rope attribute too many": (
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "beta": 1.0}},
         r"rope type 'linear' has \['beta', 'factor'\]; allowed: exactly \['factor'\]$",

@@ -106,6 +106,10 @@ REFUSED = {
         sharded(lambda shards, index: index.update(dict.fromkeys(index, "../b.safetensors"))),
         r"shard '\.\./b\.safetensors'; allowed: the name of a file in this folder$",
     ),
+    "a tensor in two shards": (
+        sharded(lambda shards, index: shards["b.safetensors"].append("model.embed_tokens.weight")),
+        r"tensor 'model\.embed_tokens\.weight' is in a\.safetensors and in b\.safetensors$",
+    ),
     "a missing tensor": (
         retensored(lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight")),
         r"missing tensor 'model\.layers\.1\.mlp\.up_proj\.weight'$",
