@@ -108,10 +108,10 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Compile
 
 # Any: functions of several types.
 @functools.lru_cache(maxsize=64)
-def compiled(mesh: Mesh, function: Callable[..., Any], **given: Any) -> Callable[..., Any]:
-    """A function, with values given by name, that every process compiles before one runs it."""
+def compiled(place: Mesh, function: Callable[..., Any], **given: Any) -> Callable[..., Any]:
+    """A function, with values given by name (a `mesh` too), that every process compiles first."""
     every = functools.partial(function, **given) if given else function
-    return compiled_on_all(jax.jit(every, out_shardings=meshes.sharding(mesh, "")))
+    return compiled_on_all(jax.jit(every, out_shardings=meshes.sharding(place, "")))
 
 
 def expand(
