@@ -14,8 +14,10 @@ from engine.search import gcg, passes
 from engine.search.gcg import build_step_inputs
 from engine.search.loop import run_search, trace_frame
 from engine.search.objective import SearchObjective
-from tests.support import searches, slow
+from tests.support import searches
 from tests.support.searches import problem
+
+pytestmark = pytest.mark.slow
 
 PROMPTS = ("Who?", "What is the greatest thing?")
 
@@ -97,7 +99,7 @@ def traced_anew(monkeypatch):
     monkeypatch.setattr(gcg, "compiled_step", anew)
 
 
-@pytest.mark.parametrize("check", slow.all_but([check_rewards], CHECKS))
+@pytest.mark.parametrize("check", CHECKS)
 def test_without_a_bug_every_check_passes(checkpoint, check):
     check(checkpoint())
 
@@ -171,7 +173,7 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", slow.all_but(["positions off by one"], BUGS))
+@pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(checkpoint, monkeypatch, traced_anew, bug):
     plant, check = BUGS[bug]
     plant(monkeypatch)

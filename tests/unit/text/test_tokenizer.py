@@ -34,6 +34,7 @@ def test_the_file_is_what_is_loaded_whatever_class_is_named(folder, name, family
     assert load_tokenizer(folder).backend_tokenizer.to_str() == own
 
 
+@pytest.mark.slow
 def test_the_lines_that_make_a_file_make_it(folder):
     """Of a folder that has vocabulary and merges alone, as GPT-2's."""
     edit_json(folder / "tokenizer_config.json", tokenizer_class="GPT2Tokenizer")

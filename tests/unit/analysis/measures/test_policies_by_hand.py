@@ -117,6 +117,7 @@ def digits():
     return policies_of(_replies(np.exp(p), rewards)).write_csv()
 
 
+@pytest.mark.slow
 def test_digits_do_not_depend_on_the_threads_of_blas():
     one, two = (
         subprocess.check_output([sys.executable, "-c", _DIGITS], env={**os.environ, _THREADS: n})
