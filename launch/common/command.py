@@ -41,10 +41,12 @@ class CommandResult:
     Attributes:
       text: its last lines.
       facts: what they say, as JSON has it; called with --json alone.
+      exit_status: 1 where a check has found something.
     """
 
     text: str
     facts: Callable[[], Mapping[str, Any]] = dict  # Any: what JSON holds
+    exit_status: int = 0
 
 
 def run(
@@ -70,9 +72,9 @@ def run(
       positional: the flag, a list, to which arguments without a flag are added; "": there are none.
 
     Returns:
-      Exit status (docs/several-processes.md): 0, 1 where some of several models failed, 2 for bad
-      input, 130 where the user interrupted it. Where there are several processes, an error ends
-      this one instead.
+      Exit status (docs/several-processes.md): that of the result, 1 where some of several models
+      failed, 2 for bad input, 130 where the user interrupted it. Where there are several processes,
+      an error ends this one instead.
     """
     escape_unencodable()
     as_json = "--json" in argv  # also of an error before flags are parsed
@@ -116,7 +118,7 @@ def run(
         return _failed(name, _described(error), 1, as_json)
     if processes.writes():
         show(last)
-    return 0
+    return result.exit_status
 
 
 def _as_json(name: str, given: Given, result: CommandResult, began: float) -> str:
