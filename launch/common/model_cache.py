@@ -27,6 +27,7 @@ from engine.convert import hub
 from engine.errors import AssayError
 from engine.planning.memory import in_words
 from engine.runs import storage
+from engine.settings import ConvertSettings
 from launch.common import converting, sources
 from launch.common.text import say
 
@@ -79,8 +80,9 @@ def checkpoint(
     Of several calls that need it at once, one converts. `config` has `check_memory`, and the fields
     of `engine.settings.SourceSettings`.
     """
-    root, settings = folder(config.cache), config.convert.copy_and_resolve_references()
-    settings.check_memory = settings.check_memory and config.check_memory
+    root, settings = folder(config.cache), ConvertSettings(**config.convert)
+    if not config.check_memory:
+        settings = dataclasses.replace(settings, check_memory=False)
     place = os.path.abspath(source) if Path(source).is_dir() else source
     slug = settings.slug or sources.name_of(source)
     spec = converting.listed(source)
@@ -97,10 +99,11 @@ def checkpoint(
                 for left in root.glob(f".*-{key}-{'?' * _RANDOM}"):  # of conversions that ended
                     shutil.rmtree(left, ignore_errors=True)
                 _say(f"{source}: converting into {found}")
-                converting.convert_as_set(
-                    settings,
+                converting.convert(
                     place,
                     storage.path_of(found),
+                    spec,
+                    settings,
                     slug=slug,
                     revision=opened.revision,
                     base=config.base,
@@ -139,11 +142,11 @@ def remove(root: Path, entry: Entry) -> None:
         shutil.rmtree(doomed)
 
 
-def _key(root: Path, source: hub.Source, settings: ConfigDict) -> str:
+def _key(root: Path, source: hub.Source, settings: ConvertSettings) -> str:
     """Hash of all that a conversion depends on: 12 hexadecimal digits."""
     name = source.name
     spec = converting.listed(name)
-    chosen = settings.to_dict()
+    chosen = dataclasses.asdict(settings)
     template = Path(chosen["template"]) if chosen["template"] else None
     if template is not None and template.is_file():
         chosen["template"] = _digest(template)

@@ -20,7 +20,7 @@ from engine.errors import AssayError
 from engine.models.heads import HEADS, HeadConfig
 from engine.runs import storage
 from engine.runs.schema import check_names
-from engine.text.chat_template import TemplatePolicy
+from engine.settings import ConvertSettings
 from launch import models
 from launch.common import converting
 from launch.common.released_files import prompt_named
@@ -112,8 +112,8 @@ def test_the_row_that_the_list_names_is_the_reward(tmp_path):
             str(folder),
             storage.path_of(tmp_path / "ck"),
             spec,
+            ConvertSettings(),
             slug="tiny",
-            policy=TemplatePolicy(bos="template", date=None),
         )
     assert made.card.reward == "the logit of '<|endoftext|>' (token id 0)"
 
