@@ -22,13 +22,7 @@ from engine.runs import storage
 from engine.runs.lock import LockError
 from launch.common import command, locking, published_rewards, scoring
 from launch.common.convention_runs import ConventionRuns, Failed
-from launch.common.conventions import (
-    Values,
-    check_dimensions,
-    conventions_of,
-    dimensions_of,
-    values_of,
-)
+from launch.common.conventions import Values, conventions_of, dimensions_of, values_of
 from launch.common.inputs import ranked_lists
 from launch.common.text import counted, pieces, show
 
@@ -66,8 +60,6 @@ def conventions(given: command.Given) -> str:
     settings, mesh = scoring.settings(config, models)
     chosen = dimensions_of(config.dimensions), pieces(config.dates), pieces(config.dtypes)
     every = [values_of(model, settings, *chosen) for model in models]
-    if config.dimensions != "all":
-        check_dimensions(chosen[0], every)
     for model in models:
         meshes.check_mesh(mesh, model.card.decoder)
     sets = [published_rewards.reward_sets(given, model) for model in models]

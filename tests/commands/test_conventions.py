@@ -212,11 +212,6 @@ def test_a_reading_that_overflows_does_not_stop_the_others(command, large, folde
     ("arguments", "message"),
     [
         (["--config.dimensions=bso"], "dimensions='bso' (did you mean 'bos'?); allowed: bos, date"),
-        (["--config.dimensions=softcap"], "dimensions='softcap': the models allow one value of it"),
-        (
-            ["--config.dates=26 Jul 2024,26-Jul-2024"],
-            "two readings have the name 'date-26-jul-2024', one of them {'date': '26-Jul-2024'}; ",
-        ),
         (["--published=card"], "published='card': nothing is known of the card of 'dated'"),
     ],
 )
