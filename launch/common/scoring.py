@@ -186,6 +186,19 @@ def result(
     return command.CommandResult(text, json_facts)
 
 
+def computed(
+    run: str,
+    place: str,
+    models: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    new: int,
+    what: str = "rewards",
+) -> command.CommandResult:
+    """`result` of models under prompts: the place in the run, and how many numbers are new."""
+    said = f"{run}/{place}: {models_by_prompts(models, prompts)}, {outcome(new, what)}"
+    return result(said, run, [model.card.slug for model in models], [*prompts.values()])
+
+
 def outcome(computed: int, what: str) -> str:
     """`1,152 new rewards`, or that nothing was missing."""
     return f"{computed:,} new {what}" if computed else "complete already"

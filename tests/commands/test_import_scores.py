@@ -315,11 +315,13 @@ def test_two_files_of_one_model_are_refused(source, tmp_path):
 
 
 def test_the_command_ends_bad_input_in_one_line(command, tmp_path):
-    flags = ["--layout=tokens", "--source=x", f"--run={tmp_path / 'run'}"]
-    done = command("import_scores", *flags, "--items=w")
-    message = "--items='w' with layout 'tokens'; allowed with 'elo', 'items', 'long'"
+    flags = ["--layout=tokens", f"--run={tmp_path / 'run'}"]
+    message = "source=x; allowed: a .csv or .parquet file"
+    done = command("import_scores", *flags, "--source=x")
     assert (done.code, done.err) == (2, [f"import_scores: {message}"])
-    assert command("import_scores", *flags).err == [
-        "import_scores: source=x; allowed: a .csv or .parquet file"
-    ]
+    message = (
+        "--model='m' with 2 files; allowed with one: of several, each is named after its model"
+    )
+    done = command("import_scores", *flags, "--source=a.csv,b.csv", "--model=m")
+    assert (done.code, done.err) == (2, [f"import_scores: {message}"])
     assert not (tmp_path / "run").exists()
