@@ -11,9 +11,7 @@ import logging
 import re
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -23,7 +21,7 @@ from engine import processes
 from engine.errors import AssayError
 from launch.common import config as config_files
 from launch.common import joining
-from launch.common.text import escape_unencodable, nearest, show
+from launch.common.text import escape_unencodable, nearest, one_line, show
 
 Given = Any  # parsed FlagValues: flags are attributes of several types
 
@@ -115,7 +113,7 @@ def run(
         if processes.count() == 1:
             raise
         _wait_for_the_cause(error)
-        return _failed(name, _described(error), 1, as_json)
+        return _failed(name, one_line(error), 1, as_json)
     if processes.writes():
         show(last)
     return result.exit_status
@@ -147,17 +145,6 @@ def _wait_for_the_cause(error: Exception) -> None:
     status = re.match("([A-Z_]+): ", str(error))  # of XLA, in errors of several types
     if status and status[1] != "RESOURCE_EXHAUSTED":
         time.sleep(processes.HEARTBEAT_S + 5)
-
-
-def _described(error: Exception) -> str:
-    """An unexpected error in one line, with its place; `python -X dev` prints the traceback."""
-    if sys.flags.dev_mode:
-        traceback.print_exception(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "site-packages" not in frame.filename]
-    last = (ours or frames)[-1]
-    where = f"{Path(last.filename).name}:{last.lineno}"
-    return f"{type(error).__name__} ({where}): {error}"
 
 
 def paths(given: Given, flag: str, *, none: bool = False) -> list[str]:

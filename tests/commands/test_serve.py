@@ -187,7 +187,7 @@ def test_a_full_queue_refuses_and_empties(server, held):
     [
         (MemoryError(), "tiny: the host is out of memory"),
         (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GB"), "tiny: a device is out of memory"),
-        (ZeroDivisionError("by\nzero"), "ZeroDivisionError (fail): by zero"),
+        (ZeroDivisionError("by\nzero"), "ZeroDivisionError (test_serve.py:"),
     ],
 )
 def test_a_computation_that_fails_is_one_line_and_the_next_one_is_done(
