@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import filelock
 from ml_collections import ConfigDict
@@ -37,23 +37,13 @@ _RANDOM = 8  # characters that `tempfile` adds to the name of an unfinished conv
 _YOUNG_S = 2.0  # a file that was written just now may be written again at the same time of its disk
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """A model in the cache."""
 
-    folder: Path
+    name: str  # of its folder, by which it is removed
     source: str  # hub id with its commit, or folder
+    nbytes: int  # on disk
     used: datetime.datetime  # last, in local time
-
-    @property
-    def name(self) -> str:
-        """Its name, by which it is removed."""
-        return self.folder.name
-
-    @property
-    def nbytes(self) -> int:
-        """Size on disk in bytes."""
-        return _size(self.folder)
 
 
 def folder(chosen: str) -> Path:
@@ -129,16 +119,16 @@ def entries(root: Path) -> list[Entry]:
             said = json.loads(card.read_bytes())
             commit = f"@{said['revision'][:12]}" if said["revision"] else ""
             used = datetime.datetime.fromtimestamp(card.stat().st_mtime)
-            found.append(Entry(folder=path, source=f"{said['source']}{commit}", used=used))
+            found.append(Entry(path.name, f"{said['source']}{commit}", _size(path), used))
     return sorted(found, key=lambda entry: entry.used, reverse=True)
 
 
 def remove(root: Path, entry: Entry) -> None:
     """Removes a model; what is left of it after an interruption is no entry."""
-    key = entry.name.rpartition("-")[2]
-    with storage.reported(entry.folder), _locked(root, key, entry.name):
+    place, key = root / entry.name, entry.name.rpartition("-")[2]
+    with storage.reported(place), _locked(root, key, entry.name):
         doomed = root / f".{entry.name}-{'removed'.ljust(_RANDOM, '.')}"
-        entry.folder.rename(doomed)
+        place.rename(doomed)
         shutil.rmtree(doomed)
 
 

@@ -29,7 +29,7 @@ from launch.common.command import Given
 from launch.common.convention_runs import Weights
 from launch.common.conventions import DIMENSIONS, Convention, Values, conventions_of
 from launch.common.released_files import slugged
-from launch.common.released_layouts import LAYOUTS, Choices, Column, Content, content_of
+from launch.common.released_layouts import Choices, Column, Content, content_of
 from launch.common.text import aligned, counted, show
 
 CARD = "card"
@@ -56,9 +56,7 @@ def reward_sets(given: Given, model: Checkpoint) -> list[RewardSet]:
         if name == CARD:
             sets += of_card(slug, tolerance)
             continue
-        if not given.layout:
-            raise AssayError(f"--layout is missing; allowed: {', '.join(LAYOUTS)}")
-        of_one = LAYOUTS[given.layout].each == "prompt" if given.layout in LAYOUTS else False
+        of_one = given.layout in ("tokens", "items")
         if of_one and len(given.checkpoint) > 1:
             raise AssayError(
                 f"--published with layout {given.layout!r} holds one model; allowed: one checkpoint"
