@@ -22,13 +22,7 @@ from engine.runs import storage
 from engine.runs.lock import LockError
 from launch.common import command, locking, published_rewards, scoring
 from launch.common.convention_runs import ConventionRuns, Failed
-from launch.common.conventions import (
-    Values,
-    check_dimensions,
-    conventions_of,
-    dimensions_of,
-    values_of,
-)
+from launch.common.conventions import Values, conventions_of, dimensions_of, values_of
 from launch.common.inputs import ranked_lists
 from launch.common.text import counted, pieces, show
 
@@ -66,34 +60,27 @@ def conventions(given: command.Given) -> str:
     settings, mesh = scoring.settings(config, models)
     chosen = dimensions_of(config.dimensions), pieces(config.dates), pieces(config.dtypes)
     every = [values_of(model, settings, *chosen) for model in models]
-    if config.dimensions != "all":
-        check_dimensions(chosen[0], every)
     for model in models:
         meshes.check_mesh(mesh, model.card.decoder)
     sets = [published_rewards.reward_sets(given, model) for model in models]
-    lines, failed = [], None
-    if given.run:
-        run, prompts = storage.path_of(given.run), scoring.prompts(given)
-        scored = (run, prompts, ranked_lists(run, config.lists), settings, mesh)
-        try:
-            new, count = _computed(given, models, scored, every)
-            lines.append(
-                f"{run}/readings: {counted(count, 'reading')} of "
-                f"{scoring.models_by_prompts(models, prompts)}, {scoring.outcome(new, 'rewards')}"
-            )
-        except Failed as error:  # what is published is compared all the same
-            failed = error
+    lines = []
     for model, values, published in zip(models, every, sets, strict=True):
         check = config.check_memory
         if given.published:
             lines += published_rewards.compare_and_show(
                 model, published, values, mesh, check_memory=check
             )
-    if failed:
-        if lines:
-            show("\n".join(lines))
-        raise failed
-    return "\n".join(lines)
+    if not given.run:
+        return "\n".join(lines)
+    for line in lines:  # at once: a reading may fail
+        show(line)
+    run, prompts = storage.path_of(given.run), scoring.prompts(given)
+    scored = (run, prompts, ranked_lists(run, config.lists), settings, mesh)
+    new, count = _computed(given, models, scored, every)
+    return (
+        f"{run}/readings: {counted(count, 'reading')} of "
+        f"{scoring.models_by_prompts(models, prompts)}, {scoring.outcome(new, 'rewards')}"
+    )
 
 
 def _computed(

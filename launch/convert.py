@@ -10,6 +10,7 @@ from absl import flags
 from absl.flags import FlagValues
 
 from engine.runs import storage
+from engine.settings import ConvertSettings
 from launch.common import command, converting, sources
 
 
@@ -37,19 +38,20 @@ def define_flags(given: FlagValues) -> None:
 
 def convert(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
-    config = given.config
+    settings = ConvertSettings(**given.config)
     destination = storage.path_of(command.paths(given, "checkpoint")[0])
     name, revision = sources.split(command.paths(given, "source")[0])
-    checkpoint = converting.convert_as_set(
-        config,
+    spec = converting.listed(name)
+    checkpoint = converting.convert(
         name,
         destination,
-        slug=config.slug or sources.name_of(name),
+        spec,
+        settings,
+        slug=settings.slug or sources.name_of(name),
         revision=given.revision or revision,
         base=given.base,
     )
     card = checkpoint.card
-    spec = converting.listed(name)
     listed = f" (listed as {spec.dtype})" if spec and spec.dtype != card.dtype else ""
     said = (
         f"{destination}: {card.slug}, {card.decoder.num_layers} layers, {card.head.kind} head, "

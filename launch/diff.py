@@ -6,7 +6,6 @@ Each side is a run of one model, or a checkpoint, which is swept first; a langua
 Exit status: 0: every limit holds; 1: some do not; 2: an input is refused, or a sweep failed.
 """
 
-import functools
 import json
 import sys
 from collections.abc import Sequence
@@ -33,10 +32,8 @@ from launch.common.text import aligned, say
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    failed: list[str] = []
-    body = functools.partial(diff, failed)
-    status = command.run("diff", argv, body, doc=__doc__, define=[define_flags], config="diff")
-    return status or int(bool(failed))
+    define = [define_flags]
+    return command.run("diff", argv, diff, doc=__doc__, define=define, config="diff")
 
 
 def define_flags(given: FlagValues) -> None:
@@ -59,8 +56,8 @@ def define_flags(given: FlagValues) -> None:
     locking.define_wait(given)
 
 
-def diff(failed: list[str], given: command.Given) -> command.CommandResult:
-    """Flags -> rewards where they are missing -> one report; failed limits go into `failed`."""
+def diff(given: command.Given) -> command.CommandResult:
+    """Flags -> rewards where they are missing -> one report."""
     limits = Limits(**given.config.limits.to_dict())
     settings = reporting.settings_of(given.config.analyze)
     paths = {side: storage.path_of(command.paths(given, side)[0]) for side in (BEFORE, AFTER)}
@@ -83,13 +80,15 @@ def diff(failed: list[str], given: command.Given) -> command.CommandResult:
     changes = Changes(limits=limits, noise=noise, pairs=listed.name if listed else "")
     verdict = verdicts.of(analysis.compute(run, {}, settings, [changes]))
     assert verdict is not None
-    failed += [limit.on for limit in verdict.limits if not limit.holds]
     # The other chapters are about rewards.
     chapters = [changes] if language_models(run) else [changes, *analysis.CHAPTERS]
     page = report.write_report(run, target, {}, settings, chapters=chapters)
     last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out(run)]))}"
-    said = "\n".join([*_lines(verdict), last])
-    return command.CommandResult(said, lambda: json.loads(storage.read(target / "verdict.json")))
+    return command.CommandResult(
+        "\n".join([*_lines(verdict), last]),
+        lambda: json.loads(storage.read(target / "verdict.json")),
+        exit_status=int(verdict.failed > 0),
+    )
 
 
 def _lines(verdict: Verdict) -> list[str]:

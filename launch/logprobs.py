@@ -34,14 +34,11 @@ def logprobs(given: command.Given) -> command.CommandResult:
     settings = LogprobSettings(form=given.config.form, **common)
     on_outcomes = sharding.show_models(given)
     with locking.held(given, run, "logprobs"):
-        computed = sweep_logprobs(
+        new = sweep_logprobs(
             models, prompts, run, settings, mesh, items=items, on_outcomes=on_outcomes
         )
-    place = f"{run}/{f'item_logprobs/{items[0]}' if items else 'logprobs'}"
-    what = scoring.outcome(computed, "log-probabilities")
-    said = f"{place}: {scoring.models_by_prompts(models, prompts)}, {what}"
-    slugs = [model.card.slug for model in models]
-    return scoring.result(said, run, slugs, [*prompts.values()])
+    place = f"item_logprobs/{items[0]}" if items else "logprobs"
+    return scoring.computed(run, place, models, prompts, new, "log-probabilities")
 
 
 if __name__ == "__main__":

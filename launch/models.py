@@ -5,7 +5,8 @@ See configs/known_models.py.
 
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Sized
+import textwrap
+from collections.abc import Sequence
 
 from configs import known_models
 from engine.convert import gates, hf_families
@@ -27,8 +28,6 @@ tensor bytes: as the repository states them; assay plan computes others. dtype: 
 revision: the commit that is fetched; unpinned: the newest one. pickled: safetensors are, if at
 all, in a conversion of the hub's: --revision=refs/pr/<number>.
 A conversion that finds another head, other shapes or other tensor bytes is refused."""
-ABILITIES = ("sweep", "list", "text mode", "search", "lens")
-_EVERY = ("yes",) * len(ABILITIES)
 # Kind of a head -> the tensors by which it is recognised.
 HEAD_KINDS = {
     "linear": "one row without bias: score, value_head, …",
@@ -38,9 +37,8 @@ HEAD_KINDS = {
     "urm": "score and weights.fc.{0,2,4}",
     "gated": "regression_layer and gating: ArmoRM, QRM",
     "logits": "lm_head or embedding, with --config.reward",
-    "none": "the same: a language model",
+    "none": "the same: a language model, of which logprobs alone is computed",
 }
-_LANGUAGE = ("logprobs", "logprobs", "no", "no", "no")
 _COMMIT = 12  # characters of a commit that are shown
 
 
@@ -54,41 +52,23 @@ def table() -> str:
     rows = [_HEADER, *(_row(spec) for specs in _TABLES.values() for spec in specs.values())]
     firsts, seconds = (aligned(lines) for lines in zip(*rows, strict=True))
     header, *models = map("\n".join, zip(firsts, seconds, strict=True))
-    named = "\n\n".join(_titled(_TABLES, models))
+    rest = iter(models)
+    named = [
+        "\n".join([title, *itertools.islice(rest, len(entries))])
+        for title, entries in _TABLES.items()
+    ]
     not_read = "\n".join(["Not read, and why", *aligned([*known_models.NOT_READ.items()])])
-    return "\n\n".join([_read(), header, named, not_read, _LEGEND])
-
-
-def _titled(tables: Mapping[str, Sized], lines: Sequence[str]) -> Iterator[str]:
-    """Each title with its share of the lines, one for each entry of its table."""
-    rest = iter(lines)
-    for title, entries in tables.items():
-        yield "\n".join([title, *itertools.islice(rest, len(entries))])
-
-
-def abilities() -> dict[str, dict[str, tuple[str, ...]]]:
-    """What can be done with each decoder family, by `model_type`, and with each kind of head.
-
-    Title -> name -> a word for each of `ABILITIES`, and what the family's heads or the head's
-    tensors are.
-    """
-    decoders = {
-        family: (*_EVERY, "every head" if family in gates.PATTERNS else "every head but gated")
-        for family in hf_families.FAMILIES
-    }
-    heads = {
-        kind: (*(_LANGUAGE if kind == "none" else _EVERY), tensors)
-        for kind, tensors in HEAD_KINDS.items()
-    }
-    return {"Decoders (model_type)": decoders, "Heads": heads}
+    return "\n\n".join([_read(), header, *named, not_read, _LEGEND])
 
 
 def _read() -> str:
-    """The table of `abilities`."""
-    titles = abilities()
-    rows = [(name, *said) for named in titles.values() for name, said in named.items()]
-    header, *lines = aligned([("", *ABILITIES, ""), *rows])
-    return "\n".join([header, *_titled(titles, lines)])
+    """Which decoders and heads are read; what is computed is the same for all reward models."""
+    decoders = (
+        f"Decoders (model_type): {', '.join(hf_families.FAMILIES)}; gated heads on "
+        f"{' and '.join(gates.PATTERNS)} alone. With every decoder and head of a reward model: "
+        "sweeps, lists, text mode, search and lens."
+    )
+    return "\n".join([*textwrap.wrap(decoders, 100), "Heads", *aligned([*HEAD_KINDS.items()])])
 
 
 def _row(spec: known_models.ModelSpec) -> tuple[tuple[str, ...], ...]:

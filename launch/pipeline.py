@@ -6,9 +6,7 @@ step is a function and one line there. The steps here are those of more than one
 
 import dataclasses
 import functools
-import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -169,18 +167,9 @@ def _run_dispensable(step: Step[Work], work: Work, state: ModelState) -> None:
 
 
 def _note(state: ModelState, error: Exception, following: str) -> None:
-    state.failure = "; ".join(filter(None, [state.failure, one_line(error)]))
+    state.failure = "; ".join(filter(None, [state.failure, text.one_line(error)]))
     text.say(f"{state.name}: {state.failure}; going on with {following}")
 
 
 def _say_after(prefix: str, line: str) -> None:
     text.say(f"{prefix}{line}")
-
-
-def one_line(error: Exception) -> str:
-    """An error in one line; an unexpected one with its type. `python -X dev` prints its place."""
-    if isinstance(error, AssayError):
-        return " ".join(str(error).split())
-    if sys.flags.dev_mode:
-        traceback.print_exception(error)
-    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"[:500]

@@ -40,10 +40,7 @@ def score(given: command.Given) -> command.CommandResult:
     with locking.held(given, run, "score"):
         show, items = sharding.show_models(given), (name, replies)
         rewards = sweep_rewards(models, prompts, run, settings, mesh, on_outcomes=show, items=items)
-    what = scoring.outcome(rewards, "rewards")
-    said = f"{run}/items/{name}: {scoring.models_by_prompts(models, prompts)}, {what}"
-    slugs = [model.card.slug for model in models]
-    return scoring.result(said, run, slugs, [*prompts.values()])
+    return scoring.computed(run, f"items/{name}", models, prompts, rewards)
 
 
 def _score_conversations(

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import flags
-from absl.flags import FlagValues
 from etils import epath
 
 from engine.errors import AssayError
@@ -28,25 +26,14 @@ _NAMED = 4  # new sequences that the last line quotes
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_flags, define_reward_of]
+    define = [scoring.define_flags]
     return command.run(
         "search", argv, search, doc=__doc__, define=define, config="search", positional="checkpoint"
     )
 
 
-def define_reward_of(given: FlagValues) -> None:
-    """Defines --reward-of, for a refusal that says why."""
-    text = "Refused: a search takes no pair of language models."
-    flags.DEFINE_list("reward-of", [], text, flag_values=given)
-
-
 def search(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
-    if given["reward-of"].value:
-        raise AssayError(
-            "--reward-of: a search follows the gradient of a reward model, which is not built for "
-            "two language models; allowed: --checkpoint (assay sweep and assay score take a pair)"
-        )
     run, models, prompts = scoring.inputs(given)
     settings, mesh = searching.settings(given.config, models)
     with locking.held(given, run, "search"):

@@ -27,10 +27,7 @@ def sweep(given: command.Given) -> command.CommandResult:
     show = scoring.show_extremes, sharding.show_models(given)
     with locking.held(given, run, "sweep"):
         rewards = sweep_rewards(models, prompts, run, settings, mesh, *show)
-    what = scoring.outcome(rewards, "rewards")
-    said = f"{run}/scores: {scoring.models_by_prompts(models, prompts)}, {what}"
-    slugs = [model.card.slug for model in models]
-    return scoring.result(said, run, slugs, [*prompts.values()])
+    return scoring.computed(run, "scores", models, prompts, rewards)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ Exit status 0: all is well; 1: there are problems; 2: bad input. See configs/ver
 """
 
 import contextlib
-import functools
 import sys
 from collections.abc import Sequence
 
@@ -29,10 +28,8 @@ from launch.common.text import show
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    problems: list[str] = []
-    body = functools.partial(check, problems)
-    status = command.run("verify", argv, body, doc=__doc__, define=[define_flags], config="verify")
-    return status or int(bool(problems))
+    define = [define_flags]
+    return command.run("verify", argv, check, doc=__doc__, define=define, config="verify")
 
 
 def define_flags(given: FlagValues) -> None:
@@ -47,12 +44,8 @@ def define_flags(given: FlagValues) -> None:
     locking.define_wait(given)
 
 
-def check(problems: list[str], given: command.Given) -> command.CommandResult:
-    """Flags -> checks of a run, its readings, or all its shards; what remains goes to `problems`.
-
-    Returns:
-      A line for each folder.
-    """
+def check(given: command.Given) -> command.CommandResult:
+    """Flags -> checks of a run, its readings, or all its shards: a line for each folder."""
     run = storage.path_of(command.paths(given, "run")[0])
     if bool(given.rescore) != bool(given.checkpoint):
         raise AssayError("--rescore and --checkpoint; allowed: both or neither")
@@ -65,8 +58,9 @@ def check(problems: list[str], given: command.Given) -> command.CommandResult:
     if readings and not storage.exists(run / schema.MANIFEST):
         folders = []  # it holds readings only
     folders += readings
+    problems: list[str] = []
     text = "\n".join(_checked(folder, models, given, problems) for folder in folders)
-    return command.CommandResult(text, lambda: {"problems": problems})
+    return command.CommandResult(text, lambda: {"problems": problems}, int(bool(problems)))
 
 
 def _checked(

@@ -11,9 +11,7 @@ import logging
 import re
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -23,7 +21,7 @@ from engine import processes
 from engine.errors import AssayError
 from launch.common import config as config_files
 from launch.common import joining
-from launch.common.text import escape_unencodable, nearest, show
+from launch.common.text import escape_unencodable, nearest, one_line, show
 
 Given = Any  # parsed FlagValues: flags are attributes of several types
 
@@ -41,10 +39,12 @@ class CommandResult:
     Attributes:
       text: its last lines.
       facts: what they say, as JSON has it; called with --json alone.
+      exit_status: 1 where a check has found something.
     """
 
     text: str
     facts: Callable[[], Mapping[str, Any]] = dict  # Any: what JSON holds
+    exit_status: int = 0
 
 
 def run(
@@ -70,9 +70,9 @@ def run(
       positional: the flag, a list, to which arguments without a flag are added; "": there are none.
 
     Returns:
-      Exit status (docs/several-processes.md): 0, 1 where some of several models failed, 2 for bad
-      input, 130 where the user interrupted it. Where there are several processes, an error ends
-      this one instead.
+      Exit status (docs/several-processes.md): that of the result, 1 where some of several models
+      failed, 2 for bad input, 130 where the user interrupted it. Where there are several processes,
+      an error ends this one instead.
     """
     escape_unencodable()
     as_json = "--json" in argv  # also of an error before flags are parsed
@@ -113,10 +113,10 @@ def run(
         if processes.count() == 1:
             raise
         _wait_for_the_cause(error)
-        return _failed(name, _described(error), 1, as_json)
+        return _failed(name, one_line(error), 1, as_json)
     if processes.writes():
         show(last)
-    return 0
+    return result.exit_status
 
 
 def _as_json(name: str, given: Given, result: CommandResult, began: float) -> str:
@@ -145,17 +145,6 @@ def _wait_for_the_cause(error: Exception) -> None:
     status = re.match("([A-Z_]+): ", str(error))  # of XLA, in errors of several types
     if status and status[1] != "RESOURCE_EXHAUSTED":
         time.sleep(processes.HEARTBEAT_S + 5)
-
-
-def _described(error: Exception) -> str:
-    """An unexpected error in one line, with its place; `python -X dev` prints the traceback."""
-    if sys.flags.dev_mode:
-        traceback.print_exception(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "site-packages" not in frame.filename]
-    last = (ours or frames)[-1]
-    where = f"{Path(last.filename).name}:{last.lineno}"
-    return f"{type(error).__name__} ({where}): {error}"
 
 
 def paths(given: Given, flag: str, *, none: bool = False) -> list[str]:

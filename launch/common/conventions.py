@@ -134,19 +134,11 @@ def based_on(values: Values, base: Mapping[str, str]) -> Values:
     }
 
 
-def check_dimensions(dimensions: Sequence[str], every: Sequence[Values]) -> None:
-    """Refuses dimensions in which none of several models has a choice."""
-    have = [name for name in DIMENSIONS if any(len(values[name]) > 1 for values in every)]
-    for name in dimensions:
-        if name not in have:
-            raise AssayError(
-                f"dimensions={name!r}: the models allow one value of it only; allowed for them: "
-                f"{', '.join(have) or 'none'}"
-            )
-
-
 def conventions_of(values: Values, *, all_combinations: bool) -> dict[str, Convention]:
-    """Name -> convention: the default one, then each other value alone, or all combinations."""
+    """Name -> convention: the default one, then each other value alone, or all combinations.
+
+    Of values that differ in neither letters nor digits the first counts.
+    """
     default = {name: allowed[0] for name, allowed in values.items()}
     if all_combinations:
         cells = itertools.product(*values.values())
@@ -156,12 +148,7 @@ def conventions_of(values: Values, *, all_combinations: bool) -> dict[str, Conve
     named = {DEFAULT: Convention(**default)}
     for chosen in every:
         changed = {name: value for name, value in chosen.items() if value != default[name]}
-        name = _name(changed) or DEFAULT
-        if named.setdefault(name, Convention(**chosen)) != Convention(**chosen):
-            raise AssayError(
-                f"two readings have the name {name!r}, one of them {changed}; allowed: values that "
-                "differ in letters or digits"
-            )
+        named.setdefault(_name(changed) or DEFAULT, Convention(**chosen))
     return named
 
 

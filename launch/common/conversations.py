@@ -1,5 +1,6 @@
 """Files whose rows have prompts of their own: replies, pairs of replies, whole conversations."""
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -131,7 +132,8 @@ def read_list(
     with prefixed(f"items={path}"):
         if flag and "prompt" in columns:
             raise AssayError(f"its rows have prompts (column 'prompt'); allowed: no {flag}")
-        reader = _Reader(columns, column, shared, flag, path.suffix)
+        sides = _sides(columns, column)
+        reader = _Reader(columns, sides, shared, flag, is_csv=path.suffix == ".csv")
         table = reader.table(rows)
     sha256 = hashlib.sha256(data).hexdigest()
     return ConversationList(inputs.list_name(path), table, sha256, reader.left_out)
@@ -153,43 +155,34 @@ def _shared(given: Given) -> str:
     return texts[0]
 
 
+@dataclasses.dataclass
 class _Reader:
     """Rows of a file -> conversations.
 
-    Args:
+    Attributes:
       columns: of the file.
-      column: `--column`, which names the replies beside a prompt.
+      sides: side -> the column of its reply.
       shared: gives the prompt of the command line for replies that are texts; None: there is none.
       flag: of the command line, beside which messages are refused; "": none.
-      suffix: of the file; cells of a .csv may hold messages as JSON.
+      is_csv: whether cells may hold messages as JSON.
+      left_out: columns that are no labels, once the rows are read.
     """
 
-    def __init__(
-        self,
-        columns: Sequence[str],
-        column: str | None,
-        shared: Callable[[], str] | None,
-        flag: str,
-        suffix: str,
-    ) -> None:
-        self.sides = _sides(columns, column)  # side -> its column
-        self.has_prompt, self.shared, self.flag = "prompt" in columns, shared, flag
-        self.is_csv = suffix == ".csv"
-        known = {"id", "prompt", "messages", *self.sides.values()}
-        asked = [name for name in _ASKED if name in columns and name not in self.sides.values()]
-        self.asked = next(iter(asked), None)  # the column that may be meant as the prompt
-        self.others = [name for name in columns if name not in known]
-        self.left_out: list[str] = []
+    columns: Sequence[str]
+    sides: Mapping[str, str]
+    shared: Callable[[], str] | None
+    flag: str
+    is_csv: bool
+    left_out: Sequence[str] = ()
 
     # Any: cells of a file.
     def table(self, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
         """The list: `schema.LIST_COLUMNS`."""
-        cells = {name: [row.get(name) for row in rows] for name in self.others}
+        known = {"id", "prompt", "messages", *self.sides.values()}
+        others = [name for name in self.columns if name not in known]
         scalar = str | bool | int | float | None
-        self.left_out = [
-            name for name, own in cells.items() if not all(isinstance(c, scalar) for c in own)
-        ]
-        kept = [name for name in self.others if name not in self.left_out]
+        kept = [n for n in others if all(isinstance(row.get(n), scalar) for row in rows)]
+        self.left_out = [name for name in others if name not in kept]
         found: dict[str, list[object]] = {name: [] for name in schema.LIST_COLUMNS}
         for number, row in enumerate(rows, 1):
             labels = [{"name": name, "value": _label(row.get(name))} for name in kept]
@@ -201,7 +194,9 @@ class _Reader:
         return pl.DataFrame(found, schema=schema.LIST_COLUMNS)
 
     def _conversations(self, row: Mapping[str, Any]) -> Iterator[tuple[str, Turns]]:
-        prompt = _asked(self._cell(row, "prompt")) if self.has_prompt else None
+        prompt = _asked(self._cell(row, "prompt")) if "prompt" in self.columns else None
+        unread = [name for name in self.columns if name not in self.sides.values()]
+        asked = next((name for name in _ASKED if name in unread), None)  # meant as the prompt?
         both = []
         for side, column in self.sides.items():
             reply = self._cell(row, column)
@@ -210,10 +205,9 @@ class _Reader:
                     raise AssayError(
                         f"messages have a prompt of their own; allowed: no {self.flag}"
                     )
-                if self.asked and prompt is None and isinstance(reply, str):
+                if asked and prompt is None and isinstance(reply, str):
                     raise AssayError(
-                        f"a reply beside a column {self.asked!r}; allowed: call that column "
-                        "'prompt'"
+                        f"a reply beside a column {asked!r}; allowed: call that column 'prompt'"
                     )
                 shared = self.shared if prompt is None and isinstance(reply, str) else None
                 both.append(self._whole(_asked(shared()) if shared else prompt, reply))

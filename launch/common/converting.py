@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from etils import epath
-from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from configs import known_models, known_shapes
@@ -22,6 +21,7 @@ from engine.convert.hub import Source, fetch
 from engine.errors import AssayError
 from engine.planning import admission
 from engine.runs import storage
+from engine.settings import ConvertSettings
 from engine.text.chat_template import TemplatePolicy
 from engine.text.tokenizer import left_out
 from launch.common.planned_models import model_of_config
@@ -39,45 +39,17 @@ _NAMES = {
 _ALLOWED = "allowed: that model's own files, or a folder of another name"
 
 
-def convert_as_set(
-    config: ConfigDict,
-    name: str,
-    destination: epath.Path,
-    *,
-    slug: str,
-    revision: str | None = None,
-    base: str = "",
-) -> Checkpoint:
-    """`convert` with the settings of configs/convert.py and of a listed model."""
-    spec = listed(name)
-    return convert(
-        name,
-        destination,
-        spec,
-        slug=slug,
-        policy=policy_of(config, spec),
-        revision=revision,
-        head=config.head,
-        reward=config.reward,
-        template=config.template,
-        softcap=config.softcap,
-        base=base,
-        merge_dtype=config.merge_dtype,
-        check_memory=config.check_memory,
-    )
-
-
 def listed(name: str) -> ModelSpec | None:
     """The entry of a folder or hub id in configs/known_models.py."""
     return known_models.find(os.path.abspath(name) if Path(name).is_dir() else name)
 
 
-def policy_of(config: ConfigDict, spec: ModelSpec | None) -> TemplatePolicy:
+def policy_of(settings: ConvertSettings, spec: ModelSpec | None) -> TemplatePolicy:
     """The template policy of a conversion: the user's, or that of a listed model."""
     return TemplatePolicy(
-        bos=config.bos or (spec.bos if spec else "template"),
-        date=config.date or (spec.date if spec else "") or None,
-        newlines=config.newlines or "keep",
+        bos=settings.bos or (spec.bos if spec else "template"),
+        date=settings.date or (spec.date if spec else "") or None,
+        newlines=settings.newlines or "keep",
     )
 
 
@@ -85,27 +57,19 @@ def convert(
     name: str,
     destination: epath.Path,
     spec: ModelSpec | None,
+    settings: ConvertSettings,
     *,
     slug: str,
-    policy: TemplatePolicy,
     revision: str | None = None,
-    head: str = "",
-    reward: str = "",
-    template: str = "",
-    softcap: bool = True,
     base: str = "",
-    merge_dtype: str = "auto",
-    check_memory: bool = True,
     cache: Path | None = None,
 ) -> Checkpoint:
     """Fetches a folder or hub id and converts it, with a progress bar.
 
     If the destination exists, nothing is fetched. Of a listed model, `spec` gives the revision,
     shapes, tensor bytes and head that the source must have. `revision` is one in place of the
-    pinned one, `head` another published reading, `reward` which row of the head is the reward, or
-    whose logit, `template` the chat template, and `softcap` whether Gemma 2's applies. An adapter
-    is merged into `base`, or the base that it names, in `merge_dtype`. With `check_memory` host
-    memory and disk must suffice. `cache` is used in place of the hub's.
+    pinned one. An adapter is merged into `base`, or the base that it names. `cache` is used in
+    place of the hub's.
 
     Raises:
       AssayError: the download fails, or the source is not what it should be; nothing is written.
@@ -116,22 +80,22 @@ def convert(
     def check(hf: Json, cached: int | None = None) -> None:
         if spec:
             check_config(name, hf, spec)
-        if check_memory:
+        if settings.check_memory:
             local = None if storage.is_remote(destination) else str(destination)
             model = model_of_config(name, hf, spec)
-            if merge_dtype == "float32":
-                model = dataclasses.replace(model, stored=merge_dtype)
+            if settings.merge_dtype == "float32":
+                model = dataclasses.replace(model, stored=settings.merge_dtype)
             admission.check_conversion(
                 model, local, download=cached is not None, cached=cached or 0, cache=cache
             )
 
     how: dict[str, Any] = {  # Any: the settings of a conversion, of several types
-        "policy": policy,
-        "head": head or (spec.head if spec else ""),
-        "reward": reward or (spec.reward if spec else ""),
-        "template": template,
-        "softcap": softcap,
-        "merge_dtype": merge_dtype,
+        "policy": policy_of(settings, spec),
+        "head": settings.head or (spec.head if spec else ""),
+        "reward": settings.reward or (spec.reward if spec else ""),
+        "template": settings.template,
+        "softcap": settings.softcap,
+        "merge_dtype": settings.merge_dtype,
         "tensor_bytes": spec.tensor_bytes if spec else None,
     }
     notes: list[str] = []
@@ -161,7 +125,7 @@ def convert(
             **how,
         )
     merged = adapter.notes(source.folder, source.base.place) if source.base else []
-    for said in (*notes, *merged, *_notes(checkpoint, policy)):
+    for said in (*notes, *merged, *_notes(checkpoint, how["policy"])):
         tqdm.write(f"note: {slug}: {said}", file=sys.stderr)
     return checkpoint
 

@@ -179,12 +179,8 @@ def ranked_lists(run: epath.Path, names: str) -> list[RankedList]:
     Raises:
       AssayError: a list that the run does not hold, or of which it holds no ranks by people.
     """
-    if not storage.exists(run / schema.MANIFEST):
-        if names not in ("auto", ""):
-            raise AssayError(f"lists={names!r}: run {run} holds no lists; allowed: 'auto'")
-        return []
-    contents = read_contents(run)
-    scored = [result for result in contents.results.values() if result.items]
+    contents = read_contents(run) if storage.exists(run / schema.MANIFEST) else None
+    scored = [result for result in contents.results.values() if result.items] if contents else []
     items = {str(result.items) for result in scored if result.kind == schema.ITEMS_DIR}
     ranked = sorted(name for name in items if storage.exists(run / schema.humans_path(name)))
     lists = []
@@ -197,6 +193,7 @@ def ranked_lists(run: epath.Path, names: str) -> list[RankedList]:
         place = schema.humans_path(name)
         table = parts.read_frame(run / place, None, provenance.of_table(place))
         replies = table.frame.sort("item_id")["item"].to_list()
-        prompts = {r.prompt: contents.prompts[r.prompt] for r in scored if r.items == name}
+        texts = contents.prompts if contents else {}
+        prompts = {r.prompt: texts[r.prompt] for r in scored if r.items == name}
         lists.append(RankedList(name, replies, storage.read(run / place), prompts))
     return lists

@@ -24,11 +24,9 @@ def define_wait(given: FlagValues) -> None:
     )
 
 
-@contextlib.contextmanager
-def held(given: Given, run: str, command: str) -> Iterator[None]:
+def held(given: Given, run: str, command: str) -> contextlib.AbstractContextManager[None]:
     """Holds the lock of a run while a command writes it; on process 0 only."""
-    with contextlib.nullcontext() if not processes.writes() else alone(run, command, given.wait):
-        yield
+    return alone(run, command, given.wait) if processes.writes() else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import filelock
 from ml_collections import ConfigDict
@@ -27,6 +27,7 @@ from engine.convert import hub
 from engine.errors import AssayError
 from engine.planning.memory import in_words
 from engine.runs import storage
+from engine.settings import ConvertSettings
 from launch.common import converting, sources
 from launch.common.text import say
 
@@ -36,23 +37,13 @@ _RANDOM = 8  # characters that `tempfile` adds to the name of an unfinished conv
 _YOUNG_S = 2.0  # a file that was written just now may be written again at the same time of its disk
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """A model in the cache."""
 
-    folder: Path
+    name: str  # of its folder, by which it is removed
     source: str  # hub id with its commit, or folder
+    nbytes: int  # on disk
     used: datetime.datetime  # last, in local time
-
-    @property
-    def name(self) -> str:
-        """Its name, by which it is removed."""
-        return self.folder.name
-
-    @property
-    def nbytes(self) -> int:
-        """Size on disk in bytes."""
-        return _size(self.folder)
 
 
 def folder(chosen: str) -> Path:
@@ -79,8 +70,9 @@ def checkpoint(
     Of several calls that need it at once, one converts. `config` has `check_memory`, and the fields
     of `engine.settings.SourceSettings`.
     """
-    root, settings = folder(config.cache), config.convert.copy_and_resolve_references()
-    settings.check_memory = settings.check_memory and config.check_memory
+    root, settings = folder(config.cache), ConvertSettings(**config.convert)
+    if not config.check_memory:
+        settings = dataclasses.replace(settings, check_memory=False)
     place = os.path.abspath(source) if Path(source).is_dir() else source
     slug = settings.slug or sources.name_of(source)
     spec = converting.listed(source)
@@ -97,10 +89,11 @@ def checkpoint(
                 for left in root.glob(f".*-{key}-{'?' * _RANDOM}"):  # of conversions that ended
                     shutil.rmtree(left, ignore_errors=True)
                 _say(f"{source}: converting into {found}")
-                converting.convert_as_set(
-                    settings,
+                converting.convert(
                     place,
                     storage.path_of(found),
+                    spec,
+                    settings,
                     slug=slug,
                     revision=opened.revision,
                     base=config.base,
@@ -126,24 +119,24 @@ def entries(root: Path) -> list[Entry]:
             said = json.loads(card.read_bytes())
             commit = f"@{said['revision'][:12]}" if said["revision"] else ""
             used = datetime.datetime.fromtimestamp(card.stat().st_mtime)
-            found.append(Entry(folder=path, source=f"{said['source']}{commit}", used=used))
+            found.append(Entry(path.name, f"{said['source']}{commit}", _size(path), used))
     return sorted(found, key=lambda entry: entry.used, reverse=True)
 
 
 def remove(root: Path, entry: Entry) -> None:
     """Removes a model; what is left of it after an interruption is no entry."""
-    key = entry.name.rpartition("-")[2]
-    with storage.reported(entry.folder), _locked(root, key, entry.name):
+    place, key = root / entry.name, entry.name.rpartition("-")[2]
+    with storage.reported(place), _locked(root, key, entry.name):
         doomed = root / f".{entry.name}-{'removed'.ljust(_RANDOM, '.')}"
-        entry.folder.rename(doomed)
+        place.rename(doomed)
         shutil.rmtree(doomed)
 
 
-def _key(root: Path, source: hub.Source, settings: ConfigDict) -> str:
+def _key(root: Path, source: hub.Source, settings: ConvertSettings) -> str:
     """Hash of all that a conversion depends on: 12 hexadecimal digits."""
     name = source.name
     spec = converting.listed(name)
-    chosen = settings.to_dict()
+    chosen = dataclasses.asdict(settings)
     template = Path(chosen["template"]) if chosen["template"] else None
     if template is not None and template.is_file():
         chosen["template"] = _digest(template)

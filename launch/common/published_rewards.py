@@ -29,7 +29,7 @@ from launch.common.command import Given
 from launch.common.convention_runs import Weights
 from launch.common.conventions import DIMENSIONS, Convention, Values, conventions_of
 from launch.common.released_files import slugged
-from launch.common.released_layouts import LAYOUTS, Choices, Column, Content, content_of
+from launch.common.released_layouts import Choices, Column, Content, content_of
 from launch.common.text import aligned, counted, show
 
 CARD = "card"
@@ -56,9 +56,7 @@ def reward_sets(given: Given, model: Checkpoint) -> list[RewardSet]:
         if name == CARD:
             sets += of_card(slug, tolerance)
             continue
-        if not given.layout:
-            raise AssayError(f"--layout is missing; allowed: {', '.join(LAYOUTS)}")
-        of_one = LAYOUTS[given.layout].each == "prompt" if given.layout in LAYOUTS else False
+        of_one = given.layout in ("tokens", "items")
         if of_one and len(given.checkpoint) > 1:
             raise AssayError(
                 f"--published with layout {given.layout!r} holds one model; allowed: one checkpoint"
@@ -242,19 +240,13 @@ def _sampled(
 
 def _check_tokens(path: Path, vocabulary: pl.DataFrame, model: Checkpoint) -> None:
     """Refuses a file whose tokens are not those of the model's tokenizer."""
-    tokens = model.tokens
-    ids, texts = vocabulary["token_id"].to_list(), vocabulary["token"].to_list()
-    if unknown := [i for i in ids if i not in tokens]:
-        raise AssayError(
-            f"published={path}: token_id {unknown[0]}; allowed: ids of the tokenizer of "
-            f"{model.card.slug!r}, which has {len(tokens)}"
-        )
-    different = [(i, text) for i, text in zip(ids, texts, strict=True) if tokens[i] != text]
-    if len(different) > (1 - _ALIKE) * len(ids):
+    tokens, rows = model.tokens, vocabulary.select("token_id", "token").rows()
+    different = [(i, text) for i, text in rows if tokens.get(i) != text]
+    if len(different) > (1 - _ALIKE) * len(rows) or any(i not in tokens for i, _ in different):
         first, text = different[0]
         raise AssayError(
-            f"published={path}: {len(different)} of {len(ids)} tokens are others than those of "
-            f"{model.card.slug!r}, first token_id {first}: {text!r}, not {tokens[first]!r}; "
+            f"published={path}: {len(different)} of {len(rows)} tokens are others than those of "
+            f"{model.card.slug!r}, first token_id {first}: {text!r}, not {tokens.get(first)!r}; "
             "allowed: rewards of a model with this tokenizer"
         )
 

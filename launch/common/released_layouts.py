@@ -38,28 +38,26 @@ class Layout(NamedTuple):
       begins: columns with which a file begins.
       each: what each further column is named after; "" where every row names a model and a prompt.
       values: what its numbers may be.
-      flags: of the flags `items`, `column` and `model`, those that it takes.
     """
 
     begins: Sequence[str]
     each: str
     values: Sequence[str]
-    flags: Sequence[str]
 
 
 LAYOUTS = {
-    "elo": Layout(
-        ("elo_rank", "elo_score", "name", "elo_matches"), "model", VALUES[:1], ("items",)
-    ),
-    "tokens": Layout(("token_id", "token_name", "token_decoded"), "prompt", VALUES, ("model",)),
-    "items": Layout((), "prompt", VALUES[:2], ("items", "column", "model")),
-    "long": Layout((), "", VALUES[:2], ("items", "column", "model")),
+    "elo": Layout(("elo_rank", "elo_score", "name", "elo_matches"), "model", VALUES[:1]),
+    "tokens": Layout(("token_id", "token_name", "token_decoded"), "prompt", VALUES),
+    "items": Layout((), "prompt", VALUES[:2]),
+    "long": Layout((), "", VALUES[:2]),
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choices:
     """What the flags of an import say of its files; "" where they say nothing.
+
+    A layout does without those that are none of its business, as a vocabulary without `items`.
 
     Attributes:
       layout: one of `LAYOUTS`.
@@ -81,13 +79,9 @@ class Choices:
 
     def __post_init__(self) -> None:
         _check("layout", self.layout, tuple(LAYOUTS))
-        layout, of_layout = LAYOUTS[self.layout], f" with layout {self.layout!r}"
-        _check("values", self.values, layout.values, of_layout)
+        allowed = LAYOUTS[self.layout].values
+        _check("values", self.values, allowed, f" with layout {self.layout!r}")
         _check("form", self.form, FORMS if self.values != "rewards" else FORMS[:1], " of rewards")
-        for flag in ("items", "column", "model"):
-            if (value := getattr(self, flag)) and flag not in layout.flags:
-                taken = ", ".join(repr(name) for name, one in LAYOUTS.items() if flag in one.flags)
-                raise AssayError(f"--{flag}={value!r}{of_layout}; allowed with {taken}")
 
     @property
     def number(self) -> str:
@@ -101,24 +95,15 @@ class Column(NamedTuple):
     model: str
     prompt: Prompt
     values: pl.Series  # float32, one per row
-    rows: pl.DataFrame  # key columns of the rows: token_id, or item and, for log-probabilities,
-    # tokens
+    rows: pl.DataFrame  # their keys: token_id, or item and, for log-probabilities, tokens
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Content:
-    """What one file holds.
-
-    Attributes:
-      columns: its numbers.
-      vocabulary: of its model (`schema.VOCAB_COLUMNS`); None for a list.
-      humans: what people think of its items, in the order of its rows; None where it is not said.
-      sha256: of its bytes.
-    """
+class Content(NamedTuple):
+    """What one file holds."""
 
     columns: Sequence[Column]
-    vocabulary: pl.DataFrame | None
-    humans: pl.DataFrame | None
+    vocabulary: pl.DataFrame | None  # of its model, `schema.VOCAB_COLUMNS`; None for a list
+    humans: pl.DataFrame | None  # what people think of its items; None where it is not said
     sha256: str
 
 
@@ -147,7 +132,7 @@ def content_of(path: Path, choices: Choices, ignore: Sequence[str] = ()) -> Cont
         columns = _of_columns(released, choices, rows, keys)
     else:
         columns = _of_rows(released, choices, rows, keys)
-    return Content(columns=columns, vocabulary=vocabulary, humans=humans, sha256=released.sha256)
+    return Content(columns, vocabulary, humans, released.sha256)
 
 
 def people(released: Released) -> pl.DataFrame:

@@ -25,7 +25,7 @@ from engine.sweep.outcomes import Outcome
 from launch.common import command, joining, sources
 from launch.common.command import Given, paths
 from launch.common.locking import define_wait
-from launch.common.text import counted, nearest, pieces
+from launch.common.text import aligned, counted, nearest, pieces
 
 _SHOWN = 5  # tokens per end
 
@@ -186,6 +186,19 @@ def result(
     return command.CommandResult(text, json_facts)
 
 
+def computed(
+    run: str,
+    place: str,
+    models: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    new: int,
+    what: str = "rewards",
+) -> command.CommandResult:
+    """`result` of models under prompts: the place in the run, and how many numbers are new."""
+    said = f"{run}/{place}: {models_by_prompts(models, prompts)}, {outcome(new, what)}"
+    return result(said, run, [model.card.slug for model in models], [*prompts.values()])
+
+
 def outcome(computed: int, what: str) -> str:
     """`1,152 new rewards`, or that nothing was missing."""
     return f"{computed:,} new {what}" if computed else "complete already"
@@ -223,7 +236,7 @@ def show_table(outcomes: Sequence[Outcome]) -> None:
 def table(outcomes: Sequence[Outcome]) -> str:
     """One line per model: prompts done, new rows, seconds, and whether it is complete."""
     head = ("model", "prompts", "new rows", "seconds", "status")
-    lines = [head] + [
+    rows = [
         (
             outcome.model,
             f"{outcome.done}/{outcome.prompts}",
@@ -233,11 +246,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
         )
         for outcome in outcomes
     ]
-    widths = [max(map(len, cells)) for cells in list(zip(*lines, strict=True))[:-1]]
-    return "\n".join(
-        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:-1], widths[1:]), line[-1]])
-        for line in lines
-    )
+    return "\n".join(aligned([head, *rows]))
 
 
 def _row(scores: pl.DataFrame) -> str:

@@ -55,36 +55,28 @@ def share(
     decoders = [group[0].card.decoder for group in groups]  # the deepest of each
     # Operations of a prompt, up to a factor that all groups share.
     costs = [flops.extension(one, 1, 0) * (one.vocab_size if vocab else 1) for one in decoders]
-    if shard.count <= len(groups):
-        chosen = [groups[i] for i in whole_groups(costs, shard.count)[shard.index - 1]]
-        kept = prompts
-    else:
-        group, piece, pieces = split_groups(costs, len(prompts), shard.count)[shard.index - 1]
-        chosen = [groups[group]]
-        kept = dict(list(prompts.items())[piece::pieces])
-    mine = {id(checkpoint) for group in chosen for checkpoint in group}
-    return shard.folder(run), [c for c in models if id(c) in mine], kept
+    mine = shares(costs, len(prompts), shard.count)[shard.index - 1]
+    _, piece, pieces = mine[0]  # the same of each: piece 0 of 1 where groups are whole
+    chosen = {id(checkpoint) for group, _, _ in mine for checkpoint in groups[group]}
+    kept = dict(list(prompts.items())[piece::pieces])
+    return shard.folder(run), [c for c in models if id(c) in chosen], kept
 
 
-def whole_groups(costs: Sequence[float], count: int) -> list[list[int]]:
-    """Groups of every shard, where there are at least as many groups as shards.
+def shares(costs: Sequence[float], prompts: int, count: int) -> list[list[tuple[int, int, int]]]:
+    """What every shard takes: (group, piece, pieces), every `pieces`-th prompt from number `piece`.
 
-    Groups are given from the most expensive on, each to the shard with the least so far.
+    Where there are at least as many groups as shards, groups stay whole, and are given from the
+    most expensive on, each to the shard with the least so far. Else each shard takes a piece of one
+    group: a further shard goes to the group whose shards have the most to do.
     """
-    shards: list[list[int]] = [[] for _ in range(count)]
-    for group in sorted(range(len(costs)), key=lambda g: (-costs[g], g)):
-        min(shards, key=lambda shard: (sum(costs[g] for g in shard), len(shard))).append(group)
-    return shards
-
-
-def split_groups(costs: Sequence[float], prompts: int, count: int) -> list[tuple[int, int, int]]:
-    """(group, piece, pieces) of every shard, where there are more shards than groups.
-
-    A shard takes every `pieces`-th prompt of one group, from number `piece`. Each further shard
-    goes to the group whose shards have the most to do.
-    """
+    if count <= len(costs):
+        shards: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
+        for group in sorted(range(len(costs)), key=lambda g: (-costs[g], g)):
+            least = min(shards, key=lambda mine: (sum(costs[g] for g, _, _ in mine), len(mine)))
+            least.append((group, 0, 1))
+        return shards
     pieces = [1] * len(costs)
     for _ in range(count - len(costs)):
         open_groups = [g for g in range(len(costs)) if pieces[g] < prompts]
         pieces[max(open_groups, key=lambda g: (costs[g] / pieces[g], -g))] += 1
-    return [(g, piece, pieces[g]) for g in range(len(costs)) for piece in range(pieces[g])]
+    return [[(g, piece, pieces[g])] for g in range(len(costs)) for piece in range(pieces[g])]

@@ -56,7 +56,7 @@ def checkpoints(
     models = []
     for name in names:
         if name in others:
-            from launch.common import model_cache  # likewise
+            from launch.common import model_cache  # what a sweep of checkpoints does not need
 
             models.append(model_cache.checkpoint(*others[name], config, verify))
         else:

@@ -4,6 +4,7 @@ import difflib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -65,6 +66,21 @@ def escape_unencodable() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def one_line(error: Exception) -> str:
+    """An error in one line, an unexpected one with its place.
+
+    `python -X dev` prints the traceback of an unexpected one.
+    """
+    message = " ".join(str(error).split())
+    if isinstance(error, AssayError):
+        return message
+    if sys.flags.dev_mode:
+        traceback.print_exception(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    last = ([frame for frame in frames if "site-packages" not in frame.filename] or frames)[-1]
+    return f"{type(error).__name__} ({Path(last.filename).name}:{last.lineno}): {message}"[:600]
 
 
 def show(text: str) -> None:

@@ -159,10 +159,6 @@ def _stages(only: Sequence[str], tried: str) -> list[str]:
         if stage not in [*Stage]:
             near = nearest(stage, map(str, Stage))
             raise AssayError(f"--only={stage!r}{near}; allowed: {_all(Stage)}")
-    if Stage.READINGS in only and tried == NONE:
-        raise AssayError(
-            f"--only={Stage.READINGS} with --readings={NONE}; allowed: {DIFFERING}, {ALL}"
-        )
     left_out = [Stage.READINGS] if tried == NONE else []
     return [stage for stage in Stage if stage in (only or Stage) and stage not in left_out]
 
@@ -174,19 +170,12 @@ def _models(chosen: Sequence[str], listed: str) -> tuple[list[ModelSpec], list[M
     --models.
     """
     tables = (known_models.MODELS, known_models.LANGUAGE_MODELS)
-    every = tables[0] | tables[1]
-    names = {
-        name.lower(): slug
-        for slug, spec in every.items()
-        for name in (slug, spec.nickname, spec.hub_id)
-    }
-    chosen = [name.strip() for name in chosen] or [""]
-    slugs = set()
-    for name in chosen:
-        if name != "paper" and name.lower() not in names:
-            near = nearest(name, [*names, *known_models.MODELS])
+    every, slugs = tables[0] | tables[1], set()
+    for name in chosen or [""]:
+        if name != "paper" and name not in every:
+            near = nearest(name, every)
             raise AssayError(f"--models={name!r}{near}; allowed: paper, {_all(every)}")
-        slugs.update(known_models.MODELS if name == "paper" else [names[name.lower()]])
+        slugs.update(known_models.MODELS if name == "paper" else [name])
     if "paper" in chosen or listed != "paper":
         slugs.update(_some("language_models", listed, "paper", known_models.LANGUAGE_MODELS))
     rewards, languages = ([s for slug, s in table.items() if slug in slugs] for table in tables)

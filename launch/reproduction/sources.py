@@ -9,7 +9,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.convert import safetensors
 from engine.errors import AssayError
 from engine.runs import storage
-from engine.text.chat_template import TemplatePolicy
+from engine.settings import ConvertSettings
 from launch.common import converting, scoring
 from launch.reproduction.call import Call
 
@@ -78,11 +78,14 @@ def converted(call: Call, spec: ModelSpec) -> Checkpoint:
             spec.hub_id if folder is None else str(folder),
             storage.path_of(destination),
             spec if config.check_identity else None,
+            ConvertSettings(
+                bos=spec.bos,
+                date=spec.date,
+                head="" if config.check_identity else spec.head,
+                check_memory=config.check_memory,
+            ),
             slug=spec.slug,
-            policy=TemplatePolicy(bos=spec.bos, date=spec.date or None),
             revision=None if folder is not None else spec.revision,
-            head="" if config.check_identity else spec.head,
-            check_memory=config.check_memory,
             cache=cache_of(call, spec),
         )
     return Checkpoint.open(destination, verify=scoring.verify_setting(config))

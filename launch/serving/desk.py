@@ -5,17 +5,15 @@ Between two steps of a computation it does what is quick, and stops what nobody 
 
 import collections
 import contextlib
-import sys
 import threading
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 from engine.errors import AssayError
 from engine.sweep.outcomes import free_models
+from launch.common.text import one_line, say
 
 WAITING = 8  # computations that may wait
-_LONGEST_LINE = 600  # characters of an error
 
 
 class Cancelled(Exception):
@@ -157,9 +155,8 @@ def _perform(job: Job, work: Callable[[Job], object]) -> bool:
     except AssayError as error:
         job.tell("error", line=str(error))
     except Exception as error:  # the server lives on
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        line = f"{type(error).__name__} ({where.name}): {' '.join(str(error).split())}"
-        print(f"serve: {line[:_LONGEST_LINE]}", file=sys.stderr, flush=True)
-        job.tell("error", line=line[:_LONGEST_LINE])
+        line = one_line(error)
+        say(f"serve: {line}")
+        job.tell("error", line=line)
     free_models()  # what the error's traceback holds
     return False

@@ -25,11 +25,11 @@ from analysis.words import lexicons
 from analysis.words.matching import match
 from engine import display
 from engine.checkpoint.card import Checkpoint
-from engine.checkpoint.restore import abstract, restore
+from engine.checkpoint.restore import abstract
 from engine.errors import AssayError
 from engine.runs import parts
 from engine.runs.reader import Json
-from engine.scoring.reward_passes import RewardScorer, check_finite, dtype_named
+from engine.scoring.reward_passes import RewardScorer, check_finite
 from engine.scoring.rows import RewardRows
 from engine.search.loop import Trace, run_problem
 from engine.search.objective import SearchProblem
@@ -37,6 +37,7 @@ from engine.settings import DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep.outcomes import memory_errors
 from engine.sweep.reward_jobs import (
     check_vocabulary,
+    load_scorer,
     mode_of,
     pooling_of,
     reply_rows,
@@ -73,8 +74,7 @@ class Model:
     ) -> "Model":
         """Restores a checkpoint, for steps of a size."""
         with memory_errors([checkpoint.card.slug], mesh, "step_size", step):
-            restored = restore([checkpoint], mesh, dtype_named(settings.dtype))
-            return cls(checkpoint, RewardScorer.build(*restored, mesh, step_size=step))
+            return cls(checkpoint, load_scorer(settings, mesh, [checkpoint], step))
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, loaded: RewardScorer) -> "Model":

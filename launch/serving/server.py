@@ -95,24 +95,14 @@ def bind(host: str, port: int) -> socket.socket:
 
     Raises AssayError for an address or a port that cannot be had.
     """
-    try:
+    try:  # it listens at once: a second server must not get the same port while models load
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        bound = socket.socket(family, socket.SOCK_STREAM)
+        return socket.create_server((host, port), family=family)
     except OSError as error:
-        raise AssayError(
-            f"--host={host}: {error.strerror}; allowed: an address of this machine"
-        ) from error
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.listen()  # at once: a second server must not get the same port while models load
-    except OSError as error:
-        bound.close()
         raise AssayError(
             f"--host={host} --port={port}: {error.strerror}; allowed: an address of this machine, "
             "and a free port (0: any)"
         ) from error
-    return bound
 
 
 def _names(host: str) -> tuple[str, ...]:

@@ -62,11 +62,17 @@ def test_a_bad_override_is_one_line(search_settings, flag, message):
     assert error.count("\n") == 1
 
 
+NO_CONFIG = "no function get_config() that returns a ConfigDict"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no function get_config()"),
-        ("def get_config():\n    return {}\n", "get_config() returns dict; allowed: a ConfigDict"),
+        ("", NO_CONFIG),
+        (
+            "def get_config():\n    return {}\n",
+            NO_CONFIG,
+        ),
         ("steps: 8 candidates\n", "--config: invalid syntax (mine.py, line 1)"),
     ],
 )

@@ -177,6 +177,27 @@ def test_a_sweep_of_the_run_is_the_default_reading(command, dated, folder, monke
     assert command("verify", f"--run={folder}").code == 1
 
 
+def test_imported_rewards_of_a_run_are_no_reading(command, dated, folder, source):
+    """They were made nobody knows how; items that people ranked are scored under every reading."""
+    ids, texts = dated.tokens.keys(), dated.tokens.values()
+    columns = {"token_id": ids, "token_name": "", "token_decoded": texts, "best": 1.5}
+    pl.DataFrame(columns).write_csv(vocabulary := folder.parent / "dated.csv")
+    elo = source(
+        "elo_rank,elo_score,name,elo_matches,dated\n1,9,love,7,0.5\n2,8,war,7,1\n", "e.csv"
+    )
+    for layout, file in (("tokens", vocabulary), ("elo", elo)):
+        flags = [f"--source={file}", f"--layout={layout}", f"--run={folder}"]
+        flags += ["--prompt=best"] if layout == "elo" else []
+        assert command("import_scores", *flags).code == 0
+    common = [f"--checkpoint={dated.path}", f"--run={folder}", "--config.self_check=2"]
+    few = ["--config.dimensions=bos", "--config.prompts=best"]
+    done = command("conventions", *common, *few)
+    assert done.code == 0, done.err
+    own = analysis.load(folder / "readings/default")
+    assert own.rewards("dated", "best")[1].std() > 0
+    assert own.items["e", "dated", "best"].fingerprint["mode"] == "ids"
+
+
 @pytest.fixture
 def large(tmp_path):
     """A model whose hidden states overflow in float16, and in float32 do not."""
@@ -212,11 +233,6 @@ def test_a_reading_that_overflows_does_not_stop_the_others(command, large, folde
     ("arguments", "message"),
     [
         (["--config.dimensions=bso"], "dimensions='bso' (did you mean 'bos'?); allowed: bos, date"),
-        (["--config.dimensions=softcap"], "dimensions='softcap': the models allow one value of it"),
-        (
-            ["--config.dates=26 Jul 2024,26-Jul-2024"],
-            "two readings have the name 'date-26-jul-2024', one of them {'date': '26-Jul-2024'}; ",
-        ),
         (["--published=card"], "published='card': nothing is known of the card of 'dated'"),
     ],
 )

@@ -160,7 +160,6 @@ REFUSED = [
     ("sweep", "before", ["--shard=1/2"], "--shard with --reward-of"),
     ("score", "before", ["--config.mode=ids"], "mode='ids' with --reward-of"),
     ("score", "merges", [], "reply 'love': token 0 is"),
-    ("search", "before", [], "a search follows the gradient of a reward model"),
 ]
 
 
@@ -170,9 +169,8 @@ def test_what_is_no_pair_is_refused_in_one_line(
 ):
     (tmp_path / "words.txt").write_text("love\n")
     items = [f"--items={tmp_path / 'words.txt'}"] if name == "score" else []
-    small = SMALL if name == "sweep" else ()
     pair = f"--reward-of={models[1].path},{others[other].path}"
-    done = command(name, pair, f"--run={tmp_path / 'run'}", *small, *items, *flags)
+    done = command(name, pair, f"--run={tmp_path / 'run'}", *SMALL, *items, *flags)
     assert (done.code, len(done.err)) == (2, 1)
     assert message in done.err[0]
     assert not (tmp_path / "run").exists()

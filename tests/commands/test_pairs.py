@@ -201,10 +201,6 @@ ODD = {
         [{"chosen": "a", "rejected": "b"}],
         "row 1: chosen: a reply without a prompt; allowed: a column 'prompt', or --prompt",
     ),
-    "a transcript": (
-        [{"prompt": "a", "chosen": "\n\nHuman: a", "rejected": "b"}],
-        "row 1: chosen: a transcript ('Human: …'); allowed: a reply, or messages",
-    ),
     "a transcript without a prompt": (
         [{"chosen": "\n\nHuman: a", "rejected": "b"}],
         "row 1: chosen: a transcript ('Human: …'); allowed: a reply, or messages",
@@ -216,10 +212,6 @@ ODD = {
     "messages as a text": (
         [{"prompt": "a", "reply": str(turns("a", "b"))}],
         "row 1: reply: messages as a text; allowed: a list, or JSON in a .csv",
-    ),
-    "a prompt that is called messages": (
-        [{"messages": turns("a"), "chosen": "b", "rejected": "c"}],
-        "row 1: chosen: a reply beside a column 'messages'; allowed: call that column 'prompt'",
     ),
     "a prompt that is called a question": (
         [{"question": "a", "chosen": "b", "rejected": "c"}],

@@ -140,29 +140,6 @@ def test_values_of_a_reading_name_that_reading_and_not_another(readings, change)
         assert (one.met == one.differing) == (one.change == change)
 
 
-def test_values_that_nothing_explains_are_said_to_be_so(readings):
-    published = run_values.replaced(data.read(), readings.paper)
-    shifted = published.numbers.with_columns(
-        value=(pl.col("value").cast(pl.Float64).fill_nan(0.0) + 1.25).cast(pl.String)
-    )
-    strange = published.tokens.with_columns(
-        token=pl.lit("?"), score=pl.col("score") + 1.25, token_id=pl.col("token_id") % 2
-    )
-    published = data.Published(models=published.models, numbers=shifted, tokens=strange)
-    found, table = outcomes(published, readings)
-    assert {v.kind for v in found} == {verdicts.DIFFERS}
-    assert {v.why for v in found} == {"not the same with any of 2 single changes"}
-    assert {one.met for one in table} == {0}
-
-
-def test_values_of_the_run_itself_need_no_explanation(readings):
-    found, table = outcomes(run_values.replaced(data.read(), readings.paper), readings)
-    assert {(v.kind, v.why) for v in found} == {(verdicts.SAME, "")}
-    assert {one.differing for one in table} == {0}
-    lost = [one for one in table if one.change in CHANGES]
-    assert all(one.kept < one.same for one in lost)
-
-
 def written(published, folder):
     published.write(folder)
     return f"--published={folder}"

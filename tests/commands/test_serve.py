@@ -187,7 +187,7 @@ def test_a_full_queue_refuses_and_empties(server, held):
     [
         (MemoryError(), "tiny: the host is out of memory"),
         (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GB"), "tiny: a device is out of memory"),
-        (ZeroDivisionError("by\nzero"), "ZeroDivisionError (fail): by zero"),
+        (ZeroDivisionError("by\nzero"), "ZeroDivisionError (test_serve.py:"),
     ],
 )
 def test_a_computation_that_fails_is_one_line_and_the_next_one_is_done(
@@ -274,7 +274,7 @@ def test_the_page_runs_its_own_scripts_alone(server):
 
 
 def test_a_port_that_is_taken_is_one_line(server):
-    with pytest.raises(AssayError, match=rf"--port={server.port}: Address already in use; allowed"):
+    with pytest.raises(AssayError, match=f"={server.port}: Address already in use.*; allowed"):
         bind("127.0.0.1", server.port)
 
 

@@ -5,9 +5,7 @@ import re
 import shutil
 import threading
 from pathlib import Path
-from unittest import mock
 
-import jax
 import pytest
 import scipy.stats
 from playwright.sync_api import expect, sync_playwright
@@ -130,15 +128,6 @@ def test_a_lost_connection_is_one_line_and_frees_the_queue(window, explorer, hel
     page.locator("#model").select_option("several")  # no token of it is there yet
     page.locator("#question").press("Enter")
     expect(page.locator("#line")).to_have_text(lost)
-
-
-def test_a_model_without_memory_is_one_line_and_the_next_one_ranks(window, explorer, monkeypatch):
-    fail = mock.Mock(side_effect=jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GB"))
-    page = window()
-    monkeypatch.setattr(type(explorer.models[0].scorer), "score", fail)
-    ask(page, until="tiny: a device is out of memory")
-    monkeypatch.undo()
-    ask(page)
 
 
 def test_hostile_texts_stay_texts(window, explorer, monkeypatch):

@@ -146,12 +146,8 @@ COSTS = st.lists(st.floats(1, 100), min_size=1, max_size=12)
 def test_shards_divide_the_work_exactly(costs, prompts, data):
     """Each pair of a group and a prompt is in one shard, and no shard is empty."""
     count = data.draw(st.integers(1, len(costs) * prompts))
-    if count <= len(costs):
-        shards = sharding.whole_groups(costs, count)
-        pairs = [[(g, p) for g in groups for p in range(prompts)] for groups in shards]
-    else:
-        shards = sharding.split_groups(costs, prompts, count)
-        pairs = [[(g, p) for p in range(prompts)[piece::n]] for g, piece, n in shards]
+    shards = sharding.shares(costs, prompts, count)
+    pairs = [[(g, p) for g, piece, n in mine for p in range(prompts)[piece::n]] for mine in shards]
     assert len(pairs) == count and all(pairs)
     everything = sorted(itertools.chain.from_iterable(pairs))
     assert everything == list(itertools.product(range(len(costs)), range(prompts)))
@@ -161,6 +157,7 @@ def test_shards_divide_the_work_exactly(costs, prompts, data):
 def test_shards_of_whole_groups_are_balanced(costs, data):
     """The largest is at most twice what no division can be below."""
     count = data.draw(st.integers(1, len(costs)))
-    largest = max(sum(costs[g] for g in shard) for shard in sharding.whole_groups(costs, count))
+    shards = sharding.shares(costs, 1, count)
+    largest = max(sum(costs[g] for g, _, _ in mine) for mine in shards)
     least = max(sum(costs) / count, max(costs))
     assert largest <= 2 * least

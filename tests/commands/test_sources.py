@@ -147,7 +147,7 @@ def test_a_killed_conversion_leaves_no_entry_and_the_next_removes_its_rest(
 
 
 def test_of_two_calls_at_once_one_converts(converted, config, tmp_path, monkeypatch, capsys):
-    folder, models, convert = tiny.write_model(tmp_path / "my-rm"), [], converting.convert_as_set
+    folder, models, convert = tiny.write_model(tmp_path / "my-rm"), [], converting.convert
     began, go_on = threading.Event(), threading.Event()
 
     def slowly(*arguments, **named):
@@ -155,7 +155,7 @@ def test_of_two_calls_at_once_one_converts(converted, config, tmp_path, monkeypa
         assert go_on.wait(60)
         return convert(*arguments, **named)
 
-    monkeypatch.setattr(converting, "convert_as_set", slowly)
+    monkeypatch.setattr(converting, "convert", slowly)
     calls = [
         threading.Thread(target=lambda: models.extend(converted(folder)), daemon=True)
         for _ in range(2)
