@@ -14,8 +14,8 @@ from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
 from engine.planning import admission
-from engine.planning.admission import DeviceRoom
-from engine.planning.memory import SweepWork
+from engine.planning.machines import DeviceRoom
+from engine.planning.memory import SweepWork, fitting_step
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
@@ -204,7 +204,7 @@ def choose_step(
     model = admission.model_of_checkpoints([job.checkpoint for job in same_models[0]])
     longest = max(each.context for each in rows)
     work = SweepWork(prefix=longest, own=positions, self_check=settings.self_check)
-    return admission.step_for(model, room, settings.dtype, work)
+    return fitting_step(model.on(room, settings.dtype), work)[0]
 
 
 def recorded_step(manifest: Manifest, path: str) -> int | None:
@@ -241,7 +241,7 @@ def refusals(
             step_size=step,
             self_check=min(settings.self_check, max(min(len(r), r.checked_at_once) for r in rows)),
         )
-        if reason := admission.refusal(model, room, settings.dtype, work):
+        if reason := admission.refusal(model.on(room, settings.dtype), work):
             reasons[models] = reason
     if reasons and len(reasons) == len(by_models):
         raise AssayError(next(iter(reasons.values())))

@@ -20,7 +20,7 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Card, Checkpoint
 from engine.errors import AssayError
-from engine.planning.admission import DeviceRoom
+from engine.planning.machines import DeviceRoom
 from engine.runs import lock, parts, provenance, schema, storage
 from engine.runs.manifest import Manifest, conversations_hash, items_hash
 from engine.runs.provenance import library_versions
@@ -143,10 +143,11 @@ def enter(
       The jobs with whole fingerprints and missing parts, and their `refusals`.
 
     Raises:
-      AssayError: a mesh that fits no model, a job that the run holds with another
+      AssayError: a mesh that does not fit a model, a job that the run holds with another
         fingerprint, a conversation that is too long for the model, models of which none fits.
     """
-    _check_meshes(mesh, [job.checkpoint for job in jobs])
+    for job in jobs:
+        meshes.check_mesh(mesh, job.checkpoint.card.decoder)
     room, entered = DeviceRoom.of(mesh), []
     for _, group in itertools.groupby(grouped(jobs), key=models_of):
         same_models = list(group)
@@ -186,19 +187,6 @@ def _enter(manifest: Manifest, job: Job, settings: Settings, mesh: Mesh, step: i
     entered = dataclasses.replace(job, fingerprint=fingerprint, missing=missing)
     schema.objective_columns(entered.columns[1:])
     return entered
-
-
-def _check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
-    """Raises AssayError for a mesh that fits no model; a model that it does not fit fails later."""
-    errors = []
-    for checkpoint in checkpoints:
-        try:
-            meshes.check_mesh(mesh, checkpoint.card.decoder)
-        except AssayError as error:
-            errors.append(error)
-        else:
-            return
-    raise errors[-1]
 
 
 def begin(
