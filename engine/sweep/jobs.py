@@ -173,7 +173,7 @@ def _read(manifest: Manifest, job: Job, span: Span, data: bytes | None = None) -
     folder, name = manifest.run / job.path, schema.part_name(*span)
     recorded = manifest.recorded(job.path, name)
     wanted = {**manifest.about(job.path), "rows": provenance.part_rows(*span, len(job.rows))}
-    table = parts.read_part(folder, *span, recorded, wanted, data)
+    table = parts.read_frame(folder / name, recorded, wanted, data)
     if dict(table.frame.schema) != job.part_columns:
         raise AssayError(f"{folder / name}: other columns than the result's; remove it")
     if recorded is None:  # the process ended between writing the part and the manifest

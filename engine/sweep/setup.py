@@ -293,7 +293,7 @@ def _check_shared(run: epath.Path) -> None:
     token = processes.from_first("lock", lambda: lock.token_of(run))
     deadline = time.monotonic() + _SHARED_S  # a network file system may show it late
     while token and not processes.writes():
-        holder = lock.Holder.read(storage.read_if_there(run / lock.NAME))
+        holder = lock.Holder.of(run)
         if holder is not None and holder.token == token:
             break
         if time.monotonic() > deadline:
