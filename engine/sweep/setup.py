@@ -143,11 +143,9 @@ def enter(
       The jobs with whole fingerprints and missing parts, and their `refusals`.
 
     Raises:
-      AssayError: a mesh that does not fit a model, a job that the run holds with another
-        fingerprint, a conversation that is too long for the model, models of which none fits.
+      AssayError: a job that the run holds with another fingerprint, a conversation that is too long
+        for the model, models of which none fits the mesh and the memory.
     """
-    for job in jobs:
-        meshes.check_mesh(mesh, job.checkpoint.card.decoder)
     room, entered = DeviceRoom.of(mesh), []
     for _, group in itertools.groupby(grouped(jobs), key=models_of):
         same_models = list(group)

@@ -153,3 +153,13 @@ def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, mo
     with pytest.raises(AssayError, match="the download needs "):
         admission.check_conversion(subject, tmp_path, download=True)
     admission.check_conversion(subject, tmp_path, download=True, cached=size)
+
+
+def test_a_model_that_the_mesh_does_not_fit_does_not_keep_others_from_being_computed(
+    checkpoint, tiny, run
+):
+    odd = checkpoint("odd", intermediate_size=99, seed=1)
+    with pytest.raises(AssayError, match="1 of 2 models failed: odd; the others are complete"):
+        run.sweep([odd, tiny], ONE, mesh=make_mesh(1, 2), **AUTO)
+    with pytest.raises(AssayError, match=r"^mesh\.model=2; allowed: divisors of .* ffn_width=99"):
+        run.sweep([odd], ONE, mesh=make_mesh(1, 2), **AUTO)
