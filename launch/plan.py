@@ -65,19 +65,22 @@ def report(given: command.Given) -> command.CommandResult:
         self_check=config.self_check,
         part_size=config.part_size,
     )
-    search = SearchWork(
-        prefix=sweep.prefix,
-        suffix=sweep.own - 1,
-        length=config.length,
-        candidates=config.candidates,
-        attempts=config.restarts * (2 if config.direction == "both" else 1),
-        merged=max(0, min(config.merge, config.candidates) - 1),
-        packed=config.length > 1,
+    search = (
+        None
+        if model.language
+        else SearchWork(
+            prefix=sweep.prefix,
+            suffix=sweep.own - 1,
+            length=config.length,
+            candidates=config.candidates,
+            attempts=config.restarts * (2 if config.direction == "both" else 1),
+            merged=max(0, min(config.merge, config.candidates) - 1),
+            packed=config.length > 1,
+        )
     )
     dtype = None if config.dtype == "auto" else str(dtype_named(config.dtype))
     plans = [plan(model, one, sweep, search, dtype, config.mesh.model) for one in devices]
-    searched = None if model.language else dataclasses.asdict(search)
-    works = {"sweep": dataclasses.asdict(sweep), "search": searched}
+    works = {"sweep": dataclasses.asdict(sweep), "search": search and dataclasses.asdict(search)}
     facts = {"model": model.name, **works, "plans": [_fields(one) for one in plans]}
     return command.CommandResult(_text(model, sweep, search, plans), lambda: facts)
 
@@ -103,7 +106,7 @@ def _fields(one: Plan) -> dict[str, object]:
         "step_size": one.step_size,
         "dtype": one.model.dtype,
         "device_bytes": dataclasses.asdict(one.account) | {"total": one.account.total},
-        "usable_bytes": one.devices.kind.usable_bytes,
+        "usable_bytes": one.devices.usable_bytes,
         "host_bytes": memory.host_bytes(one.model),
         "disk_bytes": 2 * memory.checkpoint_bytes(one.model),
         "sweep_s": one.sweep_s,
@@ -114,17 +117,18 @@ def _fields(one: Plan) -> dict[str, object]:
     }
 
 
-def _text(model: Model, sweep: SweepWork, search: SearchWork, plans: Sequence[Plan]) -> str:
+def _text(model: Model, sweep: SweepWork, search: SearchWork | None, plans: Sequence[Plan]) -> str:
     weights, config = in_words(memory.checkpoint_bytes(model)), model.config
     header = ["devices", "fits", "mesh", "step", "dtype", "a device needs", "sweep", "a search"]
     rows = [header, *map(_row, plans)]
-    merged = f" and {search.merged} that merge the best" if search.merged else ""
-    planned = (
-        f"a sweep of {sweep.prompts} prompts ({sweep.prefix} positions, then {sweep.own} of each "
-        f"candidate) and a search ({search.attempts} times {search.candidates} candidates of "
-        f"{search.length} tokens{merged})"
-    )
-    if model.language:  # no step of candidates, and no search
+    if search:
+        merged = f" and {search.merged} that merge the best" if search.merged else ""
+        planned = (
+            f"a sweep of {sweep.prompts} prompts ({sweep.prefix} positions, then {sweep.own} of "
+            f"each candidate) and a search ({search.attempts} times {search.candidates} candidates "
+            f"of {search.length} tokens{merged})"
+        )
+    else:  # a language model has no step of candidates
         planned = f"log-probabilities of {sweep.prompts} prompts ({sweep.prefix} positions)"
         header[6] = "log-probabilities"
         rows = [[*row[:3], *row[4:7]] for row in rows]
@@ -150,7 +154,7 @@ def _text(model: Model, sweep: SweepWork, search: SearchWork, plans: Sequence[Pl
 
 
 def _row(one: Plan) -> list[str]:
-    model, searched, usable = one.model, one.searched, one.devices.kind.usable_bytes
+    model, searched, usable = one.model, one.searched, one.devices.usable_bytes
     cells = [one.devices.name, "yes" if one.fits else "no", f"{model.data}x{model.model}"]
     cells += [f"{one.step_size:,}", model.dtype]
     cells.append(f"{in_words(one.account.total)} of {in_words(usable)}")
@@ -170,15 +174,16 @@ def _time(seconds: float | None) -> str:
 
 def _assumed(one: Plan) -> str:
     """What of a kind of device is stated and assumed."""
-    kind, dtype = one.devices.kind, one.model.dtype
-    said = f"{kind.name}: {in_words(kind.usable_bytes)} of {in_words(kind.memory_bytes)} usable; "
-    if (peak := kind.peak(dtype)) is None:
+    devices, dtype = one.devices, one.model.dtype
+    memory_of_one = f"{in_words(devices.usable_bytes)} of {in_words(devices.memory_bytes)} usable"
+    said = f"{devices.kind}: {memory_of_one}; "
+    if (peak := devices.peaks.get(dtype)) is None:
         said += f"times in {dtype} are not predicted: they depend on the CPU's instructions"
-        return f"{said} ({kind.source})"
-    slower = _SLOWER if dtype == "float16" and kind.platform == "tpu" else ""
+        return f"{said} ({devices.source})"
+    slower = _SLOWER if dtype == "float16" and devices.platform == "tpu" else ""
     return (
         f"{said}{peak / 1e12:,.3g} TFLOP/s in {dtype}, of which a sweep is assumed to reach "
-        f"{kind.share:.0%} ({kind.source}){slower}"
+        f"{machines.SHARES[devices.platform]:.0%} ({devices.source}){slower}"
     )
 
 

@@ -22,7 +22,7 @@ import analysis
 from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.errors import AssayError
 from engine.planning import admission, memory
-from engine.planning.admission import DeviceRoom
+from engine.planning.machines import DeviceRoom
 from engine.planning.memory import SweepWork, in_words
 from engine.runs import storage
 from engine.settings import AUTO, AnalyzeSettings, LogprobSettings
@@ -171,17 +171,19 @@ def check_memory(work: Report, say: Say) -> None:
     kinds = ((work.models, work.settings), (work.language, work.logprobs))
     for model, settings in ((model, settings) for models, settings in kinds for model in models):
         planned, prefix, own = model_of_checkpoint(model)
-        sweep = SweepWork(prefix=prefix, own=own, self_check=settings.self_check)
-        step = settings.step_size or admission.step_for(planned, room, settings.dtype, sweep)
-        sweep = dataclasses.replace(sweep, step_size=step)
-        if not room.splits(planned):  # loading it says which mesh it allows
-            continue
-        reason = admission.refusal(planned, room, settings.dtype, sweep)
+        sweep = SweepWork(
+            prefix=prefix,
+            own=own,
+            step_size=settings.step_size,
+            self_check=settings.self_check,
+        )
+        placed = planned.on(room, settings.dtype)
+        step, needed = memory.fitting_step(placed, sweep)
+        reason = admission.refusal(placed, dataclasses.replace(sweep, step_size=step))
         if reason and settings.check_memory:
             raise AssayError(reason)
-        total = memory.account(room.holding(planned, settings.dtype), sweep).total
         free = f" of {in_words(room.usable)} that are free" if room.usable < math.inf else ""
-        say(f"{model.card.slug}: {in_words(total)} of memory in {settings.dtype}{free}")
+        say(f"{model.card.slug}: {in_words(needed.total)} of memory in {settings.dtype}{free}")
 
 
 def write_report(work: Report, say: Say) -> None:

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -39,55 +39,31 @@ def block_hash(arrays: Mapping[str, np.ndarray], digests: Mapping[str, bytes]) -
     return digest.hexdigest()
 
 
-class BlockReader:
-    """Context manager that reads blocks, and hashes them in threads meanwhile."""
+def read_block(
+    folder: epath.Path,
+    targets: Mapping[str, jax.ShapeDtypeStruct],
+    dtypes: Mapping[str, str],
+    wanted: str | None,
+) -> dict[str, jax.Array]:
+    """The parameters of a block, by name, with the shapes, dtypes and shardings of `targets`.
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1))
-        # Of each block that is being hashed: folder, wanted hash, arrays and their hashes.
-        self._pending: list[
-            tuple[epath.Path, str, dict[str, np.ndarray], dict[str, Future[bytes]]]
-        ] = []
+    On disk they have one of `dtypes`, comma-separated as in the card. Threads place arrays and hash
+    them; a `wanted` of None is not compared.
 
-    def __enter__(self) -> "BlockReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def read(
-        self,
-        folder: epath.Path,
-        targets: Mapping[str, jax.ShapeDtypeStruct],
-        dtypes: Mapping[str, str],
-        wanted: str | None,
-    ) -> dict[str, jax.Array]:
-        """The parameters of a block, by name, with the shapes, dtypes and shardings of `targets`.
-
-        On disk they have one of `dtypes`, comma-separated as in the card. `check` compares the hash
-        of the block with `wanted`; None: it is not hashed.
-
-        Raises:
-          AssayError: the checkpoint is damaged, or its store fails.
-        """
-        arrays = _arrays(folder, targets, dtypes)
+    Raises:
+      AssayError: the checkpoint is damaged, or its store fails.
+    """
+    arrays = _arrays(folder, targets, dtypes)
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
+        placed = pool.map(_placed, arrays.values(), targets.values())
         if wanted is not None:
-            hashes = {name: self._pool.submit(sha256, array) for name, array in arrays.items()}
-            self._pending.append((folder, wanted, arrays, hashes))
-            self.check(2)  # so that three blocks at most are in memory
-        return dict(
-            zip(targets, self._pool.map(_placed, arrays.values(), targets.values()), strict=True)
-        )
-
-    def check(self, left: int = 0) -> None:
-        """Waits for all blocks but the last `left`, and compares each with its hash."""
-        while len(self._pending) > left:
-            folder, wanted, arrays, hashes = self._pending.pop(0)
-            if block_hash(arrays, {name: each.result() for name, each in hashes.items()}) != wanted:
+            digests = dict(zip(arrays, pool.map(sha256, arrays.values()), strict=True))
+            if block_hash(arrays, digests) != wanted:
                 raise AssayError(
                     f"{folder}: damaged checkpoint, this block is not the one that was converted "
                     f"(sha256); {_AGAIN}"
                 )
+        return dict(zip(targets, placed, strict=True))
 
 
 def _arrays(

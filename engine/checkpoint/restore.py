@@ -1,6 +1,6 @@
 """Restores checkpoints onto a device mesh; models that share a decoder, as one group.
 
-At most three layers' parameters are in host memory at a time. Decoder tensors have the layout of
+One block of parameters is in host memory at a time. Decoder tensors have the layout of
 their source (`layouts`) and are transposed on the device; those of a readout have the model's
 layout.
 """
@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from engine import mesh as meshes
 from engine.checkpoint import layouts
-from engine.checkpoint.arrays import BlockReader
+from engine.checkpoint.arrays import read_block
 from engine.checkpoint.card import EMBEDDING, READOUT, Card, Checkpoint, layer_block
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig, OutputConfig
@@ -107,14 +107,12 @@ def restore(
             stacks[path[2]][_name(path)] = parameter
         elif path[0] == "decoder":
             embedding[_name(path)] = parameter
-    with BlockReader() as reader:
-        _restore_block(reader, deepest, EMBEDDING, embedding)
-        for first, layers in stacks.items():
-            _restore_stack(reader, deepest, first, layers, mesh)
-        for model, checkpoint in enumerate(group):
-            readout = {_name(p): v for p, v in by_path if p[:2] == ("readouts", model)}
-            _restore_block(reader, checkpoint, READOUT, readout)
-        reader.check()
+    _restore_block(deepest, EMBEDDING, embedding)
+    for first, layers in stacks.items():
+        _restore_stack(deepest, first, layers, mesh)
+    for model, checkpoint in enumerate(group):
+        readout = {_name(p): v for p, v in by_path if p[:2] == ("readouts", model)}
+        _restore_block(checkpoint, READOUT, readout)
     return graph, params
 
 
@@ -159,31 +157,22 @@ def is_verified(checkpoint: Checkpoint) -> bool:
 
 
 def _read(
-    reader: BlockReader,
-    checkpoint: Checkpoint,
-    block: str,
-    targets: Mapping[str, jax.ShapeDtypeStruct],
+    checkpoint: Checkpoint, block: str, targets: Mapping[str, jax.ShapeDtypeStruct]
 ) -> dict[str, jax.Array]:
     card, folder = checkpoint.card, checkpoint.path / "params" / block
     wanted = card.block_hash(block) if is_verified(checkpoint) else None
-    return reader.read(folder, targets, card.dtypes, wanted)
+    return read_block(folder, targets, card.dtypes, wanted)
 
 
-def _restore_block(
-    reader: BlockReader, checkpoint: Checkpoint, block: str, parameters: Mapping[str, Variable]
-) -> None:
+def _restore_block(checkpoint: Checkpoint, block: str, parameters: Mapping[str, Variable]) -> None:
     """Fills parameters that are stored in the model's layout."""
     targets = {name: parameter.get_value() for name, parameter in parameters.items()}
-    for name, value in _read(reader, checkpoint, block, targets).items():
+    for name, value in _read(checkpoint, block, targets).items():
         parameters[name].set_value(value)
 
 
 def _restore_stack(
-    reader: BlockReader,
-    checkpoint: Checkpoint,
-    first: int,
-    parameters: Mapping[str, Variable],
-    mesh: Mesh,
+    checkpoint: Checkpoint, first: int, parameters: Mapping[str, Variable], mesh: Mesh
 ) -> None:
     """Fills a stack of the layers from `first` on, with one more layer than it in memory."""
     config = checkpoint.card.decoder
@@ -192,7 +181,7 @@ def _restore_stack(
     (height,) = {p.shape[0] for p in parameters.values()}
     for layer in range(height):
         targets = {name: stack.target for name, stack in stacks.items()}
-        for name, value in _read(reader, checkpoint, layer_block(first + layer), targets).items():
+        for name, value in _read(checkpoint, layer_block(first + layer), targets).items():
             stacks[name].fill(layer, value)
     for name, stack in stacks.items():
         parameters[name].set_value(stack.value)

@@ -5,49 +5,21 @@ devices along the axis `data`, and on no measured time. So equal machines give e
 """
 
 import dataclasses
-import math
 import os
 from collections import Counter
 from collections.abc import Sequence
 
 from jax.sharding import Mesh
 
-from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import memory
-from engine.planning.machines import free_disk, free_memory
+from engine.planning.machines import DeviceRoom, free_disk, free_memory
 from engine.planning.memory import Model, SearchWork, SweepWork, in_words
 from engine.scoring.batches import SHORT
 
 _PROMPT = 64  # positions of a prompt that is not known yet
 _WAY_OUT = "--config.check_memory=false starts anyway"
-
-
-@dataclasses.dataclass(frozen=True)
-class DeviceRoom:
-    """The devices that models are to be loaded on, and their free memory."""
-
-    platform: str  # `cpu`, `gpu` or `tpu`
-    data: int  # devices along the mesh axis `data`
-    model: int  # devices along the mesh axis `model`
-    usable: float  # bytes of a device, or of the host of a CPU; infinite where that is not known
-
-    @classmethod
-    def of(cls, mesh: Mesh) -> "DeviceRoom":
-        """This machine; of several processes, that of process 0."""
-        platform = mesh.devices.flat[0].platform
-        usable = processes.from_first("free memory", lambda: _usable(mesh, platform))
-        known = platform if platform in memory.STEPS else "gpu"
-        return cls(known, mesh.shape["data"], mesh.shape["model"], usable)
-
-    def holding(self, model: Model, dtype: str) -> Model:
-        """The model on the mesh."""
-        return model.on(self.platform, dtype, self.data, self.model)
-
-    def splits(self, model: Model) -> bool:
-        """Whether the axis `model` splits the decoder evenly; loading a model refuses another."""
-        return self.model in memory.splits(model.config, self.data * self.model)
 
 
 def model_of_checkpoints(group: Sequence[Checkpoint]) -> Model:
@@ -57,28 +29,17 @@ def model_of_checkpoints(group: Sequence[Checkpoint]) -> Model:
     return Model(name=names, config=cards[0].decoder, heads=heads, stored=cards[0].dtype)
 
 
-def step_for(model: Model, room: DeviceRoom, dtype: str, work: SweepWork) -> int:
-    """The candidates of a step on each device that `step_size=auto` takes."""
-    if not room.splits(model):  # no step is computed
-        room = dataclasses.replace(room, model=1)
-    return memory.fitting_step(room.holding(model, dtype), room.usable, work)[0]
-
-
-def refusal(model: Model, room: DeviceRoom, dtype: str, work: SweepWork | SearchWork) -> str:
-    """Why models do not fit here; "" if they do."""
-    if not room.splits(model):
-        return ""
-    placed = room.holding(model, dtype)
-    needed = memory.account(placed, work)
-    if needed.total <= room.usable:
+def refusal(model: Model, work: SweepWork | SearchWork) -> str:
+    """Why models do not fit on their devices; "" if they do."""
+    needed = memory.account(model, work)
+    if needed.total <= model.usable:
         return ""
     rest = needed.total - needed.weights - needed.step
-    would = memory.ways_to_fit(placed, room.usable, work)
-    would = would or [f"{in_words(needed.total)} of free memory"]
+    would = memory.ways_to_fit(model, work) or [f"{in_words(needed.total)} of free memory"]
     return (
-        f"{model.name}: needs {in_words(needed.total)} of memory on a device in {dtype} "
+        f"{model.name}: needs {in_words(needed.total)} of memory on a device in {model.dtype} "
         f"(weights {in_words(needed.weights)}, a step {in_words(needed.step)}, the rest "
-        f"{in_words(rest)}), {in_words(room.usable)} are free; {' or '.join(would)} would fit; "
+        f"{in_words(rest)}), {in_words(model.usable)} are free; {' or '.join(would)} would fit; "
         f"{_WAY_OUT}"
     )
 
@@ -90,27 +51,13 @@ def admit(
 
     A `step_size` of None is chosen. Raises AssayError for a model that is too large, if `check`.
     """
-    model, room = model_of_checkpoints([checkpoint]), DeviceRoom.of(mesh)
-    work = SweepWork(prefix=_PROMPT, own=SHORT, self_check=1)
-    step = step_size or step_for(model, room, dtype, work)
+    model = model_of_checkpoints([checkpoint]).on(DeviceRoom.of(mesh), dtype)
+    work = SweepWork(prefix=_PROMPT, own=SHORT, step_size=step_size, self_check=1)
+    step, _ = memory.fitting_step(model, work)
     least = dataclasses.replace(work, own=1, step_size=step)
-    if check and (reason := refusal(model, room, dtype, least)):
+    if check and (reason := refusal(model, least)):
         raise AssayError(reason)
     return step
-
-
-def check_search(
-    checkpoint: Checkpoint, mesh: Mesh, dtype: str, work: SearchWork, beside: float = 0.0
-) -> float:
-    """Bytes of a model's weights on a device; raises AssayError if it cannot be searched here.
-
-    Other models are going to take `beside` bytes on each device.
-    """
-    model, room = model_of_checkpoints([checkpoint]), DeviceRoom.of(mesh)
-    room = dataclasses.replace(room, usable=room.usable - beside)
-    if reason := refusal(model, room, dtype, work):
-        raise AssayError(reason)
-    return memory.weight_bytes(room.holding(model, dtype)) if room.splits(model) else 0.0
 
 
 def check_conversion(
@@ -151,14 +98,3 @@ def check_conversion(
                 f"{in_words(disk.free)} are free at {folder}; name another disk, or make room; "
                 f"{_WAY_OUT}"
             )
-
-
-def _usable(mesh: Mesh, platform: str) -> float:
-    """Free bytes of the host of a CPU, or of the fullest local accelerator, where it tells them."""
-    if platform == memory.CPU:
-        free = free_memory()
-        return math.inf if free is None else free
-    stats = [device.memory_stats() or {} for device in mesh.local_devices]
-    if not all("bytes_limit" in one for one in stats):
-        return math.inf
-    return min(int(one["bytes_limit"]) - int(one.get("bytes_in_use", 0)) for one in stats)

@@ -36,12 +36,8 @@ def matrices(c: DecoderConfig) -> tuple[list[tuple[int, int]], list[tuple[int, i
 def layer_weights(config: DecoderConfig) -> int:
     """Elements of the matrices of one layer, with all experts of a mixture."""
     passed = sum(k * n for each in matrices(config) for k, n in each)
-    return passed + (config.experts - config.experts_per_token) * expert_weights(config)
-
-
-def expert_weights(config: DecoderConfig) -> int:
-    """Elements of the matrices of one feed-forward."""
-    return (2 + config.gated) * config.width * config.ffn_width
+    of_expert = (2 + config.gated) * config.width * config.ffn_width
+    return passed + (config.experts - config.experts_per_token) * of_expert
 
 
 def response(config: DecoderConfig, positions: int, before: int) -> float:

@@ -5,10 +5,14 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
+from jax.sharding import Mesh
+
+from engine import processes
 from engine.errors import AssayError
 
 GIB = 2**30
@@ -16,7 +20,7 @@ _MOST = 100_000  # devices that a specification may name
 # Share of the peak that a sweep is assumed to reach. On accelerators it was measured nowhere; the
 # compiler of TPUs estimates 22 to 74 % for the listed models (docs/compiled-programs-tpu.md). On
 # the CPU that `_CORE_PEAK` was measured on, a sweep reached 92 % of it.
-_SHARES = {"cpu": 0.9, "gpu": 0.5, "tpu": 0.5}
+SHARES = {"cpu": 0.9, "gpu": 0.5, "tpu": 0.5}
 # Share of the memory that a program may take. Of a GPU, jax takes 75 % by default
 # (XLA_PYTHON_CLIENT_MEM_FRACTION); the memory of a TPU is what its compiler says it may take.
 _USABLE = {"cpu": 0.9, "gpu": 0.75, "tpu": 1.0}
@@ -25,76 +29,46 @@ _SOURCES = {
     "gpu": "data sheet, dense, SXM where there are several forms",
     "tpu": "Google Cloud's page of the TPU, by chip",
 }
-# GiB of memory; TFLOP/s of matmuls in bfloat16, and in float32 without lower precision inside.
-_GPUS: dict[str, tuple[float, float, float]] = {
-    "B200-180GB": (180, 2250, 80),
-    "H200-141GB": (141, 989, 67),
-    "H100-80GB": (80, 989, 67),
-    "A100-80GB": (80, 312, 19.5),
-    "A100-40GB": (40, 312, 19.5),
-    "L40S-48GB": (48, 362, 91.6),
-    "L4-24GB": (24, 121, 30.3),
-    "T4-16GB": (16, 65, 8.1),
-    "RTX4090-24GB": (24, 165, 82.6),
+# GiB of memory; TFLOP/s of matmuls in 16 bits, and in float32 without lower precision inside.
+_KINDS: dict[str, tuple[str, float, float, float]] = {
+    "B200-180GB": ("gpu", 180, 2250, 80),
+    "H200-141GB": ("gpu", 141, 989, 67),
+    "H100-80GB": ("gpu", 80, 989, 67),
+    "A100-80GB": ("gpu", 80, 312, 19.5),
+    "A100-40GB": ("gpu", 40, 312, 19.5),
+    "L40S-48GB": ("gpu", 48, 362, 91.6),
+    "L4-24GB": ("gpu", 24, 121, 30.3),
+    "T4-16GB": ("gpu", 16, 65, 8.1),
+    "RTX4090-24GB": ("gpu", 24, 165, 82.6),
+    # Their float32 matmuls take six passes of 16 bits ("highest" precision).
+    "v4": ("tpu", 31.25, 275, 275 / 6),
+    "v5e": ("tpu", 15.75, 197, 197 / 6),
+    "v5p": ("tpu", 95.74, 459, 459 / 6),
+    "v6e": ("tpu", 31.25, 918, 918 / 6),
 }
-# A TPU's float32 matmuls take six passes of 16 bits ("highest" precision).
-_TPUS: dict[str, tuple[float, float, float]] = {
-    "v4": (31.25, 275, 275 / 6),
-    "v5e": (15.75, 197, 197 / 6),
-    "v5p": (95.74, 459, 459 / 6),
-    "v6e": (31.25, 918, 918 / 6),
-}
+# Names of kinds in lower case; the memory may be missing where it is clear.
+_NAMES = {kind.partition("-")[0].lower(): kind for kind in _KINDS if "A100" not in kind}
+_NAMES |= {kind.lower(): kind for kind in _KINDS} | {"v5litepod": "v5e"}
+_SAID_BY_JAX = {"tpu v5 lite": "v5e", "tpu v6 lite": "v6e", "tpu v5": "v5p"}
 _ALLOWED = (
     "allowed: [<count>x]<kind> or <TPU>-<chips>, with a kind of "
-    f"{', '.join((*_GPUS, *_TPUS))}, cpu (here), cpu-<n>GB; one CPU, or up to {_MOST:,} others"
+    f"{', '.join(_KINDS)}, cpu (here), cpu-<n>GB; one CPU, or up to {_MOST:,} others"
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """One kind of device."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Devices:
+    """Some devices of one kind."""
 
-    name: str  # as `--devices` names it
+    name: str  # as a user names them
+    count: int
+    kind: str  # in `_KINDS`, or `cpu`
     platform: str  # `cpu`, `gpu` or `tpu`
     memory_bytes: float  # of one device
-    rate_16: float | None  # FLOP/s of dense matmuls in bfloat16 at the peak; None: not known
-    rate_32: float  # the same in float32
+    usable_bytes: int  # that a program may take
+    # Dtype -> FLOP/s of dense matmuls at the peak; without those that are not known.
+    peaks: Mapping[str, float]
     source: str  # where the numbers come from
-    usable: float  # share of the memory that a program may take
-
-    @property
-    def usable_bytes(self) -> int:
-        """Bytes of a device that a program may take."""
-        return int(self.memory_bytes * self.usable)
-
-    @property
-    def share(self) -> float:
-        """Share of the peak that a sweep is assumed to reach."""
-        return _SHARES[self.platform]
-
-    def peak(self, dtype: str) -> float | None:
-        """FLOP/s of matmuls, as stated; None where that is not known."""
-        # XLA multiplies float16 in float32 on a CPU. TPUs have no matrix units for it.
-        if dtype == "float32" or (dtype == "float16" and self.platform == "cpu"):
-            return self.rate_32
-        slower = 3 if dtype == "float16" and self.platform == "tpu" else 1
-        return None if self.rate_16 is None else self.rate_16 / slower
-
-
-_STATED = [
-    Kind(name, platform, gib * GIB, r16 * 1e12, r32 * 1e12, _SOURCES[platform], _USABLE[platform])
-    for platform, kinds in (("gpu", _GPUS), ("tpu", _TPUS))
-    for name, (gib, r16, r32) in kinds.items()
-]
-
-
-@dataclasses.dataclass(frozen=True)
-class Devices:
-    """Some devices of one kind, as a user names them."""
-
-    name: str
-    count: int
-    kind: Kind
 
 
 def parse(text: str) -> list[Devices]:
@@ -114,56 +88,98 @@ def parse(text: str) -> list[Devices]:
 
 def here() -> list[Devices]:
     """The devices of this machine; raises AssayError where their kind is not known."""
-    import jax  # a plan of named devices asks no device
-
     device, count = jax.devices()[0], jax.device_count()
     if device.platform == "cpu":
         return parse("cpu")
     said = device.device_kind.lower()
-    said = {"tpu v5 lite": "v5e", "tpu v6 lite": "v6e", "tpu v5": "v5p"}.get(said, said)
-    words = re.split("[^a-z0-9]+", said)
+    words = re.split("[^a-z0-9]+", _SAID_BY_JAX.get(said, said))
     memory = (device.memory_stats() or {}).get("bytes_limit", math.inf)
-    named = [kind for kind in _STATED if kind.name.lower().split("-")[0] in words]
-    if not named:
+    alike = [kind for kind in _KINDS if kind.lower().split("-")[0] in words]
+    if not alike:
         raise AssayError(
             f"devices: {device.device_kind!r} is here, whose memory and speed are not known; "
             f"{_ALLOWED} as --devices"
         )
-    kind = min(named, key=lambda kind: abs(kind.usable_bytes - memory))
-    return [Devices(f"{count}x{kind.name}", count, kind)]
+    named = [_accelerators(f"{count}x{kind}", count, kind) for kind in alike]
+    return [min(named, key=lambda one: abs(one.usable_bytes - memory))]
 
 
 def _parse_one(name: str) -> Devices:
-    form = re.fullmatch(r"(?:(\d+)x)?([a-z0-9]+(?:-[0-9.]+gb)?)(?:-(\d+))?", name.lower())
-    kind = form and _kind(form[2])
-    if form and kind and not (form[3] and (form[1] or kind.platform != "tpu")):
-        count = int(form[1] or form[3] or 1)
-        if 1 <= count <= (1 if kind.platform == "cpu" else _MOST):
-            return Devices(name, count, kind)
-    raise AssayError(f"devices={name!r}; {_ALLOWED}")
+    if cpu := re.fullmatch(r"(?:1x)?cpu(?:-([1-9]\d{0,5}(?:\.\d+)?)gb)?", name.lower()):
+        return _cpu(name, cpu[1])
+    form = re.fullmatch(r"(v\w+)-(\d+)|(?:(\d+)x)?([\w-]+)", name.lower())
+    kind, count = (form[1] or form[4], int(form[2] or form[3] or 1)) if form else ("", 0)
+    if kind not in _NAMES or not 1 <= count <= _MOST:
+        raise AssayError(f"devices={name!r}; {_ALLOWED}")
+    return _accelerators(name, count, _NAMES[kind])
 
 
-def _kind(name: str) -> Kind | None:
-    """The kind of a name in lower case, from which the memory may be missing if it is clear."""
-    if name == "cpu":
-        if (free := free_memory()) is None:
-            raise AssayError(
-                "devices='cpu': this system does not tell its memory; allowed: cpu-<n>GB"
-            )
+def _accelerators(name: str, count: int, kind: str) -> Devices:
+    platform, gib, half, single = _KINDS[kind]
+    slower = 3 if platform == "tpu" else 1  # TPUs have no matrix units for float16
+    return Devices(
+        name=name,
+        count=count,
+        kind=kind,
+        platform=platform,
+        memory_bytes=gib * GIB,
+        usable_bytes=int(gib * GIB * _USABLE[platform]),
+        peaks={"bfloat16": half * 1e12, "float16": half * 1e12 / slower, "float32": single * 1e12},
+        source=_SOURCES[platform],
+    )
+
+
+def _cpu(name: str, gib: str | None) -> Devices:
+    """A CPU, by default this one, which multiplies float16 in float32.
+
+    Its peak is assumed; in bfloat16, which depends on its instructions, none is.
+    """
+    if gib:
+        memory, share, cores, source = float(gib) * GIB, _USABLE["cpu"], _CORES, "stated memory"
+    elif (free := free_memory()) is None:
+        raise AssayError("devices='cpu': this system does not tell its memory; allowed: cpu-<n>GB")
+    else:
         affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
         cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-        return _cpu(free, 1.0, cores, "free memory of this machine")
-    if stated := re.fullmatch(r"cpu-([1-9]\d{0,5}(?:\.\d+)?)gb", name):
-        return _cpu(float(stated[1]) * GIB, _USABLE["cpu"], _CORES, "stated memory")
-    name = {"v5litepod": "v5e"}.get(name, name)  # Google Cloud's name of the accelerator
-    alike = [k for k in _STATED if k.name.lower() == name or k.name.lower().startswith(f"{name}-")]
-    return alike[0] if len(alike) == 1 else None
+        memory, share, source = free, 1.0, "free memory of this machine"
+    return Devices(
+        name=name,
+        count=1,
+        kind="cpu",
+        platform="cpu",
+        memory_bytes=memory,
+        usable_bytes=int(memory * share),
+        peaks=dict.fromkeys(("float16", "float32"), cores * _CORE_PEAK),
+        source=f"{source}; assumed: {cores} cores of {_CORE_PEAK / 1e9:.0f} GFLOP/s",
+    )
 
 
-def _cpu(memory: float, usable: float, cores: int, source: str) -> Kind:
-    """A CPU. Its peak is assumed; in bfloat16, which depends on its instructions, none is."""
-    source = f"{source}; assumed: {cores} cores of {_CORE_PEAK / 1e9:.0f} GFLOP/s"
-    return Kind("cpu", "cpu", memory, None, cores * _CORE_PEAK, source, usable)
+class DeviceRoom(NamedTuple):
+    """The devices that models are to be loaded on, and their free memory."""
+
+    platform: str  # `cpu`, `gpu` or `tpu`
+    data: int = 1  # devices along the mesh axis `data`
+    model: int = 1  # devices along the mesh axis `model`
+    usable: float = math.inf  # bytes of a device, or of the host of a CPU; infinite: not known
+
+    @classmethod
+    def of(cls, mesh: Mesh) -> "DeviceRoom":
+        """This machine; of several processes, that of process 0."""
+        platform = mesh.devices.flat[0].platform
+        usable = processes.from_first("free memory", lambda: _usable(mesh, platform))
+        known = platform if platform in SHARES else "gpu"
+        return cls(known, mesh.shape["data"], mesh.shape["model"], usable)
+
+
+def _usable(mesh: Mesh, platform: str) -> float:
+    """Free bytes of the host of a CPU, or of the fullest local accelerator, where it tells them."""
+    if platform == "cpu":
+        free = free_memory()
+        return math.inf if free is None else free
+    stats = [device.memory_stats() or {} for device in mesh.local_devices]
+    if not all("bytes_limit" in one for one in stats):
+        return math.inf
+    return min(int(one["bytes_limit"]) - int(one.get("bytes_in_use", 0)) for one in stats)
 
 
 class Disk(NamedTuple):

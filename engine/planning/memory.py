@@ -5,6 +5,7 @@ Tests compare it with the memory that compiled programs take.
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from engine.checkpoint.restore import parameters
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.planning import flops
-from engine.planning.machines import GIB
+from engine.planning.machines import GIB, DeviceRoom
 from engine.scoring.batches import PREFIX_MULTIPLE, largest_step, rows_of_step
 
 CPU = "cpu"  # the platform on which host and device share memory
@@ -29,9 +30,8 @@ _PROCESS_BYTES, _TOKEN_BYTES = 200 * 2**20, 1100
 _VECTOR_MEMORY = 128 * 2**20  # of a TPU: activations that it holds take no other memory
 # What compiling the larger program of a search adds to a process, and its code on an accelerator.
 _SEARCH_BYTES, _CODE_BYTES = 460 * 2**20, 13 * 2**20
-# Tables [attempts, T, V] float32 in a step of a search: the gain (or its noise) and what orders it;
-# with a gradient its slopes too, of a block and of all.
-_TABLES, _GRADIENT_TABLES = 2, 2
+# Tables [attempts, T, V] float32 in a step of a search: the gain (or its noise) and what orders it.
+_TABLES = 2
 BLOCK_ROWS = 32  # rows of packed candidates that a search scores at a time: 64 candidates
 # Attempts whose parents a device runs through the model at once in a search. A parent is so short
 # that reading the weights takes most of its time.
@@ -90,15 +90,21 @@ class Model:
     heads: tuple[HeadConfig | OutputConfig, ...]  # one per model
     stored: str = "bfloat16"  # dtype of the file
     dtype: str = "float32"  # of the decoder when it computes
+    platform: str = CPU  # or `gpu` or `tpu`
     data: int = 1  # devices along the mesh axis `data`
     model: int = 1  # devices along the mesh axis `model`
-    platform: str = CPU  # or `gpu` or `tpu`
+    usable: float = math.inf  # bytes that a program may take of a device, or of a CPU's host
 
-    def on(self, platform: str, dtype: str | None, data: int = 1, model: int = 1) -> "Model":
-        """The model on a mesh; `dtype` None is what `--config.dtype=auto` takes."""
+    def on(self, room: DeviceRoom, dtype: str | None) -> "Model":
+        """The model on a mesh; `dtype` None is what `--config.dtype=auto` takes.
+
+        Raises AssayError for an axis `model` that does not divide the decoder.
+        """
         half = self.stored if self.stored in ("bfloat16", "float16") else "bfloat16"
-        dtype = dtype or ("float32" if platform == CPU else half)
-        return dataclasses.replace(self, platform=platform, dtype=dtype, data=data, model=model)
+        dtype = dtype or ("float32" if room.platform == CPU else half)
+        placed = dataclasses.replace(self, dtype=dtype, **room._asdict())
+        meshes.check_mesh(placed.mesh, placed.config)
+        return placed
 
     @property
     def held(self) -> DecoderConfig:
@@ -129,8 +135,9 @@ class Account:
     prefix: int  # keys and values of prompts
     layer: int  # weights of a layer, or of all, that are there a second time
     step: int  # activations of one step
-    process: int  # of a CPU, whose memory the process shares: compilers, tokenizer, buffers
-    code: int = 0  # of a search's program on an accelerator
+    # Of a CPU, whose memory the process shares: compilers, tokenizer, buffers. On an accelerator
+    # the code of a search's program.
+    process: int
 
     @property
     def total(self) -> int:
@@ -142,19 +149,33 @@ def account(model: Model, work: SweepWork | SearchWork) -> Account:
     """Bytes on each device during a sweep, a list, log-probabilities or a search.
 
     Without `work.step_size` a step has `LEAST_STEP` candidates. The prompt's pass and the plain
-    pass of the self-check count where they need more than a step.
+    pass of the self-check count where they need more than a step. A search counts what compiling
+    its step takes, and tables of numbers for each position and token.
     """
-    if isinstance(work, SearchWork):
-        return _of_search(model, work)
-    candidates = work.step_size or LEAST_STEP
-    if model.language:
-        candidates = largest_step(candidates, model.config.vocab_size)
-    step = _pass_bytes(model, candidates, work.prefix, work.own)
-    whole = _whole_bytes(model, work.prefix, work.own, work.self_check)
-    return _account(model, work.prefix, max(step, whole))
+    c, b, on_cpu = model.held, model.item_bytes, model.platform == CPU
+    prefix, step, tables = _needed(model, work)
+    keys = 2 * c.num_layers * prefix * c.num_kv_heads * c.head_size * b
+    one = flops.layer_weights(c) // model.model
+    if model.platform == "tpu":
+        step = max(0, step - _VECTOR_MEMORY)
+    # One layer more is there while the model is restored. XLA's CPU compiler widens a layer of
+    # float16 at a time; of bfloat16, unless the CPU multiplies it, all at once. It copies a layer's
+    # experts for the loop over their blocks.
+    copied = {"bfloat16": 4 * one * c.num_layers, "float16": 4 * one}
+    copied["float32"] = 4 * one if c.experts else 0
+    process = process_bytes(model) if on_cpu else 0
+    if isinstance(work, SearchWork) and not work.enumerates:
+        process += _SEARCH_BYTES if on_cpu else _CODE_BYTES
+    return Account(
+        weights=weight_bytes(model),
+        prefix=keys // model.model,
+        layer=(on_cpu and copied.get(model.dtype)) or max(0, b * one - step),
+        step=step + tables,
+        process=process,
+    )
 
 
-def fitting_step(model: Model, usable: float, work: SweepWork) -> tuple[int, Account]:
+def fitting_step(model: Model, work: SweepWork) -> tuple[int, Account]:
     """The largest step whose account fits, and the account; the least step where none does.
 
     A step that the user named is not changed.
@@ -162,21 +183,21 @@ def fitting_step(model: Model, usable: float, work: SweepWork) -> tuple[int, Acc
     step = work.step_size or STEPS[model.platform]
     while True:
         needed = account(model, dataclasses.replace(work, step_size=step))
-        if needed.total <= usable or work.step_size or step <= LEAST_STEP:
+        if needed.total <= model.usable or work.step_size or step <= LEAST_STEP:
             return step, needed
         step //= 2
 
 
-def ways_to_fit(model: Model, usable: float, work: SweepWork | SearchWork) -> list[str]:
+def ways_to_fit(model: Model, work: SweepWork | SearchWork) -> list[str]:
     """Settings each of which makes a model fit that does not, on the same devices."""
 
     def fits(work: SweepWork | SearchWork = work, **changes: Any) -> bool:  # Any: of a Model
-        return account(dataclasses.replace(model, **changes), work).total <= usable
+        return account(dataclasses.replace(model, **changes), work).total <= model.usable
 
     count, ways = model.data * model.model, []
     if isinstance(work, SweepWork):
-        step, least = fitting_step(model, usable, dataclasses.replace(work, step_size=None))
-        ways += [f"step_size={step}"] if least.total <= usable else []
+        step, least = fitting_step(model, dataclasses.replace(work, step_size=None))
+        ways += [f"step_size={step}"] if least.total <= model.usable else []
         ways += ["self_check=1"] if fits(dataclasses.replace(work, self_check=1)) else []
     larger = [split for split in splits(model.config, count) if split > model.model]
     ways += [f"mesh.model={n}" for n in larger if fits(data=count // n, model=n)][:1]
@@ -193,27 +214,20 @@ def splits(config: DecoderConfig, count: int) -> Iterator[int]:
 
 def weight_bytes(model: Model) -> int:
     """Bytes of the parameters on each device: one decoder and all readouts, which are float32."""
-    total = 0
-    for number, head in enumerate(model.heads):
-        for name, one in parameters(model.held, head).items():
-            readout = name.startswith("readout.")
-            if readout or number == 0:
-                sharding = meshes.parameter_sharding(model.mesh, one.axes, one.shape)
-                size = math.prod(sharding.shard_shape(one.shape))
-                total += size * (4 if readout else model.item_bytes)
-    return total
+    return _block_bytes(model).total()
 
 
 def checkpoint_bytes(model: Model) -> int:
     """Bytes of a checkpoint's parameters on disk; a source of the same dtype has about as many."""
-    embedding, layer, readout = _block_bytes(model)
-    return embedding + model.config.num_layers * layer + readout
+    return _block_bytes(_as_stored(model)).total()
 
 
 def host_bytes(model: Model) -> int:
     """Bytes of host memory to convert: two blocks (one is read while another is written)."""
-    embedding, layer, readout = _block_bytes(model)
-    return sum(sorted([embedding, layer, layer, readout])[-2:]) + process_bytes(model)
+    blocks = _block_bytes(_as_stored(model))
+    layer = blocks["layers"] // model.config.num_layers
+    largest = sorted([blocks["embedding"], layer, layer, blocks["readout"]])[-2:]
+    return sum(largest) + process_bytes(model)
 
 
 def process_bytes(model: Model) -> int:
@@ -226,29 +240,43 @@ def in_words(size: float) -> str:
     return f"{size / GIB:,.1f} GiB" if size >= GIB else f"{size / 2**20:,.0f} MiB"
 
 
-def _block_bytes(model: Model) -> tuple[int, int, int]:
-    """Bytes of the blocks of a checkpoint: the embedding, one layer, the readout."""
-    item, sizes = jnp.dtype(model.stored).itemsize, [0, 0, 0]
-    for name, parameter in parameters(model.config, model.heads[0]).items():
-        readout, layered = name.startswith("readout."), "L" in parameter.axes
-        size = math.prod(parameter.shape) * (4 if readout else item)
-        block = 2 if readout else 1 if layered else 0
-        sizes[block] += size // (model.config.num_layers if block == 1 else 1)
-    return sizes[0], sizes[1], sizes[2]
+def _as_stored(model: Model) -> Model:
+    """The first of the models as it lies on disk."""
+    return dataclasses.replace(model, heads=model.heads[:1], dtype=model.stored, data=1, model=1)
 
 
-def _of_search(model: Model, work: SearchWork) -> Account:
-    """Bytes of a search, with what compiling its step takes.
+def _block_bytes(model: Model) -> Counter[str]:
+    """Bytes of the parameters on each device, by block: `embedding`, `layers`, `readout`."""
+    blocks: Counter[str] = Counter()
+    for number, head in enumerate(model.heads):
+        for name, one in parameters(model.held, head).items():
+            readout = name.startswith("readout.")
+            block = "readout" if readout else "layers" if "L" in one.axes else "embedding"
+            if readout or number == 0:
+                sharding = meshes.parameter_sharding(model.mesh, one.axes, one.shape)
+                size = math.prod(sharding.shard_shape(one.shape))
+                blocks[block] += size * (4 if readout else model.item_bytes)
+    return blocks
 
-    The self-check computes two conversations for each prompt: of the ids, and of their text.
+
+def _needed(model: Model, work: SweepWork | SearchWork) -> tuple[int, int, int]:
+    """Positions of prompts that are kept, and bytes of a step's activations and of its tables.
+
+    The self-check of a search computes two conversations per prompt: of the ids, and of the text.
     """
+    if isinstance(work, SweepWork):
+        candidates = work.step_size or LEAST_STEP
+        if model.language:
+            candidates = largest_step(candidates, model.config.vocab_size)
+        step = _pass_bytes(model, candidates, work.prefix, work.own)
+        whole = _whole_bytes(model, work.prefix, work.own, work.self_check)
+        return work.prefix, max(step, whole), 0
     c, b, on_cpu = model.held, model.item_bytes, model.platform == CPU
     if work.enumerates:
         prefix, rows = work.prefix + work.length, work.candidates
         step = _pass_bytes(model, rows_of_step(rows, work.own, rows), prefix, work.own)
         whole = _whole_bytes(model, prefix, work.own, 2 * work.together)
-        one = _account(model, prefix, max(step, whole))
-        return dataclasses.replace(one, prefix=one.prefix * work.together)
+        return prefix * work.together, max(step, whole), 0
     prefix = _padded(work.prefix + work.length)  # the prompt has room for the reply
     rows = min(BLOCK_ROWS, work.rows) * work.together
     step = _pass_bytes(model, rows, prefix, work.row_positions)
@@ -264,36 +292,12 @@ def _of_search(model: Model, work: SearchWork) -> Account:
         saved = parents * work.own * work.together * kept * c.num_layers
         if on_cpu and b < 4:  # XLA transposes and widens the embedding that slopes multiply
             saved += (b + 4) * c.vocab_size * c.width
-        step, tables = max(step, saved), tables * (_TABLES + _GRADIENT_TABLES) // _TABLES
+        step, tables = max(step, saved), tables * 2  # its slopes too, of a block and of all
         # Where candidates are drawn by position, devices along `model` keep their tokens' slopes.
         if not on_cpu and work.packed and c.vocab_size % model.model == 0:
             tables //= model.model
     step = max(step, _whole_bytes(model, work.prefix, work.own, 2 * work.together))
-    needed = _account(model, prefix * work.together, step)
-    needed = dataclasses.replace(needed, step=needed.step + tables)
-    if on_cpu:
-        return dataclasses.replace(needed, process=needed.process + _SEARCH_BYTES)
-    return dataclasses.replace(needed, code=_CODE_BYTES)
-
-
-def _account(model: Model, prefix: int, step: int) -> Account:
-    on_cpu, c = model.platform == CPU, model.held
-    keys = 2 * c.num_layers * prefix * c.num_kv_heads * c.head_size * model.item_bytes
-    one = flops.layer_weights(c) // model.model
-    if model.platform == "tpu":
-        step = max(0, step - _VECTOR_MEMORY)
-    # One layer more is there while the model is restored. XLA's CPU compiler widens a layer of
-    # float16 at a time; of bfloat16, unless the CPU multiplies it, all at once. It copies a layer's
-    # experts for the loop over their blocks.
-    copied = {"bfloat16": 4 * one * c.num_layers, "float16": 4 * one}
-    copied["float32"] = 4 * one if c.experts else 0
-    return Account(
-        weights=weight_bytes(model),
-        prefix=keys // model.model,
-        layer=(on_cpu and copied.get(model.dtype)) or max(0, model.item_bytes * one - step),
-        step=step,
-        process=process_bytes(model) if on_cpu else 0,
-    )
+    return prefix * work.together, step, tables
 
 
 def _padded(positions: int) -> int:

@@ -64,18 +64,20 @@ class Holder:
     began: str = dataclasses.field(
         default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     )
+    beats: int = 0  # how often it has rewritten the lock
 
     @classmethod
-    def read(cls, content: bytes | None) -> "Holder | None":
-        """The holder that the content of a lock names; None where it names none."""
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            fields = json.loads(content or b"")
-            return cls(**{field.name: fields[field.name] for field in dataclasses.fields(cls)})
+    def of(cls, run: epath.Path) -> "Holder | None":
+        """The holder that the lock of a run names; None where there is none, or it names none."""
+        content = storage.read_if_there(run / NAME)
+        with contextlib.suppress(ValueError, TypeError):
+            return cls(**json.loads(content or b""))
         return None
 
-    def content(self, beats: int = 0) -> bytes:
-        """The content of a lock after a number of beats."""
-        return json.dumps({**dataclasses.asdict(self), "beats": beats}).encode()
+    @property
+    def content(self) -> bytes:
+        """The content of the lock."""
+        return json.dumps(dataclasses.asdict(self)).encode()
 
     def __str__(self) -> str:
         return f"`assay {self.command}` on {self.host}, process {self.pid}, since {self.began}"
@@ -110,17 +112,17 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
       AssayError: the folder cannot be written.
     """
     folder = storage.path_of(run)
-    path, holder, stop = folder / NAME, Holder(command=command), threading.Event()
+    holder, stop = Holder(command=command), threading.Event()
     if storage.is_file(folder):
         raise AssayError(f"run {folder}: a file; allowed: a folder")
     new = not storage.is_remote(folder) and not storage.exists(folder)
     with storage.reported(f"run {folder}"):
         if new:
             folder.mkdir(parents=True, exist_ok=True)
-    beats = threading.Thread(target=_beat, args=[path, holder, stop], daemon=True)
+    beats = threading.Thread(target=_beat, args=[folder, holder, stop], daemon=True)
     _tokens[holder.token] = str(folder)
     try:
-        _take(path, holder, wait)
+        _take(folder, holder, wait)
         beats.start()
         yield
     finally:
@@ -129,8 +131,8 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
         if beats.ident is not None:  # the lock was taken
             beats.join()
             with contextlib.suppress(AssayError):
-                if _holds(path, holder):
-                    storage.remove(path)
+                if _holds(folder, holder):
+                    storage.remove(folder / NAME)
         if new:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)  # refuses where something was written
@@ -138,8 +140,7 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
 
 def confirm(run: epath.Path) -> None:
     """Raises LockError if this process has lost its lock of the run, or another one holds one."""
-    mine = token_of(run)
-    holder = Holder.read(storage.read_if_there(run / NAME))
+    mine, holder = token_of(run), Holder.of(run)
     if mine and (holder is None or holder.token not in _tokens):
         by = f"taken over by {holder}" if holder else "removed"
         raise LockError(f"run {run}: the lock of this command was {by}; run it again to go on")
@@ -154,54 +155,50 @@ def token_of(run: epath.Path) -> str:
 
 def holder_of(run: epath.Path) -> Holder | None:
     """Who holds the lock of a run; None where nobody does, or a process that is gone."""
-    holder = Holder.read(storage.read_if_there(run / NAME))
+    holder = Holder.of(run)
     return None if holder is None or holder.is_gone else holder
 
 
-def _take(path: epath.Path, holder: Holder, wait: bool) -> None:
+def _take(run: epath.Path, holder: Holder, wait: bool) -> None:
     """Writes the lock as soon as there is none, or a stale one."""
-    seen, since, told = None, 0.0, False
-    limit_s = STORE_STALE_S if storage.is_remote(path) else STALE_S
-    while not storage.create(path, holder.content()):
-        content, now = storage.read_if_there(path) or b"", time.monotonic()
-        present = Holder.read(content)
-        alive = seen is not None and content not in (seen, b"")  # the lock was rewritten
-        if content != seen:
-            seen, since = content, now
+    seen, since = None, None  # what the lock said last, and since when
+    limit_s = STORE_STALE_S if storage.is_remote(run) else STALE_S
+    while not storage.create(run / NAME, holder.content):
+        present, now, first = Holder.of(run), time.monotonic(), since is None
+        alive = not first and present not in (seen, None)  # the lock was rewritten
+        if since is None or present != seen:
+            seen, since = present, now
         stale = now - since >= limit_s
         if present is not None and present.is_local:
             alive, stale = not present.is_gone, present.is_gone
         if stale:
             # Of several that take it over at once, the last one has it; `confirm` stops the others.
-            storage.write_atomic(path, holder.content())
+            storage.write_atomic(run / NAME, holder.content)
             return
-        if alive and not wait:
-            _refuse(path.parent, present)
-        if not told:
+        if present is not None and alive and not wait:
+            _refuse(run, present)
+        if first:
             doing = "waiting for" if wait else f"up to {limit_s:.0f} s to see if it runs:"
             who = present or "an unknown command"
-            print(f"run {path.parent} is locked; {doing} {who}", file=sys.stderr, flush=True)
-            told = True
+            print(f"run {run} is locked; {doing} {who}", file=sys.stderr, flush=True)
         time.sleep(_POLL_S)
 
 
-def _beat(path: epath.Path, holder: Holder, stop: threading.Event) -> None:
+def _beat(run: epath.Path, holder: Holder, stop: threading.Event) -> None:
     """Rewrites the lock until `stop` is set, or until it is another command's."""
-    beats = 0
     while not stop.wait(BEAT_S):
-        beats += 1
+        holder = dataclasses.replace(holder, beats=holder.beats + 1)
         # A file system that fails now may work at the next beat; `confirm` tells the command.
         with contextlib.suppress(AssayError):
-            if not _holds(path, holder):
+            if not _holds(run, holder):
                 return
-            storage.write_atomic(path, holder.content(beats))
+            storage.write_atomic(run / NAME, holder.content)
 
 
-def _holds(path: epath.Path, holder: Holder) -> bool:
-    present = Holder.read(storage.read_if_there(path))
+def _holds(run: epath.Path, holder: Holder) -> bool:
+    present = Holder.of(run)
     return present is not None and present.token == holder.token
 
 
-def _refuse(run: epath.Path, holder: Holder | None) -> NoReturn:
-    who = holder or "a command that its lock does not name"
-    raise LockError(f"run {run}: in use by {who}; allowed: one command at a time, or --wait")
+def _refuse(run: epath.Path, holder: Holder) -> NoReturn:
+    raise LockError(f"run {run}: in use by {holder}; allowed: one command at a time, or --wait")

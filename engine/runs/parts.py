@@ -62,8 +62,8 @@ def read_frame(
     (`provenance.difference`); `data`, its bytes, if they were read already.
 
     Raises:
-      AssayError: the file is damaged, says nothing about itself, or belongs to something else; the
-        line says what to remove.
+      AssayError: the file is damaged, says nothing about itself, belongs to something else, or has
+        other rows than its name says; the line says what to remove.
     """
     data = storage.read(path) if data is None else data
     digest, whole = hashlib.sha256(data).hexdigest(), provenance.is_whole(data)
@@ -79,22 +79,9 @@ def read_frame(
         raise AssayError(f"{path}: damaged ({error}); remove it and run again") from error
     if why := provenance.difference(about, wanted):
         raise AssayError(f"{path}: belongs to something else ({why}); remove it and run again")
-    return ReadFile(frame, digest, about)
-
-
-def read_part(
-    folder: epath.Path,
-    start: int,
-    stop: int,
-    recorded: str | None,
-    wanted: Json,
-    data: bytes | None = None,
-) -> ReadFile:
-    """Reads a part as `read_frame` does, and compares its number of rows with its name."""
-    path = folder / schema.part_name(start, stop)
-    table = read_frame(path, recorded, wanted, data)
-    if len(table.frame) != stop - start:
+    span = provenance.part_span(path.name)
+    if span and len(frame) != span[1] - span[0]:
         raise AssayError(
-            f"{path}: {len(table.frame)} rows, expected {stop - start}; remove it and run again"
+            f"{path}: {len(frame)} rows, expected {span[1] - span[0]}; remove it and run again"
         )
-    return table
+    return ReadFile(frame, digest, about)

@@ -12,7 +12,7 @@ from typing import Any
 
 from etils import epath
 
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.runs import schema, storage
 
 _LISTS = (schema.ITEMS_DIR, schema.ITEM_LOGPROBS_DIR)  # under prompts of the run
@@ -126,8 +126,9 @@ def read_contents(run: epath.Path) -> RunContents:
     """What the run folder `run` holds according to its manifest, checked against the schema.
 
     Raises:
-      RunError: not a run folder, an unreadable manifest, an unknown version, a result without its
-        model or prompt, or a name that cannot be part of a path.
+      RunError: not a run folder, an unreadable manifest, an unknown version, or a result without
+        its model or prompt.
+      AssayError: a name that cannot be part of a path.
     """
     raw = read_json(run / schema.MANIFEST)
     try:
@@ -151,8 +152,8 @@ def read_contents(run: epath.Path) -> RunContents:
     for result in results.values():
         if result.model not in models or result.prompt not in {*prompts, ""}:
             raise RunError(f"{result.where}: its model or its prompt is not in the manifest")
-    for name in (*models, *prompts):
-        check_name(run, name)
+    with prefixed(run):
+        schema.check_names([*models, *prompts])
     return RunContents(
         models=models,
         vocabularies=vocabularies,
@@ -304,14 +305,6 @@ def _searches(run: epath.Path, results: Json) -> dict[epath.Path, Search]:
     names = [name for name in storage.tree(folder) if name.endswith(".parquet")]
     files = [folder / name for name in names if name.count("/") == 3]
     return {path: known.get(path, Search()) for path in files}
-
-
-def check_name(run: epath.Path, name: str) -> None:
-    """Raises RunError for a name that no path or table of the run could have."""
-    try:
-        schema.check_names([name])
-    except AssayError as error:
-        raise RunError(f"{run}: {error}") from error
 
 
 def _check_same(what: str, known: Mapping[str, Any], new: Mapping[str, Any], key: str) -> None:

@@ -20,8 +20,8 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import admission
-from engine.planning.admission import DeviceRoom
-from engine.planning.memory import SearchWork, SweepWork
+from engine.planning.machines import DeviceRoom
+from engine.planning.memory import SearchWork, SweepWork, fitting_step, weight_bytes
 from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
@@ -217,9 +217,8 @@ def _certificate_job(
     path = schema.sequences_path(*of, direction, method, settings.seed)
     step = settings.certify_step or recorded_step(manifest, path)
     if not step:
-        one = admission.model_of_checkpoints(list(search.problem.models))
-        work = _sweep_work(search.problem.whole)
-        step = admission.step_for(one, room, settings.dtype, work)
+        one = admission.model_of_checkpoints(list(search.problem.models)).on(room, settings.dtype)
+        step, _ = fitting_step(one, _sweep_work(search.problem.whole))
     said = manifest.content["results"].get(path, {}).get("certificate", {})
     whole_file = _is_whole(manifest, path) and _suffices(said, settings.certify)
     # The search may be complete, and keep its numerics: the certificate has others.
@@ -276,23 +275,20 @@ def _present(
 
 def check_memory(job: SearchJob, mesh: Mesh) -> None:
     """Raises AssayError for a search or certificate that this machine cannot hold."""
-    dtype, models = job.settings.dtype, job.problem.models
+    dtype, models, room = job.settings.dtype, job.problem.models, DeviceRoom.of(mesh)
     if job.searched:
-        one = admission.model_of_checkpoints(list(models))
-        work = _sweep_work(job.problem.whole, job.step_size)
-        if reason := admission.refusal(one, DeviceRoom.of(mesh), dtype, work):
-            raise AssayError(reason.replace("--config.step_size", "--config.certify_step"))
+        one = admission.model_of_checkpoints(list(models)).on(room, dtype)
+        if reason := admission.refusal(one, _sweep_work(job.problem.whole, job.step_size)):
+            raise AssayError(reason.replace("step_size=", "certify_step="))
         return
-    works = [_work(one, job.problem.whole) for one in job.problem.each]
-    weights = [
-        admission.check_search(model, mesh, dtype, work)
-        for model, work in zip(models, works, strict=True)
-    ]
-    for model, work, mine in zip(models, works, weights, strict=True) if len(models) > 1 else ():
-        try:
-            admission.check_search(model, mesh, dtype, work, sum(weights) - mine)
-        except AssayError as error:
-            raise AssayError(f"beside the other models of the universal search: {error}") from error
+    placed = [admission.model_of_checkpoints([model]).on(room, dtype) for model in models]
+    held = sum(map(weight_bytes, placed))
+    for model, one in zip(placed, job.problem.each, strict=True):
+        free = room.usable - (held - weight_bytes(model))
+        left = dataclasses.replace(model, usable=free)
+        if reason := admission.refusal(left, _work(one, job.problem.whole)):
+            beside = "beside the other models of the universal search: " * (len(models) > 1)
+            raise AssayError(f"{beside}{reason}")
 
 
 def _sweep_work(objective: SearchObjective, step_size: int | None = None) -> SweepWork:

@@ -14,8 +14,8 @@ from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
 from engine.planning import admission
-from engine.planning.admission import DeviceRoom
-from engine.planning.memory import SweepWork
+from engine.planning.machines import DeviceRoom
+from engine.planning.memory import STEPS, SweepWork, fitting_step
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
@@ -173,7 +173,7 @@ def _read(manifest: Manifest, job: Job, span: Span, data: bytes | None = None) -
     folder, name = manifest.run / job.path, schema.part_name(*span)
     recorded = manifest.recorded(job.path, name)
     wanted = {**manifest.about(job.path), "rows": provenance.part_rows(*span, len(job.rows))}
-    table = parts.read_part(folder, *span, recorded, wanted, data)
+    table = parts.read_frame(folder / name, recorded, wanted, data)
     if dict(table.frame.schema) != job.part_columns:
         raise AssayError(f"{folder / name}: other columns than the result's; remove it")
     if recorded is None:  # the process ended between writing the part and the manifest
@@ -204,7 +204,11 @@ def choose_step(
     model = admission.model_of_checkpoints([job.checkpoint for job in same_models[0]])
     longest = max(each.context for each in rows)
     work = SweepWork(prefix=longest, own=positions, self_check=settings.self_check)
-    return admission.step_for(model, room, settings.dtype, work)
+    try:
+        placed = model.on(room, settings.dtype)
+    except AssayError:  # a mesh that does not fit the model: `refusals` says so
+        return STEPS[room.platform]
+    return fitting_step(placed, work)[0]
 
 
 def recorded_step(manifest: Manifest, path: str) -> int | None:
@@ -231,17 +235,20 @@ def refusals(
             by_models.setdefault(models_of(group), []).append(group)
     for models, same_models in by_models.items():
         step = max(step_of(group) for group in same_models)
-        if not settings.check_memory:
-            continue
         rows = [group[0].rows for group in same_models]
         model = admission.model_of_checkpoints([job.checkpoint for job in same_models[0]])
+        try:
+            placed = model.on(room, settings.dtype)
+        except AssayError as error:
+            reasons[models] = str(error)
+            continue
         work = SweepWork(
             prefix=max(each.context for each in rows),
             own=min(each.shortest_candidate for each in rows),
             step_size=step,
             self_check=min(settings.self_check, max(min(len(r), r.checked_at_once) for r in rows)),
         )
-        if reason := admission.refusal(model, room, settings.dtype, work):
+        if settings.check_memory and (reason := admission.refusal(placed, work)):
             reasons[models] = reason
     if reasons and len(reasons) == len(by_models):
         raise AssayError(next(iter(reasons.values())))

@@ -315,8 +315,9 @@ def _subtract(
 
 
 def _read(manifest: Manifest, path: str, span: parts.Span) -> parts.ReadFile:
-    recorded = manifest.recorded(path, schema.part_name(*span))
-    return parts.read_part(manifest.run / path, *span, recorded, _about(manifest, path, span))
+    name = schema.part_name(*span)
+    recorded = manifest.recorded(path, name)
+    return parts.read_frame(manifest.run / path / name, recorded, _about(manifest, path, span))
 
 
 def _about(manifest: Manifest, path: str, span: parts.Span) -> Json:

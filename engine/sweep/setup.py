@@ -20,7 +20,7 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Card, Checkpoint
 from engine.errors import AssayError
-from engine.planning.admission import DeviceRoom
+from engine.planning.machines import DeviceRoom
 from engine.runs import lock, parts, provenance, schema, storage
 from engine.runs.manifest import Manifest, conversations_hash, items_hash
 from engine.runs.provenance import library_versions
@@ -143,10 +143,9 @@ def enter(
       The jobs with whole fingerprints and missing parts, and their `refusals`.
 
     Raises:
-      AssayError: a mesh that fits no model, a job that the run holds with another
-        fingerprint, a conversation that is too long for the model, models of which none fits.
+      AssayError: a job that the run holds with another fingerprint, a conversation that is too long
+        for the model, models of which none fits the mesh and the memory.
     """
-    _check_meshes(mesh, [job.checkpoint for job in jobs])
     room, entered = DeviceRoom.of(mesh), []
     for _, group in itertools.groupby(grouped(jobs), key=models_of):
         same_models = list(group)
@@ -186,19 +185,6 @@ def _enter(manifest: Manifest, job: Job, settings: Settings, mesh: Mesh, step: i
     entered = dataclasses.replace(job, fingerprint=fingerprint, missing=missing)
     schema.objective_columns(entered.columns[1:])
     return entered
-
-
-def _check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
-    """Raises AssayError for a mesh that fits no model; a model that it does not fit fails later."""
-    errors = []
-    for checkpoint in checkpoints:
-        try:
-            meshes.check_mesh(mesh, checkpoint.card.decoder)
-        except AssayError as error:
-            errors.append(error)
-        else:
-            return
-    raise errors[-1]
 
 
 def begin(
@@ -305,7 +291,7 @@ def _check_shared(run: epath.Path) -> None:
     token = processes.from_first("lock", lambda: lock.token_of(run))
     deadline = time.monotonic() + _SHARED_S  # a network file system may show it late
     while token and not processes.writes():
-        holder = lock.Holder.read(storage.read_if_there(run / lock.NAME))
+        holder = lock.Holder.of(run)
         if holder is not None and holder.token == token:
             break
         if time.monotonic() > deadline:

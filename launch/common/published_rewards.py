@@ -19,6 +19,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
 from engine.planning import admission
+from engine.planning.machines import DeviceRoom
 from engine.planning.memory import SweepWork
 from engine.scoring.reward_passes import RewardScorer
 from engine.scoring.rows import RewardRows
@@ -261,8 +262,8 @@ def _refusal(model: Checkpoint, dtype: str, rows: Sequence[RewardRows], mesh: Me
     prefix = max(len(each.prompt.prefix) for each in rows)
     positions = 1 + min(len(each.prompt.suffix) for each in rows)
     work = SweepWork(prefix=prefix, own=positions, step_size=STEP_SIZE, self_check=1)
-    where = admission.model_of_checkpoints([model]), admission.DeviceRoom.of(mesh), dtype
-    return admission.refusal(*where, work)
+    placed = admission.model_of_checkpoints([model]).on(DeviceRoom.of(mesh), dtype)
+    return admission.refusal(placed, work)
 
 
 def _rows(model: Checkpoint, published: RewardSet, convention: Convention) -> RewardRows:

@@ -8,11 +8,11 @@ from pathlib import Path
 import polars as pl
 
 from engine.display import progress
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.runs import parts, provenance, schema
 from engine.runs.manifest import Manifest, items_hash
 from engine.runs.provenance import library_versions
-from engine.runs.reader import Json, check_name
+from engine.runs.reader import Json
 from launch.common.inputs import checked_name, humans_there, list_name
 from launch.common.released_files import files, slugged
 from launch.common.released_layouts import Choices, Column, content_of
@@ -134,8 +134,8 @@ class _Import:
         """Writes everything that was added, after the run's manifest has accepted all of it."""
         manifest = Manifest.open(run)
         manifest.environment = manifest.computed_by = library_versions()
-        for name in (*self.lists, *self.prompts, *self.models):
-            check_name(manifest.run, name)
+        with prefixed(manifest.run):
+            schema.check_names([*self.lists, *self.prompts, *self.models])
         for name, listed in self.lists.items():
             entry = {"rows": len(listed), "items_hash": items_hash(list(listed))}
             manifest.admit("lists", name, entry)

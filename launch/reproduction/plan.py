@@ -8,8 +8,8 @@ from configs import known_shapes
 from configs.known_models import ModelSpec
 from engine.errors import AssayError
 from engine.planning import memory
-from engine.planning.machines import Devices, free_disk
-from engine.planning.memory import Model, SearchWork, SweepWork, in_words
+from engine.planning.machines import SHARES, Devices, free_disk
+from engine.planning.memory import Model, SweepWork, in_words
 from engine.planning.plans import Plan, plan
 from launch.common.planned_models import model_of_config
 from launch.common.text import aligned, in_hours
@@ -91,10 +91,9 @@ def _needs(
 
 
 def _plan(model: Model, devices: Devices, dtype: str) -> Plan:
-    """The sweeps on some devices; searches are left out, so theirs are of no consequence."""
+    """The sweeps on some devices, without searches."""
     sweep = SweepWork(prefix=_PREFIX, own=_CANDIDATE)
-    search = SearchWork(prefix=_PREFIX, suffix=_CANDIDATE, length=1, candidates=1, attempts=1)
-    return plan(model, devices, sweep, search, None if dtype == "auto" else dtype)
+    return plan(model, devices, sweep, None, None if dtype == "auto" else dtype)
 
 
 def _seconds(call: Call, model: Model, one: Plan, swept: int, second: int) -> float | None:
@@ -174,11 +173,11 @@ def table(call: Call, every: Sequence[Needs]) -> str:
             "adds it"
         )
     for one in plans:
-        kind = one.devices.kind
+        devices = one.devices
         lines.append(
-            f"{one.devices.name}: {in_words(kind.memory_bytes)} each; a sweep is assumed to reach "
-            f"{kind.share:.0%} of its speed ({kind.source}); times leave out items, searches, "
-            "compilation, loading and the download"
+            f"{devices.name}: {in_words(devices.memory_bytes)} each; a sweep is assumed to reach "
+            f"{SHARES[devices.platform]:.0%} of its speed ({devices.source}); times leave out "
+            "items, searches, compilation, loading and the download"
         )
     return "\n".join(lines)
 

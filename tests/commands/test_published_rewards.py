@@ -11,7 +11,7 @@ from configs.known_goldens import RewardSet
 from configs.prompts import ELO
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.planning import admission
+from engine.planning import machines
 from launch.common import published_rewards as published
 from launch.common.conventions import values_of
 from launch.common.released_layouts import Choices
@@ -99,8 +99,8 @@ def test_the_reading_that_made_the_rewards_alone_reproduces_them(released, model
 def test_published_rewards_ask_for_memory_before_a_model_is_loaded(checkpoint, monkeypatch):
     model = checkpoint()
     one = RewardSet(name="x", prompt="?", replies=("a",), rewards=(0.0,), tolerance=1.0)
-    tiny_room = admission.DeviceRoom("cpu", 1, 1, usable=1)
-    monkeypatch.setattr(admission.DeviceRoom, "of", lambda mesh: tiny_room)
+    tiny_room = machines.DeviceRoom("cpu", 1, 1, usable=1)
+    monkeypatch.setattr(machines.DeviceRoom, "of", lambda mesh: tiny_room)
     values = values_of(model, TEXT, ("bos",), **CHOICES)
     with pytest.raises(AssayError, match=r"can be used: tiny: needs .* are free"):
         published.compare_and_show(model, [one], values, build_mesh(), check_memory=True)

@@ -217,7 +217,7 @@ def test_a_wrong_reward_that_every_hash_vouches_for_is_found_by_scoring_it_again
 
     from engine.runs import parts, provenance
 
-    table = parts.read_part(epath.Path(run / SCORES), 100, 200, None, {})
+    table = parts.read_frame(epath.Path(run / PART), None, {})
     wrong = table.frame.with_columns(reward=pl.col("reward") + 1)
     about = {k: v for k, v in table.about.items() if k != "file_sha256"}
     digest = parts.write_part(epath.Path(run / SCORES), 100, 200, wrong, about)

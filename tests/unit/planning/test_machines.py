@@ -20,8 +20,8 @@ from engine.planning.machines import GIB
 )
 def test_devices_are_read_in_the_order_of_a_list(text, count, kind, gib):
     last, devices = machines.parse(f"H200, {text}")
-    assert (devices.name, devices.count, devices.kind.name) == (text, count, kind)
-    assert devices.kind.memory_bytes == gib * GIB and last.name == "H200"
+    assert (devices.name, devices.count, devices.kind) == (text, count, kind)
+    assert devices.memory_bytes == gib * GIB and last.name == "H200"
 
 
 @pytest.mark.parametrize("name", ["H300", "0xH100", "8xv5e-8", "cpu-0GB"])
@@ -45,7 +45,7 @@ def test_bad_devices_are_refused_in_one_line_that_names_all_kinds(name):
     ],
 )
 def test_the_peak_follows_from_the_kind_and_the_dtype(kind, dtype, tera):
-    peak = machines.parse(kind)[0].kind.peak(dtype)
+    peak = machines.parse(kind)[0].peaks.get(dtype)
     assert peak == (None if tera is None else pytest.approx(tera * 1e12))
 
 

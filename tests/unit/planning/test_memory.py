@@ -13,6 +13,7 @@ from engine.checkpoint.restore import abstract, restore
 from engine.models.config import DecoderConfig, Rope
 from engine.models.heads import HeadConfig
 from engine.planning import memory
+from engine.planning.machines import DeviceRoom
 from engine.planning.memory import Model, SearchWork, SweepWork, account
 from engine.scoring.reward_passes import RewardScorer
 from engine.types import Candidates, KeyValues, Prefix
@@ -25,10 +26,10 @@ SEARCH = SearchWork(prefix=64, suffix=1, length=8, candidates=64, attempts=4)
 SHAPES = {"width": 256, "ffn_width": 768, "num_layers": 6, "num_heads": 4, "num_kv_heads": 2}
 
 
-def model_of(slug="skywork-reward-llama-3.1-8b", platform="tpu", dtype=None, **mesh) -> Model:
+def model_of(slug="skywork-reward-llama-3.1-8b", platform="tpu", **mesh) -> Model:
     spec = known_models.KNOWN[slug]
     subject = model_of_config(slug, known_shapes.config_json(spec), spec)
-    return subject.on(platform, dtype, **mesh)
+    return subject.on(DeviceRoom(platform, **mesh), None)
 
 
 def grows(model: Model, less: SearchWork, **more) -> int:

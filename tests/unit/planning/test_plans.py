@@ -33,7 +33,7 @@ def test_the_smallest_axis_on_which_a_model_fits_is_taken(slug, devices, mesh):
     plan = planned(slug, devices)
     assert plan.fits
     assert (plan.model.data, plan.model.model) == mesh
-    assert plan.account.total <= plan.devices.kind.usable_bytes
+    assert plan.account.total <= plan.devices.usable_bytes
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_a_search_takes_the_smallest_axis_that_fits_and_leaves_no_device_idle(ch
     search = dataclasses.replace(SEARCH, **changes)
     plan = planned(LLAMA, "v6e-8", search=search)
     assert (plan.searched.data, plan.searched.model) == mesh
-    usable = plan.devices.kind.usable_bytes
+    usable = plan.devices.usable_bytes
     assert plan.search_bytes == account(plan.searched, search).total <= usable

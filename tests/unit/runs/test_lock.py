@@ -1,5 +1,6 @@
 """The lock of a run folder: whom it refuses, when it is stale, what it leaves."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -52,7 +53,7 @@ def written(folder, **changes):
     """Writes a lock as another command would have, and returns its holder."""
     holder = lock.Holder(command="score", **changes)
     folder.mkdir(exist_ok=True)
-    (folder / lock.NAME).write_bytes(holder.content())
+    (folder / lock.NAME).write_bytes(holder.content)
     return holder
 
 
@@ -157,7 +158,7 @@ def test_the_lock_of_another_host_that_changes_is_held(folder, monkeypatch):
 
     def beat(_):
         polls.append(1)
-        (folder / lock.NAME).write_bytes(holder.content(len(polls)))
+        (folder / lock.NAME).write_bytes(dataclasses.replace(holder, beats=len(polls)).content)
 
     polled(monkeypatch, beat)
     held = pytest.raises(AssayError, match="in use by `assay score` on elsewhere")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import AssayError
-from engine.runs import parts, provenance, storage
+from engine.runs import parts, provenance, schema, storage
 from tests.support.killed import Killed, killed_after
 
 FRAME = pl.DataFrame({"token_id": range(3), "reward": [0.5, -1.0, 2.0]})
@@ -21,7 +21,7 @@ def write_part(folder, start, stop, frame=FRAME):
 
 
 def read_part(folder, start, stop, recorded=None, wanted=ABOUT):
-    return parts.read_part(folder, start, stop, recorded, wanted)
+    return parts.read_frame(folder / schema.part_name(start, stop), recorded, wanted)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import engine
 from configs import search as search_config
 from engine import api
 from engine.errors import AssayError
-from engine.planning import admission, flops
+from engine.planning import flops, machines
 from engine.runs import schema
 from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
@@ -268,13 +268,13 @@ def test_models_that_fit_alone_but_not_beside_others_are_refused(models, tmp_pat
     few, enough, alone = 0, 1 << 32, job_of(models[0], method="mutate")
     while enough - few > 1:
         free = (few + enough) // 2
-        monkeypatch.setattr(admission, "free_memory", lambda free=free: free)
+        monkeypatch.setattr(machines, "free_memory", lambda free=free: free)
         try:
             jobs.check_memory(alone, make_mesh())
             enough = free
         except AssayError:
             few = free
-    monkeypatch.setattr(admission, "free_memory", lambda: enough + 1024)
+    monkeypatch.setattr(machines, "free_memory", lambda: enough + 1024)
     jobs.check_memory(alone, make_mesh())
     with pytest.raises(AssayError, match=r"^beside the other models of the universal search: tiny"):
         search(tmp_path / "run", models, {"who": "Who?"})

@@ -65,7 +65,7 @@ def test_no_model_goes_on_when_another_command_writes_the_run(tmp_path):
     with lock.hold(str(tmp_path), "sweep"):
         manifest = Manifest.open(str(tmp_path))
         other = lock.Holder(command="score", host="elsewhere")
-        (tmp_path / lock.NAME).write_bytes(other.content())
+        (tmp_path / lock.NAME).write_bytes(other.content)
         message = "was taken over by `assay score` on elsewhere"
         with pytest.raises(AssayError, match=message), Outcomes(["one", "two"]).group(["one"]):
             manifest.save()

@@ -1,15 +1,14 @@
 """`step_size=auto`, and models that are too large for this machine."""
 
-import dataclasses
 import re
 
 import pytest
 
 from engine.errors import AssayError
-from engine.planning import admission, memory
-from engine.planning.admission import DeviceRoom, model_of_checkpoints
-from engine.planning.machines import Disk
-from engine.planning.memory import LEAST_STEP, SweepWork
+from engine.planning import admission, machines, memory
+from engine.planning.admission import model_of_checkpoints
+from engine.planning.machines import DeviceRoom, Disk
+from engine.planning.memory import LEAST_STEP, SweepWork, fitting_step
 from engine.search.run_folder import score_elsewhere, search_sequences
 from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
@@ -24,7 +23,7 @@ def free(monkeypatch):
     """Bytes of free host memory, as this process sees them from now on."""
 
     def leave(bytes_: int) -> None:
-        monkeypatch.setattr(admission, "free_memory", lambda: bytes_)
+        monkeypatch.setattr(machines, "free_memory", lambda: bytes_)
 
     return leave
 
@@ -36,7 +35,7 @@ def steps(run) -> dict[str, int]:
 
 def needed(checkpoint, step: int, own: int = 3) -> int:
     """Bytes that a sweep needs on one CPU device."""
-    model = model_of_checkpoints([checkpoint]).on("cpu", "float32")
+    model = model_of_checkpoints([checkpoint]).on(DeviceRoom("cpu"), "float32")
     prefix = len(checkpoint.template.split(ONE["greatest"]).prefix)
     return memory.account(model, SweepWork(prefix=prefix, own=own, step_size=step)).total
 
@@ -85,9 +84,9 @@ def test_short_memory_makes_the_step_smaller_and_leaves_rewards_alike(tiny, run,
 def test_devices_along_data_do_not_change_the_step(tiny, free):
     chosen = []
     for data in (1, 4):
-        room = dataclasses.replace(DeviceRoom.of(make_mesh(data)), usable=needed(tiny, 256))
-        work = SweepWork(prefix=22, own=3)
-        chosen.append(admission.step_for(model_of_checkpoints([tiny]), room, "float32", work))
+        room = DeviceRoom.of(make_mesh(data))._replace(usable=needed(tiny, 256))
+        placed = model_of_checkpoints([tiny]).on(room, "float32")
+        chosen.append(fitting_step(placed, SweepWork(prefix=22, own=3))[0])
     assert chosen[0] == chosen[1]
 
 
@@ -154,3 +153,13 @@ def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, mo
     with pytest.raises(AssayError, match="the download needs "):
         admission.check_conversion(subject, tmp_path, download=True)
     admission.check_conversion(subject, tmp_path, download=True, cached=size)
+
+
+def test_a_model_that_the_mesh_does_not_fit_does_not_keep_others_from_being_computed(
+    checkpoint, tiny, run
+):
+    odd = checkpoint("odd", intermediate_size=99, seed=1)
+    with pytest.raises(AssayError, match="1 of 2 models failed: odd; the others are complete"):
+        run.sweep([odd, tiny], ONE, mesh=make_mesh(1, 2), **AUTO)
+    with pytest.raises(AssayError, match=r"^mesh\.model=2; allowed: divisors of .* ffn_width=99"):
+        run.sweep([odd], ONE, mesh=make_mesh(1, 2), **AUTO)
