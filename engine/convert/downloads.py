@@ -12,13 +12,14 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx2
 from tqdm import tqdm
 
 from engine import processes
+from engine.convert import safetensors
 from engine.errors import AssayError
 
 _QUERY = re.compile(r"\?\S*")  # of a URL, whose signature belongs in no message
@@ -33,13 +34,6 @@ class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
         drawn = {"delay": 5, "leave": False, "mininterval": interval}
         quiet = not processes.writes()
         super().__init__(*args, **{**options, **drawn, "disable": quiet})
-
-
-class _Silent(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """A bar of small files."""
-
-    def __init__(self, *args: object, **options: object):
-        super().__init__(*args, **{**options, "disable": True})
 
 
 def snapshot(
@@ -65,7 +59,7 @@ def snapshot(
                 revision=revision,
                 allow_patterns=list(patterns),
                 cache_dir=cache,
-                tqdm_class=_Silent,
+                tqdm_class=_Bar,
             )
         )
 
@@ -83,7 +77,7 @@ def download(source: str, commit: str, names: Sequence[str], cache: Path | None)
     with _downloading(source, commit, cache):
         for name in names:
             file = hf_hub_download(source, name, revision=commit, cache_dir=cache, tqdm_class=_Bar)
-            check_hash(source, Path(file))
+            _check_hash(source, Path(file))
 
 
 def outline(source: str, commit: str, name: str, destination: Path) -> None:
@@ -107,22 +101,22 @@ def outline(source: str, commit: str, name: str, destination: Path) -> None:
             file.truncate(8 + len(text) + end)
 
 
-def sizes(source: str, commit: str, cache: Path | None = None) -> Mapping[str, int]:
-    """File name -> bytes, of all files of a commit that `snapshot` has been called for.
+def file_names(source: str, folder: Path, cache: Path | None) -> set[str]:
+    """Names of the files of a commit, at the top of its repository; `folder` is from `snapshot`.
 
-    Empty where that is not known: in a cache that an older client has filled.
+    In a cache that an older client has filled, and that nothing is added to: those in the folder.
     """
     from huggingface_hub import get_cached_repo_tree
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
     try:
-        files = get_cached_repo_tree(source, revision=commit, cache_dir=cache)
-        return {file.path: file.size for file in files}
+        files = get_cached_repo_tree(source, revision=folder.name, cache_dir=cache)
     except CachedRepoTreeNotFoundError:
-        return {}
+        return safetensors.file_names(folder)
+    return {file.path for file in files if "/" not in file.path}
 
 
-def check_hash(source: str, file: Path) -> None:
+def _check_hash(source: str, file: Path) -> None:
     """Removes a large file of the cache that differs from its sha256, and raises AssayError.
 
     The hash is the name that the file links to.
