@@ -10,7 +10,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,7 +20,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import type_handlers
 from transformers import PreTrainedTokenizerBase
 
-from engine.checkpoint.arrays import block_hash, sha256
+from engine.checkpoint.arrays import block_hash
 from engine.checkpoint.card import (
     CARD,
     EMBEDDING,
@@ -44,7 +43,7 @@ class Writer:
     """Context manager that writes the whole checkpoint or nothing.
 
     A block is one orbax checkpoint. Its arrays are written without a copy in memory and without
-    compression, and hashed at the same time.
+    compression.
     """
 
     def __init__(
@@ -68,7 +67,6 @@ class Writer:
         except OSError as error:
             raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
         self._orbax = _uncompressed()
-        self._thread = ThreadPoolExecutor(1)
         return self
 
     def __exit__(
@@ -78,7 +76,6 @@ class Writer:
         trace: TracebackType | None,
     ) -> None:
         try:
-            self._thread.shutdown()
             self._orbax.close()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)  # does nothing after the rename
@@ -88,19 +85,20 @@ class Writer:
         if isinstance(error, OSError):
             raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
 
-    def save(self, block: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Writes one block, once.
+    def save(
+        self, block: str, arrays: Mapping[str, np.ndarray], digests: Mapping[str, bytes]
+    ) -> None:
+        """Writes one block, once; `digests` are the sha256 of its arrays.
 
         Raises:
           AssayError: the file system refuses it, because it is full for instance.
         """
-        hashing = self._thread.submit(lambda: {n: sha256(array) for n, array in arrays.items()})
         try:
             self._orbax.save(self._folder.absolute() / "params" / block, dict(arrays))
         except ValueError as error:  # tensorstore's form of an error of the file system
             reason = str(error).strip().splitlines()[0]
             raise AssayError(f"checkpoint {self.destination}: {reason}") from error
-        self._hashes[block] = block_hash(arrays, hashing.result())
+        self._hashes[block] = block_hash(arrays, digests)
         for name, array in arrays.items():
             self._dtypes.setdefault(name, set()).add(str(array.dtype))
         if self._remote:

@@ -148,7 +148,7 @@ def convert(
     source = fetch(name, revision or pinned, before, cache=cache, base=base)
     if not downloaded:
         check(source)
-    with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
+    with tqdm(unit=" blocks", desc=f"converting {slug}", delay=5) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.total = total
