@@ -55,9 +55,10 @@ class Writer:
         self.destination, self.config, self.head = storage.path_of(destination), config, head
         self._dtypes: dict[str, set[str]] = {}
         self._hashes: dict[str, str] = {}  # of blocks
-        self._remote, self._uploading = storage.is_remote(self.destination), False
+        self._remote = storage.is_remote(self.destination)
 
     def __enter__(self) -> "Writer":
+        self._remove()
         parent, prefix = None, "assay-"
         try:
             if not self._remote:  # beside the destination, which it is renamed to
@@ -79,7 +80,7 @@ class Writer:
             self._orbax.close()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)  # does nothing after the rename
-            if self._uploading:  # and not finished
+            if kind is not None:
                 with contextlib.suppress(AssayError):  # of the store, which may be why it ended
                     self._remove()
         if isinstance(error, OSError):
@@ -136,7 +137,6 @@ class Writer:
         if self._remote:
             self._upload("tokenizer")
             storage.write_atomic(self.destination / CARD, card.to_json().encode())
-            self._uploading = False
         else:
             (self._folder / CARD).write_text(card.to_json())
             self._folder.chmod(0o755)
@@ -144,16 +144,13 @@ class Writer:
         return Checkpoint(self.destination, card)
 
     def _upload(self, folder: str) -> None:
-        """Moves a local folder to the store; the first one replaces an interrupted conversion."""
-        if not self._uploading:
-            self._remove()
-            self._uploading = True
+        """Moves a local folder to the store."""
         storage.upload(self._folder / folder, self.destination / folder)
         shutil.rmtree(self._folder / folder)
 
     def _remove(self) -> None:
-        """Removes what this or an interrupted conversion has put into the store."""
-        for name in FOLDERS:
+        """Removes what this or an interrupted conversion has put into a store."""
+        for name in FOLDERS if self._remote else ():
             storage.remove_folder(self.destination / name)
 
 
