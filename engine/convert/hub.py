@@ -140,11 +140,12 @@ def _base_of(opened: Source, cache: Path | None, base: str) -> Source:
     """The base of an adapter."""
     with prefixed(opened.place):
         config = adapter.read_config(opened.folder, opened.names)
-    named, revision = base or config.base or "", None
+    own = config.get("base_model_name_or_path") or ""
+    named, revision = base or own, None
     if not os.path.isdir(named):
         named, _, revision = named.partition("@")
-        if base in ("", config.base):
-            revision = revision or config.revision
+        if named == own.partition("@")[0]:
+            revision = revision or config.get("revision")
     with prefixed(f"{opened.name}: its base (another is named as --base)"):
         of_base = _open(named, revision or None, cache)
     if safetensors.is_adapter(of_base.names):
