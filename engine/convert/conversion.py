@@ -104,13 +104,20 @@ def convert_model(
             writer.save(block, arrays, digests)
             del arrays  # two blocks are in memory, not three
             progress(done, len(blocks))
+        base, files = None, conversion.files
+        if source.base and isinstance(files, adapter.MergedFiles):
+            base = {
+                "source": source.base.name,
+                "revision": source.base.revision,
+                "files": files.base.hashes(),
+            }
         return writer.finish(
             conversion.tokenizer,
             slug=slug,
             source=source.name,
             revision=source.revision,
-            files=conversion.files.hashes(),
-            base=_base(source, conversion.files),
+            files=files.hashes(),
+            base=base,
             reward=conversion.head_plan.reward,
             policy=conversion.policy,
             pad_token_id=conversion.pad,
@@ -202,15 +209,6 @@ def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
         named = hf.get("value_head_prefix")
         return TensorFiles.open(source.folder, named if isinstance(named, str) else "")
     return adapter.open_merged(source.base.folder, source.folder, hf.get("model_type"), merge_dtype)
-
-
-# Any: what JSON holds.
-def _base(source: Source, files: TensorFiles) -> dict[str, Any] | None:
-    """Where an adapter's base came from, and the hashes of its files."""
-    if source.base is None or not isinstance(files, adapter.MergedFiles):
-        return None
-    base = {"source": source.base.name, "revision": source.base.revision}
-    return {**base, "files": files.base.hashes()}
 
 
 def _dated(hf: Json, template: ChatTemplate) -> TemplatePolicy:

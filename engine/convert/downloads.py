@@ -36,6 +36,13 @@ class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
         super().__init__(*args, **{**options, **drawn, "disable": quiet})
 
 
+class _Silent(tqdm):  # type: ignore[misc]  # tqdm has no types
+    """A bar of small files, which the client draws itself."""
+
+    def __init__(self, *args: object, **options: object):
+        super().__init__(*args, **{**options, "disable": True})
+
+
 def snapshot(
     source: str, revision: str | None, patterns: Sequence[str], cache: Path | None = None
 ) -> Path:
@@ -59,7 +66,7 @@ def snapshot(
                 revision=revision,
                 allow_patterns=list(patterns),
                 cache_dir=cache,
-                tqdm_class=_Bar,
+                tqdm_class=_Silent,
             )
         )
 
@@ -164,9 +171,7 @@ def _reason(error: Exception, source: str, revision: str | None, cache: Path | N
     place = f"the hub's cache {constants.HF_HUB_CACHE}" if cache is None else str(cache)
     lacks = f"{place} does not hold {f'the revision {revision!r}' if revision else 'the model'}"
     lines: dict[type[Exception], str] = {
-        errors.HFValidationError: "allowed: an existing folder or a hub id owner/name",
-        errors.OfflineModeIsEnabled: f"HF_HUB_OFFLINE is set, and {lacks}; unset it, or name an "
-        "existing folder",
+        errors.OfflineModeIsEnabled: f"HF_HUB_OFFLINE is set, and {lacks}",
         errors.GatedRepoError: f"gated; accept the licence at {page} and log in with "
         "`hf auth login`",
         errors.RevisionNotFoundError: f"no revision {revision!r}; allowed: a commit, tag or branch "
@@ -174,8 +179,7 @@ def _reason(error: Exception, source: str, revision: str | None, cache: Path | N
         errors.RepositoryNotFoundError: f"no such folder, and no repository {page}, unless a "
         "private one; allowed: an existing folder, a hub id owner/name, or after `hf auth login` a "
         "repository that the login may read",
-        httpx2.ConnectError: f"{constants.ENDPOINT} cannot be reached, and {lacks}; check the "
-        "network and HF_ENDPOINT, or name an existing folder",
+        httpx2.ConnectError: f"{constants.ENDPOINT} cannot be reached, and {lacks}",
     }
     cause: BaseException | None = error
     while cause is not None:
