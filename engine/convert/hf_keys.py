@@ -108,8 +108,8 @@ def problems(
 
     `fixed`, `read` and `names` are those of the decoder family.
     """
-    values = {n: allowed for group in FIXED.values() for n, allowed in group.items()}
-    values = {name: allowed for name, allowed in values.items() if name not in read} | fixed
+    shared = {name: allowed for group in FIXED.values() for name, allowed in group.items()}
+    values = {name: allowed for name, allowed in shared.items() if name not in read} | dict(fixed)
     reasons = {name: reason for reason, group in FIXED.items() for name in group}
     known = (READ - set(names)).union(names.values(), read, values, *HARMLESS.values())
     if "normalize_reward" in hf:
