@@ -19,7 +19,7 @@ from etils import epath
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError, prefixed
-from engine.models.config import DecoderConfig
+from engine.models.config import DecoderConfig, with_tuples
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.runs import schema, storage
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
@@ -160,8 +160,8 @@ class Card:
             **{
                 **fields,
                 "decoder": DecoderConfig.from_json(fields["decoder"]),
-                "head": head.from_json(fields["head"]),
-                "policy": TemplatePolicy.from_json(fields["policy"]),
+                "head": head(**with_tuples(fields["head"])),
+                "policy": TemplatePolicy(**fields["policy"]),
                 "layer_hashes": tuple(fields["layer_hashes"]),
             }
         )

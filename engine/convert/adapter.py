@@ -68,29 +68,6 @@ _BLOCK = 2**22  # numbers of a matrix that are merged at once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AdapterConfig:
-    """What adapter_config.json says, beyond what is fixed."""
-
-    base: str | None  # hub id or folder
-    revision: str | None  # of the base
-    rank: float
-    alpha: float
-    rslora: bool
-    ranks: Mapping[str, float]  # pattern of module names -> rank in place of `rank`
-    alphas: Mapping[str, float]
-
-    def rank_of(self, module: str) -> float:
-        """The rank of a module's two matrices."""
-        return self.ranks.get(_pattern(self.ranks, module), self.rank)
-
-    def scale(self, module: str) -> float:
-        """What a module's product B A is multiplied with."""
-        rank = self.rank_of(module)
-        alpha = self.alphas.get(_pattern(self.alphas, module), self.alpha)
-        return alpha / (math.sqrt(rank) if self.rslora else rank)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Delta:
     """What is added to a matrix: scale * (B A), or the transpose of that."""
 
@@ -146,8 +123,8 @@ class MergedFiles(TensorFiles):
         return {**self.adapter.hashes(), CONFIG: hashlib.sha256(settings).hexdigest()}
 
 
-def read_config(folder: Path, names: Collection[str]) -> AdapterConfig:
-    """Reads adapter_config.json; `names` are the files of the folder or repository.
+def read_config(folder: Path, names: Collection[str]) -> Json:
+    """Reads and checks adapter_config.json; `names` are the files of the folder or repository.
 
     Raises:
       AssayError: another method than LoRA, an attribute or a file that merging cannot honour, or
@@ -180,15 +157,20 @@ def read_config(folder: Path, names: Collection[str]) -> AdapterConfig:
         raise AssayError(f"no {WEIGHTS}; allowed: {allowed}")
     if others := unread(names, (WEIGHTS, VALUE_HEAD)):
         raise AssayError(f"weights that nothing reads: {', '.join(others)}")
-    return AdapterConfig(
-        base=hf.get("base_model_name_or_path"),
-        revision=hf.get("revision"),
-        rank=_positive(hf, "r"),
-        alpha=_positive(hf, "lora_alpha"),
-        rslora=hf.get("use_rslora") is True,
-        ranks=_patterns(hf, "rank_pattern"),
-        alphas=_patterns(hf, "alpha_pattern"),
-    )
+    scale_of(hf, "")  # checks the numbers
+    return hf
+
+
+def rank_of(config: Json, module: str) -> float:
+    """The rank of a module's two matrices."""
+    return _number(config, "r", "rank_pattern", module)
+
+
+def scale_of(config: Json, module: str) -> float:
+    """What a module's product B A is multiplied with."""
+    rank = rank_of(config, module)
+    alpha = _number(config, "lora_alpha", "alpha_pattern", module)
+    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
 def weight_names(names: Collection[str]) -> list[str]:
@@ -295,7 +277,7 @@ def _names(keys: Iterable[str], head: str) -> dict[str, str]:
 
 
 def _deltas(
-    config: AdapterConfig,
+    config: Json,
     adapter: TensorFiles,
     parts: Iterable[re.Match[str]],
     tensors: Mapping[str, Tensor],
@@ -316,7 +298,7 @@ def _deltas(
         a, b = ((*adapter.tensors[pair[part].string].shape, 0, 0)[:2] for part in "AB")
         transposed = bool(pair["A"]["embedding"]) or model_type in _CONV1D
         shape = (a[1], b[0]) if transposed else (b[0], a[1])
-        rank = config.rank_of(module)
+        rank = rank_of(config, module)
         if (a[0], b[1]) != (rank, rank) or tensors[key].shape != shape:
             raise AssayError(
                 f"{WEIGHTS}: LoRA of {module!r} has shapes {list(a)} and {list(b)}; the base has "
@@ -325,29 +307,24 @@ def _deltas(
         deltas[key] = Delta(
             a=pair["A"].string,
             b=pair["B"].string,
-            scale=config.scale(module),
+            scale=scale_of(config, module),
             transposed=transposed,
         )
     return deltas
 
 
-def _pattern(patterns: Mapping[str, object], module: str) -> str:
-    """The first pattern that a module's name, or its end after a dot, matches; else the name."""
-    return next((p for p in patterns if re.match(rf"(.*\.)?({p})$", module)), module)
+def _number(config: Json, name: str, patterns: str, module: str) -> float:
+    """The number of the first pattern that a module's name, or its end after a dot, matches.
 
-
-def _patterns(hf: Json, name: str) -> dict[str, float]:
-    given = hf.get(name) or {}
+    Without one it is that of `name`. Raises AssayError where any of them is none.
+    """
+    given, usual = config.get(patterns) or {}, config.get(name, 8)  # peft's default of both
     if not isinstance(given, Mapping):
-        raise AssayError(f"{CONFIG}: {name}={short(given)}; allowed: an object, or null")
-    with malformed(f"{CONFIG}: {name}"):
-        for pattern in given:
-            re.compile(rf"(.*\.)?({pattern})$")
-    return {pattern: _positive(given, pattern) for pattern in given}
-
-
-def _positive(hf: Json, name: str) -> float:
-    value = hf.get(name, 8)  # peft's default of rank and alpha
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise AssayError(f"{CONFIG}: {name}={short(value)}; allowed: numbers above 0")
-    return value
+        raise AssayError(f"{CONFIG}: {patterns}={short(given)}; allowed: an object, or null")
+    for key, value in ((name, usual), *given.items()):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value < math.inf:
+            raise AssayError(f"{CONFIG}: {key}={short(value)}; allowed: numbers above 0")
+    with malformed(f"{CONFIG}: {patterns}"):
+        found = [n for p, n in given.items() if re.match(rf"(.*\.)?({p})$", module)]
+    return [*found, usual][0]

@@ -3,9 +3,8 @@
 import contextlib
 import dataclasses
 import datetime
-import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint import layouts
+from engine.checkpoint.arrays import sha256
 from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, refuse_existing
 from engine.checkpoint.restore import axis_sizes, parameters
 from engine.convert import adapter, templates
@@ -31,9 +31,6 @@ from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.template_sandbox import spelled
 from engine.text.tokenizer import load_tokenizer
 
-# Of a block: the name of a tensor, with `{x}` for that of each expert -> the rules that it fills.
-Tensors = dict[str, list[layouts.Rule]]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conversion:
@@ -48,27 +45,17 @@ class Conversion:
     pad: int | None  # the pad token of config.json
     pooling: str
 
-    def blocks(self) -> dict[str, Tensors]:
-        """The blocks of the checkpoint by name, in the order in which they are written."""
+    def blocks(self) -> dict[str, list[layouts.Rule]]:
+        """The rules of each block of the checkpoint, in the order in which they are written."""
         layered = [rule for rule in self.rules if "{l}" in rule.key]
         whole = [rule for rule in self.rules if rule not in layered]
-
-        def named(rules: Iterable[layouts.Rule], layer: str = "") -> Tensors:
-            tensors: Tensors = {}
-            for rule in rules:
-                tensors.setdefault(rule.key.replace("{l}", layer), []).append(rule)
-            return tensors
-
-        return {
-            EMBEDDING: named(rule for rule in whole if rule.parameter.startswith("decoder.")),
-            **{layer_block(i): named(layered, str(i)) for i in range(self.decoder.num_layers)},
-            READOUT: named(rule for rule in whole if rule.parameter.startswith("readout.")),
-        }
-
-    def nbytes(self, tensors: Tensors) -> int:
-        """Bytes of the tensors of a block."""
-        keys = (one for key in tensors for one in layouts.expert_keys(key, self.decoder))
-        return sum(self.files.tensors[key].nbytes for key in keys)
+        blocks = {EMBEDDING: [rule for rule in whole if rule.parameter.startswith("decoder.")]}
+        for layer in range(self.decoder.num_layers):
+            blocks[layer_block(layer)] = [
+                dataclasses.replace(rule, key=rule.key.replace("{l}", str(layer)))
+                for rule in layered
+            ]
+        return {**blocks, READOUT: [r for r in whole if r.parameter.startswith("readout.")]}
 
 
 def convert_model(
@@ -90,7 +77,7 @@ def convert_model(
       source: from `fetch`.
       destination: the checkpoint folder to make, local or in an object store.
       slug: the model's name in runs.
-      progress: called with the bytes done and the bytes in all.
+      progress: called with the number of blocks done and that of all.
       note: called with what the user should know of the head, in words.
       how: settings of `understand`.
 
@@ -104,22 +91,33 @@ def convert_model(
     conversion = understand(source, **how)
     for said in conversion.head_plan.notes:
         note(said)
-    files, total = conversion.files, conversion.files.nbytes
-    with Writer(destination, conversion.decoder, conversion.head_plan.config) as writer:
-        blocks = conversion.blocks()
-        done = total - sum(map(conversion.nbytes, blocks.values()))
-        for block, arrays in _read_ahead(conversion):
-            writer.save(block, arrays)
+    blocks = [*conversion.blocks().items()]
+    with (
+        Writer(destination, conversion.decoder, conversion.head_plan.config) as writer,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        reading = pool.submit(_read_block, *blocks[0], conversion)
+        for done, (block, _) in enumerate(blocks, 1):
+            arrays, digests = reading.result()
+            if done < len(blocks):
+                reading = pool.submit(_read_block, *blocks[done], conversion)
+            writer.save(block, arrays, digests)
             del arrays  # two blocks are in memory, not three
-            done += conversion.nbytes(blocks[block])
-            progress(done, total)
+            progress(done, len(blocks))
+        base, files = None, conversion.files
+        if source.base and isinstance(files, adapter.MergedFiles):
+            base = {
+                "source": source.base.name,
+                "revision": source.base.revision,
+                "files": files.base.hashes(),
+            }
         return writer.finish(
             conversion.tokenizer,
             slug=slug,
             source=source.name,
             revision=source.revision,
             files=files.hashes(),
-            base=_base(source, files),
+            base=base,
             reward=conversion.head_plan.reward,
             policy=conversion.policy,
             pad_token_id=conversion.pad,
@@ -213,15 +211,6 @@ def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
     return adapter.open_merged(source.base.folder, source.folder, hf.get("model_type"), merge_dtype)
 
 
-# Any: what JSON holds.
-def _base(source: Source, files: TensorFiles) -> dict[str, Any] | None:
-    """Where an adapter's base came from, and the hashes of its files."""
-    if source.base is None or not isinstance(files, adapter.MergedFiles):
-        return None
-    base = {"source": source.base.name, "revision": source.base.revision}
-    return {**base, "files": files.base.hashes()}
-
-
 def _dated(hf: Json, template: ChatTemplate) -> TemplatePolicy:
     """The policy with a date, if the template asks for today's: other rewards tomorrow.
 
@@ -277,42 +266,38 @@ def _rules(
     return rules
 
 
-def _read_ahead(conversion: Conversion) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Each block with its arrays; the next one is read while the caller handles this one."""
-    blocks = conversion.blocks()
-    with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(_read_block, EMBEDDING, blocks[EMBEDDING], conversion)
-        for block, following in itertools.zip_longest(blocks, [*blocks][1:]):
-            arrays = pending.result()
-            if following:
-                pending = pool.submit(_read_block, following, blocks[following], conversion)
-            yield block, arrays
-            del arrays
+def _read_block(
+    block: str, rules: Sequence[layouts.Rule], conversion: Conversion
+) -> tuple[dict[str, np.ndarray], dict[str, bytes]]:
+    """Parameter name -> array, and -> sha256.
 
-
-def _read_block(block: str, tensors: Tensors, conversion: Conversion) -> dict[str, np.ndarray]:
-    """Parameter name -> array; the decoder's in the file's layout, the readout's in the model's."""
-    sizes = axis_sizes(conversion.decoder, conversion.head_plan.config)
-    axes_of = parameters(conversion.decoder, conversion.head_plan.config)
-    arrays = {}
-    for key, rules in tensors.items():
-        experts = "{x}" in key
-        tensor = _experts(key, rules[0], conversion) if experts else conversion.files.read(key)
-        for rule in rules:
+    Arrays of the decoder are in the file's layout, those of the readout in the model's.
+    """
+    files, head = conversion.files, conversion.head_plan
+    sizes = axis_sizes(conversion.decoder, head.config)
+    axes_of = parameters(conversion.decoder, head.config)
+    arrays: dict[str, np.ndarray] = {}
+    digests: dict[str, bytes] = {}
+    for key in dict.fromkeys(rule.key for rule in rules):
+        filled = [rule for rule in rules if rule.key == key]
+        tensor = _experts(filled[0], conversion) if "{x}" in key else files.read(key)
+        for rule in filled:
             array = layouts.part_of(rule, tensor, sizes)
             array = array.reshape(layouts.split_shape(rule.layout, sizes))
             if block == READOUT:
                 order = layouts.permutation(rule.layout, axes_of[rule.parameter].axes)
                 array = np.array(array.transpose(order), np.float32, order="C")
+            elif not rule.part and key in files.digests:  # its bytes are those of the tensor
+                digests[rule.parameter] = files.digests[key]
             arrays[rule.parameter] = array
-    ordered = [rule.parameter for rule in conversion.rules if rule.parameter in arrays]
-    computed = conversion.head_plan.computed if block == READOUT else {}
-    return {name: arrays[name] for name in ordered} | dict(computed)
+    arrays = {rule.parameter: arrays[rule.parameter] for rule in rules}
+    arrays |= head.computed if block == READOUT else {}
+    return arrays, {name: digests.get(name) or sha256(array) for name, array in arrays.items()}
 
 
-def _experts(key: str, rule: layouts.Rule, conversion: Conversion) -> np.ndarray:
+def _experts(rule: layouts.Rule, conversion: Conversion) -> np.ndarray:
     """The tensors of all experts in a stack, which is filled one by one."""
-    files, keys = conversion.files, layouts.expert_keys(key, conversion.decoder)
+    files, keys = conversion.files, layouts.expert_keys(rule.key, conversion.decoder)
     shape = layouts.file_shape(rule, conversion.decoder.sizes)
     stack = np.empty((len(keys), *shape), np.result_type(*(files.tensors[k].dtype for k in keys)))
     for place, one in zip(stack, keys, strict=True):

@@ -12,13 +12,14 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx2
 from tqdm import tqdm
 
 from engine import processes
+from engine.convert import safetensors
 from engine.errors import AssayError
 
 _QUERY = re.compile(r"\?\S*")  # of a URL, whose signature belongs in no message
@@ -36,7 +37,7 @@ class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
 
 
 class _Silent(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """A bar of small files."""
+    """A bar of small files, which the client draws itself."""
 
     def __init__(self, *args: object, **options: object):
         super().__init__(*args, **{**options, "disable": True})
@@ -83,7 +84,7 @@ def download(source: str, commit: str, names: Sequence[str], cache: Path | None)
     with _downloading(source, commit, cache):
         for name in names:
             file = hf_hub_download(source, name, revision=commit, cache_dir=cache, tqdm_class=_Bar)
-            check_hash(source, Path(file))
+            _check_hash(source, Path(file))
 
 
 def outline(source: str, commit: str, name: str, destination: Path) -> None:
@@ -107,22 +108,22 @@ def outline(source: str, commit: str, name: str, destination: Path) -> None:
             file.truncate(8 + len(text) + end)
 
 
-def sizes(source: str, commit: str, cache: Path | None = None) -> Mapping[str, int]:
-    """File name -> bytes, of all files of a commit that `snapshot` has been called for.
+def file_names(source: str, folder: Path, cache: Path | None) -> set[str]:
+    """Names of the files of a commit, at the top of its repository; `folder` is from `snapshot`.
 
-    Empty where that is not known: in a cache that an older client has filled.
+    In a cache that an older client has filled, and that nothing is added to: those in the folder.
     """
     from huggingface_hub import get_cached_repo_tree
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
     try:
-        files = get_cached_repo_tree(source, revision=commit, cache_dir=cache)
-        return {file.path: file.size for file in files}
+        files = get_cached_repo_tree(source, revision=folder.name, cache_dir=cache)
     except CachedRepoTreeNotFoundError:
-        return {}
+        return safetensors.file_names(folder)
+    return {file.path for file in files if "/" not in file.path}
 
 
-def check_hash(source: str, file: Path) -> None:
+def _check_hash(source: str, file: Path) -> None:
     """Removes a large file of the cache that differs from its sha256, and raises AssayError.
 
     The hash is the name that the file links to.
@@ -170,9 +171,7 @@ def _reason(error: Exception, source: str, revision: str | None, cache: Path | N
     place = f"the hub's cache {constants.HF_HUB_CACHE}" if cache is None else str(cache)
     lacks = f"{place} does not hold {f'the revision {revision!r}' if revision else 'the model'}"
     lines: dict[type[Exception], str] = {
-        errors.HFValidationError: "allowed: an existing folder or a hub id owner/name",
-        errors.OfflineModeIsEnabled: f"HF_HUB_OFFLINE is set, and {lacks}; unset it, or name an "
-        "existing folder",
+        errors.OfflineModeIsEnabled: f"HF_HUB_OFFLINE is set, and {lacks}",
         errors.GatedRepoError: f"gated; accept the licence at {page} and log in with "
         "`hf auth login`",
         errors.RevisionNotFoundError: f"no revision {revision!r}; allowed: a commit, tag or branch "
@@ -180,8 +179,7 @@ def _reason(error: Exception, source: str, revision: str | None, cache: Path | N
         errors.RepositoryNotFoundError: f"no such folder, and no repository {page}, unless a "
         "private one; allowed: an existing folder, a hub id owner/name, or after `hf auth login` a "
         "repository that the login may read",
-        httpx2.ConnectError: f"{constants.ENDPOINT} cannot be reached, and {lacks}; check the "
-        "network and HF_ENDPOINT, or name an existing folder",
+        httpx2.ConnectError: f"{constants.ENDPOINT} cannot be reached, and {lacks}",
     }
     cause: BaseException | None = error
     while cause is not None:

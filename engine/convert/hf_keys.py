@@ -1,4 +1,4 @@
-"""The attributes of config.json that every decoder family shares: read, harmless, fixed, refused.
+"""The attributes of config.json that every decoder family shares: read, harmless, or fixed.
 
 Whatever is in none of these lists, and in none of a family's, is refused by name: it may change the
 rewards. A group of names has its reason as its key.
@@ -67,6 +67,7 @@ HARMLESS = {
         "target_lookbehind",
     },
 }  # fmt: skip
+_OFF = (None, False, 0, [], {})
 # Attribute -> values that this decoder implements.
 FIXED: dict[str, dict[str, tuple[object, ...]]] = {
     "another structure": {
@@ -79,24 +80,22 @@ FIXED: dict[str, dict[str, tuple[object, ...]]] = {
     "split sums, which round otherwise": {"pretraining_tp": (1, None)},
     "another rounding": {"use_bfloat16": (False, None)},
     "positions of images and video, as in Qwen2.5-VL": {"use_mrope": (False, None)},
+    "quantised: save the model whole with model.dequantize() and save_pretrained": dict.fromkeys(
+        ("quantization_config", "compression_config"), _OFF
+    ),
+    "a mixture of experts, for this model_type": dict.fromkeys(
+        ("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok"), _OFF
+    ),
+    "images and sound": dict.fromkeys(("vision_config", "audio_config"), _OFF),
+    "attention in both directions": {"use_bidirectional_attention": _OFF},
+    "the normalisation of beaver's scores": {"do_normalize": _OFF},
+    "a sparse autoencoder under the head, as in SARM": {"sarm_use_topk": _OFF},
+    "layers without rotary positions": {"no_rope_layers": _OFF},
+    "scales of Granite": dict.fromkeys(
+        ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"),
+        _OFF,
+    ),
 }
-# Attributes that are refused unless they are null, false, zero or empty.
-REFUSED = {
-    "quantised weights: save the model whole (model.dequantize(), then save_pretrained)": {
-        "quantization_config", "compression_config",
-    },
-    "a mixture of experts is not implemented for this model_type": {
-        "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok",
-    },
-    "images and sound are not implemented": {"vision_config", "audio_config"},
-    "attention in both directions is not implemented": {"use_bidirectional_attention"},
-    "the normalisation of beaver's scores is not implemented": {"do_normalize"},
-    "a sparse autoencoder under the head is not implemented (SARM)": {"sarm_use_topk"},
-    "layers without rotary positions are not implemented": {"no_rope_layers"},
-    "scales of Granite are not implemented": {
-        "embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling",
-    },
-}  # fmt: skip
 
 
 def problems(
@@ -109,11 +108,10 @@ def problems(
 
     `fixed`, `read` and `names` are those of the decoder family.
     """
-    values = {name: allowed for group in FIXED.values() for name, allowed in group.items()}
-    values |= fixed
+    shared = {name: allowed for group in FIXED.values() for name, allowed in group.items()}
+    values = {name: allowed for name, allowed in shared.items() if name not in read} | dict(fixed)
     reasons = {name: reason for reason, group in FIXED.items() for name in group}
-    refused = {name: reason for reason, group in REFUSED.items() for name in group}
-    known = (READ - set(names)).union(names.values(), read, values, refused, *HARMLESS.values())
+    known = (READ - set(names)).union(names.values(), read, values, *HARMLESS.values())
     if "normalize_reward" in hf:
         known |= {"mean", "std"}
     if unknown := [f"{name!r} (= {short(hf[name])})" for name in hf if name not in known]:
@@ -123,6 +121,3 @@ def problems(
             why = f" ({reasons[name]})" if name in reasons else ""
             listed = ", ".join(map(repr, allowed))
             yield f"{name}={short(hf[name])} is not implemented{why}; allowed: {listed}"
-    for name, reason in refused.items():
-        if name not in values and name not in read and hf.get(name):
-            yield f"{name}={short(hf[name])}: {reason}"

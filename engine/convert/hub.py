@@ -2,12 +2,13 @@
 
 import contextlib
 import dataclasses
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from engine.convert import adapter, downloads, safetensors
-from engine.convert.hf_config import decoder_config, text_model
+from engine.convert.hf_config import text_model
 from engine.convert.hf_values import Json
 from engine.convert.safetensors import read_json
 from engine.errors import AssayError, prefixed
@@ -24,6 +25,7 @@ class Source:
     folder: Path
     name: str  # hub id, or the folder as the user gave it
     revision: str | None
+    names: frozenset[str]  # of the files in it, or in the repository that it is filled from
     base: "Source | None" = None  # of an adapter
 
     @property
@@ -58,148 +60,101 @@ class Source:
         return adapter.config_json(hf, self.folder, pad)
 
 
-# The names of a source's files, and their bytes as far as the hub has told them.
-Listing = tuple[set[str], Mapping[str, int]]
-Weights = dict[Source, list[str]]  # names of the files of weights of a hub id; none of a folder
-
-
 def fetch(
     source: str,
     revision: str | None,
-    before_weights: Callable[[Json, int], object] = lambda hf, cached: None,
+    before: Callable[[Source, int], object] | None = None,
     *,
-    understood: Callable[[Source], object] | None = None,
     cache: Path | None = None,
     base: str = "",
 ) -> Source:
     """Opens a local folder, or downloads the weights, configs and tokenizer of a hub id.
 
-    Weights are downloaded only after config.json has been understood, and what `understood` reads.
     What was downloaded is compared with the hashes that the hub states. Of an adapter the base is
     fetched too.
 
     Args:
       source: a folder, or a hub id `owner/name`.
       revision: commit, tag or branch of a hub id; None: the main branch.
-      before_weights: called before the weights of a hub id are downloaded, with its config.json and
-        the bytes of weights that the cache holds already.
-      understood: called before weights are downloaded, with a source whose missing weights are
-        outlines (`_outlined`).
+      before: called before weights are downloaded, with a source that has outlines of its weights
+        (`_outlined`), and the bytes of weights that the cache holds already.
       cache: folder to download into instead of the hub's cache.
       base: folder or hub id of an adapter's base, also as `owner/name@revision`, in place of the
         one that its config names.
 
     Raises:
-      AssayError: no such folder and no repository that the hub serves; conversion would refuse its
-        config.json; or the download fails.
+      AssayError: no such folder and no repository that the hub serves, weights that are not the
+        whole model, or the download fails; or what `before` raises.
     """
-    opened, listing = _open(source, revision, cache)
-    whole, of_whole, model = opened, listing, opened
-    weights: Weights = {}
-    if safetensors.is_adapter(listing[0]):
-        whole, of_whole = _base_of(opened, listing[0], cache, base)
-        model = dataclasses.replace(opened, base=whole)
-        weights[opened] = adapter.weight_names(listing[0])
-        if opened.revision:
-            downloads.snapshot(opened.name, opened.revision, ["README.md"], cache)
-    else:
-        _refuse_base(source, base)
+    model = identify(source, revision, cache=cache, base=base)
+    whole = model.base or model
     with prefixed(whole.place):
-        weights[whole] = _weights(whole, of_whole)
-    missing = {
-        part: [name for name in names if part.revision and not (part.folder / name).is_file()]
-        for part, names in weights.items()
-    }
-    # All files of a source that lacks one: a check may compare tensors of two files.
-    outlined = {part: weights[part] for part, names in missing.items() if names}
-    outlined = outlined if understood or model.base else {}
-    with _outlined(model, outlined) as outline:
-        if whole.revision:
-            hf = outline.config_json()
-            with prefixed(whole.name):
-                decoder_config(hf)
-            there = [whole.folder / n for n in weights[whole] if n not in missing[whole]]
-            before_weights(hf, sum(file.stat().st_size for file in there))
-        if outlined and understood:
-            understood(outline)
+        weights = {whole: safetensors.weight_files(whole.folder, whole.names)}
+    if model.base:
+        weights[model] = adapter.weight_names(model.names)
+        if model.revision:
+            downloads.snapshot(model.name, model.revision, ["README.md"], cache)
+    there, missing = 0, {}
+    for part, names in weights.items():
+        lacks = [name for name in names if not (part.folder / name).is_file()]
+        there += sum((part.folder / name).stat().st_size for name in names if name not in lacks)
+        if lacks:
+            missing[part] = lacks
+    if missing and before:
+        # All files of a source that lacks one: a check may compare tensors of two files.
+        with _outlined(model, {part: weights[part] for part in missing}) as outline:
+            before(outline, there)
     for part, names in missing.items():
-        if names:
-            downloads.download(part.name, str(part.revision), names, cache)
+        downloads.download(part.name, str(part.revision), names, cache)
     return model
 
 
-def identify(source: str, revision: str | None, *, base: str = "") -> Source:
+def identify(
+    source: str, revision: str | None, *, cache: Path | None = None, base: str = ""
+) -> Source:
     """What `fetch` opens, with the commits of hub ids and without their weights."""
-    opened, (names, _) = _open(source, revision, None)
-    if not safetensors.is_adapter(names):
-        _refuse_base(source, base)
-        return opened
-    return dataclasses.replace(opened, base=_base_of(opened, names, None, base)[0])
-
-
-def _refuse_base(source: str, base: str) -> None:
+    opened = _open(source, revision, cache)
+    if safetensors.is_adapter(opened.names):
+        return dataclasses.replace(opened, base=_base_of(opened, cache, base))
     if base:
         raise AssayError(f"base={base!r}; allowed: none for {source}, which is no adapter of peft")
+    return opened
 
 
-def _open(source: str, revision: str | None, cache: Path | None) -> tuple[Source, Listing]:
+def _open(source: str, revision: str | None, cache: Path | None) -> Source:
     """A folder, or the small files of a hub id."""
-    if Path(source).is_dir():
+    if os.path.isdir(source):
         if revision:
             raise AssayError(f"revision={revision!r}; allowed: none for the local folder {source}")
-        folder = Path(source)
-        opened = Source(folder=folder, name=source, revision=None)
-        return opened, (safetensors.file_names(folder), {})
+        names = frozenset(safetensors.file_names(Path(source)))
+        return Source(folder=Path(source), name=source, revision=None, names=names)
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise AssayError(f"source={source!r}; allowed: an existing folder or a hub id owner/name")
     folder = downloads.snapshot(source, revision, SMALL, cache=cache)
-    commit = folder.name  # snapshots lie in a folder named after their commit
-    sizes = downloads.sizes(source, commit, cache)
-    names = {name for name in sizes if "/" not in name} or safetensors.file_names(folder)
-    return Source(folder=folder, name=source, revision=commit), (names, sizes)
+    names = frozenset(downloads.file_names(source, folder, cache))
+    # Snapshots lie in a folder named after their commit.
+    return Source(folder=folder, name=source, revision=folder.name, names=names)
 
 
-def _base_of(
-    opened: Source, names: set[str], cache: Path | None, base: str
-) -> tuple[Source, Listing]:
-    """The base of an adapter as `_open` gives it."""
+def _base_of(opened: Source, cache: Path | None, base: str) -> Source:
+    """The base of an adapter."""
     with prefixed(opened.place):
-        config = adapter.read_config(opened.folder, names)
-    named, revision = base or config.base or "", None
-    is_folder = bool(named) and Path(named).is_dir()
-    if not is_folder:
+        config = adapter.read_config(opened.folder, opened.names)
+    own = config.get("base_model_name_or_path") or ""
+    named, revision = base or own, None
+    if not os.path.isdir(named):
         named, _, revision = named.partition("@")
-        if base in ("", config.base):
-            revision = revision or config.revision
-    if not is_folder and (named.count("/") != 1 or named.startswith((".", "/", "~"))):
-        raise AssayError(
-            f"{opened.name}: an adapter on base {named!r}, which is no folder here and no hub id; "
-            "name its folder or hub id as --base"
-        )
+        if named == own.partition("@")[0]:
+            revision = revision or config.get("revision")
     with prefixed(f"{opened.name}: its base (another is named as --base)"):
-        of_base, listing = _open(named, revision or None, cache)
-    if safetensors.is_adapter(listing[0]):
+        of_base = _open(named, revision or None, cache)
+    if safetensors.is_adapter(of_base.names):
         raise AssayError(f"{opened.name}: its base {named} is an adapter too; merge that one first")
-    return of_base, listing
-
-
-def _weights(whole: Source, listing: Listing) -> list[str]:
-    """Names of the files with the tensors of a hub id, none of a folder; the caller adds a place.
-
-    Raises AssayError for weights that are not the whole model, and for shards that are missing.
-    """
-    names, sizes = listing
-    safetensors.check_whole(whole.folder, names)
-    if whole.revision is None:
-        return []
-    weights = safetensors.weight_names(whole.folder, names)
-    if sizes:
-        safetensors.check_shards(weights, names)
-    return weights
+    return of_base
 
 
 @contextlib.contextmanager
-def _outlined(model: Source, weights: Weights) -> Iterator[Source]:
+def _outlined(model: Source, weights: Mapping[Source, list[str]]) -> Iterator[Source]:
     """The model with outlines of its files of weights: their headers, and then zeros.
 
     So all that conversion checks before it computes can be checked before a download. A file of
@@ -223,10 +178,7 @@ def _outlined(model: Source, weights: Weights) -> Iterator[Source]:
 
     with tempfile.TemporaryDirectory(prefix="assay-") as temporary:
         try:
-            outline = of(dataclasses.replace(model, base=None))
-            if model.base is not None:
-                outline = dataclasses.replace(outline, base=of(model.base))
-            yield outline
+            yield dataclasses.replace(of(model), base=model.base and of(model.base))
         except AssayError as error:
             said = str(error)
             for folder, source in folders.items():

@@ -75,7 +75,10 @@ class TensorFiles:
             tensor in two shards or under two names; an element type that is no float.
         """
         tensors: dict[str, Tensor] = {}
-        for name in shard_names(folder) if files is None else files:
+        if files is None:
+            with prefixed(folder):
+                files = weight_files(folder, file_names(folder))
+        for name in files:
             for key, dtype, tensor in _header(folder, name):
                 if not layouts.learned(key):  # among them integers: batch counts of norms
                     continue
@@ -132,27 +135,9 @@ class TensorFiles:
         return digest.hexdigest()
 
 
-def shard_names(folder: Path) -> list[str]:
-    """Names of the files that hold a folder's tensors; raises AssayError if one is missing."""
-    with prefixed(folder):
-        names = file_names(folder)
-        weights = weight_names(folder, names)
-        check_shards(weights, names)
-        return weights
-
-
 def file_names(folder: Path) -> set[str]:
     """Names of the files of a folder, without those of folders in it."""
     return {path.name for path in folder.iterdir() if path.is_file()}
-
-
-def weight_names(folder: Path, names: Collection[str]) -> list[str]:
-    """Names of the files that are read for a folder's tensors, whether or not they are there.
-
-    `names` are its files, or those of the repository from which it is being filled.
-    """
-    read = indexed_names(folder) if (folder / INDEX).is_file() else [SINGLE]
-    return read + [VALUE_HEAD] * (VALUE_HEAD in names and VALUE_HEAD not in read)
 
 
 def is_adapter(names: Collection[str]) -> bool:
@@ -165,54 +150,47 @@ def unread(names: Collection[str], read: Collection[str]) -> list[str]:
     return sorted(name for name in names if name not in read and _WEIGHTS.fullmatch(name))
 
 
-def check_whole(folder: Path, names: Collection[str]) -> None:
-    """Checks that a folder's weights are the model: no adapter, no head that is not read.
+def weight_files(folder: Path, names: Collection[str]) -> list[str]:
+    """Names of the files with the tensors of a whole model.
 
-    `names` are its files, or those of the repository from which it is being filled. Raises
-    AssayError, to which the caller adds the place.
+    `names` are the folder's files, or those of the repository from which it is being filled.
+
+    Raises:
+      AssayError: an adapter beside them, a file that is missing, or weights that nothing reads. The
+        caller adds the place.
     """
-    read = weight_names(folder, names)
     if ADAPTER in names:
         base = read_json(folder / ADAPTER).get("base_model_name_or_path")
         raise AssayError(
             f"an adapter on base {short(base)} ({ADAPTER}) beside whole weights; allowed: a folder "
             "with one of them: the weights, if they hold the adapter already, or the adapter"
         )
-    others = unread(names, read)
-    if others and any(name in names for name in read):
+    read = _indexed(folder) if INDEX in names else [SINGLE]
+    if missing := [name for name in read if name not in names]:
+        if INDEX in names:
+            raise AssayError(f"shard {missing[0]} is missing; {INDEX} names it")
+        allowed = "allowed: a Hugging Face model folder"
+        if pickled := sorted(filter(_PICKLED.fullmatch, names)):
+            allowed = (
+                f"pickled weights ({layouts.listed(pickled)}) are never read, since loading them "
+                "runs code: take the hub's conversion, if it has one (--revision=refs/pr/<number>)"
+                "; or, where you trust them, load the model with transformers and use "
+                "save_pretrained"
+            )
+        raise AssayError(f"no {SINGLE} and no {INDEX}; {allowed}")
+    read += [VALUE_HEAD] * (VALUE_HEAD in names and VALUE_HEAD not in read)
+    if others := unread(names, read):
         only = f"the files that {INDEX} names" if INDEX in names else SINGLE
         raise AssayError(
             f"weights that nothing reads, perhaps a head: {', '.join(others)}; only {only} "
             f"and {VALUE_HEAD} would be read; allowed: a folder without such files, if the model "
             "is whole without them"
         )
+    return read
 
 
-def check_shards(weights: Sequence[str], names: Collection[str]) -> None:
-    """Raises AssayError if a file with tensors (`weight_names`) is not among all files `names`.
-
-    The caller adds the place.
-    """
-    missing = [name for name in weights if name not in names]
-    if not missing:
-        return
-    if INDEX in names:
-        raise AssayError(f"shard {missing[0]} is missing; {INDEX} names it")
-    allowed = "allowed: a Hugging Face model folder"
-    if pickled := sorted(filter(_PICKLED.fullmatch, names)):
-        allowed = (
-            f"pickled weights ({layouts.listed(pickled)}) are never read, since loading them runs "
-            "code: take the hub's conversion, if it has one (--revision=refs/pr/<number>); or, "
-            "where you trust them, load the model with transformers and use save_pretrained"
-        )
-    raise AssayError(f"no {SINGLE} and no {INDEX}; {allowed}")
-
-
-def indexed_names(folder: Path) -> list[str]:
-    """File names that a folder's index lists, whether or not they are there.
-
-    Raises AssayError for a name that is no plain file name; the caller adds the folder's.
-    """
+def _indexed(folder: Path) -> list[str]:
+    """File names that a folder's index lists; raises AssayError for one that is no file name."""
     index = read_json(folder / INDEX).get("weight_map")
     if not isinstance(index, dict) or not index:
         raise AssayError(f"{INDEX}: no weight_map, an object tensor -> file")

@@ -10,7 +10,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,7 +20,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import type_handlers
 from transformers import PreTrainedTokenizerBase
 
-from engine.checkpoint.arrays import block_hash, sha256
+from engine.checkpoint.arrays import block_hash
 from engine.checkpoint.card import (
     CARD,
     EMBEDDING,
@@ -44,7 +43,7 @@ class Writer:
     """Context manager that writes the whole checkpoint or nothing.
 
     A block is one orbax checkpoint. Its arrays are written without a copy in memory and without
-    compression, and hashed at the same time.
+    compression.
     """
 
     def __init__(
@@ -56,9 +55,10 @@ class Writer:
         self.destination, self.config, self.head = storage.path_of(destination), config, head
         self._dtypes: dict[str, set[str]] = {}
         self._hashes: dict[str, str] = {}  # of blocks
-        self._remote, self._uploading = storage.is_remote(self.destination), False
+        self._remote = storage.is_remote(self.destination)
 
     def __enter__(self) -> "Writer":
+        self._remove()
         parent, prefix = None, "assay-"
         try:
             if not self._remote:  # beside the destination, which it is renamed to
@@ -68,7 +68,6 @@ class Writer:
         except OSError as error:
             raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
         self._orbax = _uncompressed()
-        self._thread = ThreadPoolExecutor(1)
         return self
 
     def __exit__(
@@ -78,29 +77,29 @@ class Writer:
         trace: TracebackType | None,
     ) -> None:
         try:
-            self._thread.shutdown()
             self._orbax.close()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)  # does nothing after the rename
-            if self._uploading:  # and not finished
+            if kind is not None:
                 with contextlib.suppress(AssayError):  # of the store, which may be why it ended
                     self._remove()
         if isinstance(error, OSError):
             raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
 
-    def save(self, block: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Writes one block, once.
+    def save(
+        self, block: str, arrays: Mapping[str, np.ndarray], digests: Mapping[str, bytes]
+    ) -> None:
+        """Writes one block, once; `digests` are the sha256 of its arrays.
 
         Raises:
           AssayError: the file system refuses it, because it is full for instance.
         """
-        hashing = self._thread.submit(lambda: {n: sha256(array) for n, array in arrays.items()})
         try:
             self._orbax.save(self._folder.absolute() / "params" / block, dict(arrays))
         except ValueError as error:  # tensorstore's form of an error of the file system
             reason = str(error).strip().splitlines()[0]
             raise AssayError(f"checkpoint {self.destination}: {reason}") from error
-        self._hashes[block] = block_hash(arrays, hashing.result())
+        self._hashes[block] = block_hash(arrays, digests)
         for name, array in arrays.items():
             self._dtypes.setdefault(name, set()).add(str(array.dtype))
         if self._remote:
@@ -138,7 +137,6 @@ class Writer:
         if self._remote:
             self._upload("tokenizer")
             storage.write_atomic(self.destination / CARD, card.to_json().encode())
-            self._uploading = False
         else:
             (self._folder / CARD).write_text(card.to_json())
             self._folder.chmod(0o755)
@@ -146,16 +144,13 @@ class Writer:
         return Checkpoint(self.destination, card)
 
     def _upload(self, folder: str) -> None:
-        """Moves a local folder to the store; the first one replaces an interrupted conversion."""
-        if not self._uploading:
-            self._remove()
-            self._uploading = True
+        """Moves a local folder to the store."""
         storage.upload(self._folder / folder, self.destination / folder)
         shutil.rmtree(self._folder / folder)
 
     def _remove(self) -> None:
-        """Removes what this or an interrupted conversion has put into the store."""
-        for name in FOLDERS:
+        """Removes what this or an interrupted conversion has put into a store."""
+        for name in FOLDERS if self._remote else ():
             storage.remove_folder(self.destination / name)
 
 

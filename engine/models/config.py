@@ -7,8 +7,6 @@ from typing import Any
 
 from engine.errors import AssayError
 
-ACTIVATIONS, NORMS = ("silu", "gelu_tanh", "gelu"), ("rms", "layer")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rope:
@@ -98,19 +96,12 @@ class DecoderConfig:
                 f"decoder.num_kv_heads={self.num_kv_heads}; "
                 f"allowed: divisors of num_heads={self.num_heads}"
             )
-        for field, allowed in (("activation", ACTIVATIONS), ("norm", NORMS)):
-            if (value := getattr(self, field)) not in allowed:
-                raise AssayError(
-                    f"decoder.{field}={value!r}; allowed: {', '.join(map(repr, allowed))}"
-                )
         for field in ("window_layers", "no_rope_layers"):
             if (entries := len(getattr(self, field))) not in (0, self.num_layers):
                 raise AssayError(
                     f"decoder.{field} has {entries} entries; allowed: one per layer, "
                     f"{self.num_layers}"
                 )
-        if self.qk_norm_whole and not self.qk_norm:
-            raise AssayError("decoder.qk_norm_whole without qk_norm; allowed: both, or none")
         if self.window_rope and not self.window_layers:
             raise AssayError("decoder.window_rope without window_layers; allowed: one per layer")
         if not min(self.experts, 1) <= self.experts_per_token <= self.experts:
@@ -184,10 +175,10 @@ class DecoderConfig:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":
         """The inverse of `to_json`."""
-        read = _with_tuples(fields)
+        read = with_tuples(fields)
         for name in ("rope", "window_rope"):
             if read.get(name):
-                read[name] = Rope(**_with_tuples(read[name]))
+                read[name] = Rope(**with_tuples(read[name]))
         return cls(**read)
 
 
@@ -201,7 +192,8 @@ def stated(config: Any, last: str) -> dict[str, Any]:
 
 
 # Any: what JSON holds.
-def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+def with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a config that was read from JSON, with tuples in place of lists."""
     return {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
 
 

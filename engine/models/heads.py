@@ -6,7 +6,6 @@ references that were written from that code.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -58,13 +57,6 @@ class HeadConfig:
         """The fields, for `model.json` and hashes; the younger ones where they are not neutral."""
         return stated(self, "transform")
 
-    # Any: parsed JSON.
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "HeadConfig":
-        """The inverse of `to_json`."""
-        tuples = {name: tuple(fields[name]) for name in ("objectives", "gate_pattern")}
-        return cls(**{**fields, **tuples})
-
     @property
     def gated(self) -> bool:
         """Whether the head has a gate, which reads the prompt."""
@@ -98,12 +90,6 @@ class OutputConfig:
     def to_json(self) -> dict[str, Any]:
         """The fields, for `model.json` and hashes; the younger ones where they are not neutral."""
         return stated(self, "softcap")
-
-    # Any: parsed JSON.
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "OutputConfig":
-        """The inverse of `to_json`."""
-        return cls(**fields)
 
 
 class HeadResult(NamedTuple):

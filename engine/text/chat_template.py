@@ -1,11 +1,10 @@
 """Chat templates: from a prompt and replies to token ids, under a policy for BOS and date."""
 
-import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
@@ -55,12 +54,6 @@ class TemplatePolicy:
                 )
         if self.date and (day := parsed_date(self.date)):
             object.__setattr__(self, "date", spelled(day))
-
-    # Any: parsed JSON.
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
-        return cls(**fields)
 
     # Any: what JSON holds.
     def to_json(self) -> dict[str, Any]:
@@ -180,18 +173,8 @@ class ChatTemplate:
         return self._around(prompt)[1] is None
 
     def asks_date(self) -> bool:
-        """Whether the template asks for today's date."""
-        conversation = _conversation("What?", "Hm.")
-        if self._asks_date(conversation, cue=False):
-            return True
-        with contextlib.suppress(AssayError):  # that of a reward model need not render a cue
-            return self._asks_date(conversation[:1], cue=True)
-        return False
-
-    def _asks_date(self, conversation: Conversation, *, cue: bool) -> bool:
-        variables = self._variables(add_generation_prompt=cue)
-        with self._names_tokenizer():
-            return template_sandbox.asks_date(self._source, conversation, variables)
+        """Whether the template mentions the function that gives today's date."""
+        return "strftime_now" in self._source
 
     def reply_ids(self, reply: str) -> list[int]:
         """Token ids of a reply on its own, without a space that the tokenizer puts before texts."""
@@ -250,6 +233,11 @@ class ChatTemplate:
                 self._check_system(prompt)
         rows = self.sequences(prompt, _PROBES)
         prefix = _common_prefix(rows)
+        if not prefix:
+            raise AssayError(
+                f"chat template of {self.tokenizer.name_or_path}: it writes nothing before the "
+                "reply; allowed: a template that writes the prompt, or a BOS token, before it"
+            )
         suffix = _common_prefix([row[len(prefix) :][::-1] for row in rows])[::-1]
         middles = [row[len(prefix) : len(row) - len(suffix)] for row in rows]
         pairs = zip(_PROBES, middles, strict=True)
@@ -278,14 +266,8 @@ class ChatTemplate:
         self, conversations: Sequence[Conversation], *, add_generation_prompt: bool
     ) -> list[str]:
         variables = self._variables(add_generation_prompt=add_generation_prompt)
-        with self._names_tokenizer():
-            return template_sandbox.render(self._source, conversations, variables, self.policy.date)
-
-    @contextlib.contextmanager
-    def _names_tokenizer(self) -> Iterator[None]:
-        """Names the tokenizer in the message of an error that its template caused."""
         try:
-            yield
+            return template_sandbox.render(self._source, conversations, variables, self.policy.date)
         except AssayError as error:
             raise AssayError(
                 f"chat template of {self.tokenizer.name_or_path}: it does not render a prompt and "

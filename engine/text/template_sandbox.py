@@ -1,9 +1,9 @@
-"""Renders chat templates in child processes with limits on time and memory.
+"""Renders chat templates in a child process with limits on time and memory.
 
 A chat template is a program that comes with a model. Jinja's sandbox keeps it away from files and
 from Python's internals, but nothing inside a process stops `2 ** (2 ** 40)`, during which Python
-handles no signals. The operating system stops the child. Each child, `python -m` this module,
-reads and writes one line of JSON per request; many replies are shared among several children.
+handles no signals. The operating system stops the child, `python -m` this module. It reads and
+writes one line of JSON per request.
 """
 
 import atexit
@@ -17,7 +17,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
 import jinja2
@@ -28,18 +27,17 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import AssayError
 
-CPU_SECONDS = 2  # for one request, of at most `_BATCH` conversations
+CPU_SECONDS = 2  # for `_BATCH` conversations
 MEMORY_BYTES = 1 << 30
-LONGEST_TEXT = 1_000_000  # characters of a rendered conversation beside its messages
 _BATCH = 128
-_MOST_CHILDREN = 8
 _LONGEST_REASON = 200  # characters
-# What the error says of a template that needs a date and has none.
-ASKS_DATE = "it asks for today's date"
 _DATE_FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d", "%B %d, %Y", "%b %d, %Y")
 
 Conversation = Sequence[Mapping[str, str]]  # messages with `role` and `content`
 Variables = Mapping[str, object]  # what a template reads beside the messages: JSON values
+
+
+_lock = threading.Lock()  # one request at a time
 
 
 def render(
@@ -52,80 +50,49 @@ def render(
     Raises:
       AssayError: the template raised an exception or exceeded a limit.
     """
-    starts = range(0, len(conversations), _BATCH)
-    children = _children[: max(len(starts), 1)]
-
-    def answer(start: int) -> list[str]:
-        child = children[start // _BATCH % len(children)]
-        return child.answer(template, conversations[start : start + _BATCH], variables, date)
-
-    with ThreadPoolExecutor(len(children)) as pool:
-        return [text for texts in pool.map(answer, starts) for text in texts]
-
-
-def asks_date(template: str, conversation: Conversation, variables: Variables) -> bool:
-    """Whether a template asks for today's date; raises as `render`."""
-    try:
-        render(template, [conversation], variables, None)
-    except AssayError as error:
-        if str(error).startswith(ASKS_DATE):
-            return True
-        raise
-    return False
-
-
-class _Child:
-    """A child process: started by the first request, and again after it was stopped."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()
-
-    def answer(self, *request: object) -> list[str]:
-        """What `_answer` returns in the child; raises as `render`."""
-        with self._lock:
-            process = self._process = self._process or _start()
-            assert process.stdin is not None and process.stdout is not None
-            line = b""
-            try:
-                with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(json.dumps(request).encode() + b"\n")
-                    process.stdin.flush()
-                line = process.stdout.readline()
-            finally:  # after an error, too, which leaves an answer unread
-                if not line.endswith(b"\n"):
-                    self.stop()
-        if not line.endswith(b"\n"):
-            limit = f"stopped after {CPU_SECONDS} seconds of CPU time"
-            ended = f"its rendering process ended with status {process.returncode}"
-            raise AssayError(limit if process.returncode == -signal.SIGPROF else ended)
-        texts, error = json.loads(line)
-        if error:
-            raise AssayError(error)
-        return list(texts)
-
-    def stop(self) -> None:
-        """Ends the child, if there is one."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.communicate()
+    request = json.dumps([template, conversations, variables, date]).encode() + b"\n"
+    with _lock:
+        child = _child()
+        assert child.stdin is not None and child.stdout is not None
+        line = b""
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.write(request)
+                child.stdin.flush()
+            line = child.stdout.readline()
+        finally:  # after an error, too, which leaves an answer unread
+            if not line.endswith(b"\n"):
+                _stop(child)
+                _child.cache_clear()
+    if not line.endswith(b"\n"):
+        limit = f"stopped after {CPU_SECONDS} seconds of CPU time"
+        ended = f"its rendering process ended with status {child.returncode}"
+        raise AssayError(limit if child.returncode == -signal.SIGPROF else ended)
+    texts, error = json.loads(line)
+    if error:
+        raise AssayError(error)
+    return list(texts)
 
 
-_children = [_Child() for _ in range(min(_MOST_CHILDREN, os.cpu_count() or 1))]
-for _child in _children:
-    atexit.register(_child.stop)
-
-
-def _start() -> subprocess.Popen[bytes]:
+@functools.cache
+def _child() -> subprocess.Popen[bytes]:
+    """The child process, started by the first request, and again after it was stopped."""
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    return subprocess.Popen(
+    child = subprocess.Popen(
         [sys.executable, "-P", "-W", "ignore", "-m", __name__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": path},
     )
+    atexit.register(_stop, child)
+    return child
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    atexit.unregister(_stop)
+    child.kill()
+    child.communicate()
 
 
 def _serve() -> None:
@@ -139,7 +106,6 @@ def _serve() -> None:
     with contextlib.suppress(ValueError, OSError):  # a lower limit is in force, or none can be set
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin.buffer:
-        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
         try:
             answer = json.dumps([_answer(*json.loads(line)), ""])
         except Exception as error:  # a template may raise anything, MemoryError included
@@ -147,20 +113,6 @@ def _serve() -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.buffer.write(answer.encode() + b"\n")
         sys.stdout.buffer.flush()
-
-
-def chat_environment() -> ImmutableSandboxedEnvironment:
-    """The sandbox that published chat templates are written for.
-
-    Its settings, functions, filters and tags are those of `transformers` 5.23, whose import alone
-    takes over a second; a test compares the renderings. `strftime_now` prints a fixed date.
-    """
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    return environment
 
 
 def parsed_date(text: str) -> datetime.date | None:
@@ -188,8 +140,8 @@ def fixed_now(date: str | None) -> Callable[[str], str]:
         day = None if date is None else parsed_date(date)
         if day is None:
             raise jinja2.TemplateError(
-                f"{ASKS_DATE}, but date={date!r}; allowed: a date such as '26 Jul 2024' or "
-                "'2024-07-26', fixed by `convert --config.date=…`"
+                f"it asks for today's date, but date={date!r}; allowed: a date such as '26 Jul "
+                "2024' or '2024-07-26', fixed by `convert --config.date=…`"
             )
         return datetime.datetime.combine(day, datetime.time()).strftime(form)
 
@@ -223,22 +175,28 @@ def _answer(
     template: str, conversations: Sequence[Conversation], variables: Variables, date: str | None
 ) -> list[str]:
     variables = {**variables, "strftime_now": fixed_now(date)}
-    compiled = _compiled(template)
     texts = []
-    for messages in conversations:
-        given = "".join(message["content"] for message in messages)  # a template may change them
-        texts.append(compiled.render(messages=messages, **variables))
-        if (added := len(texts[-1]) - len(given)) > LONGEST_TEXT:
-            said = f"it adds {added:,} characters to its messages; allowed: {LONGEST_TEXT:,}"
-            raise jinja2.TemplateError(said)
-        if any("\ud800" <= character <= "\udfff" for character in {*texts[-1]} - {*given}):
-            raise jinja2.TemplateError("it adds lone surrogates; allowed: Unicode text")
+    for start in range(0, len(conversations), _BATCH):
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
+        compiled = _compiled(template)
+        for messages in conversations[start : start + _BATCH]:
+            texts.append(compiled.render(messages=messages, **variables))
     return texts
 
 
 @functools.lru_cache(maxsize=16)
 def _compiled(template: str) -> jinja2.Template:
-    return chat_environment().from_string(template)
+    """A template in the sandbox that published chat templates are written for.
+
+    Its settings, functions, filters and tags are those of `transformers` 5.23, whose import alone
+    takes over a second; a test compares the renderings.
+    """
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    return environment.from_string(template)
 
 
 def _reason(error: Exception) -> str:

@@ -77,7 +77,9 @@ def convert(
     refuse_existing(destination)
     pinned = spec.revision if spec and not Path(name).is_dir() else None
 
-    def check(hf: Json, cached: int | None = None) -> None:
+    def check(source: Source, cached: int | None = None) -> None:
+        if (hf := _readable(source)) is None:
+            return
         if spec:
             check_config(name, hf, spec)
         if settings.check_memory:
@@ -99,18 +101,18 @@ def convert(
         "tensor_bytes": spec.tensor_bytes if spec else None,
     }
     notes: list[str] = []
-    source = fetch(
-        name,
-        revision or pinned,
-        check,
-        understood=lambda outline: understand(outline, **how),
-        cache=cache,
-        base=base,
-    )
-    is_folder = (source.base or source).revision is None
-    if is_folder and (hf := _readable(source)) is not None:
-        check(hf)
-    with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
+    downloaded = False
+
+    def before(outline: Source, cached: int) -> None:
+        nonlocal downloaded
+        downloaded = True
+        check(outline, cached)
+        understand(outline, **how)
+
+    source = fetch(name, revision or pinned, before, cache=cache, base=base)
+    if not downloaded:
+        check(source)
+    with tqdm(unit=" blocks", desc=f"converting {slug}", delay=5) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.total = total

@@ -122,5 +122,5 @@ def _is_whole(cache: Path, spec: ModelSpec) -> bool:
     """Whether a cache holds all weights of a model, of the pinned revision where there is one."""
     for snapshot in (cache / _repository(spec)).glob(f"snapshots/{spec.revision or '*'}"):
         with contextlib.suppress(AssayError):
-            return bool(safetensors.shard_names(snapshot))
+            return bool(safetensors.weight_files(snapshot, safetensors.file_names(snapshot)))
     return False

@@ -153,7 +153,7 @@ REFUSED = {
     "an adapter on an adapter": (adapted_base, "is an adapter too; merge that one first$"),
     "a base on another machine": (
         configured(base_model_name_or_path="/data/llama"),
-        "an adapter on base '/data/llama', which is no folder here and no hub id; name its folder",
+        r"its base \(another is named as --base\): source='/data/llama'; allowed: an existing fold",
     ),
     "a base that is not there": (
         configured(base_model_name_or_path="owner/base"),
@@ -301,8 +301,8 @@ def test_an_adapter_on_a_hub_is_merged_into_the_revision_of_its_base(
     hub, published, written, tmp_path
 ):
     told = []
-    fetch("owner/adapter", None, lambda hf, cached: told.append((hf["architectures"], cached)))
-    assert told == [(["LlamaForSequenceClassification"], 0)]
+    fetch("owner/adapter", None, lambda outline, _: told.append(outline.config_json()))
+    assert [hf["architectures"] for hf in told] == [["LlamaForSequenceClassification"]]
     checkpoint = folders.convert("owner/adapter", tmp_path / "checkpoint")
     local = folders.convert(written / "adapter", tmp_path / "local")
     card = checkpoint.card
@@ -330,7 +330,7 @@ def test_an_adapter_without_a_head_is_refused_before_any_weights_are_fetched(hub
     with pytest.raises(
         AssayError, match=r"^owner/adapter at \w{12}: adapter_model\.safet.*: no head"
     ):
-        fetch("owner/adapter", None, understood=lambda source: understand(source, policy=policy))
+        fetch("owner/adapter", None, lambda source, _: understand(source, policy=policy))
     assert hub.ranges and not hub.downloads(WEIGHTS) + hub.downloads("model.safetensors")
 
 

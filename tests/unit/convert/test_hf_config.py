@@ -469,7 +469,7 @@ REFUSED = {
     "another activation": ({"hidden_act": "gelu"}, "hidden_act='gelu' is not .* allowed: 'silu'$"),
     "quantized weights": (
         {"quantization_config": {"bits": 4}},
-        r"quantization_config=\{'bits': 4\}: quantised weights: save the model whole \(model\.dequ",
+        r"quantization_config=\{'bits': 4\} is not implemented \(quantised: save the model whole ",
     ),
     "a list for a rope": (
         {"rope_scaling": [1]},
@@ -560,7 +560,7 @@ REFUSED = {
     ),
     "a Llama without rotary positions in a layer": (
         {"no_rope_layers": [1, 0]},
-        r"no_rope_layers=\[1, 0\]: layers without rotary positions are not implemented",
+        r"no_rope_layers=\[1, 0\] is not implemented \(layers without rotary positions\)",
     ),
     "a part of each head that is rotated, in a Llama": (
         {"partial_rotary_factor": 0.5},
@@ -568,7 +568,7 @@ REFUSED = {
     ),
     "a mixture of experts": (
         {"num_experts": 8},
-        r"num_experts=8: a mixture of experts is not implemented for this model_type$",
+        r"num_experts=8 is not implemented \(a mixture of experts, for this model_type\); allowed",
     ),
     "layers without experts": (
         {**QWEN3_MOE, "mlp_only_layers": [0], "decoder_sparse_step": 2},
@@ -602,8 +602,8 @@ def test_a_config_is_refused_by_name_for(reason):
 
 
 def test_every_attribute_is_in_one_list():
-    groups = [*map(set, hf_keys.FIXED.values()), *hf_keys.HARMLESS.values()]
-    names = [*hf_keys.READ, *itertools.chain(*groups, *hf_keys.REFUSED.values())]
+    groups = itertools.chain(hf_keys.FIXED.values(), hf_keys.HARMLESS.values())
+    names = [*hf_keys.READ, *itertools.chain(*groups)]
     assert sorted(names) == sorted(set(names))
 
 
