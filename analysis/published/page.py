@@ -1,6 +1,7 @@
 """paper.html: the comparison as one page that loads nothing. Jinja2 escapes what it is given."""
 
 import dataclasses
+import itertools
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
@@ -9,9 +10,8 @@ from typing import Any
 import jinja2
 
 from analysis.published import verdicts
-from analysis.published.comparison import totals, uncounted
+from analysis.published.comparison import Compared, Line, TokenList, totals, uncounted
 from analysis.published.explanations import explanations, unexplained
-from analysis.published.records import Compared, Line, TokenList
 from analysis.sentences import minus
 from engine import display
 
@@ -121,10 +121,6 @@ def summary(lines: Sequence[Line]) -> str:
     )
 
 
-def rows_of(one: TokenList) -> list[tuple[int, Any, Any, Any]]:  # Any: text or None
-    """Rank, published token, and the run's in both readings; None beyond the end of a list."""
-    count = max(len(one.published), len(one.computed), len(one.ours))
-    columns = [
-        [*each, *[None] * (count - len(each))] for each in (one.published, one.computed, one.ours)
-    ]
-    return list(zip(range(1, count + 1), *columns, strict=True))
+def rows_of(one: TokenList) -> list[tuple[int, Any]]:  # Any: tokens or None
+    """Rank, and published token and the run's in both readings; None beyond the end of a list."""
+    return list(enumerate(itertools.zip_longest(one.published, one.computed, one.ours), 1))

@@ -2,15 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 import polars as pl
 
 from analysis.chapters import explained
-from analysis.published.finders import ROUNDED
-from analysis.published.run_values import GREATEST, TEN
+from analysis.published.run_values import GREATEST, ROUNDED, TEN
 from analysis.run import Run
 from analysis.statistics import Array
 from analysis.study import Absent, Study, Table, table
@@ -65,21 +64,6 @@ class RoundedRun(Run):
             if model in scores.columns
         )
 
-    def scores(
-        self, *, models: Iterable[str] | None = None, prompts: Iterable[str] | None = None
-    ) -> pl.LazyFrame:
-        """As `Run.scores`."""
-        scores = super().scores(models=models, prompts=prompts)
-        for model, dtype in self.tokens.items():
-            near = pl.col("reward").map_batches(partial(_series, dtype), return_dtype=pl.Float32)
-            computed = pl.col("model") == model
-            scores = scores.with_columns(reward=pl.when(computed).then(near).otherwise("reward"))
-        return scores
-
-
-def _series(dtype: str, rewards: pl.Series) -> pl.Series:
-    return pl.Series(to_dtype(rewards.to_numpy(), dtype))
-
 
 def rounded(run: Run, nicknames: Mapping[str, str]) -> RoundedRun:
     """A run with the rewards of the paper's models rounded as the paper's are.
@@ -123,16 +107,13 @@ def score_within(model: str, printed: float) -> float:
     return math.ldexp(0.5, exponent - _BFLOAT16_BITS)
 
 
-class RoundedAgreement:
-    """What explains agreement that is rounded as Figure 2A prints it: ("rsa_rounded", "greatest").
+def rounded_agreement(study: Study) -> Iterator[Table]:
+    """What explains agreement that is rounded as Figure 2A prints it; it is not written.
 
     The published values of Figure 2C were computed from the printed ones of Figure 2A, which have
     two decimals: from more, a run would hardly ever meet them.
     """
-
-    def tables(self, study: Study) -> Iterator[Table]:
-        """The one table, which is not written."""
-        yield table(ROUNDED, GREATEST, make=partial(_explanation, study), file=False)
+    yield table(ROUNDED, GREATEST, make=partial(_explanation, study), file=False)
 
 
 def _explanation(study: Study) -> pl.DataFrame:

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from analysis.published import comparison, data, run_values, tables, verdicts
+from analysis.published.comparison import Readings
 from analysis.published.explanations import explanations
-from analysis.published.records import Readings
 from configs import known_models, reproduce
 from launch.common import convention_runs, converting
 from launch.common.convention_runs import ConventionRuns
@@ -137,7 +137,7 @@ def test_values_of_a_reading_name_that_reading_and_not_another(readings, change)
     (other,) = set(CHANGES) - {change}
     assert not any(v.met == (other,) for v in found)
     for one in table:
-        assert (one.met == one.differing) == (one.change == change)
+        assert (one["met"] == one["differing"]) == (one["change"] == change)
 
 
 def test_values_that_nothing_explains_are_said_to_be_so(readings):
@@ -152,15 +152,15 @@ def test_values_that_nothing_explains_are_said_to_be_so(readings):
     found, table = outcomes(published, readings)
     assert {v.kind for v in found} == {verdicts.DIFFERS}
     assert {v.why for v in found} == {"not the same with any of 2 single changes"}
-    assert {one.met for one in table} == {0}
+    assert {one["met"] for one in table} == {0}
 
 
 def test_values_of_the_run_itself_need_no_explanation(readings):
     found, table = outcomes(run_values.replaced(data.read(), readings.paper), readings)
     assert {(v.kind, v.why) for v in found} == {(verdicts.SAME, "")}
-    assert {one.differing for one in table} == {0}
-    lost = [one for one in table if one.change in CHANGES]
-    assert all(one.kept < one.same for one in lost)
+    assert {one["differing"] for one in table} == {0}
+    lost = [one for one in table if one["change"] in CHANGES]
+    assert all(one["kept"] < one["same"] for one in lost)
 
 
 def written(published, folder):

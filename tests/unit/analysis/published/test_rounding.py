@@ -7,7 +7,7 @@ import pytest
 
 import analysis
 from analysis.published import comparison, data, rounding, verdicts
-from analysis.published.records import Readings
+from analysis.published.comparison import Readings
 from analysis.published.run_values import RunValues
 from tests.support import runs
 
@@ -108,9 +108,8 @@ def test_rewards_are_rounded_wherever_they_are_read_and_tie_as_the_papers_do(pai
     wanted = {"gem": (IN_BFLOAT16, IN_FLOAT16), "sky": (IN_BFLOAT16,) * 2, "qrm": (exact,) * 2}
     for model, (tokens, listed) in wanted.items():
         assert run.rewards(model, "greatest")[1].tolist() == tokens
-        assert run.scores(models=[model]).collect()["reward"].to_list() == tokens
         assert items[model].to_list() == listed
-    assert items.schema["gem"] == run.scores().collect_schema()["reward"] == pl.Float32
+    assert items.schema["gem"] == pl.Float32
     assert run.item_scores("words", "greatest", ["qrm"]).columns == ["item_id", "item", "qrm"]
     taus = []
     for run in pair:

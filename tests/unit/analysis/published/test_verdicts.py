@@ -5,7 +5,7 @@ import math
 import pytest
 
 from analysis.published import verdicts
-from analysis.published.explanations import Explanation, unexplained
+from analysis.published.explanations import unexplained
 from analysis.published.verdicts import Entry
 
 
@@ -193,8 +193,7 @@ def test_single_changes_are_named_where_they_give_the_value_and_only_there():
 
 
 def explained(change, differing, met):
-    counts = {"differing": differing, "met": met, "same": 3, "kept": 1}
-    return Explanation(model="S-Gem-27B", change=change, **counts)
+    return {"model": "S-Gem-27B", "change": change, "differing": differing, "met": met}
 
 
 @pytest.mark.parametrize(
