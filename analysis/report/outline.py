@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from analysis.blocks import Block, Finding, Heading, Picture, Section, Text, Under, pictures
 
@@ -60,25 +61,13 @@ ORDER = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Analyses that tell about one thing.
+def groups(sections: Sequence[Section]) -> list[dict[str, Any]]:
+    """The sections by group, each group with something to say; unknown ones are "Method".
 
-    Attributes:
-      id: anchor in the page.
-      title: its heading.
-      sections: those with a figure or a table.
-      empty: each reason why sections show nothing, and these sections.
+    Returns:
+      For each group its anchor in the page (`id`), its heading (`title`), its `sections` with a
+      figure or a table, and what `empty` returns of the others (`empty`).
     """
-
-    id: str
-    title: str
-    sections: Sequence[Section]
-    empty: Sequence[tuple[str, Sequence[Section]]]
-
-
-def groups(sections: Sequence[Section]) -> list[Group]:
-    """The sections by group, each group with something to say; unknown ones are "Method"."""
     known = {name: group for group, _, names in GROUPS for name in names}
     made = []
     for id_, title, names in GROUPS:
@@ -86,7 +75,7 @@ def groups(sections: Sequence[Section]) -> list[Group]:
         inside.sort(key=lambda s: names.index(s.id) if s.id in names else len(names))
         if inside:
             full = [section for section in inside if not section.is_empty]
-            made.append(Group(id_, title, full, empty(inside)))
+            made.append({"id": id_, "title": title, "sections": full, "empty": empty(inside)})
     return made
 
 
