@@ -1,10 +1,10 @@
 """What the paper rounded: rewards of seven models, and the agreement behind Figure 2C."""
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+import ml_dtypes  # which makes bfloat16 a dtype of NumPy
 import numpy as np
 import polars as pl
 
@@ -31,7 +31,6 @@ TOKENS: Mapping[str, str] = dict.fromkeys(
 )
 ITEMS = {**TOKENS, **dict.fromkeys(("R-Lla-8B", "R-Lla-3B", "R-Gem-2B"), _FLOAT16)}
 _SCORE = 5e-6  # half a unit of the last digit of a printed reward
-_BFLOAT16_BITS = 8  # of the significand, the hidden one counted
 _DIGITS = 2  # of the agreement that Figure 2A prints
 _DRAWS, _SEED = 9_999, 0  # of the Mantel tests, in every run: their p-values are compared
 
@@ -85,13 +84,7 @@ def to_dtype(rewards: Array, dtype: str) -> Array:
       rewards: of any shape.
       dtype: "bfloat16" or "float16"; "" gives them as they are.
     """
-    if dtype == _FLOAT16:
-        return rewards.astype(np.float16).astype(np.float32)
-    if dtype != _BFLOAT16:
-        return rewards
-    bits = np.ascontiguousarray(rewards, np.float32).view(np.uint32)
-    half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32)
+    return rewards.astype(dtype).astype(np.float32) if dtype else rewards
 
 
 def score_within(model: str, printed: float) -> float:
@@ -100,11 +93,10 @@ def score_within(model: str, printed: float) -> float:
     Half a unit of the last printed digit; of models whose rewards the paper has in bfloat16, half a
     step of bfloat16, where the printed number is one.
     """
-    fraction, exponent = math.frexp(printed)  # printed = fraction * 2**exponent
-    steps = fraction * 2**_BFLOAT16_BITS
-    if TOKENS.get(model) != _BFLOAT16 or not printed or steps != round(steps):
+    near = ml_dtypes.bfloat16(printed)
+    if TOKENS.get(model) != _BFLOAT16 or not printed or float(near) != printed:
         return _SCORE
-    return math.ldexp(0.5, exponent - _BFLOAT16_BITS)
+    return abs(float(np.spacing(near))) / 2
 
 
 def rounded_agreement(study: Study) -> Iterator[Table]:

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import math
 import pathlib
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from analysis.report import drawing, few_prompts, first_screen, outline
 from analysis.report.explorer import LIMIT, Packed
 from analysis.report.verdict import Verdict, from_to
 from analysis.run import Run
-from analysis.sentences import count, minus, outward
+from analysis.sentences import cell, count, number
 from analysis.study import Study
 from engine import display
 from engine.runs.reader import Result
@@ -31,7 +30,6 @@ SCRIPTS = (
     *(f"explorer-{part}.js" for part in ("data", "text", "plot", "table")),
     "explorer.js",
 )
-_ENDS = ("_low", "_high")
 _HALF = 580  # Pixels of a chart that a column of analyses can still show, made smaller.
 
 
@@ -116,45 +114,6 @@ def _script(name: str) -> dict[str, str]:
 def _hashed(text: str) -> dict[str, str]:
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return {"text": text, "hash": f"sha256-{digest}"}
-
-
-def number(value: float | None, form: str = "{:.4g}") -> str:
-    """A number for a reader: a true minus sign, and a dash where there is none."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "–"
-    return minus(form.format(value))
-
-
-def cell(value: Any, kind: str, key: str = "") -> str:  # Any: an entry of a table
-    """An entry of a table for a reader; `kind` as `blocks.Column` has it.
-
-    Ends of intervals, whose `key` ends with "_low" or "_high", are rounded outward.
-    """
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "–"
-    if kind == "bool":
-        return "yes" if value else "no"
-    if kind == "p":
-        return "< .001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
-    if key.endswith(_ENDS) and kind in ("share", "fixed", "number"):
-        return _end(float(value), kind, key.endswith(_ENDS[1]))
-    if kind == "share":
-        return number(100 * value, "{:.1f} %")
-    if kind == "count":
-        return number(value, "{:,.0f}" if float(value).is_integer() else "{:,.1f}")
-    if kind == "fixed":
-        return number(value, "{:.3f}")
-    return number(value) if kind == "number" else str(value)
-
-
-def _end(value: float, kind: str, up: bool) -> str:
-    """The end of an interval, with as many digits as `cell` prints."""
-    if kind == "share":
-        return number(outward(100 * value, up, 1), "{:.1f} %")
-    if kind == "fixed":
-        return number(outward(value, up, 3), "{:.3f}")
-    size = abs(value)
-    return number(outward(value, up, 3 - math.floor(math.log10(size))) if size else value)
 
 
 def lede(study: Study) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 import polars as pl
 import pytest
 
-from analysis import CHAPTERS
+from analysis import CHAPTERS, sentences
 from analysis.blocks import Folded, Picture, Rows, Section, pictures, rows
 from analysis.charts.heat_map import heat_map
 from analysis.report import drawing, page
@@ -100,7 +100,7 @@ def test_a_section_without_a_table_says_why(small_run, study_of):
     ],
 )
 def test_cells_read_as_a_reader_writes(value, kind, said):
-    assert page.cell(value, kind) == said
+    assert sentences.cell(value, kind) == said
 
 
 def test_a_long_table_ends_after_a_hundred_rows_and_says_so(small_run, study_of):
