@@ -83,7 +83,7 @@ def diff(failed: list[str], given: command.Given) -> command.CommandResult:
     changes = Changes(limits=limits, noise=noise, pairs=listed.name if listed else "")
     verdict = verdicts.of(analysis.compute(run, {}, settings, [changes]))
     assert verdict is not None
-    failed += [limit.on for limit in verdict.limits if not limit.holds]
+    failed += [limit["on"] for limit in verdict.limits if not limit["holds"]]
     # The other chapters are about rewards.
     chapters = [changes] if language_models(run) else [changes, *analysis.CHAPTERS]
     page = report.write_report(run, target, {}, settings, chapters=chapters)
@@ -95,15 +95,16 @@ def diff(failed: list[str], given: command.Given) -> command.CommandResult:
 def _lines(verdict: Verdict) -> list[str]:
     """The verdict for a terminal: both models, the limits, and the words that moved most."""
     limits, more = verdicts.shortened(verdict)
-    sources = [(side, source.name, source.source) for side, source in verdict.sources.items()]
+    keys, sides = ("name", "source"), verdict.sources.items()
+    sources = [(side, *(str(source[key]) for key in keys)) for side, source in sides]
     table = [("", "limit on", "prompt", "measured", "allowed", "noise")]
     for one in limits:
-        held = "holds" if one.holds else "FAILS"
-        table.append((held, one.on, one.prompt, one.measured, one.allowed, one.noise))
+        shown = [one[key] for key in ("on", "prompt", "measured", "allowed", "noise")]
+        table.append(("holds" if one["holds"] else "FAILS", *shown))
     words = [("moved most", "prompt", "percentile before", "after")]
     for word in verdict.moved_most():
-        shown = display.plain(word["token"].strip())
-        words.append((shown, word["prompt"], *verdicts.from_to(word)))
+        token = display.plain(word["token"].strip())
+        words.append((token, word["prompt"], *verdicts.from_to(word)))
     parts = [aligned(sources), [*aligned(table), *[more] * bool(more)], aligned(words)]
     body = [line for part in parts for line in ("", *part)]
     return [f"{verdict.word}: {verdict.said}", *body, ""]

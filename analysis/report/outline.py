@@ -8,56 +8,24 @@ from analysis.blocks import Block, Finding, Heading, Picture, Section, Text, Und
 
 HEADLINES = 5  # At most.
 # Sections by what they tell about, in the order of the page.
-GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("words", "Words", ("tokens", "distributions", "sentiment", "frequency")),
-    ("models-compared", "Models", ("agreement", "explained")),
-    ("wordings", "Framing and wording", ("framing", "wording", "variance")),
-    (
-        "lists",
-        "Lists and people",
-        ("pairs", "humans", "identity", "categories", "items", "items_agreement"),
-    ),
+GROUPS = (
+    ("words", "Words", "tokens distributions sentiment frequency"),
+    ("models-compared", "Models", "agreement explained"),
+    ("wordings", "Framing and wording", "framing wording variance"),
+    ("lists", "Lists and people", "pairs humans identity categories items items_agreement"),
     (
         "replies",
         "Search, policies, layers",
-        (
-            "sequences",
-            "policies",
-            "overoptimisation",
-            "logprobs",
-            "item_logprobs",
-            "objectives",
-            "lens",
-        ),
+        "sequences policies overoptimisation logprobs item_logprobs objectives lens",
     ),
-    ("method", "Method", ("conventions", "models")),
+    ("method", "Method", "conventions models"),
 )
 # Sections in the order of their headlines; others follow in page order: what the models like,
 # framing, agreement, sentiment and frequency, lists.
 ORDER = (
-    "tokens",
-    "framing",
-    "agreement",
-    "sentiment",
-    "frequency",
-    "pairs",
-    "humans",
-    "identity",
-    "categories",
-    "items",
-    "items_agreement",
-    "wording",
-    "conventions",
-    "variance",
-    "overoptimisation",
-    "policies",
-    "lens",
-    "logprobs",
-    "item_logprobs",
-    "explained",
-    "distributions",
-    "objectives",
-    "sequences",
+    "tokens framing agreement sentiment frequency pairs humans identity categories items "
+    "items_agreement wording conventions variance overoptimisation policies lens logprobs "
+    "item_logprobs explained distributions objectives sequences"
 )
 
 
@@ -68,9 +36,10 @@ def groups(sections: Sequence[Section]) -> list[dict[str, Any]]:
       For each group its anchor in the page (`id`), its heading (`title`), its `sections` with a
       figure or a table, and what `empty` returns of the others (`empty`).
     """
-    known = {name: group for group, _, names in GROUPS for name in names}
+    known = {name: group for group, _, names in GROUPS for name in names.split()}
     made = []
-    for id_, title, names in GROUPS:
+    for id_, title, joined in GROUPS:
+        names = joined.split()
         inside = [s for s in sections if known.get(s.id, GROUPS[-1][0]) == id_]
         inside.sort(key=lambda s: names.index(s.id) if s.id in names else len(names))
         if inside:
@@ -102,7 +71,7 @@ def headlines(sections: Sequence[Section], most: int = HEADLINES) -> list[tuple[
     Raises:
       ValueError: a finding names a figure that its section does not have.
     """
-    places = {name: place for place, name in enumerate(ORDER)}
+    places = {name: place for place, name in enumerate(ORDER.split())}
     told = [section for section in sections if section.findings]
     told.sort(key=lambda section: places.get(section.id, len(places)))  # stable: page order
     return [(section, _first(section)) for section in told[:most]]
