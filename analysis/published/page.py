@@ -7,16 +7,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jinja2
-
 from analysis.published import verdicts
 from analysis.published.comparison import Compared, Line, TokenList, totals, uncounted
 from analysis.published.explanations import explanations, unexplained
+from analysis.report.page import TEMPLATES, template
 from analysis.sentences import minus
-from engine import display
 
-_TEMPLATES = pathlib.Path(__file__).parent / "templates"
-_REPORT = pathlib.Path(__file__).parents[1] / "report" / "templates"
+_OWN = pathlib.Path(__file__).parent / "templates"
 _FOLDED_ABOVE = 12  # numbers of an exhibit
 SYMBOLS = {
     verdicts.SAME: "same",
@@ -57,23 +54,15 @@ def render(
       about: the run.
       figures: exhibit -> data URI and caption of each of its figures.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([_TEMPLATES, _REPORT]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "segments": display.segments,
+    filters = {
         "shown": shown,
         "signed": signed,
         "symbol": SYMBOLS.__getitem__,
         "short": lambda kind: {verdicts.NOISE: "noise"}.get(kind, kind),
     }
     explained = explanations(compared)
-    sheets = [_REPORT / "style.css", _TEMPLATES / "paper.css"]
-    return environment.get_template("paper.html.j2").render(
+    sheets = [TEMPLATES / "style.css", _OWN / "paper.css"]
+    return template("paper.html.j2", filters, _OWN, TEMPLATES).render(
         compared=compared,
         about=about,
         figures=figures,

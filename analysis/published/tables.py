@@ -1,6 +1,7 @@
 """The tables and figures of a run that the paper has too: a part of the chapters of the report."""
 
 import dataclasses
+import itertools
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Picture, Section, pictures
+from analysis.blocks import Picture, pictures
 from analysis.chapters import (
     agreement,
     distributions,
@@ -199,9 +200,7 @@ def draw(study: Study, folder: pathlib.Path, items: str = "") -> dict[str, list[
             there += pictures(chapter.section(study).blocks)
     there = [picture for picture in there if picture.stem not in _of_other_lists(study, items)]
     of = {e.id: [p for p in there if _belongs(p, e)] for e in EXHIBITS}
-    chosen = [picture for computed in of.values() for picture in computed]
-    section = Section(id="paper", title="", label="", lead="", blocks=chosen)
-    drawn = drawing.draw([section], folder)
+    drawn = drawing.draw(itertools.chain.from_iterable(of.values()), folder)
     return {
         name: [(drawn[p.stem].image, p.caption) for p in computed] for name, computed in of.items()
     }

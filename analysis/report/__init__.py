@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from etils import epath
 
+from analysis.blocks import pictures
 from analysis.chapters import CHAPTERS
 from analysis.charts import look
 from analysis.model_info import ModelInfo
@@ -66,7 +67,8 @@ def write_report(
         # Packing is gzip and polars, which release the interpreter to the drawing.
         with ThreadPoolExecutor(1) as beside:
             packed = beside.submit(_packed, study)
-            drawn = drawing.draw(sections, folder / "figures", settings.formats)
+            every = pictures(block for section in sections for block in section.blocks)
+            drawn = drawing.draw(every, folder / "figures", settings.formats)
             progress("page")
             html = page.render(study, sections, drawn, packed.result(), told)
         (folder / "index.html").write_text(html, encoding="utf-8")

@@ -6,7 +6,7 @@ moves most, in turns.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -36,21 +36,19 @@ class Standing:
     held: Array
 
 
-def columns_of(run: Run, models: Sequence[str], rows: Sequence[Array]) -> Iterator[Column]:
+def columns_of(run: Run, by_model: Mapping[str, Array]) -> Iterator[Column]:
     """The percentiles of every model and prompt that was scored, by row.
 
     Args:
       run: the run.
-      models: slugs.
-      rows: for each model, the row of each place of its vocabulary.
+      by_model: slug -> the row of each place of its vocabulary.
     """
-    prompts = list(run.vocabulary_prompts)
-    for at, model in enumerate(models):
+    for at, (model, rows) in enumerate(by_model.items()):
         places = run.vocabulary(model).select("token_id").collect()["token_id"].to_numpy()
-        for which, prompt in enumerate(prompts):
+        for which, prompt in enumerate(run.vocabulary_prompts):
             if (model, prompt) in run.results:
                 ids, rewards = run.rewards(model, prompt)
-                own = rows[at][np.searchsorted(places, ids)]
+                own = rows[np.searchsorted(places, ids)]
                 yield at, which, own, ranks.percentiles(rewards)
 
 

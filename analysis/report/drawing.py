@@ -8,10 +8,10 @@ import functools
 import json
 import pathlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.blocks import Picture, Section, pictures
+from analysis.blocks import Picture
 from analysis.charts import look
 from engine.errors import AssayError
 
@@ -40,9 +40,9 @@ class Drawn:
 
 
 def draw(
-    sections: Sequence[Section], folder: pathlib.Path, formats: Collection[str] = ("svg",)
+    pictures: Iterable[Picture], folder: pathlib.Path, formats: Collection[str] = ("svg",)
 ) -> dict[str, Drawn]:
-    """Draws every chart of `sections` and saves it as `<stem>.<format>`.
+    """Draws every chart and saves it as `<stem>.<format>`.
 
     Returns:
       Stem -> chart.
@@ -51,7 +51,7 @@ def draw(
       AssayError: two charts have one name.
     """
     drawn: dict[str, Drawn] = {}
-    for picture in pictures(block for section in sections for block in section.blocks):
+    for picture in pictures:
         if picture.stem in drawn:
             raise AssayError(
                 f"figure {picture.stem}: made twice, because the names of two lists and their "

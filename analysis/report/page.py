@@ -49,14 +49,7 @@ def render(
       explorer: the data of the token explorer.
       verdict: that of a comparison of two models, which then takes the first screen.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
+    filters = {
         "number": number,
         "count": lambda n: f"{n:,}",
         "percent": lambda x: number(x, "{:.2f} %"),
@@ -65,7 +58,6 @@ def render(
         "question": outline.question,
         "without": outline.without,
         "fixed": lambda x: number(x, "{:.2f}"),
-        "segments": display.segments,
         "cell": cell,
         "from_to": from_to,
         "urlpart": lambda text: urllib.parse.quote(text, safe=""),
@@ -74,7 +66,7 @@ def render(
     shown = few_prompts.shown(study)
     compared = [section for section in sections if verdict and section.id == "changes"]
     unranked = verdict is not None or of_language_models(study.run)
-    return environment.get_template("index.html.j2").render(
+    return template("index.html.j2", filters, TEMPLATES).render(
         _context(study),
         shown=shown,
         questions=[] if unranked else first_screen.questions(study, shown),
@@ -95,6 +87,23 @@ def render(
             *(_script(name) for name in (SCRIPTS if explorer.meta["models"] else _PLAIN)),
         ],
     )
+
+
+def template(
+    name: str,
+    filters: Mapping[str, Any],
+    *folders: pathlib.Path,  # Any: functions of any kind
+) -> jinja2.Template:
+    """A template of one of some folders, with filters."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"segments": display.segments, **filters}
+    return environment.get_template(name)
 
 
 def _broad(beside: Mapping[str, Picture], figures: Mapping[str, drawing.Drawn]) -> bool:

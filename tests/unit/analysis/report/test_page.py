@@ -55,8 +55,7 @@ def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
         Picture(stem, "", partial(heat_map, frame, {}, "τ"))
         for stem, frame in zip("ab", frames, strict=True)
     ]
-    two = Section(id="two", title="", label="", lead="", blocks=blocks)
-    drawn = drawing.draw([two], tmp_path, drawing.FORMATS)
+    drawn = drawing.draw(blocks, tmp_path, drawing.FORMATS)
     assert list(drawn) == ["a", "b"]
     assert '"value":0.7' in drawn["b"].text
     svg = (tmp_path / "a.svg").read_bytes()
@@ -65,7 +64,7 @@ def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
     kept = {p: p.read_bytes() for p in tmp_path.iterdir() if p.suffix != ".pdf"}
-    drawing.draw([two], tmp_path, drawing.FORMATS)
+    drawing.draw(blocks, tmp_path, drawing.FORMATS)
     assert all(path.read_bytes() == data for path, data in kept.items())
 
 
