@@ -266,19 +266,21 @@ def _line(row: Row, readings: Readings, not_judged: str) -> Line:
     computed, missing = _found(readings.paper.number, row)
     ours, _ = _found(readings.ours.number, row)
     other = _found(readings.noise.number, row)[0] if readings.noise else None
-    verdict = verdicts.of_number(
-        printed,
-        within,
-        computed,
-        noise=None if computed is None or other is None else abs(computed - other),
-        others={readings.ours.name: ours},
-        singles={one.name: _found(one.number, row)[0] for one in _tried(readings, row)},
-        missing=missing,
-    )
-    names = [row[n] for n in ("model", "other") if row[n] in readings.paper.slugs]
-    free = verdict.kind == SAME and abs(printed) <= within
+    verdict = Verdict(NOT_RUN, missing or not_judged)
+    free = False
+    if computed is not None and not not_judged:
+        verdict = verdicts.of_number(
+            printed,
+            within,
+            computed,
+            noise=None if other is None else abs(computed - other),
+            others={readings.ours.name: ours},
+            singles={one.name: _found(one.number, row)[0] for one in _tried(readings, row)},
+        )
+        free = verdict.kind == SAME and abs(printed) <= within
     if free:
         verdict = Verdict(SAME, f"read to ±{within:g}, no less than the value")
+    names = [row[n] for n in ("model", "other") if row[n] in readings.paper.slugs]
     quantity = row.get("named") or QUANTITIES[row["quantity"]]
     if row["quantity"].endswith("slope"):
         quantity += f", “{row['prompt']}”"
@@ -290,9 +292,9 @@ def _line(row: Row, readings: Readings, not_judged: str) -> Line:
         computed=computed,
         ours=ours,
         difference=None if computed is None else computed - printed,
-        verdict=Verdict(NOT_RUN, not_judged) if not_judged and computed is not None else verdict,
+        verdict=verdict,
         source=row["source"],
-        counted=not free or bool(not_judged),
+        counted=not free,
     )
 
 
@@ -321,15 +323,16 @@ def _list(rows: Sequence[Row], readings: Readings, not_judged: str) -> TokenList
     printed = [Entry(str(row["token_id"]) if by_id else row["token"], row["score"]) for row in rows]
     computed, missing = _found(readings.paper.entries, *where)
     ours, _ = _found(readings.ours.entries, *where)
-    verdict = verdicts.of_list(
-        printed,
-        computed,
-        descending=first["end"] == "top",
-        noise=_found(readings.noise.entries, *where)[0] if readings.noise else None,
-        others={readings.ours.name: ours},
-        singles={one.name: _found(one.entries, *where)[0] for one in _tried(readings, first)},
-        missing=missing,
-    )
+    verdict = Verdict(NOT_RUN, missing or not_judged)
+    if computed is not None and not not_judged:
+        verdict = verdicts.of_list(
+            printed,
+            computed,
+            descending=first["end"] == "top",
+            noise=_found(readings.noise.entries, *where)[0] if readings.noise else None,
+            others={readings.ours.name: ours},
+            singles={one.name: _found(one.entries, *where)[0] for one in _tried(readings, first)},
+        )
     return TokenList(
         model=first["model"],
         end=first["end"],
@@ -338,7 +341,7 @@ def _list(rows: Sequence[Row], readings: Readings, not_judged: str) -> TokenList
         ours=[entry.text for entry in (ours or ())[: len(rows)]],
         common=verdicts.shared(printed, computed or ()),
         at_rank=verdicts.at_their_rank(printed, computed or ()),
-        verdict=Verdict(NOT_RUN, not_judged) if not_judged and computed is not None else verdict,
+        verdict=verdict,
         source=first["source"],
     )
 

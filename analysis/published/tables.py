@@ -1,12 +1,10 @@
 """The tables and figures of a run that the paper has too: a part of the chapters of the report."""
 
-import dataclasses
 import itertools
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -36,7 +34,7 @@ from analysis.report import drawing
 from analysis.run import Run, load
 from analysis.study import Analysis, Chapter, Study, Table, compute, required, table
 from engine.runs import storage
-from engine.runs.reader import read_contents, searched
+from engine.runs.reader import read_contents
 from engine.runs.schema import MANIFEST
 from engine.settings import AnalyzeSettings
 
@@ -96,15 +94,7 @@ def complete(run: str | os.PathLike[str]) -> Run | None:
     contents = read_contents(folder)
     if not contents.searches and not any(r.complete for r in contents.results.values()):
         return None
-    found = load(run, allow_incomplete=True)
-    kept: dict[str, Any] = {  # Any: results by keys of different kinds
-        kind: {key: each for key, each in getattr(found, kind).items() if each.complete}
-        for kind in ("results", "items", "logprobs", "item_logprobs")
-    }
-    there = {model for model, _ in kept["results"]} | {model for _, model, _ in kept["items"]}
-    there |= {searched(path) for path in found.searches}
-    models = {slug: record for slug, record in found.models.items() if slug in there}
-    return dataclasses.replace(found, models=models, **kept)
+    return load(run, finished_only=True)
 
 
 def study_of(

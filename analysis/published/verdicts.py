@@ -58,26 +58,22 @@ class Entry:
 def of_number(
     published: float,
     within: float,
-    computed: float | None,
+    computed: float,
     *,
     noise: float | None = None,
     others: Mapping[str, float | None] | None = None,
     singles: Mapping[str, float | None] | None = None,
-    missing: str = "",
 ) -> Verdict:
     """Compares a number with the published one.
 
     Args:
       published: the printed number.
       within: half a unit of its last digit.
-      computed: the same number of a run; None where there is none.
+      computed: the same number of a run.
       noise: how far the number moves between two dtypes; None where that was not measured.
       others: name of another reading of the same run -> its number.
       singles: name of a reading that changes one convention -> its number.
-      missing: why there is no number.
     """
-    if computed is None:
-        return Verdict(NOT_RUN, missing)
 
     def is_same(value: float) -> bool:
         return _close(value, published, within)
@@ -91,13 +87,12 @@ def of_number(
 
 def of_list(
     published: Sequence[Entry],
-    computed: Sequence[Entry] | None,
+    computed: Sequence[Entry],
     *,
     descending: bool,
     noise: Sequence[Entry] | None = None,
     others: Mapping[str, Sequence[Entry] | None] | None = None,
     singles: Mapping[str, Sequence[Entry] | None] | None = None,
-    missing: str = "",
 ) -> Verdict:
     """Compares a ranked list of tokens with the published one.
 
@@ -109,15 +104,12 @@ def of_list(
 
     Args:
       published: the printed list, the extreme first; with numbers where they are printed.
-      computed: the list of a run, with numbers, at least as long; None where there is none.
+      computed: the list of a run, with numbers, at least as long.
       descending: whether the first has the highest number.
       noise: the list in another dtype; None where that was not measured.
       others: name of another reading of the same run -> its list.
       singles: name of a reading that changes one convention -> its list.
-      missing: why there is no list.
     """
-    if computed is None:
-        return Verdict(NOT_RUN, missing)
     count, common, shift = len(published), 0, 0
     if noise is not None:
         first = _tied_as(noise, computed, descending=descending)

@@ -68,7 +68,8 @@ def _drawn(picture: Picture, folder: pathlib.Path, formats: Collection[str]) -> 
     size = _SIZE.search(svg)
     width, height = (round(float(side)) for side in size.groups()) if size else (0, 0)
     files = [kind for kind in FORMATS if kind in formats]
-    return Drawn(look.text_of(spec), width, height, files, _uri("svg+xml", svg.encode()))
+    image = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+    return Drawn(look.text_of(spec), width, height, files, image)
 
 
 def save(
@@ -91,10 +92,6 @@ def save(
     if "pdf" in formats:
         (folder / f"{stem}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
     return svg
-
-
-def _uri(kind: str, data: bytes) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 @functools.cache  # it takes a second to make

@@ -84,7 +84,7 @@ def render(
         themes=json.dumps([look.config(), look.config(dark=True)]),
         scripts=[
             _hashed(f"/*! {_text('vendor/vega.LICENSE')}*/\n{drawing.vega()}"),
-            *(_script(name) for name in (SCRIPTS if explorer.meta["models"] else _PLAIN)),
+            *(_hashed(_text(name)) for name in (SCRIPTS if explorer.meta["models"] else _PLAIN)),
         ],
     )
 
@@ -115,12 +115,8 @@ def _text(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _script(name: str) -> dict[str, str]:
-    """A script of the page with its hash: the page's policy runs no other script."""
-    return _hashed(_text(name))
-
-
 def _hashed(text: str) -> dict[str, str]:
+    """A script of the page with its hash: the page's policy runs no other script."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return {"text": text, "hash": f"sha256-{digest}"}
 
