@@ -16,6 +16,7 @@ from pathlib import Path
 
 import polars as pl
 
+from analysis.published.exhibits import BY_ID
 from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
 from engine.runs import storage
@@ -66,10 +67,15 @@ def read(folder: Path | None = None) -> Published:
     """The values of a folder; those of the paper by default.
 
     Raises:
-      AssayError: a file is missing, has other columns, or a cell that is no number.
+      AssayError: a file is missing, has other columns, a cell that is no number, or a value of no
+        exhibit of the paper.
     """
     folder = folder or Path(__file__).parent
-    return Published(**{k: _read(folder / f"{k}.csv", schema) for k, schema in _FILES.items()})
+    found = Published(**{k: _read(folder / f"{k}.csv", schema) for k, schema in _FILES.items()})
+    strange = {*found.numbers["exhibit"], *found.tokens["exhibit"]} - BY_ID.keys()
+    if strange:
+        raise AssayError(f"{folder}: exhibit={min(strange)!r}; allowed: {', '.join(BY_ID)}")
+    return found
 
 
 def _read(path: Path, schema: Columns) -> pl.DataFrame:

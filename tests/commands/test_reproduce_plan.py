@@ -4,8 +4,10 @@ import re
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import polars as pl
 import pytest
 
+from analysis.published import data
 from configs import reproduce
 from engine.errors import AssayError
 from launch.reproduction import plan
@@ -45,6 +47,16 @@ def test_bad_input_is_one_line_and_nothing_is_written(command, tmp_path, flag, m
     assert (found.code, found.out) == (2, [])
     assert len(found.err) == 1
     assert message in found.err[0]
+    assert not (tmp_path / "root").exists()
+
+
+def test_published_values_of_an_unknown_exhibit_are_refused_before_any_work(command, tmp_path):
+    own = data.read()
+    unknown = own.numbers.head(1).with_columns(exhibit=pl.lit("figure_9"))
+    data.Published(models=own.models, numbers=unknown, tokens=own.tokens).write(tmp_path / "own")
+    found = command("reproduce", f"--root={tmp_path / 'root'}", f"--published={tmp_path / 'own'}")
+    assert found.code == 2
+    assert "exhibit='figure_9'; allowed: " in found.err[0]
     assert not (tmp_path / "root").exists()
 
 
