@@ -1,9 +1,12 @@
-"""Lists and numbers as sentences of the page have them."""
+"""Lists and numbers as sentences and tables of the page have them."""
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from analysis.statistics import Array
+
+_ENDS = ("_low", "_high")
 
 
 def listed(words: Sequence[str]) -> str:
@@ -70,3 +73,42 @@ def p_value(p: float | None) -> str:
 def q_value(q: float | None) -> str:
     """A q as papers print it: "q = .012", "q < .001"; "q undefined" where there is none."""
     return p_value(q).replace("p", "q", 1)
+
+
+def number(value: float | None, form: str = "{:.4g}") -> str:
+    """A number for a reader: a true minus sign, and a dash where there is none."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    return minus(form.format(value))
+
+
+def cell(value: Any, kind: str, key: str = "") -> str:  # Any: an entry of a table
+    """An entry of a table for a reader; `kind` as `blocks.Column` has it.
+
+    Ends of intervals, whose `key` ends with "_low" or "_high", are rounded outward.
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    if kind == "bool":
+        return "yes" if value else "no"
+    if kind == "p":
+        return "< .001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
+    if key.endswith(_ENDS) and kind in ("share", "fixed", "number"):
+        return _end(float(value), kind, key.endswith(_ENDS[1]))
+    if kind == "share":
+        return number(100 * value, "{:.1f} %")
+    if kind == "count":
+        return number(value, "{:,.0f}" if float(value).is_integer() else "{:,.1f}")
+    if kind == "fixed":
+        return number(value, "{:.3f}")
+    return number(value) if kind == "number" else str(value)
+
+
+def _end(value: float, kind: str, up: bool) -> str:
+    """The end of an interval, with as many digits as `cell` prints."""
+    if kind == "share":
+        return number(outward(100 * value, up, 1), "{:.1f} %")
+    if kind == "fixed":
+        return number(outward(value, up, 3), "{:.3f}")
+    size = abs(value)
+    return number(outward(value, up, 3 - math.floor(math.log10(size))) if size else value)

@@ -8,6 +8,7 @@ in the list, and earlier lines of the same `make`, have made. A table that canno
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,12 +52,18 @@ def table(*key: str, make: Callable[[], pl.DataFrame], file: bool = True) -> Tab
 
 
 class Tables:
-    """Tables by key, and the reason why each absent one is absent."""
+    """Tables by key, and the reason why each absent one is absent.
+
+    Attributes:
+      frames: key -> table, in the order they were made.
+      absent: key of every absent table -> the reason, one sentence.
+      files: file stem -> table, for every table that is written, in the order they were made.
+    """
 
     def __init__(self) -> None:
-        self._frames: dict[tuple[str, ...], pl.DataFrame] = {}
-        self._reasons: dict[tuple[str, ...], str] = {}
-        self._files: dict[str, tuple[str, ...]] = {}
+        self.frames: dict[tuple[str, ...], pl.DataFrame] = {}
+        self.absent: dict[tuple[str, ...], str] = {}
+        self.files: dict[str, pl.DataFrame] = {}
 
     def add(self, wanted: Table) -> None:
         """Makes a table, or keeps the reason why it cannot be made.
@@ -66,21 +73,21 @@ class Tables:
           AssayError: a table of another key has the same file.
         """
         stem = "_".join(wanted.key)
-        if wanted.key in self._frames or wanted.key in self._reasons:
+        if wanted.key in self.frames or wanted.key in self.absent:
             raise ValueError(f"table {wanted.key}: made twice")
         try:
-            self._frames[wanted.key] = wanted.make()
+            self.frames[wanted.key] = wanted.make()
         except Absent as absent:
-            self._reasons[wanted.key] = str(absent)
+            self.absent[wanted.key] = str(absent)
             return
         if not wanted.file:
             return
-        if stem in self._files:
+        if stem in self.files:
             raise AssayError(
                 f"table {stem}.csv: made twice, because the names of two models or lists and their "
                 "prompts join to the same name; allowed: other names"
             )
-        self._files[stem] = wanted.key
+        self.files[stem] = self.frames[wanted.key]
 
     def __getitem__(self, key: str | tuple[str, ...]) -> pl.DataFrame:
         """The table of `key`.
@@ -90,19 +97,19 @@ class Tables:
           LookupError: no chapter so far makes such a table.
         """
         key = (key,) if isinstance(key, str) else key
-        if key in self._reasons:
-            raise Absent(self._reasons[key])
-        if key not in self._frames:
+        if key in self.absent:
+            raise Absent(self.absent[key])
+        if key not in self.frames:
             raise LookupError(f"table {key}: not made by this chapter or one before it in the list")
-        return self._frames[key]
+        return self.frames[key]
 
     def get(self, *key: str) -> pl.DataFrame | None:
         """The table of `key`; None where there is none."""
-        return self._frames.get(key)
+        return self.frames.get(key)
 
     def of(self, name: str) -> dict[tuple[str, ...], pl.DataFrame]:
         """The tables of one name, by the rest of their keys, in the order they were made."""
-        return {key[1:]: frame for key, frame in self._frames.items() if key[0] == name}
+        return {key[1:]: frame for key, frame in self.frames.items() if key[0] == name}
 
     def filtered(
         self,
@@ -111,28 +118,13 @@ class Tables:
     ) -> "Tables":
         """The tables whose key `keep` accepts, each as `cut` leaves it; for the page alone."""
         part = Tables()
-        part._frames = {key: cut(frame) for key, frame in self._frames.items() if keep(key)}
-        part._reasons = dict(self._reasons)
+        part.frames = {key: cut(frame) for key, frame in self.frames.items() if keep(key)}
+        part.absent = dict(self.absent)
         return part
-
-    @property
-    def frames(self) -> Mapping[tuple[str, ...], pl.DataFrame]:
-        """Every table, by its key."""
-        return self._frames
 
     def reason(self, *key: str) -> str | None:
         """Why the table of `key` is absent; None where it is not."""
-        return self._reasons.get(key)
-
-    @property
-    def absent(self) -> Mapping[tuple[str, ...], str]:
-        """Key of every absent table -> the reason, one sentence."""
-        return self._reasons
-
-    @property
-    def files(self) -> dict[str, pl.DataFrame]:
-        """File stem -> table, for every table that is written, in the order they were made."""
-        return {stem: self._frames[key] for stem, key in self._files.items()}
+        return self.absent.get(key)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -225,35 +217,28 @@ class Analysis:
         """Its section of the page."""
         blocks: list[Block] = []
         reasons: list[str] = []
+        findings: list[Finding] = []
         for part in self.parts:
             try:
                 blocks += part(study)
             except Absent as absent:
                 reasons.append(str(absent))
+        for told in self.told:
+            with contextlib.suppress(Absent):
+                findings += [*told(study)]
+        described = ""
+        with contextlib.suppress(Absent):
+            described = self.described(study)
         return Section(
             id=self.id,
             title=self.title,
             label=self.label or self.title,
             lead=self.lead,
             blocks=[*blocks, *notes(reasons)],
-            findings=[finding for told in self.told for finding in _told(told, study)],
-            described=_described(self.described, study),
+            findings=findings,
+            described=described,
             caveats=self.caveats(study),
         )
-
-
-def _told(told: Callable[[Study], Iterable[Finding]], study: Study) -> list[Finding]:
-    try:
-        return list(told(study))
-    except Absent:
-        return []
-
-
-def _described(described: Callable[[Study], str], study: Study) -> str:
-    try:
-        return described(study)
-    except Absent:
-        return ""
 
 
 def _named(prompt: str, text: str) -> str:

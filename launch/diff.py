@@ -80,33 +80,3 @@ def diff(given: command.Given) -> command.CommandResult:
     changes = Changes(limits=limits, noise=noise, pairs=listed.name if listed else "")
     verdict = verdicts.of(analysis.compute(run, {}, settings, [changes]))
     assert verdict is not None
-    # The other chapters are about rewards.
-    chapters = [changes] if language_models(run) else [changes, *analysis.CHAPTERS]
-    page = report.write_report(run, target, {}, settings, chapters=chapters)
-    last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out(run)]))}"
-    return command.CommandResult(
-        "\n".join([*_lines(verdict), last]),
-        lambda: json.loads(storage.read(target / "verdict.json")),
-        exit_status=int(verdict.failed > 0),
-    )
-
-
-def _lines(verdict: Verdict) -> list[str]:
-    """The verdict for a terminal: both models, the limits, and the words that moved most."""
-    limits, more = verdicts.shortened(verdict)
-    sources = [(side, source.name, source.source) for side, source in verdict.sources.items()]
-    table = [("", "limit on", "prompt", "measured", "allowed", "noise")]
-    for one in limits:
-        held = "holds" if one.holds else "FAILS"
-        table.append((held, one.on, one.prompt, one.measured, one.allowed, one.noise))
-    words = [("moved most", "prompt", "percentile before", "after")]
-    for word in verdict.moved_most():
-        shown = display.plain(word["token"].strip())
-        words.append((shown, word["prompt"], *verdicts.from_to(word)))
-    parts = [aligned(sources), [*aligned(table), *[more] * bool(more)], aligned(words)]
-    body = [line for part in parts for line in ("", *part)]
-    return [f"{verdict.word}: {verdict.said}", *body, ""]
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -143,7 +143,9 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
     slopes = study.tables[SLOPES.name]
     label = "change of reward for each e-fold of frequency, sentiment held"
     shown = slopes.with_columns(question=pl.col("prompt").replace(study.prompt_names))
-    draw = partial(estimates, shown, study.names, label, value="slope", row="question")
+    draw = partial(
+        estimates, shown, study.names, label, value="slope", row="question", form="number"
+    )
     caption = (
         "Right of zero, commoner words score higher at equal sentiment. 95% intervals; each model "
         "has its own scale."

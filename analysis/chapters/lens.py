@@ -52,7 +52,7 @@ def _order_drawn(study: Study) -> Iterator[Block]:
     )
     titles = ("after layer", "τ with the last layer")
     draw = partial(lines, order.filter(of=lens.ALL), study.names, titles, x="layer", y="kendall")
-    draw = partial(draw, line="prompt", band=_BAND, marks=(0.0, lens.HALF))
+    draw = partial(draw, line="prompt", band=_BAND, marks=(0.0, lens.HALF), form="fixed")
     yield Picture("lens", caption, draw)
     yield from MILESTONES.rows(study.tables[MILESTONES.name])
 
@@ -66,7 +66,7 @@ def _ends_drawn(study: Study) -> Iterator[Block]:
     )
     titles, ends = ("after layer", "share there already"), order.filter(pl.col("of") != lens.ALL)
     draw = partial(lines, ends, study.names, titles, x="layer", y="kept")
-    draw = partial(draw, line="prompt", dashed="of", marks=(lens.HALF,))
+    draw = partial(draw, line="prompt", dashed="of", marks=(lens.HALF,), form="share")
     yield Picture("lens_ends", caption, draw)
 
 
@@ -82,7 +82,7 @@ def _frames_drawn(study: Study) -> Iterator[Block]:
     )
     titles = ("after layer", "τ between two prompts")
     draw = partial(lines, pairs, study.names, titles, x="layer", y="kendall", line="pair")
-    yield Picture("lens_framing", caption, partial(draw, band=_BAND, marks=(0.0,)))
+    yield Picture("lens_framing", caption, partial(draw, band=_BAND, marks=(0.0,), form="fixed"))
     yield from FRAMES.rows(frames)
 
 

@@ -181,7 +181,7 @@ def _drawn(study: Study) -> Iterator[Block]:
             [*_PANELS], index=["model", "objective"], variable_name="measure"
         ).with_columns(pl.col("measure").replace(_PANELS))
         draw = partial(estimates, measures, study.names, "", value="value", row="objective")
-        draw = partial(draw, panel="measure", shared=False, width=190)
+        draw = partial(draw, panel="measure", shared=False, width=190, form="number")
         yield Picture(f"objectives_{prompt}", caption, draw)
         yield from _PAGE.rows(_with_tokens(part, ends))
         for model in part["model"].unique(maintain_order=True):

@@ -17,7 +17,7 @@ from analysis.columns import MODEL, PROMPT, Column, Spec
 from analysis.measures.transfer import MATRIX, SEARCH, rule_of, transfer_matrix
 from analysis.run import Run
 from analysis.statistics import Array
-from analysis.statistics.ranks import percentile_among
+from analysis.statistics.ranks import percentiles_among
 from analysis.study import Analysis, Study, Table, required, table
 from engine.runs.schema import ASCENT
 
@@ -169,7 +169,9 @@ def _last_counts(method: str) -> bool:
 
 
 def _percentile(singles: Array | None, reward: float) -> float | None:
-    return None if singles is None or not len(singles) else percentile_among(singles, reward)
+    if singles is None or not len(singles):
+        return None
+    return float(percentiles_among(singles, np.array(reward, np.float32)))
 
 
 def _searches_drawn(study: Study) -> Iterator[Block]:

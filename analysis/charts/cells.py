@@ -60,10 +60,7 @@ def standings(
         color=_paint("percentile", scale, "percentile in the list"),
         tooltip=["item:N", "column:N", alt.Tooltip("percentile:Q", format=".1f")],
     )
-    made: look.Chart = look.faceted(chart, titles, 3 if few else 1, "group").resolve_scale(
-        y="independent"
-    )
-    return made
+    return look.faceted(chart, titles, 3 if few else 1, "group", apart="y")
 
 
 def between_prompts(table: pl.DataFrame, names: Mapping[str, str]) -> look.Chart:
@@ -85,7 +82,7 @@ def between_prompts(table: pl.DataFrame, names: Mapping[str, str]) -> look.Chart
         color=_paint("kendall", look.around_zero(1.0), "Kendall’s τ"),
         tooltip=[
             *("name:N", "question_a:N", "question_b:N"),
-            alt.Tooltip("kendall:Q", title="mean τ", format=".2f"),
+            alt.Tooltip("kendall:Q", title="mean τ", format=".3f"),
         ],
     )
     return look.faceted(chart, panels, 5)

@@ -72,9 +72,8 @@ def clouds(
     layered = alt.LayerChart(
         layer=layers, data=look.data(shown, sparse=True), width=150, height=125
     )
-    chart = look.faceted(layered, [labels[model] for model in models], columns, label=titles[0])
-    made: look.Chart = chart.resolve_scale(x="shared" if shared else "independent", y="independent")
-    return made
+    panels, apart = [labels[model] for model in models], "y" if shared else "xy"
+    return look.faceted(layered, panels, columns, label=titles[0], apart=apart)
 
 
 def _binned(points: pl.DataFrame, x: str, y: str) -> pl.DataFrame:

@@ -25,6 +25,7 @@ def estimates(
     hollow: str = "",
     zero: float | None = 0.0,
     scale: float = 1.0,
+    form: str = "",
     shared: bool = True,
     columns: int = 5,
     width: int = 0,
@@ -47,6 +48,8 @@ def estimates(
       hollow: column of texts; dots whose text is "no" are hollow.
       zero: value without an effect, drawn as a line; None draws none.
       scale: what numbers are multiplied by, such as 100 for percentile points.
+      form: how the table prints the numbers, as `columns.Column` has it; "share" where `scale` is
+        100, and "fixed" otherwise.
       shared: whether panels have one scale.
       columns: panels side by side, at most.
       width: of a panel in pixels; 0 chooses.
@@ -54,7 +57,8 @@ def estimates(
         through all rows.
       beside: whether the dots of a row stand below one another; else they share a line.
     """
-    shown = _drawn(table, names, {"value": value, "low": low, "high": high}, scale)
+    form = form or ("share" if scale == 100 else "fixed")
+    shown = _drawn(table, names, {"value": value, "low": low, "high": high}, scale, form)
     panels = shown[panel].unique(maintain_order=True).to_list() if panel else []
     rows = shown[row].unique(maintain_order=True).to_list()
     y = alt.Y(f"{row}:N", sort=rows, title=None, axis=alt.Axis(grid=True))
@@ -92,22 +96,24 @@ def estimates(
     layered = alt.LayerChart(layer=layers, data=look.data(shown), height=height, width=wide)
     if not panels:
         return layered
-    chart = look.faceted(layered, panels, columns, panel, label)
-    return chart if shared else chart.resolve_scale(x="independent")
+    return look.faceted(layered, panels, columns, panel, label, "" if shared else "x")
 
 
-def _mean(label: str, paint: alt.Color | None = None) -> alt.Chart:
+def _mean(label: str, paint: alt.Color | None = None) -> look.Chart:
     """Strokes at means: of each row in ink, or of each colour through all rows."""
     value = alt.Tooltip("mean(value):Q", title=f"mean of {label}", format=".3~g")
     chart = alt.Chart().encode(x=alt.X("mean(value):Q"), tooltip=[value])
-    made: alt.Chart = chart.mark_tick(style="inked", thickness=2.4, size=13)
-    if paint is not None:
-        made = chart.mark_rule(strokeWidth=3, opacity=0.45).encode(color=paint)
-    return made
+    if paint is None:
+        return chart.mark_tick(style="inked", thickness=2.4, size=13)
+    return chart.mark_rule(strokeWidth=3, opacity=0.45).encode(color=paint)
 
 
 def _drawn(
-    table: pl.DataFrame, names: Mapping[str, str], keys: Mapping[str, str], scale: float
+    table: pl.DataFrame,
+    names: Mapping[str, str],
+    keys: Mapping[str, str],
+    scale: float,
+    form: str,
 ) -> pl.DataFrame:
     """`table` with the columns name, value, low and high, of rows whose value is known."""
     numbers = {
@@ -116,14 +122,12 @@ def _drawn(
     }
     shown = look.named(table, names) if "model" in table.columns else table
     texts = [pl.col(key) for key, kind in shown.schema.items() if kind == pl.String]
-    return shown.select(*texts, **numbers).filter(pl.col("value").is_finite())
+    told = look.texts(table, form, **keys)
+    return shown.select(*texts, **numbers, **told).filter(pl.col("value").is_finite())
 
 
 def _tooltips(shown: pl.DataFrame, label: str) -> list[alt.Tooltip]:
     texts = [key for key, kind in shown.schema.items() if kind == pl.String and key != "model"]
-    return [
-        *(alt.Tooltip(f"{key}:N") for key in texts),
-        alt.Tooltip("value:Q", title=label, format=".3~g"),
-        alt.Tooltip("low:Q", title="95% from", format=".3~g"),
-        alt.Tooltip("high:Q", title="to", format=".3~g"),
-    ]
+    numbers = {"value": label, "low": "95% from", "high": "to"}
+    told = look.told(**{key: said for key, said in numbers.items() if f"{key}_text" in texts})
+    return [*(alt.Tooltip(f"{key}:N") for key in texts if not key.endswith("_text")), *told]

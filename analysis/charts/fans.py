@@ -34,10 +34,11 @@ def fans(
     numbers = {"y": "slope", "low": "ci_low", "high": "ci_high"}
     ends = [
         known.select(
-            *("model", colour, "slope", "ci_low", "ci_high"),
+            *("model", colour),
             line=pl.int_range(pl.len()),
             x=pl.col(reach) * far,
             **{new: pl.col(key) * pl.col(reach) * far for new, key in numbers.items()},
+            **look.texts(known, "number", **numbers),
         )
         for far in (0.0, 1.0)
     ]
@@ -47,11 +48,7 @@ def fans(
     paint = look.by_kind(colour, kinds, legend=alt.Legend(symbolOpacity=1))
     base = alt.Chart().encode(x=x, color=paint, detail="line:N")
     y = alt.Y("y:Q", title=None, axis=alt.Axis(tickCount=4))
-    tooltip = [
-        "name:N",
-        f"{colour}:N",
-        *(alt.Tooltip(f"{key}:Q", format=".3~g") for key in ("slope", "ci_low", "ci_high")),
-    ]
+    tooltip = ["name:N", f"{colour}:N", *look.told(y="slope", low="95% from", high="to")]
     bands = base.mark_area(opacity=0.18).encode(alt.Y("low:Q"), y2="high:Q")
     bands = bands.transform_filter("isValid(datum.low)")
     layers = [
@@ -63,9 +60,7 @@ def fans(
         .encode(y, tooltip=tooltip),
     ]
     layered = alt.LayerChart(layer=layers, data=look.data(shown), width=134, height=170)
-    chart = look.faceted(layered, [labels[m] for m in models], 5, label=label)
-    made: look.Chart = chart.resolve_scale(y="independent")
-    return made
+    return look.faceted(layered, [labels[m] for m in models], 5, label=label, apart="y")
 
 
 _ZERO = (("x", alt.XDatum(0)), ("y", alt.YDatum(0)))

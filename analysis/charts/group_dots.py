@@ -37,12 +37,9 @@ def group_dots(
         how="diagonal",
     )
     base = alt.Chart().encode(y=alt.Y("group:N", sort=rows, title=None))
-    ends = [
-        alt.Tooltip(f"{end}:Q", format=".3~g") for end in ("low", "high") if end in shown.columns
-    ]
+    ends = look.told(low="95% from", high="to") if "low" in shown.columns else []
     kinds = [alt.Tooltip("kinds_lower:Q", title="ordinary kinds lower"), alt.Tooltip("kinds:Q")]
-    number: dict[str, Any] = {"title": "percentile points", "format": ".3~g"}
-    dots = ["group:N", "name:N", alt.Tooltip("value:Q", **number), *ends]
+    dots = ["group:N", "name:N", *look.told(value="percentile points"), *ends]
     axis: dict[str, Any] = {"title": None, "axis": alt.Axis(tickCount=5)}
     layers = [
         base.mark_bar(style="band", height=_STEP - 2).encode(x=alt.X("from:Q"), x2="to:Q"),
@@ -56,28 +53,28 @@ def group_dots(
         layers.append(lines.encode(x=alt.X("low:Q"), x2="high:Q"))
     if len(models) > 1:
         means = base.mark_point(style="inked", shape="diamond", filled=True, size=52)
-        tooltip = ["group:N", alt.Tooltip("mean:Q", **number), *ends, *kinds]
+        tooltip = ["group:N", *look.told(mean="percentile points"), *ends, *kinds]
         layers.append(means.encode(x=alt.X("mean:Q", **axis), tooltip=tooltip))
     known = [{k: v for k, v in row.items() if v is not None} for row in look.data(shown).values]
     data = alt.InlineData(values=known)
     chart = alt.LayerChart(layer=layers, data=data, height=alt.Step(_STEP), width=190)
-    made = look.faceted(chart, panels.to_list(), 3, "axis", label)
-    apart: look.Chart = made.resolve_scale(y="independent")
-    return apart
+    return look.faceted(chart, panels.to_list(), 3, "axis", label, apart="y")
 
 
 def _means(over: pl.DataFrame, measure: str, several: bool) -> pl.DataFrame:
     """The band of each group, and its mean where there are several models."""
     band = {"from": f"{measure}_placebo_low", "to": f"{measure}_placebo_high"}
-    mean = {"mean": measure, "low": f"{measure}_low", "high": f"{measure}_high"}
-    numbers = {new: 100 * pl.col(key) for new, key in (band | (mean if several else {})).items()}
+    mean = {"mean": measure, "low": f"{measure}_low", "high": f"{measure}_high"} if several else {}
+    numbers = {new: 100 * pl.col(key) for new, key in (band | mean).items()}
     kinds = ("kinds_lower", "kinds") if several else ()
-    return over.select("axis", "group", *kinds, **numbers)
+    return over.select("axis", "group", *kinds, **numbers, **look.texts(over, "share", **mean))
 
 
 def _models(each: pl.DataFrame, names: Mapping[str, str], measure: str) -> pl.DataFrame:
     """The dot of each model; with its interval where it is the only one and has one."""
     alone = each["model"].n_unique() == 1 and f"{measure}_low" in each.columns
     ends = {"low": f"{measure}_low", "high": f"{measure}_high"} if alone else {}
-    numbers = {new: 100 * pl.col(key) for new, key in ({"value": measure} | ends).items()}
-    return look.named(each, names).select("axis", "group", "name", **numbers)
+    keys = {"value": measure} | ends
+    numbers = {new: 100 * pl.col(key) for new, key in keys.items()}
+    told = look.texts(each, "share", **keys)
+    return look.named(each, names).select("axis", "group", "name", **numbers, **told)

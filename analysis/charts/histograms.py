@@ -48,6 +48,4 @@ def histograms(
     )
     zero = alt.Chart().mark_rule(style="ink").encode(x=alt.XDatum(0))
     layered = alt.LayerChart(layer=[bars, zero], data=look.data(shown), width=190, height=120)
-    chart = look.faceted(layered, [labels[model] for model in models], 4, label=label)
-    made: look.Chart = chart.resolve_scale(x="independent", y="independent")
-    return made
+    return look.faceted(layered, [labels[m] for m in models], 4, label=label, apart="xy")

@@ -30,6 +30,7 @@ def lines(
     marks: Sequence[float] = (),
     log: bool = False,
     stepped: bool = False,
+    form: str = "number",
 ) -> look.Chart:
     """A line for each value of a column, in a panel for each model or in one.
 
@@ -50,12 +51,13 @@ def lines(
       marks: heights with a line of reference.
       log: whether the horizontal axis is logarithmic.
       stepped: whether a value holds until the next one.
+      form: how the table prints the numbers of `y`, as `columns.Column` has it.
     """
     keep = [key for key in (panel, line, dashed, thick, *each) if key]
     numbers = dict(zip(("x", "y", "low", "high"), (x, y, *band), strict=False))
-    frames = [_drawn(table, names, keep, numbers)]
+    frames = [_drawn(table, names, keep, numbers, form)]
     if points is not None:
-        frames.append(_drawn(points, names, keep, numbers).with_columns(dot=True))
+        frames.append(_drawn(points, names, keep, numbers, form).with_columns(dot=True))
     shown = pl.concat(frames, how="diagonal")
     every = _names(shown, names) if panel == "name" else _values(shown, panel)
     if panel:
@@ -90,13 +92,20 @@ def lines(
 
 
 def _drawn(
-    table: pl.DataFrame, names: Mapping[str, str], keep: Sequence[str], numbers: Mapping[str, str]
+    table: pl.DataFrame,
+    names: Mapping[str, str],
+    keep: Sequence[str],
+    numbers: Mapping[str, str],
+    form: str,
 ) -> pl.DataFrame:
     """The columns name, those of `keep`, and the numbers by their axis, of rows with a y."""
     shown = look.named(table, names).with_columns(
         pl.col(key).cast(pl.Float64).alias(axis) for axis, key in numbers.items()
     )
-    return shown.select(*dict.fromkeys(("name", *keep, *numbers))).filter(pl.col("y").is_finite())
+    told = look.texts(table, "number", x=numbers["x"])
+    told |= look.texts(table, form, **{axis: key for axis, key in numbers.items() if axis != "x"})
+    columns = dict.fromkeys(("name", *keep, *numbers))
+    return shown.select(*columns, **told).filter(pl.col("y").is_finite())
 
 
 def _values(shown: pl.DataFrame, column: str) -> list[str]:
@@ -119,12 +128,12 @@ def _paint(
 
 def _stroked(
     lined: alt.Chart, shown: pl.DataFrame, dashed: str, thick: str, stepped: bool
-) -> alt.Chart:
+) -> look.Chart:
     widths = alt.value(1.5)
     if thick:
         widths = alt.condition(f"datum['{thick}']", alt.value(3.2), alt.value(1.2))
     marked = lined.mark_line(interpolate="step-after" if stepped else "linear")
-    drawn: alt.Chart = marked.encode(strokeWidth=widths)
+    drawn = marked.encode(strokeWidth=widths)
     if not dashed:
         return drawn
     dashes = alt.Scale(domain=_values(shown, dashed), range=[[1, 0], [4, 3]])
@@ -132,9 +141,6 @@ def _stroked(
 
 
 def _tooltips(keep: Sequence[str], titles: tuple[str, str], band: bool) -> list[alt.Tooltip]:
-    numbers = [*zip(("x", "y"), titles, strict=True)]
-    numbers += [("low", "95% from"), ("high", "to")] if band else []
-    return [
-        *(alt.Tooltip(f"{key}:N") for key in dict.fromkeys(("name", *keep))),
-        *(alt.Tooltip(f"{key}:Q", title=title, format=".3~g") for key, title in numbers),
-    ]
+    ends = {"low": "95% from", "high": "to"} if band else {}
+    names = [alt.Tooltip(f"{key}:N") for key in dict.fromkeys(("name", *keep))]
+    return [*names, *look.told(x=titles[0], y=titles[1], **ends)]

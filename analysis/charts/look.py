@@ -10,16 +10,10 @@ from typing import Any, TypeAlias
 import altair as alt
 import polars as pl
 
+from analysis.sentences import cell
 from engine import display
 
-Chart: TypeAlias = (
-    alt.Chart
-    | alt.LayerChart
-    | alt.FacetChart
-    | alt.ConcatChart
-    | alt.HConcatChart
-    | alt.VConcatChart
-)
+Chart: TypeAlias = Any  # a chart of Altair, of any of its classes
 
 # The ten models of the paper, in the order in which it assigns them matplotlib's tab10.
 _PAPER = {
@@ -176,10 +170,33 @@ def data(frame: pl.DataFrame, sparse: bool = False) -> alt.InlineData:
     return alt.InlineData(values=rows)
 
 
-def _short(cell: Any) -> Any:
-    if not isinstance(cell, float):
-        return cell
-    return float(f"{cell:.5g}") if math.isfinite(cell) else None
+def _short(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.5g}") if math.isfinite(value) else None
+
+
+def texts(table: pl.DataFrame, form: str, **keys: str) -> dict[str, pl.Series]:
+    """Numbers for tooltips, as tables of the page print them.
+
+    Args:
+      table: the rows.
+      form: as `columns.Column` has it.
+      keys: name in the chart -> column of `table`; one that it lacks is left out.
+
+    Returns:
+      The columns that `told` shows.
+    """
+    return {
+        f"{new}_text": pl.Series([cell(value, form, key) for value in table[key]], dtype=pl.String)
+        for new, key in keys.items()
+        if key in table.columns
+    }
+
+
+def told(**titles: str) -> list[alt.Tooltip]:
+    """Tooltips of numbers by their name in the chart -> title, of a table with their `texts`."""
+    return [alt.Tooltip(f"{name}_text:N", title=title) for name, title in titles.items()]
 
 
 def faceted(
@@ -188,7 +205,8 @@ def faceted(
     columns: int,
     column: str = "name",
     label: str = "",
-) -> alt.FacetChart:
+    apart: str = "",
+) -> Chart:
     """One panel for each value of a column, in the order of `panels`.
 
     Args:
@@ -197,10 +215,13 @@ def faceted(
       columns: panels side by side, at most.
       column: its name.
       label: what the horizontal axes of all panels show.
+      apart: axes that have a scale of their own in each panel: "x", "y" or "xy".
     """
     facet = alt.Facet(f"{column}:N", sort=list(panels), title=None)
     rows = max(-(-len(panels) // columns), 1)
-    made: alt.FacetChart = chart.facet(facet, columns=-(-len(panels) // rows))
+    made: Chart = chart.facet(facet, columns=-(-len(panels) // rows))
+    if apart:
+        made = made.resolve_scale(**dict.fromkeys(apart, "independent"))
     below = alt.TitleParams(label, orient="bottom", fontSize=11, fontWeight=400, offset=8)
     return made.properties(title=below) if label else made
 

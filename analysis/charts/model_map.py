@@ -61,22 +61,20 @@ def map_of_models(
     said = f"1 − τ as distance; stress {table['stress'][0]:.2f}"
     below = alt.TitleParams(said, orient="bottom", fontSize=11, fontWeight=400)
     chart = alt.hconcat(*panels, data=look.data(placed), title=below)
-    made: look.Chart = chart.resolve_scale(color="independent", shape="independent")
-    return made
+    return chart.resolve_scale(color="independent", shape="independent")
 
 
-def _dots(trait: pl.Series) -> alt.Chart:
+def _dots(trait: pl.Series) -> look.Chart:
     """Points in the colour and shape of a trait of the models."""
     kinds = trait.unique().sort().to_list()
     legend = alt.Legend(title=trait.name, columns=3, symbolLimit=0)
     shapes = alt.Scale(domain=kinds, range=[shape for _, shape in look.looks(kinds).values()])
     dots = alt.Chart().mark_point(filled=True, size=70, opacity=1)
-    made: alt.Chart = dots.encode(
+    return dots.encode(
         color=look.by_kind(trait.name, kinds, legend=legend),
         shape=alt.Shape(f"{trait.name}:N", scale=shapes, legend=legend),
         tooltip=["name:N", "base:N", "developer:N"],
     )
-    return made
 
 
 def _placed(points: Array, names: pl.Series) -> tuple[list[int], list[float]]:

@@ -64,9 +64,7 @@ def dumbbells(gaps: pl.DataFrame, count: int) -> look.Chart:
     ]
     made = alt.LayerChart(layer=layers, data=look.data(shown), width=520, height=alt.Step(16))
     said = "rank (1 is best): ring people, bar predicted from people, dot median of the models"
-    panels = look.faceted(made, list(ends), 1, "end", said)
-    chart: look.Chart = panels.resolve_scale(y="independent")
-    return chart
+    return look.faceted(made, list(ends), 1, "end", said, apart="y")
 
 
 def trajectories(
@@ -111,5 +109,4 @@ def trajectories(
             ("the first 1,000, log scale", first, 120, True),
         )
     ]
-    made: look.Chart = alt.vconcat(*panels, data=look.data(shown)).resolve_scale(x="shared")
-    return made
+    return alt.vconcat(*panels, data=look.data(shown)).resolve_scale(x="shared")

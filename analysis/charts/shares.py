@@ -38,16 +38,13 @@ def shares(
         *dict.fromkeys((row, "component", panel or row)),
         place=place,
         drawn=100 * pl.max_horizontal("share", pl.lit(0.0)),
-        percent=100 * pl.col("share"),
-        low=100 * pl.col("ci_low"),
-        high=100 * pl.col("ci_high"),
+        **look.texts(named, "share", percent="share", low="ci_low", high="ci_high"),
     )
     labels = look.unique(names).values() if row == "name" else named[row]
     rows = [each for each in dict.fromkeys(labels) if each in named[row]]
     scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
     x = alt.X("drawn:Q", title=None if panel else label, axis=alt.Axis(tickCount=5))
-    titles = {"percent": "share, %", "low": "95% from", "high": "to"}
-    numbers = [alt.Tooltip(f"{k}:Q", title=said, format=".3~g") for k, said in titles.items()]
+    numbers = look.told(percent="share", low="95% from", high="to")
     chart = (
         alt.Chart(
             look.data(shown), height=max(len(rows), 1) * look.STEP, width=230 if panel else 420
@@ -62,7 +59,6 @@ def shares(
         )
     )
     if not panel:
-        whole: look.Chart = chart
-        return whole
+        return chart
     panels = named[panel].unique(maintain_order=True).to_list()
     return look.faceted(chart, panels, 3, panel, label)

@@ -56,11 +56,13 @@ def _map(cells: Array) -> alt.LayerChart:
 
 def _kinds(moved: pl.DataFrame) -> alt.LayerChart:
     points = {name: pl.col(name) * 100 for name in ("shift", "ci_low", "ci_high")}
-    frame = moved.select("words", "q", **points).with_columns(clear=pl.col("q") < 0.05)
+    told = look.texts(moved, "share", **{name: name for name in points})
+    told |= look.texts(moved, "p", q="q")
+    frame = moved.select("words", **points, **told, clear=pl.col("q") < 0.05)
     base = alt.Chart().encode(
         y=alt.Y("words:N", sort=moved["words"].to_list(), title=None),
         color=alt.condition("datum.shift > 0", alt.value(look.TOP), alt.value(look.BOTTOM)),
-        tooltip=["words:N", *(alt.Tooltip(f"{n}:Q", format=".2f") for n in points), "q:Q"],
+        tooltip=["words:N", *look.told(shift="shift", ci_low="95% from", ci_high="to", q="q")],
     )
     title = "shift of the mean percentile, points"
     lines = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("ci_low:Q", title=title), x2="ci_high:Q")

@@ -46,7 +46,7 @@ def token_bars(
         tooltip=[
             alt.Tooltip("token:N"),
             alt.Tooltip("name:N", title="model"),
-            alt.Tooltip("value:Q", title=label, format=".4~g"),
+            *look.told(value=label),
             alt.Tooltip("rank:Q", title="place from its end"),
         ],
     )
@@ -67,9 +67,8 @@ def token_bars(
     layered = alt.LayerChart(layer=layers, data=look.data(shown), width=2 * _HALF, height=height)
     where = "midway between the ends" if starts is None else "at the model’s median"
     panels = [labels[m] for m in labels if m in known]
-    chart = look.faceted(layered, panels, 5, label=f"{label} (bars start {where})")
-    made: look.Chart = chart.resolve_scale(x="independent")
-    return made
+    said = f"{label} (bars start {where})"
+    return look.faceted(layered, panels, 5, label=said, apart="x")
 
 
 def _placed(
@@ -77,13 +76,15 @@ def _placed(
 ) -> pl.DataFrame:
     """The rows that are drawn, from above to below, and how far each panel reaches."""
     top, rank = pl.col("end") == "top", pl.col("rank").cast(pl.Int64)
-    rows = ends.filter(pl.col("rank") <= count).select(
+    shown = ends.filter(pl.col("rank") <= count)
+    rows = shown.select(
         "model",
         "end",
         rank=rank,
         token=pl.col("token").map_elements(look.token, pl.String),
         value=pl.col(value).cast(pl.Float64),
         place=pl.when(top).then(rank).otherwise(2 * count + 2 - rank),
+        **look.texts(shown, "number", value=value),
     )
     number = pl.col("value")
     if starts is None:

@@ -80,6 +80,4 @@ def violins(
         width=150,
         height=max(46 * len(kinds), 60),
     )
-    chart = look.faceted(layered, [labels[m] for m in models], 5, label=label)
-    made: look.Chart = chart.resolve_scale(x="independent")
-    return made
+    return look.faceted(layered, [labels[m] for m in models], 5, label=label, apart="x")

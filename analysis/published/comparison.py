@@ -1,20 +1,179 @@
 """Each published value beside that of a run, with a verdict, in the order of the paper."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+import collections
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import polars as pl
 
-from analysis.published import comparable, rounding, verdicts
+from analysis.published import rounding, verdicts
 from analysis.published.data import Published
-from analysis.published.exhibits import EXHIBITS, Exhibit
-from analysis.published.records import Compared, Line, Readings, TokenList
-from analysis.published.run_values import Missing, RunValues, lists_of
-from analysis.published.verdicts import Entry, Verdict
+from analysis.published.exhibits import EXHIBITS, ITEMS, LOGPROBS, NEEDS, SWEEP, Exhibit
+from analysis.published.run_values import TEN, WORDFREQ, Missing, RunValues
+from analysis.published.verdicts import DIFFERS, NOT_RUN, SAME, Entry, Verdict
 from analysis.sentences import bounds
 from engine import display
 
+T = TypeVar("T")
+Row = Mapping[str, Any]  # Any: cells of a table
+
 SHOWN = 20  # tokens of a list for which nothing is published
+QUANTITIES = {
+    "mean": "mean",
+    "variance": "variance",
+    "skewness": "skewness",
+    "kendall": "Kendall’s τ",
+    "spearman": "Spearman’s ρ",
+    "rbo": "rank-biased overlap",
+    "pearson": "Pearson’s r with the agreement",
+    "mantel_p": "its p (Mantel, one-sided)",
+    "r_squared": "R² of the joint regression",
+    "sentiment_slope": "slope",
+    "frequency_slope": "slope",
+    "rank_gap": "rank of the models less that of people",
+    "first": "models that rank it first",
+    "mean_kendall": "mean of Kendall’s τ",
+}
+_TABLE_1 = {
+    "base": "base model",
+    "developer": "developer",
+    "size_b": "size (10⁹ parameters)",
+    "rewardbench_rank": "rank on RewardBench",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Readings:
+    """The tables of a run under each reading of the models.
+
+    Attributes:
+      paper: in the paper's conventions; the verdicts are of this one.
+      ours: in ours.
+      noise: in the paper's conventions and another dtype; None where it was not run.
+      singles: in the paper's conventions with one of them changed.
+    """
+
+    paper: RunValues
+    ours: RunValues
+    noise: RunValues | None = None
+    singles: Sequence[RunValues] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Line:
+    """A published number beside a run's.
+
+    Attributes:
+      of: what it is of: a model, two models, an item.
+      model: nickname of the one model that it is of; "" where it is of several.
+      quantity: what is measured, and under which prompt where there are several.
+      published: as it is printed.
+      computed: the run's number in the paper's conventions; None where there is none.
+      ours: the same in our conventions.
+      difference: computed less published.
+      verdict: of the paper's conventions.
+      source: of the published number.
+      counted: whether the totals count it; not where any run would have that verdict.
+    """
+
+    of: str
+    model: str
+    quantity: str
+    published: str
+    computed: float | str | None
+    ours: float | str | None
+    difference: float | None
+    verdict: Verdict
+    source: str
+    counted: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenList:
+    """One end of a model's ranking, published and of a run.
+
+    Attributes:
+      model: nickname.
+      end: `top` or `bottom`.
+      published: tokens, the extreme first; none where the published list is not at hand.
+      computed: those in the paper's conventions.
+      ours: those in our conventions.
+      common: published tokens among as many of the run's.
+      at_rank: those that have the same rank.
+      verdict: None where nothing is published.
+      source: of the published list.
+    """
+
+    model: str
+    end: str
+    published: Sequence[str]
+    computed: Sequence[str]
+    ours: Sequence[str]
+    common: int
+    at_rank: int
+    verdict: Verdict | None
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compared:
+    """A table or figure of the paper, compared.
+
+    Attributes:
+      exhibit: which.
+      lines: its numbers.
+      lists: its lists of tokens.
+      remarks: what a reader has to know of this comparison.
+      shown: a table of the run, where nothing is published digit by digit; its header comes first.
+      missing: why the run has nothing of it; "" where it has.
+    """
+
+    exhibit: Exhibit
+    lines: Sequence[Line]
+    lists: Sequence[TokenList]
+    remarks: Sequence[str] = ()
+    shown: Sequence[Sequence[str]] = ()
+    missing: str = ""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Kind of verdict -> how many values that are counted have it."""
+        found = [line.verdict.kind for line in self.lines if line.counted]
+        found += [one.verdict.kind for one in self.lists if one.verdict]
+        return {kind: found.count(kind) for kind in verdicts.KINDS}
+
+    @property
+    def uncounted(self) -> int:
+        """Values whose verdict says nothing of the run."""
+        return sum(not line.counted for line in self.lines)
+
+    @property
+    def run_lines(self) -> list[Line]:
+        """The numbers that the run has."""
+        return [line for line in self.lines if line.computed is not None]
+
+    @property
+    def run_lists(self) -> list[TokenList]:
+        """The lists that the run has."""
+        return [one for one in self.lists if one.computed or one.verdict is None]
+
+    @property
+    def not_run(self) -> list[tuple[str, int]]:
+        """Why published values have no counterpart, and how many for each reason."""
+        absent = [line for line in self.lines if line.computed is None]
+        return _reasons([*absent, *(one for one in self.lists if not one.computed)])
+
+    @property
+    def not_judged(self) -> list[tuple[str, int]]:
+        """Why values of the run are shown without being judged, and how many for each reason."""
+        return _reasons([*self.run_lines, *self.run_lists])
+
+
+def _reasons(found: Iterable[Line | TokenList]) -> list[tuple[str, int]]:
+    reasons = [one.verdict.why for one in found if one.verdict and one.verdict.kind == NOT_RUN]
+    return collections.Counter(reasons).most_common()
 
 
 def compare(published: Published, readings: Readings) -> list[Compared]:
@@ -41,260 +200,230 @@ def uncounted(compared: Iterable[Compared]) -> int:
 def _exhibit(exhibit: Exhibit, published: Published, readings: Readings) -> Compared:
     if exhibit.id == "table_1":
         lines = [line for row in published.models.to_dicts() for line in _model(row, readings)]
-        return Compared(exhibit=exhibit, lines=lines, lists=(), remarks=())
-    unlike = comparable.unlike(exhibit, published, readings.paper)
-    numbers = published.numbers.filter(exhibit=exhibit.id)
-    lines = [_line(row, readings, unlike) for row in numbers.to_dicts()]
+        return Compared(exhibit=exhibit, lines=lines, lists=())
+    not_judged = _not_judged(exhibit, published, readings.paper)
+    numbers = published.numbers.filter(exhibit=exhibit.id).to_dicts()
     tokens = published.tokens.filter(exhibit=exhibit.id)
-    by = ("prompt", "model", "end")
-    parts = tokens.partition_by(*by, maintain_order=True)
-    lists = [_list(part, readings, unlike) for part in parts]
-    lines += [line for part in _scored(tokens) for line in _scores(part, readings)]
-    if tokens.is_empty() and numbers.is_empty():
-        lists = _unpublished(exhibit, readings)
+    ends = tokens.partition_by("prompt", "model", "end", maintain_order=True)
+    lists = [_list(part.sort("rank").to_dicts(), readings, not_judged) for part in ends]
+    numbers += [_reward(row) for part in ends for row in part.drop_nulls("score").to_dicts()]
+    lines = [_line(row, readings, not_judged) for row in numbers]
     return Compared(
         exhibit=exhibit,
         lines=lines,
-        lists=lists,
-        remarks=comparable.remarks(exhibit, readings.paper),
+        lists=lists if numbers or lists else _unpublished(exhibit, readings),
+        remarks=_remarks(exhibit, readings.paper),
         shown=_shown(exhibit, readings.paper),
-        missing=comparable.missing(exhibit, readings.paper, lines),
+        missing=missing(exhibit, readings.paper, lines),
     )
 
 
-def _model(row: Mapping[str, Any], readings: Readings) -> list[Line]:  # Any: cells of a table
+# --- Numbers -------------------------------------------------------------------------------------
+
+
+def _model(row: Row, readings: Readings) -> Iterator[Line]:
     """A row of Table 1 against the registry's entry of the model."""
-    known = readings.paper.tables.get(("models",))
     slug = readings.paper.slugs.get(row["nickname"], "")
-    computed = None if known is None else known.filter(model=slug)
-    lines = []
-    for name in ("base", "developer", "size_b", "rewardbench_rank"):
-        value = computed[name][0] if computed is not None and computed.height else None
-        printed = row[name]
-        verdict = Verdict(verdicts.SAME if value == printed else verdicts.DIFFERS)
-        if value is None:
-            reason = readings.paper.failures.get(slug, "the model was not scored")
-            verdict = Verdict(verdicts.NOT_RUN, reason)
-        lines.append(
-            Line(
-                of=row["nickname"],
-                model=row["nickname"],
-                quantity=_TABLE_1[name],
-                published=_short(printed),
-                computed=None if value is None else _short(value),
-                ours=None if value is None else _short(value),
-                difference=None,
-                verdict=verdict,
-                source=row["source"],
-                counted=False,  # the registry states the same table
-            )
+    models = readings.paper.tables.get(("models",))
+    known = [] if models is None else models.filter(model=slug).to_dicts()
+    for name, quantity in _TABLE_1.items():
+        value = _short(known[0][name]) if known and known[0][name] is not None else None
+        reason = readings.paper.failures.get(slug, "the model was not scored")
+        kind = SAME if value == _short(row[name]) else DIFFERS
+        yield Line(
+            of=row["nickname"],
+            model=row["nickname"],
+            quantity=quantity,
+            published=_short(row[name]),
+            computed=value,
+            ours=value,
+            difference=None,
+            verdict=Verdict(NOT_RUN, reason) if value is None else Verdict(kind),
+            source=row["source"],
+            counted=False,  # the registry states the same table
         )
-    return lines
-
-
-_TABLE_1 = {
-    "base": "base model",
-    "developer": "developer",
-    "size_b": "size (10⁹ parameters)",
-    "rewardbench_rank": "rank on RewardBench",
-}
 
 
 def _short(value: Any) -> str:  # Any: text or a number
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _line(row: Mapping[str, Any], readings: Readings, unlike: str) -> Line:
-    printed = float(row["value"])
-    computed, ours, verdict = _against(row, printed, row["within"], readings, _number)
-    names = [row[n] for n in ("model", "other") if row[n] in readings.paper.slugs]
-    free = verdict.kind == verdicts.SAME and abs(printed) <= row["within"]
+def _reward(row: Row) -> dict[str, Any]:
+    """A token whose reward is printed as a row of `numbers.csv`, with what a reader sees of it."""
+    return {
+        **row,
+        "quantity": "reward",
+        "other": str(row["token_id"]),
+        "value": repr(row["score"]),
+        "within": rounding.score_within(row["model"], row["score"]),
+        "of": f"{row['model']} · {display.plain(row['token'])}",
+        "named": f"reward, {row['end']} {row['rank']}",
+    }
+
+
+def _line(row: Row, readings: Readings, not_judged: str) -> Line:
+    printed, within = float(row["value"]), row["within"]
+    computed, missing = _found(readings.paper.number, row)
+    ours, _ = _found(readings.ours.number, row)
+    other = _found(readings.noise.number, row)[0] if readings.noise else None
+    verdict = Verdict(NOT_RUN, missing or not_judged)
+    free = False
+    if computed is not None and not not_judged:
+        verdict = verdicts.of_number(
+            printed,
+            within,
+            computed,
+            noise=None if other is None else abs(computed - other),
+            others={readings.ours.name: ours},
+            singles={one.name: _found(one.number, row)[0] for one in _tried(readings, row)},
+        )
+        free = verdict.kind == SAME and abs(printed) <= within
     if free:
-        verdict = Verdict(verdicts.SAME, f"read to ±{row['within']:g}, no less than the value")
+        verdict = Verdict(SAME, f"read to ±{within:g}, no less than the value")
+    names = [row[n] for n in ("model", "other") if row[n] in readings.paper.slugs]
+    quantity = row.get("named") or QUANTITIES[row["quantity"]]
+    if row["quantity"].endswith("slope"):
+        quantity += f", “{row['prompt']}”"
     return Line(
-        of=" · ".join(filter(None, (row["model"], row["other"]))),
+        of=row.get("of") or " · ".join(filter(None, (row["model"], row["other"]))),
         model=names[0] if len(names) == 1 else "",
-        quantity=_quantity(row),
+        quantity=quantity,
         published=row["value"],
         computed=computed,
         ours=ours,
         difference=None if computed is None else computed - printed,
-        verdict=_judged(verdict, unlike),
+        verdict=verdict,
         source=row["source"],
-        counted=not free or bool(unlike),
+        counted=not free,
     )
 
 
-Find: TypeAlias = Callable[[RunValues, Mapping[str, Any]], tuple[float | None, str]]
+def _found(find: Callable[..., T], *which: Any) -> tuple[T | None, str]:  # Any: what is looked for
+    """A value of a run, or None and why there is none."""
+    try:
+        return find(*which), ""
+    except Missing as missing:
+        return None, str(missing)
 
 
-def _against(
-    row: Mapping[str, Any], printed: float, within: float, readings: Readings, find: Find
-) -> tuple[float | None, float | None, Verdict]:
-    """A number in the paper's conventions and in ours, and what it says of the printed one."""
-    computed, missing = find(readings.paper, row)
-    ours, _ = find(readings.ours, row)
-    other = None if readings.noise is None else find(readings.noise, row)[0]
-    verdict = verdicts.of_number(
-        printed,
-        within,
-        computed,
-        noise=None if computed is None or other is None else abs(computed - other),
-        others={readings.ours.name: ours},
-        singles={one.name: find(one, row)[0] for one in _tried(readings, row)},
-        missing=missing,
-    )
-    return computed, ours, verdict
-
-
-def _judged(verdict: Verdict, unlike: str) -> Verdict:
-    """A verdict, where the published value is one that the run may be judged by."""
-    return Verdict(verdicts.NOT_RUN, unlike) if unlike and _is_there(verdict) else verdict
-
-
-def _is_there(verdict: Verdict) -> bool:
-    return verdict.kind != verdicts.NOT_RUN
-
-
-def _tried(readings: Readings, row: Mapping[str, Any]) -> list[RunValues]:  # Any: cells of a table
+def _tried(readings: Readings, row: Row) -> list[RunValues]:
     """The readings that change one convention and were tried for what a row is of."""
     names = [str(row[key]) for key in ("model", "other") if key in row]
     return [one for one in readings.singles if one.has_tried(row["prompt"], *names)]
 
 
-def _quantity(row: Mapping[str, Any]) -> str:
-    name = QUANTITIES[row["quantity"]]
-    return f"{name}, “{row['prompt']}”" if row["quantity"].endswith("slope") else name
+# --- Lists of tokens -----------------------------------------------------------------------------
 
 
-QUANTITIES = {
-    "mean": "mean",
-    "variance": "variance",
-    "skewness": "skewness",
-    "kendall": "Kendall’s τ",
-    "spearman": "Spearman’s ρ",
-    "rbo": "rank-biased overlap",
-    "pearson": "Pearson’s r with the agreement",
-    "mantel_p": "its p (Mantel, one-sided)",
-    "r_squared": "R² of the joint regression",
-    "sentiment_slope": "slope",
-    "frequency_slope": "slope",
-    "rank_gap": "rank of the models less that of people",
-    "first": "models that rank it first",
-    "mean_kendall": "mean of Kendall’s τ",
-}
-
-
-def _number(computed: RunValues, row: Mapping[str, Any]) -> tuple[float | None, str]:
-    try:
-        return computed.number(row), ""
-    except Missing as missing:
-        return None, str(missing)
-
-
-def _list(part: pl.DataFrame, readings: Readings, unlike: str) -> TokenList:
-    first = part.row(0, named=True)
-    where = tuple(first[k] for k in ("exhibit", "prompt", "model", "end"))
+def _list(rows: Sequence[Row], readings: Readings, not_judged: str) -> TokenList:
+    """One end of a model's ranking, of its rows in `tokens.csv`."""
+    first = rows[0]
+    where = [first[key] for key in ("exhibit", "prompt", "model", "end")]
     by_id = first["exhibit"] == "table_2"
-    rows = part.sort("rank").to_dicts()
     printed = [Entry(str(row["token_id"]) if by_id else row["token"], row["score"]) for row in rows]
-    computed, missing = _entries(readings.paper, where)
-    ours, _ = _entries(readings.ours, where)
-    noise = None if readings.noise is None else _entries(readings.noise, where)[0]
-    verdict = verdicts.of_list(
-        printed,
-        computed,
-        descending=first["end"] == "top",
-        noise=noise,
-        others={readings.ours.name: ours},
-        singles={one.name: _entries(one, where)[0] for one in _tried(readings, first)},
-        missing=missing,
-    )
-    texts = {str(row["token_id"]): row["token"] for row in rows} if by_id else {}
+    computed, missing = _found(readings.paper.entries, *where)
+    ours, _ = _found(readings.ours.entries, *where)
+    verdict = Verdict(NOT_RUN, missing or not_judged)
+    if computed is not None and not not_judged:
+        verdict = verdicts.of_list(
+            printed,
+            computed,
+            descending=first["end"] == "top",
+            noise=_found(readings.noise.entries, *where)[0] if readings.noise else None,
+            others={readings.ours.name: ours},
+            singles={one.name: _found(one.entries, *where)[0] for one in _tried(readings, first)},
+        )
     return TokenList(
         model=first["model"],
         end=first["end"],
         published=[row["token"] for row in rows],
-        computed=_texts(computed, len(printed), texts),
-        ours=_texts(ours, len(printed), texts),
-        common=0 if computed is None else verdicts.shared(printed, computed),
-        at_rank=0 if computed is None else verdicts.at_their_rank(printed, computed),
-        verdict=_judged(verdict, unlike),
+        computed=[entry.text for entry in (computed or ())[: len(rows)]],
+        ours=[entry.text for entry in (ours or ())[: len(rows)]],
+        common=verdicts.shared(printed, computed or ()),
+        at_rank=verdicts.at_their_rank(printed, computed or ()),
+        verdict=verdict,
         source=first["source"],
     )
-
-
-def _texts(entries: Sequence[Entry] | None, count: int, texts: Mapping[str, str]) -> list[str]:
-    if entries is None:
-        return []
-    return [entry.text or texts.get(entry.key, entry.key) for entry in entries[:count]]
-
-
-def _entries(computed: RunValues, where: tuple[str, ...]) -> tuple[list[Entry] | None, str]:
-    exhibit, prompt, model, end = where
-    try:
-        return computed.entries(exhibit, prompt, model, end), ""
-    except Missing as missing:
-        return None, str(missing)
-
-
-def _scored(tokens: pl.DataFrame) -> list[pl.DataFrame]:
-    """Published lists whose rewards are printed too."""
-    scored = tokens.filter(pl.col("score").is_not_null())
-    return scored.partition_by("model", "end", maintain_order=True)
-
-
-def _scores(part: pl.DataFrame, readings: Readings) -> list[Line]:
-    """The printed rewards of tokens, against those of the same token ids."""
-    lines = []
-    for row in part.to_dicts():
-        within = rounding.score_within(row["model"], row["score"])
-        computed, ours, verdict = _against(row, row["score"], within, readings, _score)
-        lines.append(
-            Line(
-                of=f"{row['model']} · {display.plain(row['token'])}",
-                model=row["model"],
-                quantity=f"reward, {row['end']} {row['rank']}",
-                published=f"{row['score']:g}",
-                computed=computed,
-                ours=ours,
-                difference=None if computed is None else computed - row["score"],
-                verdict=verdict,
-                source=row["source"],
-            )
-        )
-    return lines
-
-
-def _score(computed: RunValues, row: Mapping[str, Any]) -> tuple[float | None, str]:
-    try:
-        return computed.score(row["prompt"], row["model"], row["token_id"]), ""
-    except Missing as missing:
-        return None, str(missing)
 
 
 def _unpublished(exhibit: Exhibit, readings: Readings) -> list[TokenList]:
     """Lists of a run for which the published ones were not at hand."""
     lists = []
-    for prompt in exhibit.prompts:
-        for model in lists_of(readings.paper, exhibit.id, prompt):
-            for end in ("top", "bottom"):
-                where = (exhibit.id, prompt, model, end)
-                computed, ours = (_entries(o, where)[0] for o in (readings.paper, readings.ours))
-                lists.append(
-                    TokenList(
-                        model=model,
-                        end=end,
-                        published=(),
-                        computed=_texts(computed, SHOWN, {}),
-                        ours=_texts(ours, SHOWN, {}),
-                        common=0,
-                        at_rank=0,
-                        verdict=None,
-                        source="",
-                    )
-                )
+    for where in itertools.product(exhibit.prompts, readings.paper.slugs, ("top", "bottom")):
+        computed, _ = _found(readings.paper.entries, exhibit.id, *where)
+        ours, _ = _found(readings.ours.entries, exhibit.id, *where)
+        if computed is not None:
+            one = TokenList(
+                model=where[1],
+                end=where[2],
+                published=(),
+                computed=[entry.text for entry in computed[:SHOWN]],
+                ours=[entry.text for entry in (ours or ())[:SHOWN]],
+                common=0,
+                at_rank=0,
+                verdict=None,
+                source="",
+            )
+            lists.append(one)
     return lists
+
+
+# --- What a reader has to know of an exhibit -----------------------------------------------------
+
+
+def _not_judged(exhibit: Exhibit, published: Published, computed: RunValues) -> str:
+    """Why a run's values of an exhibit are shown and not judged; "" where they are judged.
+
+    It is known before any comparison that such values differ: the run has other words, or another
+    vocabulary. Values that a run with the same words and the same models has left are judged.
+    """
+    if exhibit.id == "figure_3d":
+        sources = published.numbers.filter(exhibit=exhibit.id)["source"]
+        before = sources.str.contains(WORDFREQ, literal=True).any()
+        if not computed.frequencies or before == (computed.frequencies == WORDFREQ):
+            return ""
+        if before:
+            return f"it rests on {WORDFREQ}, and this run on {computed.frequencies}"
+        return f"it needs --config.frequency, the BNC list: {WORDFREQ} stands in for it"
+    return _other_vocabulary(published, computed) if exhibit.of_shared else ""
+
+
+def _other_vocabulary(published: Published, computed: RunValues) -> str:
+    shared = pl.col("exhibit").is_in([exhibit.id for exhibit in EXHIBITS if exhibit.of_shared])
+    numbers, tokens = published.numbers.filter(shared), published.tokens.filter(shared)
+    named = {*numbers["model"], *numbers["other"], *tokens["model"]} & computed.slugs.keys()
+    scored = {name for name, slug in computed.slugs.items() if slug in computed.scored}
+    if not named or not scored or named == scored:
+        return ""
+    here = f"that of {len(scored)}" if len(scored) != len(named) else "that of others"
+    return f"it is over the vocabulary that {len(named)} models share; here it is {here}"
+
+
+def missing(exhibit: Exhibit, computed: RunValues, lines: Sequence[Line]) -> str:
+    """Why a run has nothing of an exhibit; "" where it has something, or each value says why."""
+    tables = computed.tables
+    if exhibit.id == "figure_a3" and ("bing_effects",) not in tables:
+        return "Not run: it needs the Bing lexicon (--config.bing)."
+    if exhibit.stage == ITEMS:
+        reason = computed.reasons.get(("humans_correlation",), "").strip().rstrip(".")
+        if any(line.computed is not None for line in lines) or (computed.lists() and not reason):
+            return ""
+        return f"Not run: {reason if computed.lists() else f'it needs {NEEDS[ITEMS]}'}."
+    name = {SWEEP: "moments", LOGPROBS: "logprobs"}.get(exhibit.stage, "sequences")
+    there = any(key[0] == name and frame.height for key, frame in tables.items())
+    return "" if there else f"Not run: it needs {NEEDS[exhibit.stage]}."
+
+
+def _remarks(exhibit: Exhibit, computed: RunValues) -> list[str]:
+    said = [exhibit.note] if exhibit.note else []
+    count = len(computed.scored)
+    if exhibit.of_shared and 0 < count < TEN:
+        said.append(
+            f"The shared vocabulary is here that of {count} of the ten models: it holds other "
+            "tokens than the paper’s, so its values are shown beside the printed ones and not "
+            "judged."
+        )
+    return said
 
 
 def _shown(exhibit: Exhibit, computed: RunValues) -> list[tuple[str, ...]]:

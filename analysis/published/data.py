@@ -16,6 +16,7 @@ from pathlib import Path
 
 import polars as pl
 
+from analysis.published.exhibits import BY_ID
 from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
 from engine.runs import storage
@@ -66,82 +67,28 @@ def read(folder: Path | None = None) -> Published:
     """The values of a folder; those of the paper by default.
 
     Raises:
-      AssayError: a file is missing or cut, has other columns, a cell that is empty or no number,
-        or a row that stands there twice.
+      AssayError: a file is missing, has other columns, a cell that is no number, or a value of no
+        exhibit of the paper.
     """
     folder = folder or Path(__file__).parent
-    frames = {name: _read(folder / f"{name}.csv", schema) for name, schema in _FILES.items()}
-    for name, frame in frames.items():
-        _check(folder / f"{name}.csv", frame, _FILLED[name], _KEYS[name])
-    numbers, path = frames["numbers"], folder / "numbers.csv"
-    texts = numbers["value"]
-    wrong = numbers.filter(texts.cast(pl.Float64, strict=False).is_null())
-    if wrong.height:
-        raise AssayError(f"{path}: value={wrong['value'][0]!r}; allowed: numbers")
-    negative = numbers.filter(~(pl.col("within") >= 0))
-    if negative.height:
-        raise AssayError(f"{path}: within={negative['within'][0]}; allowed: numbers >= 0")
-    _check_tokens(folder / "tokens.csv", frames["tokens"])
-    return Published(**frames)
-
-
-# What may not be empty in a row, and what tells rows apart.
-_FILLED = {
-    "models": list(MODELS),
-    "numbers": ["exhibit", "quantity", "value", "within", "source"],
-    "tokens": ["exhibit", "prompt", "model", "end", "rank", "source"],
-}
-_KEYS = {
-    "models": ["nickname"],
-    "numbers": ["exhibit", "quantity", "prompt", "model", "other"],
-    "tokens": ["exhibit", "prompt", "model", "end", "rank"],
-}
-
-
-def _check(path: Path, frame: pl.DataFrame, filled: list[str], keys: list[str]) -> None:
-    for name in filled:
-        column = frame[name]
-        empty = (column == "") if column.dtype == pl.String else column.is_null()
-        if empty.any():
-            row = (empty.arg_max() or 0) + 1
-            raise AssayError(f"{path}: row {row}: {name} is empty; allowed: a value")
-    twice = frame.filter(frame.select(keys).is_duplicated())
-    if twice.height:
-        said = ", ".join(str(twice[name][0]) for name in keys if twice[name][0] != "")
-        raise AssayError(f"{path}: two rows of {said}; allowed: one")
-
-
-def _check_tokens(path: Path, tokens: pl.DataFrame) -> None:
-    ends = tokens.filter(~pl.col("end").is_in(["top", "bottom"]))
-    if ends.height:
-        raise AssayError(f"{path}: end={ends['end'][0]!r}; allowed: top, bottom")
-    scored = (pl.col("exhibit") == "table_2") | pl.col("score").is_not_null()
-    bare = tokens.filter(scored & pl.col("token_id").is_null())
-    if bare.height:
-        raise AssayError(
-            f"{path}: token_id is empty for {bare['token'][0]!r} of {bare['exhibit'][0]}; "
-            "allowed: an id, where a reward is printed"
-        )
+    found = Published(**{k: _read(folder / f"{k}.csv", schema) for k, schema in _FILES.items()})
+    strange = {*found.numbers["exhibit"], *found.tokens["exhibit"]} - BY_ID.keys()
+    if strange:
+        raise AssayError(f"{folder}: exhibit={min(strange)!r}; allowed: {', '.join(BY_ID)}")
+    return found
 
 
 def _read(path: Path, schema: Columns) -> pl.DataFrame:
     try:
-        content = path.read_bytes()
-        if not content.endswith(b"\n"):
-            raise AssayError(f"{path}: the last line has no end; allowed: a whole file")
         with prefixed(path):
-            text = read_csv(content)
+            text = read_csv(path.read_bytes())
         if text.columns != list(schema):
             raise AssayError(
                 f"{path}: columns {', '.join(text.columns[:4])}, …; allowed: {', '.join(schema)}"
             )
-        typed = [
-            pl.col(name).fill_null("")
-            if kind == _TEXT
-            else pl.col(name).replace("", None).cast(kind)
-            for name, kind in schema.items()
-        ]
-        return text.select(typed)
+        numbers = [name for name, kind in schema.items() if kind != _TEXT]
+        texts = pl.exclude(numbers).fill_null("")
+        return text.with_columns(texts, pl.col(numbers).replace("", None)).cast(pl.Schema(schema))
     except OSError as error:
         raise AssayError(f"{path}: {error.strerror or error}") from error
     except pl.exceptions.PolarsError as error:

@@ -33,6 +33,7 @@ class Exhibit:
       note: what a reader of the comparison has to know.
       pictures: stems of figures that belong to it; one that ends in `_` is a prefix.
       of_shared: whether it is over the tokens that all scored models share.
+      lists: name of the table of a run that holds its lists of tokens; "" where it has none.
       prompts: prompts of its lists, where the published ones are not at hand.
     """
 
@@ -43,6 +44,7 @@ class Exhibit:
     note: str = ""
     pictures: tuple[str, ...] = ()
     of_shared: bool = False
+    lists: str = ""
     prompts: tuple[str, ...] = ()
 
 
@@ -56,6 +58,7 @@ EXHIBITS: Final = (
         "The printed rewards are in steps of 1/32 and coarser: those of bfloat16. So are this "
         "run’s of seven models in the paper’s conventions; ours are not rounded, and half such a "
         "step counts as the same.",
+        lists="top_bottom",
     ),
     Exhibit(
         "figure_1",
@@ -180,6 +183,7 @@ EXHIBITS: Final = (
             f"Next tokens of ten language models under “{prompt}”",
             LOGPROBS,
             _LANGUAGE if prompt == "greatest" else f"{_NOT_AT_HAND} {_LANGUAGE}",
+            lists="logprobs",
             prompts=(prompt,),
         )
         for number, prompt in ((1, "greatest"), (2, "best"), (3, "worst"))
@@ -191,17 +195,25 @@ EXHIBITS: Final = (
             f"Next tokens of ten language models: {how} of “best” and “worst”",
             LOGPROBS,
             f"{_NOT_AT_HAND} {_LANGUAGE}",
+            lists=f"framing_logprobs_{how}",
             prompts=("best",),
         )
         for number, how in ((4, "sum"), (5, "difference"))
     ),
-    Exhibit("table_a6", "Table A6", "Highest and lowest tokens of every model", SWEEP),
+    Exhibit(
+        "table_a6",
+        "Table A6",
+        "Highest and lowest tokens of every model",
+        SWEEP,
+        lists="top_bottom",
+    ),
     Exhibit(
         "table_a7",
         "Table A7",
         "Highest and lowest tokens of the shared vocabulary",
         SWEEP,
         of_shared=True,
+        lists="shared_top_bottom",
     ),
     *(
         Exhibit(
@@ -211,8 +223,10 @@ EXHIBITS: Final = (
             SWEEP,
             _NOT_AT_HAND,
             of_shared=True,
+            lists=f"shared_{how}",
             prompts=("best",),
         )
         for number, how in ((8, "sum"), (9, "difference"))
     ),
 )
+BY_ID: Final = {exhibit.id: exhibit for exhibit in EXHIBITS}

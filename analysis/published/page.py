@@ -1,22 +1,19 @@
 """paper.html: the comparison as one page that loads nothing. Jinja2 escapes what it is given."""
 
 import dataclasses
+import itertools
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jinja2
-
 from analysis.published import verdicts
-from analysis.published.comparison import totals, uncounted
+from analysis.published.comparison import Compared, Line, TokenList, totals, uncounted
 from analysis.published.explanations import explanations, unexplained
-from analysis.published.records import Compared, Line, TokenList
+from analysis.report.page import TEMPLATES, template
 from analysis.sentences import minus
-from engine import display
 
-_TEMPLATES = pathlib.Path(__file__).parent / "templates"
-_REPORT = pathlib.Path(__file__).parents[1] / "report" / "templates"
+_OWN = pathlib.Path(__file__).parent / "templates"
 _FOLDED_ABOVE = 12  # numbers of an exhibit
 SYMBOLS = {
     verdicts.SAME: "same",
@@ -57,23 +54,15 @@ def render(
       about: the run.
       figures: exhibit -> data URI and caption of each of its figures.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([_TEMPLATES, _REPORT]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "segments": display.segments,
+    filters = {
         "shown": shown,
         "signed": signed,
         "symbol": SYMBOLS.__getitem__,
         "short": lambda kind: {verdicts.NOISE: "noise"}.get(kind, kind),
     }
     explained = explanations(compared)
-    sheets = [_REPORT / "style.css", _TEMPLATES / "paper.css"]
-    return environment.get_template("paper.html.j2").render(
+    sheets = [TEMPLATES / "style.css", _OWN / "paper.css"]
+    return template("paper.html.j2", filters, _OWN, TEMPLATES).render(
         compared=compared,
         about=about,
         figures=figures,
@@ -121,10 +110,6 @@ def summary(lines: Sequence[Line]) -> str:
     )
 
 
-def rows_of(one: TokenList) -> list[tuple[int, Any, Any, Any]]:  # Any: text or None
-    """Rank, published token, and the run's in both readings; None beyond the end of a list."""
-    count = max(len(one.published), len(one.computed), len(one.ours))
-    columns = [
-        [*each, *[None] * (count - len(each))] for each in (one.published, one.computed, one.ours)
-    ]
-    return list(zip(range(1, count + 1), *columns, strict=True))
+def rows_of(one: TokenList) -> list[tuple[int, Any]]:  # Any: tokens or None
+    """Rank, and published token and the run's in both readings; None beyond the end of a list."""
+    return list(enumerate(itertools.zip_longest(one.published, one.computed, one.ours), 1))

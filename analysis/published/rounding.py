@@ -1,16 +1,15 @@
 """What the paper rounded: rewards of seven models, and the agreement behind Figure 2C."""
 
 import dataclasses
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+import ml_dtypes  # which makes bfloat16 a dtype of NumPy
 import numpy as np
 import polars as pl
 
 from analysis.chapters import explained
-from analysis.published.finders import ROUNDED
-from analysis.published.run_values import GREATEST, TEN
+from analysis.published.run_values import GREATEST, ROUNDED, TEN
 from analysis.run import Run
 from analysis.statistics import Array
 from analysis.study import Absent, Study, Table, table
@@ -32,7 +31,6 @@ TOKENS: Mapping[str, str] = dict.fromkeys(
 )
 ITEMS = {**TOKENS, **dict.fromkeys(("R-Lla-8B", "R-Lla-3B", "R-Gem-2B"), _FLOAT16)}
 _SCORE = 5e-6  # half a unit of the last digit of a printed reward
-_BFLOAT16_BITS = 8  # of the significand, the hidden one counted
 _DIGITS = 2  # of the agreement that Figure 2A prints
 _DRAWS, _SEED = 9_999, 0  # of the Mantel tests, in every run: their p-values are compared
 
@@ -65,21 +63,6 @@ class RoundedRun(Run):
             if model in scores.columns
         )
 
-    def scores(
-        self, *, models: Iterable[str] | None = None, prompts: Iterable[str] | None = None
-    ) -> pl.LazyFrame:
-        """As `Run.scores`."""
-        scores = super().scores(models=models, prompts=prompts)
-        for model, dtype in self.tokens.items():
-            near = pl.col("reward").map_batches(partial(_series, dtype), return_dtype=pl.Float32)
-            computed = pl.col("model") == model
-            scores = scores.with_columns(reward=pl.when(computed).then(near).otherwise("reward"))
-        return scores
-
-
-def _series(dtype: str, rewards: pl.Series) -> pl.Series:
-    return pl.Series(to_dtype(rewards.to_numpy(), dtype))
-
 
 def rounded(run: Run, nicknames: Mapping[str, str]) -> RoundedRun:
     """A run with the rewards of the paper's models rounded as the paper's are.
@@ -101,13 +84,7 @@ def to_dtype(rewards: Array, dtype: str) -> Array:
       rewards: of any shape.
       dtype: "bfloat16" or "float16"; "" gives them as they are.
     """
-    if dtype == _FLOAT16:
-        return rewards.astype(np.float16).astype(np.float32)
-    if dtype != _BFLOAT16:
-        return rewards
-    bits = np.ascontiguousarray(rewards, np.float32).view(np.uint32)
-    half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32)
+    return rewards.astype(dtype).astype(np.float32) if dtype else rewards
 
 
 def score_within(model: str, printed: float) -> float:
@@ -116,23 +93,19 @@ def score_within(model: str, printed: float) -> float:
     Half a unit of the last printed digit; of models whose rewards the paper has in bfloat16, half a
     step of bfloat16, where the printed number is one.
     """
-    fraction, exponent = math.frexp(printed)  # printed = fraction * 2**exponent
-    steps = fraction * 2**_BFLOAT16_BITS
-    if TOKENS.get(model) != _BFLOAT16 or not printed or steps != round(steps):
+    near = ml_dtypes.bfloat16(printed)
+    if TOKENS.get(model) != _BFLOAT16 or not printed or float(near) != printed:
         return _SCORE
-    return math.ldexp(0.5, exponent - _BFLOAT16_BITS)
+    return abs(float(np.spacing(near))) / 2
 
 
-class RoundedAgreement:
-    """What explains agreement that is rounded as Figure 2A prints it: ("rsa_rounded", "greatest").
+def rounded_agreement(study: Study) -> Iterator[Table]:
+    """What explains agreement that is rounded as Figure 2A prints it; it is not written.
 
     The published values of Figure 2C were computed from the printed ones of Figure 2A, which have
     two decimals: from more, a run would hardly ever meet them.
     """
-
-    def tables(self, study: Study) -> Iterator[Table]:
-        """The one table, which is not written."""
-        yield table(ROUNDED, GREATEST, make=partial(_explanation, study), file=False)
+    yield table(ROUNDED, GREATEST, make=partial(_explanation, study), file=False)
 
 
 def _explanation(study: Study) -> pl.DataFrame:

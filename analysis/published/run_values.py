@@ -1,13 +1,14 @@
 """The values of a run, found by the names that the published ones have."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from analysis.published import finders
 from analysis.published.data import Published
+from analysis.published.exhibits import BY_ID, LOGPROBS
 from analysis.published.verdicts import Entry
 from engine.errors import AssayError
 
@@ -16,6 +17,9 @@ GREATEST = "greatest"  # the prompt of the paper's comparisons of models
 CHAT = ".chat"  # what the id of a prompt ends with where a language model read it in its template
 TEN = 10  # models of the paper
 WORDFREQ = "wordfreq"  # stands in for the paper's word list of Figure 3D
+ROUNDED = "rsa_rounded"  # table: `rounding.rounded_agreement`
+_HUMAN = "human"  # column of people's ranks
+_RANKS = 4  # columns of `humans_ranks` before those of the models
 _PEOPLE, _MODELS = "humans_kendall", "items_kendall"  # agreement on a list, with people or not
 _OF_LISTS = (_PEOPLE, _MODELS, "humans_ranks")
 
@@ -70,15 +74,53 @@ class RunValues:
         return str(matched["source"][0]) if matched is not None and matched.height else ""
 
     def number(self, row: Mapping[str, Any]) -> float:  # Any: cells of `data.NUMBERS`
-        """The number that a row of `numbers.csv` is of.
+        """The number that a row of `numbers.csv` is of, or the reward of a token of Table 2.
 
         Raises:
           Missing: the run has none.
+          AssayError: there is no such exhibit or quantity.
         """
-        value = finders.NUMBERS[row["exhibit"], row["quantity"]](self, row)
+        value = self._number(row)
         if value is None:
             raise Missing("too few words or items to compute it")
         return float(value)
+
+    def _number(self, row: Mapping[str, Any]) -> float | None:  # Any: cells of `data.NUMBERS`
+        prompt, model, other = row["prompt"], row["model"], row["other"]
+        match row["exhibit"], row["quantity"]:
+            case "table_2", "reward":
+                return self._reward(prompt, model, other)
+            case "table_3", moment:
+                return self._cell(("moments",), moment, model, prompt=prompt)
+            case "figure_2a", "kendall":
+                return self._square(("kendall_tau", prompt), model, other)
+            case "figure_a1", measure:
+                return self._square((measure, prompt), model, other)
+            case "figure_2c", quantity:
+                _check_all_models(len(self.scored))
+                if quantity == "r_squared":  # of all traits together: the same in each row
+                    return self._cell((ROUNDED, prompt), "r_squared")
+                column = {"pearson": "pearson_r"}.get(quantity, quantity)
+                return self._cell((ROUNDED, prompt), column, predictor=other)
+            case "figure_3c", "sentiment_slope":
+                where = {"prompt": prompt, "valence": other}
+                return self._cell(("sentiment_slopes",), "slope", model, **where)
+            case "figure_3d", "frequency_slope":
+                return self._cell(("frequency_slopes",), "slope", model, prompt=prompt)
+            case "figure_5a", "spearman":
+                where = self._ranked_list(prompt)
+                return self._cell(("humans_correlation",), "spearman", model, **where)
+            case "figure_5b", "rank_gap":
+                where = self._ranked_list(prompt)
+                _check_all_models(self._table("humans_correlation").filter(**where).height)
+                return self._cell(("humans_gap",), "gap", item=other, **where)
+            case "figure_5b", "first":
+                return self._first(prompt, other)
+            case "figure_a5", "kendall":
+                return self._square(self._agreement(prompt, other == _HUMAN), model, other)
+            case "figure_a5", "mean_kendall":
+                return self._mean_agreement(prompt)
+        raise AssayError(f"published values: no number {row['exhibit']} {row['quantity']}")
 
     def entries(self, exhibit: str, prompt: str, model: str, end: str) -> list[Entry]:
         """The list of a model at one end, the extreme first.
@@ -92,73 +134,18 @@ class RunValues:
         Raises:
           Missing: the run has none.
         """
-        key, number = _LISTS[exhibit]
-        slug = self._slug(model)
-        keys = [tuple(part.format(prompt=p) for part in key) for p in (prompt, prompt + CHAT)]
-        frames = [self.tables[key] for key in keys if key in self.tables]
-        computed = [f.filter(model=slug, end=end) for f in frames]
-        found = next((f for f in computed if f.height), None)
+        name, slug = BY_ID[exhibit].lists, self._slug(model)
+        keys = [(name, prompt), (name, prompt + CHAT), (name,)]
+        frames = [
+            self.tables[key].filter(model=slug, end=end) for key in keys if key in self.tables
+        ]
+        found = next((frame for frame in frames if frame.height), None)
         if found is None:
-            raise Missing(self._why(slug, keys[0]))
-        name = "token_id" if exhibit == "table_2" else "token"
-        rows = found.sort("rank").select(pl.col(name).alias("key"), number, "token").iter_rows()
+            raise self._missing(slug, *keys)
+        key = "token_id" if exhibit == "table_2" else "token"
+        number = "logprob" if BY_ID[exhibit].stage == LOGPROBS else "reward"
+        rows = found.sort("rank").select(pl.col(key).alias("key"), number, "token").iter_rows()
         return [Entry(str(key), float(score), text) for key, score, text in rows]
-
-    def score(self, prompt: str, model: str, token_id: int) -> float:
-        """Reward of one token of Table 2.
-
-        Raises:
-          Missing: the run has none.
-        """
-        slug = self._slug(model)
-        scores = self.table("printed_scores").filter(model=slug, prompt=prompt)
-        computed = scores.filter(token_id=token_id)
-        moments = self.tables.get(("moments",))
-        scored = moments is not None and moments.filter(model=slug, prompt=prompt).height
-        if not computed.height and (scores.height or scored):
-            raise Missing(f"token id {token_id} is not in the vocabulary")
-        if not computed.height:
-            raise Missing(self._why(slug, ("printed_scores",)))
-        return float(computed["reward"].item())
-
-    def table(self, *key: str) -> pl.DataFrame:
-        """A table by its key.
-
-        Raises:
-          Missing: the run has none.
-        """
-        if key not in self.tables:
-            raise self.absent(*key)
-        return self.tables[key]
-
-    def cell(self, key: Key, column: str, model: str = "", **where: str) -> float | None:
-        """The number in one column of the one row that a table has for a model.
-
-        Raises:
-          Missing: the run has no such row.
-        """
-        slug = self._slug(model) if model else ""
-        chosen = {**where, **({"model": slug} if model else {})}
-        if key not in self.tables:
-            raise Missing(self._why(slug, key))
-        computed = self.tables[key].filter(**chosen)
-        if not computed.height:
-            raise Missing(self._why(slug, key))
-        value: float | None = computed[column][0]
-        return value
-
-    def square(self, key: Key, model: str, other: str) -> float | None:
-        """A cell of a square table.
-
-        Raises:
-          Missing: one of the two is not in it.
-        """
-        if other == "human":
-            return self.cell(key, other, model)
-        slug = self._slug(other)
-        if slug not in self.table(*key).columns:
-            raise Missing(self._why(slug, key))
-        return self.cell(key, slug, model)
 
     def lists(self) -> list[str]:
         """Names of the lists of items that were scored, sorted."""
@@ -168,12 +155,61 @@ class RunValues:
             found |= set() if table is None else set(table["list"])
         return sorted(found)
 
-    def compared_list(self) -> str:
-        """Name of the list of items that is compared.
+    def source(self, exhibit: str) -> str:
+        """What the values of an exhibit are from, for a run that is compared with them later."""
+        stands_in = exhibit == "figure_3d" and self.frequencies == WORDFREQ
+        return f"{self.name}, frequencies of {WORDFREQ}" if stands_in else self.name
 
-        Raises:
-          Missing: it was not scored, or none is named and several were.
-        """
+    def _reward(self, prompt: str, model: str, token_id: str) -> float:
+        where = {"model": self._slug(model), "prompt": prompt}
+        found = self._table("printed_scores", of=where["model"]).filter(**where)
+        found = found.filter(token_id=int(token_id))
+        if found.height:
+            return float(found["reward"].item())
+        self._cell(("moments",), "model", model, prompt=prompt)  # it says that it was not scored
+        raise Missing(f"token id {token_id} is not in the vocabulary")
+
+    def _first(self, prompt: str, item: str) -> float | None:
+        """How many models rank an item first."""
+        where = self._ranked_list(prompt)
+        ranked = self._table("humans_ranks", where["list"], prompt)
+        models = ranked.columns[_RANKS:]
+        _check_all_models(len(models))
+        ranks = ranked.filter(item=item).select(models)
+        return float((ranks.to_numpy() == 1).sum()) if ranks.height else None
+
+    def _mean_agreement(self, prompt: str) -> float:
+        """Mean agreement of the pairs of models on the list of items."""
+        matrix = self._table(*self._agreement(prompt)).filter(pl.col("model") != _HUMAN)
+        square = matrix.select(pl.exclude("model", _HUMAN)).to_numpy()
+        _check_all_models(len(square))
+        return float(square[np.triu_indices(len(square), 1)].mean())
+
+    def _table(self, *key: str, of: str = "") -> pl.DataFrame:
+        """A table by its key; `of`: slug of the model that is looked for."""
+        if key not in self.tables:
+            raise self._missing(of, key)
+        return self.tables[key]
+
+    def _cell(self, key: Key, column: str, model: str = "", **where: str) -> float | None:
+        """The number in one column of the one row that a table has for a model."""
+        slug = self._slug(model) if model else ""
+        chosen = {**where, **({"model": slug} if model else {})}
+        found = self._table(*key, of=slug).filter(**chosen)
+        if not found.height:
+            raise self._missing(slug, key)
+        value: float | None = found[column][0]
+        return value
+
+    def _square(self, key: Key, model: str, other: str) -> float | None:
+        """A cell of a square table."""
+        column = other if other == _HUMAN else self._slug(other)
+        if column not in self._table(*key).columns:
+            raise self._missing(column, key)
+        return self._cell(key, column, model)
+
+    def _compared_list(self) -> str:
+        """Name of the list of items that is compared."""
         names = self.lists()
         if self.items and names and self.items not in names:
             raise Missing(f"the list {self.items} was not scored")
@@ -181,76 +217,42 @@ class RunValues:
             raise Missing(f"several lists were scored ({', '.join(names)}): --elo says which")
         return self.items or (names[0] if names else "")
 
-    def agreement(self, prompt: str, *, people: bool = False) -> Key:
-        """Key of the matrix of agreement on the list of items that is compared under a prompt.
+    def _ranked_list(self, prompt: str) -> dict[str, str]:
+        """Prompt, and the list that is compared, of which there must be human ranks."""
+        where = {"prompt": prompt, "list": self._compared_list()}
+        if not self._table("humans_correlation").filter(**where).height:
+            raise self._missing("", ("humans_correlation",))
+        return where
 
-        Args:
-          prompt: prompt id.
-          people: whether people have to be in it.
-
-        Raises:
-          Missing: there is none.
-        """
-        name = self.compared_list()
+    def _agreement(self, prompt: str, people: bool = False) -> Key:
+        """Key of the matrix of agreement on the list that is compared; with `people`, of them."""
+        name = self._compared_list()
         keys = [(_PEOPLE, name, prompt), *([] if people else [(_MODELS, name, prompt)])]
         found = next((key for key in keys if key in self.tables), None)
         if found is None:
-            raise self.absent(_PEOPLE)
+            raise self._missing("", (_PEOPLE,))
         return found
-
-    def absent(self, *key: str) -> Missing:
-        """Why a table has nothing, to be raised."""
-        return Missing(self._why("", key))
-
-    def source(self, exhibit: str) -> str:
-        """What the values of an exhibit are from, for a run that is compared with them later."""
-        stands_in = exhibit == "figure_3d" and self.frequencies == WORDFREQ
-        return f"{self.name}, frequencies of {WORDFREQ}" if stands_in else self.name
-
-    def of_all(self, count: int) -> None:
-        """Checks that a number is over all models of the paper.
-
-        Args:
-          count: models that it is over in the run.
-
-        Raises:
-          Missing: it is over others.
-        """
-        if count < TEN:
-            raise Missing(f"it is over all ten models, and {count} were scored")
 
     def _slug(self, nickname: str) -> str:
         if nickname not in self.slugs:
             raise Missing(f"{nickname} is no model of this registry")
         return self.slugs[nickname]
 
-    def _why(self, slug: str, key: Key) -> str:
+    def _missing(self, slug: str, *keys: Key) -> Missing:
+        """Why a model, or a run, has nothing in the tables of some keys, to be raised."""
         if slug in self.failures:
-            return self.failures[slug]
-        for known, reason in self.reasons.items():
-            if known == key or (len(key) == 1 and known[0] == key[0]):
-                return _clause(reason)
-        return "the model was not scored" if slug else "nothing was scored for it"
+            return Missing(self.failures[slug])
+        for key in keys:
+            for known, reason in self.reasons.items():
+                if known == key or (len(key) == 1 and known[0] == key[0]):
+                    return Missing(reason.rstrip("."))
+        return Missing("the model was not scored" if slug else "nothing was scored for it")
 
 
-def check_names(published: Published, where: str) -> None:
-    """Checks that a run can have every published value.
-
-    Args:
-      published: the values.
-      where: they are from, for the message.
-
-    Raises:
-      AssayError: a value is of an exhibit or quantity that is not known.
-    """
-    pairs = published.numbers.select("exhibit", "quantity").unique(maintain_order=True)
-    for pair in pairs.iter_rows():
-        if pair not in finders.NUMBERS:
-            allowed = ", ".join(" ".join(known) for known in finders.NUMBERS)
-            raise AssayError(f"{where}: no numbers {' '.join(pair)!r}; allowed: {allowed}")
-    for exhibit in published.tokens["exhibit"].unique(maintain_order=True):
-        if exhibit not in _LISTS:
-            raise AssayError(f"{where}: no tokens of {exhibit!r}; allowed: {', '.join(_LISTS)}")
+def _check_all_models(count: int) -> None:
+    """Checks that a number, which is over `count` models, is over all models of the paper."""
+    if count < TEN:
+        raise Missing(f"it is over all ten models, and {count} were scored")
 
 
 def replaced(published: Published, computed: RunValues) -> Published:
@@ -267,62 +269,24 @@ def replaced(published: Published, computed: RunValues) -> Published:
         source = computed.source(row["exhibit"])
         numbers.append({**row, "value": value, "within": 0.0, "source": source})
     lists = published.tokens.partition_by("exhibit", "prompt", "model", "end", maintain_order=True)
-    tokens = [_replaced(part, computed) for part in lists]
     return Published(
         models=published.models,
         numbers=pl.DataFrame(numbers, schema=published.numbers.schema),
-        tokens=pl.concat([published.tokens.clear(), *tokens]),
+        tokens=pl.concat([_replaced(part, computed) for part in lists] or [published.tokens]),
     )
 
 
 def _replaced(part: pl.DataFrame, computed: RunValues) -> pl.DataFrame:
-    first = part.row(0, named=True)
+    exhibit, prompt, model, end = part.select("exhibit", "prompt", "model", "end").row(0)
     try:
-        entries = computed.entries(*(first[k] for k in ("exhibit", "prompt", "model", "end")))
+        entries = computed.entries(exhibit, prompt, model, end)[: part.height]
     except Missing:
         return part.clear()
-    entries = entries[: part.height]
-    by_id = first["exhibit"] == "table_2"
-    ids = [int(e.key) if by_id else None for e in entries]
-    scores = [e.score if by_id else None for e in entries]
-    texts = [e.text for e in entries]
-    return part.head(len(entries)).with_columns(
-        token_id=pl.Series(ids, dtype=pl.Int64),
-        token=pl.Series(texts, dtype=pl.String),
-        score=pl.Series(scores, dtype=pl.Float64),
-        source=pl.lit(computed.name),
-    )
-
-
-def _clause(sentence: str) -> str:
-    """A sentence as a part of one: no full stop."""
-    return sentence.rstrip(".")
-
-
-# Exhibit -> key of the table that holds its lists, and the column of its number.
-_LISTS: Mapping[str, tuple[Key, str]] = {
-    "table_2": (("top_bottom", "{prompt}"), "reward"),
-    "table_a1": (("logprobs", "{prompt}"), "logprob"),
-    "table_a2": (("logprobs", "{prompt}"), "logprob"),
-    "table_a3": (("logprobs", "{prompt}"), "logprob"),
-    "table_a4": (("framing_logprobs_sum",), "logprob"),
-    "table_a5": (("framing_logprobs_difference",), "logprob"),
-    "table_a6": (("top_bottom", "{prompt}"), "reward"),
-    "table_a7": (("shared_top_bottom", "{prompt}"), "reward"),
-    "table_a8": (("shared_sum",), "reward"),
-    "table_a9": (("shared_difference",), "reward"),
-}
-
-
-def lists_of(computed: RunValues, exhibit: str, prompt: str) -> Sequence[str]:
-    """Nicknames of the models of which a run has the lists of an exhibit, in the paper's order."""
-    if exhibit not in _LISTS:
-        return []
-    found = []
-    for nickname in computed.slugs:
-        try:
-            computed.entries(exhibit, prompt, nickname, "top")
-        except Missing:
-            continue
-        found.append(nickname)
-    return found
+    by_id = exhibit == "table_2"
+    columns = {
+        "token_id": [int(entry.key) if by_id else None for entry in entries],
+        "token": [entry.text for entry in entries],
+        "score": [entry.score if by_id else None for entry in entries],
+    }
+    own = pl.DataFrame(columns, schema={name: part.schema[name] for name in columns})
+    return part.head(len(entries)).with_columns(*own, source=pl.lit(computed.name))

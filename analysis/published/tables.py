@@ -1,15 +1,15 @@
 """The tables and figures of a run that the paper has too: a part of the chapters of the report."""
 
-import dataclasses
+import itertools
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
+import numpy as np
 import polars as pl
 
-from analysis.blocks import Picture, Section, pictures
+from analysis.blocks import Picture, pictures
 from analysis.chapters import (
     agreement,
     distributions,
@@ -28,17 +28,16 @@ from analysis.charts.heat_map import heat_map
 from analysis.model_info import ModelInfo
 from analysis.published.data import Published
 from analysis.published.exhibits import EXHIBITS, ITEMS, Exhibit
-from analysis.published.rounding import RoundedAgreement
-from analysis.published.run_values import Key, RunValues
+from analysis.published.rounding import rounded_agreement
+from analysis.published.run_values import GREATEST, Key, RunValues
 from analysis.report import drawing
 from analysis.run import Run, load
-from analysis.study import Chapter, Study, Table, compute, required, table
+from analysis.study import Analysis, Chapter, Study, Table, compute, required, table
 from engine.runs import storage
-from engine.runs.reader import read_contents, searched
+from engine.runs.reader import read_contents
 from engine.runs.schema import MANIFEST
 from engine.settings import AnalyzeSettings
 
-_GREATEST = "greatest"
 # Tables of a chapter that the paper has only under "greatest", and tables that it does not have.
 _ONE_PROMPT = ("kendall_tau", "spearman", "rbo", "mds")
 _LEFT_OUT = ("kendall_pairs", "blocs", "consensus", "logprobs_rewards", "logprobs_ratio")
@@ -60,43 +59,25 @@ _WITHOUT_PICTURES = [
 ]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Part:
-    """A chapter without the tables that the paper does not have."""
-
-    chapter: Chapter
-
-    def tables(self, study: Study) -> Iterator[Table]:
-        return (each for each in self.chapter.tables(study) if _wanted(each.key))
+def _wanted(chapter: Chapter, study: Study) -> Iterator[Table]:
+    """The tables of a chapter that the paper has."""
+    for each in chapter.tables(study):
+        name, prompt = each.key[0], each.key[-1]
+        if name not in _LEFT_OUT and (name not in _ONE_PROMPT or prompt == GREATEST):
+            yield each
 
 
-class _ItemsAgreement:
+def _items_agreement(study: Study) -> Iterator[Table]:
     """Kendall's tau of models on lists of items without human ranks: ("items_kendall", …)."""
-
-    def tables(self, study: Study) -> Iterator[Table]:
-        lists = study.run.item_lists()
-        without = [name for name in lists if study.run.humans(name) is None]
-        for name, prompt in study.run.lists():
-            if name in without:
-                make = partial(_items_kendall, study, name, prompt)
-                yield table("items_kendall", name, prompt, make=make, file=False)
+    for name, prompt in study.run.lists():
+        if name in study.run.item_lists() and study.run.humans(name) is None:
+            make = partial(_items_kendall, study, name, prompt)
+            yield table("items_kendall", name, prompt, make=make, file=False)
 
 
 def _items_kendall(study: Study, name: str, prompt: str) -> pl.DataFrame:
     scored = [model for model in study.models if (name, model, prompt) in study.run.items]
     return kendall_matrix(study.run.item_scores(name, prompt, scored).drop("item_id"))
-
-
-@dataclasses.dataclass(frozen=True)
-class _PrintedScores:
-    """The rewards of the tokens of which the paper prints the reward: ("printed_scores",)."""
-
-    published: Published
-    slugs: Mapping[str, str]
-
-    def tables(self, study: Study) -> Iterator[Table]:
-        make = partial(printed_scores, study.run, self.published, self.slugs)
-        yield table("printed_scores", make=make)
 
 
 def complete(run: str | os.PathLike[str]) -> Run | None:
@@ -113,15 +94,7 @@ def complete(run: str | os.PathLike[str]) -> Run | None:
     contents = read_contents(folder)
     if not contents.searches and not any(r.complete for r in contents.results.values()):
         return None
-    found = load(run, allow_incomplete=True)
-    kept: dict[str, Any] = {  # Any: results by keys of different kinds
-        kind: {key: each for key, each in getattr(found, kind).items() if each.complete}
-        for kind in ("results", "items", "logprobs", "item_logprobs")
-    }
-    there = {model for model, _ in kept["results"]} | {model for _, model, _ in kept["items"]}
-    there |= {searched(path) for path in found.searches}
-    models = {slug: record for slug, record in found.models.items() if slug in there}
-    return dataclasses.replace(found, models=models, **kept)
+    return load(run, finished_only=True)
 
 
 def study_of(
@@ -139,9 +112,16 @@ def study_of(
       published: whose tokens are looked up.
     """
     slugs = {info.nickname: slug for slug, info in infos.items()}
-    parts = [_Part(chapter) for chapter in _CHAPTERS]
-    chapters = [*parts, RoundedAgreement(), _ItemsAgreement(), _PrintedScores(published, slugs)]
-    return compute(run, infos, settings, chapters)  # type: ignore[arg-type] # they write no section
+
+    def of_tokens(study: Study) -> Iterator[Table]:
+        make = partial(printed_scores, study.run, published, slugs)
+        yield table("printed_scores", make=make)
+
+    parts: list[Callable[[Study], Iterable[Table]]]
+    parts = [partial(_wanted, chapter) for chapter in _CHAPTERS]
+    parts += [rounded_agreement, _items_agreement, of_tokens]
+    chapters = [Analysis(id="", title="", lead="", make=make, parts=()) for make in parts]
+    return compute(run, infos, settings, chapters)
 
 
 def own_of(
@@ -179,25 +159,18 @@ def printed_scores(run: Run, published: Published, slugs: Mapping[str, str]) -> 
     Raises:
       Absent: none of their models was scored.
     """
-    frames = [pl.DataFrame(schema=_SCORES)]
+    schema = {"model": pl.String, "prompt": pl.String, "token_id": pl.Int64, "reward": pl.Float64}
+    frames = [pl.DataFrame(schema=schema)]
     scored = published.tokens.filter(pl.col("token_id").is_not_null())
     for (model, prompt), part in scored.group_by("model", "prompt", maintain_order=True):
-        slug = slugs.get(str(model), "")
-        if (slug, prompt) in run.results:
-            ids, rewards = run.rewards(slug, str(prompt))
-            computed = pl.DataFrame({"token_id": ids, "reward": rewards})
-            computed = computed.with_columns(model=pl.lit(slug), prompt=pl.lit(str(prompt)))
-            frames.append(computed.select(list(_SCORES)).cast(pl.Schema(_SCORES)))
-            frames[-1] = frames[-1].filter(pl.col("token_id").is_in(part["token_id"].to_list()))
+        slug, named = slugs.get(str(model), ""), str(prompt)
+        if (slug, named) in run.results:
+            ids, rewards = run.rewards(slug, named)
+            kept = np.isin(ids, part["token_id"])
+            columns = {"token_id": ids[kept], "reward": rewards[kept]}
+            frame = pl.DataFrame(columns).with_columns(model=pl.lit(slug), prompt=pl.lit(named))
+            frames.append(frame.select(list(schema)).cast(pl.Schema(schema)))
     return required(pl.concat(frames), "None of the models was scored under that prompt.")
-
-
-_SCORES = {
-    "model": pl.String,
-    "prompt": pl.String,
-    "token_id": pl.Int64,
-    "reward": pl.Float64,
-}
 
 
 def draw(study: Study, folder: pathlib.Path, items: str = "") -> dict[str, list[tuple[str, str]]]:
@@ -217,9 +190,7 @@ def draw(study: Study, folder: pathlib.Path, items: str = "") -> dict[str, list[
             there += pictures(chapter.section(study).blocks)
     there = [picture for picture in there if picture.stem not in _of_other_lists(study, items)]
     of = {e.id: [p for p in there if _belongs(p, e)] for e in EXHIBITS}
-    chosen = [picture for computed in of.values() for picture in computed]
-    section = Section(id="paper", title="", label="", lead="", blocks=chosen)
-    drawn = drawing.draw([section], folder)
+    drawn = drawing.draw(itertools.chain.from_iterable(of.values()), folder)
     return {
         name: [(drawn[p.stem].image, p.caption) for p in computed] for name, computed in of.items()
     }
@@ -241,16 +212,10 @@ def _belongs(picture: Picture, exhibit: Exhibit) -> bool:
 
 
 def _heat_maps(study: Study) -> Iterator[Picture]:
-    matrix = study.tables.get("kendall_tau", _GREATEST)
+    matrix = study.tables.get("kendall_tau", GREATEST)
     if matrix is not None:
         caption = "Kendall’s τ-b on the shared vocabulary, in the order of the paper."
         yield Picture("kendall_tau", caption, partial(heat_map, matrix, study.names, "Kendall’s τ"))
     for key, matrix in study.tables.of("items_kendall").items():
         drawn = partial(heat_map, matrix, study.names, "Kendall’s τ")
         yield Picture("_".join(("items_kendall", *key)), "Kendall’s τ-b on the items.", drawn)
-
-
-def _wanted(key: Key) -> bool:
-    if key[0] in _LEFT_OUT:
-        return False
-    return key[0] not in _ONE_PROMPT or key[-1] == _GREATEST

@@ -8,10 +8,10 @@ and why.
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-T = TypeVar("T", int, float)
+T = TypeVar("T")
 
 SAME = "same"
 NOISE = "within noise"
@@ -20,6 +20,7 @@ NOT_RUN = "not run"
 KINDS = (SAME, NOISE, DIFFERS, NOT_RUN)
 
 _SLACK = 1e-9  # of binary fractions: 0.0005 and the like
+_TIED = "tokens of equal number stand in another order, or beyond the end of the list"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,52 +58,41 @@ class Entry:
 def of_number(
     published: float,
     within: float,
-    computed: float | None,
+    computed: float,
     *,
     noise: float | None = None,
     others: Mapping[str, float | None] | None = None,
     singles: Mapping[str, float | None] | None = None,
-    missing: str = "",
 ) -> Verdict:
     """Compares a number with the published one.
 
     Args:
       published: the printed number.
       within: half a unit of its last digit.
-      computed: the same number of a run; None where there is none.
+      computed: the same number of a run.
       noise: how far the number moves between two dtypes; None where that was not measured.
       others: name of another reading of the same run -> its number.
       singles: name of a reading that changes one convention -> its number.
-      missing: why there is no number.
     """
-    if computed is None:
-        return Verdict(NOT_RUN, missing)
-    found = {name: value for name, value in (singles or {}).items() if value is not None}
-    met = [name for name, value in found.items() if _close(value, published, within)]
-    reach = within + (noise or 0.0)
-    near = [n for n, value in found.items() if n not in met and _close(value, published, reach)]
-    tries = _Tries(tuple(found), met, near)
-    if _close(computed, published, within):
-        return tries.of(SAME)
-    if noise is not None and _close(computed, published, within + noise):
-        return tries.of(NOISE, f"two dtypes differ by {noise:.2g}")
-    nearer = [
-        name
-        for name, value in (others or {}).items()
-        if value is not None and _close(value, published, within)
-    ]
-    return tries.of(DIFFERS, _because(nearer))
+
+    def is_same(value: float) -> bool:
+        return _close(value, published, within)
+
+    def is_near(value: float) -> bool:
+        return noise is not None and _close(value, published, within + noise)
+
+    said = f"two dtypes differ by {noise:.2g}" if noise is not None else ""
+    return _judged(computed, is_same, is_near, said, others or {}, singles or {})
 
 
 def of_list(
     published: Sequence[Entry],
-    computed: Sequence[Entry] | None,
+    computed: Sequence[Entry],
     *,
     descending: bool,
     noise: Sequence[Entry] | None = None,
     others: Mapping[str, Sequence[Entry] | None] | None = None,
     singles: Mapping[str, Sequence[Entry] | None] | None = None,
-    missing: str = "",
 ) -> Verdict:
     """Compares a ranked list of tokens with the published one.
 
@@ -114,46 +104,69 @@ def of_list(
 
     Args:
       published: the printed list, the extreme first; with numbers where they are printed.
-      computed: the list of a run, with numbers, at least as long; None where there is none.
+      computed: the list of a run, with numbers, at least as long.
       descending: whether the first has the highest number.
       noise: the list in another dtype; None where that was not measured.
       others: name of another reading of the same run -> its list.
       singles: name of a reading that changes one convention -> its list.
-      missing: why there is no list.
     """
-    if computed is None:
-        return Verdict(NOT_RUN, missing)
-    common, shift = 0, 0
+    count, common, shift = len(published), 0, 0
     if noise is not None:
         first = _tied_as(noise, computed, descending=descending)
         second = _tied_as(first, noise, descending=descending)
-        common, shift = _apart(first, second, len(published))
+        common = shared(first[:count], second)
+        shift = max(largest_shift(first[:count], second), largest_shift(second[:count], first))
+    half_common = 2 * common >= count
 
-    def is_near(other: Sequence[Entry]) -> bool:
-        ordered, half = _tied_as(published, other, descending=descending), len(published) / 2
-        enough = half <= common <= shared(published, ordered)
+    def is_same(listed: Sequence[Entry]) -> bool:
+        return same_order(published, listed, descending=descending)
+
+    def is_near(listed: Sequence[Entry]) -> bool:
+        ordered = _tied_as(published, listed, descending=descending)
+        enough = half_common and common <= shared(published, ordered)
         return enough and largest_shift(published, ordered) <= shift
 
-    found = {name: other for name, other in (singles or {}).items() if other is not None}
-    met = [n for n, one in found.items() if same_order(published, one, descending=descending)]
-    near = [name for name, other in found.items() if name not in met and is_near(other)]
-    tries = _Tries(tuple(found), met, near)
-    if same_order(published, computed, descending=descending):
-        return tries.of(SAME, "" if at_their_rank(published, computed) == len(published) else _TIED)
-    if is_near(computed):
-        return tries.of(
-            NOISE,
-            f"two dtypes share {common} of {len(published)} tokens, at most {shift} "
-            f"{'rank' if shift == 1 else 'ranks'} apart",
-        )
-    if 2 * common >= len(published) and same_order(published, noise or (), descending=descending):
-        return tries.of(NOISE, "the same in the other of two dtypes")
-    nearer = [
-        name
-        for name, entries in (others or {}).items()
-        if entries is not None and same_order(published, entries, descending=descending)
-    ]
-    return tries.of(DIFFERS, _because(nearer))
+    ranks = "rank" if shift == 1 else "ranks"
+    said = f"two dtypes share {common} of {count} tokens, at most {shift} {ranks} apart"
+    verdict = _judged(computed, is_same, is_near, said, others or {}, singles or {})
+    if verdict.kind == SAME and at_their_rank(published, computed) < count:
+        return dataclasses.replace(verdict, why=_TIED)
+    if verdict.kind == DIFFERS and half_common and is_same(noise or ()):
+        why = "the same in the other of two dtypes"
+        return dataclasses.replace(verdict, kind=NOISE, why=why)
+    return verdict
+
+
+def _judged(
+    computed: T,
+    is_same: Callable[[T], bool],
+    is_near: Callable[[T], bool],
+    noise: str,
+    others: Mapping[str, T | None],
+    singles: Mapping[str, T | None],
+) -> Verdict:
+    """The verdict on a value; `noise` is the reason of one within noise."""
+    tried = {name: value for name, value in singles.items() if value is not None}
+    met = [name for name, value in tried.items() if is_same(value)]
+    near = [name for name, value in tried.items() if name not in met and is_near(value)]
+    kind, why = SAME, ""
+    if not is_same(computed):
+        kind, why = NOISE, noise
+        if not is_near(computed):
+            nearer = [n for n, value in others.items() if value is not None and is_same(value)]
+            parts = [f"the same in {' and in '.join(nearer)}"] * bool(nearer)
+            kind, why = DIFFERS, "; ".join([*parts, *_tries(len(tried), met, near)])
+    return Verdict(kind, why, tuple(tried), (*met, *near))
+
+
+def _tries(count: int, met: Sequence[str], near: Sequence[str]) -> list[str]:
+    """What `count` readings that change one convention say of a value that differs."""
+    if met or near:
+        parts = (("the same with", met), ("within noise with", near))
+        return [f"{what} {' or '.join(names)}" for what, names in parts if names]
+    if count > 1:
+        return [f"not the same with any of {count} single changes"]
+    return ["not the same with the one single change that was tried"] * count
 
 
 def _tied_as(
@@ -169,62 +182,22 @@ def _tied_as(
     return [one for *_, one in sorted(keyed, key=lambda key: key[:2])]
 
 
-def _apart(computed: Sequence[Entry], noise: Sequence[Entry], count: int) -> tuple[int, int]:
-    """Tokens that the lists of two dtypes share, and the largest shift from either to the other."""
-    first, other = computed[:count], noise[:count]
-    return shared(first, noise), max(largest_shift(first, noise), largest_shift(other, computed))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Tries:
-    """What readings that change one convention give: all, those that meet a value, and nearly."""
-
-    names: tuple[str, ...]
-    met: Sequence[str]
-    near: Sequence[str]
-
-    def of(self, kind: str, why: str = "") -> Verdict:
-        """A verdict; where the value differs, with what these readings say of it."""
-        if kind == DIFFERS and self.names:
-            why = "; ".join(filter(None, [why, self._said()]))
-        return Verdict(kind, why, self.names, (*self.met, *self.near))
-
-    def _said(self) -> str:
-        if not self.met and not self.near:
-            count = len(self.names)
-            return f"not the same with any of {count} single changes" if count > 1 else _ONE
-        met, near = " or ".join(self.met), " or ".join(self.near)
-        parts = [met and f"the same with {met}", near and f"within noise with {near}"]
-        return "; ".join(filter(None, parts))
-
-
-_TIED = "tokens of equal number stand in another order, or beyond the end of the list"
-_ONE = "not the same with the one single change that was tried"
-
-
 def same_order(published: Sequence[Entry], computed: Sequence[Entry], *, descending: bool) -> bool:
     """Whether a list is the published one, up to the order of equal numbers in either."""
-    places = _places(published, computed)
-    if any(place is None for place in places) or len(computed) < len(published):
+    places = [place for place in _places(published, computed) if place is not None]
+    if len(places) < len(published):
         return False
-    numbers = [computed[place].score for place in places if place is not None]
-    if any(number is None for number in numbers):
-        found_places = _sorted_in_ties(published, [p for p in places if p is not None])
-        return found_places == list(range(len(published)))
+    # Published tokens of equal printed number may stand in any order.
+    changes = [a.score is None or a.score != b.score for a, b in itertools.pairwise(published)]
+    groups = list(itertools.accumulate([0, *map(int, changes)]))
     sign = -1.0 if descending else 1.0
-    found = _sorted_in_ties(published, [sign * n for n in numbers if n is not None])
-    last = computed[len(published) - 1].score
-    in_order = all(a <= b for a, b in itertools.pairwise(found))
-    return in_order and last is not None and found[-1] == sign * last
-
-
-def _sorted_in_ties(published: Sequence[Entry], values: Sequence[T]) -> list[T]:
-    """Values of published tokens, sorted among neighbours of equal printed number."""
-    begins: list[bool] = [
-        a.score is None or a.score != b.score for a, b in itertools.pairwise(published)
-    ]
-    groups = itertools.accumulate([0, *map(int, begins)])
-    return [value for _, value in sorted(zip(groups, values, strict=True))]
+    known = [sign * one.score for one in computed if one.score is not None]
+    if len(known) < len(computed):
+        found_places = [place for _, place in sorted(zip(groups, places, strict=True))]
+        return found_places == list(range(len(places)))
+    ordered = [known[place] for place in places]
+    found = [number for _, number in sorted(zip(groups, ordered, strict=True))]
+    return found == sorted(found) and found[-1:] == known[: len(published)][-1:]
 
 
 def largest_shift(published: Sequence[Entry], computed: Sequence[Entry]) -> int:
@@ -259,7 +232,3 @@ def _close(value: float, published: float, within: float) -> bool:
     if math.isnan(value) or math.isnan(published):
         return math.isnan(value) and math.isnan(published)
     return abs(value - published) <= within + _SLACK * max(1.0, abs(published))
-
-
-def _because(nearer: Sequence[str]) -> str:
-    return f"the same in {' and in '.join(nearer)}" if nearer else ""

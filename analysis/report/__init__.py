@@ -7,15 +7,17 @@ import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from etils import epath
 
+from analysis.blocks import pictures
 from analysis.chapters import CHAPTERS
 from analysis.charts import look
 from analysis.model_info import ModelInfo
 from analysis.report import drawing, explorer, few_prompts, page, verdict
 from analysis.report.folder import check_target, staged
-from analysis.report.token_sets import TokenSets, sets_of
+from analysis.report.token_sets import sets_of
 from analysis.run import Run
 from analysis.study import Chapter, Study, compute
 from engine.runs import storage
@@ -66,7 +68,8 @@ def write_report(
         # Packing is gzip and polars, which release the interpreter to the drawing.
         with ThreadPoolExecutor(1) as beside:
             packed = beside.submit(_packed, study)
-            drawn = drawing.draw(sections, folder / "figures", settings.formats)
+            every = pictures(block for section in sections for block in section.blocks)
+            drawn = drawing.draw(every, folder / "figures", settings.formats)
             progress("page")
             html = page.render(study, sections, drawn, packed.result(), told)
         (folder / "index.html").write_text(html, encoding="utf-8")
@@ -85,8 +88,6 @@ def _packed(study: Study) -> explorer.Packed:
     if page.of_language_models(study.run):
         return explorer.NOTHING
 
-    def filters(texts: Sequence[str]) -> Sequence[TokenSets]:
-        return sets_of(texts, study.options)
-
     colours = look.colours(study.models)
+    filters = partial(sets_of, options=study.options)
     return explorer.pack(study.run, study.models, study.names, colours, filters)

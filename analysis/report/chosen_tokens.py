@@ -6,7 +6,7 @@ moves most, in turns.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -36,38 +36,38 @@ class Standing:
     held: Array
 
 
-def columns_of(run: Run, models: Sequence[str], rows: Sequence[Array]) -> Iterator[Column]:
+def columns_of(run: Run, by_model: Mapping[str, Array]) -> Iterator[Column]:
     """The percentiles of every model and prompt that was scored, by row.
 
     Args:
       run: the run.
-      models: slugs.
-      rows: for each model, the row of each place of its vocabulary.
+      by_model: slug -> the row of each place of its vocabulary.
     """
-    prompts = list(run.vocabulary_prompts)
-    for at, model in enumerate(models):
+    for at, (model, rows) in enumerate(by_model.items()):
         places = run.vocabulary(model).select("token_id").collect()["token_id"].to_numpy()
-        for which, prompt in enumerate(prompts):
+        for which, prompt in enumerate(run.vocabulary_prompts):
             if (model, prompt) in run.results:
                 ids, rewards = run.rewards(model, prompt)
-                own = rows[at][np.searchsorted(places, ids)]
+                own = rows[np.searchsorted(places, ids)]
                 yield at, which, own, ranks.percentiles(rewards)
 
 
 def standing(columns: Iterator[Column], rows: int, models: int, prompts: int) -> Standing:
     """Means and spreads of the percentiles of `rows` rows, read one column at a time."""
-    by_model, by_prompt = _Means(models, rows), _Means(prompts, rows)
+    sums = [np.zeros((groups, rows), dtype=np.float32) for groups in (models, prompts)]
+    counts = [np.zeros((groups, rows), dtype=np.uint16) for groups in (models, prompts)]
     for model, prompt, own, percentile in columns:
-        by_model.add(model, own, percentile)
-        by_prompt.add(prompt, own, percentile)
-    means = by_model.means()
-    with np.errstate(invalid="ignore"):
-        mean = np.nansum(by_model.sums, axis=0) / by_model.counts.sum(axis=0)
+        for of, group in enumerate((model, prompt)):
+            sums[of][group, own] += percentile
+            counts[of][group, own] += 1
+    with np.errstate(invalid="ignore"):  # NaN where a group has no value
+        by_model, by_prompt = (s / n.astype(np.float32) for s, n in zip(sums, counts, strict=True))
+        mean = sums[0].sum(axis=0) / counts[0].sum(axis=0)
     return Standing(
         mean=mean,
-        models=_spread(means),
-        prompts=_spread(by_prompt.means()),
-        held=(by_model.counts > 0).sum(axis=0),
+        models=_spread(by_model),
+        prompts=_spread(by_prompt),
+        held=(counts[0] > 0).sum(axis=0),
     )
 
 
@@ -105,23 +105,6 @@ def chosen(standing: Standing, words: Array, count: int) -> Array:
 def _first(rows: Array, key: Array) -> Array:
     """`rows` by rising `key`; ties by row, and rows without a key last."""
     return rows[np.argsort(key[rows], kind="stable")]
-
-
-class _Means:
-    """Means of percentiles in some groups of columns."""
-
-    def __init__(self, groups: int, rows: int):
-        self.sums = np.zeros((groups, rows), dtype=np.float32)
-        self.counts = np.zeros((groups, rows), dtype=np.uint16)
-
-    def add(self, group: int, rows: Array, values: Array) -> None:
-        self.sums[group, rows] += values
-        self.counts[group, rows] += 1
-
-    def means(self) -> Array:
-        """[groups, rows]; NaN where a group has no value."""
-        empty = np.where(self.counts > 0, np.float32(0), np.float32(np.nan))
-        return self.sums / np.maximum(self.counts, 1) + empty
 
 
 def _spread(means: Array) -> Array:

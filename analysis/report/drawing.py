@@ -8,10 +8,10 @@ import functools
 import json
 import pathlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.blocks import Picture, Section, pictures
+from analysis.blocks import Picture
 from analysis.charts import look
 from engine.errors import AssayError
 
@@ -40,9 +40,9 @@ class Drawn:
 
 
 def draw(
-    sections: Sequence[Section], folder: pathlib.Path, formats: Collection[str] = ("svg",)
+    pictures: Iterable[Picture], folder: pathlib.Path, formats: Collection[str] = ("svg",)
 ) -> dict[str, Drawn]:
-    """Draws every chart of `sections` and saves it as `<stem>.<format>`.
+    """Draws every chart and saves it as `<stem>.<format>`.
 
     Returns:
       Stem -> chart.
@@ -51,7 +51,7 @@ def draw(
       AssayError: two charts have one name.
     """
     drawn: dict[str, Drawn] = {}
-    for picture in pictures(block for section in sections for block in section.blocks):
+    for picture in pictures:
         if picture.stem in drawn:
             raise AssayError(
                 f"figure {picture.stem}: made twice, because the names of two lists and their "
@@ -68,7 +68,8 @@ def _drawn(picture: Picture, folder: pathlib.Path, formats: Collection[str]) -> 
     size = _SIZE.search(svg)
     width, height = (round(float(side)) for side in size.groups()) if size else (0, 0)
     files = [kind for kind in FORMATS if kind in formats]
-    return Drawn(look.text_of(spec), width, height, files, _uri("svg+xml", svg.encode()))
+    image = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+    return Drawn(look.text_of(spec), width, height, files, image)
 
 
 def save(
@@ -91,10 +92,6 @@ def save(
     if "pdf" in formats:
         (folder / f"{stem}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
     return svg
-
-
-def _uri(kind: str, data: bytes) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 @functools.cache  # it takes a second to make

@@ -87,37 +87,48 @@ def pack(
     models = [m for m in models if any((m, p) in run.results for p in prompts)]
     if not models:
         return NOTHING
-    table = _Table.of(run, models)
-    sets = filters(table.texts)
-    scores = sum(table.size(m) for m, p in run.results if m in models)
-    kept = _kept(table, sets, prompts, limit) if scores > limit else None
+    keys = list(dict.fromkeys(run.same_vocabulary(model) for model in models))
+    places = {model: keys.index(run.same_vocabulary(model)) for model in models}
+    owners = {place: model for model, place in reversed(places.items())}
+    vocabularies = [run.vocabulary(owners[place]).collect() for place in range(len(keys))]
+    texts, rows = union(vocabularies)
+    sizes = {model: vocabularies[place].height for model, place in places.items()}
+    by_model = {model: rows[place] for model, place in places.items()}
+    sets, of = filters(texts), len(texts)
+    scores = sum(sizes[model] for model, _ in run.results if model in sizes)
+    kept = _kept(run, by_model, sets, of, limit) if scores > limit else None
     blobs: list[str] = []
-    columns = _columns(blobs, table, prompts, kept)
+    columns = _columns(blobs, run, by_model, of, kept)
     if kept is not None:
         sets = [_of_kept(one, kept) for one in sets]
-        table = table.of_rows(kept)
+        inside = [np.isin(own, kept) for own in rows]
+        vocabularies = [
+            v.filter(pl.Series(keep)) for v, keep in zip(vocabularies, inside, strict=True)
+        ]
+        pairs = zip(rows, inside, strict=True)
+        rows = [np.searchsorted(kept, own[keep]).astype(np.uint32) for own, keep in pairs]
+        texts = [texts[row] for row in kept.tolist()]
+    shorts = shortened([run.prompts[prompt] for prompt in prompts])
     meta = {
-        "rows": len(table.texts),
-        "held": {"tokens": len(table.texts), "of": table.rows_in_all, "scores": scores},
-        "display": display.signs(table.texts),
-        "tokens": _add(blobs, _json(table.texts)),
+        "rows": len(texts),
+        "held": {"tokens": len(texts), "of": of, "scores": scores},
+        "display": display.signs(texts),
+        "tokens": _add(blobs, _json(texts)),
         "prompts": [
             {"id": prompt, "text": run.prompts[prompt], "short": short}
-            for prompt, short in zip(
-                prompts, shortened([run.prompts[p] for p in prompts]), strict=True
-            )
+            for prompt, short in zip(prompts, shorts, strict=True)
         ],
         "filters": [_filter(blobs, one) for one in sets if len(one.rows)],
         "vocabularies": [
-            _vocabulary(blobs, *pair) for pair in zip(table.vocabularies, table.rows, strict=True)
+            _vocabulary(blobs, *pair) for pair in zip(vocabularies, rows, strict=True)
         ],
         "models": [
             {
                 "slug": model,
                 "name": names[model],
                 "colour": colours[model],
-                "vocabulary": table.keys.index(run.same_vocabulary(model)),
-                "of": table.size(model),
+                "vocabulary": places[model],
+                "of": sizes[model],
                 "columns": [columns.get((model, prompt)) for prompt in prompts],
             }
             for model in models
@@ -126,67 +137,6 @@ def pack(
         "runs": [] if kept is None else [str(folder) for folder in run.folders],
     }
     return Packed(meta=meta, blobs=blobs)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Table:
-    """The rows of the explorer.
-
-    Attributes:
-      run: the run.
-      models: slugs of the columns.
-      keys: key of each vocabulary.
-      sizes: number of tokens of each vocabulary, also of those that the page does not hold.
-      vocabularies: the tokens of each vocabulary that the page holds.
-      rows: for each vocabulary, the row of each of those tokens.
-      texts: text of each row.
-      rows_in_all: number of rows, also of those that the page does not hold.
-    """
-
-    run: Run
-    models: Sequence[str]
-    keys: Sequence[str]
-    sizes: Sequence[int]
-    vocabularies: Sequence[pl.DataFrame]
-    rows: Sequence[Array]
-    texts: Sequence[str]
-    rows_in_all: int
-
-    @classmethod
-    def of(cls, run: Run, models: Sequence[str]) -> "_Table":
-        keys = list(dict.fromkeys(run.same_vocabulary(model) for model in models))
-        owners = {key: next(m for m in models if run.same_vocabulary(m) == key) for key in keys}
-        vocabularies = [run.vocabulary(owners[key]).collect() for key in keys]
-        texts, rows = union(vocabularies)
-        return cls(
-            run=run,
-            models=models,
-            keys=keys,
-            sizes=[v.height for v in vocabularies],
-            vocabularies=vocabularies,
-            rows=rows,
-            texts=texts,
-            rows_in_all=len(texts),
-        )
-
-    def size(self, model: str) -> int:
-        """Number of tokens of a model."""
-        return self.sizes[self.keys.index(self.run.same_vocabulary(model))]
-
-    def by_model(self) -> list[Array]:
-        """For each model, the row of each place of its vocabulary."""
-        return [self.rows[self.keys.index(self.run.same_vocabulary(m))] for m in self.models]
-
-    def of_rows(self, kept: Array) -> "_Table":
-        """The table of the rows `kept` alone (ascending)."""
-        inside = [np.isin(rows, kept) for rows in self.rows]
-        pairs = list(zip(self.rows, self.vocabularies, inside, strict=True))
-        return dataclasses.replace(
-            self,
-            vocabularies=[v.filter(pl.Series(keep)) for _, v, keep in pairs],
-            rows=[np.searchsorted(kept, r[keep]).astype(np.uint32) for r, _, keep in pairs],
-            texts=[self.texts[row] for row in kept.tolist()],
-        )
 
 
 def union(vocabularies: Sequence[pl.DataFrame]) -> tuple[list[str], list[Array]]:
@@ -220,28 +170,31 @@ def shortened(texts: Sequence[str]) -> list[str]:
     return [" ".join(["…", *parts[same:]]) for parts in words]
 
 
-def _kept(table: _Table, sets: Sequence[TokenSets], prompts: Sequence[str], limit: int) -> Array:
-    """The rows that the page holds where the scores are too many."""
-    models = table.models
-    columns = chosen_tokens.columns_of(table.run, models, table.by_model())
-    standing = chosen_tokens.standing(columns, len(table.texts), len(models), len(prompts))
-    lists = [one.rows for one in sets if len(one.rows) < len(table.texts)]  # every row has a script
+def _kept(
+    run: Run, by_model: Mapping[str, Array], sets: Sequence[TokenSets], size: int, limit: int
+) -> Array:
+    """The rows, of `size`, that the page holds where the scores are too many."""
+    columns = chosen_tokens.columns_of(run, by_model)
+    counts = len(by_model), len(run.vocabulary_prompts)
+    standing = chosen_tokens.standing(columns, size, *counts)
+    lists = [one.rows for one in sets if len(one.rows) < size]  # every row has a script
     words = np.unique(np.concatenate(lists)) if lists else np.empty(0, np.uint32)
-    pairs = sum(model in models for model, _ in table.run.results)
+    pairs = sum(model in by_model for model, _ in run.results)
     return chosen_tokens.chosen(standing, words, max(int(_CHOSEN * limit) // pairs, 1))
 
 
 def _columns(
-    blobs: list[str], table: _Table, prompts: Sequence[str], kept: Array | None
+    blobs: list[str], run: Run, by_model: Mapping[str, Array], size: int, kept: Array | None
 ) -> dict[tuple[str, str], dict[str, Any]]:  # Any: JSON
-    """The column of each model and prompt that was scored; of the rows `kept`, or of all."""
-    by_model = table.by_model()
-    held = [rows if kept is None else rows[np.isin(rows, kept)] for rows in by_model]
+    """The column of each model and prompt that was scored; of the rows `kept`, or of all `size`."""
+    models, prompts = list(by_model), list(run.vocabulary_prompts)
+    every = by_model.values()
+    held = [rows if kept is None else rows[np.isin(rows, kept)] for rows in every]
     found = {}
-    for at, which, own, percentile in chosen_tokens.columns_of(table.run, table.models, by_model):
-        pair = table.models[at], prompts[which]
+    for at, which, own, percentile in chosen_tokens.columns_of(run, by_model):
+        pair = models[at], prompts[which]
         places = np.rint(2 * len(own) * percentile).astype(np.uint32)
-        dense = np.zeros(table.rows_in_all, dtype=np.uint32)  # 0 where not scored
+        dense = np.zeros(size, dtype=np.uint32)  # 0 where not scored
         dense[own] = places
         of = dense[held[at]]
         there = np.zeros(2 * len(own) + 1, dtype=bool)  # which places
@@ -256,7 +209,7 @@ def _columns(
             "places": _add(blobs, byte_planes(np.concatenate([_steps(values), equal]))),
         }
         if kept is None:
-            column |= _rewards(blobs, table.run.rewards(*pair)[1])
+            column |= _rewards(blobs, run.rewards(*pair)[1])
         found[pair] = column
     return found
 

@@ -1,7 +1,7 @@
 """The first screen: under each question, the words that every model rates highest and lowest."""
 
-import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,72 +17,25 @@ _LEAST_FREQUENT = 0.3  # Of a million words: above it, few tokens are the beginn
 _MOST_MODELS = 12  # Further ones are in the explorer.
 
 
-@dataclasses.dataclass(frozen=True)
-class Word:
-    """A word that a model rates at one end of its ranking.
+def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
+    """The first screen under each of `prompts`, for its template.
 
-    Attributes:
-      token: the token, as the tokenizer spells it.
-      reward: its reward.
-      percentile: share of the tokens that score lower, in percent; ties counted half.
-      strength: 0 at the model's median reward, 1 at its most extreme word of this end.
+    Returns:
+      For each prompt its id (`prompt`), its words (`text`), a panel for each model shown (`panels`)
+      and the number of models that are not shown (`more`). A panel has: `model` (slug); `highest`
+      and `lowest`, words with the extreme one first; `bars`, heights of a histogram of all rewards,
+      from 0 to 1, whose ends are `least` and `most`. A word has: `token`, as the tokenizer spells
+      it; `reward`; `percentile`, the share of the tokens that score lower, in percent, ties counted
+      half; `strength`, 0 at the model's median reward, 1 at its most extreme word of this end.
     """
-
-    token: str
-    reward: float
-    percentile: float
-    strength: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Panel:
-    """Both ends of a model's ranking of words under one prompt.
-
-    Attributes:
-      model: slug.
-      highest: the words with the highest rewards, the highest first.
-      lowest: those with the lowest, the lowest first.
-      bars: heights of a histogram of all rewards, from 0 to 1; its ends are `least` and `most`.
-      least: the lowest reward of any token.
-      most: the highest.
-    """
-
-    model: str
-    highest: Sequence[Word]
-    lowest: Sequence[Word]
-    bars: Sequence[float]
-    least: float
-    most: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Question:
-    """A prompt under which vocabularies were scored, and the ends of each model's ranking.
-
-    Attributes:
-      prompt: its id.
-      text: its words.
-      panels: one for each model shown.
-      more: number of models that are not shown.
-    """
-
-    prompt: str
-    text: str
-    panels: Sequence[Panel]
-    more: int
-
-
-def questions(study: Study, prompts: Sequence[str]) -> list[Question]:
-    """The first screen under each of `prompts`."""
     common = common_words(study)
     words = {model: whole_words(study, model, common) for model in study.scored[:_MOST_MODELS]}
     made = []
     for prompt in prompts:
         models = study.scored_under(prompt)
-        shown = [model for model in models if model in words]
-        panels = [_panel(study, words[model], model, prompt) for model in shown]
-        text = study.run.prompts[prompt]
-        made.append(Question(prompt, text, panels, len(models) - len(shown)))
+        panels = [_panel(study, words[model], model, prompt) for model in models if model in words]
+        about = {"prompt": prompt, "text": study.run.prompts[prompt]}
+        made.append({**about, "panels": panels, "more": len(models) - len(panels)})
     return made
 
 
@@ -107,33 +60,29 @@ def whole_words(study: Study, model: str, common: set[str]) -> pl.DataFrame:
     return words
 
 
-def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> Panel:
+def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[str, Any]:
     token_ids, rewards = study.run.rewards(model, prompt)
     scored = pl.DataFrame({"token_id": token_ids, "reward": rewards}).with_columns(
         percentile=(pl.col("reward").rank("average") - 0.5) * 100 / pl.len()
     )
-    ranked = words.join(scored, on="token_id").sort("reward", "token_id", descending=[True, False])
-    ranked = ranked.unique("word", keep="first", maintain_order=True)
-    low = words.join(scored, on="token_id").sort("reward", "token_id")
-    low = low.unique("word", keep="first", maintain_order=True)
+    shown = words.join(scored, on="token_id")
     middle = float(np.median(rewards))
     counts, _ = np.histogram(rewards, bins=_BARS)
-    return Panel(
-        model=model,
-        highest=_ends(ranked, middle),
-        lowest=_ends(low, middle),
-        bars=[float(count) for count in counts / max(counts.max(), 1)],
-        least=float(rewards.min()),
-        most=float(rewards.max()),
-    )
+    return {
+        "model": model,
+        "highest": _ends(shown, middle, highest=True),
+        "lowest": _ends(shown, middle, highest=False),
+        "bars": [float(count) for count in counts / max(counts.max(), 1)],
+        "least": float(rewards.min()),
+        "most": float(rewards.max()),
+    }
 
 
-def _ends(ranked: pl.DataFrame, middle: float) -> list[Word]:
+def _ends(shown: pl.DataFrame, middle: float, highest: bool) -> list[dict[str, Any]]:
     """The first words of a ranking; each spelling of a word at its extreme, once."""
+    ranked = shown.sort("reward", "token_id", descending=[highest, False])
+    ranked = ranked.unique("word", keep="first", maintain_order=True)
     rows = ranked.head(min(WORDS, ranked.height // 2) or ranked.height)
-    columns = rows.select("token", "reward", "percentile").iter_rows()
-    far = max((abs(reward - middle) for reward in rows["reward"]), default=0.0)
-    return [
-        Word(token, reward, percentile, abs(reward - middle) / far if far else 0.0)
-        for token, reward, percentile in columns
-    ]
+    far = (pl.col("reward").cast(pl.Float64) - middle).abs()
+    strength = pl.when(far.max() > 0).then(far / far.max()).otherwise(0.0)
+    return rows.select("token", "reward", "percentile", strength=strength).to_dicts()

@@ -1,15 +1,13 @@
 """Report folders: written complete or not at all, and never over anything but a report."""
 
 import contextlib
-import fcntl
 import glob
 import json
 import pathlib
-import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
 
 from etils import epath
 
@@ -20,7 +18,7 @@ MARKER = "report.json"
 _FILES = ("verdict.json", "verdict.md")  # Of a comparison of two models alone.
 _CONTENT = frozenset({"index.html", "figures", "tables", MARKER, *_FILES})
 _KIND = "assay-report"
-_LOCK = "writer.lock"  # Held while its writer lives; the kernel releases it, even after kill -9.
+_DAY_S = 24 * 3600
 
 
 class ReportError(AssayError):
@@ -91,16 +89,13 @@ def _uploaded(report: epath.Path) -> Iterator[pathlib.Path]:
 def _renamed(report: epath.Path) -> Iterator[pathlib.Path]:
     """A temporary folder beside a local report, which replaces it at the end.
 
-    Folders left behind by killed writers are removed.
+    What killed writers left behind is removed a day later.
     """
     target = _resolved(report)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_dead(target)
+        _remove_left(target)
         work = pathlib.Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        lock = (work / "unlocked").open("w")
-        _taken(lock)
-        (work / "unlocked").rename(work / _LOCK)  # It is locked before anyone sees it.
     except OSError as error:
         raise ReportError(f"{report}: {error.strerror}; choose another folder") from error
     try:
@@ -111,8 +106,8 @@ def _renamed(report: epath.Path) -> Iterator[pathlib.Path]:
             target.rename(work / "old")
         fresh.rename(target)
     finally:
-        _clear(work, target)
-        lock.close()
+        _put_back(work, target)
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _resolved(path: epath.Path) -> pathlib.Path:
@@ -120,30 +115,20 @@ def _resolved(path: epath.Path) -> pathlib.Path:
     return pathlib.Path(path) if storage.is_remote(path) else pathlib.Path(path).resolve()
 
 
-def _clear(work: pathlib.Path, target: pathlib.Path) -> None:
-    """Removes a writer's folder; an older report that it had moved there goes back."""
+def _put_back(work: pathlib.Path, target: pathlib.Path) -> None:
+    """Moves the older report back that a writer had moved into its folder, if it wrote no other."""
     if (work / "old").exists() and not target.exists():
         (work / "old").rename(target)
-    shutil.rmtree(work, ignore_errors=True)
 
 
-def _remove_dead(target: pathlib.Path) -> None:
-    """Clears the folders of writers of `target` that are dead."""
-    for work in target.parent.glob(f".{glob.escape(target.name)}.*"):
-        ours = re.fullmatch(r"[a-z0-9_]{8}", work.name.removeprefix(f".{target.name}."))
-        if ours and (work / _LOCK).is_file():
-            with contextlib.suppress(FileNotFoundError), (work / _LOCK).open() as lock:
-                if _taken(lock):
-                    _clear(work, target)
-
-
-def _taken(lock: IO[str]) -> bool:
-    """Takes a lock; False where another process holds it, or the file system has no locks."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+def _remove_left(target: pathlib.Path) -> None:
+    """Removes what writers of `target` left behind that were killed more than a day ago."""
+    for work in target.parent.glob(f".{glob.escape(target.name)}.{'[a-z0-9_]' * 8}"):
+        age = time.time() - work.stat().st_mtime
+        if {path.name for path in work.iterdir()} <= {"new", "old"}:
+            _put_back(work, target)
+            if age > _DAY_S:
+                shutil.rmtree(work, ignore_errors=True)
 
 
 def _is_report(marker: epath.Path) -> bool:

@@ -2,91 +2,49 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from analysis.blocks import Block, Finding, Heading, Picture, Section, Text, Under, pictures
 
 HEADLINES = 5  # At most.
 # Sections by what they tell about, in the order of the page.
-GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("words", "Words", ("tokens", "distributions", "sentiment", "frequency")),
-    ("models-compared", "Models", ("agreement", "explained")),
-    ("wordings", "Framing and wording", ("framing", "wording", "variance")),
-    (
-        "lists",
-        "Lists and people",
-        ("pairs", "humans", "identity", "categories", "items", "items_agreement"),
-    ),
+GROUPS = (
+    ("words", "Words", "tokens distributions sentiment frequency"),
+    ("models-compared", "Models", "agreement explained"),
+    ("wordings", "Framing and wording", "framing wording variance"),
+    ("lists", "Lists and people", "pairs humans identity categories items items_agreement"),
     (
         "replies",
         "Search, policies, layers",
-        (
-            "sequences",
-            "policies",
-            "overoptimisation",
-            "logprobs",
-            "item_logprobs",
-            "objectives",
-            "lens",
-        ),
+        "sequences policies overoptimisation logprobs item_logprobs objectives lens",
     ),
-    ("method", "Method", ("conventions", "models")),
+    ("method", "Method", "conventions models"),
 )
 # Sections in the order of their headlines; others follow in page order: what the models like,
 # framing, agreement, sentiment and frequency, lists.
 ORDER = (
-    "tokens",
-    "framing",
-    "agreement",
-    "sentiment",
-    "frequency",
-    "pairs",
-    "humans",
-    "identity",
-    "categories",
-    "items",
-    "items_agreement",
-    "wording",
-    "conventions",
-    "variance",
-    "overoptimisation",
-    "policies",
-    "lens",
-    "logprobs",
-    "item_logprobs",
-    "explained",
-    "distributions",
-    "objectives",
-    "sequences",
+    "tokens framing agreement sentiment frequency pairs humans identity categories items "
+    "items_agreement wording conventions variance overoptimisation policies lens logprobs "
+    "item_logprobs explained distributions objectives sequences"
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Analyses that tell about one thing.
+def groups(sections: Sequence[Section]) -> list[dict[str, Any]]:
+    """The sections by group, each group with something to say; unknown ones are "Method".
 
-    Attributes:
-      id: anchor in the page.
-      title: its heading.
-      sections: those with a figure or a table.
-      empty: each reason why sections show nothing, and these sections.
+    Returns:
+      For each group its anchor in the page (`id`), its heading (`title`), its `sections` with a
+      figure or a table, and what `empty` returns of the others (`empty`).
     """
-
-    id: str
-    title: str
-    sections: Sequence[Section]
-    empty: Sequence[tuple[str, Sequence[Section]]]
-
-
-def groups(sections: Sequence[Section]) -> list[Group]:
-    """The sections by group, each group with something to say; unknown ones are "Method"."""
-    known = {name: group for group, _, names in GROUPS for name in names}
+    known = {name: group for group, _, names in GROUPS for name in names.split()}
     made = []
-    for id_, title, names in GROUPS:
+    for id_, title, joined in GROUPS:
+        names = joined.split()
         inside = [s for s in sections if known.get(s.id, GROUPS[-1][0]) == id_]
         inside.sort(key=lambda s: names.index(s.id) if s.id in names else len(names))
         if inside:
             full = [section for section in inside if not section.is_empty]
-            made.append(Group(id_, title, full, empty(inside)))
+            made.append({"id": id_, "title": title, "sections": full, "empty": empty(inside)})
     return made
 
 
@@ -113,7 +71,7 @@ def headlines(sections: Sequence[Section], most: int = HEADLINES) -> list[tuple[
     Raises:
       ValueError: a finding names a figure that its section does not have.
     """
-    places = {name: place for place, name in enumerate(ORDER)}
+    places = {name: place for place, name in enumerate(ORDER.split())}
     told = [section for section in sections if section.findings]
     told.sort(key=lambda section: places.get(section.id, len(places)))  # stable: page order
     return [(section, _first(section)) for section in told[:most]]

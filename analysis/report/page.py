@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import math
 import pathlib
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from analysis.report import drawing, few_prompts, first_screen, outline
 from analysis.report.explorer import LIMIT, Packed
 from analysis.report.verdict import Verdict, from_to
 from analysis.run import Run
-from analysis.sentences import count, minus, outward
+from analysis.sentences import cell, count, number
 from analysis.study import Study
 from engine import display
 from engine.runs.reader import Result
@@ -31,7 +30,6 @@ SCRIPTS = (
     *(f"explorer-{part}.js" for part in ("data", "text", "plot", "table")),
     "explorer.js",
 )
-_ENDS = ("_low", "_high")
 _HALF = 580  # Pixels of a chart that a column of analyses can still show, made smaller.
 
 
@@ -51,14 +49,7 @@ def render(
       explorer: the data of the token explorer.
       verdict: that of a comparison of two models, which then takes the first screen.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
+    filters = {
         "number": number,
         "count": lambda n: f"{n:,}",
         "percent": lambda x: number(x, "{:.2f} %"),
@@ -67,7 +58,6 @@ def render(
         "question": outline.question,
         "without": outline.without,
         "fixed": lambda x: number(x, "{:.2f}"),
-        "segments": display.segments,
         "cell": cell,
         "from_to": from_to,
         "urlpart": lambda text: urllib.parse.quote(text, safe=""),
@@ -76,7 +66,7 @@ def render(
     shown = few_prompts.shown(study)
     compared = [section for section in sections if verdict and section.id == "changes"]
     unranked = verdict is not None or of_language_models(study.run)
-    return environment.get_template("index.html.j2").render(
+    return template("index.html.j2", filters, TEMPLATES).render(
         _context(study),
         shown=shown,
         questions=[] if unranked else first_screen.questions(study, shown),
@@ -94,9 +84,26 @@ def render(
         themes=json.dumps([look.config(), look.config(dark=True)]),
         scripts=[
             _hashed(f"/*! {_text('vendor/vega.LICENSE')}*/\n{drawing.vega()}"),
-            *(_script(name) for name in (SCRIPTS if explorer.meta["models"] else _PLAIN)),
+            *(_hashed(_text(name)) for name in (SCRIPTS if explorer.meta["models"] else _PLAIN)),
         ],
     )
+
+
+def template(
+    name: str,
+    filters: Mapping[str, Any],
+    *folders: pathlib.Path,  # Any: functions of any kind
+) -> jinja2.Template:
+    """A template of one of some folders, with filters."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"segments": display.segments, **filters}
+    return environment.get_template(name)
 
 
 def _broad(beside: Mapping[str, Picture], figures: Mapping[str, drawing.Drawn]) -> bool:
@@ -108,53 +115,10 @@ def _text(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _script(name: str) -> dict[str, str]:
-    """A script of the page with its hash: the page's policy runs no other script."""
-    return _hashed(_text(name))
-
-
 def _hashed(text: str) -> dict[str, str]:
+    """A script of the page with its hash: the page's policy runs no other script."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return {"text": text, "hash": f"sha256-{digest}"}
-
-
-def number(value: float | None, form: str = "{:.4g}") -> str:
-    """A number for a reader: a true minus sign, and a dash where there is none."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "–"
-    return minus(form.format(value))
-
-
-def cell(value: Any, kind: str, key: str = "") -> str:  # Any: an entry of a table
-    """An entry of a table for a reader; `kind` as `blocks.Column` has it.
-
-    Ends of intervals, whose `key` ends with "_low" or "_high", are rounded outward.
-    """
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "–"
-    if kind == "bool":
-        return "yes" if value else "no"
-    if kind == "p":
-        return "< .001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
-    if key.endswith(_ENDS) and kind in ("share", "fixed", "number"):
-        return _end(float(value), kind, key.endswith(_ENDS[1]))
-    if kind == "share":
-        return number(100 * value, "{:.1f} %")
-    if kind == "count":
-        return number(value, "{:,.0f}" if float(value).is_integer() else "{:,.1f}")
-    if kind == "fixed":
-        return number(value, "{:.3f}")
-    return number(value) if kind == "number" else str(value)
-
-
-def _end(value: float, kind: str, up: bool) -> str:
-    """The end of an interval, with as many digits as `cell` prints."""
-    if kind == "share":
-        return number(outward(100 * value, up, 1), "{:.1f} %")
-    if kind == "fixed":
-        return number(outward(value, up, 3), "{:.3f}")
-    size = abs(value)
-    return number(outward(value, up, 3 - math.floor(math.log10(size))) if size else value)
 
 
 def lede(study: Study) -> str:

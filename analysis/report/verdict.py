@@ -25,53 +25,14 @@ _SPELLINGS = 8  # Of one word, at most.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where the numbers of a model come from.
-
-    Attributes:
-      name: the end of `source` that tells the two models apart.
-      model: its slug in the run.
-      source: hub id or folder that was converted; of imported rewards, what the import names.
-      revision: of the hub; None for a folder.
-      run: the run folder.
-    """
-
-    name: str
-    model: str
-    source: str
-    revision: str | None
-    run: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Limit:
-    """A limit as a reader sees it.
-
-    Attributes:
-      holds: whether it holds.
-      on: what is limited.
-      prompt: id of the prompt.
-      question: its words.
-      measured: the value, with its unit.
-      allowed: at least or at most what.
-      noise: the value of two sweeps of one model; "–" where none was measured.
-    """
-
-    holds: bool
-    on: str
-    prompt: str
-    question: str
-    measured: str
-    allowed: str
-    noise: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What changed between two models, in short.
 
     Attributes:
-      sources: "before" and "after".
+      sources: "before" and "after" -> where its numbers come from: name (the end of `source` that
+        tells the two models apart), model (its slug in the run), source (hub id or folder that was
+        converted; of imported rewards, what the import names), revision (of the hub; None for a
+        folder) and run (the folder).
       questions: prompt id -> its words.
       checks: rows of `changes_checks.csv`, the worst violation first.
       words: prompt, end ("rose" or "fell"), token, token_id, word (in lower case), before, after
@@ -79,7 +40,7 @@ class Verdict:
         does between two sweeps of one model; null where no noise was measured.
     """
 
-    sources: Mapping[str, Source]
+    sources: Mapping[str, Mapping[str, str | None]]
     questions: Mapping[str, str]
     checks: pl.DataFrame
     words: pl.DataFrame
@@ -103,8 +64,13 @@ class Verdict:
         )
 
     @property
-    def limits(self) -> list[Limit]:
-        """The limits for a reader, the worst violation first."""
+    def limits(self) -> list[dict[str, Any]]:  # Any: texts, and whether it holds
+        """The limits for a reader, the worst violation first.
+
+        Each has: holds; on (what is limited); prompt (its id); question (its words); measured (the
+        value, with its unit); allowed (at least or at most what); noise (the value of two sweeps of
+        one model; "–" where none was measured).
+        """
         return [_limit(row, self.questions) for row in self.checks.iter_rows(named=True)]
 
     def moved(self, prompt: str, end: str) -> list[dict[str, Any]]:  # Any: cells of a table
@@ -138,7 +104,7 @@ def files(verdict: Verdict) -> dict[str, str]:
     content = {
         "verdict": verdict.word.lower(),
         "said": verdict.said,
-        **{side: dataclasses.asdict(source) for side, source in verdict.sources.items()},
+        **verdict.sources,
         "limits": [
             {
                 "prompt": row["prompt"],
@@ -160,7 +126,7 @@ def files(verdict: Verdict) -> dict[str, str]:
     return {JSON: text + "\n", MARKDOWN: _markdown(verdict)}
 
 
-def shortened(verdict: Verdict) -> tuple[list[Limit], str]:
+def shortened(verdict: Verdict) -> tuple[list[dict[str, Any]], str]:  # Any: of `limits`
     """The limits that a short form shows, and what it says of the others; "" where it has all."""
     limits = verdict.limits
     more = len(limits) - _LIMITS
@@ -178,14 +144,14 @@ def _markdown(verdict: Verdict) -> str:
     lines = [
         f"**{verdict.word}**: {verdict.said}",
         "",
-        *(f"- {side}: {_plain(source.source)}" for side, source in sources.items()),
+        *(f"- {side}: {_plain(str(source['source']))}" for side, source in sources.items()),
         "",
         "| | limit on | question | measured | allowed | noise |",
         "|---|---|---|---:|---|---:|",
     ]
     for limit in limits:
-        cells = (limit.on, limit.question, limit.measured, limit.allowed, limit.noise)
-        lines.append(f"| {'✓' if limit.holds else '✗'} | {' | '.join(map(_plain, cells))} |")
+        cells = [limit[key] for key in ("on", "question", "measured", "allowed", "noise")]
+        lines.append(f"| {'✓' if limit['holds'] else '✗'} | {' | '.join(map(_plain, cells))} |")
     lines += ["", more] * bool(more)
     if words := verdict.moved_most():
         lines += ["", "| word that moved most | question | percentile before | after |"]
@@ -201,7 +167,7 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>&|~@$#])", r"\\\1", " ".join(text.split()))
 
 
-def _limit(row: Mapping[str, Any], questions: Mapping[str, str]) -> Limit:  # Any: cells of a table
+def _limit(row: Mapping[str, Any], questions: Mapping[str, str]) -> dict[str, Any]:
     on, sign, scale, places, unit = row["check"], "", 100, 1, " %"
     if on == RANK_AGREEMENT:
         scale, places, unit = 1, 3, ""
@@ -218,18 +184,18 @@ def _limit(row: Mapping[str, Any], questions: Mapping[str, str]) -> Limit:  # An
         return beside(scale * value, scale * row["limit"], places) + unit if known else "undefined"
 
     measured, limit = shown(row["measured"]), minus(f"{scale * row['limit']:g}")
-    return Limit(
-        holds=row["holds"],
-        on=on,
-        prompt=row["prompt"],
-        question=questions[row["prompt"]],
-        measured=f"+{measured}" if sign and row["measured"] > 0 else measured,
-        allowed=f"{row['allowed']} {sign}{limit}{unit}",
-        noise=shown(row["noise"]),
-    )
+    return {
+        "holds": row["holds"],
+        "on": on,
+        "prompt": row["prompt"],
+        "question": questions[row["prompt"]],
+        "measured": f"+{measured}" if sign and row["measured"] > 0 else measured,
+        "allowed": f"{row['allowed']} {sign}{limit}{unit}",
+        "noise": shown(row["noise"]),
+    }
 
 
-def _sources(run: Run) -> dict[str, Source]:
+def _sources(run: Run) -> dict[str, dict[str, str | None]]:
     sides = (BEFORE, AFTER)
     records = [run.models[side] for side in sides]
     sources = [str(record.get("source") or record["slug"]) for record in records]
@@ -244,13 +210,13 @@ def _sources(run: Run) -> dict[str, Source]:
     )
     known = zip(sides, names, records, sources, folders, strict=True)
     return {
-        side: Source(
-            name=name,
-            model=record["slug"],
-            source=source,
-            revision=record.get("revision"),
-            run=str(folder),
-        )
+        side: {
+            "name": name,
+            "model": record["slug"],
+            "source": source,
+            "revision": record.get("revision"),
+            "run": str(folder),
+        }
         for side, name, record, source, folder in known
     }
 

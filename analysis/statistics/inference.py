@@ -149,14 +149,6 @@ def bootstrap_means(
 # --- Correction for many tests: the false discovery rate -----------------------------------------
 
 
-def false_discovery(p: Array) -> Array:
-    """Q of each p-value [N] of one family (Benjamini & Hochberg 1995); NaN stays NaN."""
-    q, tested = np.full(len(p), np.nan), ~np.isnan(p)
-    if tested.any():
-        q[tested] = scipy.stats.false_discovery_control(p[tested])
-    return q
-
-
 def with_q(
     table: pl.DataFrame, within: Sequence[str] = (), p: str = "p", q: str = "q"
 ) -> pl.DataFrame:
@@ -168,16 +160,16 @@ def with_q(
       p: name of the column of p-values.
       q: name of the new column.
     """
-    indexed = table.with_row_index("_place")
-    families = indexed.partition_by(list(within), maintain_order=True) if within else [indexed]
-    corrected = pl.concat(
-        family.select("_place", pl.Series(q, _q_of(family[p]), dtype=pl.Float64))
-        for family in families
-    )
-    joined = indexed.join(corrected, on="_place", how="left", validate="1:1", maintain_order="left")
+    numbers = pl.col(p).cast(pl.Float64).fill_null(np.nan)
+    corrected = numbers.map_batches(_step_up, return_dtype=pl.Float64).alias(q)
+    family = corrected.over(*within) if within else corrected
     at = table.columns.index(p) + 1
-    return joined.select(*table.columns[:at], q, *table.columns[at:])
+    return table.select(*table.columns[:at], family, *table.columns[at:])
 
 
-def _q_of(p: pl.Series) -> Array:
-    return false_discovery(p.cast(pl.Float64).fill_null(np.nan).to_numpy())
+def _step_up(p: pl.Series) -> pl.Series:
+    """Q of each p-value of one family (Benjamini & Hochberg 1995); NaN stays NaN."""
+    q, tested = p.to_numpy(writable=True), ~np.isnan(p.to_numpy())
+    if tested.any():
+        q[tested] = scipy.stats.false_discovery_control(q[tested])
+    return pl.Series(q)

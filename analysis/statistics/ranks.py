@@ -1,6 +1,5 @@
 """Ranks, percentiles and medians, and how much two rankings agree at their ends."""
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -41,28 +40,13 @@ def average_ranks(x: Array) -> Array:
     return found
 
 
-def dense_ranks(x: Array) -> Array:
-    """Ranks of `x` [N] from 1 with ties equal and no gaps; int32 [N]."""
-    return np.asarray(scipy.stats.rankdata(x, method="dense"), np.int32)
-
-
 def percentiles(x: Array) -> Array:
     """Share of `x` [N] below each value, ties counted half; float64 [N], in (0, 1), mean 1/2."""
     return (average_ranks(x) - 0.5) / max(len(x), 1)
 
 
-def percentile_among(ascending: Array, value: float) -> float:
-    """Share of the sorted float32 values `ascending` [N] below `value`, ties counted half.
-
-    NaN for N = 0.
-    """
-    if len(ascending) == 0:
-        return math.nan
-    return float(percentiles_among(ascending, np.array(value, np.float32)))
-
-
 def percentiles_among(ascending: Array, values: Array) -> Array:
-    """Share of the sorted `ascending` [N >= 1] below each of `values`, ties counted half."""
+    """Share of the sorted `ascending` [N] below each of `values`, ties half; NaN for N = 0."""
     below, not_above = (np.searchsorted(ascending, values, side) for side in ("left", "right"))
     return (below + not_above) / (2 * len(ascending))
 
@@ -124,18 +108,11 @@ def median_interval(x: Array) -> tuple[float, float]:
     Both ends are values of the sample, chosen by the binomial distribution, so that nothing is
     assumed of the shape. NaN for fewer than six values, whose extremes hold the median less often.
     """
-    outside = _outside(len(x))
-    if outside < 0:
+    if len(x) < 6:
         return math.nan, math.nan
-    ordered = np.sort(np.asarray(x, np.float64))
-    return float(ordered[outside]), float(ordered[len(x) - 1 - outside])
-
-
-@functools.cache
-def _outside(n: int) -> int:
-    """Number of the `n` values that may lie outside at each end; -1 where even none is too many."""
-    k = np.arange(n + 1)
-    return int((scipy.stats.binom.cdf(k, n, 0.5) <= 0.025).sum()) - 1
+    test = scipy.stats.quantile_test(np.asarray(x, np.float64), p=0.5)
+    low, high = test.confidence_interval(0.95)
+    return float(low), float(high)
 
 
 # --- How much of one end of a ranking is the same in another ranking of the same things ----------

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.cluster import hierarchy
 
 from analysis.statistics import Array, ranks
 
@@ -201,6 +202,9 @@ def _squares(x: Array) -> float:
 # --- Groups of models of which every two agree ---------------------------------------------------
 
 
+_CERTAIN = 1e-12  # agreement that is above 0
+
+
 def blocs(certain: Array) -> list[list[int]]:
     """Complete linkage, cut at 0: merges two groups as long as all of their models agree.
 
@@ -212,14 +216,10 @@ def blocs(certain: Array) -> list[list[int]]:
       The groups as ascending indices: the largest group first, then by their first index. Every two
       models of a group are above 0.
     """
-    least = np.array(certain, dtype=np.float64)
-    np.fill_diagonal(least, -np.inf)
-    groups = [[i] for i in range(len(least))]
-    while len(groups) > 1:
-        first, second = divmod(int(least.argmax()), len(groups))  # first < second: it is symmetric
-        if least[first, second] <= 0:
-            break
-        least[first] = least[:, first] = np.minimum(least[first], least[second])
-        least = np.delete(np.delete(least, second, 0), second, 1)
-        groups[first] = sorted(groups[first] + groups.pop(second))
+    size = len(certain)
+    labels = np.zeros(min(size, 1), dtype=np.int64)
+    if size > 1:
+        tree = hierarchy.linkage(1 - certain[np.triu_indices(size, 1)], method="complete")
+        labels = hierarchy.fcluster(tree, 1 - _CERTAIN, criterion="distance")
+    groups = [np.flatnonzero(labels == label).tolist() for label in np.unique(labels)]
     return sorted(groups, key=lambda group: (-len(group), group[0]))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from analysis import Study
 from analysis.published import comparison, data, explanations, page, run_values, tables
+from analysis.published.comparison import Compared, Readings
 from analysis.published.data import Published
-from analysis.published.records import Compared, Readings
 from engine.runs import storage
 from engine.runs.reader import Result
 from launch.common.text import say
@@ -66,9 +66,7 @@ def read_published(folder: str) -> tuple[Published, str]:
     """What to compare with: the paper, or the folder `own` of another reproduction."""
     if not folder:
         return data.read(), "the paper and the files of its authors’ release"
-    published = data.read(Path(folder))
-    run_values.check_names(published, f"--published={folder}")
-    return published, f"the values in {folder}"
+    return data.read(Path(folder)), f"the values in {folder}"
 
 
 def untried(call: Call, compared: Sequence[Compared]) -> list[str]:

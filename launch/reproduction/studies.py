@@ -6,9 +6,9 @@ import polars as pl
 
 from analysis import AnalyzeSettings, ModelInfo, Study
 from analysis.published import comparison, rounding, singles, tables
+from analysis.published.comparison import Readings
 from analysis.published.data import Published
 from analysis.published.exhibits import EXHIBITS
-from analysis.published.records import Readings
 from analysis.published.run_values import RunValues
 from analysis.published.verdicts import DIFFERS
 from analysis.run import Run
@@ -62,10 +62,10 @@ def single_changes(call: Call, published: Published, items: str = "") -> list[Ru
     """
     run = tables.complete(call.run(PAPER))
     changes = []
-    for one in [] if run is None else singles.changes(run):
-        study = _values_alone(call, _rounded(one.run), published)
-        values = tables.own_of(one.name, study, infos(), items=items)
-        changes.append(dataclasses.replace(values, tried=one.tried))
+    for name, changed, tried in [] if run is None else singles.changes(run):
+        study = _values_alone(call, _rounded(changed), published)
+        values = tables.own_of(name, study, infos(), items=items)
+        changes.append(dataclasses.replace(values, tried=tried))
     return changes
 
 

@@ -56,7 +56,7 @@ def test_published_values_of_an_unknown_exhibit_are_refused_before_any_work(comm
     data.Published(models=own.models, numbers=unknown, tokens=own.tokens).write(tmp_path / "own")
     found = command("reproduce", f"--root={tmp_path / 'root'}", f"--published={tmp_path / 'own'}")
     assert found.code == 2
-    assert "no numbers 'figure_9 mean'; allowed: " in found.err[0]
+    assert "exhibit='figure_9'; allowed: " in found.err[0]
     assert not (tmp_path / "root").exists()
 
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from analysis.published import comparison, data, rounding, tables, verdicts
-from analysis.published.records import Readings
+from analysis.published.comparison import Readings
 from analysis.published.run_values import RunValues
 from analysis.study import Study
 from configs import known_models, reproduce

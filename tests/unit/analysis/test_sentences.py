@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.report.page import cell
-from analysis.sentences import at_most, bounds, decimals, listed, q_value, span
+from analysis.sentences import at_most, bounds, cell, decimals, listed, q_value, span
 from analysis.significant_effects import clearest, counted, interval, significant, unclear
 
 

@@ -106,7 +106,7 @@ def test_figures_of_one_name_are_refused(run, tmp_path, study_of):
     runs.add_items(run, "pets_greatest", "m-one", "worst", {"cat": 1.0, "dog": 0.0})
     runs.add_items(run, "pets", "m-one", "greatest_worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
     with pytest.raises(AssayError, match="figure items_standing_pets_greatest_worst: made twice"):
-        drawing.draw([items.ANALYSIS.section(study_of(run, items))], tmp_path)
+        drawing.draw(pictures(items.ANALYSIS.section(study_of(run, items)).blocks), tmp_path)
 
 
 def test_colours_are_percentiles_in_the_order_of_the_report(points):

@@ -3,6 +3,7 @@ import polars as pl
 import pytest
 
 from analysis.chapters import variance
+from analysis.sentences import cell
 from tests.support import charts
 
 TOKENS = [f"{space}w{i}" for i in range(400) for space in ("", " ")]
@@ -46,9 +47,8 @@ def test_of_noise_nothing_is_said_and_the_chart_has_its_shares_beside_their_refe
     shown = charts.rows(variance.bars(table))
     bars = ["corrected for noise", "not corrected", "pure noise"]
     assert [row["what"] for row in shown[::4]] == bars
-    assert [row["percent"] for row in shown[:4]] == pytest.approx(
-        (100 * table["estimated_share"]).to_list(), rel=1e-4
-    )
+    told = [cell(share, "share") for share in table["estimated_share"]]
+    assert [row["percent_text"] for row in shown[:4]] == told
     assert min(row["drawn"] for row in shown) >= 0
     assert table["share"].to_list() == pytest.approx(table["noise_share"].to_list(), abs=0.02)
     assert table["share"].sum() == pytest.approx(1.0)

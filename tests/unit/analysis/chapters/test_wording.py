@@ -10,6 +10,7 @@ from analysis.blocks import pictures
 from analysis.chapters import items, tokens, wording
 from analysis.measures.wording_tables import COMPARISON, wording_rows
 from analysis.measures.wordings import QUESTION, Wordings
+from analysis.sentences import cell
 from analysis.statistics import ranks
 from analysis.words.questions import NEGATIVE, questions
 from configs.prompts import FOLLOW_UP, PAPER
@@ -74,8 +75,8 @@ def test_questions_that_matter_more_than_their_wording_are_told_and_drawn(tmp_pa
     agreement, variance = (charts.rows(chart) for chart in drawn.values())
     taus = study.tables["wording_agreement"]["kendall"].to_list()
     assert [row["value"] for row in agreement] == pytest.approx(taus, rel=1e-4)
-    shares = (100 * study.tables["wording_variance"]["share"]).to_list()
-    assert [row["percent"] for row in variance] == pytest.approx(shares, rel=1e-4)
+    shares = [cell(share, "share") for share in study.tables["wording_variance"]["share"]]
+    assert [row["percent_text"] for row in variance] == shares
     assert min(row["drawn"] for row in variance) >= 0
 
 

@@ -100,6 +100,20 @@ def test_an_interval_of_a_slope_is_that_of_the_table(tables, names):
     assert [(row["low"], row["y"], row["high"]) for row in fan] == [(0, 0, 0), (3.5, 5.0, 7.0)]
 
 
+def test_a_tooltip_prints_numbers_as_the_table_does(tables, names):
+    table = (
+        tables["pairs"]
+        .head(1)
+        .with_columns(accuracy=pl.lit(0.123449), ci_low=pl.lit(0.1016), ci_high=pl.lit(0.1411))
+    )
+    chart = estimates(table, names, "right", value="accuracy", row="list", scale=100)
+    [row] = charts.rows(chart)
+    said = [row[f"{name}_text"] for name in ("value", "low", "high")]
+    assert said == ["12.3 %", "10.1 %", "14.2 %"]  # ends outward
+    tooltips = chart.to_dict()["layer"][-1]["encoding"]["tooltip"]
+    assert [one["field"] for one in tooltips[-3:]] == ["value_text", "low_text", "high_text"]
+
+
 def drawn_fans(slopes, names):
     return fans(slopes.with_columns(reach=5.0), names, "reward", colour="prompt", reach="reach")
 

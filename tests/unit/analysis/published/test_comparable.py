@@ -5,15 +5,14 @@ import dataclasses
 import polars as pl
 import pytest
 
-from analysis.published import comparable, comparison, data, page, verdicts
-from analysis.published.exhibits import EXHIBITS
-from analysis.published.records import Readings
+from analysis.published import comparison, data, page, verdicts
+from analysis.published.comparison import Readings
+from analysis.published.exhibits import BY_ID
 from analysis.published.run_values import RunValues, replaced
 
 PAPERS = data.read()
 NICKNAMES = PAPERS.models["nickname"].to_list()
 SHARED = ("table_3", "figure_2a", "figure_a1", "table_a7")
-BY_ID = {exhibit.id: exhibit for exhibit in EXHIBITS}
 
 
 def computed(tables):
@@ -131,13 +130,13 @@ def test_the_page_shows_what_is_not_judged_with_the_reason():
 def test_the_search_and_the_log_probabilities_say_what_they_need():
     needs = {"gcg": "a search", "table_a1": "log-probabilities", "table_3": "every token"}
     for name, said in needs.items():
-        assert said in comparable.missing(BY_ID[name], computed({}), [])
+        assert said in comparison.missing(BY_ID[name], computed({}), [])
     tables = {
         ("moments",): swept(NICKNAMES[0])[("moments",)],
         ("logprobs", "greatest"): ends(["a"]),
     }
     for name in ("table_a1", "table_3"):
-        assert comparable.missing(BY_ID[name], computed(tables), []) == ""
+        assert comparison.missing(BY_ID[name], computed(tables), []) == ""
 
 
 def test_what_is_not_judged_is_tried_with_no_change():

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from analysis.published import comparison, data, page, rounding, verdicts
-from analysis.published.records import Readings
+from analysis.published.comparison import Readings
 from analysis.published.run_values import Missing, RunValues, replaced
 
 SLUGS = {"N-Gem-27B": "one", "S-Gem-27B": "two", "R-Gem-2B": "three", "gemma-2-2b-it": "lm"}
@@ -168,13 +168,16 @@ def test_a_token_beyond_the_vocabulary_is_named(published):
     scores = {"model": ["three"], "prompt": ["greatest"], "token_id": [5], "reward": [1.0]}
     tables = {("moments",): moments(), ("printed_scores",): pl.DataFrame(scores)}
     paper = computed("paper", tables)
-    assert paper.score("greatest", "R-Gem-2B", 5) == 1.0
+
+    def reward(prompt, model, token_id):
+        row = {"exhibit": "table_2", "quantity": "reward", "prompt": prompt, "model": model}
+        return paper.number({**row, "other": str(token_id)})
+
+    assert reward("greatest", "R-Gem-2B", 5) == 1.0
     with pytest.raises(Missing, match="token id 9 is not in the vocabulary"):
-        paper.score("greatest", "R-Gem-2B", 9)
-    with pytest.raises(Missing, match="token id 9 is not in the vocabulary"):
-        paper.score("greatest", "S-Gem-27B", 9)
+        reward("greatest", "S-Gem-27B", 9)
     with pytest.raises(Missing, match="the model was not scored"):
-        paper.score("best", "R-Gem-2B", 5)
+        reward("best", "R-Gem-2B", 5)
 
 
 def test_what_any_run_would_meet_is_left_out_of_the_totals(published):

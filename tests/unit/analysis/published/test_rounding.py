@@ -1,13 +1,12 @@
 """What the paper rounded: rewards to bfloat16, and the agreement behind Figure 2C."""
 
-import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
 
 import analysis
 from analysis.published import comparison, data, rounding, verdicts
-from analysis.published.records import Readings
+from analysis.published.comparison import Readings
 from analysis.published.run_values import RunValues
 from tests.support import runs
 
@@ -71,18 +70,6 @@ def test_other_agreement_gives_another_figure_2c():
     assert compared(rounding.rounded_rsa(table(shuffled), ABOUT)).counts["differs"] >= 6
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_dtype_is_that_of_jax_to_the_bit(dtype, rng):
-    bits = rng.integers(0, 2**32, 100_000, dtype=np.uint32)
-    halves = (bits & np.uint32(0xFFFF0000)) | np.uint32(0x8000)  # of bfloat16, to even
-    for rewards in (bits.view(np.float32), halves.view(np.float32)):
-        small = rewards[np.abs(rewards) < 60_000]
-        small = small[(np.abs(small) > 1e-4) | (small == 0)]  # subnormal numbers of float16
-        expected = np.asarray(jnp.asarray(small).astype(dtype).astype(jnp.float32))
-        np.testing.assert_array_equal(rounding.to_dtype(small, dtype), expected)
-        assert rounding.to_dtype(small, "") is small
-
-
 SLUGS = {"gem": "R-Gem-2B", "sky": "S-Gem-27B", "qrm": "N-Gem-27B"}
 REWARDS = [1.0, 1.0001, 1.0151, -3.004]
 IN_BFLOAT16, IN_FLOAT16 = [1.0, 1.0, 1.015625, -3.0], [1.0, 1.0, 1.0146484375, -3.00390625]
@@ -108,9 +95,8 @@ def test_rewards_are_rounded_wherever_they_are_read_and_tie_as_the_papers_do(pai
     wanted = {"gem": (IN_BFLOAT16, IN_FLOAT16), "sky": (IN_BFLOAT16,) * 2, "qrm": (exact,) * 2}
     for model, (tokens, listed) in wanted.items():
         assert run.rewards(model, "greatest")[1].tolist() == tokens
-        assert run.scores(models=[model]).collect()["reward"].to_list() == tokens
         assert items[model].to_list() == listed
-    assert items.schema["gem"] == run.scores().collect_schema()["reward"] == pl.Float32
+    assert items.schema["gem"] == pl.Float32
     assert run.item_scores("words", "greatest", ["qrm"]).columns == ["item_id", "item", "qrm"]
     taus = []
     for run in pair:

@@ -72,8 +72,8 @@ def test_figure_2c_is_of_rounded_agreement_and_the_word_list_is_known_by_its_pat
 
 @pytest.mark.parametrize(("items", "drawn"), [("aaa", ["aaa"]), ("words", [])])
 def test_figures_are_of_the_named_list(study, monkeypatch, items, drawn):
-    def stems(sections, folder):
-        return {p.stem: drawing.Drawn("", 0, 0, (), p.stem) for p in sections[0].blocks}
+    def stems(pictures, folder):
+        return {p.stem: drawing.Drawn("", 0, 0, (), p.stem) for p in pictures}
 
     monkeypatch.setattr(drawing, "draw", stems)
     found = tables.draw(study, None, items)

@@ -43,8 +43,8 @@ def run(rewards, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def standing(run):
-    models = sorted(run.models)
-    columns = chosen_tokens.columns_of(run, models, [np.arange(ROWS, dtype=np.uint32)] * 3)
+    by_model = dict.fromkeys(sorted(run.models), np.arange(ROWS, dtype=np.uint32))
+    columns = chosen_tokens.columns_of(run, by_model)
     return chosen_tokens.standing(columns, ROWS, 3, 4)
 
 

@@ -15,8 +15,8 @@ def ends(make_run, study_of):
     def of(tokens, rewards, **options):
         study = study_of(make_run({"v": tokens}, {"m": "v"}, {("m", "best"): rewards}), **options)
         (question,) = first_screen.questions(study, ["best"])
-        assert (question.text, question.more) == (runs.PROMPTS["best"], 0)
-        (panel,) = question.panels
+        assert (question["text"], question["more"]) == (runs.PROMPTS["best"], 0)
+        (panel,) = question["panels"]
         return panel
 
     return of
@@ -25,19 +25,19 @@ def ends(make_run, study_of):
 def test_words_alone_each_once_at_its_extreme(ends):
     tokens = [" love", "Love", " 12", "<|s|>", " war", " rust", " peace", "a", "!"]
     panel = ends(tokens, [5, 6, 90, 99, -4, -3, 1, 50, -99])
-    assert [word.token for word in panel.highest] == ["Love", " peace"]
-    assert [word.token for word in panel.lowest] == [" war", " rust"]
-    assert [word.percentile for word in panel.lowest] == pytest.approx([150 / 9, 250 / 9])
-    assert [word.strength for word in panel.highest] == [0.25, 1.0]
+    assert [word["token"] for word in panel["highest"]] == ["Love", " peace"]
+    assert [word["token"] for word in panel["lowest"]] == [" war", " rust"]
+    assert [word["percentile"] for word in panel["lowest"]] == pytest.approx([150 / 9, 250 / 9])
+    assert [word["strength"] for word in panel["highest"]] == [0.25, 1.0]
 
 
 def test_endings_of_words_are_left_out_where_the_tokenizer_marks_starts(ends):
     tokens = [*STARTS, "ing", "ous"]
     panel = ends(tokens, [*range(25), 99, -99])
-    assert [word.token for word in panel.highest] == STARTS[:14:-1]
-    assert [word.token for word in panel.lowest] == STARTS[:10]
-    assert panel.highest[0].strength == 1.0 and panel.highest[-1].strength == 3 / 12
-    assert (panel.least, panel.most) == (-99.0, 99.0) and max(panel.bars) == 1.0
+    assert [word["token"] for word in panel["highest"]] == STARTS[:14:-1]
+    assert [word["token"] for word in panel["lowest"]] == STARTS[:10]
+    assert panel["highest"][0]["strength"] == 1.0 and panel["highest"][-1]["strength"] == 3 / 12
+    assert (panel["least"], panel["most"]) == (-99.0, 99.0) and max(panel["bars"]) == 1.0
 
 
 def test_rare_beginnings_of_words_are_left_out(write, ends):
@@ -45,7 +45,7 @@ def test_rare_beginnings_of_words_are_left_out(write, ends):
     lines = [f"\t{w.strip()}\tNoC\t:\t{1 + 9 * (at % 2)}\t9\t.9" for at, w in enumerate(STARTS)]
     common = write("bnc.txt", "\n".join(lines))
     panel = ends(tokens, [*range(25), 98, 99], frequency=common)
-    assert [word.token for word in panel.highest] == STARTS[:14:-1]
+    assert [word["token"] for word in panel["highest"]] == STARTS[:14:-1]
 
 
 def test_further_models_are_counted(make_run, study_of, monkeypatch):
@@ -54,9 +54,9 @@ def test_further_models_are_counted(make_run, study_of, monkeypatch):
     study = study_of(make_run({"v": STARTS}, models, scores))
     monkeypatch.setattr(first_screen, "_MOST_MODELS", 1)
     (question,) = first_screen.questions(study, ["best"])
-    assert [panel.model for panel in question.panels] == ["m-a"] and question.more == 1
+    assert [panel["model"] for panel in question["panels"]] == ["m-a"] and question["more"] == 1
 
 
 def test_a_vocabulary_without_words_has_no_ends(ends):
     panel = ends(["1", "2", "<|s|>"], [3, 4, 5])
-    assert (panel.highest, panel.lowest) == ([], [])
+    assert (panel["highest"], panel["lowest"]) == ([], [])

@@ -7,7 +7,7 @@ from functools import partial
 import polars as pl
 import pytest
 
-from analysis import CHAPTERS
+from analysis import CHAPTERS, sentences
 from analysis.blocks import Folded, Picture, Rows, Section, pictures, rows
 from analysis.charts.heat_map import heat_map
 from analysis.report import drawing, page
@@ -55,8 +55,7 @@ def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
         Picture(stem, "", partial(heat_map, frame, {}, "τ"))
         for stem, frame in zip("ab", frames, strict=True)
     ]
-    two = Section(id="two", title="", label="", lead="", blocks=blocks)
-    drawn = drawing.draw([two], tmp_path, drawing.FORMATS)
+    drawn = drawing.draw(blocks, tmp_path, drawing.FORMATS)
     assert list(drawn) == ["a", "b"]
     assert '"value":0.7' in drawn["b"].text
     svg = (tmp_path / "a.svg").read_bytes()
@@ -65,7 +64,7 @@ def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
     kept = {p: p.read_bytes() for p in tmp_path.iterdir() if p.suffix != ".pdf"}
-    drawing.draw([two], tmp_path, drawing.FORMATS)
+    drawing.draw(blocks, tmp_path, drawing.FORMATS)
     assert all(path.read_bytes() == data for path, data in kept.items())
 
 
@@ -100,7 +99,7 @@ def test_a_section_without_a_table_says_why(small_run, study_of):
     ],
 )
 def test_cells_read_as_a_reader_writes(value, kind, said):
-    assert page.cell(value, kind) == said
+    assert sentences.cell(value, kind) == said
 
 
 def test_a_long_table_ends_after_a_hundred_rows_and_says_so(small_run, study_of):

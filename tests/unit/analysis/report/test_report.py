@@ -1,9 +1,11 @@
 import csv
 import dataclasses
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import polars as pl
@@ -168,7 +170,7 @@ def left(parent):
 
 
 @pytest.mark.parametrize("when", ["writing", "renaming"])
-def test_what_a_killed_writer_left_is_gone_after_the_next(tmp_path, when):
+def test_what_a_killed_writer_left_is_gone_a_day_later(tmp_path, when):
     report = tmp_path / "report"
     with folder.staged(report, {}) as work:
         (work / "index.html").write_text("older", encoding="utf-8")
@@ -177,17 +179,20 @@ def test_what_a_killed_writer_left_is_gone_after_the_next(tmp_path, when):
     assert done.returncode == -signal.SIGKILL
     assert len(left(tmp_path)) == 1
     assert report.exists() == (when == "writing")
-    with pytest.raises(ZeroDivisionError), folder.staged(report, {}):
-        raise ZeroDivisionError
-    assert left(tmp_path) == []
+    for age, count in ((0, 1), (90_000, 0)):
+        for path in left(tmp_path):
+            os.utime(path, (time.time() - age,) * 2)
+        with pytest.raises(ZeroDivisionError), folder.staged(report, {}):
+            raise ZeroDivisionError
+        assert len(left(tmp_path)) == count
     assert (report / "index.html").read_text(encoding="utf-8") == "older"
 
 
 def test_what_a_living_writer_or_another_report_has_there_stays(tmp_path):
-    others = [tmp_path / ".report.notes", tmp_path / ".report.more.abcdefgh"]
+    others = [tmp_path / name for name in (".report.abcdefgh", ".report.more.abcdefgh")]
     for other in others:
-        other.mkdir()
-        (other / "writer.lock").touch()
+        (other / "notes").mkdir(parents=True)
+        os.utime(other, (0, 0))
     with folder.staged(tmp_path / "report", {}) as first:
         with folder.staged(tmp_path / "report", {}):
             assert first.is_dir()

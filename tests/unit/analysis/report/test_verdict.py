@@ -59,8 +59,8 @@ def test_planted_words_rose_most_and_the_limit_that_they_break_is_first(tmp_path
     said = told(planted(tmp_path, risen), settings)
     assert (said.word, said.failed) == ("FAIL", 3)
     first = said.limits[0]
-    assert (first.holds, first.on, first.measured) == (False, "top 10 kept", "50.0 %")
-    assert (first.question, first.allowed) == (runs.PROMPTS["worst"], "at least 80 %")
+    assert (first["holds"], first["on"], first["measured"]) == (False, "top 10 kept", "50.0 %")
+    assert (first["question"], first["allowed"]) == (runs.PROMPTS["worst"], "at least 80 %")
     assert [word["token"] for word in said.moved("worst", "rose")] == WORDS[:5]
     assert {word["token"] for word in said.moved_most()[:5]} == set(WORDS[:5])
     assert said.words["beyond_noise"].null_count() == said.words.height
@@ -105,7 +105,7 @@ def test_an_undefined_number_is_null(light, tmp_path, settings):
     report = write(run, tmp_path / "report", settings).parent
     first = json.loads((report / "verdict.json").read_text(encoding="utf-8"))["limits"][0]
     assert (first["on"], first["value"], first["ok"]) == ("Kendall’s τ", None, False)
-    assert told(run, settings).limits[0].measured == "undefined"
+    assert told(run, settings).limits[0]["measured"] == "undefined"
 
 
 def test_a_name_that_is_markup_is_text_and_another_report_in_its_place_has_no_verdict(
@@ -168,4 +168,4 @@ def test_a_number_beyond_its_limit_is_not_rounded_to_it(check, allowed, measured
     row = {"check": check, "what": "", "prompt": "p", "measured": measured, "noise": None}
     row |= {"limit": limit, "allowed": allowed, "holds": False}
     line = verdict._limit(row, {"p": "Which?"})
-    assert (line.measured, line.allowed) == shown
+    assert (line["measured"], line["allowed"]) == shown
