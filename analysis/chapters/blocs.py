@@ -53,14 +53,23 @@ CONSENSUS = Spec(
         *(Column("bloc", "count"), Column("models")),
         Column("end", help="`highest`, `lowest`, `disputed`"),
         *(Column("rank", "count", dtype=pl.UInt32), Column("token", "token")),
-        Column("percentile", "share", help="mean over the models"),
-        *several("share", "spread", "standard deviation between the models, ddof 1; NaN for one"),
-        *several(
+        Column("percentile", "share", "mean percentile", "mean over the models"),
+        Column(
+            "spread",
             "share",
-            "lowest highest",
+            "spread between models",
+            "standard deviation between the models, ddof 1; NaN for one",
+        ),
+        Column("lowest", "share", "lowest of a model"),
+        Column(
+            "highest",
+            "share",
+            "highest of a model",
             "percentile in a model; blocs of two models at least, or the one model of a run",
         ),
     ),
+    page="models end rank token percentile spread lowest highest",
+    title="Words of the shared vocabulary, by mean percentile over the models of a bloc",
 )
 
 
@@ -193,17 +202,16 @@ def consensus_ends(
       The table `CONSENSUS`: "highest" and "lowest" by percentile, "disputed" by spread; rank 1 is
       the extreme. One model disputes nothing.
     """
-    frames = [pl.DataFrame(schema=CONSENSUS.schema)]
+    frames = []
     for bloc, models in enumerate(groups, 1):
         means = consensus(rewards.select("token", *models))
         ends = {"highest": means, "lowest": means.sort("percentile", "token")}
         if len(models) > 1:
             ends["disputed"] = means.sort("spread", "token", descending=[True, False])
         for end, ordered in ends.items():
-            keys = {"bloc": pl.lit(bloc), "models": pl.lit(" ".join(models)), "end": pl.lit(end)}
-            own = first_words(ordered, count).with_row_index("rank", 1).with_columns(**keys)
-            frames.append(CONSENSUS.frame(own))
-    return pl.concat(frames)
+            own = first_words(ordered, count).with_row_index("rank", 1)
+            frames.append(CONSENSUS.frame(own, bloc=bloc, models=" ".join(models), end=end))
+    return CONSENSUS.concat(frames)
 
 
 def first_words(table: pl.DataFrame, count: int) -> pl.DataFrame:

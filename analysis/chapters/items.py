@@ -59,10 +59,8 @@ def items_top_bottom(points: pl.DataFrame, count: int) -> pl.DataFrame:
     Rank 1 is the extreme. Ties go to the lower item_id; the ends overlap in a list of fewer than
     twice `count` items.
     """
-    frames = [ENDS.frame([])]
-    for _, own in points.group_by(list(KEYS), maintain_order=True):
-        frames.append(ENDS.frame(both_ends(own, "reward", count)))
-    return pl.concat(frames)
+    each = points.group_by(list(KEYS), maintain_order=True)
+    return ENDS.concat(ENDS.frame(both_ends(own, "reward", count)) for _, own in each)
 
 
 def _points(study: Study) -> pl.DataFrame:

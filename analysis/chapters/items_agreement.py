@@ -93,7 +93,7 @@ def items_pairs(scores: ListScores) -> pl.DataFrame:
       The table `ITEM_PAIRS`. `prompts` are those under which both models have an order; spreads are
       null for one prompt.
     """
-    frames = [ITEM_PAIRS.frame([])]
+    frames = []
     alone = len(list(scores.parts())) == 1
     for (question, framing, at), grouped in _by_question(scores, _by_prompt(scores)):
         framed = framing != "" if alone else question in _FRAMED
@@ -102,12 +102,10 @@ def items_pairs(scores: ListScores) -> pl.DataFrame:
         joined = grouped.join(
             ordered, on=both, how="full", coalesce=True, validate="1:1", maintain_order="left_right"
         )
-        keys = {"list": scores.name, "question": question, "framing": framing}
-        named = joined.with_columns(
-            pl.col("prompts").fill_null(0), **{key: pl.lit(value) for key, value in keys.items()}
-        )
-        frames.append(ITEM_PAIRS.frame(named))
-    return pl.concat(frames)
+        counted = joined.with_columns(pl.col("prompts").fill_null(0))
+        same = {"list": scores.name, "question": question, "framing": framing}
+        frames.append(ITEM_PAIRS.frame(counted, **same))
+    return ITEM_PAIRS.concat(frames)
 
 
 def _by_question(
@@ -170,15 +168,14 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
 
 def items_blocs(scores: ListScores, pairs: pl.DataFrame) -> pl.DataFrame:
     """Blocs of models that order one list alike: the table `ITEM_BLOCS` of its `items_pairs`."""
-    frames = [ITEM_BLOCS.frame([])]
+    frames = []
     known = pairs.filter(pl.col("stems").is_not_null()).drop("kendall")
     known = known.rename({"kendall_of_means": "kendall"})
     for (framing,), own in known.group_by("framing", maintain_order=True):
         there = {*own["model_a"], *own["model_b"]}
         blocs = blocs_table(own, [model for model in scores.models if model in there])
-        keys = {"list": pl.lit(scores.name), "framing": pl.lit(framing)}
-        frames.append(ITEM_BLOCS.frame(blocs.with_columns(**keys)))
-    return pl.concat(frames)
+        frames.append(ITEM_BLOCS.frame(blocs, list=scores.name, framing=framing))
+    return ITEM_BLOCS.concat(frames)
 
 
 def square(pairs: pl.DataFrame, question: str = "") -> pl.DataFrame:

@@ -79,16 +79,15 @@ def items_between_prompts(scores: ListScores) -> pl.DataFrame:
         a, b = ([names[i] for i in side] for side in upper)
         each = pl.DataFrame({"question_a": a, "question_b": b, "kendall": taus})
         tau = pl.col("kendall")
-        known = each.filter(tau.is_not_nan()).with_columns(list=pl.lit(scores.name))
-        grouped = known.group_by("list", "question_a", "question_b", maintain_order=True).agg(
-            model=pl.lit(model),
+        known = each.filter(tau.is_not_nan())
+        grouped = known.group_by("question_a", "question_b", maintain_order=True).agg(
             pairs=pl.len(),
             kendall=tau.mean(),
             spread=tau.std(),
             lowest=tau.min(),
             highest=tau.max(),
         )
-        found.append(BETWEEN.frame(grouped))
+        found.append(BETWEEN.frame(grouped, list=scores.name, model=model))
     return pl.concat(found)
 
 

@@ -74,7 +74,7 @@ def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) ->
         models, means = scores.means(at)
         if question == ALL or not models:
             continue
-        keys = {"list": scores.name, "question": question, "framing": framing}
+        same = {"list": scores.name, "question": question, "framing": framing}
         numbers = {
             "mean_percentile": means.mean(axis=0),
             "lowest": means.min(axis=0),
@@ -83,14 +83,12 @@ def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) ->
             "p": mean_place_test(means, rng, draws),
         }
         each = scores.items.with_columns(
-            **{key: pl.lit(value) for key, value in keys.items()},
-            prompts=pl.lit(len(at)),
-            n=pl.lit(len(models)),
-            **{key: pl.Series(values, dtype=pl.Float64) for key, values in numbers.items()},
+            **{key: pl.Series(values, dtype=pl.Float64) for key, values in numbers.items()}
         ).with_columns(pl.col("wording_spread").fill_nan(None))
         place = pl.col("mean_percentile").round(12)
-        frames.append(QUESTIONS.frame(each).sort(place, "item_id", descending=[True, False]))
-    return pl.concat(frames) if frames else QUESTIONS.frame([])
+        own = QUESTIONS.frame(each, **same, prompts=len(at), n=len(models))
+        frames.append(own.sort(place, "item_id", descending=[True, False]))
+    return QUESTIONS.concat(frames)
 
 
 def _wording_spread(scores: ListScores, at: Array) -> Array:
@@ -105,8 +103,7 @@ def _wording_spread(scores: ListScores, at: Array) -> Array:
 
 def _prompts(study: Study) -> pl.DataFrame:
     return pl.concat(
-        PROMPTS.frame(scores.prompts.with_columns(list=pl.lit(scores.name)))
-        for scores in every_list(study)
+        PROMPTS.frame(scores.prompts, list=scores.name) for scores in every_list(study)
     )
 
 

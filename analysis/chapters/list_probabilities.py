@@ -136,7 +136,7 @@ def item_logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
 
     Probabilities are those of the replies among all possible ones, not rescaled to the list.
     """
-    frames = [RATIO.frame([])]
+    frames = []
     asked = dict.fromkeys((items, prompt) for items, _, prompt in run.item_logprobs)
     for items, prompt in asked:
         scored = sorted(m for name, m, p in run.item_logprobs if (name, p) == (items, prompt))
@@ -145,9 +145,9 @@ def item_logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
             log_q = log_q.select("item_id", log_q="logprob")
             both = log_p.join(log_q, on="item_id", how="inner", validate="1:1")
             both = both.rename({"logprob": "log_p"})
-            keys = {"list": items, "prompt": prompt, "p": p, "q": q}
-            frames.append(ratio_ends(both, RATIO, "item", count, keys))
-    return pl.concat(frames)
+            same = {"list": items, "prompt": prompt, "p": p, "q": q}
+            frames.append(ratio_ends(both, RATIO, count, **same))
+    return RATIO.concat(frames)
 
 
 def _rewards(study: Study) -> pl.DataFrame:

@@ -78,9 +78,10 @@ def transfer_matrix(run: Run, best: pl.DataFrame) -> pl.DataFrame:
         text="text",
         length="length",
     ).unique(maintain_order=True)
-    frames = [pl.DataFrame(schema=MATRIX.schema), *_scored(run, found)]
     keys = ["direction", "universal", *SEARCH, "target", "prompt"]
-    joined = pl.concat(frames).unique([*SEARCH, "target", "prompt"], maintain_order=True)
+    joined = MATRIX.concat(_scored(run, found)).unique(
+        [*SEARCH, "target", "prompt"], maintain_order=True
+    )
     joined = joined.with_columns(universal=pl.col("source") != TOGETHER)
     return joined.sort(list(dict.fromkeys(keys))).select(list(MATRIX.schema))
 
@@ -100,11 +101,9 @@ def _scored(run: Run, found: pl.DataFrame) -> Iterator[pl.DataFrame]:
         mean, sd = moments.get(cell, (np.nan, np.nan))
         known = bool(sd > 0)
         standardised = (pl.col("reward").cast(pl.Float64) - mean) / sd if known else pl.lit(None)
-        yield own.with_columns(
-            target=pl.lit(target),
-            prompt=pl.lit(prompt),
-            standardised=standardised.cast(pl.Float64),
-        ).select(list(MATRIX.schema))
+        yield MATRIX.frame(
+            own.with_columns(standardised=standardised), target=target, prompt=prompt
+        )
 
 
 def judges_of(run: Run) -> dict[str, set[tuple[str, str]]]:

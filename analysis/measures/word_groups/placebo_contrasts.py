@@ -27,7 +27,7 @@ def placebo_contrasts(
     A kind has `stems` stems at most, as a typical group has, and the other kinds of its axis have
     `other_stems`.
     """
-    standing, frames = placebo.standing, [PLACEBO.frame([])]
+    standing, frames = placebo.standing, []
     form, unit = standing.words["form"].to_numpy(), standing.words["unit"].to_numpy()
     for _, adjusted, at in standing.same_words:
         for kind, (axis, group) in enumerate(placebo.kinds):
@@ -41,11 +41,10 @@ def placebo_contrasts(
                 standing.adjusted[np.ix_(here, at)],
                 *(own[here], form[here], unit[here], rng, _PERMUTATIONS),
             )
-            keys = {"group": group, "axis": axis, "words": int(own.sum())}
             numbers = {"contrast": pl.Series(found.difference), "p": pl.Series(found.p)}
-            named = {key: pl.lit(value) for key, value in keys.items()}
-            frames.append(PLACEBO.frame(standing.cells[at].with_columns(**named, **numbers)))
-    return pl.concat(frames).sort("model", "prompt", "axis", "group")
+            same = {"group": group, "axis": axis, "words": int(own.sum())}
+            frames.append(PLACEBO.frame(standing.cells[at].with_columns(**numbers), **same))
+    return PLACEBO.concat(frames).sort("model", "prompt", "axis", "group")
 
 
 def left_out(table: pl.DataFrame) -> pl.DataFrame:
