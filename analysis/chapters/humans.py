@@ -21,9 +21,12 @@ from analysis.charts import ranks as charts
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
 from analysis.charts.look import Chart
-from analysis.columns import KENDALL, LIST, MODEL, PROMPT, SPEARMAN, Column, P, Spec, ends, q
+from analysis.columns import KENDALL, SPEARMAN
 from analysis.ends import head_and_tail
 from analysis.measures.human_agreement import (
+    CORRELATION,
+    FIT,
+    GAP,
     beside,
     humans_correlation,
     humans_gap,
@@ -39,61 +42,6 @@ from engine import display
 
 _DRAWS = 999  # Shuffles of a list; `options.permutations` where that is lower.
 _UNKNOWN = "No human ranks of the items are known ({})."
-_N = Column("n", "count", "items", "items")
-CORRELATION = Spec(
-    "humans_correlation",
-    (
-        *(LIST, PROMPT, MODEL, SPEARMAN, KENDALL, _N),
-        *ends("fixed", "95 %, of spearman, over items"),
-        *(P.but(help="of spearman"), q()),
-    ),
-    page="list prompt model spearman ci_low ci_high p q kendall n",
-)
-_places = partial(Column, form="count", dtype=pl.Float64)  # A number of ranks.
-GAP = Spec(
-    "humans_gap",
-    (
-        *(LIST, PROMPT, Column("item", "token")),
-        _places("human_rank", title="people’s rank"),
-        _places("model_rank", title="models’ rank", help="median over the models"),
-        _places(
-            "gap",
-            help="model_rank − human_rank: positive where models rate the item lower than people "
-            "do",
-        ),
-        _places("residual", help="model_rank − its least-squares line on human_rank"),
-        Column("gap_place", "count", "place by gap"),
-        Column("residual_place", "count", "place by residual", "1 is the highest"),
-        Column("matches", "count", "comparisons", "comparisons by people"),
-        _places(
-            "nearest",
-            help="residual of the model nearest to its own line, where all models are on one side; "
-            "else 0",
-        ),
-        Column(
-            "p_adjusted", "p", "p, corrected", "of nearest, corrected for all items of the list"
-        ),
-    ),
-    page="item human_rank model_rank gap gap_place residual residual_place nearest p_adjusted "
-    "matches",
-)
-FIT = Spec(
-    "humans_fit",
-    (
-        *(LIST, PROMPT, _N),
-        Column("left_out", "count", help="items with too few comparisons"),
-        *(_places("intercept"), Column("slope", "fixed", help="of model_rank on human_rank")),
-        Column("gap_pearson", "fixed", "r of both", "Pearson's r of gap and human_rank"),
-        _places("nearest", title="largest “nearest”", help="the largest of the list"),
-        _places("chance_median", title="by chance, median"),
-        _places(
-            "chance_95",
-            title="by chance, 95%",
-            help="of the largest in draws without a special item",
-        ),
-    ),
-    title="Regression of the gaps",
-)
 
 
 def _tables(study: Study) -> Iterator[Table]:

@@ -106,7 +106,7 @@ def people(rng, weight, slighted=False):
     items = [f"item {i}" for i in range(300)]
     sides = {"item_id": range(300), "item": items, "matches": rng.integers(50, 900, 300)}
     sides = pl.DataFrame(sides | {"human": human} | models)
-    table = with_q(analysis.humans_correlation(sides, "list", "p", rng, draws=99))
+    table = analysis.humans_correlation(sides, "list", "p", rng, draws=99)
     ranked = analysis.humans_ranks(sides)
     chance = humans.humans_chance(ranked, rng, draws=199)["nearest"].to_numpy()
     gaps = analysis.humans_gap(ranked, "list", "p", chance)
