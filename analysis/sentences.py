@@ -11,9 +11,9 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def count(number: int, what: str) -> str:
+def count(number: int, what: str, several: str = "") -> str:
     """A number of things: "1 pair", "3 pairs"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 
 def minus(text: str) -> str:
@@ -43,11 +43,6 @@ def outward(value: float, up: bool, places: int) -> float:
     return away(round(value * scale, 6)) / scale + 0.0  # no negative zero
 
 
-def at_most(width: float) -> str:
-    """A bound with three decimals, rounded up: .01213 is at most 0.013."""
-    return f"{outward(width, True, 3):.3f}"
-
-
 def bounds(low: float, high: float, places: int = 2) -> str:
     """Both ends of an interval, rounded outward: "0.12 to 0.46" holds .123 to .457."""
     both = (outward(end, up, places) for end, up in ((low, False), (high, True)))
@@ -60,13 +55,8 @@ def span(values: Array, places: int = 2) -> str:
     return minus(f"{low:.{places}f}") if low == high else bounds(low, high, places)
 
 
-def p_value(p: float | None) -> str:
-    """A p as papers print it: "p = .018", "p < .001"; "p undefined" where there is none."""
-    if p is None or p != p:
-        return "p undefined"
-    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
-
-
 def q_value(q: float | None) -> str:
     """A q as papers print it: "q = .012", "q < .001"; "q undefined" where there is none."""
-    return p_value(q).replace("p", "q", 1)
+    if q is None or q != q:
+        return "q undefined"
+    return "q < .001" if q < 0.001 else f"q = {q:.3f}".replace("0.", ".")

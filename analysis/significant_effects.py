@@ -1,16 +1,10 @@
 """Effects that differ from zero after correction for many tests, counted in words."""
 
-import math
-from collections.abc import Sequence
-from typing import Any
-
 import polars as pl
 
-from analysis.sentences import bounds, minus, q_value
+from analysis.sentences import q_value
 
 ALPHA = 0.05
-# What a sentence says of the clearest effect of several.
-CHOSEN = " (chosen for that: its interval does not allow for the choice)"
 
 
 def significant(table: pl.DataFrame, q: str = "q") -> pl.DataFrame:
@@ -65,14 +59,3 @@ def unclear(table: pl.DataFrame, what: str, q: str = "q") -> str:
         return ""
     lowest = q_value(float(known.min()))
     return f"None of {len(known)} {what} is told apart from chance (lowest {lowest})."
-
-
-def clearest(table: pl.DataFrame, keys: Sequence[str]) -> dict[str, Any]:  # Any: cells of a table
-    """The row of the lowest p; of equal ones the first by `keys`."""
-    return table.sort("p", *keys).row(0, named=True)
-
-
-def interval(slope: float, low: float, high: float) -> str:
-    """A slope with the ends of its 95 % interval, rounded outward: "0.31 (95% 0.22 to 0.40)"."""
-    digits = max(0, 1 - math.floor(math.log10(abs(slope)))) if slope else 2
-    return f"{minus(f'{slope:.{digits}f}')} (95% {bounds(low, high, digits)})"

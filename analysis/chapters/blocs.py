@@ -7,9 +7,11 @@ import numpy as np
 import polars as pl
 
 from analysis.columns import KENDALL, Column, Spec, ends, several
+from analysis.sentences import listed
 from analysis.statistics import Array, ranks
 from analysis.statistics.kendall import Order, concordant_shares, pair_interval
 from analysis.statistics.similarity import blocs
+from analysis.study import Study
 from analysis.words.spellings import words
 from analysis.words.stems import stem_numbers
 
@@ -142,6 +144,22 @@ def blocs_of(table: pl.DataFrame) -> list[list[str]]:
     """Slugs of the models of each bloc of at least two, in the order of `blocs_table`."""
     own = table.filter(pl.col("relation").is_in(["alike", "agree"]))
     return [models.split() for models in own["models"]]
+
+
+def who(study: Study, models: Sequence[str]) -> str:
+    """The nicknames of `models`, or "all 5 models"."""
+    if len(models) == len(study.names) > 2:
+        return f"all {len(models)} models"
+    return listed([study.names[model] for model in models])
+
+
+def with_nicknames(table: pl.DataFrame, study: Study, *columns: str) -> pl.DataFrame:
+    """`table` with an English list of nicknames where `columns` have slugs."""
+    named = pl.col(*columns).map_elements(
+        lambda slugs: listed([study.names[slug] for slug in slugs.split()]),
+        return_dtype=pl.String,
+    )
+    return table.with_columns(named)
 
 
 def _means(own: Array) -> tuple[float, ...]:

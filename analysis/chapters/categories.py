@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -37,7 +36,7 @@ from analysis.measures.category_contrasts import (
     scales,
 )
 from analysis.measures.word_scores import WordScores
-from analysis.sentences import bounds, count, minus, p_value, q_value
+from analysis.sentences import count
 from analysis.significant_effects import significant
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words.categories import categories
@@ -213,12 +212,10 @@ def _sure(study: Study) -> pl.DataFrame:
 
 
 def _told(study: Study) -> Iterator[Finding]:
-    """The clearest difference between bases in plain words; then each, with its statistics."""
-    sure = list(_sure(study).iter_rows(named=True))
-    for tell, some in ((_headline, sure[:1]), (_statistics, sure)):
-        for row in some:
-            stem = _stem(study, row["list"], row["scale"])
-            yield Finding(text=tell(row), picture=f"{BY_BASE.name}_{stem}")
+    """Each difference between bases, the smallest p first."""
+    for row in _sure(study).iter_rows(named=True):
+        picture = f"{BY_BASE.name}_{_stem(study, row['list'], row['scale'])}"
+        yield Finding(text=_headline(row), picture=picture)
 
 
 def _described(study: Study) -> str:
@@ -262,20 +259,6 @@ def _headline(row: Cells) -> str:
         f"the {row['other_models']} {row['other_base']} models do: by "
         f"{abs(100 * row['difference']):.0f} percentile points on average, compared with "
         f"{_against(row)} ({_where(row)})."
-    )
-
-
-def _statistics(row: Cells) -> str:
-    text = f"{row['category']} against {_against(row)} ({_where(row)})"
-    lineage = row["lineage_p"]
-    alike = "" if math.isnan(lineage) else f"; lineages as units, {p_value(lineage)}"
-    difference = minus(f"{100 * row['difference']:+.0f}")
-    interval = bounds(100 * row["ci_low"], 100 * row["ci_high"], 0)
-    return (
-        f"{text[:1].upper()}{text[1:]}: the mean of the {row['models']} {row['base']} models is "
-        f"{difference} points of percentile from that of the {row['other_models']} "
-        f"{row['other_base']} models (95% {interval} over models; bases permuted over models, "
-        f"{p_value(row['p'])}, {q_value(row['q'])}{alike})."
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import polars as pl
 
@@ -19,7 +18,7 @@ from analysis.charts.estimates import estimates
 from analysis.columns import Column, Spec
 from analysis.measures import readings
 from analysis.measures.readings import AGREEMENT, JUMPS, READING, Readings, label
-from analysis.sentences import decimals, listed, minus, q_value
+from analysis.sentences import decimals, listed
 from analysis.study import Absent, Analysis, Study, Table, table
 from engine.runs.convention_index import DEFAULT
 
@@ -34,7 +33,6 @@ _COUNTED = (
     (ABSENT, "cannot be computed", "cannot be computed"),
     (GAINED, "other becomes sure", "others become sure"),
 )
-_SAID = {REVERSED: "is reversed", LOST: "is no longer sure", GAINED: "becomes sure"}
 SUMMARY = Spec(
     "conventions_summary",
     (
@@ -193,14 +191,10 @@ def findings(study: Study) -> Iterator[Finding]:
     every, over = study.tables[FINDINGS.name], study.tables[SUMMARY.name]
     if not over["noise"].any():
         return
-    named = _named(study)
-    for row in by_reading.examples(every):
-        if row["change"] == REVERSED or row["outside"]:
-            yield Finding(text=_survival(every), picture="conventions")
-            yield Finding(text=_example(study, row, named), picture="conventions")
-            break
-    furthest = _furthest(study, study.tables[AGREEMENT.name], named)
-    if furthest:
+    decided = by_reading.changes(every).filter(pl.col("change").is_in((REVERSED, LOST, GAINED)))
+    if decided.filter((pl.col("change") == REVERSED) | pl.col("outside")).height:
+        yield Finding(text=_survival(every), picture="conventions")
+    if furthest := _furthest(study, study.tables[AGREEMENT.name], _named(study)):
         yield Finding(text=furthest, picture="conventions")
 
 
@@ -215,21 +209,6 @@ def _survival(every: pl.DataFrame) -> str:
         f"Of {total['sure']} findings that are sure under the default reading, {total['kept']} "
         f"{'keeps' if total['kept'] == 1 else 'keep'} sign and significance under every other "
         f"reading of their model; under some, {listed(counts)}."
-    )
-
-
-def _example(study: Study, row: Mapping[str, Any], named: Mapping[str, str]) -> str:
-    before, now = (
-        minus(f"{row[f'{of}value']:.{2 if abs(row[f'{of}value']) >= 0.01 else 4}f}")
-        + f" ({q_value(row[f'{of}q'])})"
-        for of in ("default_", "")
-    )
-    of = " · ".join(study.prompt_names.get(key, key) for key in row["of"].split(" · "))
-    floor = _NO_FLOOR if _floor_is_empty(study) else "The noise floor changes none of them."
-    return (
-        f"The clearest change: the {row['finding']} of "
-        f"{study.names.get(row['model'], row['model'])} ({of}) {_SAID[row['change']]} with "
-        f"{named[row['reading']]}: {before} by default, {now} then. {floor}"
     )
 
 

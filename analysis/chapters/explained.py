@@ -232,18 +232,13 @@ def tests(rsa: pl.DataFrame) -> Chart:
 
 
 def findings(rsa: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:
-    """Under which prompts a trait surely goes with agreement: in plain words, then with r and q."""
+    """Under which prompts a trait surely goes with agreement."""
     for (prompt,), each in significant(rsa, "mantel_q").group_by("prompt", maintain_order=True):
-        start = f"Asked {prompts[str(prompt)]}, models that are alike in"
-        plain = f"{start} {listed(each['predictor'].to_list())} agree more about words."
-        columns = each.select("predictor", "pearson_r", "mantel_q").iter_rows()
-        traits = [f"{name} (r = {r:.2f}, {q_value(q)})" for name, r, q in columns]
-        measured = (
-            f"{start} {listed(traits)} agree more: Pearson’s r with Kendall’s τ over "
-            f"{each['pairs'][0]} pairs of models; q by Mantel’s test, {rsa.height} tests."
+        text = (
+            f"Asked {prompts[str(prompt)]}, models that are alike in "
+            f"{listed(each['predictor'].to_list())} agree more about words."
         )
-        for text in (plain, measured):
-            yield Finding(text=text, picture=f"rsa_{prompt}")
+        yield Finding(text=text, picture=f"rsa_{prompt}")
 
 
 ANALYSIS = Analysis(

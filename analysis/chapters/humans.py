@@ -34,7 +34,7 @@ from analysis.measures.human_agreement import (
     side_by_side,
 )
 from analysis.measures.list_scores import ALL, scores_of
-from analysis.sentences import bounds, count, decimals
+from analysis.sentences import count
 from analysis.significant_effects import ALPHA, significant, unclear
 from analysis.statistics import ranks, regression
 from analysis.study import Absent, Analysis, Study, Table, table
@@ -239,38 +239,23 @@ def correlation(table: pl.DataFrame, names: Mapping[str, str]) -> Chart:
 def _told(study: Study) -> Iterator[Finding]:
     correlations = study.tables[CORRELATION.name]
     asked = {prompt: _asked(study, prompt) for prompt in correlations["prompt"].unique()}
-    yield from agreement_findings(correlations, study.names, asked)
+    yield from agreement_findings(correlations, asked)
     yield from item_findings(study.tables[GAP.name])
 
 
-def agreement_findings(
-    correlations: pl.DataFrame, names: Mapping[str, str], asked: Mapping[str, str]
-) -> Iterator[Finding]:
-    """In how many models an order like people's, or its reverse, is sure: plainly, then with ρ."""
-    plain, measured = [], []
+def agreement_findings(correlations: pl.DataFrame, asked: Mapping[str, str]) -> Iterator[Finding]:
+    """In how many models an order like people's, or its reverse, is sure."""
     for (items, prompt), part in correlations.group_by("list", "prompt", maintain_order=True):
         certain = significant(part)["spearman"]
-        if not len(certain):
-            continue
         above, below = int((certain > 0).sum()), int((certain < 0).sum())
-        each = part.filter(pl.col("spearman").is_not_nan()).sort("spearman", "model")
+        if not above and not below:
+            continue
         verb = "orders" if (above or below) == 1 else "order"
         done = f"{verb} “{items}” to some degree {'as people do' if above else 'in reverse'}"
         also = f", and {below} in reverse" if above and below else ""
-        start = f"Asked {asked[str(prompt)]}, {above or below} of {count(each.height, 'model')}"
-        picture = f"humans_correlation_{items}_{prompt}"
-        plain.append(Finding(text=f"{start} {done}{also}.", picture=picture))
-        rows = [each.row(at, named=True) for at in (0, -1)][: each.height]
-        said = " to ".join(_with_interval(row, names[row["model"]]) for row in rows)
-        signs = [f"above 0 for {above}"] if above else []
-        signs += [f"below 0 for {below}"] if below else []
-        text = (
-            f"Spearman’s ρ with people on the {part['n'][0]:,} items of “{items}”, asked "
-            f"{asked[str(prompt)]}, is {' and '.join(signs)} of {count(each.height, 'model')} "
-            f"(q < .05): {said}."
-        )
-        measured.append(Finding(text=text, picture=picture))
-    yield from (*plain, *measured)
+        models = count(part.filter(pl.col("spearman").is_not_nan()).height, "model")
+        text = f"Asked {asked[str(prompt)]}, {above or below} of {models} {done}{also}."
+        yield Finding(text=text, picture=f"humans_correlation_{items}_{prompt}")
 
 
 def item_findings(gaps: pl.DataFrame) -> Iterator[Finding]:
@@ -281,11 +266,6 @@ def item_findings(gaps: pl.DataFrame) -> Iterator[Finding]:
         for row in certain.sort("p_adjusted", "item").head(3).iter_rows(named=True):
             picture = f"humans_gap_{row['list']}_{row['prompt']}"
             yield Finding(text=_apart(row, part.height), picture=picture)
-
-
-def _with_interval(row: dict[str, Any], name: str) -> str:  # Any: cells of a table
-    interval = bounds(row["ci_low"], row["ci_high"])
-    return f"{decimals(row['spearman'])} ({name}; 95% {interval})"
 
 
 def _apart(row: dict[str, Any], items: int) -> str:  # Any: cells of a table

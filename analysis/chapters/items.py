@@ -176,7 +176,7 @@ def _told(study: Study) -> Iterator[Finding]:
         first = asked.filter(question=part["question"][0])["prompt"][0]
         few = len(prompts_in(study.tables["items_points", name])) <= FEW
         stem = f"items_standing_{name}_{first}" if few else f"items_prompts_{name}"
-        for text in ends_beyond_chance(part):
+        if text := ends_beyond_chance(part):
             yield Finding(text=text, picture=stem)
 
 

@@ -17,7 +17,6 @@ from analysis.charts.cells import between_prompts
 from analysis.charts.estimates import estimates
 from analysis.columns import LIST, MODEL, Column, Spec, ends, several
 from analysis.measures.list_scores import ALL_MODELS, ListScores, every_list, of_list, sample
-from analysis.sentences import bounds, decimals, span
 from analysis.statistics import Array, kendall
 from analysis.statistics.kendall import FEWEST, tau_b_matrix
 from analysis.study import Study, Table, required, table
@@ -203,44 +202,20 @@ def caption_of(kinds: pl.DataFrame) -> str:
     return text
 
 
-def framing_beyond_chance(kinds: pl.DataFrame) -> list[str]:
-    """What the opposite framing does to a list, in plain words, and with its tau.
+def framing_beyond_chance(kinds: pl.DataFrame) -> str:
+    """What the opposite framing does to a list.
 
-    Nothing where the interval of the mean tau holds 0, and of fewer than 10 items; `kinds` are of
-    one list.
+    "" where the interval of the mean tau holds 0, and of fewer than 10 items; `kinds` are of one
+    list.
     """
     own = kinds.filter(kind=FRAMING)
     mean = own.filter(pl.col("items") >= FEWEST, model=ALL_MODELS)
     if not mean.height or not (mean["ci_low"][0] > 0 or mean["ci_high"][0] < 0):
-        return []
-    value, low, high = mean.select("kendall", "ci_low", "ci_high").row(0)
+        return ""
     each = own.filter(pl.col("model") != ALL_MODELS)
     below, above = (each["ci_high"] < 0).sum(), (each["ci_low"] > 0).sum()
     order = f"the order of “{kinds['list'][0]}” in part"
-    alone = ""
+    done = f"the models {'reverse' if mean['kendall'][0] < 0 else 'keep'} {order}"
     if below and above:  # Their mean says what none of them does.
-        reverse, keep = ("s" if number == 1 else "" for number in (below, above))
-        done = (
-            f"{below} of {each.height} models reverse{reverse} {order}, and {above} keep{keep} it"
-        )
-    else:
-        done = f"the models {'reverse' if value < 0 else 'keep'} {order}"
-        verb = "keep" if above else "reverse"
-        alone = f" Taken alone, {below or above} of {each.height} models {verb} it."
-    plain = f"Asked for something bad instead of something good, {done}."
-    if below and above:
-        parts = (
-            each.filter(side)["kendall"] for side in (pl.col("ci_high") < 0, pl.col("ci_low") > 0)
-        )
-        alone = f" Model by model it is {' and '.join(span(part.to_numpy()) for part in parts)}."
-    measured = (
-        "Between prompts for something good and for something bad, whether in one wording or in "
-        f"two, the mean τ of “{kinds['list'][0]}” is {decimals(value)} (95% interval over items "
-        f"{bounds(low, high)}).{alone}"
-    )
-    reference = kinds.filter(kind=QUESTION, model=ALL_MODELS)["kendall"]
-    if len(reference):
-        measured += (
-            f" Two questions of one framing, in two wordings, give τ = {decimals(reference[0])}."
-        )
-    return [plain, measured]
+        done = f"of {each.height} models {below} reverse {order}, and {above} keep it"
+    return f"Asked for something bad instead of something good, {done}."

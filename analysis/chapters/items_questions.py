@@ -113,10 +113,10 @@ def _questions(study: Study) -> pl.DataFrame:
     return required(pl.concat(frames), "No model has an order of the items of a list.")
 
 
-def ends_beyond_chance(part: pl.DataFrame) -> list[str]:
-    """The items with q < .05 under every question of `part`: in plain words, and with numbers.
+def ends_beyond_chance(part: pl.DataFrame) -> str:
+    """The items with q < .05 under every question of `part`, in a sentence.
 
-    Nothing is said where there is none; `part` are rows of `QUESTIONS` of one list.
+    "" where there is none; `part` are rows of `QUESTIONS` of one list.
     """
     asked = part["question"].unique(maintain_order=True).to_list()
     certain = significant(part).with_columns(high=pl.col("mean_percentile") > 0.5)
@@ -130,24 +130,16 @@ def ends_beyond_chance(part: pl.DataFrame) -> list[str]:
     }
     named = {end: items for end, items in ends.items() if items.height}
     if not named:
-        return []
+        return ""
     models = part.select(pl.col("n").max()).item()
-    start = f"Asked for {listed([f'“{name}”' for name in asked])}, the {models} models together"
-    plain = " and ".join(f"{_names(items)} {end}" for end, items in named.items())
-    shares = " and ".join(
-        f"{_names(items)} {end} (mean percentiles "
-        f"{listed([f'{100 * mean:.1f}' for mean in items['mean']])})"
+    said = " and ".join(
+        f"{listed([f'“{display.plain(item, 40)}”' for item in items['item']])} {end}"
         for end, items in named.items()
     )
-    return [
-        f"{start} rate {plain} of the list “{part['list'][0]}”.",
-        f"{start} put {shares} in the list “{part['list'][0]}”. Models whose orders have nothing "
-        "in common would not put them there (q < .05 for each).",
-    ]
-
-
-def _names(items: pl.DataFrame) -> str:
-    return listed([f"“{display.plain(item, 40)}”" for item in items["item"]])
+    return (
+        f"Asked for {listed([f'“{name}”' for name in asked])}, the {models} models together rate "
+        f"{said} of the list “{part['list'][0]}”."
+    )
 
 
 def over(cells: pl.DataFrame, value: str) -> pl.DataFrame:

@@ -7,7 +7,7 @@ reward is here any other model of the run, and the curves are exact.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import polars as pl
@@ -37,7 +37,7 @@ from analysis.measures.overoptimisation import (
     with_p,
 )
 from analysis.measures.reference_policy import KLS, LIST
-from analysis.sentences import count, decimals
+from analysis.sentences import count
 from analysis.significant_effects import ALPHA
 from analysis.study import Absent, Analysis, Study, Table, table
 
@@ -114,60 +114,32 @@ def findings(study: Study) -> Iterator[Finding]:
     for of, prompts in asked_of(pairs):
         together = of.startswith(LIST) and len(prompts) > FEW
         for asked in [prompts] if together else [[prompt] for prompt in prompts]:
-            own = pairs.filter(pl.col("prompt").is_in(asked), of=of)
-            yield from _findings(study, own, of, asked)
+            own = pairs.filter(pl.col("correlation") > _AGREE, of=of)
+            own = own.filter(pl.col("prompt").is_in(asked))
+            turned = own.filter(pl.col("q") < ALPHA, course=TURNS)
+            if not turned.height:
+                continue
+            place = place_of(study, of, asked[0])
+            if together:
+                place = f"Over the {of.replace(' ', ' “', 1)}”, under {len(asked)} prompts"
+            worst = turned.sort("loss", descending=True, maintain_order=True)["prompt"][0]
+            shown = (of, worst) in drawn(study, own)
+            yield Finding(
+                text=f"{place}, training on one model’s reward can cost another’s: in "
+                f"{turned.height} of {count(own.height, 'pair')} of models that agree at first, "
+                "the other reward rises, and falls again with more training.",
+                picture=stem_of(CURVES.name, of, worst) if shown else "",
+            )
 
 
 def _described(study: Study) -> str:
     """That no reward turned down by more than chance among models that agree at first."""
-    pairs = study.tables[PAIRS.name]
-    alike = pairs.filter(pl.col("correlation") > _AGREE).height
+    alike = study.tables[PAIRS.name].filter(pl.col("correlation") > _AGREE).height
     if not alike:
-        return (
-            f"No two models agree at first (their rewards correlate above {_AGREE:g} under the "
-            "language model), so there is no pair in which to ask what training on one reward "
-            "costs the other."
-        )
+        return "No two models agree at first, so training on one’s reward cannot cost the other."
     return (
         f"Of {count(alike, 'pair')} of models that agree at first, there is none in which training "
-        "on one model’s reward makes the other’s rise and then fall by more than chance (q < .05). "
-        f"Agree: the rewards correlate above {_AGREE:g} under the language model; a pair counts "
-        "once for each model trained on, prompt and set of replies."
-    )
-
-
-def _findings(
-    study: Study, pairs: pl.DataFrame, of: str, prompts: Sequence[str]
-) -> Iterator[Finding]:
-    """The sentences on one set of replies, under one prompt or under many together."""
-    alike = pairs.filter(pl.col("correlation") > _AGREE)
-    turned = alike.filter(pl.col("q") < ALPHA, course=TURNS)
-    if turned.height == 0:
-        return
-    worst = turned.sort("loss", descending=True, maintain_order=True).row(0, named=True)
-    place, counted, under = place_of(study, of, prompts[0]), "", ""
-    if len(prompts) > 1:
-        place = f"Over the list “{of.removeprefix(LIST)}”, under {len(prompts)} prompts"
-        counted = ", counted under each prompt"
-        under = f"asked {study.prompt_names[worst['prompt']]}, "
-    stem = stem_of(CURVES.name, of, worst["prompt"])
-    picture = stem if (of, worst["prompt"]) in drawn(study, pairs) else ""
-    yield Finding(
-        text=f"{place}, training on one model’s reward can cost another’s: in {turned.height} of "
-        f"{alike.height} pairs of models that agree at first{counted}, the other reward rises, and "
-        "falls again with more training.",
-        picture=picture,
-    )
-    yield Finding(
-        text=f"Agree at first: their rewards correlate above {_AGREE:g} under the language model; "
-        "each pair counts twice, trained on either model. "
-        f"Fall again: from its peak by {LEAST_LOSS:g} standard deviations or more, up to a KL of "
-        f"{KLS[-1]:g} nats, and by more than chance does where two rewards only rise together "
-        f"(q < .05). Most: {under}trained on {study.names[worst['optimised']]}, "
-        f"{study.names[worst['read']]} (correlation {decimals(worst['correlation'])}) gains "
-        f"{decimals(worst['peak_gain'])} at {worst['peak_kl']:g} nats and is at "
-        f"{decimals(worst['last_gain'])} at {worst['last_kl']:g}.",
-        picture=picture,
+        "on one model’s reward makes the other’s rise and then fall by more than chance (q < .05)."
     )
 
 
@@ -182,6 +154,10 @@ ANALYSIS = Analysis(
     told=(findings,),
     described=_described,
     caveats=lambda study: (
+        f"Models agree at first where their rewards correlate above {_AGREE:g} under the language "
+        "model; a pair counts once for each model trained on, prompt and set of replies. A reward "
+        f"falls again where it ends {LEAST_LOSS:g} standard deviations or more below its peak, by "
+        "more than chance does where two rewards only rise together.",
         "The read model is no more right than the optimised one: a loss says that the two "
         "disagree about what the policy has moved to.",
         MANY,

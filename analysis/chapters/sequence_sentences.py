@@ -8,7 +8,7 @@ import polars as pl
 from analysis.blocks import Finding
 from analysis.measures.transfer import rule_of, together_or_alone
 from analysis.run import Run
-from analysis.sentences import decimals
+from analysis.sentences import count, decimals
 from analysis.statistics import Array
 from analysis.study import Study
 from engine.runs.schema import ASCENT
@@ -44,21 +44,12 @@ def universal(run: Run, matrix: pl.DataFrame) -> Iterator[Finding]:
         low = row["direction"] == "min"
         what = "mean" if row["rule"] == "mean" else "highest" if low else "lowest"
         ours, theirs = (decimals(-v if low else v) for v in (row["value"], row["alone_value"]))
-        judges, known = row["judges"], row["known"]
-        over = "them" if known == judges else f"{known} of them, whose vocabulary was scored"
-        outcome = "the one for one pair is better"
-        if row["value"] >= row["alone_value"]:
-            equal = row["value"] == row["alone_value"]
-            outcome = "they are equally good" if equal else "the one for all is better"
-        which = (
-            f"The best of the {row['singles']} that were sought for one pair each and scored by all"
-        )
-        if row["singles"] == 1:
-            which = "The one that was sought for one of the pairs"
         yield Finding(
-            text=f"One reply for all: sought {'low' if low else 'high'} for {judges} pairs of "
-            f"model and prompt together, “{row['text']}” has a {what} reward of {ours} sd over "
-            f"{over}. {which}, “{row['alone']}”, has {theirs}: {outcome}."
+            text=f"One reply for all: sought {'low' if low else 'high'} for {row['judges']} pairs "
+            f"of model and prompt together, “{row['text']}” has a {what} reward of {ours} sd over "
+            f"the {row['known']} whose vocabulary was scored; the best of "
+            f"{count(row['singles'], 'reply', 'replies')} sought for one pair each, "
+            f"“{row['alone']}”, has {theirs}."
         )
 
 
@@ -69,9 +60,10 @@ def certified(study: Study) -> Iterator[Finding]:
     if sure.height:
         rejected = sure["rejected"].sum()
         yield Finding(
-            text=f"{_of(sure.height, certificates.height)} certified: every swap of a single "
-            f"token for another of the {_allowed(study, sure)} was scored "
-            f"({sure['swaps'].sum():,} rewards), and none improves the reply"
+            text=f"Certified: {sure.height} of {count(certificates.height, 'reply', 'replies')} "
+            f"that were put to the test. Every swap of a single token for another of the "
+            f"{_allowed(study, sure)} was scored ({sure['swaps'].sum():,} rewards), and none "
+            f"improves the reply"
             + (f"; {rejected:,} would, but cannot be typed." if rejected else ".")
             + _found_more(study, sure)
         )
@@ -139,10 +131,3 @@ def _gains(moved: pl.DataFrame) -> Array:
     closer = np.abs(before - target) - np.abs(after - target)
     gains: Array = np.where(np.isnan(target), np.abs(after - before), closer)
     return gains
-
-
-def _of(count: int, every: int) -> str:
-    if every == 1:
-        return "The one reply that was put to the test is"
-    verb = "is" if count == 1 else "are"
-    return f"{count} of the {every} replies that were put to the test {verb}"

@@ -12,8 +12,7 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import Block, Finding, Folded, Heading, Picture, Under, side_by_side
-from analysis.chapters import bloc_sentences
-from analysis.chapters.blocs import CONSENSUS
+from analysis.chapters.blocs import CONSENSUS, who, with_nicknames
 from analysis.charts.token_bars import token_bars
 from analysis.columns import MODEL, TOKENS, Column, Spec
 from analysis.ends import both_ends, token_ends
@@ -272,7 +271,7 @@ def _under(study: Study, prompt: str, ends: pl.DataFrame) -> Iterator[Block]:
     yield _list(study, TOP_BOTTOM, ends, prompt, title="The same as text")
     consensus = study.tables.get("consensus", prompt)
     if consensus is not None and len(study.names) > 1:
-        named = bloc_sentences.with_nicknames(consensus, study, "models")
+        named = with_nicknames(consensus, study, "models")
         yield from CONSENSUS.rows(named, prompt)
 
 
@@ -330,7 +329,7 @@ def findings(study: Study) -> Iterator[Finding]:
             slugs = str(models).split()
             if len(slugs) > 1:
                 text = (
-                    f"Asked {study.prompt_names[prompt]}, {bloc_sentences.who(study, slugs)} on "
+                    f"Asked {study.prompt_names[prompt]}, {who(study, slugs)} on "
                     f"average rank {_words(own, 'highest')} highest and {_words(own, 'lowest')} "
                     "lowest of the tokens that every model has."
                 )

@@ -26,7 +26,7 @@ from analysis.measures.wording_tables import (
     wording_rows,
 )
 from analysis.measures.wordings import FRAMING, of_list, of_vocabulary
-from analysis.sentences import bounds, decimals, listed, p_value, q_value
+from analysis.sentences import decimals, listed, q_value
 from analysis.significant_effects import ALPHA, significant
 from analysis.study import Analysis, Study, Table, required, table
 
@@ -94,18 +94,17 @@ def _rows(study: Study) -> Iterator[Block]:
 
 def _told(study: Study) -> Iterator[Finding]:
     """Lists whose wordings of one question agree more than the next kind, with q below 0.05."""
-    sure = list(significant(study.tables[COMPARISON.name]).iter_rows(named=True))
-    for tell in (_headline, _statistics):
-        for row in (row for row in sure if row["difference"] > 0):
-            yield Finding(text=tell(study, row), picture=f"wording_agreement_{row['list']}")
+    for row in significant(study.tables[COMPARISON.name]).iter_rows(named=True):
+        if row["difference"] > 0:
+            yield Finding(text=_headline(row), picture=f"wording_agreement_{row['list']}")
 
 
-def _headline(study: Study, row: dict[str, Any]) -> str:
+def _headline(row: dict[str, Any]) -> str:
     asked = "the question" if row["comparison"] == ONE_QUESTION else "asking for good or for bad"
     several = row["models"] > 1
     who = f"on average, the {row['models']} models order" if several else "the model orders"
     return (
-        f"Not the wording alone but {asked} matters: {who} {_said(row['list'], 'the ')} more alike "
+        f"Not the wording alone but {asked} matters: {who} {_said(row['list'])} more alike "
         f"under two {row['comparison']} than under two {row['against']}."
     )
 
@@ -123,32 +122,13 @@ def _described(study: Study) -> str:
     q = [] if tested is None else tested.filter(list=items)["q"].to_list()
     apart = f" The test does not tell these apart ({q_value(q[0])})." if q and q[0] >= ALPHA else ""
     return (
-        f"How alike a model orders {_said(items, 'the ')} under two prompts, as Kendall’s τ (1 is "
+        f"How alike a model orders {_said(items)} under two prompts, as Kendall’s τ (1 is "
         f"the same order, 0 no relation): on average {listed(said)}.{apart}"
     )
 
 
-def _statistics(study: Study, row: dict[str, Any]) -> str:
-    agreement = study.tables[AGREEMENT.name].filter(list=row["list"])
-    taus = pl.col("kendall").fill_nan(None).mean()
-    means = [
-        agreement.filter(comparison=row[side]).select(taus).item()
-        for side in ("comparison", "against")
-    ]
-    interval = ""
-    if row["models"] > 1:
-        interval = f" (95% {bounds(row['ci_low'], row['ci_high'])} over {row['models']} models)"
-    said = _said(row["list"])
-    return (
-        f"{said[0].upper()}{said[1:]}: {row['comparison']} agree more (mean τ "
-        f"{decimals(means[0])}) than {row['against']} ({decimals(means[1])}), by "
-        f"{decimals(row['difference'])}{interval}; questions permuted over prompts, "
-        f"{p_value(row['p'])}, {q_value(row['q'])}."
-    )
-
-
-def _said(items: str, article: str = "") -> str:
-    return "tokens" if items == VOCABULARY else f"{article}list “{items}”"
+def _said(items: str) -> str:
+    return "tokens" if items == VOCABULARY else f"the list “{items}”"
 
 
 _FRAMINGS = (

@@ -40,7 +40,7 @@ def said(study):
     return " ".join([*found, sequence_sentences.unfinished(study.tables["sequence_certificates"])])
 
 
-SURE = "every swap of a single token for another of the 101 allowed tokens (of 7) was scored"
+SURE = "Every swap of a single token for another of the 101 allowed tokens (of 7) was scored"
 SHORT = "The searches had stopped short"
 OPEN = "The budget of sweeps ended before"
 KNOWN = "of 1 a swap is known that improves it"
@@ -67,7 +67,7 @@ def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run, study_of
     certify(small_run, "m-two", [1.0, 1.0], certified=False, gain=0.0)
     study = study_of(small_run)
     significant, short = (finding.text for finding in sequence_sentences.certified(study))
-    assert significant.startswith("2 of the 3 replies that were put to the test are certified")
+    assert significant.startswith("Certified: 2 of 3 replies that were put to the test.")
     assert "(400 rewards)" in significant
     assert "improved 2 of 3 replies that they found, by up to 0.75" in short
     assert "none improves the reply; 4 would, but cannot be typed." in significant
