@@ -20,9 +20,7 @@ PAIRS = Spec(
     (
         *(*several("model", "model_a model_b"), KENDALL),
         *ends("fixed", "95 % for all pairs under the prompt together"),
-        *several(
-            "share", "concordant discordant", "shares of the pairs of tokens; the rest is tied"
-        ),
+        *several("share", "concordant discordant", "shares of pairs of tokens; the rest is tied"),
         Column("stems", "count"),
     ),
 )
@@ -57,10 +55,7 @@ CONSENSUS = Spec(
         *(Column("rank", "count", dtype=pl.UInt32), Column("token", "token")),
         Column("percentile", "share", "mean percentile", "mean over the models"),
         Column(
-            "spread",
-            "share",
-            "spread between models",
-            "standard deviation between the models, ddof 1; NaN for one",
+            "spread", "share", "spread between models", "standard deviation, ddof 1; NaN for one"
         ),
         Column("lowest", "share", "lowest of a model"),
         Column(

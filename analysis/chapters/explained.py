@@ -38,9 +38,7 @@ RSA = Spec(
         Column("pearson_r", "fixed", "Pearson’s r", "of the trait's similarity with Kendall's τ"),
         *(Column("mantel_p", "p", "p (Mantel)", "one-sided"), q(of="mantel_p")),
         Column("beta", "fixed", "β, jointly", "standardised, all predictors together"),
-        *several(
-            "fixed", "r_squared", "of the joint regression, the same in every row of a prompt"
-        ),
+        Column("r_squared", "fixed", help="of the joint regression of the prompt"),
     ),
     title="Traits of the models and their agreement",
 )

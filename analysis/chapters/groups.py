@@ -14,11 +14,13 @@ from analysis.blocks import Block, Files, Picture, Text
 from analysis.charts.group_dots import group_dots
 from analysis.columns import PROMPT, Column, Spec
 from analysis.measures.matched_words import Matcher, matched_rewards, matches, matches_block
-from analysis.measures.word_groups.estimates import GROUPS, estimate
-from analysis.measures.word_groups.measure import LEAST_WORDS
-from analysis.measures.word_groups.over_models import OVER_MODELS
-from analysis.measures.word_groups.placebo import placebo_kinds
-from analysis.measures.word_groups.placebo_contrasts import PLACEBO, left_out, placebo_contrasts
+from analysis.measures.word_groups.estimates import GROUPS, LEAST_WORDS, OVER_MODELS, estimate
+from analysis.measures.word_groups.placebo import (
+    PLACEBO,
+    left_out,
+    placebo_contrasts,
+    placebo_kinds,
+)
 from analysis.measures.word_groups.standing import Standing, standing
 from analysis.run import Run
 from analysis.significant_effects import ALPHA

@@ -35,19 +35,12 @@ def ratio_columns(key: str) -> tuple[Column, ...]:
         PROMPT,
         Column("p"),
         Column("q", help="language models"),
-        Column(
-            "end", title="more probable under", help="which of them gives the higher probability"
-        ),
+        Column("end", title="more probable under", help="the language model of higher probability"),
         Column("rank", "count", dtype=pl.UInt32),
         Column(key, "token"),
         Column("log_p", "number", "log p", dtype=pl.Float32),
         Column("log_q", "number", "log q", "natural", dtype=pl.Float32),
-        Column(
-            "ratio",
-            "number",
-            "½(p + q)(log q − log p)",
-            "the mean of p and q, times log q − log p",
-        ),
+        Column("ratio", "number", "½(p + q)(log q − log p)", "½ (p + q) (log q − log p)"),
     )
 
 

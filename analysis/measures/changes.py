@@ -23,12 +23,7 @@ CHANGES = Spec(
         Column("of", help="`change`, or a pair of sweeps of one model: the noise"),
         *(Column("n", "count", "tokens", "tokens that both have"), KENDALL, SPEARMAN),
         Column("top_kept", "share", "top kept"),
-        Column(
-            "bottom_kept",
-            "share",
-            "bottom kept",
-            "share of the tokens at an end before that are there after",
-        ),
+        Column("bottom_kept", "share", "bottom kept", "share of an end’s tokens still there after"),
         Column("mean_shift", "share", "mean shift", "mean absolute shift of percentiles"),
         Column("shift_99", "share", "99 % shift less than", "99 % of the tokens shift less"),
         Column("beyond_noise", "share", help="share that shifts more than `shift_99` of the noise"),
@@ -45,9 +40,7 @@ TOKENS = Spec(
         *(_places("rank_before"), _places("rank_after", title="after", help="1 is the best")),
         Column("before", "share", "percentile before"),
         *(Column("after", "share", help="percentiles"), Column("shift", "share")),
-        Column(
-            "beyond_noise", "bool", help="further than any token between two sweeps of one model"
-        ),
+        Column("beyond_noise", "bool", help="further than any token between sweeps of one model"),
     ),
     page="end rank token token_id rank_before rank_after before after shift beyond_noise",
     title="Tokens that moved most",

@@ -31,12 +31,7 @@ POLICIES = Spec(
     (
         *(*_PLACE, MODEL),
         Column("reference", "model", help="slug of the language model"),
-        Column(
-            "covered",
-            "number",
-            "covered, %",
-            "its probability of these replies together; at most 1",
-        ),
+        Column("covered", "number", "covered, %", "probability of all these replies; at most 1"),
         Column("method", title="policy", help="`optimal` or `best of n`"),
         Column("n", "count", help="draws"),
         Column("beta", "number", "β", "in units of the reward; 0: only the best replies"),
@@ -49,12 +44,7 @@ POLICIES = Spec(
         ),
         Column("bound", "fixed", help="of best of n, from above"),
         Column("reward", "number", "mean reward", "mean"),
-        Column(
-            "gain",
-            "fixed",
-            "gain, sd",
-            "rise of the mean, in standard deviations under the reference",
-        ),
+        Column("gain", "fixed", "gain, sd", "rise of the mean, in deviations under the reference"),
         Column("entropy", "fixed", help="nats"),
         Column("replies", "number", help="its exponential"),
         Column("top_id", "count", dtype=pl.UInt32),

@@ -22,11 +22,7 @@ AGREEMENT = Spec(
     "conventions_readings",
     (
         *(MODEL, READING, PROMPT),
-        Column(
-            "noise",
-            "bool",
-            help="the default reading computed again in other steps or on another mesh",
-        ),
+        Column("noise", "bool", help="the default reading in other steps or on another mesh"),
         Column("tokens", "count", help="compared"),
         KENDALL.but(help="τ-b with the default reading"),
         Column("ends", "count", help="tokens at each end"),

@@ -11,7 +11,7 @@ from analysis.blocks import pictures
 from analysis.chapters import groups
 from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.estimates import estimate
-from analysis.measures.word_groups.placebo_contrasts import left_out
+from analysis.measures.word_groups.placebo import left_out
 from analysis.measures.word_groups.standing import standing
 from analysis.words import lexicons
 from tests.support import groups as planted
