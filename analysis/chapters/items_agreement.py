@@ -15,7 +15,7 @@ from analysis.blocks import Block, Finding, Heading, Picture, notes
 from analysis.chapters import items_framing
 from analysis.chapters.agreement import kendall_matrix
 from analysis.chapters.blocs import BLOCS, PAIRS, blocs_table, kendall_pairs, with_nicknames
-from analysis.chapters.items_questions import FRAMING, QUESTION
+from analysis.chapters.items import FRAMING, QUESTION
 from analysis.charts.heat_map import heat_map
 from analysis.columns import LIST, Column, Spec, ends, several
 from analysis.measures.list_scores import ListScores, every_list, names_of, of_list, sample

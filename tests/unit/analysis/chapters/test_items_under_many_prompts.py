@@ -16,7 +16,6 @@ from analysis.chapters import (
     items_agreement,
     items_controls,
     items_framing,
-    items_questions,
     list_probabilities,
     model_list,
 )
@@ -62,7 +61,7 @@ def drawn(rng, models=3, size=30):
 def test_an_item_stands_at_the_mean_of_wordings_then_of_models():
     x = drawn(np.random.default_rng(0))
     x[2, 0] = math.nan
-    table = items_questions.items_questions(scores_of(x), np.random.default_rng(0), 99)
+    table = items.items_questions(scores_of(x), np.random.default_rng(0), 99)
     row = table.filter(question="best", item_id=7).row(0, named=True)
     means = np.array([x[0, :3, 7].mean(), x[1, :3, 7].mean(), x[2, 1:3, 7].mean()])
     spread = np.mean([x[0, :3, 7].std(ddof=1), x[1, :3, 7].std(ddof=1), x[2, 1:3, 7].std(ddof=1)])
@@ -77,15 +76,15 @@ def test_an_item_stands_at_the_mean_of_wordings_then_of_models():
 def test_one_wording_has_no_spread():
     one = {"best": "What is the best thing?"}
     x = drawn(np.random.default_rng(0))[:, :1]
-    table = items_questions.items_questions(scores_of(x, one), np.random.default_rng(0), 99)
+    table = items.items_questions(scores_of(x, one), np.random.default_rng(0), 99)
     assert table["wording_spread"].null_count() == table.height
 
 
 def test_the_items_that_all_models_put_first_are_named_and_no_others():
     x = np.random.default_rng(0).permuted(np.tile(np.arange(1, 201) / 200, (8, 9, 1)), axis=2)
     x[:, :, 3], x[:, :, 4] = 0.999, 0.002
-    table = items_questions.items_questions(scores_of(x), np.random.default_rng(0), 999)
-    said = items_questions.ends_beyond_chance(table.filter(framing="positive"))
+    table = items.items_questions(scores_of(x), np.random.default_rng(0), 999)
+    said = items.ends_beyond_chance(table.filter(framing="positive"))
     assert said == (
         "Asked for “best” and “greatest”, the 8 models together rate “item 3” highest and “item 4” "
         "lowest of the list “pets”."

@@ -9,9 +9,9 @@ import pytest
 import analysis
 from analysis.blocks import pictures
 from analysis.chapters import overoptimisation, policies
+from analysis.chapters.overoptimisation import curves_of, pairs_of
+from analysis.chapters.policies import BEST_OF_N, OPTIMAL, policies_of
 from analysis.measures import reference_policy
-from analysis.measures.overoptimisation import curves_of, pairs_of
-from analysis.measures.policies import BEST_OF_N, OPTIMAL, policies_of
 from configs.prompts import FOLLOW_UP
 from tests.support import charts, runs
 
