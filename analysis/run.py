@@ -124,7 +124,8 @@ class Run:
 
     def objectives(self, model: str, prompt: str) -> pl.DataFrame:
         """token_id, token, reward and one f32 column per objective; sorted by token_id."""
-        scores = checks.scan(self.results[model, prompt], objectives=True)
+        result = self.results[model, prompt]
+        scores = checks.scan(result, result.objectives)
         tokens = self.vocabulary(model).select("token_id", "token")
         frame = scores.join(tokens, on="token_id", how="left", validate="1:1").sort("token_id")
         return frame.select("token_id", "token", pl.exclude("token_id", "token")).collect()

@@ -8,6 +8,7 @@ in the list, and earlier lines of the same `make`, have made. A table that canno
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -230,30 +231,23 @@ class Analysis:
                 blocks += part(study)
             except Absent as absent:
                 reasons.append(str(absent))
+        findings: list[Finding] = []
+        for told in self.told:
+            with contextlib.suppress(Absent):
+                findings += list(told(study))
+        described = ""
+        with contextlib.suppress(Absent):
+            described = self.described(study)
         return Section(
             id=self.id,
             title=self.title,
             label=self.label or self.title,
             lead=self.lead,
             blocks=[*blocks, *notes(reasons)],
-            findings=[finding for told in self.told for finding in _told(told, study)],
-            described=_described(self.described, study),
+            findings=findings,
+            described=described,
             caveats=self.caveats(study),
         )
-
-
-def _told(told: Callable[[Study], Iterable[Finding]], study: Study) -> list[Finding]:
-    try:
-        return list(told(study))
-    except Absent:
-        return []
-
-
-def _described(described: Callable[[Study], str], study: Study) -> str:
-    try:
-        return described(study)
-    except Absent:
-        return ""
 
 
 def _named(prompt: str, text: str) -> str:

@@ -36,8 +36,7 @@ from analysis.measures.category_contrasts import (
     scales,
 )
 from analysis.measures.word_scores import WordScores
-from analysis.sentences import count
-from analysis.significant_effects import significant
+from analysis.sentences import count, significant
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words.categories import categories
 from analysis.words.questions import NEGATIVE, POSITIVE, questions

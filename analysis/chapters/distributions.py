@@ -15,8 +15,7 @@ from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures.matched_words import CELL
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
-from analysis.sentences import count
-from analysis.significant_effects import significant, unclear
+from analysis.sentences import count, significant, unclear
 from analysis.statistics import Array
 from analysis.statistics.distributions import density, moments, skewness_interval
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, table

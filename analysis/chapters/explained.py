@@ -14,8 +14,7 @@ from analysis.charts.estimates import estimates
 from analysis.charts.look import Chart
 from analysis.charts.model_map import map_of_models
 from analysis.columns import MODEL, PROMPT, Column, Spec, q, several
-from analysis.sentences import listed, q_value
-from analysis.significant_effects import significant, unclear
+from analysis.sentences import listed, q_value, significant, unclear
 from analysis.statistics import Array
 from analysis.statistics.similarity import (
     joint,

@@ -12,7 +12,7 @@ import polars as pl
 from analysis.chapters import distributions, framing, frequency, groups, humans, sentiment, tokens
 from analysis.columns import MODEL, Column, Spec
 from analysis.measures.readings import READING, Readings
-from analysis.significant_effects import ALPHA
+from analysis.sentences import ALPHA
 from analysis.statistics.kendall import tau_b
 from analysis.study import Chapter, Study
 from engine.runs.convention_index import DEFAULT

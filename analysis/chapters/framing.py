@@ -18,8 +18,7 @@ from analysis.columns import KENDALL, MODEL, PEARSON, SPEARMAN, Column, P, Spec,
 from analysis.measures.combined import TOO_FEW, both_rewards, prompts_of, scored_prompts, with_both
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
-from analysis.sentences import count, decimals, listed, span
-from analysis.significant_effects import significant
+from analysis.sentences import count, decimals, listed, significant, span
 from analysis.statistics import Array, correlation, ranks
 from analysis.statistics.correlation import principal_axes
 from analysis.statistics.kendall import ranking, tau_matrix

@@ -20,7 +20,7 @@ from analysis.charts.clouds import clouds, fitted
 from analysis.charts.estimates import estimates
 from analysis.columns import MODEL, PROMPT, Spec
 from analysis.measures.matched_words import CELL, by_model_and_prompt, matches_block
-from analysis.significant_effects import counted, significant, unclear
+from analysis.sentences import counted, significant, unclear
 from analysis.statistics import Array, regression
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words import lexicons

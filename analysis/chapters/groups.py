@@ -23,7 +23,7 @@ from analysis.measures.word_groups.placebo import (
 )
 from analysis.measures.word_groups.standing import Standing, standing
 from analysis.run import Run
-from analysis.significant_effects import ALPHA
+from analysis.sentences import ALPHA
 from analysis.study import (
     NO_VOCABULARY,
     Absent,

@@ -34,8 +34,7 @@ from analysis.measures.human_agreement import (
     side_by_side,
 )
 from analysis.measures.list_scores import ALL, scores_of
-from analysis.sentences import count
-from analysis.significant_effects import ALPHA, significant, unclear
+from analysis.sentences import ALPHA, count, significant, unclear
 from analysis.statistics import ranks, regression
 from analysis.study import Absent, Analysis, Study, Table, table
 from engine import display

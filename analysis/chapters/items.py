@@ -27,8 +27,7 @@ from analysis.measures.list_scores import (
     lists_in,
     scores_of,
 )
-from analysis.sentences import listed
-from analysis.significant_effects import significant
+from analysis.sentences import listed, significant
 from analysis.statistics import Array
 from analysis.statistics.permutation_tests import mean_place_test
 from analysis.study import Absent, Analysis, Study, Table, prompts_in, required, table

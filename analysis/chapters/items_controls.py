@@ -20,8 +20,7 @@ from analysis.measures.list_scores import (
     every_list,
     lists_in,
 )
-from analysis.sentences import decimals, listed, q_value
-from analysis.significant_effects import ALPHA, significant
+from analysis.sentences import ALPHA, decimals, listed, q_value, significant
 from analysis.statistics import Array
 from analysis.statistics.correlation import partial_spearman
 from analysis.statistics.inference import with_q

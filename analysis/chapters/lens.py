@@ -13,8 +13,7 @@ from analysis.charts.lines import lines
 from analysis.measures import lens
 from analysis.measures.combined import prompts_of
 from analysis.measures.lens import FRAMES, MILESTONES, ORDER
-from analysis.sentences import span
-from analysis.significant_effects import significant
+from analysis.sentences import significant, span
 from analysis.study import Absent, Analysis, Study, Table, required, table
 
 NO_LENS = "No model was swept with the reward lens (--config.lens=true)."

@@ -32,8 +32,7 @@ from analysis.charts import look
 from analysis.charts.lines import MOST, lines
 from analysis.columns import PROMPT, Column, P, Spec, q
 from analysis.measures.reference_policy import KLS, LIST, Replies
-from analysis.sentences import count
-from analysis.significant_effects import ALPHA
+from analysis.sentences import ALPHA, count
 from analysis.statistics import Array
 from analysis.statistics.ranks import dot
 from analysis.study import Absent, Analysis, Study, Table, table

@@ -22,7 +22,7 @@ from analysis.measures.matched_words import (
     matches_block,
     rules_in_words,
 )
-from analysis.significant_effects import counted, significant, unclear
+from analysis.sentences import counted, significant, unclear
 from analysis.statistics import regression
 from analysis.statistics.distributions import auc, cohens_d
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table

@@ -13,7 +13,7 @@ import polars as pl
 
 from analysis.columns import KENDALL, MODEL, PROMPT, Column, P, Spec, ends
 from analysis.run import Run
-from analysis.significant_effects import ALPHA
+from analysis.sentences import ALPHA
 from analysis.statistics import Array, ranks
 from analysis.statistics.correlation import difference_interval
 from analysis.statistics.inference import clustered_share, with_q

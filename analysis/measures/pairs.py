@@ -249,19 +249,9 @@ def _weighted(
     model: str, name: str, value: str, part: pl.DataFrame, accuracy: float, variance: float
 ) -> tuple[object, ...]:
     half = 1.96 * math.sqrt(variance)
-    interval = max(0.0, accuracy - half), min(1.0, accuracy + half)
+    share = accuracy, max(0.0, accuracy - half), min(1.0, accuracy + half)
     ties = int((part["margin"] == 0).sum())
-    return (
-        model,
-        name,
-        SECTION,
-        value,
-        part.height,
-        accuracy,
-        *interval,
-        part["margin"].mean(),
-        ties,
-    )
+    return (model, name, SECTION, value, part.height, *share, part["margin"].mean(), ties)
 
 
 def _with_texts(table: pl.DataFrame) -> pl.DataFrame:

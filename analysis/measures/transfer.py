@@ -39,7 +39,6 @@ _COMPARED = {
     "value": pl.Float64,
     "alone": pl.String,
     "alone_value": pl.Float64,
-    "singles": pl.Int64,
 }
 SEARCH = ["source", "source_prompt", "direction", "method", "seed", "text", "length"]
 
@@ -124,10 +123,9 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
       direction, rule, judges (of the search), known (those whose rewards can be standardised, at
-      least two), text, value, the same of the other reply (alone, alone_value), singles (distinct
-      replies of which the other is the best). Values are standard deviations, with the sign turned
-      for `min`: higher is better. One row per direction and method, of its best seed; none where
-      there is nothing to compare.
+      least two), text, value, the same of the other reply (alone, alone_value). Values are standard
+      deviations, with the sign turned for `min`: higher is better. One row per direction and
+      method, of its best seed; none where there is nothing to compare.
     """
     rows, keys = [], ["target", "prompt"]
     sign = pl.when(direction="max").then(1.0).otherwise(-1.0)
@@ -156,7 +154,6 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
             )
             if cells.height > 1 and universal.height and single.height:
                 best, alone = universal.row(0, named=True), single.row(0, named=True)
-                singles = single["text"].n_unique()  # A certificate may leave a reply as it was.
                 both = [reply[name] for reply in (best, alone) for name in ("text", "value")]
-                rows.append((direction, rule, len(judges), cells.height, *both, singles))
+                rows.append((direction, rule, len(judges), cells.height, *both))
     return pl.DataFrame(rows, schema=_COMPARED, orient="row")

@@ -5,8 +5,16 @@ import polars as pl
 import pytest
 
 from analysis.report.page import cell
-from analysis.sentences import bounds, decimals, listed, q_value, span
-from analysis.significant_effects import counted, significant, unclear
+from analysis.sentences import (
+    bounds,
+    counted,
+    decimals,
+    listed,
+    q_value,
+    significant,
+    span,
+    unclear,
+)
 
 
 @pytest.mark.parametrize(

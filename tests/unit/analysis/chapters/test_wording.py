@@ -8,7 +8,7 @@ import pytest
 
 from analysis.blocks import pictures
 from analysis.chapters import items, tokens, wording
-from analysis.measures.wording_tables import COMPARISON, wording_rows
+from analysis.chapters.wording import COMPARISON, wording_rows
 from analysis.measures.wordings import QUESTION, Wordings
 from analysis.statistics import ranks
 from analysis.words.questions import NEGATIVE, questions
