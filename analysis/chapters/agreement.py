@@ -58,8 +58,8 @@ _ITSELF = pl.col("bloc") == pl.col("other")  # Rows of `blocs_table` of a bloc, 
 
 def _tables(study: Study) -> Iterator[Table]:
     """kendall_tau_, spearman_, rbo_, kendall_pairs_, blocs_ and consensus_<prompt>.csv."""
-    rbo = partial(_overlaps, p=study.options.rbo_p)
-    matrices: dict[str, _Matrix] = {"kendall_tau": _taus, "spearman": _rhos, "rbo": rbo}
+    matrices: dict[str, _Matrix] = {"kendall_tau": kendall.tau_matrix, "spearman": _rhos}
+    matrices["rbo"] = partial(_overlaps, p=study.options.rbo_p)
     for prompt in study.run.vocabulary_prompts:
         orders = functools.cache(partial(_orders, study, prompt))
         for name, matrix in matrices.items():
@@ -78,7 +78,7 @@ def kendall_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
     Returns:
       A square table: model, then one column per model, both in the order of `rewards`.
     """
-    return _square(_rankings(rewards), _taus)
+    return _square(_rankings(rewards), kendall.tau_matrix)
 
 
 def spearman_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
@@ -99,10 +99,6 @@ def rbo_matrix(rewards: pl.DataFrame, p: float) -> pl.DataFrame:
       p: persistence, in (0, 1).
     """
     return _square(_rankings(rewards), partial(_overlaps, p=p))
-
-
-def _taus(columns: Sequence[Ranking]) -> Array:
-    return kendall.tau_matrix(columns)
 
 
 def _rhos(columns: Sequence[Ranking]) -> Array:

@@ -36,7 +36,7 @@ from analysis.measures.category_contrasts import (
     scales,
 )
 from analysis.measures.word_scores import WordScores
-from analysis.sentences import count, significant
+from analysis.sentences import significant
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words.categories import categories
 from analysis.words.questions import NEGATIVE, POSITIVE, questions
@@ -218,34 +218,22 @@ def _told(study: Study) -> Iterator[Finding]:
 
 
 def _described(study: Study) -> str:
-    """The categories of the first scale that is drawn: which is placed highest, which lowest."""
-    every = study.tables[BY_MODEL.name]
-    own = every.filter(list=every["list"][0], scale=every["scale"][0])
-    framing = next(name for name in _FRAMINGS if name in own["framing"])
-    contrast = pl.col("contrast")
-    means = (
-        own.filter(contrast.is_not_nan(), framing=framing)
-        .group_by("scale", "category", "against", maintain_order=True)
-        .agg(
-            contrast.mean(),
-            pl.len().alias("models"),
-            above=(contrast > 0).sum(),
-            below=(contrast < 0).sum(),
-        )
-        .sort("contrast", "scale", "category")
+    """Which category of the first scale that is drawn stands furthest from the others."""
+    every = study.tables[BY_MODEL.name].filter(pl.col("contrast").is_not_nan())
+    own = every.filter(list=every["list"].first(), scale=every["scale"].first())
+    framing = next((name for name in _FRAMINGS if name in own["framing"]), "")
+    means = own.filter(framing=framing).group_by(
+        "list", "scale", "framing", "category", "against", maintain_order=True
     )
-    where = {"list": own["list"][0], "framing": framing}
-    sides = ((means.tail(1), "above"), (means.head(1), "below"))
-    said = [
-        f"words of {row['category']} stand {abs(100 * row['contrast']):.0f} percentile points "
-        f"{way} {_against(row)} (so in {row[way]} of {count(row['models'], 'model')})"
-        for part, way in sides
-        for row in part.iter_rows(named=True)
-        if (row["contrast"] > 0) == (way == "above") and row["contrast"]
-    ]
-    if not said:
-        return ""
-    return f"On average over the models ({_where(where)}), {' and '.join(said)}."
+    furthest = means.agg(pl.col("contrast").mean()).sort(pl.col("contrast").abs(), "category")
+    for row in furthest.tail(1).iter_rows(named=True):
+        side = "above" if row["contrast"] > 0 else "below"
+        return (
+            f"On average over the models ({_where(row)}), the words that stand furthest are those "
+            f"of {row['category']}: {abs(100 * row['contrast']):.0f} percentile points {side} "
+            f"{_against(row)}."
+        )
+    return ""
 
 
 Cells = Mapping[str, Any]  # Any: cells of a table

@@ -23,7 +23,6 @@ from analysis.study import Absent, Analysis, Study, Table, table
 from engine.runs.convention_index import DEFAULT
 
 _NONE = "No other readings of the models were scored (assay conventions)."
-_ROUNDING = 1e-9  # of τ
 _TIMES, _ERRORS = 2, 3  # see `_furthest`
 _VISIBLE = 0.995  # τ below which it is not printed as 1.00
 _JUMPS = 5  # Tokens of each reading, model and prompt.
@@ -160,17 +159,8 @@ def _changes(study: Study) -> Iterator[Block]:
         yield Text(_NO_CHANGE)
     labelled = pl.col("reading").replace(named)
     yield from FINDINGS.rows(decided.with_columns(labelled))
-    if over["noise"].any() and _floor_is_empty(study):
-        yield Text(_NO_FLOOR, "note")
     yield Text(_HOW, "how")
     yield from JUMPS.rows(study.tables[JUMPS.name].with_columns(labelled))
-
-
-def _floor_is_empty(study: Study) -> bool:
-    """Whether computing the default reading again changed neither an order nor a finding."""
-    taus = study.tables[AGREEMENT.name].filter("noise")["kendall"].fill_nan(None)
-    changed = study.tables[FINDINGS.name].filter("noise", pl.col("change") != "")
-    return bool((taus.drop_nulls() >= 1 - _ROUNDING).all()) and not changed.height
 
 
 def _of_missing(study: Study) -> Iterator[Block]:
@@ -241,7 +231,6 @@ def _furthest(study: Study, agreement: pl.DataFrame, named: Mapping[str, str]) -
 
 
 _NO_CHANGE = "No reading changes the sign or the significance of a finding beyond the noise floor."
-_NO_FLOOR = "Recomputing changed nothing, so this noise floor excludes nothing."
 _HOW = (
     "A finding is sure where q < .05. What computing the default reading again changes too does "
     "not count. Absent: the reading has no such estimate."

@@ -118,7 +118,10 @@ def _drawn(study: Study) -> Iterator[Block]:
     kinds = {prompt: study.prompt_names[prompt] for prompt in study.run.vocabulary_prompts}
     draw = partial(violins, *shapes, study.names, kinds, "reward")
     yield Picture("distributions", caption, draw)
-    yield from MOMENTS.rows(made, title=f"Moments over {_sample(study)}")
+    shared = study.tables.get("shared_vocabulary")
+    whole = shared is None or not shared.height
+    sample = "each model’s whole vocabulary" if whole else "the shared vocabulary"
+    yield from MOMENTS.rows(made, title=f"Moments over {sample}")
     yield Text(
         "Variance divides by n; skewness is biased; kurtosis is excess, 0 for a normal "
         "distribution. Few distinct rewards mean many ties. The interval of skewness is a 95 % "
@@ -140,17 +143,6 @@ def findings(moments: pl.DataFrame) -> Iterator[Finding]:
             f"{f'; {slight} of them slightly' if slight else ''}."
         )
         yield Finding(text=text, picture="distributions")
-
-
-def _sample(study: Study) -> str:
-    shared = study.tables.get("shared_vocabulary")
-    if shared is None:
-        return "each model’s whole vocabulary"
-    if not shared.height:
-        return "each model’s whole vocabulary (the models share no tokens)"
-    if len(study.names) > 1:
-        return "the shared vocabulary"
-    return "the tokens whose text no other token shares"
 
 
 ANALYSIS = Analysis(

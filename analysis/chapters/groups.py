@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Files, Picture, Text
+from analysis.blocks import Block, Picture, Text
 from analysis.charts.group_dots import group_dots
 from analysis.columns import PROMPT, Column, Spec
 from analysis.measures.matched_words import Matcher, matched_rewards, matches, matches_block
@@ -49,7 +49,6 @@ REFERENCE = Spec(
     help="each ordinary kind is left out in turn and held against the rest",
 )
 _NONE = "No token is one of the identity terms."
-_SHOWN_ROWS = 2_000  # A longer table of single models is in its file alone.
 _FAR = 0.05  # Share of ordinary kinds that are as far as one that stands far.
 
 
@@ -232,11 +231,7 @@ def _rows(study: Study) -> Iterator[Block]:
     each = study.tables[GROUPS.name]
     if each["model"].n_unique() > 1:
         yield from OVER_MODELS.rows(study.tables[OVER_MODELS.name])
-    if each.height <= _SHOWN_ROWS:
-        yield from GROUPS.rows(each)
-        return
-    yield Text(f"The table of single models has {each.height:,} rows: identity.csv.", "note")
-    yield Files(["identity.csv"])
+    yield from GROUPS.rows(each)
 
 
 ANALYSIS = Analysis(

@@ -159,6 +159,13 @@ def _kinds(study: Study) -> pl.DataFrame:
     return required(frames, "No prompts of a list are wordings of one question, or have a framing.")
 
 
+_CAPTION = (
+    "95% intervals over the items. Another question is asked in another wording; questions in the "
+    "same wording stand apart; opposite framings are taken together, whatever their wordings. A "
+    "model that follows the question reverses its order under the opposite framing."
+)
+
+
 def drawn(study: Study, name: str) -> Iterator[Block]:
     """One list: agreement by kind of pair, and question by question."""
     kinds, between = (of_list(study, spec, name) for spec in (PROMPT_KINDS, BETWEEN))
@@ -175,7 +182,7 @@ def drawn(study: Study, name: str) -> Iterator[Block]:
             colour="kind",
             kinds=shown,
         )
-        yield Picture(f"items_prompt_kinds_{name}", caption_of(kinds), draw)
+        yield Picture(f"items_prompt_kinds_{name}", _CAPTION, draw)
         title = f"{name}: two prompts of one model"
         yield from PROMPT_KINDS.rows(kinds.filter(model=ALL_MODELS), title=title)
     if between.height:
@@ -185,21 +192,6 @@ def drawn(study: Study, name: str) -> Iterator[Block]:
         )
         draw = partial(between_prompts, between, study.names)
         yield Picture(f"items_between_prompts_{name}", caption, draw)
-
-
-def caption_of(kinds: pl.DataFrame) -> str:
-    """What the chart of a list's `kinds` shows, and whose the order is where intervals say so."""
-    text = (
-        "95% intervals over the items. Another question is asked in another wording; questions in "
-        "the same wording stand apart; opposite framings are taken together, whatever their "
-        "wordings. A model that follows the question reverses its order under the opposite framing."
-    )
-    less = kinds.filter(pl.col("items") >= FEWEST, kind=WORDING_LESS, model=ALL_MODELS)
-    if less.height and less["ci_low"][0] > 0:
-        text += " Two wordings of one question agree more than two questions do."
-    if less.height and less["ci_high"][0] < 0:
-        text += " Two questions agree more than two wordings of one question do."
-    return text
 
 
 def framing_beyond_chance(kinds: pl.DataFrame) -> str:

@@ -102,30 +102,34 @@ def logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
     """
     frames = []
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
-        asked = sorted(model for model, p in run.logprobs if p == prompt)
-        for p, q in itertools.combinations(asked, 2):
-            log_p, log_q = (
-                _unambiguous(run.next_tokens(model, prompt), "logprob").rename({"logprob": name})
-                for model, name in ((p, "log_p"), (q, "log_q"))
-            )
-            both = log_p.join(log_q, on="token", how="inner", validate="1:1")
-            frames.append(ratio_ends(both, RATIO, count, prompt=prompt, p=p, q=q))
+        asked = [model for model, p in run.logprobs if p == prompt]
+        own = {m: _unambiguous(run.next_tokens(m, prompt), "logprob") for m in asked}
+        frames.append(ratio_ends(own, RATIO, "token", count, prompt=prompt))
     return RATIO.concat(frames)
 
 
-def ratio_ends(both: pl.DataFrame, spec: Spec, count: int, **same: str) -> pl.DataFrame:
-    """The `count` rows at each end of the `log_ratio` of log_p and log_q, as rows of a table.
+def ratio_ends(
+    logprobs: Mapping[str, pl.DataFrame], spec: Spec, key: str, count: int, **same: str
+) -> pl.DataFrame:
+    """The `count` rows at each end of the `log_ratio` of every two language models.
 
     Args:
-      both: what is compared (token or item; ties go by it), log_p and log_q.
+      logprobs: slug -> what is compared, and its logprob.
       spec: the table.
+      key: what is compared, "token" or "item": ties go by it.
       count: rows at each end.
       same: columns that are the same in every row.
     """
-    ratio = log_ratio(both["log_p"].to_numpy(), both["log_q"].to_numpy())
-    key = "token" if "token" in both.columns else "item"
-    ordered = both.with_columns(ratio=pl.Series(ratio, dtype=pl.Float64)).sort(key)
-    return spec.frame(both_ends(ordered, "ratio", count, _P_AND_Q), **same)
+    frames = []
+    for p, q in itertools.combinations(sorted(logprobs), 2):
+        both = logprobs[p].rename({"logprob": "log_p"})
+        other = logprobs[q].rename({"logprob": "log_q"})
+        on = [name for name in other.columns if name != "log_q"]
+        both = both.join(other, on=on, how="inner", validate="1:1").sort(key, maintain_order=True)
+        ratio = log_ratio(both["log_p"].to_numpy(), both["log_q"].to_numpy())
+        ends = both.with_columns(ratio=pl.Series(ratio, dtype=pl.Float64))
+        frames.append(spec.frame(both_ends(ends, "ratio", count, _P_AND_Q), p=p, q=q, **same))
+    return spec.concat(frames)
 
 
 def same_text(run: Run, prompt: str, asked: Iterable[str]) -> str | None:

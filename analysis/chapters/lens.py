@@ -84,10 +84,6 @@ def _frames_drawn(study: Study) -> Iterator[Block]:
     yield from FRAMES.rows(frames)
 
 
-def _numbers(study: Study) -> Iterator[Block]:
-    yield from ORDER.rows(study.tables[ORDER.name])
-
-
 def order_findings(layers: pl.DataFrame) -> Iterator[Finding]:
     """Rankings that are half way to the final one before the last layer, beyond noise."""
     every = layers.filter(what="order")
@@ -143,7 +139,12 @@ ANALYSIS = Analysis(
     "every token: the reward lens. At which layer does the final ranking of the vocabulary "
     "appear, and where does the question begin to matter?",
     make=_tables,
-    parts=(_order_drawn, _ends_drawn, _frames_drawn, _numbers),
+    parts=(
+        _order_drawn,
+        _ends_drawn,
+        _frames_drawn,
+        lambda study: ORDER.rows(study.tables[ORDER.name]),
+    ),
     told=(
         lambda s: order_findings(s.tables[MILESTONES.name]),
         _frame_findings,

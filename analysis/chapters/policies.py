@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Finding, Folded, Heading, Picture, Text, notes
+from analysis.chapters.blocs import who
 from analysis.charts import look
 from analysis.charts.lines import lines
 from analysis.columns import MODEL, PROMPT, Column, Spec
@@ -345,7 +346,7 @@ def findings(study: Study) -> Iterator[Finding]:
         own = moved.filter(of=of, prompt=prompt)
         first = own.group_by("reply", maintain_order=True).agg("model").head(_NAMED)
         said = [
-            f"“{look.token(reply).strip()}” ({_who(study, models, own.height)})"
+            f"“{look.token(reply).strip()}” ({who(study, models)})"
             for reply, models in first.iter_rows()
         ]
         more = own["reply"].n_unique() - len(said)
@@ -356,12 +357,6 @@ def findings(study: Study) -> Iterator[Finding]:
                 f"{listed([*said, f'{more} more'] if more else said)}.",
                 picture=stem_of("policies", of, prompt),
             )
-
-
-def _who(study: Study, models: Sequence[str], every: int) -> str:
-    if len(models) == every > 2:
-        return f"all {every} models"
-    return listed([study.names[model] for model in models])
 
 
 ANALYSIS = Analysis(
