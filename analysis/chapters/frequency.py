@@ -77,13 +77,9 @@ def frequency_points(points: pl.DataFrame, frequency: pl.DataFrame) -> pl.DataFr
 
 
 def frequency_slopes(points: pl.DataFrame) -> pl.DataFrame:
-    """Least squares of reward on log frequency and value together.
+    """Least squares of reward on log frequency and value together: the table `SLOPES`.
 
-    Args:
-      points: what `frequency_points` returns.
-
-    Returns:
-      The table `SLOPES`.
+    `points` is what `frequency_points` returns.
     """
     return SLOPES.frame(
         {**cell, **slope_of(regression.ols(*_data(own)))}

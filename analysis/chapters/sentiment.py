@@ -85,12 +85,7 @@ def sentiment_slopes(points: pl.DataFrame) -> pl.DataFrame:
 
     Errors are clustered by stem: spellings and forms of one word ("love", " Loved") have the same
     value and similar rewards. A slope is NaN where too few words, or words of one value, matched.
-
-    Args:
-      points: what `lexicon_rewards` returns.
-
-    Returns:
-      The table `SLOPES`.
+    The table `SLOPES` of what `lexicon_rewards` returns.
     """
     fits = []
     for cell, own in by_model_and_prompt(with_stems(points)):
