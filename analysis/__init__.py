@@ -33,12 +33,7 @@ from analysis.chapters.frequency import frequency_points, frequency_slopes
 from analysis.chapters.groups import identity_words
 from analysis.chapters.humans import humans_kendall
 from analysis.chapters.items import items_top_bottom
-from analysis.chapters.language_models import (
-    framed_logprobs,
-    logprobs_ends,
-    logprobs_ratio,
-    logprobs_rewards,
-)
+from analysis.chapters.language_models import logprobs_ratio, logprobs_rewards
 from analysis.chapters.list_probabilities import (
     item_logprobs_points,
     item_logprobs_ratio,
@@ -47,7 +42,13 @@ from analysis.chapters.list_probabilities import (
 from analysis.chapters.objectives import objectives_ends, objectives_spearman, objectives_table
 from analysis.chapters.sentiment import sentiment_slopes, valence_effects
 from analysis.chapters.sequences import sequence_certificates, sequence_traces, sequences_table
-from analysis.chapters.tokens import framing_ends, shared_top_bottom, top_bottom
+from analysis.chapters.tokens import (
+    framed_logprobs,
+    framing_ends,
+    logprobs_ends,
+    shared_top_bottom,
+    top_bottom,
+)
 from analysis.measures.combined import combined
 from analysis.measures.human_agreement import (
     humans_correlation,

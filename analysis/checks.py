@@ -5,7 +5,7 @@ import functools
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import polars as pl
@@ -54,12 +54,12 @@ def _object(path: epath.Path, digest: str | None) -> bytes:
     return data
 
 
-def scan(result: Result, objectives: bool = False) -> pl.LazyFrame:
-    """Rows of `result`, sorted by id; `objectives` adds the columns of its objectives."""
+def scan(result: Result, beside: Sequence[str] = ()) -> pl.LazyFrame:
+    """Rows of `result`, sorted by id; `beside` are objectives or layers that it has too."""
     # Neither the order of the files nor that of a scan is promised: sort. The folder names hold
     # `model=`, which polars would read as hive columns by default.
     files = sources({result.folder / name: digest for name, digest in result.parts.items()})
-    names = [*columns(result), *(result.objectives if objectives else ())]
+    names = [*columns(result), *beside]
     frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
     return frame.select(names).sort(names[0])
 
@@ -70,12 +70,9 @@ def by_layer(result: Result) -> pl.DataFrame:
     Raises:
       RunError: a number that is not finite, or a last layer that is not the reward.
     """
-    files = sources({result.folder / name: digest for name, digest in result.parts.items()})
-    frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
-    found = frame.select("token_id", "reward", *result.layers).sort("token_id").collect()
+    found = scan(result, result.layers).collect()
     for name in result.layers:
-        broken = pl.col(name).is_null() | ~pl.col(name).is_finite()
-        refuse(found, broken, f"{result.where}: {name} is not finite for token ids")
+        refuse(found, _broken(name), f"{result.where}: {name} is not finite for token ids")
     other = pl.col(result.layers[-1]) != pl.col("reward")
     refuse(found, other, f"{result.where}: the last layer is not the reward of token ids")
     return found.drop("reward")
@@ -106,16 +103,23 @@ def present(result: Result, allow_incomplete: bool) -> Result | None:
 
 def search_steps(path: epath.Path, record: Search) -> pl.DataFrame:
     """Steps of one search, checked: `schema.SEQUENCE_COLUMNS`, sorted by step."""
+    steps = _table(path, schema.SEQUENCE_COLUMNS, record.sha256).sort("step")
+    refuse(steps, _broken("reward"), f"{path}: rewards that are not finite, steps")
+    return steps
+
+
+def _table(path: epath.Path, types: schema.Columns, digest: str | None = None) -> pl.DataFrame:
+    """The columns `types` of a file that is whole, and has these bytes."""
     data = storage.read(path)
     check_whole(path, data)
-    if record.sha256 is not None:
-        check_bytes(path, data, record.sha256)
-    check_schema(path, data, schema.SEQUENCE_COLUMNS)
-    frame = pl.read_parquet(io.BytesIO(data))
-    steps = frame.select(list(schema.SEQUENCE_COLUMNS)).sort("step")
-    broken = pl.col("reward").is_null() | ~pl.col("reward").is_finite()
-    refuse(steps, broken, f"{path}: rewards that are not finite, steps")
-    return steps
+    if digest is not None:
+        check_bytes(path, data, digest)
+    check_schema(path, data, types)
+    return pl.read_parquet(io.BytesIO(data), columns=list(types))
+
+
+def _broken(name: str) -> pl.Expr:
+    return pl.col(name).is_null() | ~pl.col(name).is_finite()
 
 
 def check_whole(path: epath.Path, data: bytes) -> None:
@@ -143,10 +147,7 @@ def check_vocabulary(path: epath.Path, model: str) -> pl.DataFrame:
     """Token ids of the vocabulary in `path`, checked and sorted: each once, each with a token."""
     if not storage.is_file(path):
         raise RunError(f"{path}: no such vocabulary, which {model} needs")
-    data = storage.read(path)
-    check_whole(path, data)
-    check_schema(path, data, schema.VOCAB_COLUMNS)
-    vocabulary = pl.read_parquet(io.BytesIO(data), columns=["token_id", "token"])
+    vocabulary = _table(path, schema.VOCAB_COLUMNS)
     refuse(vocabulary, pl.col("token_id").is_duplicated(), f"{path}: duplicate token ids")
     refuse(vocabulary, pl.col("token").is_null(), f"{path}: token ids without a token")
     return vocabulary.select("token_id").sort("token_id")
@@ -187,10 +188,7 @@ def conversations(result: Result) -> pl.DataFrame:
     path = result.run / schema.list_path(str(result.items))
     if not storage.is_file(path):
         raise RunError(f"{path}: no such list, which {result.where} needs")
-    data = storage.read(path)
-    check_whole(path, data)
-    check_schema(path, data, schema.LIST_COLUMNS)
-    table = pl.read_parquet(io.BytesIO(data)).sort("conversation_id")
+    table = _table(path, schema.LIST_COLUMNS).sort("conversation_id")
     refuse(table, pl.col("conversation_id").is_duplicated(), f"{path}: duplicate conversations")
     unknown = _finite(result).join(table, on="conversation_id", how="anti")
     refuse(unknown, pl.lit(True), f"{result.where}: conversations that are not in its list")
@@ -216,13 +214,9 @@ def humans(path: epath.Path) -> pl.DataFrame:
     Raises:
       RunError: not such a table, a duplicate item, or a score that is not finite.
     """
-    data = storage.read(path)
-    check_whole(path, data)
-    check_schema(path, data, schema.HUMAN_COLUMNS)
-    frame = pl.read_parquet(io.BytesIO(data), columns=list(schema.HUMAN_COLUMNS))
+    frame = _table(path, schema.HUMAN_COLUMNS)
     refuse(frame, pl.col("item_id").is_duplicated(), f"{path}: duplicate item ids")
-    broken = pl.col("elo_score").is_null() | ~pl.col("elo_score").is_finite()
-    broken |= pl.col("elo_rank").is_null()
+    broken = _broken("elo_score") | pl.col("elo_rank").is_null()
     refuse(frame, broken, f"{path}: human scores that are missing or not finite, item ids")
     return frame.sort("item_id")
 
@@ -251,14 +245,13 @@ def refuse(frame: pl.DataFrame, condition: pl.Expr, message: str) -> None:
 
 
 def _finite(result: Result) -> pl.DataFrame:
-    scores = scan(result, objectives=True).collect()
+    scores = scan(result, result.objectives).collect()
     key, *_, number = columns(result)
     ids = key.replace("_", " ") + "s"
     for name in (number, *result.objectives):
         if scores[name].is_finite().fill_null(value=False).all():
             continue
-        broken = pl.col(name).is_null() | ~pl.col(name).is_finite()
-        refuse(scores, broken, f"{result.where}: {name}s that are not finite, {ids}")
+        refuse(scores, _broken(name), f"{result.where}: {name}s that are not finite, {ids}")
     each = scores[key].to_numpy()
     if not (each[1:] > each[:-1]).all():
         refuse(scores, pl.col(key).is_duplicated(), f"{result.where}: duplicate {ids}")

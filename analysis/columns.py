@@ -108,22 +108,28 @@ class Spec:
         """Name -> type of every column."""
         return {c.key: c.dtype or _TYPES[c.form] for c in self.columns}
 
-    def frame(self, rows: pl.DataFrame | Iterable[Row]) -> pl.DataFrame:
+    def frame(self, rows: pl.DataFrame | Iterable[Row], **same: object) -> pl.DataFrame:
         """The table of its rows, in the order of its columns.
 
         Args:
           rows: a frame or rows that have all columns but each q, which is computed here.
+          same: of a frame, columns that hold one value in every row.
         """
         computed = [c for c in self.columns if c.of]
         names = {c.key for c in computed}
         schema = {key: kind for key, kind in self.schema.items() if key not in names}
         if isinstance(rows, pl.DataFrame):
-            table = rows.select(pl.col(key).cast(kind) for key, kind in schema.items())
+            named = rows.with_columns(**{key: pl.lit(value) for key, value in same.items()})
+            table = named.select(pl.col(key).cast(kind) for key, kind in schema.items())
         else:
             table = pl.DataFrame(list(rows), schema=schema, orient="row")
         for column in computed if table.height else ():
             table = with_q(table, column.within, column.of, column.key)
         return table.select(*self.schema) if table.height else pl.DataFrame(schema=self.schema)
+
+    def concat(self, frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+        """The rows of several tables of its columns, one after the other; there may be none."""
+        return pl.concat([self.frame([]), *frames])
 
     def rows(
         self, frame: pl.DataFrame | None, *key: str, title: str = "", unfolded: bool = False

@@ -1,21 +1,14 @@
 """Both ends of a ranking, as rows of a table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import polars as pl
 
+from analysis.columns import Spec
 from analysis.run import Run
 from analysis.statistics import Array, ranks
-from engine.runs.schema import Columns
 
 ENDS = {"top": True, "bottom": False}
-TOKEN_ENDS: Columns = {
-    "model": pl.String,
-    "end": pl.String,
-    "rank": pl.UInt32,
-    "token_id": pl.UInt32,
-    "token": pl.String,
-}
 
 
 def both_ends(
@@ -41,30 +34,30 @@ def both_ends(
 
 
 def token_ends(
-    run: Run, model: str, token_ids: Array, values: Array, count: int, schema: Columns
+    run: Run,
+    model: str,
+    numbers: Iterable[Array | pl.Series],
+    count: int,
+    spec: Spec,
+    **same: object,
 ) -> pl.DataFrame:
-    """The `count` highest and lowest of a model's tokens by any number.
+    """The `count` highest and lowest of a model's tokens by any number, as rows of a table.
 
     Args:
       run: the run.
       model: slug of the model.
-      token_ids: ascending token ids [N].
-      values: the number of each [N].
-      count: tokens at each end.
-      schema: `TOKEN_ENDS`, and then the column of the number.
-
-    Returns:
-      The columns of `schema`: model, end ("top" or "bottom"), rank (1 is the extreme), token_id,
-      token, and the number. Ties go to the lower token_id.
+      numbers: ascending token ids [N], and the number of each [N]: arrays, or a frame of both.
+      count: tokens at each end; ties go to the lower token_id.
+      spec: the table; its last column is that of the number.
+      same: columns that hold one value in every row.
     """
-    name = list(schema)[-1]
-    number_schema: Columns = {"token_id": schema["token_id"], name: schema[name]}
-    scores = pl.DataFrame([token_ids, values], schema=number_schema, orient="col")
-    ends = both_ends(scores, name, count)
+    *_, name = spec.schema
+    schema = {key: spec.schema[key] for key in ("token_id", name)}
+    ends = both_ends(pl.DataFrame([*numbers], schema=schema, orient="col"), name, count)
     chosen = pl.col("token_id").is_in(ends["token_id"].implode())
     tokens = run.vocabulary(model).select("token_id", "token").filter(chosen).collect()
     named = ends.join(tokens, on="token_id", how="left", validate="m:1", maintain_order="left")
-    return named.with_columns(model=pl.lit(model)).select(list(schema))
+    return spec.frame(named, model=model, **same)
 
 
 def head_and_tail(table: pl.DataFrame, count: int) -> pl.DataFrame:

@@ -124,7 +124,8 @@ class Run:
 
     def objectives(self, model: str, prompt: str) -> pl.DataFrame:
         """token_id, token, reward and one f32 column per objective; sorted by token_id."""
-        scores = checks.scan(self.results[model, prompt], objectives=True)
+        result = self.results[model, prompt]
+        scores = checks.scan(result, result.objectives)
         tokens = self.vocabulary(model).select("token_id", "token")
         frame = scores.join(tokens, on="token_id", how="left", validate="1:1").sort("token_id")
         return frame.select("token_id", "token", pl.exclude("token_id", "token")).collect()
@@ -165,17 +166,14 @@ class Run:
         scored = [m for m in self.models if (items, m, prompt) in self.items]
         if not scored:
             raise RunError(f"no scores of the items {items!r} under {prompt!r}")
-        joined: pl.DataFrame | None = None
-        for model in scored if models is None else [m for m in models if m in scored]:
-            frame = checks.scan(self.items[items, model, prompt]).collect()
-            frame = frame.rename({"reward": model})
-            if joined is None:
-                joined = frame
-            else:
-                model_frame = frame.drop("item")
-                joined = joined.join(model_frame, on="item_id", how="inner", validate="1:1")
-        if joined is None:
+        chosen = scored if models is None else [m for m in models if m in scored]
+        if not chosen:
             raise RunError(f"{items}: none of {models} scored it under {prompt!r}")
+        each = (checks.scan(self.items[items, m, prompt]).rename({"reward": m}) for m in chosen)
+        joined = next(each).collect()
+        for frame in each:
+            other = frame.drop("item").collect()
+            joined = joined.join(other, on="item_id", how="inner", validate="1:1")
         return joined.sort("item_id")
 
     def replies(self, items: str, model: str, prompt: str) -> pl.DataFrame:

@@ -1,11 +1,14 @@
-"""Lists and numbers as sentences and tables of the page have them."""
+"""Lists, numbers and significant effects as sentences and tables of the page have them."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import polars as pl
+
 from analysis.statistics import Array
 
+ALPHA = 0.05  # Effects with a q below it are said.
 _ENDS = ("_low", "_high")
 
 
@@ -14,9 +17,9 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def count(number: int, what: str) -> str:
+def count(number: int, what: str, several: str = "") -> str:
     """A number of things: "1 pair", "3 pairs"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 
 def minus(text: str) -> str:
@@ -46,11 +49,6 @@ def outward(value: float, up: bool, places: int) -> float:
     return away(round(value * scale, 6)) / scale + 0.0  # no negative zero
 
 
-def at_most(width: float) -> str:
-    """A bound with three decimals, rounded up: .01213 is at most 0.013."""
-    return f"{outward(width, True, 3):.3f}"
-
-
 def bounds(low: float, high: float, places: int = 2) -> str:
     """Both ends of an interval, rounded outward: "0.12 to 0.46" holds .123 to .457."""
     both = (outward(end, up, places) for end, up in ((low, False), (high, True)))
@@ -63,16 +61,11 @@ def span(values: Array, places: int = 2) -> str:
     return minus(f"{low:.{places}f}") if low == high else bounds(low, high, places)
 
 
-def p_value(p: float | None) -> str:
-    """A p as papers print it: "p = .018", "p < .001"; "p undefined" where there is none."""
-    if p is None or p != p:
-        return "p undefined"
-    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
-
-
 def q_value(q: float | None) -> str:
     """A q as papers print it: "q = .012", "q < .001"; "q undefined" where there is none."""
-    return p_value(q).replace("p", "q", 1)
+    if q is None or q != q:
+        return "q undefined"
+    return "q < .001" if q < 0.001 else f"q = {q:.3f}".replace("0.", ".")
 
 
 def number(value: float | None, form: str = "{:.4g}") -> str:
@@ -112,3 +105,57 @@ def _end(value: float, kind: str, up: bool) -> str:
         return number(outward(value, up, 3), "{:.3f}")
     size = abs(value)
     return number(outward(value, up, 3 - math.floor(math.log10(size))) if size else value)
+
+
+def significant(table: pl.DataFrame, q: str = "q") -> pl.DataFrame:
+    """The rows of `table` whose q is below 0.05; a q that is not defined is not.
+
+    Args:
+      table: one row per test.
+      q: name of the column of q; Polars puts NaN above every number.
+    """
+    return table.filter(pl.col(q) < ALPHA)
+
+
+def counted(
+    part: pl.DataFrame, value: str, above: str, below: str, and_below: str, zero: float = 0.0
+) -> str | None:
+    """In how many models an effect is sure, by its direction.
+
+    Args:
+      part: one row per model, with the column q.
+      value: column of the effect.
+      above: what a value above `zero` means, such as "reward rises with valence".
+      below: what one below it means, such as "reward falls with valence".
+      and_below: the same after "and", such as "falls".
+      zero: the value without an effect.
+
+    Returns:
+      Such as "reward rises with valence in 3 of 5 models and falls in 1"; None where no effect is
+      sure.
+    """
+    known = part.filter(pl.col(value).is_not_nan() & pl.col(value).is_not_null()).height
+    certain = significant(part)
+    up = certain.filter(pl.col(value) > zero).height
+    down = certain.filter(pl.col(value) < zero).height
+    if up and down:
+        return f"{above} in {up} of {known} models and {and_below} in {down}"
+    if not up and not down:
+        return None
+    where = f"{up or down} of {known} models" if known > 1 else "the one model"
+    return f"{above if up else below} in {where}"
+
+
+def unclear(table: pl.DataFrame, what: str, q: str = "q") -> str:
+    """That no row of `table` differs from chance; "" where one does, or none has a q.
+
+    Args:
+      table: one row per test.
+      what: is tested, in the plural, such as "slopes".
+      q: name of the column of q.
+    """
+    known = table[q].fill_nan(None).drop_nulls().to_numpy()
+    if not len(known) or significant(table, q).height:
+        return ""
+    lowest = q_value(float(known.min()))
+    return f"None of {len(known)} {what} is told apart from chance (lowest {lowest})."

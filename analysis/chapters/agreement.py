@@ -8,18 +8,21 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Files, Folded, Heading, Picture, notes
-from analysis.chapters import bloc_sentences
+from analysis.blocks import Block, Files, Finding, Folded, Heading, Picture, notes
 from analysis.chapters.blocs import (
     BLOCS,
     CLEAR,
+    RELATIONS,
     blocs_of,
     blocs_table,
     consensus_ends,
     kendall_pairs,
+    who,
+    with_nicknames,
 )
 from analysis.charts.heat_map import heat_map
 from analysis.measures.shared_tokens import NOTHING_SHARED
+from analysis.sentences import listed
 from analysis.statistics import Array, kendall, ranks
 from analysis.statistics.kendall import Order, Ranking
 from analysis.statistics.ranks import rank_biased_overlap
@@ -41,13 +44,22 @@ _MATRICES = {
         "rank-biased overlap, how many of the highest tokens are the same; 0 means none.",
     ),
 }
+# Models, other models and relation of every claim under one prompt.
+_Claims: TypeAlias = tuple[tuple[str, str, str], ...]
+_PLAIN = {
+    "alike": "tend to rank the words alike",
+    "agree": "rank the words somewhat alike",
+    "opposed": "rank the words in largely opposite ways",
+    "disagree": "rank the words in partly opposite ways",
+}
+_NAMED = 3  # Prompts, and pairs of blocs, that a sentence names.
 _ITSELF = pl.col("bloc") == pl.col("other")  # Rows of `blocs_table` of a bloc, not of two.
 
 
 def _tables(study: Study) -> Iterator[Table]:
     """kendall_tau_, spearman_, rbo_, kendall_pairs_, blocs_ and consensus_<prompt>.csv."""
-    rbo = partial(_overlaps, p=study.options.rbo_p)
-    matrices: dict[str, _Matrix] = {"kendall_tau": _taus, "spearman": _rhos, "rbo": rbo}
+    matrices: dict[str, _Matrix] = {"kendall_tau": kendall.tau_matrix, "spearman": _rhos}
+    matrices["rbo"] = partial(_overlaps, p=study.options.rbo_p)
     for prompt in study.run.vocabulary_prompts:
         orders = functools.cache(partial(_orders, study, prompt))
         for name, matrix in matrices.items():
@@ -66,7 +78,7 @@ def kendall_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
     Returns:
       A square table: model, then one column per model, both in the order of `rewards`.
     """
-    return _square(_rankings(rewards), _taus)
+    return _square(_rankings(rewards), kendall.tau_matrix)
 
 
 def spearman_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
@@ -87,10 +99,6 @@ def rbo_matrix(rewards: pl.DataFrame, p: float) -> pl.DataFrame:
       p: persistence, in (0, 1).
     """
     return _square(_rankings(rewards), partial(_overlaps, p=p))
-
-
-def _taus(columns: Sequence[Ranking]) -> Array:
-    return kendall.tau_matrix(columns)
 
 
 def _rhos(columns: Sequence[Ranking]) -> Array:
@@ -182,7 +190,7 @@ def _drawn(study: Study) -> Iterator[Block]:
 def _blocs_rows(study: Study, prompt: str) -> list[Block]:
     """The blocs of one prompt, with nicknames; a bloc itself has no other."""
     blocs = study.tables["blocs", prompt]
-    named = bloc_sentences.with_nicknames(blocs, study, "models", "other_models")
+    named = with_nicknames(blocs, study, "models", "other_models")
     once = {name: pl.when(~_ITSELF).then(name) for name in ("other", "other_models")}
     lacking = [study.names[slug] for slug in blocs.filter(relation="no order")["models"]]
     shown = named.with_columns(**once).filter(pl.col("relation") != "no order")
@@ -202,6 +210,42 @@ def _heat_map(study: Study, name: str, prompt: str) -> Picture:
     return Picture(f"{name}_{prompt}", caption, partial(heat_map, beside, study.names, label))
 
 
+def findings(study: Study) -> Iterator[Finding]:
+    """Who opposes whom under which prompts, or where nobody does, who ranks alike."""
+    same: dict[_Claims, list[str]] = {}
+    for (prompt,), blocs in study.tables.of("blocs").items():
+        if claims := _claims(blocs):
+            same.setdefault(claims, []).append(prompt)
+    ordered = sorted(same.items(), key=lambda item: not _opposing(item[0]))
+    if ordered:
+        plain = " ".join(_plainly(study, claims, prompts) for claims, prompts in ordered[:_NAMED])
+        yield Finding(text=plain, picture=f"kendall_tau_{ordered[0][1][0]}")
+
+
+def _claims(blocs: pl.DataFrame) -> _Claims:
+    held = blocs.filter(pl.col("relation").is_in(RELATIONS))
+    return tuple(held.select("models", "other_models", "relation").rows())
+
+
+def _opposing(claims: _Claims) -> list[tuple[str, str, str]]:
+    return [claim for claim in claims if claim[2] in ("opposed", "disagree")]
+
+
+def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
+    """Who opposes whom, or where nobody does, who ranks alike."""
+    said = []
+    for models, others, relation in (_opposing(claims) or claims)[:_NAMED]:
+        first, second = (who(study, slugs.split()) for slugs in (models, others))
+        names = first if models == others else f"{first} on one side and {second} on the other"
+        said.append(f"{names} {_PLAIN[relation]}")
+    return f"Asked {_prompts(study, prompts)}, {'; '.join(said)}."
+
+
+def _prompts(study: Study, prompts: list[str]) -> str:
+    names = [study.prompt_names[prompt] for prompt in prompts]
+    return listed(names) if len(names) <= _NAMED else f"{len(names)} prompts such as {names[0]}"
+
+
 ANALYSIS = Analysis(
     id="agreement",
     title="Agreement",
@@ -214,5 +258,5 @@ ANALYSIS = Analysis(
     f"−{CLEAR}. Intervals are of 95%, for all pairs under a prompt together.",
     make=_tables,
     parts=(_drawn,),
-    told=(bloc_sentences.findings,),
+    told=(findings,),
 )

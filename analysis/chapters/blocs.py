@@ -7,9 +7,11 @@ import numpy as np
 import polars as pl
 
 from analysis.columns import KENDALL, Column, Spec, ends, several
+from analysis.sentences import listed
 from analysis.statistics import Array, ranks
 from analysis.statistics.kendall import Order, concordant_shares, pair_interval
 from analysis.statistics.similarity import blocs
+from analysis.study import Study
 from analysis.words.spellings import words
 from analysis.words.stems import stem_numbers
 
@@ -18,9 +20,7 @@ PAIRS = Spec(
     (
         *(*several("model", "model_a model_b"), KENDALL),
         *ends("fixed", "95 % for all pairs under the prompt together"),
-        *several(
-            "share", "concordant discordant", "shares of the pairs of tokens; the rest is tied"
-        ),
+        *several("share", "concordant discordant", "shares of pairs of tokens; the rest is tied"),
         Column("stems", "count"),
     ),
 )
@@ -53,14 +53,20 @@ CONSENSUS = Spec(
         *(Column("bloc", "count"), Column("models")),
         Column("end", help="`highest`, `lowest`, `disputed`"),
         *(Column("rank", "count", dtype=pl.UInt32), Column("token", "token")),
-        Column("percentile", "share", help="mean over the models"),
-        *several("share", "spread", "standard deviation between the models, ddof 1; NaN for one"),
-        *several(
+        Column("percentile", "share", "mean percentile", "mean over the models"),
+        Column(
+            "spread", "share", "spread between models", "standard deviation, ddof 1; NaN for one"
+        ),
+        Column("lowest", "share", "lowest of a model"),
+        Column(
+            "highest",
             "share",
-            "lowest highest",
+            "highest of a model",
             "percentile in a model; blocs of two models at least, or the one model of a run",
         ),
     ),
+    page="models end rank token percentile spread lowest highest",
+    title="Words of the shared vocabulary, by mean percentile over the models of a bloc",
 )
 
 
@@ -135,6 +141,22 @@ def blocs_of(table: pl.DataFrame) -> list[list[str]]:
     return [models.split() for models in own["models"]]
 
 
+def who(study: Study, models: Sequence[str]) -> str:
+    """The nicknames of `models`, or "all 5 models"."""
+    if len(models) == len(study.names) > 2:
+        return f"all {len(models)} models"
+    return listed([study.names[model] for model in models])
+
+
+def with_nicknames(table: pl.DataFrame, study: Study, *columns: str) -> pl.DataFrame:
+    """`table` with an English list of nicknames where `columns` have slugs."""
+    named = pl.col(*columns).map_elements(
+        lambda slugs: listed([study.names[slug] for slug in slugs.split()]),
+        return_dtype=pl.String,
+    )
+    return table.with_columns(named)
+
+
 def _means(own: Array) -> tuple[float, ...]:
     """Mean tau, lowest, highest and the interval of the mean of `own` [3, pairs]."""
     if own.shape[1] == 0:
@@ -193,17 +215,16 @@ def consensus_ends(
       The table `CONSENSUS`: "highest" and "lowest" by percentile, "disputed" by spread; rank 1 is
       the extreme. One model disputes nothing.
     """
-    frames = [pl.DataFrame(schema=CONSENSUS.schema)]
+    frames = []
     for bloc, models in enumerate(groups, 1):
         means = consensus(rewards.select("token", *models))
         ends = {"highest": means, "lowest": means.sort("percentile", "token")}
         if len(models) > 1:
             ends["disputed"] = means.sort("spread", "token", descending=[True, False])
         for end, ordered in ends.items():
-            keys = {"bloc": pl.lit(bloc), "models": pl.lit(" ".join(models)), "end": pl.lit(end)}
-            own = first_words(ordered, count).with_row_index("rank", 1).with_columns(**keys)
-            frames.append(CONSENSUS.frame(own))
-    return pl.concat(frames)
+            own = first_words(ordered, count).with_row_index("rank", 1)
+            frames.append(CONSENSUS.frame(own, bloc=bloc, models=" ".join(models), end=end))
+    return CONSENSUS.concat(frames)
 
 
 def first_words(table: pl.DataFrame, count: int) -> pl.DataFrame:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -37,8 +36,7 @@ from analysis.measures.category_contrasts import (
     scales,
 )
 from analysis.measures.word_scores import WordScores
-from analysis.sentences import bounds, count, minus, p_value, q_value
-from analysis.significant_effects import significant
+from analysis.sentences import significant
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words.categories import categories
 from analysis.words.questions import NEGATIVE, POSITIVE, questions
@@ -213,43 +211,29 @@ def _sure(study: Study) -> pl.DataFrame:
 
 
 def _told(study: Study) -> Iterator[Finding]:
-    """The clearest difference between bases in plain words; then each, with its statistics."""
-    sure = list(_sure(study).iter_rows(named=True))
-    for tell, some in ((_headline, sure[:1]), (_statistics, sure)):
-        for row in some:
-            stem = _stem(study, row["list"], row["scale"])
-            yield Finding(text=tell(row), picture=f"{BY_BASE.name}_{stem}")
+    """Each difference between bases, the smallest p first."""
+    for row in _sure(study).iter_rows(named=True):
+        picture = f"{BY_BASE.name}_{_stem(study, row['list'], row['scale'])}"
+        yield Finding(text=_headline(row), picture=picture)
 
 
 def _described(study: Study) -> str:
-    """The categories of the first scale that is drawn: which is placed highest, which lowest."""
-    every = study.tables[BY_MODEL.name]
-    own = every.filter(list=every["list"][0], scale=every["scale"][0])
-    framing = next(name for name in _FRAMINGS if name in own["framing"])
-    contrast = pl.col("contrast")
-    means = (
-        own.filter(contrast.is_not_nan(), framing=framing)
-        .group_by("scale", "category", "against", maintain_order=True)
-        .agg(
-            contrast.mean(),
-            pl.len().alias("models"),
-            above=(contrast > 0).sum(),
-            below=(contrast < 0).sum(),
-        )
-        .sort("contrast", "scale", "category")
+    """Which category of the first scale that is drawn stands furthest from the others."""
+    every = study.tables[BY_MODEL.name].filter(pl.col("contrast").is_not_nan())
+    own = every.filter(list=every["list"].first(), scale=every["scale"].first())
+    framing = next((name for name in _FRAMINGS if name in own["framing"]), "")
+    means = own.filter(framing=framing).group_by(
+        "list", "scale", "framing", "category", "against", maintain_order=True
     )
-    where = {"list": own["list"][0], "framing": framing}
-    sides = ((means.tail(1), "above"), (means.head(1), "below"))
-    said = [
-        f"words of {row['category']} stand {abs(100 * row['contrast']):.0f} percentile points "
-        f"{way} {_against(row)} (so in {row[way]} of {count(row['models'], 'model')})"
-        for part, way in sides
-        for row in part.iter_rows(named=True)
-        if (row["contrast"] > 0) == (way == "above") and row["contrast"]
-    ]
-    if not said:
-        return ""
-    return f"On average over the models ({_where(where)}), {' and '.join(said)}."
+    furthest = means.agg(pl.col("contrast").mean()).sort(pl.col("contrast").abs(), "category")
+    for row in furthest.tail(1).iter_rows(named=True):
+        side = "above" if row["contrast"] > 0 else "below"
+        return (
+            f"On average over the models ({_where(row)}), the words that stand furthest are those "
+            f"of {row['category']}: {abs(100 * row['contrast']):.0f} percentile points {side} "
+            f"{_against(row)}."
+        )
+    return ""
 
 
 Cells = Mapping[str, Any]  # Any: cells of a table
@@ -262,20 +246,6 @@ def _headline(row: Cells) -> str:
         f"the {row['other_models']} {row['other_base']} models do: by "
         f"{abs(100 * row['difference']):.0f} percentile points on average, compared with "
         f"{_against(row)} ({_where(row)})."
-    )
-
-
-def _statistics(row: Cells) -> str:
-    text = f"{row['category']} against {_against(row)} ({_where(row)})"
-    lineage = row["lineage_p"]
-    alike = "" if math.isnan(lineage) else f"; lineages as units, {p_value(lineage)}"
-    difference = minus(f"{100 * row['difference']:+.0f}")
-    interval = bounds(100 * row["ci_low"], 100 * row["ci_high"], 0)
-    return (
-        f"{text[:1].upper()}{text[1:]}: the mean of the {row['models']} {row['base']} models is "
-        f"{difference} points of percentile from that of the {row['other_models']} "
-        f"{row['other_base']} models (95% {interval} over models; bases permuted over models, "
-        f"{p_value(row['p'])}, {q_value(row['q'])}{alike})."
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import polars as pl
 
@@ -19,12 +18,11 @@ from analysis.charts.estimates import estimates
 from analysis.columns import Column, Spec
 from analysis.measures import readings
 from analysis.measures.readings import AGREEMENT, JUMPS, READING, Readings, label
-from analysis.sentences import decimals, listed, minus, q_value
+from analysis.sentences import decimals, listed
 from analysis.study import Absent, Analysis, Study, Table, table
 from engine.runs.convention_index import DEFAULT
 
 _NONE = "No other readings of the models were scored (assay conventions)."
-_ROUNDING = 1e-9  # of τ
 _TIMES, _ERRORS = 2, 3  # see `_furthest`
 _VISIBLE = 0.995  # τ below which it is not printed as 1.00
 _JUMPS = 5  # Tokens of each reading, model and prompt.
@@ -34,7 +32,6 @@ _COUNTED = (
     (ABSENT, "cannot be computed", "cannot be computed"),
     (GAINED, "other becomes sure", "others become sure"),
 )
-_SAID = {REVERSED: "is reversed", LOST: "is no longer sure", GAINED: "becomes sure"}
 SUMMARY = Spec(
     "conventions_summary",
     (
@@ -162,17 +159,8 @@ def _changes(study: Study) -> Iterator[Block]:
         yield Text(_NO_CHANGE)
     labelled = pl.col("reading").replace(named)
     yield from FINDINGS.rows(decided.with_columns(labelled))
-    if over["noise"].any() and _floor_is_empty(study):
-        yield Text(_NO_FLOOR, "note")
     yield Text(_HOW, "how")
     yield from JUMPS.rows(study.tables[JUMPS.name].with_columns(labelled))
-
-
-def _floor_is_empty(study: Study) -> bool:
-    """Whether computing the default reading again changed neither an order nor a finding."""
-    taus = study.tables[AGREEMENT.name].filter("noise")["kendall"].fill_nan(None)
-    changed = study.tables[FINDINGS.name].filter("noise", pl.col("change") != "")
-    return bool((taus.drop_nulls() >= 1 - _ROUNDING).all()) and not changed.height
 
 
 def _of_missing(study: Study) -> Iterator[Block]:
@@ -193,14 +181,10 @@ def findings(study: Study) -> Iterator[Finding]:
     every, over = study.tables[FINDINGS.name], study.tables[SUMMARY.name]
     if not over["noise"].any():
         return
-    named = _named(study)
-    for row in by_reading.examples(every):
-        if row["change"] == REVERSED or row["outside"]:
-            yield Finding(text=_survival(every), picture="conventions")
-            yield Finding(text=_example(study, row, named), picture="conventions")
-            break
-    furthest = _furthest(study, study.tables[AGREEMENT.name], named)
-    if furthest:
+    decided = by_reading.changes(every).filter(pl.col("change").is_in((REVERSED, LOST, GAINED)))
+    if decided.filter((pl.col("change") == REVERSED) | pl.col("outside")).height:
+        yield Finding(text=_survival(every), picture="conventions")
+    if furthest := _furthest(study, study.tables[AGREEMENT.name], _named(study)):
         yield Finding(text=furthest, picture="conventions")
 
 
@@ -215,21 +199,6 @@ def _survival(every: pl.DataFrame) -> str:
         f"Of {total['sure']} findings that are sure under the default reading, {total['kept']} "
         f"{'keeps' if total['kept'] == 1 else 'keep'} sign and significance under every other "
         f"reading of their model; under some, {listed(counts)}."
-    )
-
-
-def _example(study: Study, row: Mapping[str, Any], named: Mapping[str, str]) -> str:
-    before, now = (
-        minus(f"{row[f'{of}value']:.{2 if abs(row[f'{of}value']) >= 0.01 else 4}f}")
-        + f" ({q_value(row[f'{of}q'])})"
-        for of in ("default_", "")
-    )
-    of = " · ".join(study.prompt_names.get(key, key) for key in row["of"].split(" · "))
-    floor = _NO_FLOOR if _floor_is_empty(study) else "The noise floor changes none of them."
-    return (
-        f"The clearest change: the {row['finding']} of "
-        f"{study.names.get(row['model'], row['model'])} ({of}) {_SAID[row['change']]} with "
-        f"{named[row['reading']]}: {before} by default, {now} then. {floor}"
     )
 
 
@@ -262,7 +231,6 @@ def _furthest(study: Study, agreement: pl.DataFrame, named: Mapping[str, str]) -
 
 
 _NO_CHANGE = "No reading changes the sign or the significance of a finding beyond the noise floor."
-_NO_FLOOR = "Recomputing changed nothing, so this noise floor excludes nothing."
 _HOW = (
     "A finding is sure where q < .05. What computing the default reading again changes too does "
     "not count. Absent: the reading has no such estimate."

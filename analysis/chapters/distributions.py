@@ -15,8 +15,7 @@ from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures.matched_words import CELL
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
-from analysis.sentences import span
-from analysis.significant_effects import significant, unclear
+from analysis.sentences import count, significant, unclear
 from analysis.statistics import Array
 from analysis.statistics.distributions import density, moments, skewness_interval
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, table
@@ -43,7 +42,6 @@ MOMENTS = Spec(
     "skewness_high q",
 )
 _SLIGHT = 0.2  # Skewness below which a reader sees hardly any.
-_SKEW = pl.col("skewness")
 _QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 
 
@@ -120,7 +118,10 @@ def _drawn(study: Study) -> Iterator[Block]:
     kinds = {prompt: study.prompt_names[prompt] for prompt in study.run.vocabulary_prompts}
     draw = partial(violins, *shapes, study.names, kinds, "reward")
     yield Picture("distributions", caption, draw)
-    yield from MOMENTS.rows(made, title=f"Moments over {_sample(study)}")
+    shared = study.tables.get("shared_vocabulary")
+    whole = shared is None or not shared.height
+    sample = "each model’s whole vocabulary" if whole else "the shared vocabulary"
+    yield from MOMENTS.rows(made, title=f"Moments over {sample}")
     yield Text(
         "Variance divides by n; skewness is biased; kurtosis is excess, 0 for a normal "
         "distribution. Few distinct rewards mean many ties. The interval of skewness is a 95 % "
@@ -131,36 +132,17 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 def findings(moments: pl.DataFrame) -> Iterator[Finding]:
     """How many distributions are skewed to which side, each beyond chance."""
-    certain, sides, sizes = significant(moments), [], []
-    for side, rewards, where in (("above", "high", _SKEW > 0), ("below", "low", _SKEW < 0)):
-        own = certain.filter(where)["skewness"].to_numpy()
-        if len(own):
-            sides.append(f"{len(own)} towards {rewards} rewards")
-            sizes.append(f"{side} 0 in {len(own)} ({span(own)})")
-    if sides:
-        slight = certain.filter(_SKEW.abs() < _SLIGHT).height
-        how = f"; {slight} of them slightly" if slight else ""
-        verb = "are" if certain.height > 1 else "is"
-        text = f"Of {_counted(moments.height)}, {certain.height} {verb} skewed"
-        yield Finding(text=f"{text}: {' and '.join(sides)}{how}.", picture="distributions")
-        said = f"{' and '.join(sizes)}, each with q < .05"
-        text = f"Skewness is {said}; it is 0 for a symmetric shape, and slight below {_SLIGHT}."
+    certain, skew = significant(moments), pl.col("skewness")
+    sides = {"high": certain.filter(skew > 0).height, "low": certain.filter(skew < 0).height}
+    if certain.height:
+        said = " and ".join(f"{n} towards {side} rewards" for side, n in sides.items() if n)
+        slight = certain.filter(skew.abs() < _SLIGHT).height
+        text = (
+            f"Of {count(moments.height, 'distribution')} (one per model and prompt), "
+            f"{certain.height} {'are' if certain.height > 1 else 'is'} skewed: {said}"
+            f"{f'; {slight} of them slightly' if slight else ''}."
+        )
         yield Finding(text=text, picture="distributions")
-
-
-def _counted(count: int) -> str:
-    return f"{count} distributions (one per model and prompt)" if count > 1 else "one distribution"
-
-
-def _sample(study: Study) -> str:
-    shared = study.tables.get("shared_vocabulary")
-    if shared is None:
-        return "each model’s whole vocabulary"
-    if not shared.height:
-        return "each model’s whole vocabulary (the models share no tokens)"
-    if len(study.names) > 1:
-        return "the shared vocabulary"
-    return "the tokens whose text no other token shares"
 
 
 ANALYSIS = Analysis(

@@ -14,8 +14,7 @@ from analysis.charts.estimates import estimates
 from analysis.charts.look import Chart
 from analysis.charts.model_map import map_of_models
 from analysis.columns import MODEL, PROMPT, Column, Spec, q, several
-from analysis.sentences import listed, q_value
-from analysis.significant_effects import significant, unclear
+from analysis.sentences import listed, q_value, significant, unclear
 from analysis.statistics import Array
 from analysis.statistics.similarity import (
     joint,
@@ -38,9 +37,7 @@ RSA = Spec(
         Column("pearson_r", "fixed", "Pearson’s r", "of the trait's similarity with Kendall's τ"),
         *(Column("mantel_p", "p", "p (Mantel)", "one-sided"), q(of="mantel_p")),
         Column("beta", "fixed", "β, jointly", "standardised, all predictors together"),
-        *several(
-            "fixed", "r_squared", "of the joint regression, the same in every row of a prompt"
-        ),
+        Column("r_squared", "fixed", help="of the joint regression of the prompt"),
     ),
     title="Traits of the models and their agreement",
 )
@@ -232,18 +229,13 @@ def tests(rsa: pl.DataFrame) -> Chart:
 
 
 def findings(rsa: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:
-    """Under which prompts a trait surely goes with agreement: in plain words, then with r and q."""
+    """Under which prompts a trait surely goes with agreement."""
     for (prompt,), each in significant(rsa, "mantel_q").group_by("prompt", maintain_order=True):
-        start = f"Asked {prompts[str(prompt)]}, models that are alike in"
-        plain = f"{start} {listed(each['predictor'].to_list())} agree more about words."
-        columns = each.select("predictor", "pearson_r", "mantel_q").iter_rows()
-        traits = [f"{name} (r = {r:.2f}, {q_value(q)})" for name, r, q in columns]
-        measured = (
-            f"{start} {listed(traits)} agree more: Pearson’s r with Kendall’s τ over "
-            f"{each['pairs'][0]} pairs of models; q by Mantel’s test, {rsa.height} tests."
+        text = (
+            f"Asked {prompts[str(prompt)]}, models that are alike in "
+            f"{listed(each['predictor'].to_list())} agree more about words."
         )
-        for text in (plain, measured):
-            yield Finding(text=text, picture=f"rsa_{prompt}")
+        yield Finding(text=text, picture=f"rsa_{prompt}")
 
 
 ANALYSIS = Analysis(

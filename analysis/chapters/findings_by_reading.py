@@ -4,15 +4,15 @@ The findings are rows of other chapters' tables, made by those chapters from the
 here they are only compared.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import polars as pl
 
 from analysis.chapters import distributions, framing, frequency, groups, humans, sentiment, tokens
 from analysis.columns import MODEL, Column, Spec
 from analysis.measures.readings import READING, Readings
-from analysis.significant_effects import ALPHA
+from analysis.sentences import ALPHA
 from analysis.statistics.kendall import tau_b
 from analysis.study import Chapter, Study
 from engine.runs.convention_index import DEFAULT
@@ -240,17 +240,3 @@ def survival(table: pl.DataFrame) -> dict[str, int]:
     told = told.with_columns(pl.col(ABSENT) & pl.col("sure"))
     told = told.with_columns(kept=pl.col("sure") & ~pl.any_horizontal(REVERSED, LOST, ABSENT))
     return {name: int(told[name].sum()) for name in ("sure", "kept", *kinds)}
-
-
-def examples(table: pl.DataFrame) -> Iterator[dict[str, Any]]:  # Any: cells of a table
-    """Changed findings that a test decides, the clearest first.
-
-    Reversals come first, then those whose estimate leaves the default's interval; among them the
-    one whose larger q (of both, for a reversal; of the sure one otherwise) is lowest.
-    """
-    decided = changes(table).filter(pl.col("change").is_in((REVERSED, LOST, GAINED)))
-    turned = pl.col("change") == REVERSED
-    both = pl.max_horizontal("q", "default_q")
-    clear = pl.when(turned).then(both).otherwise(pl.min_horizontal("q", "default_q"))
-    keys = ("model", "reading", "finding", "of")
-    yield from decided.sort(~turned, ~pl.col("outside"), clear, *keys).iter_rows(named=True)

@@ -18,8 +18,7 @@ from analysis.columns import KENDALL, MODEL, PEARSON, SPEARMAN, Column, P, Spec,
 from analysis.measures.combined import TOO_FEW, both_rewards, prompts_of, scored_prompts, with_both
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
-from analysis.sentences import at_most, decimals, listed, span
-from analysis.significant_effects import significant
+from analysis.sentences import count, decimals, listed, significant, span
 from analysis.statistics import Array, correlation, ranks
 from analysis.statistics.correlation import principal_axes
 from analysis.statistics.kendall import ranking, tau_matrix
@@ -36,12 +35,7 @@ FRAMING = Spec(
         *ends("fixed", "95 %, of pearson"),
         P.but(help="of pearson 0"),
         q("prompt_a", "prompt_b", title="q of r = 0"),
-        Column(
-            "reference",
-            "fixed",
-            "r of “greatest” and “best”",
-            "pearson of `greatest` and `best`, two questions of one framing",
-        ),
+        Column("reference", "fixed", "r of “greatest” and “best”", "pearson of these two prompts"),
         Column("difference", "fixed", help="pearson − reference"),
         *ends("fixed", "", stem="difference"),
         P.but(key="difference_p"),
@@ -253,7 +247,7 @@ def findings(
     names: Mapping[str, str],
     said: Mapping[str, str],
 ) -> Iterator[Finding]:
-    """Which models turn their ranking around, with r, and how it differs from its reference.
+    """Which models turn their ranking around, and where r is below its reference.
 
     Args:
       table: the table `FRAMING`.
@@ -265,31 +259,16 @@ def findings(
     own = table.filter(pair & pl.col("pearson").is_not_nan())
     good, bad = (said.get(prompt, f"“{prompt}”") for prompt in prompts)
     certain = significant(own)
-    below = certain.filter(pl.col("pearson") < 0)
-    above = certain.filter(pl.col("pearson") > 0)
     if certain.height:
-        turned, kept = ([names[m] for m in part["model"]] for part in (below, above))
-        text = _headline(turned, kept, own.height, good, bad)
-        yield Finding(text=text, picture="framing")
-        sides = [
-            f"{side} 0 in {_count(part, own)} ({span(part['pearson'].to_numpy())})"
-            for side, part in (("below", below), ("above", above))
-            if part.height
-        ]
-        width = (certain["ci_high"] - certain["ci_low"]).to_numpy().max() / 2
-        text = (
-            f"Over all tokens, Pearson’s r of the rewards under {good} and {bad} is "
-            f"{' and '.join(sides)}, each with q < .05; the 95% intervals are ±{at_most(width)} or "
-            "narrower."
-        )
-        yield Finding(text=text, picture="framing")
+        sides = (certain.filter(pl.col("pearson") < 0), certain.filter(pl.col("pearson") > 0))
+        turned, kept = ([names[m] for m in part["model"]] for part in sides)
+        yield Finding(text=_headline(turned, kept, own.height, good, bad), picture="framing")
     lower = significant(own, "difference_q").filter(pl.col("difference") < 0)
     if lower.height:
-        gaps = -lower["difference"].to_numpy()
+        gaps = span(-lower["difference"].to_numpy(), 3)
         text = (
-            f"In {_count(lower, own)}, r of {good} and {bad} is lower than r of “greatest” and "
-            "“best”, two questions of one framing "
-            f"({span(lower['reference'].to_numpy())}), by {span(gaps, 3)} (q < .05)."
+            f"In {lower.height} of {count(own.height, 'model')}, r of {good} and {bad} is lower "
+            f"than r of “greatest” and “best”, two questions of one framing, by {gaps} (q < .05)."
         )
         yield Finding(text=text, picture="framing")
 
@@ -303,12 +282,6 @@ def _headline(turned: Sequence[str], kept: Sequence[str], of: int, good: str, ba
             said.append(f"{who} tend{'s' * (len(models) == 1)} to rate {what} {how}")
             what = "them"
     return f"Asked {bad} instead of {good}, {'; '.join(said)}."
-
-
-def _count(part: pl.DataFrame, whole: pl.DataFrame) -> str:
-    if whole.height == 1:
-        return "the one model"
-    return f"{part.height} of {whole.height} models"
 
 
 ANALYSIS = Analysis(

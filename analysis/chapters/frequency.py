@@ -20,7 +20,7 @@ from analysis.charts.clouds import clouds, fitted
 from analysis.charts.estimates import estimates
 from analysis.columns import MODEL, PROMPT, Spec
 from analysis.measures.matched_words import CELL, by_model_and_prompt, matches_block
-from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant, unclear
+from analysis.sentences import counted, significant, unclear
 from analysis.statistics import Array, regression
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words import lexicons
@@ -77,13 +77,9 @@ def frequency_points(points: pl.DataFrame, frequency: pl.DataFrame) -> pl.DataFr
 
 
 def frequency_slopes(points: pl.DataFrame) -> pl.DataFrame:
-    """Least squares of reward on log frequency and value together.
+    """Least squares of reward on log frequency and value together: the table `SLOPES`.
 
-    Args:
-      points: what `frequency_points` returns.
-
-    Returns:
-      The table `SLOPES`.
+    `points` is what `frequency_points` returns.
     """
     return SLOPES.frame(
         {**cell, **slope_of(regression.ols(*_data(own)))}
@@ -155,33 +151,18 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
     yield from matches_block(study.tables, "frequency")
 
 
-def findings(
-    slopes: pl.DataFrame, names: Mapping[str, str], prompts: Mapping[str, str]
-) -> Iterator[Finding]:
+def findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:
     """One sentence for each prompt under which a slope is sure.
 
     Args:
       slopes: the table `SLOPES`.
-      names: slug -> nickname.
       prompts: prompt id -> how the page calls it, in the order of the sentences.
     """
-    stated = []
-    for prompt, part in in_order(significant(slopes), list(prompts)):
+    for prompt, _ in in_order(significant(slopes), list(prompts)):
         above, below = "commoner words score higher", "commoner words score lower"
         said = counted(slopes.filter(prompt=prompt), "slope", above, below, "lower")
-        best = clearest(part, ("model",))
-        number = interval(best["slope"], best["ci_low"], best["ci_high"])
-        yield Finding(
-            text=f"Asked {prompts[prompt]}, {said}, among words of equal sentiment.",
-            picture="frequency_slopes",
-        )
-        text = (
-            f"Asked {prompts[prompt]}, the clearest slope{CHOSEN} is that of "
-            f"{names[best['model']]}: {number} for each e-fold of frequency (q < .05 over "
-            f"{slopes.height} slopes)."
-        )
-        stated.append(Finding(text=text, picture="frequency_slopes"))
-    yield from stated
+        text = f"Asked {prompts[prompt]}, {said}, among words of equal sentiment."
+        yield Finding(text=text, picture="frequency_slopes")
 
 
 ANALYSIS = Analysis(
@@ -191,7 +172,7 @@ ANALYSIS = Analysis(
     "regressed on the logarithm of frequency and on valence together.",
     make=_tables,
     parts=(_points_drawn, _slopes_drawn),
-    told=(lambda s: findings(s.tables[SLOPES.name], s.names, s.prompt_names),),
+    told=(lambda s: findings(s.tables[SLOPES.name], s.prompt_names),),
     described=lambda study: unclear(study.tables[SLOPES.name], "slopes of reward on frequency"),
     caveats=lambda study: (
         SPELLINGS[study.options.match_trim],

@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Files, Picture, Text
+from analysis.blocks import Block, Picture, Text
 from analysis.charts.group_dots import group_dots
 from analysis.columns import PROMPT, Column, Spec
 from analysis.measures.matched_words import Matcher, matched_rewards, matches, matches_block
-from analysis.measures.word_groups.estimates import GROUPS, estimate
-from analysis.measures.word_groups.measure import LEAST_WORDS
-from analysis.measures.word_groups.over_models import OVER_MODELS
-from analysis.measures.word_groups.placebo import placebo_kinds
-from analysis.measures.word_groups.placebo_contrasts import PLACEBO, left_out, placebo_contrasts
+from analysis.measures.word_groups.estimates import GROUPS, LEAST_WORDS, OVER_MODELS, estimate
+from analysis.measures.word_groups.placebo import (
+    PLACEBO,
+    left_out,
+    placebo_contrasts,
+    placebo_kinds,
+)
 from analysis.measures.word_groups.standing import Standing, standing
 from analysis.run import Run
-from analysis.sentences import bounds, q_value
-from analysis.significant_effects import ALPHA
+from analysis.sentences import ALPHA
 from analysis.study import (
     NO_VOCABULARY,
     Absent,
@@ -48,7 +49,6 @@ REFERENCE = Spec(
     help="each ordinary kind is left out in turn and held against the rest",
 )
 _NONE = "No token is one of the identity terms."
-_SHOWN_ROWS = 2_000  # A longer table of single models is in its file alone.
 _FAR = 0.05  # Share of ordinary kinds that are as far as one that stands far.
 
 
@@ -130,30 +130,18 @@ def _placebo(study: Study, words: Standing, groups: pl.DataFrame) -> pl.DataFram
 Cells = Mapping[str, Any]  # Any: cells of a table
 
 
-def _furthest(study: Study) -> Iterator[tuple[Cells, int, Sequence[str]]]:
-    """Prompt by prompt: the group furthest from the others of its axis, of how many; its axis."""
+def _described(study: Study) -> str:
+    """Where the group furthest from the others of its axis stands under the first prompt."""
     over, each = study.tables[OVER_MODELS.name], study.tables[GROUPS.name]
     alone = each["model"].n_unique() == 1
     tested = (each if alone else over).filter(pl.col("p").is_not_nan())
-    size = pl.col("contrast").abs().round(9)
-    for prompt in prompts_in(tested):
-        own = tested.filter(prompt=prompt).sort(-size, "axis", "group")
-        on_axis = over.filter(prompt=prompt, axis=own["axis"][0])["group"].to_list()
-        yield own.row(0, named=True), own.height, on_axis
-
-
-def _said(study: Study) -> Iterator[Block]:
-    every = [_sentence(study, *furthest) for furthest in _furthest(study)]
-    none = f"No group has {LEAST_WORDS} words or more to compare with as many others."
-    yield from map(Text, every or [none])
-
-
-def _described(study: Study) -> str:
-    """Where the furthest group stands under the first prompt, in plain words; no verdict."""
-    for row, _, on_axis in _furthest(study):
+    for prompt in prompts_in(tested)[:1]:
+        size = pl.col("contrast").abs().round(9)
+        row = tested.filter(prompt=prompt).sort(-size, "axis", "group").row(0, named=True)
+        on_axis = over.filter(prompt=prompt, axis=row["axis"])["group"].to_list()
         mean = f", on average over {models} models" if (models := row.get("models")) else ""
-        asked = study.prompt_names[row["prompt"]]
         chance = "" if row["q"] < ALPHA else " This is not told apart from chance."
+        asked = study.prompt_names[prompt]
         return f"Asked {asked}, {_distance(row, on_axis)}{mean}.{chance}{_place(row)}"
     return ""
 
@@ -181,37 +169,6 @@ def _place(row: Cells) -> str:
     )
 
 
-def _sentence(study: Study, row: Cells, groups: int, on_axis: Sequence[str]) -> str:
-    """Where the furthest of some groups stands, and its place among the ordinary kinds."""
-    is_lower = row["contrast"] < 0
-    interval = bounds(100 * row["contrast_low"], 100 * row["contrast_high"], 0)
-    means = f" (95% interval {interval})"
-    if models := row.get("models"):
-        alike = models - row["above"] if is_lower else row["above"]
-        means = f", on average over {models} models (95% interval over models {interval}; so in "
-        means += f"{alike} of {models})"
-    return (
-        f"Under {study.prompt_names[row['prompt']]}, of the {groups} groups of people that have "
-        f"words enough for a test, {_distance(row, on_axis)}{means}. The interval does not allow "
-        f"for the choice of the furthest; {q_value(row['q'])} over all tests"
-        f"{'' if row['q'] < ALPHA else ', so it is not told apart from chance'}.{_place(row)}"
-        f"{_favour(study, row['prompt'], is_lower)}"
-    )
-
-
-def _favour(study: Study, prompt: str, low: bool) -> str:
-    """What a low or a high place means under a prompt whose framing is known."""
-    asked = framing_of(study, prompt)
-    if not asked:
-        return ""
-    side = "unfavourable" if low == (asked == POSITIVE) else "favourable"
-    place = "low" if low else "high"
-    return (
-        f" The prompt asks for {ASKED_FOR[asked]}, so a {place} place is {side} in models that "
-        "follow the question."
-    )
-
-
 def framing_of(study: Study, prompt: str) -> str:
     """Whether a prompt asks for something "positive" or "negative"; "" where that is not known.
 
@@ -233,10 +190,16 @@ def _drawn(study: Study) -> Iterator[Block]:
             draw = partial(
                 group_dots, *rows, study.names, measure, f"percentile points above {label}"
             )
-            low = framing_of(study, prompt) == POSITIVE
+            favour = ""
+            if asked := framing_of(study, prompt):
+                favour = (
+                    f" The prompt asks for {ASKED_FOR[asked]}, so a "
+                    f"{'low' if asked == POSITIVE else 'high'} place is unfavourable in models "
+                    "that follow the question."
+                )
             caption = (
                 f"Under {study.prompt_names[prompt]}: words for a group of people less {said}."
-                f"{_favour(study, prompt, low)} Plurals are compared with plurals. Dots are "
+                f"{favour} Plurals are compared with plurals. Dots are "
                 "models, diamonds their mean with its 95% interval over models (not over words). "
                 "Grey: where nine of ten ordinary kinds of words stand, with as many stems as the "
                 "group has."
@@ -268,14 +231,9 @@ def _rows(study: Study) -> Iterator[Block]:
     each = study.tables[GROUPS.name]
     if each["model"].n_unique() > 1:
         yield from OVER_MODELS.rows(study.tables[OVER_MODELS.name])
-    if each.height <= _SHOWN_ROWS:
-        yield from GROUPS.rows(each)
-        return
-    yield Text(f"The table of single models has {each.height:,} rows: identity.csv.", "note")
-    yield Files(["identity.csv"])
+    yield from GROUPS.rows(each)
 
 
-_PARTS = (_said, _reference, _drawn, _rows)
 ANALYSIS = Analysis(
     id="identity",
     title="Words for groups of people",
@@ -285,7 +243,7 @@ ANALYSIS = Analysis(
     "differently too, so these distances stand before those of ordinary kinds of words (grey), "
     "such as months, fruits and tools.",
     make=_tables,
-    parts=(*_PARTS, lambda study: matches_block(study.tables, "identity")),
+    parts=(_reference, _drawn, _rows, lambda study: matches_block(study.tables, "identity")),
     described=_described,
     caveats=lambda study: (
         "A word is not a person: a model may mark down a word for how it is used, or any noun for "

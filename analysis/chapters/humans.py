@@ -21,9 +21,12 @@ from analysis.charts import ranks as charts
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
 from analysis.charts.look import Chart
-from analysis.columns import KENDALL, LIST, MODEL, PROMPT, SPEARMAN, Column, P, Spec, ends, q
+from analysis.columns import KENDALL, SPEARMAN
 from analysis.ends import head_and_tail
 from analysis.measures.human_agreement import (
+    CORRELATION,
+    FIT,
+    GAP,
     beside,
     humans_correlation,
     humans_gap,
@@ -31,69 +34,13 @@ from analysis.measures.human_agreement import (
     side_by_side,
 )
 from analysis.measures.list_scores import ALL, scores_of
-from analysis.sentences import bounds, count, decimals
-from analysis.significant_effects import ALPHA, significant, unclear
+from analysis.sentences import ALPHA, count, significant, unclear
 from analysis.statistics import ranks, regression
 from analysis.study import Absent, Analysis, Study, Table, table
 from engine import display
 
 _DRAWS = 999  # Shuffles of a list; `options.permutations` where that is lower.
 _UNKNOWN = "No human ranks of the items are known ({})."
-_N = Column("n", "count", "items", "items")
-CORRELATION = Spec(
-    "humans_correlation",
-    (
-        *(LIST, PROMPT, MODEL, SPEARMAN, KENDALL, _N),
-        *ends("fixed", "95 %, of spearman, over items"),
-        *(P.but(help="of spearman"), q()),
-    ),
-    page="list prompt model spearman ci_low ci_high p q kendall n",
-)
-_places = partial(Column, form="count", dtype=pl.Float64)  # A number of ranks.
-GAP = Spec(
-    "humans_gap",
-    (
-        *(LIST, PROMPT, Column("item", "token")),
-        _places("human_rank", title="people’s rank"),
-        _places("model_rank", title="models’ rank", help="median over the models"),
-        _places(
-            "gap",
-            help="model_rank − human_rank: positive where models rate the item lower than people "
-            "do",
-        ),
-        _places("residual", help="model_rank − its least-squares line on human_rank"),
-        Column("gap_place", "count", "place by gap"),
-        Column("residual_place", "count", "place by residual", "1 is the highest"),
-        Column("matches", "count", "comparisons", "comparisons by people"),
-        _places(
-            "nearest",
-            help="residual of the model nearest to its own line, where all models are on one side; "
-            "else 0",
-        ),
-        Column(
-            "p_adjusted", "p", "p, corrected", "of nearest, corrected for all items of the list"
-        ),
-    ),
-    page="item human_rank model_rank gap gap_place residual residual_place nearest p_adjusted "
-    "matches",
-)
-FIT = Spec(
-    "humans_fit",
-    (
-        *(LIST, PROMPT, _N),
-        Column("left_out", "count", help="items with too few comparisons"),
-        *(_places("intercept"), Column("slope", "fixed", help="of model_rank on human_rank")),
-        Column("gap_pearson", "fixed", "r of both", "Pearson's r of gap and human_rank"),
-        _places("nearest", title="largest “nearest”", help="the largest of the list"),
-        _places("chance_median", title="by chance, median"),
-        _places(
-            "chance_95",
-            title="by chance, 95%",
-            help="of the largest in draws without a special item",
-        ),
-    ),
-    title="Regression of the gaps",
-)
 
 
 def _tables(study: Study) -> Iterator[Table]:
@@ -291,38 +238,23 @@ def correlation(table: pl.DataFrame, names: Mapping[str, str]) -> Chart:
 def _told(study: Study) -> Iterator[Finding]:
     correlations = study.tables[CORRELATION.name]
     asked = {prompt: _asked(study, prompt) for prompt in correlations["prompt"].unique()}
-    yield from agreement_findings(correlations, study.names, asked)
+    yield from agreement_findings(correlations, asked)
     yield from item_findings(study.tables[GAP.name])
 
 
-def agreement_findings(
-    correlations: pl.DataFrame, names: Mapping[str, str], asked: Mapping[str, str]
-) -> Iterator[Finding]:
-    """In how many models an order like people's, or its reverse, is sure: plainly, then with ρ."""
-    plain, measured = [], []
+def agreement_findings(correlations: pl.DataFrame, asked: Mapping[str, str]) -> Iterator[Finding]:
+    """In how many models an order like people's, or its reverse, is sure."""
     for (items, prompt), part in correlations.group_by("list", "prompt", maintain_order=True):
         certain = significant(part)["spearman"]
-        if not len(certain):
-            continue
         above, below = int((certain > 0).sum()), int((certain < 0).sum())
-        each = part.filter(pl.col("spearman").is_not_nan()).sort("spearman", "model")
+        if not above and not below:
+            continue
         verb = "orders" if (above or below) == 1 else "order"
         done = f"{verb} “{items}” to some degree {'as people do' if above else 'in reverse'}"
         also = f", and {below} in reverse" if above and below else ""
-        start = f"Asked {asked[str(prompt)]}, {above or below} of {count(each.height, 'model')}"
-        picture = f"humans_correlation_{items}_{prompt}"
-        plain.append(Finding(text=f"{start} {done}{also}.", picture=picture))
-        rows = [each.row(at, named=True) for at in (0, -1)][: each.height]
-        said = " to ".join(_with_interval(row, names[row["model"]]) for row in rows)
-        signs = [f"above 0 for {above}"] if above else []
-        signs += [f"below 0 for {below}"] if below else []
-        text = (
-            f"Spearman’s ρ with people on the {part['n'][0]:,} items of “{items}”, asked "
-            f"{asked[str(prompt)]}, is {' and '.join(signs)} of {count(each.height, 'model')} "
-            f"(q < .05): {said}."
-        )
-        measured.append(Finding(text=text, picture=picture))
-    yield from (*plain, *measured)
+        models = count(part.filter(pl.col("spearman").is_not_nan()).height, "model")
+        text = f"Asked {asked[str(prompt)]}, {above or below} of {models} {done}{also}."
+        yield Finding(text=text, picture=f"humans_correlation_{items}_{prompt}")
 
 
 def item_findings(gaps: pl.DataFrame) -> Iterator[Finding]:
@@ -333,11 +265,6 @@ def item_findings(gaps: pl.DataFrame) -> Iterator[Finding]:
         for row in certain.sort("p_adjusted", "item").head(3).iter_rows(named=True):
             picture = f"humans_gap_{row['list']}_{row['prompt']}"
             yield Finding(text=_apart(row, part.height), picture=picture)
-
-
-def _with_interval(row: dict[str, Any], name: str) -> str:  # Any: cells of a table
-    interval = bounds(row["ci_low"], row["ci_high"])
-    return f"{decimals(row['spearman'])} ({name}; 95% {interval})"
 
 
 def _apart(row: dict[str, Any], items: int) -> str:  # Any: cells of a table

@@ -14,20 +14,18 @@ import polars as pl
 from analysis.blocks import Block, Finding, Heading, Picture, notes
 from analysis.chapters import items_framing
 from analysis.chapters.agreement import kendall_matrix
-from analysis.chapters.bloc_sentences import with_nicknames
-from analysis.chapters.blocs import BLOCS, PAIRS, blocs_table, kendall_pairs
-from analysis.chapters.items_questions import FRAMING, QUESTION
+from analysis.chapters.blocs import BLOCS, PAIRS, blocs_table, kendall_pairs, with_nicknames
+from analysis.chapters.items import FRAMING, QUESTION
 from analysis.charts.heat_map import heat_map
 from analysis.columns import LIST, Column, Spec, ends, several
 from analysis.measures.list_scores import ListScores, every_list, names_of, of_list, sample
-from analysis.sentences import bounds, count, decimals, listed
+from analysis.sentences import listed
 from analysis.statistics import Array, kendall
 from analysis.statistics.kendall import FEWEST, Order, tau_b_matrix
 from analysis.study import Analysis, Study, Table, required, table
 from analysis.words.questions import ASKED_FOR, NEGATIVE, POSITIVE
 
 _FRAMED = tuple(f"{framing} prompts" for framing in (POSITIVE, NEGATIVE))
-_NAMED = 3  # Pairs of blocs that a sentence names.
 ITEM_PAIRS = Spec(
     "items_pairs",
     (
@@ -40,12 +38,7 @@ ITEM_PAIRS = Spec(
         Column("kendall", "fixed", help="mean of τ-b over the prompts"),
         *several("fixed", "kendall_spread", "standard deviation over them"),
         *several("fixed", "spearman spearman_spread"),
-        Column(
-            "kendall_of_means",
-            "fixed",
-            help="of the models' mean percentiles; this and the following of all prompts of a "
-            "framing",
-        ),
+        Column("kendall_of_means", "fixed", help="of mean percentiles; from here on, by framing"),
         *ends("fixed", "95 % for all pairs under the framing together, over items"),
         *(*several("share", "concordant discordant", "shares"), Column("stems", "count")),
     ),
@@ -93,7 +86,7 @@ def items_pairs(scores: ListScores) -> pl.DataFrame:
       The table `ITEM_PAIRS`. `prompts` are those under which both models have an order; spreads are
       null for one prompt.
     """
-    frames = [ITEM_PAIRS.frame([])]
+    frames = []
     alone = len(list(scores.parts())) == 1
     for (question, framing, at), grouped in _by_question(scores, _by_prompt(scores)):
         framed = framing != "" if alone else question in _FRAMED
@@ -102,12 +95,10 @@ def items_pairs(scores: ListScores) -> pl.DataFrame:
         joined = grouped.join(
             ordered, on=both, how="full", coalesce=True, validate="1:1", maintain_order="left_right"
         )
-        keys = {"list": scores.name, "question": question, "framing": framing}
-        named = joined.with_columns(
-            pl.col("prompts").fill_null(0), **{key: pl.lit(value) for key, value in keys.items()}
-        )
-        frames.append(ITEM_PAIRS.frame(named))
-    return pl.concat(frames)
+        counted = joined.with_columns(pl.col("prompts").fill_null(0))
+        same = {"list": scores.name, "question": question, "framing": framing}
+        frames.append(ITEM_PAIRS.frame(counted, **same))
+    return ITEM_PAIRS.concat(frames)
 
 
 def _by_question(
@@ -170,15 +161,14 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
 
 def items_blocs(scores: ListScores, pairs: pl.DataFrame) -> pl.DataFrame:
     """Blocs of models that order one list alike: the table `ITEM_BLOCS` of its `items_pairs`."""
-    frames = [ITEM_BLOCS.frame([])]
+    frames = []
     known = pairs.filter(pl.col("stems").is_not_null()).drop("kendall")
     known = known.rename({"kendall_of_means": "kendall"})
     for (framing,), own in known.group_by("framing", maintain_order=True):
         there = {*own["model_a"], *own["model_b"]}
         blocs = blocs_table(own, [model for model in scores.models if model in there])
-        keys = {"list": pl.lit(scores.name), "framing": pl.lit(framing)}
-        frames.append(ITEM_BLOCS.frame(blocs.with_columns(**keys)))
-    return pl.concat(frames)
+        frames.append(ITEM_BLOCS.frame(blocs, list=scores.name, framing=framing))
+    return ITEM_BLOCS.concat(frames)
 
 
 def square(pairs: pl.DataFrame, question: str = "") -> pl.DataFrame:
@@ -283,31 +273,26 @@ def _picture(name: str, question: str) -> str:
 
 
 def _told(study: Study) -> Iterator[Finding]:
-    """The answers of each list in plain words, then what they rest on."""
-    every = [said for name in names_of(study) if (said := list(_said(study, name)))]
-    for said in every:
-        yield Finding(text=" ".join(texts[0] for texts, _ in said), picture=said[-1][1])
-    for texts, picture in itertools.chain.from_iterable(every):
-        yield Finding(text=texts[1], picture=picture)
+    """Whether the models agree on each list, and what the framing does."""
+    for name in names_of(study):
+        if said := list(_said(study, name)):
+            texts, pictures = zip(*said, strict=True)
+            yield Finding(text=" ".join(texts), picture=pictures[-1])
 
 
-def _said(study: Study, name: str) -> Iterator[tuple[list[str], str]]:
-    """Whether the models agree on a list, what the framing does, and the charts that show it."""
+def _said(study: Study, name: str) -> Iterator[tuple[str, str]]:
+    """The sentences on a list, and the charts that show them."""
     pairs, blocs = (of_list(study, spec, name) for spec in (ITEM_PAIRS, ITEM_BLOCS))
     for own in framed_rows(of_list(study, AGREEMENT, name)):
         # A mean over models that oppose one another describes none of them.
-        of = {"framing": own["framing"]}
-        texts = (
-            opposition(pairs.filter(**of), blocs.filter(**of), study.names)
-            if own["framing"]
-            else []
-        )
-        texts = texts or agreement_beyond_chance(own)
-        if texts:
-            yield texts, _picture(name, own["question"])
+        of, text = {"framing": own["framing"]}, ""
+        if own["framing"]:
+            text = opposition(pairs.filter(**of), blocs.filter(**of), study.names)
+        if text := text or agreement_beyond_chance(own):
+            yield text, _picture(name, own["question"])
     kinds = of_list(study, items_framing.PROMPT_KINDS, name)
-    if texts := items_framing.framing_beyond_chance(kinds):
-        yield texts, f"items_prompt_kinds_{name}"
+    if text := items_framing.framing_beyond_chance(kinds):
+        yield text, f"items_prompt_kinds_{name}"
 
 
 def framed_rows(agreement: pl.DataFrame) -> list[dict[str, Any]]:  # Any: cells of a table
@@ -319,55 +304,40 @@ def framed_rows(agreement: pl.DataFrame) -> list[dict[str, Any]]:  # Any: cells 
     return (framed if framed.height else agreement.tail(1)).to_dicts()
 
 
-def agreement_beyond_chance(own: Mapping[str, Any]) -> list[str]:  # Any: cells of a table
-    """Whether the models agree on a list: in plain words, and with their mean tau.
+def agreement_beyond_chance(own: Mapping[str, Any]) -> str:  # Any: cells of a table
+    """Whether the models agree on a list.
 
-    Nothing where its interval holds 0, and of fewer than 10 items; `own` is a row of `AGREEMENT`.
+    "" where the interval of their mean tau holds 0, and of fewer than 10 items; `own` is a row of
+    `AGREEMENT`.
     """
     if own["items"] < FEWEST or not (own["ci_low"] > 0 or own["ci_high"] < 0):
-        return []
+        return ""
     start = f"Asked for {ASKED_FOR[own['framing']]}, the" if own["framing"] else "The"
-    start += f" {own['models']} models {'agree' if own['kendall'] > 0 else 'disagree'}"
-    return [
-        f"{start} more than chance on the order of “{own['list']}”.",
-        f"{start} on the order of the {own['items']:,} items of “{own['list']}”, in the mean and "
-        f"beyond chance: mean τ = {decimals(own['kendall'])} over {count(own['pairs'], 'pair')} of "
-        f"models and {count(own['prompts'], 'prompt')} (95% interval over items "
-        f"{bounds(own['ci_low'], own['ci_high'])}). Means of pairs run from "
-        f"{bounds(own['lowest'], own['highest'])}.",
-    ]
-
-
-def opposition(pairs: pl.DataFrame, blocs: pl.DataFrame, names: Mapping[str, str]) -> list[str]:
-    """Which models order a list in opposite ways: in plain words, and with tau.
-
-    Nothing where no interval is below 0, and of fewer than 10 items; `pairs` and `blocs` are rows
-    of `ITEM_PAIRS` and `ITEM_BLOCS` of one framing.
-    """
-    pairs = pairs.filter(pl.col("stems").is_not_null())
-    below = pairs.filter(pl.col("ci_high") < 0, pl.col("stems") >= FEWEST).height
-    if not below:  # Also where there are no rows.
-        return []
-    start = f"Asked for {ASKED_FOR[pairs['framing'][0]]}"
-    text = (
-        f"{start}, {below} of {count(pairs.height, 'pair')} of models order “{pairs['list'][0]}” "
-        "against one another: the interval of their τ is below 0 (95% for all pairs together; τ of "
-        "each model’s mean percentiles over the prompts)."
+    verb = "agree" if own["kendall"] > 0 else "disagree"
+    return (
+        f"{start} {own['models']} models {verb} more than chance on the order of “{own['list']}”."
     )
+
+
+def opposition(pairs: pl.DataFrame, blocs: pl.DataFrame, names: Mapping[str, str]) -> str:
+    """Which models order a list in opposite ways.
+
+    "" where no interval is below 0, and of fewer than 10 items; `pairs` and `blocs` are rows of
+    `ITEM_PAIRS` and `ITEM_BLOCS` of one framing.
+    """
+    if not pairs.filter(pl.col("ci_high") < 0, pl.col("stems") >= FEWEST).height:
+        return ""
     opposed = blocs.filter(pl.col("relation").is_in(["opposed", "disagree"]))
-    sides = opposed.sort("kendall", "models", "other_models").head(_NAMED)
-    said = [
-        (*(listed([names[model] for model in side.split()]) for side in two), decimals(tau))
-        for *two, tau in sides.select("models", "other_models", "kendall").iter_rows()
-    ]
-    if said:
-        each = (
-            f"{one} against {other} (τ of the mean percentiles {tau})" for one, other, tau in said
-        )
-        text += f" Blocs of which every two models do: {'; '.join(each)}."
-    who = f": {said[0][0]} against {said[0][1]}" if said else ""
-    ways = "largely opposite" if "opposed" in sides["relation"].head(1) else "partly opposite"
-    return [f"{start}, some models order “{pairs['list'][0]}” in {ways} ways{who}.", text]
+    most = opposed.sort("kendall", "models", "other_models").head(1)
+    ways = "largely" if "opposed" in most["relation"] else "partly"
+    who = ""
+    if most.height:
+        sides = most.select("models", "other_models").row(0)
+        who = f": {' against '.join(listed([names[m] for m in s.split()]) for s in sides)}"
+    return (
+        f"Asked for {ASKED_FOR[pairs['framing'][0]]}, some models order “{pairs['list'][0]}” in "
+        f"{ways} opposite ways{who}."
+    )
 
 
 ANALYSIS = Analysis(

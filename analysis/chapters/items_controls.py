@@ -9,12 +9,18 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Finding, Heading, Picture
-from analysis.chapters.items_questions import SOME
 from analysis.charts.estimates import estimates
 from analysis.columns import LIST, MODEL, Column, P, Spec
-from analysis.measures.list_scores import ALL, ALL_MODELS, ITEM, ListScores, every_list, lists_in
-from analysis.sentences import decimals, listed, q_value
-from analysis.significant_effects import ALPHA, significant
+from analysis.measures.list_scores import (
+    ALL,
+    ALL_MODELS,
+    ITEM,
+    SOME,
+    ListScores,
+    every_list,
+    lists_in,
+)
+from analysis.sentences import ALPHA, decimals, listed, q_value, significant
 from analysis.statistics import Array
 from analysis.statistics.correlation import partial_spearman
 from analysis.statistics.inference import with_q

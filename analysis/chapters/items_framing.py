@@ -17,7 +17,6 @@ from analysis.charts.cells import between_prompts
 from analysis.charts.estimates import estimates
 from analysis.columns import LIST, MODEL, Column, Spec, ends, several
 from analysis.measures.list_scores import ALL_MODELS, ListScores, every_list, of_list, sample
-from analysis.sentences import bounds, decimals, span
 from analysis.statistics import Array, kendall
 from analysis.statistics.kendall import FEWEST, tau_b_matrix
 from analysis.study import Study, Table, required, table
@@ -79,16 +78,15 @@ def items_between_prompts(scores: ListScores) -> pl.DataFrame:
         a, b = ([names[i] for i in side] for side in upper)
         each = pl.DataFrame({"question_a": a, "question_b": b, "kendall": taus})
         tau = pl.col("kendall")
-        known = each.filter(tau.is_not_nan()).with_columns(list=pl.lit(scores.name))
-        grouped = known.group_by("list", "question_a", "question_b", maintain_order=True).agg(
-            model=pl.lit(model),
+        known = each.filter(tau.is_not_nan())
+        grouped = known.group_by("question_a", "question_b", maintain_order=True).agg(
             pairs=pl.len(),
             kendall=tau.mean(),
             spread=tau.std(),
             lowest=tau.min(),
             highest=tau.max(),
         )
-        found.append(BETWEEN.frame(grouped))
+        found.append(BETWEEN.frame(grouped, list=scores.name, model=model))
     return pl.concat(found)
 
 
@@ -161,6 +159,13 @@ def _kinds(study: Study) -> pl.DataFrame:
     return required(frames, "No prompts of a list are wordings of one question, or have a framing.")
 
 
+_CAPTION = (
+    "95% intervals over the items. Another question is asked in another wording; questions in the "
+    "same wording stand apart; opposite framings are taken together, whatever their wordings. A "
+    "model that follows the question reverses its order under the opposite framing."
+)
+
+
 def drawn(study: Study, name: str) -> Iterator[Block]:
     """One list: agreement by kind of pair, and question by question."""
     kinds, between = (of_list(study, spec, name) for spec in (PROMPT_KINDS, BETWEEN))
@@ -177,7 +182,7 @@ def drawn(study: Study, name: str) -> Iterator[Block]:
             colour="kind",
             kinds=shown,
         )
-        yield Picture(f"items_prompt_kinds_{name}", caption_of(kinds), draw)
+        yield Picture(f"items_prompt_kinds_{name}", _CAPTION, draw)
         title = f"{name}: two prompts of one model"
         yield from PROMPT_KINDS.rows(kinds.filter(model=ALL_MODELS), title=title)
     if between.height:
@@ -189,59 +194,20 @@ def drawn(study: Study, name: str) -> Iterator[Block]:
         yield Picture(f"items_between_prompts_{name}", caption, draw)
 
 
-def caption_of(kinds: pl.DataFrame) -> str:
-    """What the chart of a list's `kinds` shows, and whose the order is where intervals say so."""
-    text = (
-        "95% intervals over the items. Another question is asked in another wording; questions in "
-        "the same wording stand apart; opposite framings are taken together, whatever their "
-        "wordings. A model that follows the question reverses its order under the opposite framing."
-    )
-    less = kinds.filter(pl.col("items") >= FEWEST, kind=WORDING_LESS, model=ALL_MODELS)
-    if less.height and less["ci_low"][0] > 0:
-        text += " Two wordings of one question agree more than two questions do."
-    if less.height and less["ci_high"][0] < 0:
-        text += " Two questions agree more than two wordings of one question do."
-    return text
+def framing_beyond_chance(kinds: pl.DataFrame) -> str:
+    """What the opposite framing does to a list.
 
-
-def framing_beyond_chance(kinds: pl.DataFrame) -> list[str]:
-    """What the opposite framing does to a list, in plain words, and with its tau.
-
-    Nothing where the interval of the mean tau holds 0, and of fewer than 10 items; `kinds` are of
-    one list.
+    "" where the interval of the mean tau holds 0, and of fewer than 10 items; `kinds` are of one
+    list.
     """
     own = kinds.filter(kind=FRAMING)
     mean = own.filter(pl.col("items") >= FEWEST, model=ALL_MODELS)
     if not mean.height or not (mean["ci_low"][0] > 0 or mean["ci_high"][0] < 0):
-        return []
-    value, low, high = mean.select("kendall", "ci_low", "ci_high").row(0)
+        return ""
     each = own.filter(pl.col("model") != ALL_MODELS)
     below, above = (each["ci_high"] < 0).sum(), (each["ci_low"] > 0).sum()
     order = f"the order of “{kinds['list'][0]}” in part"
-    alone = ""
+    done = f"the models {'reverse' if mean['kendall'][0] < 0 else 'keep'} {order}"
     if below and above:  # Their mean says what none of them does.
-        reverse, keep = ("s" if number == 1 else "" for number in (below, above))
-        done = (
-            f"{below} of {each.height} models reverse{reverse} {order}, and {above} keep{keep} it"
-        )
-    else:
-        done = f"the models {'reverse' if value < 0 else 'keep'} {order}"
-        verb = "keep" if above else "reverse"
-        alone = f" Taken alone, {below or above} of {each.height} models {verb} it."
-    plain = f"Asked for something bad instead of something good, {done}."
-    if below and above:
-        parts = (
-            each.filter(side)["kendall"] for side in (pl.col("ci_high") < 0, pl.col("ci_low") > 0)
-        )
-        alone = f" Model by model it is {' and '.join(span(part.to_numpy()) for part in parts)}."
-    measured = (
-        "Between prompts for something good and for something bad, whether in one wording or in "
-        f"two, the mean τ of “{kinds['list'][0]}” is {decimals(value)} (95% interval over items "
-        f"{bounds(low, high)}).{alone}"
-    )
-    reference = kinds.filter(kind=QUESTION, model=ALL_MODELS)["kendall"]
-    if len(reference):
-        measured += (
-            f" Two questions of one framing, in two wordings, give τ = {decimals(reference[0])}."
-        )
-    return [plain, measured]
+        done = f"of {each.height} models {below} reverse {order}, and {above} keep it"
+    return f"Asked for something bad instead of something good, {done}."

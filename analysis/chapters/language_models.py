@@ -8,19 +8,16 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import Block, Folded, Picture
+from analysis.blocks import Block, Picture
 from analysis.charts.estimates import estimates
 from analysis.charts.look import Chart
-from analysis.charts.token_bars import token_bars
-from analysis.columns import KENDALL, MODEL, PEARSON, PROMPT, SPEARMAN, TOKENS, Column, Spec
-from analysis.ends import TOKEN_ENDS, both_ends, token_ends
-from analysis.measures.combined import COMBINED, Combined, combined
+from analysis.columns import KENDALL, MODEL, PEARSON, PROMPT, SPEARMAN, Column, Spec
+from analysis.ends import both_ends
 from analysis.run import Run, places
 from analysis.sentences import listed, span
 from analysis.statistics.correlation import correlations
 from analysis.statistics.distributions import log_ratio
 from analysis.study import Absent, Analysis, Study, Table, required, table
-from engine.runs.schema import Columns
 
 AGAINST = (
     PROMPT.but(help="of the language model"),
@@ -30,32 +27,6 @@ AGAINST = (
     *(PEARSON, SPEARMAN, KENDALL),
 )
 REWARDS = Spec("logprobs_rewards", AGAINST, title="Log-probability against reward")
-_LOGPROB = Column("logprob", "number", "log-probability", "natural")
-ENDS = Spec(
-    "logprobs_<prompt>",
-    (*TOKENS, _LOGPROB.but(dtype=pl.Float32)),
-    page="model end rank token token_id logprob",
-)
-_UNDER = {
-    "sum": "under the good prompt plus under the bad prompt, whole vocabulary",
-    "difference": "under the good prompt minus under the bad prompt: the logarithm of the ratio of "
-    "probabilities",
-}
-FRAMED = {
-    how: Spec(
-        f"framing_logprobs_{how}",
-        (
-            MODEL,
-            Column("prompt_a", title="prompt"),
-            Column("prompt_b", title="and prompt"),
-            *TOKENS[1:],
-            _LOGPROB.but(title=how, help=_UNDER[how]),
-        ),
-        page="model prompt_a prompt_b end rank token token_id logprob",
-        title=f"The {how} of log-probabilities under a good and a bad prompt",
-    )
-    for how in COMBINED
-}
 
 
 def ratio_columns(key: str) -> tuple[Column, ...]:
@@ -64,19 +35,12 @@ def ratio_columns(key: str) -> tuple[Column, ...]:
         PROMPT,
         Column("p"),
         Column("q", help="language models"),
-        Column(
-            "end", title="more probable under", help="which of them gives the higher probability"
-        ),
+        Column("end", title="more probable under", help="the language model of higher probability"),
         Column("rank", "count", dtype=pl.UInt32),
         Column(key, "token"),
         Column("log_p", "number", "log p", dtype=pl.Float32),
         Column("log_q", "number", "log q", "natural", dtype=pl.Float32),
-        Column(
-            "ratio",
-            "number",
-            "½(p + q)(log q − log p)",
-            "the mean of p and q, times log q − log p",
-        ),
+        Column("ratio", "number", "½(p + q)(log q − log p)", "½ (p + q) (log q − log p)"),
     )
 
 
@@ -88,61 +52,12 @@ _P_AND_Q = {"p": False, "q": True}  # The ratio is low where p is higher, high w
 
 def _tables(study: Study) -> Iterator[Table]:
     run, top = study.run, study.settings.top
-    for how in COMBINED if run.logprobs else ():
-        yield table(FRAMED[how].name, make=partial(_framed, study, how))
-    for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
-        yield table("logprobs", prompt, make=partial(logprobs_ends, run, prompt, top))
     why = "No reward model was scored under a prompt of the language models."
     make = partial(logprobs_rewards, run, study.models)
     yield table(REWARDS.name, make=partial(_needing, run, make, why))
     why = "No two language models were given one prompt in one form."
     make = partial(logprobs_ratio, run, top)
     yield table(RATIO.name, make=partial(_needing, run, make, why))
-
-
-def logprobs_ends(run: Run, prompt: str, count: int) -> pl.DataFrame:
-    """The table `ENDS`: both ends of each language model's next tokens under one prompt."""
-    frames = [ENDS.frame([])]
-    for model, asked in run.logprobs:
-        if asked == prompt:
-            scores = run.next_tokens(model, prompt)
-            token_ids, values = scores["token_id"].to_numpy(), scores["logprob"].to_numpy()
-            frames.append(token_ends(run, model, token_ids, values, count, ENDS.schema))
-    return pl.concat(frames)
-
-
-def framed_logprobs(run: Run, prompts: tuple[str, str], count: int, how: Combined) -> pl.DataFrame:
-    """The table `FRAMED`: both ends of the sum, or the difference, of two log-probabilities.
-
-    The sum finds what is probable under both prompts; the difference is the logarithm of a ratio
-    of probabilities.
-
-    Args:
-      run: the run.
-      prompts: ids of the good and the bad prompt. Other forms of them (`best.chat`) are compared
-        with each other.
-      count: tokens at each end; ties go to the lower token_id.
-      how: "sum", or "difference" (first prompt less second).
-    """
-    spec = FRAMED[how]
-    frames = [spec.frame([])]
-    schema: Columns = {**TOKEN_ENDS, "logprob": pl.Float64}
-    for model, a, b in _pairs(run, prompts):
-        good, bad = (run.next_tokens(model, p).select("token_id", "logprob") for p in (a, b))
-        token_ids, values = (column.to_numpy() for column in combined(good, bad, how))
-        ends = token_ends(run, model, token_ids, values, count, schema)
-        frames.append(spec.frame(ends.with_columns(prompt_a=pl.lit(a), prompt_b=pl.lit(b))))
-    return pl.concat(frames)
-
-
-def _pairs(run: Run, prompts: tuple[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Model and ids of both prompts, for every language model and form that has both."""
-    good, bad = prompts
-    for model, asked in run.logprobs:
-        form = asked.removeprefix(good)
-        is_form = asked == good or (asked.startswith(good) and form.startswith("."))
-        if is_form and (model, bad + form) in run.logprobs:
-            yield model, asked, bad + form
 
 
 def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
@@ -185,36 +100,36 @@ def logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
     Over the strings that decode from one token of each; probabilities are those of the whole
     vocabularies, not rescaled to the shared strings.
     """
-    frames = [RATIO.frame([])]
+    frames = []
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
-        asked = sorted(model for model, p in run.logprobs if p == prompt)
-        for p, q in itertools.combinations(asked, 2):
-            log_p, log_q = (
-                _unambiguous(run.next_tokens(model, prompt), "logprob").rename({"logprob": name})
-                for model, name in ((p, "log_p"), (q, "log_q"))
-            )
-            both = log_p.join(log_q, on="token", how="inner", validate="1:1")
-            keys = {"prompt": prompt, "p": p, "q": q}
-            frames.append(ratio_ends(both, RATIO, "token", count, keys))
-    return pl.concat(frames)
+        asked = [model for model, p in run.logprobs if p == prompt]
+        own = {m: _unambiguous(run.next_tokens(m, prompt), "logprob") for m in asked}
+        frames.append(ratio_ends(own, RATIO, "token", count, prompt=prompt))
+    return RATIO.concat(frames)
 
 
 def ratio_ends(
-    both: pl.DataFrame, spec: Spec, key: str, count: int, keys: Mapping[str, str]
+    logprobs: Mapping[str, pl.DataFrame], spec: Spec, key: str, count: int, **same: str
 ) -> pl.DataFrame:
-    """The `count` rows at each end of the `log_ratio` of log_p and log_q; ties by `key`.
+    """The `count` rows at each end of the `log_ratio` of every two language models.
 
     Args:
-      both: `key`, log_p and log_q.
-      spec: the table whose rows are made.
-      key: what is compared, "token" or "item".
+      logprobs: slug -> what is compared, and its logprob.
+      spec: the table.
+      key: what is compared, "token" or "item": ties go by it.
       count: rows at each end.
-      keys: columns that are the same in every row.
+      same: columns that are the same in every row.
     """
-    ratio = log_ratio(both["log_p"].to_numpy(), both["log_q"].to_numpy())
-    both = both.with_columns(ratio=pl.Series(ratio, dtype=pl.Float64)).sort(key)
-    ends = both_ends(both, "ratio", count, _P_AND_Q)
-    return spec.frame(ends.with_columns(**{name: pl.lit(value) for name, value in keys.items()}))
+    frames = []
+    for p, q in itertools.combinations(sorted(logprobs), 2):
+        both = logprobs[p].rename({"logprob": "log_p"})
+        other = logprobs[q].rename({"logprob": "log_q"})
+        on = [name for name in other.columns if name != "log_q"]
+        both = both.join(other, on=on, how="inner", validate="1:1").sort(key, maintain_order=True)
+        ratio = log_ratio(both["log_p"].to_numpy(), both["log_q"].to_numpy())
+        ends = both.with_columns(ratio=pl.Series(ratio, dtype=pl.Float64))
+        frames.append(spec.frame(both_ends(ends, "ratio", count, _P_AND_Q), p=p, q=q, **same))
+    return spec.concat(frames)
 
 
 def same_text(run: Run, prompt: str, asked: Iterable[str]) -> str | None:
@@ -230,14 +145,6 @@ def _needing(run: Run, make: Callable[[], pl.DataFrame], why: str) -> pl.DataFra
         what = "next tokens" if run.item_logprobs else "log-probabilities"
         raise Absent(f"No language model’s {what} are in the run.")
     return required(make(), why)
-
-
-def _framed(study: Study, how: Combined) -> pl.DataFrame:
-    good, bad = study.options.framing
-    if bad != "greatest" and not any(_pairs(study.run, (good, bad))):
-        good = "greatest"
-    ends = framed_logprobs(study.run, (good, bad), study.settings.top, how)
-    return required(ends, f"No language model was given both “{good}” and “{bad}” in one form.")
 
 
 def _unambiguous(tokens: pl.DataFrame, column: str) -> pl.DataFrame:
@@ -289,22 +196,6 @@ def _rewards_drawn(study: Study) -> Iterator[Block]:
     yield from REWARDS.rows(made)
 
 
-def _ends_drawn(study: Study) -> Iterator[Block]:
-    for (prompt,), ends in study.tables.of("logprobs").items():
-        said = study.prompt_names[prompt]
-        caption = f"The most and least probable next tokens of language models to {said}."
-        top = study.settings.figure_top
-        draw = partial(token_bars, ends, study.names, top, "logprob", "log-probability")
-        picture = Picture(f"logprobs_{prompt}", caption, draw)
-        title = f"Most and least probable next tokens to {said}"
-        yield Folded(title, [picture, *ENDS.rows(ends, prompt)])
-
-
-def _framed_shown(study: Study) -> Iterator[Block]:
-    for spec in FRAMED.values() if study.run.logprobs else ():
-        yield from spec.rows(study.tables[spec.name])
-
-
 RATIO_CAVEAT = (
     "Two models are compared by ½(p + q)(log q − log p), which gives little weight to what neither "
     "would say."
@@ -316,8 +207,6 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(
         _rewards_drawn,
-        _ends_drawn,
-        _framed_shown,
         lambda study: RATIO.rows(study.tables[RATIO.name]),
     ),
     described=lambda study: described(study.tables[REWARDS.name], "tokens"),

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Iterator
 from functools import partial
 
-import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Finding, Picture
@@ -14,8 +13,7 @@ from analysis.charts.lines import lines
 from analysis.measures import lens
 from analysis.measures.combined import prompts_of
 from analysis.measures.lens import FRAMES, MILESTONES, ORDER
-from analysis.sentences import at_most, span
-from analysis.significant_effects import significant
+from analysis.sentences import significant, span
 from analysis.study import Absent, Analysis, Study, Table, required, table
 
 NO_LENS = "No model was swept with the reward lens (--config.lens=true)."
@@ -86,30 +84,16 @@ def _frames_drawn(study: Study) -> Iterator[Block]:
     yield from FRAMES.rows(frames)
 
 
-def _numbers(study: Study) -> Iterator[Block]:
-    yield from ORDER.rows(study.tables[ORDER.name])
-
-
-def order_findings(order: pl.DataFrame, layers: pl.DataFrame) -> Iterator[Finding]:
+def order_findings(layers: pl.DataFrame) -> Iterator[Finding]:
     """Rankings that are half way to the final one before the last layer, beyond noise."""
     every = layers.filter(what="order")
     early = every.filter(pl.col("layer_high") < pl.col("layers"))
     if not early.height:
         return
-    inner = order.filter(pl.col("layer") < pl.col("layers"), of=lens.ALL)
-    inner = inner.join(early, on=["model", "prompt"], how="semi")
-    # Of a layer that ranks all tokens alike, τ and its interval are not defined.
-    width = np.nanmax((inner["ci_high"] - inner["ci_low"]).to_numpy()) / 2
     rest = "; in the others not surely before the last one" if early.height < every.height else ""
     yield Finding(
         text="A model’s ranking of the words is half way to its final form after "
         f"{_depths(early)} of the layers at the latest, in {_of(early, every, 'rankings')}{rest}.",
-        picture="lens",
-    )
-    yield Finding(
-        text="Read by the final norm and head, a ranking of all tokens counts as half way to the "
-        "final one where τ with the last layer is 0.5 or more from there on; the 95% intervals of "
-        f"these rankings’ τ are ±{at_most(width)} or narrower.",
         picture="lens",
     )
 
@@ -155,9 +139,14 @@ ANALYSIS = Analysis(
     "every token: the reward lens. At which layer does the final ranking of the vocabulary "
     "appear, and where does the question begin to matter?",
     make=_tables,
-    parts=(_order_drawn, _ends_drawn, _frames_drawn, _numbers),
+    parts=(
+        _order_drawn,
+        _ends_drawn,
+        _frames_drawn,
+        lambda study: ORDER.rows(study.tables[ORDER.name]),
+    ),
     told=(
-        lambda s: order_findings(s.tables[ORDER.name], s.tables[MILESTONES.name]),
+        lambda s: order_findings(s.tables[MILESTONES.name]),
         _frame_findings,
     ),
     caveats=lambda study: (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -136,18 +135,16 @@ def item_logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
 
     Probabilities are those of the replies among all possible ones, not rescaled to the list.
     """
-    frames = [RATIO.frame([])]
-    asked = dict.fromkeys((items, prompt) for items, _, prompt in run.item_logprobs)
-    for items, prompt in asked:
-        scored = sorted(m for name, m, p in run.item_logprobs if (name, p) == (items, prompt))
-        for p, q in itertools.combinations(scored, 2):
-            log_p, log_q = (run.replies(items, model, prompt) for model in (p, q))
-            log_q = log_q.select("item_id", log_q="logprob")
-            both = log_p.join(log_q, on="item_id", how="inner", validate="1:1")
-            both = both.rename({"logprob": "log_p"})
-            keys = {"list": items, "prompt": prompt, "p": p, "q": q}
-            frames.append(ratio_ends(both, RATIO, "item", count, keys))
-    return pl.concat(frames)
+    frames = []
+    for items, prompt in dict.fromkeys((items, prompt) for items, _, prompt in run.item_logprobs):
+        own = {
+            model: run.replies(items, model, prompt).select("item_id", "item", "logprob")
+            for name, model, p in run.item_logprobs
+            if (name, p) == (items, prompt)
+        }
+        same = {"list": items, "prompt": prompt}
+        frames.append(ratio_ends(own, RATIO, "item", count, **same))
+    return RATIO.concat(frames)
 
 
 def _rewards(study: Study) -> pl.DataFrame:

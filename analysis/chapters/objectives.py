@@ -102,17 +102,16 @@ def objectives_ends(run: Run, models: Sequence[str], count: int) -> pl.DataFrame
     Returns:
       The table `ENDS`; ties go to the lower token_id.
     """
-    frames = [pl.DataFrame(schema=ENDS.schema)]
+    frames = []
     for result in _results(run, models):
         if not result.objectives:
             continue
         scores = run.objectives(result.model, result.prompt)
         for name in _names(result):
-            own = scores.select("token_id", "token", value=name)
-            cell = zip(_KEYS, (result.model, result.prompt, name), strict=True)
-            keys = {key: pl.lit(value) for key, value in cell}
-            frames.append(ENDS.frame(both_ends(own, "value", count).with_columns(**keys)))
-    return pl.concat(frames)
+            ends = both_ends(scores.select("token_id", "token", value=name), "value", count)
+            same = dict(zip(_KEYS, (result.model, result.prompt, name), strict=True))
+            frames.append(ENDS.frame(ends, **same))
+    return ENDS.concat(frames)
 
 
 def _results(run: Run, models: Sequence[str]) -> Iterator[Result]:

@@ -7,10 +7,13 @@ reward is here any other model of the run, and the curves are exact.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
 import polars as pl
+from scipy.optimize import isotonic_regression
 
 from analysis.blocks import Block, Finding, Heading, Picture
 from analysis.chapters.policies import (
@@ -27,25 +30,181 @@ from analysis.chapters.policies import (
 )
 from analysis.charts import look
 from analysis.charts.lines import MOST, lines
-from analysis.measures.overoptimisation import (
-    CURVES,
-    LEAST_LOSS,
-    PAIRS,
-    TURNS,
-    curves_of,
-    pairs_of,
-    with_p,
-)
-from analysis.measures.reference_policy import KLS, LIST
-from analysis.sentences import count, decimals
-from analysis.significant_effects import ALPHA
+from analysis.columns import PROMPT, Column, P, Spec, q
+from analysis.measures.reference_policy import KLS, LIST, Replies
+from analysis.sentences import ALPHA, count
+from analysis.statistics import Array
+from analysis.statistics.ranks import dot
 from analysis.study import Absent, Analysis, Study, Table, table
+from analysis.words.stems import stem_numbers
+
+_PAIR = ("of", "prompt", "optimised", "read")
+_KEYS = (
+    *(Column("of", title="replies of"), PROMPT, Column("optimised", "model")),
+    Column("read", "model", help="slugs"),
+)
+CURVES = Spec(
+    "overoptimisation",
+    (
+        *_KEYS,
+        Column("kl", "number"),
+        Column("gain", "fixed", help="of the read reward, in its deviations under the reference"),
+        Column("own_gain", "fixed", help="of the optimised one"),
+    ),
+)
+PAIRS = Spec(
+    "overoptimisation_pairs",
+    (
+        *(*_KEYS[:3], Column("read", "model")),
+        Column("correlation", "fixed", help="Pearson's, weighted by the reference"),
+        Column("peak_kl", "number", "peak at KL"),
+        Column("peak_gain", "fixed", "gain there, sd"),
+        Column("last_kl", "number", "last KL"),
+        Column("last_gain", "fixed", "gain there, sd"),
+        Column("loss", "fixed", help="peak − last"),
+        P.but(
+            help="of falls as clear, at any KL, where the read reward rises with the optimised one "
+            "but for errors of either sign by word; NaN up to a correlation of .5"
+        ),
+        q(),
+        Column("course", title="the read reward", help="`rises`, `turns down`, `falls`; by 0.1"),
+    ),
+    page="of prompt optimised read correlation peak_kl peak_gain last_kl last_gain loss q course",
+    title="Every pair: optimise the first, read the second",
+)
+# A curve that ends this far below its peak turns down if it had risen as far, and else falls.
+RISES, TURNS, FALLS = "rises", "turns down", "falls"
+LEAST_LOSS = 0.1  # standard deviations of the read reward under the reference policy
+_SIGNS = 499  # draws of a test
+
 
 _AGREE = 0.5  # Correlation of two rewards above which one may stand for the other.
 _TWO_MODELS = (
     "Over-optimisation takes two reward models with the tokens and the prompt of one language "
     "model."
 )
+
+
+def curves_of(replies: Replies) -> pl.DataFrame:
+    """Gain of every model's reward under the optimal policies of every model.
+
+    Returns:
+      Rows of `CURVES`.
+    """
+    frames = []
+    for at, optimised in enumerate(replies.models):
+        kls, policies = replies.policies(at)
+        gains = np.array([[dot(pi, z) for z in replies.standardised] for pi in policies])
+        gains = gains.reshape(-1, len(replies.models))
+        for own, read in enumerate(replies.models):
+            numbers = {"kl": kls, "gain": gains[:, own], "own_gain": gains[:, at]}
+            names = dict(zip(_PAIR, (replies.of, replies.prompt, optimised, read), strict=True))
+            columns = {name: pl.lit(value) for name, value in names.items()}
+            frames.append(pl.DataFrame(numbers).select(**columns, **{n: n for n in numbers}))
+    return pl.concat(frames)
+
+
+def pairs_of(replies: Replies, curves: pl.DataFrame) -> pl.DataFrame:
+    """Where each curve of two different models peaks, and how far below it ends.
+
+    Args:
+      replies: what `curves` was made from.
+      curves: what `curves_of` returned.
+
+    Returns:
+      Rows of `PAIRS` without p and q; the greatest loss first. A peak at KL 0 is the reference
+      policy itself.
+    """
+    z = replies.standardised
+    correlation = (z * np.exp(replies.log_p)) @ z.T
+    places = {model: at for at, model in enumerate(replies.models)}
+    rows = []
+    for key, own in curves.group_by(list(_PAIR), maintain_order=True):
+        names = dict(zip(_PAIR, map(str, key), strict=True))
+        if names["optimised"] == names["read"]:
+            continue
+        # The reference policy itself is where every curve starts.
+        kls = np.append(0.0, own["kl"].to_numpy())
+        gains = np.append(0.0, own["gain"].to_numpy())
+        peak = int(gains.argmax())
+        loss = float(gains[peak] - gains[-1])
+        found = correlation[places[names["optimised"]], places[names["read"]]]
+        ends = {"peak_kl": kls[peak], "peak_gain": gains[peak]}
+        ends |= {"last_kl": kls[-1], "last_gain": gains[-1], "loss": loss}
+        turned = TURNS if gains[peak] >= LEAST_LOSS else FALLS
+        course = RISES if loss < LEAST_LOSS else turned
+        rows.append({**names, "correlation": found, **ends, "course": course})
+    known = {key: kind for key, kind in PAIRS.schema.items() if key not in ("p", "q")}
+    return pl.DataFrame(rows, schema=known).sort(
+        "loss", "optimised", "read", descending=[True, False, False]
+    )
+
+
+def with_p(replies: Replies, pairs: pl.DataFrame, least: float, seed: int) -> pl.DataFrame:
+    """`pairs` with a column p behind the loss: of falls as clear where nothing but chance turns.
+
+    Null hypothesis: the read reward never falls where the optimised one rises (its isotonic
+    regression), plus errors that are as likely of either sign, one draw for all spellings of a
+    word. At a large KL a policy says few replies, so such rewards turn down often, too. The
+    statistic is the largest fall from an earlier peak, at any KL, in standard deviations of that
+    fall over the draws. p is NaN for pairs whose correlation is at most `least`.
+
+    Args:
+      replies: what `pairs` was made from.
+      pairs: what `pairs_of` returned.
+      least: correlation above which a pair is tested.
+      seed: of the draws.
+    """
+    stem = stem_numbers(replies.texts)
+    rng = np.random.default_rng(seed)
+    signs = rng.integers(0, 2, (int(stem.max()) + 1, _SIGNS), dtype=np.int8)
+    signs = 2 * signs.astype(np.float64) - 1
+    places = {model: at for at, model in enumerate(replies.models)}
+    tested = pairs.filter(pl.col("correlation") > least).select("optimised", "read")
+    found = {}
+    for (optimised,), own in tested.group_by("optimised"):
+        at = places[str(optimised)]
+        said = np.concatenate([[np.exp(replies.log_p)], replies.policies(at)[1]])
+        order = np.argsort(replies.standardised[at], kind="stable")
+        for read in own["read"]:
+            z = replies.standardised[places[read]]
+            found[optimised, read] = _p_of_falls(said, z, order, stem, signs)
+    each = pairs.select("optimised", "read").iter_rows()
+    at = pairs.columns.index("loss") + 1
+    column = pl.Series("p", [found.get(pair, math.nan) for pair in each], dtype=pl.Float64)
+    return pairs.select(*pairs.columns[:at], column, *pairs.columns[at:])
+
+
+def _p_of_falls(said: Array, read: Array, order: Array, stem: Array, signs: Array) -> float:
+    """P of the falls of one reward where another one is optimised.
+
+    Args:
+      said: probabilities of the reference policy, and of optimal policies by KL [K, N].
+      read: the reward that is read, standardised [N].
+      order: places of the replies by the optimised reward, the lowest first [N].
+      stem: number of the word of each reply [N].
+      signs: -1 or 1 by word and draw [S, D].
+    """
+    rising = np.empty_like(read)
+    rising[order] = isotonic_regression(read[order]).x
+    errors = read - rising
+    by_word = np.array([np.bincount(stem, own * errors, minlength=len(signs)) for own in said])
+    known = np.array([dot(own, rising) for own in said])[:, None]
+    drawn = _falls(known + by_word @ signs)
+    fall = _falls(known + by_word.sum(axis=1, keepdims=True))
+    spread = drawn.std(axis=1, keepdims=True)
+    at = spread[:, 0] > 0  # not at the first KL, from which nothing can have fallen
+    if not at.any():
+        return math.nan
+    middle = drawn[at].mean(axis=1, keepdims=True)
+    each, own = (((x[at] - middle) / spread[at]).max(axis=0) for x in (drawn, fall))
+    equal = 1e-9  # Draws that are equal but for rounding count as equal.
+    return float((1 + np.count_nonzero(each >= own - equal)) / (1 + signs.shape[1]))
+
+
+def _falls(gains: Array) -> Array:
+    """How far each gain [K, D] is below the highest one at a smaller KL."""
+    return np.asarray(np.maximum.accumulate(gains, axis=0) - gains)
 
 
 def _tables(study: Study) -> Iterator[Table]:
@@ -114,60 +273,32 @@ def findings(study: Study) -> Iterator[Finding]:
     for of, prompts in asked_of(pairs):
         together = of.startswith(LIST) and len(prompts) > FEW
         for asked in [prompts] if together else [[prompt] for prompt in prompts]:
-            own = pairs.filter(pl.col("prompt").is_in(asked), of=of)
-            yield from _findings(study, own, of, asked)
+            own = pairs.filter(pl.col("correlation") > _AGREE, of=of)
+            own = own.filter(pl.col("prompt").is_in(asked))
+            turned = own.filter(pl.col("q") < ALPHA, course=TURNS)
+            if not turned.height:
+                continue
+            place = place_of(study, of, asked[0])
+            if together:
+                place = f"Over the {of.replace(' ', ' “', 1)}”, under {len(asked)} prompts"
+            worst = turned.sort("loss", descending=True, maintain_order=True)["prompt"][0]
+            shown = (of, worst) in drawn(study, own)
+            yield Finding(
+                text=f"{place}, training on one model’s reward can cost another’s: in "
+                f"{turned.height} of {count(own.height, 'pair')} of models that agree at first, "
+                "the other reward rises, and falls again with more training.",
+                picture=stem_of(CURVES.name, of, worst) if shown else "",
+            )
 
 
 def _described(study: Study) -> str:
     """That no reward turned down by more than chance among models that agree at first."""
-    pairs = study.tables[PAIRS.name]
-    alike = pairs.filter(pl.col("correlation") > _AGREE).height
+    alike = study.tables[PAIRS.name].filter(pl.col("correlation") > _AGREE).height
     if not alike:
-        return (
-            f"No two models agree at first (their rewards correlate above {_AGREE:g} under the "
-            "language model), so there is no pair in which to ask what training on one reward "
-            "costs the other."
-        )
+        return "No two models agree at first, so training on one’s reward cannot cost the other."
     return (
         f"Of {count(alike, 'pair')} of models that agree at first, there is none in which training "
-        "on one model’s reward makes the other’s rise and then fall by more than chance (q < .05). "
-        f"Agree: the rewards correlate above {_AGREE:g} under the language model; a pair counts "
-        "once for each model trained on, prompt and set of replies."
-    )
-
-
-def _findings(
-    study: Study, pairs: pl.DataFrame, of: str, prompts: Sequence[str]
-) -> Iterator[Finding]:
-    """The sentences on one set of replies, under one prompt or under many together."""
-    alike = pairs.filter(pl.col("correlation") > _AGREE)
-    turned = alike.filter(pl.col("q") < ALPHA, course=TURNS)
-    if turned.height == 0:
-        return
-    worst = turned.sort("loss", descending=True, maintain_order=True).row(0, named=True)
-    place, counted, under = place_of(study, of, prompts[0]), "", ""
-    if len(prompts) > 1:
-        place = f"Over the list “{of.removeprefix(LIST)}”, under {len(prompts)} prompts"
-        counted = ", counted under each prompt"
-        under = f"asked {study.prompt_names[worst['prompt']]}, "
-    stem = stem_of(CURVES.name, of, worst["prompt"])
-    picture = stem if (of, worst["prompt"]) in drawn(study, pairs) else ""
-    yield Finding(
-        text=f"{place}, training on one model’s reward can cost another’s: in {turned.height} of "
-        f"{alike.height} pairs of models that agree at first{counted}, the other reward rises, and "
-        "falls again with more training.",
-        picture=picture,
-    )
-    yield Finding(
-        text=f"Agree at first: their rewards correlate above {_AGREE:g} under the language model; "
-        "each pair counts twice, trained on either model. "
-        f"Fall again: from its peak by {LEAST_LOSS:g} standard deviations or more, up to a KL of "
-        f"{KLS[-1]:g} nats, and by more than chance does where two rewards only rise together "
-        f"(q < .05). Most: {under}trained on {study.names[worst['optimised']]}, "
-        f"{study.names[worst['read']]} (correlation {decimals(worst['correlation'])}) gains "
-        f"{decimals(worst['peak_gain'])} at {worst['peak_kl']:g} nats and is at "
-        f"{decimals(worst['last_gain'])} at {worst['last_kl']:g}.",
-        picture=picture,
+        "on one model’s reward makes the other’s rise and then fall by more than chance (q < .05)."
     )
 
 
@@ -182,6 +313,10 @@ ANALYSIS = Analysis(
     told=(findings,),
     described=_described,
     caveats=lambda study: (
+        f"Models agree at first where their rewards correlate above {_AGREE:g} under the language "
+        "model; a pair counts once for each model trained on, prompt and set of replies. A reward "
+        f"falls again where it ends {LEAST_LOSS:g} standard deviations or more below its peak, by "
+        "more than chance does where two rewards only rise together.",
         "The read model is no more right than the optimised one: a loss says that the two "
         "disagree about what the policy has moved to.",
         MANY,

@@ -24,7 +24,7 @@ from analysis.measures.pairs import (
     worst,
 )
 from analysis.sentences import bounds, decimals
-from analysis.study import Absent, Analysis, Study, Table, Tables, required, table
+from analysis.study import Analysis, Study, Table, Tables, required, table
 
 _NONE = "No list with prompts of its own was scored."
 _TO_READ, _TEXTS = 5, ("question", "chosen", "rejected")  # of the worst pairs of each model
@@ -39,26 +39,21 @@ def _tables(study: Study) -> Iterator[Table]:
         yield table("judged", name, make=partial(_judged, made, name), file=False)
     judged = {name: frame for (name,), frame in made.of("judged").items()}
 
-    def joined(parts: Iterator[pl.DataFrame], reason: str) -> pl.DataFrame:
-        frames = list(parts)
-        if not frames:
-            raise Absent(reason)
-        return required(pl.concat(frames), reason)
-
     of_pairs = {name: frame for name, frame in judged.items() if frame.height}
-    yield table(
-        PAIRS.name, make=lambda: joined((accuracies(*each) for each in of_pairs.items()), _NO_PAIRS)
-    )
-    top = study.settings.top
-    yield table(
-        WORST.name, make=lambda: joined((worst(*each, top) for each in of_pairs.items()), _NO_PAIRS)
-    )
-    yield table(
-        LENGTH.name,
-        make=lambda: joined(
-            (lengths(name, made["replies", name], frame) for name, frame in judged.items()), _NONE
-        ),
-    )
+
+    def accuracy() -> pl.DataFrame:
+        return PAIRS.concat(accuracies(*each) for each in of_pairs.items())
+
+    def lowest() -> pl.DataFrame:
+        return WORST.concat(worst(*each, study.settings.top) for each in of_pairs.items())
+
+    def length() -> pl.DataFrame:
+        each = judged.items()
+        return LENGTH.concat(lengths(name, made["replies", name], frame) for name, frame in each)
+
+    yield table(PAIRS.name, make=lambda: required(accuracy(), _NO_PAIRS))
+    yield table(WORST.name, make=lambda: required(lowest(), _NO_PAIRS))
+    yield table(LENGTH.name, make=lambda: required(length(), _NONE))
 
 
 def _judged(made: Tables, name: str) -> pl.DataFrame:

@@ -22,8 +22,7 @@ from analysis.measures.matched_words import (
     matches_block,
     rules_in_words,
 )
-from analysis.sentences import bounds
-from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant, unclear
+from analysis.sentences import counted, significant, unclear
 from analysis.statistics import regression
 from analysis.statistics.distributions import auc, cohens_d
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
@@ -56,12 +55,7 @@ EFFECTS = Spec(
         MODEL,
         PROMPT,
         Column("cohens_d", "fixed", "Cohen’s d"),
-        Column(
-            "auc",
-            "fixed",
-            "pairs in order",
-            "share of pairs in which the positive word scores higher",
-        ),
+        Column("auc", "fixed", "pairs in order", "share in which the positive word scores higher"),
         *ends("fixed", "95 %, of auc"),
         P.but(help="of auc against 1/2, clustered by stem"),
         q(),
@@ -91,12 +85,7 @@ def sentiment_slopes(points: pl.DataFrame) -> pl.DataFrame:
 
     Errors are clustered by stem: spellings and forms of one word ("love", " Loved") have the same
     value and similar rewards. A slope is NaN where too few words, or words of one value, matched.
-
-    Args:
-      points: what `lexicon_rewards` returns.
-
-    Returns:
-      The table `SLOPES`.
+    The table `SLOPES` of what `lexicon_rewards` returns.
     """
     fits = []
     for cell, own in by_model_and_prompt(with_stems(points)):
@@ -256,34 +245,23 @@ _RISES = ("more positive ones score higher", "more positive ones score lower", "
 _AMONG = {"positive": "among positive words", "negative": "among all other words"}
 
 
-def slope_findings(
-    slopes: pl.DataFrame, names: Mapping[str, str], prompts: Mapping[str, str]
-) -> Iterator[Finding]:
-    """What slopes say under each prompt under which one is sure, and then their size.
+def slope_findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:
+    """What slopes say under the prompts under which one is sure.
 
     Args:
       slopes: the table `SLOPES`.
-      names: slug -> nickname.
       prompts: prompt id -> how the page calls it, in the order of the sentences.
     """
     alike: dict[str, list[str]] = {}
-    sizes = []
-    for prompt, part in in_order(significant(slopes), list(prompts)):
+    for prompt, _ in in_order(significant(slopes), list(prompts)):
         clauses = [
             f"{where}, {said}"
             for side, where in _AMONG.items()
             if (said := counted(slopes.filter(prompt=prompt, valence=side), "slope", *_RISES))
         ]
         alike.setdefault("; ".join(clauses), []).append(prompts[prompt])
-        best = clearest(part, ("model", "valence"))
-        sizes.append(
-            f"Under {prompts[prompt]}, the clearest slope{CHOSEN} is that of "
-            f"{names[best['model']]} {_AMONG[best['valence']]}: "
-            f"{interval(best['slope'], best['ci_low'], best['ci_high'])} per unit of valence "
-            f"(q < .05 over {slopes.height} slopes)."
-        )
-    said = [f"Asked {_any_of(asked)}: {clauses}." for clauses, asked in alike.items()]
-    yield from (Finding(text=text, picture="sentiment_slopes") for text in (*said, *sizes))
+    for clauses, asked in alike.items():
+        yield Finding(text=f"Asked {_any_of(asked)}: {clauses}.", picture="sentiment_slopes")
 
 
 def _any_of(prompts: Sequence[str]) -> str:
@@ -291,28 +269,18 @@ def _any_of(prompts: Sequence[str]) -> str:
     return f"{len(prompts)} prompts, such as {prompts[0]}" if many else " or ".join(prompts)
 
 
-def bing_findings(
-    effects: pl.DataFrame, names: Mapping[str, str], prompts: Mapping[str, str]
-) -> Iterator[Finding]:
+def bing_findings(effects: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:
     """One sentence for each prompt under which the words of two valences surely differ.
 
     Args:
       effects: the table `EFFECTS`.
-      names: slug -> nickname.
       prompts: prompt id -> how the page calls it, in the order of the sentences.
     """
-    for prompt, part in in_order(significant(effects), list(prompts)):
+    for prompt, _ in in_order(significant(effects), list(prompts)):
         said = "positive words of the Bing lexicon score {} than negative ones"
         above, below = said.format("higher"), said.format("lower")
         own = counted(effects.filter(prompt=prompt), "auc", above, below, "lower", 0.5)
-        best = clearest(part, ("model",))
-        text = (
-            f"Asked {prompts[prompt]}, {own} (q < .05 over {effects.height} comparisons). The "
-            f"clearest{CHOSEN} is {names[best['model']]}: the positive word scores higher in "
-            f"{100 * best['auc']:.0f} % of pairs (95% "
-            f"{bounds(100 * best['ci_low'], 100 * best['ci_high'], 0)})."
-        )
-        yield Finding(text=text, picture="bing_effects")
+        yield Finding(text=f"Asked {prompts[prompt]}, {own}.", picture="bing_effects")
 
 
 ANALYSIS = Analysis(
@@ -328,8 +296,8 @@ ANALYSIS = Analysis(
         lambda study: matches_block(study.tables, "sentiment", "bing"),
     ),
     told=(
-        lambda s: slope_findings(s.tables[SLOPES.name], s.names, s.prompt_names),
-        lambda s: bing_findings(s.tables[EFFECTS.name], s.names, s.prompt_names),
+        lambda s: slope_findings(s.tables[SLOPES.name], s.prompt_names),
+        lambda s: bing_findings(s.tables[EFFECTS.name], s.prompt_names),
     ),
     described=lambda study: unclear(study.tables[SLOPES.name], "slopes of reward on valence"),
     caveats=lambda study: (

@@ -8,18 +8,21 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Heading, Picture, Text
-from analysis.chapters import sequence_sentences as said
+from analysis.blocks import Block, Finding, Heading, Picture, Text
 from analysis.charts import look
 from analysis.charts.heat_map import heat_map
 from analysis.charts.lines import lines
 from analysis.columns import MODEL, PROMPT, Column, Spec
-from analysis.measures.transfer import MATRIX, SEARCH, rule_of, transfer_matrix
+from analysis.measures.transfer import MATRIX, SEARCH, rule_of, together_or_alone, transfer_matrix
 from analysis.run import Run
+from analysis.sentences import count, decimals
 from analysis.statistics import Array
 from analysis.statistics.ranks import percentiles_among
 from analysis.study import Analysis, Study, Table, required, table
 from engine.runs.schema import ASCENT
+
+_SOUGHT = ("model", "prompt", "direction")
+
 
 _KEYS = ("model", "prompt", "direction", "method", "seed")
 _SEED, _REWARD = Column("seed", "count"), Column("reward", "number", dtype=pl.Float32)
@@ -44,32 +47,18 @@ CERTIFICATES = Spec(
     "sequence_certificates",
     (
         *(*_SEARCH[:4], _SEED.but(help="of the search")),
-        Column(
-            "certified",
-            "bool",
-            help="every allowed swap of one token was scored, and none improves the reply",
-        ),
+        Column("certified", "bool", help="every allowed swap of one token scored, none better"),
         Column("sweeps", "count"),
         Column("swaps", "count", "swaps scored", "scored"),
         Column("ascent_steps", "count", "swaps taken", "swaps taken"),
         _REWARD.but(key="searched_reward", title="found by the search", help="found by the search"),
         _REWARD.but(title="after swaps", help="after the last step"),
-        Column(
-            "best_gain", "number", "best swap’s gain", "of a swap of it, in the direction sought"
-        ),
+        Column("best_gain", "number", "best swap’s gain", "of a swap, in the direction sought"),
         Column("margin", "number", help="that a gain must exceed"),
         Column("noise", "number"),
+        Column("target", "number", "target reward", "that the reply was to come close to"),
         Column(
-            "target",
-            "number",
-            "target reward",
-            "the reward that the reply was to come close to, if there was one",
-        ),
-        Column(
-            "rejected",
-            "count",
-            "better, but cannot be typed",
-            "swaps that would improve it, but whose text does not tokenise back",
+            "rejected", "count", "better, but cannot be typed", "swaps that do not tokenise back"
         ),
         Column("text", "token"),
     ),
@@ -78,6 +67,122 @@ CERTIFICATES = Spec(
 )
 _MOST_ROWS = 40  # Replies in the heat map.
 _ARROWS = {"max": "↑", "min": "↓"}
+
+
+def beyond(study: Study) -> Iterator[Finding]:
+    """How many searches found a reply that lies beyond every single token of the vocabulary."""
+    alone = pl.col("method").map_elements(
+        lambda method: rule_of(method) is None and not method.endswith(ASCENT), pl.Boolean
+    )
+    placed = study.tables["sequences"].filter(alone, pl.col("percentile").is_not_null())
+    high, low = (placed.filter(direction=sought) for sought in ("max", "min"))
+    parts = ((high, "high", 1.0), (low, "low", 0.0))
+    counts = [
+        (part.filter(percentile=end).height, f"of {part.height} for {sought} rewards")
+        for part, sought, end in parts
+        if part.height
+    ]
+    if any(count for count, _ in counts):
+        said = " and ".join(f"{count} {of}" for count, of in counts)
+        yield Finding(
+            text="Searches found replies of several tokens that a model rates beyond every single "
+            f"token of its vocabulary: {said}.",
+            picture="sequence_traces",
+        )
+
+
+def universal(run: Run, matrix: pl.DataFrame) -> Iterator[Finding]:
+    """How a reply sought for several judges compares with those sought for one of them."""
+    for row in together_or_alone(run, matrix).iter_rows(named=True):
+        low = row["direction"] == "min"
+        what = "mean" if row["rule"] == "mean" else "highest" if low else "lowest"
+        ours, theirs = (decimals(-v if low else v) for v in (row["value"], row["alone_value"]))
+        yield Finding(
+            text=f"One reply for all: sought {'low' if low else 'high'} for {row['judges']} pairs "
+            f"of model and prompt together, “{row['text']}” has a {what} reward of {ours} sd over "
+            f"the {row['known']} whose vocabulary was scored; the best that was sought for one "
+            f"pair, “{row['alone']}”, has {theirs}."
+        )
+
+
+def certified(study: Study) -> Iterator[Finding]:
+    """That swaps of one token improve no found reply, or that they improved some."""
+    certificates = study.tables["sequence_certificates"]
+    sure, moved = certificates.filter("certified"), certificates.filter(pl.col("ascent_steps") > 0)
+    if sure.height:
+        rejected = sure["rejected"].sum()
+        yield Finding(
+            text=f"Certified: {sure.height} of {count(certificates.height, 'reply', 'replies')} "
+            f"that were put to the test. Every swap of a single token for another of the "
+            f"{_allowed(study, sure)} was scored ({sure['swaps'].sum():,} rewards), and none "
+            f"improves the reply"
+            + (f"; {rejected:,} would, but cannot be typed." if rejected else ".")
+            + _found_more(study, sure)
+        )
+    if moved.height:
+        yield Finding(
+            text="The searches had stopped short: swaps of single tokens improved "
+            f"{moved.height} of {certificates.height} replies that they found, by up to "
+            f"{_gains(moved).max():.3g}."
+        )
+
+
+def unfinished(certificates: pl.DataFrame) -> str:
+    """What is open after the last sweep; "" where nothing is."""
+    rest = certificates.filter(~pl.col("certified"))
+    better = rest.filter(pl.col("best_gain") > pl.col("margin")).height
+    if not rest.height:
+        return ""
+    return (
+        f"The budget of sweeps ended before {rest.height} of {certificates.height} replies could "
+        "be certified" + (f"; of {better} a swap is known that improves it." if better else ".")
+    )
+
+
+def _allowed(study: Study, sure: pl.DataFrame) -> str:
+    """Of how many tokens the swaps are: "8,142 allowed tokens (of 49,152)"."""
+    sizes = dict(study.described.select("model", "vocabulary").iter_rows())
+    counts = sure.select(
+        allowed=pl.col("swaps") // pl.col("sweeps") + 1,
+        size=pl.col("model").replace_strict(sizes, default=None),
+    )
+    return " or ".join(
+        f"{allowed:,} allowed tokens" + (f" (of {size:,})" if size else "")
+        for allowed, size in counts.unique().sort("allowed", "size").iter_rows()
+    )
+
+
+def _found_more(study: Study, sure: pl.DataFrame) -> str:
+    """The largest lead over a certified reply of another search for the same; "" for none."""
+    searches = study.tables["sequences"].select(*_SOUGHT, "method", "seed", found="reward")
+    other = (pl.col("method_found").str.strip_suffix(ASCENT) != pl.col("method")) | (
+        pl.col("seed_found") != pl.col("seed")
+    )
+    sign = pl.when(direction="max").then(1).otherwise(-1)
+    beside = sure.filter(pl.col("target").is_null()).join(
+        searches, on=_SOUGHT, how="inner", suffix="_found"
+    )
+    more = beside.with_columns(lead=sign * (pl.col("found") - pl.col("reward"))).filter(
+        other, pl.col("lead") > 0
+    )
+    if not more.height:
+        return ""
+    row = more.sort("lead", *_SOUGHT, descending=[True, False, False, False]).row(0, named=True)
+    found, reward = (f"{row[name]:.3g}".replace("-", "−") for name in ("found", "reward"))
+    prompt = study.prompt_names.get(row["prompt"], f"“{row['prompt']}”")
+    return (
+        f" Another search of {study.names[row['model']]} under {prompt} "
+        f"found {found}, where the certified reply has {reward}: no swap of one token leads there."
+    )
+
+
+def _gains(moved: pl.DataFrame) -> Array:
+    """How much better swaps made each reply; with a target, how much closer: float64 [rows]."""
+    after, before = (moved[name].to_numpy().astype(float) for name in ("reward", "searched_reward"))
+    target = moved["target"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    closer = np.abs(before - target) - np.abs(after - target)
+    gains: Array = np.where(np.isnan(target), np.abs(after - before), closer)
+    return gains
 
 
 def _tables(study: Study) -> Iterator[Table]:
@@ -219,8 +324,8 @@ def _shown(method: str) -> str:
 def _certificates_shown(study: Study) -> Iterator[Block]:
     certificates = study.tables[CERTIFICATES.name]
     yield Heading("Does a swap of one token improve the reply?")
-    if unfinished := said.unfinished(certificates):
-        yield Text(unfinished, "note")
+    if open_ := unfinished(certificates):
+        yield Text(open_, "note")
     yield from CERTIFICATES.rows(certificates)
     yield Text(
         "A sweep scores every allowed token at one position. A swap improves a reply if it gains "
@@ -284,9 +389,9 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_searches_drawn, _certificates_shown, _matrix_shown),
     told=(
-        said.beyond,
-        lambda s: said.universal(s.run, s.tables[MATRIX.name]),
-        said.certified,
+        beyond,
+        lambda s: universal(s.run, s.tables[MATRIX.name]),
+        certified,
     ),
     caveats=lambda study: (
         "A search finds a local extreme: another seed or method may find better, also where no "

@@ -1,7 +1,7 @@
 """The tokens at both ends of each model's ranking (Tables A1-A3 and A7-A9).
 
 Of its whole vocabulary, and of the strings that all models share; under each prompt, and by the sum
-and the difference of the rewards under a good and a bad prompt.
+and the difference under a good and a bad prompt. Of language models, by log-probability.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import Block, Finding, Folded, Heading, Picture, Under, side_by_side
-from analysis.chapters import bloc_sentences
+from analysis.chapters.blocs import CONSENSUS, who, with_nicknames
 from analysis.charts.token_bars import token_bars
-from analysis.columns import TOKENS, Column, Spec
+from analysis.columns import MODEL, TOKENS, Column, Spec
 from analysis.ends import both_ends, token_ends
 from analysis.measures.combined import (
     COMBINED,
     TOO_FEW,
     Combined,
-    both_rewards,
     combined,
     prompts_of,
+    rewards_of,
     scored_prompts,
     with_both,
 )
@@ -56,31 +56,32 @@ FRAMING = {
     how: Spec(f"framing_{how}", (*TOKENS, _REWARD.but(title=how, help=_OF[how])), _PAGE)
     for how in COMBINED
 }
-CONSENSUS = Spec(
-    "consensus_<prompt>",
-    (
-        Column("bloc", "count"),
-        Column("models"),
-        Column("end", help="`highest`, `lowest`, `disputed`"),
-        *(Column("rank", "count"), Column("token", "token")),
-        Column("percentile", "share", "mean percentile", "mean over the models"),
-        Column(
-            "spread",
-            "share",
-            "spread between models",
-            "standard deviation between the models, ddof 1; NaN for one",
-        ),
-        Column("lowest", "share", "lowest of a model"),
-        Column(
-            "highest",
-            "share",
-            "highest of a model",
-            "percentile in a model; blocs of two models at least, or the one model of a run",
-        ),
-    ),
-    page="models end rank token percentile spread lowest highest",
-    title="Words of the shared vocabulary, by mean percentile over the models of a bloc",
+_LOGPROB = Column("logprob", "number", "log-probability", "natural")
+LOGPROBS = Spec(
+    "logprobs_<prompt>",
+    (*TOKENS, _LOGPROB.but(dtype=pl.Float32)),
+    page="model end rank token token_id logprob",
 )
+_UNDER_BOTH = {
+    "sum": "under the good prompt plus under the bad prompt, whole vocabulary",
+    "difference": "under the good prompt minus under the bad prompt: the logarithm of the ratio of "
+    "probabilities",
+}
+FRAMED_LOGPROBS = {
+    how: Spec(
+        f"framing_logprobs_{how}",
+        (
+            MODEL,
+            Column("prompt_a", title="prompt"),
+            Column("prompt_b", title="and prompt"),
+            *TOKENS[1:],
+            _LOGPROB.but(title=how, help=_UNDER_BOTH[how]),
+        ),
+        page="model prompt_a prompt_b end rank token token_id logprob",
+        title=f"The {how} of log-probabilities under a good and a bad prompt",
+    )
+    for how in COMBINED
+}
 _NAMED = 3  # Words at each end that a sentence names.
 
 
@@ -99,6 +100,10 @@ def _tables(study: Study) -> Iterator[Table]:
             yield table("shared_top_bottom", prompt, make=make)
         for how in COMBINED:
             yield table(SHARED_BOTH[how].name, make=partial(_shared_ends, study, how=how))
+    for how in COMBINED if run.logprobs else ():
+        yield table(FRAMED_LOGPROBS[how].name, make=partial(_framed_logprobs, study, how))
+    for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
+        yield table("logprobs", prompt, make=partial(logprobs_ends, run, prompt, top))
 
 
 def top_bottom(run: Run, prompt: str, count: int, models: Sequence[str]) -> pl.DataFrame:
@@ -108,15 +113,13 @@ def top_bottom(run: Run, prompt: str, count: int, models: Sequence[str]) -> pl.D
       run: the run.
       prompt: id of the prompt.
       count: tokens at each end. The ends overlap where the vocabulary is smaller than twice that.
-      models: slugs in the order of the rows; those not scored under the prompt are left out. Ties
-        go to the lower token_id.
+      models: slugs in the order of the rows; those not scored under the prompt are left out.
     """
-    frames = [
-        token_ends(run, model, *run.rewards(model, prompt), count, TOP_BOTTOM.schema)
+    return TOP_BOTTOM.concat(
+        token_ends(run, model, run.rewards(model, prompt), count, TOP_BOTTOM)
         for model in models
         if (model, prompt) in run.results
-    ]
-    return pl.concat([TOP_BOTTOM.frame([]), *frames])
+    )
 
 
 def framing_ends(
@@ -128,16 +131,57 @@ def framing_ends(
       run: the run.
       models: slugs in the order of the rows; those not scored under both prompts are left out.
       prompts: ids of the good and the bad prompt.
-      count: tokens at each end; ties go to the lower token_id.
+      count: tokens at each end.
       how: "sum", or "difference" (first prompt less second).
     """
-    spec = FRAMING[how]
-    frames = [spec.frame([])]
+    spec, frames = FRAMING[how], []
     for model in with_both(run, models, prompts):
-        token_ids, good, bad = (x.to_numpy() for x in both_rewards(run, model, prompts))
-        values = good + bad if how == "sum" else good - bad
-        frames.append(token_ends(run, model, token_ids, values, count, spec.schema))
-    return pl.concat(frames)
+        good, bad = (rewards_of(run, model, prompt) for prompt in prompts)
+        frames.append(token_ends(run, model, combined(good, bad, how), count, spec))
+    return spec.concat(frames)
+
+
+def logprobs_ends(run: Run, prompt: str, count: int) -> pl.DataFrame:
+    """The table `LOGPROBS`: both ends of each language model's next tokens under one prompt."""
+    return LOGPROBS.concat(
+        token_ends(run, model, _logprobs(run, model, prompt), count, LOGPROBS)
+        for model, asked in run.logprobs
+        if asked == prompt
+    )
+
+
+def framed_logprobs(run: Run, prompts: tuple[str, str], count: int, how: Combined) -> pl.DataFrame:
+    """The table `FRAMED_LOGPROBS`: both ends of the sum, or the difference, under two prompts.
+
+    The sum finds what is probable under both prompts; the difference is the logarithm of a ratio
+    of probabilities.
+
+    Args:
+      run: the run.
+      prompts: ids of the good and the bad prompt. Other forms of them (`best.chat`) are compared
+        with each other.
+      count: tokens at each end.
+      how: "sum", or "difference" (first prompt less second).
+    """
+    spec, frames = FRAMED_LOGPROBS[how], []
+    for model, a, b in _pairs(run, prompts):
+        values = combined(_logprobs(run, model, a), _logprobs(run, model, b), how)
+        frames.append(token_ends(run, model, values, count, spec, prompt_a=a, prompt_b=b))
+    return spec.concat(frames)
+
+
+def _logprobs(run: Run, model: str, prompt: str) -> pl.DataFrame:
+    return run.next_tokens(model, prompt).select("token_id", "logprob")
+
+
+def _pairs(run: Run, prompts: tuple[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Model and ids of both prompts, for every language model and form that has both."""
+    good, bad = prompts
+    for model, asked in run.logprobs:
+        form = asked.removeprefix(good)
+        is_form = asked == good or (asked.startswith(good) and form.startswith("."))
+        if is_form and (model, bad + form) in run.logprobs:
+            yield model, asked, bad + form
 
 
 def shared_top_bottom(
@@ -151,15 +195,13 @@ def shared_top_bottom(
       models: slugs in the order of the rows; those without a column are left out.
       count: tokens at each end; ties go to the lower token_id.
     """
-    frames = [SHARED.frame([])]
-    for model in models:
-        if model in rewards.columns:
-            own = rewards.select("token", reward=pl.col(model).cast(pl.Float64))
-            ids = shared.select("token", token_id=model)
-            named = own.join(ids, on="token", how="inner", validate="1:1").sort("token_id")
-            ends = both_ends(named, "reward", count).with_columns(model=pl.lit(model))
-            frames.append(SHARED.frame(ends))
-    return pl.concat(frames)
+    frames = []
+    for model in (model for model in models if model in rewards.columns):
+        own = rewards.select("token", reward=pl.col(model).cast(pl.Float64))
+        ids = shared.select("token", token_id=model)
+        named = own.join(ids, on="token", how="inner", validate="1:1").sort("token_id")
+        frames.append(SHARED.frame(both_ends(named, "reward", count), model=model))
+    return SHARED.concat(frames)
 
 
 def _shared_vocabulary(study: Study) -> pl.DataFrame:
@@ -188,6 +230,14 @@ def _framing(study: Study, how: Combined) -> pl.DataFrame:
     prompts = scored_prompts(study)
     ends = framing_ends(study.run, study.scored, prompts, study.settings.top, how)
     return required(ends, TOO_FEW.format(*prompts))
+
+
+def _framed_logprobs(study: Study, how: Combined) -> pl.DataFrame:
+    good, bad = study.options.framing
+    if bad != "greatest" and not any(_pairs(study.run, (good, bad))):
+        good = "greatest"
+    ends = framed_logprobs(study.run, (good, bad), study.settings.top, how)
+    return required(ends, f"No language model was given both “{good}” and “{bad}” in one form.")
 
 
 def _shared_ends(study: Study, prompt: str = "", how: Combined = "sum") -> pl.DataFrame:
@@ -221,7 +271,7 @@ def _under(study: Study, prompt: str, ends: pl.DataFrame) -> Iterator[Block]:
     yield _list(study, TOP_BOTTOM, ends, prompt, title="The same as text")
     consensus = study.tables.get("consensus", prompt)
     if consensus is not None and len(study.names) > 1:
-        named = bloc_sentences.with_nicknames(consensus, study, "models")
+        named = with_nicknames(consensus, study, "models")
         yield from CONSENSUS.rows(named, prompt)
 
 
@@ -250,6 +300,22 @@ def _shared(study: Study) -> Iterator[Block]:
         yield _list(study, spec, study.tables[spec.name], title=title)
 
 
+def _logprobs_drawn(study: Study) -> Iterator[Block]:
+    for (prompt,), ends in study.tables.of("logprobs").items():
+        said = study.prompt_names[prompt]
+        caption = f"The most and least probable next tokens of language models to {said}."
+        top = study.settings.figure_top
+        draw = partial(token_bars, ends, study.names, top, "logprob", "log-probability")
+        picture = Picture(f"logprobs_{prompt}", caption, draw)
+        title = f"Most and least probable next tokens to {said}"
+        yield Folded(title, [picture, *LOGPROBS.rows(ends, prompt)])
+
+
+def _framed_logprobs_shown(study: Study) -> Iterator[Block]:
+    for spec in FRAMED_LOGPROBS.values() if study.run.logprobs else ():
+        yield from spec.rows(study.tables[spec.name])
+
+
 def _list(study: Study, spec: Spec, ends: pl.DataFrame, *key: str, title: str) -> Folded:
     both = side_by_side(ends, study.settings.figure_top)
     return Folded(title, [*both, *spec.rows(ends, *key, title="All of them, to sort and filter")])
@@ -263,7 +329,7 @@ def findings(study: Study) -> Iterator[Finding]:
             slugs = str(models).split()
             if len(slugs) > 1:
                 text = (
-                    f"Asked {study.prompt_names[prompt]}, {bloc_sentences.who(study, slugs)} on "
+                    f"Asked {study.prompt_names[prompt]}, {who(study, slugs)} on "
                     f"average rank {_words(own, 'highest')} highest and {_words(own, 'lowest')} "
                     "lowest of the tokens that every model has."
                 )
@@ -284,7 +350,7 @@ ANALYSIS = Analysis(
     "point. Models of a bloc, which agree more than chance (see Agreement), also have a common "
     "list.",
     make=_tables,
-    parts=(_by_prompt, _of_both, _shared),
+    parts=(_by_prompt, _of_both, _shared, _logprobs_drawn, _framed_logprobs_shown),
     told=(findings,),
     caveats=lambda study: (
         "An average over models is the mean percentile of a word among the words that all of them "

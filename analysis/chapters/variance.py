@@ -13,7 +13,6 @@ from analysis.blocks import Block, Finding, Picture
 from analysis.charts import look
 from analysis.charts.shares import REST, shares
 from analysis.columns import Column, Spec, ends
-from analysis.sentences import bounds, minus
 from analysis.statistics import ranks, variance
 from analysis.statistics.variance import COMPONENTS
 from analysis.study import Analysis, Study, required, table
@@ -34,7 +33,7 @@ VARIANCE = Spec(
     page="component estimated_share estimated_low estimated_high share ci_low ci_high noise_share",
 )
 _COLOURS = dict(zip(COMPONENTS, (look.TOP, "#8877cc", look.BOTTOM, REST), strict=True))
-_TOKEN, _MODEL, _PROMPT, _NOISE = COMPONENTS
+_, _MODEL, _PROMPT, _ = COMPONENTS
 
 
 def variance_table(rewards: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -109,7 +108,7 @@ def bars(split: pl.DataFrame) -> look.Chart:
 
 
 def findings(split: pl.DataFrame) -> Iterator[Finding]:
-    """Whether model or prompt matters more, where intervals show it; then the sure components."""
+    """Whether model or prompt matters more, where intervals show it."""
     components = {row["component"]: row for row in split.iter_rows(named=True)}
     for more, less in ((_PROMPT, _MODEL), (_MODEL, _PROMPT)):
         high, low = components[more], components[less]
@@ -123,29 +122,21 @@ def findings(split: pl.DataFrame) -> Iterator[Finding]:
                 f"the {other}."
             )
             yield Finding(text=text, picture="variance")
-    parts = []
-    for name, row in components.items():
-        if name in _MEANING and row["estimated_low"] > 0:
-            interval = bounds(100 * row["estimated_low"], 100 * row["estimated_high"], 1)
-            parts.append(f"{_percent(row['estimated_share'])} % ({interval}) is {_MEANING[name]}")
-    if parts:
-        text = (
-            f"Of the variance of a token’s percentile, {', '.join(parts)}; "
-            f"{_percent(components[_NOISE]['estimated_share'])} % cannot be told from noise. "
-            "Intervals are of 95 %, over words, for all components together."
-        )
-        yield Finding(text=text, picture="variance")
 
 
-def _percent(share: float) -> str:
-    return minus(f"{100 * share:.1f}")
+def _described(study: Study) -> str:
+    """The shares of the components, where they can be corrected for noise."""
+    shares = study.tables[VARIANCE.name]["estimated_share"].clip(0, 1)
+    if shares.is_nan().any():
+        return ""
+    token, model, prompt, rest = (f"{100 * share:.0f} %" for share in shares)
+    return (
+        f"Of the variance of a token’s percentile, {token} goes with the token under every model "
+        f"and prompt, {model} with the model, {prompt} with the prompt; {rest} cannot be told from "
+        "noise."
+    )
 
 
-_MEANING = {
-    _TOKEN: "the token’s own under every model and prompt",
-    _MODEL: "specific to a model",
-    _PROMPT: "specific to a prompt, for all models",
-}
 ANALYSIS = Analysis(
     id="variance",
     title="Model or prompt",
@@ -155,6 +146,7 @@ ANALYSIS = Analysis(
     "sum of squares; the variance components are corrected for it.",
     make=lambda study: [table(VARIANCE.name, make=partial(_variance, study))],
     parts=(_shown,),
+    described=_described,
     told=(lambda study: findings(study.tables[VARIANCE.name]),),
     caveats=lambda study: (
         "The last component contains the noise, because each token has one score per model and "

@@ -30,7 +30,7 @@ def standings(
       cells: item_id, and the columns `by` and `value`, one row per cell.
       by: the column of `cells` that names a column of the chart ("model" or "question").
       value: the column of percentiles, from 0 to 1.
-      groups: the items shown, one row each, as `items_questions.shown_items` returns; groups are
+      groups: the items shown, one row each, as `items.shown_items` returns; groups are
         set apart.
       columns: entry of `by` -> its label, in the order of the columns; entries without a cell are
         left out.

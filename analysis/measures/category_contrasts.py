@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from analysis.columns import LIST, MODEL, PROMPT, Column, P, Row, Spec, ends, q, several
-from analysis.measures.word_groups.measure import LEAST_WORDS
+from analysis.measures.word_groups.estimates import LEAST_WORDS
 from analysis.measures.word_scores import WordScores
 from analysis.statistics import Array
 from analysis.statistics.permutation_tests import permutation_test, welch_interval

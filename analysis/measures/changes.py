@@ -1,6 +1,6 @@
 """How far two models rank one vocabulary differently, and which words moved."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -23,12 +23,7 @@ CHANGES = Spec(
         Column("of", help="`change`, or a pair of sweeps of one model: the noise"),
         *(Column("n", "count", "tokens", "tokens that both have"), KENDALL, SPEARMAN),
         Column("top_kept", "share", "top kept"),
-        Column(
-            "bottom_kept",
-            "share",
-            "bottom kept",
-            "share of the tokens at an end before that are there after",
-        ),
+        Column("bottom_kept", "share", "bottom kept", "share of an end’s tokens still there after"),
         Column("mean_shift", "share", "mean shift", "mean absolute shift of percentiles"),
         Column("shift_99", "share", "99 % shift less than", "99 % of the tokens shift less"),
         Column("beyond_noise", "share", help="share that shifts more than `shift_99` of the noise"),
@@ -45,9 +40,7 @@ TOKENS = Spec(
         *(_places("rank_before"), _places("rank_after", title="after", help="1 is the best")),
         Column("before", "share", "percentile before"),
         *(Column("after", "share", help="percentiles"), Column("shift", "share")),
-        Column(
-            "beyond_noise", "bool", help="further than any token between two sweeps of one model"
-        ),
+        Column("beyond_noise", "bool", help="further than any token between sweeps of one model"),
     ),
     page="end rank token token_id rank_before rank_after before after shift beyond_noise",
     title="Tokens that moved most",
@@ -106,10 +99,22 @@ def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.Da
         floor = _floor(noise, prompt, 0.99)
         for of, own in [(CHANGE, run), *noise]:
             if prompt in own.vocabulary_prompts:
-                row = _alike(*_rewards(own, prompt)[1:], limits.ends)
+                _, before, after = _rewards(own, prompt)
                 shift = np.abs(_shift(own, prompt))
-                beyond = None if floor is None else float((shift > floor).mean())
-                frames.append({"prompt": prompt, "of": of, **row, "beyond_noise": beyond})
+                row = {
+                    "prompt": prompt,
+                    "of": of,
+                    "n": len(before),
+                    "kendall": tau_b(before, after),
+                    "spearman": ranks.spearman(before, after),
+                    "top_kept": ranks.end_overlap(before, after, limits.ends, True) / limits.ends,
+                    "bottom_kept": ranks.end_overlap(before, after, limits.ends, False)
+                    / limits.ends,
+                    "mean_shift": float(shift.mean()),
+                    "shift_99": float(np.quantile(shift, 0.99)),
+                    "beyond_noise": None if floor is None else float((shift > floor).mean()),
+                }
+                frames.append(row)
     return CHANGES.frame(frames)
 
 
@@ -162,21 +167,11 @@ def moved_words(run: Run, kinds: pl.DataFrame) -> pl.DataFrame:
     Returns:
       Rows of `changes_words.csv`, with q over the whole table; p is NaN below five stems.
     """
-    every = {prompt: _percentiles(run, prompt) for prompt in run.vocabulary_prompts}
-    return shifts_of_kinds(every, kinds)
-
-
-def shifts_of_kinds(
-    percentiles: Mapping[str, tuple[Array, Array, Array]], kinds: pl.DataFrame
-) -> pl.DataFrame:
-    """`moved_words` of numbers.
-
-    Args:
-      percentiles: prompt id -> token ids [N], and their percentiles before and after [N].
-      kinds: as there.
-    """
-    rows = [row for prompt, own in percentiles.items() for row in _shifts(prompt, kinds, *own)]
-    return WORDS.frame(rows)
+    return WORDS.frame(
+        row
+        for prompt in run.vocabulary_prompts
+        for row in _shifts(prompt, kinds, *_percentiles(run, prompt))
+    )
 
 
 def shift_map(run: Run, prompt: str) -> Array:
@@ -320,25 +315,6 @@ def _floor(noise: Sequence[tuple[str, Run]], prompt: str, share: float) -> float
     """The absolute shift that a share of the tokens stays below in the noisiest pair of sweeps."""
     shifts = [_shift(run, prompt) for _, run in noise if prompt in run.vocabulary_prompts]
     return max((float(np.quantile(np.abs(s), share)) for s in shifts), default=None)
-
-
-def _alike(before: Array, after: Array, ends: int) -> dict[str, float]:
-    shift = np.abs(ranks.percentiles(after) - ranks.percentiles(before))
-    return {
-        "n": len(before),
-        "kendall": tau_b(before, after),
-        "spearman": ranks.spearman(before, after),
-        "top_kept": _kept(before, after, ends, highest=True),
-        "bottom_kept": _kept(before, after, ends, highest=False),
-        "mean_shift": float(shift.mean()),
-        "shift_99": float(np.quantile(shift, 0.99)),
-    }
-
-
-def _kept(before: Array, after: Array, ends: int, *, highest: bool) -> float:
-    """Share of the tokens at one end before that are at that end after."""
-    first, second = (set(ranks.extremes(x, ends, highest).tolist()) for x in (before, after))
-    return len(first & second) / ends
 
 
 def _shifts(

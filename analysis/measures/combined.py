@@ -7,7 +7,6 @@ import polars as pl
 
 from analysis.run import Run
 from analysis.study import NO_VOCABULARY, Absent, Study
-from engine.runs.schema import Columns
 
 Combined: TypeAlias = Literal["sum", "difference"]
 COMBINED: tuple[Combined, ...] = ("sum", "difference")
@@ -64,14 +63,14 @@ def with_both(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> list
     return [m for m in models if all((m, prompt) in run.results for prompt in prompts)]
 
 
+def rewards_of(run: Run, model: str, prompt: str) -> pl.DataFrame:
+    """token_id, and the float64 reward of a model's whole vocabulary under one prompt."""
+    schema = {"token_id": pl.UInt32, "reward": pl.Float64}
+    return pl.DataFrame(list(run.rewards(model, prompt)), schema=schema, orient="col")
+
+
 def both_rewards(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:
     """token_id, a, b: float64 rewards of a model's whole vocabulary under two prompts."""
-    a, b = (
-        pl.DataFrame(list(run.rewards(model, prompt)), schema=_schema(name), orient="col")
-        for prompt, name in zip(prompts, "ab", strict=True)
-    )
-    return a.join(b, on="token_id", how="inner", validate="1:1").sort("token_id")
-
-
-def _schema(name: str) -> Columns:
-    return {"token_id": pl.UInt32, name: pl.Float64}
+    a, b = (rewards_of(run, model, prompt) for prompt in prompts)
+    both = a.join(b, on="token_id", how="inner", validate="1:1", suffix=_BAD).sort("token_id")
+    return both.select("token_id", a="reward", b=f"reward{_BAD}")

@@ -1,26 +1,63 @@
 """Ranks of people beside those of models: one list of items under one prompt."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import polars as pl
 
+from analysis.columns import KENDALL, LIST, MODEL, PROMPT, SPEARMAN, Column, P, Spec, ends, q
 from analysis.run import Run
 from analysis.statistics import Array, ranks, regression
 from analysis.statistics.correlation import spearman_intervals, spearman_p
 from analysis.statistics.kendall import tau_b
-from engine.runs.schema import Columns
 
 HUMAN = "human"
-LIST: Columns = {"list": pl.String, "prompt": pl.String}
-_CORRELATION: Columns = {
-    **LIST,
-    "model": pl.String,
-    **dict.fromkeys(("spearman", "kendall"), pl.Float64),
-    "n": pl.Int64,
-    **dict.fromkeys(("ci_low", "ci_high", "p"), pl.Float64),
-}
-_NUMBERS = ("human_rank", "model_rank", "gap", "residual", "nearest", "p_adjusted")
+_N = Column("n", "count", "items", "items")
+CORRELATION = Spec(
+    "humans_correlation",
+    (
+        *(LIST, PROMPT, MODEL, SPEARMAN, KENDALL, _N),
+        *ends("fixed", "95 %, of spearman, over items"),
+        *(P.but(help="of spearman"), q()),
+    ),
+    page="list prompt model spearman ci_low ci_high p q kendall n",
+)
+_places = partial(Column, form="count", dtype=pl.Float64)  # A number of ranks.
+GAP = Spec(
+    "humans_gap",
+    (
+        *(LIST, PROMPT, Column("item", "token")),
+        _places("human_rank", title="people’s rank"),
+        _places("model_rank", title="models’ rank", help="median over the models"),
+        _places("gap", help="model_rank − human_rank: positive where models rate the item lower"),
+        _places("residual", help="model_rank − its least-squares line on human_rank"),
+        Column("gap_place", "count", "place by gap"),
+        Column("residual_place", "count", "place by residual", "1 is the highest"),
+        Column("matches", "count", "comparisons", "comparisons by people"),
+        _places(
+            "nearest",
+            help="residual of the model nearest to its own line, where all models are on one side; "
+            "else 0",
+        ),
+        Column("p_adjusted", "p", "p, corrected", "of nearest, over all items of the list"),
+    ),
+    page="item human_rank model_rank gap gap_place residual residual_place nearest p_adjusted "
+    "matches",
+)
+FIT = Spec(
+    "humans_fit",
+    (
+        *(LIST, PROMPT, _N),
+        Column("left_out", "count", help="items with too few comparisons"),
+        *(_places("intercept"), Column("slope", "fixed", help="of model_rank on human_rank")),
+        Column("gap_pearson", "fixed", "r of both", "Pearson's r of gap and human_rank"),
+        _places("nearest", title="largest “nearest”", help="the largest of the list"),
+        _places("chance_median", title="by chance, median"),
+        _places("chance_95", title="by chance, 95%", help="of draws without a special item"),
+    ),
+    title="Regression of the gaps",
+)
 
 
 def side_by_side(
@@ -75,18 +112,17 @@ def humans_correlation(
       draws: bootstrap samples of the intervals.
 
     Returns:
-      The table `humans_correlation.csv` without its q: list, prompt, model, spearman, kendall
-      (tau-b), n (items), ci_low, ci_high (95 %, of spearman, over items), p (of spearman).
+      The table `CORRELATION`, its q over these rows.
     """
     models = sides.columns[4:]
     human, rewards = sides[HUMAN].to_numpy(), sides.select(models).to_numpy().T
     intervals = spearman_intervals(human, rewards, rng, draws)
     each = []
-    for model, own, ends in zip(models, rewards, intervals, strict=True):
+    for model, own, interval in zip(models, rewards, intervals, strict=True):
         rho, tau = ranks.spearman(human, own), tau_b(human, own)
         p = spearman_p(rho, sides.height)
-        each.append((items, prompt, model, rho, tau, sides.height, *ends, p))
-    return pl.DataFrame(each, schema=_CORRELATION, orient="row")
+        each.append((items, prompt, model, rho, tau, sides.height, *interval, p))
+    return CORRELATION.frame(each)
 
 
 def humans_ranks(sides: pl.DataFrame) -> pl.DataFrame:
@@ -126,11 +162,7 @@ def humans_gap(
         people. Only to reproduce the paper's Fig 5B.
 
     Returns:
-      The table `humans_gap.csv`: list, prompt, item, human_rank, model_rank (median of the
-      models' ranks), gap (model_rank - human_rank: positive where models rank the item lower),
-      residual, gap_place and residual_place (1 is the highest), matches (comparisons by people),
-      nearest (`regression.nearest_residuals`), p_adjusted (of nearest, corrected for all items of
-      the list); by falling gap, then by item.
+      The table `GAP`, by falling gap, then by item.
     """
     models = ranked.columns[4:]
     each = ranked.select(models).to_numpy()
@@ -139,19 +171,19 @@ def humans_gap(
     median = np.median(counted, axis=1)
     intercept, slope = regression.line(median, human)
     nearest = regression.nearest_residuals(each.T, human)
-    p = regression.adjusted_p(nearest, np.empty(0) if chance is None else chance)
-    values = (human, median, median - human, median - intercept - slope * human, nearest, p)
-    columns = {
-        name: pl.Series(value, dtype=pl.Float64)
-        for name, value in zip(_NUMBERS, values, strict=True)
+    numbers = {
+        "human_rank": human,
+        "model_rank": median,
+        "gap": median - human,
+        "residual": median - intercept - slope * human,
+        "nearest": nearest,
+        "p_adjusted": regression.adjusted_p(nearest, np.empty(0) if chance is None else chance),
     }
-    gaps = ranked.select(
-        pl.lit(items).alias("list"), pl.lit(prompt).alias("prompt"), "item", "matches"
-    ).with_columns(**columns)
     places = {
-        f"{name}_place": pl.col(name).rank("min", descending=True).cast(pl.Int64)
-        for name in ("gap", "residual")
+        f"{name}_place": pl.col(name).rank("min", descending=True) for name in ("gap", "residual")
     }
-    order = ("list", "prompt", "item", *_NUMBERS[:4], *places, "matches", *_NUMBERS[4:])
-    gaps = gaps.with_columns(**places).select(order)
+    gaps = ranked.select("item", "matches").with_columns(
+        **{name: pl.Series(values, dtype=pl.Float64) for name, values in numbers.items()}
+    )
+    gaps = GAP.frame(gaps.with_columns(**places), list=items, prompt=prompt)
     return gaps.sort("gap", "item", descending=[True, False])

@@ -13,7 +13,7 @@ import polars as pl
 
 from analysis.columns import KENDALL, MODEL, PROMPT, Column, P, Spec, ends
 from analysis.run import Run
-from analysis.significant_effects import ALPHA
+from analysis.sentences import ALPHA
 from analysis.statistics import Array, ranks
 from analysis.statistics.correlation import difference_interval
 from analysis.statistics.inference import clustered_share, with_q
@@ -31,20 +31,11 @@ ORDER = Spec(
     "lens",
     (
         *(MODEL, PROMPT, *_LAYER),
-        Column(
-            "of",
-            title="tokens",
-            help="`all tokens`, or the 1 %, ten at least, that end `highest` or `lowest`",
-        ),
+        Column("of", title="tokens", help="`all tokens`, or the 1 %, ten at least, at either end"),
         *_SIZE,
         KENDALL.but(help="τ-b with the last layer, among these tokens"),
         *ends("fixed", "95 % for all layers, models and prompts together, clustered by stem"),
-        Column(
-            "kept",
-            "share",
-            "there already",
-            "share of an end's tokens that are at that end after the layer too",
-        ),
+        Column("kept", "share", "there already", "share of an end's tokens there after the layer"),
         *ends("share", "", "kept"),
     ),
     page="model prompt layer layers of n kendall ci_low ci_high kept kept_low kept_high",
@@ -57,12 +48,7 @@ FRAMES = Spec(
         *(_LAYER[0], _LAYER[1].but(help=""), _SIZE[0].but(help=""), _SIZE[1]),
         KENDALL.but(help="between the prompts after the layer"),
         *ends("fixed", ""),
-        Column(
-            "reference",
-            "fixed",
-            "τ of the reference",
-            "kendall of `greatest` and `best`, two questions of one framing",
-        ),
+        Column("reference", "fixed", "τ of the reference", "kendall of `greatest` and `best`"),
         Column("difference", "fixed", help="reference − kendall"),
         *ends("fixed", "95 %, each layer by itself", "difference"),
         P,
@@ -82,12 +68,7 @@ MILESTONES = Spec(
         *(MODEL, PROMPT, Column("against", help="the other prompt"), Column("what", help=_WHAT)),
         Column("layer", "count", "half from layer", "from which on"),
         Column("layer_low", "count", "from"),
-        Column(
-            "layer_high",
-            "count",
-            "to",
-            "where the ends of the 95 % interval get there; empty without an interval",
-        ),
+        Column("layer_high", "count", "to", "of the ends of the 95 % interval; empty without one"),
         _LAYER[1].but(help=""),
     ),
     title="Layer where half is reached",

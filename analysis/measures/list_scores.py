@@ -18,6 +18,7 @@ ITEM: Columns = {"item_id": pl.UInt32, "item": pl.String}
 POINTS: Columns = {**KEYS, **ITEM, "reward": pl.Float32, "percentile": pl.Float64}
 ALL = "all prompts"  # The name of all questions of a list together.
 ALL_MODELS = "all models"
+SOME = 8  # Questions of a list up to which each has a table of its own.
 _SAMPLE = 1_000  # Items from which an interval is computed, drawn where a list is longer.
 
 

@@ -57,10 +57,7 @@ LENGTH = Spec(
         Column("n", "count", "replies", "replies"),
         SPEARMAN.but(help="of reward with characters of the reply"),
         Column(
-            "longer_higher",
-            "share",
-            "longer preferred",
-            "the longer reply has the higher reward, of the pairs with two lengths",
+            "longer_higher", "share", "longer preferred", "by the model, of pairs of two lengths"
         ),
         *ends("share"),
         Column("longer_chosen", "share", "longer chosen", "of the same pairs, by people"),
@@ -252,19 +249,9 @@ def _weighted(
     model: str, name: str, value: str, part: pl.DataFrame, accuracy: float, variance: float
 ) -> tuple[object, ...]:
     half = 1.96 * math.sqrt(variance)
-    interval = max(0.0, accuracy - half), min(1.0, accuracy + half)
+    share = accuracy, max(0.0, accuracy - half), min(1.0, accuracy + half)
     ties = int((part["margin"] == 0).sum())
-    return (
-        model,
-        name,
-        SECTION,
-        value,
-        part.height,
-        accuracy,
-        *interval,
-        part["margin"].mean(),
-        ties,
-    )
+    return (model, name, SECTION, value, part.height, *share, part["margin"].mean(), ties)
 
 
 def _with_texts(table: pl.DataFrame) -> pl.DataFrame:

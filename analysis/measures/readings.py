@@ -22,11 +22,7 @@ AGREEMENT = Spec(
     "conventions_readings",
     (
         *(MODEL, READING, PROMPT),
-        Column(
-            "noise",
-            "bool",
-            help="the default reading computed again in other steps or on another mesh",
-        ),
+        Column("noise", "bool", help="the default reading in other steps or on another mesh"),
         Column("tokens", "count", help="compared"),
         KENDALL.but(help="τ-b with the default reading"),
         Column("ends", "count", help="tokens at each end"),
@@ -140,7 +136,7 @@ def jumps(readings: Readings, count: int) -> pl.DataFrame:
       readings: those of a run.
       count: tokens of each reading, model and prompt; rank 1 jumps furthest.
     """
-    frames = [JUMPS.frame([])]
+    frames = []
     for model, name, entry, prompt, (ids, default, own) in _pairs(readings):
         if entry.noise:
             continue
@@ -149,15 +145,13 @@ def jumps(readings: Readings, count: int) -> pl.DataFrame:
         first = np.lexsort((ids, -np.abs(jump)))[: min(count, np.count_nonzero(jump))]
         if not len(first):  # the same order
             continue
-        numbers = (ids[first], now[first], before[first], jump[first])
-        rows = zip(range(1, len(first) + 1), *(each.tolist() for each in numbers), strict=True)
-        names = ["rank", "token_id", "percentile", "default_percentile", "jump"]
-        frame = pl.DataFrame(list(rows), schema={n: JUMPS.schema[n] for n in names}, orient="row")
+        numbers = {"token_id": ids, "percentile": now, "default_percentile": before, "jump": jump}
+        frame = pl.DataFrame({name: values[first] for name, values in numbers.items()})
+        frame = frame.with_row_index("rank", 1)
         tokens = readings.runs[DEFAULT].vocabulary(model).select("token_id", "token").collect()
         frame = frame.join(tokens, on="token_id", how="left", validate="m:1", maintain_order="left")
-        keys = {"model": model, "reading": name, "prompt": prompt}
-        frames.append(JUMPS.frame(frame.with_columns(**{k: pl.lit(v) for k, v in keys.items()})))
-    return pl.concat(frames)
+        frames.append(JUMPS.frame(frame, model=model, reading=name, prompt=prompt))
+    return JUMPS.concat(frames)
 
 
 def _pairs(

@@ -19,9 +19,7 @@ MATRIX = Spec(
     "sequence_matrix",
     (
         Column("source", "model", "sought for"),
-        Column(
-            "source_prompt", title="under", help="searched; `all together` for a universal search"
-        ),
+        Column("source_prompt", title="under", help="searched; or `all together`"),
         Column("direction"),
         Column("method"),
         Column("seed", "count"),
@@ -30,12 +28,7 @@ MATRIX = Spec(
         Column("target", "model", "scored by"),
         PROMPT.but(help="that score the text"),
         Column("reward", "number", dtype=pl.Float32),
-        Column(
-            "standardised",
-            "fixed",
-            "sd",
-            "by mean and standard deviation of the target's single tokens under the prompt",
-        ),
+        Column("standardised", "fixed", "sd", "by mean and sd of the target's tokens under it"),
     ),
     page="source source_prompt direction method text length target prompt reward standardised",
 )
@@ -46,7 +39,6 @@ _COMPARED = {
     "value": pl.Float64,
     "alone": pl.String,
     "alone_value": pl.Float64,
-    "singles": pl.Int64,
 }
 SEARCH = ["source", "source_prompt", "direction", "method", "seed", "text", "length"]
 
@@ -78,9 +70,10 @@ def transfer_matrix(run: Run, best: pl.DataFrame) -> pl.DataFrame:
         text="text",
         length="length",
     ).unique(maintain_order=True)
-    frames = [pl.DataFrame(schema=MATRIX.schema), *_scored(run, found)]
     keys = ["direction", "universal", *SEARCH, "target", "prompt"]
-    joined = pl.concat(frames).unique([*SEARCH, "target", "prompt"], maintain_order=True)
+    joined = MATRIX.concat(_scored(run, found)).unique(
+        [*SEARCH, "target", "prompt"], maintain_order=True
+    )
     joined = joined.with_columns(universal=pl.col("source") != TOGETHER)
     return joined.sort(list(dict.fromkeys(keys))).select(list(MATRIX.schema))
 
@@ -100,11 +93,9 @@ def _scored(run: Run, found: pl.DataFrame) -> Iterator[pl.DataFrame]:
         mean, sd = moments.get(cell, (np.nan, np.nan))
         known = bool(sd > 0)
         standardised = (pl.col("reward").cast(pl.Float64) - mean) / sd if known else pl.lit(None)
-        yield own.with_columns(
-            target=pl.lit(target),
-            prompt=pl.lit(prompt),
-            standardised=standardised.cast(pl.Float64),
-        ).select(list(MATRIX.schema))
+        yield MATRIX.frame(
+            own.with_columns(standardised=standardised), target=target, prompt=prompt
+        )
 
 
 def judges_of(run: Run) -> dict[str, set[tuple[str, str]]]:
@@ -132,10 +123,9 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
       direction, rule, judges (of the search), known (those whose rewards can be standardised, at
-      least two), text, value, the same of the other reply (alone, alone_value), singles (distinct
-      replies of which the other is the best). Values are standard deviations, with the sign turned
-      for `min`: higher is better. One row per direction and method, of its best seed; none where
-      there is nothing to compare.
+      least two), text, value, the same of the other reply (alone, alone_value). Values are standard
+      deviations, with the sign turned for `min`: higher is better. One row per direction and
+      method, of its best seed; none where there is nothing to compare.
     """
     rows, keys = [], ["target", "prompt"]
     sign = pl.when(direction="max").then(1.0).otherwise(-1.0)
@@ -164,7 +154,6 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
             )
             if cells.height > 1 and universal.height and single.height:
                 best, alone = universal.row(0, named=True), single.row(0, named=True)
-                singles = single["text"].n_unique()  # A certificate may leave a reply as it was.
                 both = [reply[name] for reply in (best, alone) for name in ("text", "value")]
-                rows.append((direction, rule, len(judges), cells.height, *both, singles))
+                rows.append((direction, rule, len(judges), cells.height, *both))
     return pl.DataFrame(rows, schema=_COMPARED, orient="row")

@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 import analysis
-from analysis.chapters import explained, items_agreement, items_questions
+from analysis.chapters import explained, items, items_agreement
 from tests.conftest import SHARED
 from tests.support.released import import_elo
 
@@ -110,7 +110,7 @@ def test_models_agree_on_the_list_as_the_paper_says(scores):
 
 
 def test_unconditional_love_is_among_the_items_that_all_models_put_first(scores):
-    table = items_questions.items_questions(scores, np.random.default_rng(0), 99)
+    table = items.items_questions(scores, np.random.default_rng(0), 99)
     assert "Unconditional love" in table["item"].head(3).to_list()
     assert table.filter(pl.col("item") == "Unconditional love")["q"].item() < 0.001
 

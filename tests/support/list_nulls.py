@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 
 from analysis.chapters import (
+    items,
     items_agreement,
     items_controls,
     items_framing,
-    items_questions,
 )
 from analysis.measures.list_scores import ALL_MODELS, POINTS, ListScores, list_scores
 from analysis.statistics import Array, ranks
@@ -126,8 +126,8 @@ def claims(drawn: Drawn, claim: str, rng: np.random.Generator) -> bool:
     """Whether a page on this list would make the claim."""
     scores = scores_of(drawn)
     if claim == ENDS:
-        standing = items_questions.items_questions(scores, rng, _PERMUTATIONS)
-        return bool(items_questions.ends_beyond_chance(standing.filter(framing=POSITIVE)))
+        standing = items.items_questions(scores, rng, _PERMUTATIONS)
+        return bool(items.ends_beyond_chance(standing.filter(framing=POSITIVE)))
     if claim == AGREE:
         agreement = items_agreement.items_agreement(scores, rng)
         framed = items_agreement.framed_rows(agreement)

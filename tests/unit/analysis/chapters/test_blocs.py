@@ -30,14 +30,11 @@ def following(rng, signs):
     return [sign * base + 0.7 * rng.normal(size=len(WORDS)) for sign in signs]
 
 
-def test_two_blocs_are_named_with_their_tau_and_have_a_list_of_tokens_each(study, rng):
+def test_two_blocs_are_named_and_have_a_list_of_tokens_each(study, rng):
     made = study(worst=following(rng, (1, -1, 1, 1, -1)))
-    plain, text = told(agreement, made)
+    (plain,) = told(agreement, made)
     sides = "m0, m2 and m3 on one side and m1 and m4 on the other"
     assert plain == f"Asked “worst”, {sides} rank the words in largely opposite ways."
-    assert text.startswith("Under “worst”, m0, m2 and m3 rank alike (mean τ 0.")
-    assert "; m1 and m4 rank alike (τ 0." in text
-    assert "; the bloc of m0 and the bloc of m1 oppose one another (mean τ −0." in text
     table = made.tables["blocs", "worst"]
     assert table.select("models", "other_models", "relation", "pairs").rows() == [
         ("m0 m2 m3", "m0 m2 m3", "alike", 3),
@@ -62,15 +59,16 @@ def test_two_blocs_are_named_with_their_tau_and_have_a_list_of_tokens_each(study
 
 def test_models_that_all_rank_alike_are_one_bloc_under_both_prompts(study, rng):
     made = study(greatest=following(rng, (1, 1, 1)), best=following(rng, (1, 1, 1)))
-    plain, text = told(agreement, made)
-    assert plain == "Asked “greatest” and “best”, all 3 models tend to rank the words alike."
-    assert text.startswith("Under “greatest” and “best”, all 3 models rank alike (mean τ 0.")
-    assert "oppose" not in text
+    expected = "Asked “greatest” and “best”, all 3 models tend to rank the words alike."
+    assert told(agreement, made) == [expected]
 
 
 def test_two_models_may_oppose_one_another(study, rng):
     made = study(best=following(rng, (1, -1)))
-    assert told(agreement, made)[1].startswith("Under “best”, m0 and m1 oppose one another (τ −0.")
+    (text,) = told(agreement, made)
+    assert text.endswith(
+        "m0 on one side and m1 on the other rank the words in largely opposite ways."
+    )
     assert told(tokens, made) == []
 
 
@@ -107,19 +105,18 @@ def test_one_model_has_no_blocs_but_its_own_list(study, rng):
 def test_a_model_without_an_order_is_in_no_bloc(study, rng):
     one, two = following(rng, (1, 1))
     made = study(best=[one, np.zeros(len(WORDS)), two])
-    assert told(agreement, made)[1].startswith("Under “best”, m0 and m2 rank alike")
+    expected = "Asked “best”, m0 and m2 tend to rank the words alike."
+    assert told(agreement, made) == [expected]
     table = made.tables["blocs", "best"]
     assert table.filter(relation="no order")["models"].to_list() == ["m1"]
     assert "m1 has no order to compare." in texts(agreement, made)
 
 
-def test_a_skew_is_said_with_its_size_and_nothing_about_crowds(study, rng):
+def test_a_skew_is_said_and_nothing_about_crowds(study, rng):
     made = study(best=rng.exponential(size=(2, len(WORDS))) * [[1], [-1]])
-    first, text = told(distributions, made)
-    assert "2 are skewed: 1 towards high rewards and 1 towards low rewards." in first
-    skewness = made.tables["moments"]["skewness"].to_list()
-    assert f"Skewness is above 0 in 1 ({skewness[0]:.2f}) and below 0 in 1 (" in text
-    assert not any(word in first + text for word in ("most", "crowd", "bottom", "top"))
+    (text,) = told(distributions, made)
+    assert "2 are skewed: 1 towards high rewards and 1 towards low rewards." in text
+    assert not any(word in text for word in ("most", "crowd", "bottom", "top"))
 
 
 def pairs_of(models, *rows):
@@ -165,8 +162,5 @@ def test_a_small_tau_beyond_chance_is_said_as_such(study, rng):
     base = rng.normal(size=len(WORDS))
     made = study(best=base + 1.7 * rng.normal(size=(2, len(WORDS))))
     assert 0.1 < made.tables["kendall_tau", "best"]["m1"][0] < 0.3
-    plain, text = told(agreement, made)
-    assert plain == "Asked “best”, m0 and m1 rank the words somewhat alike."
-    assert text.startswith("Under “best”, m0 and m1 agree more than chance (τ 0.")
-    assert "rank alike" not in text
-    assert text.endswith(" or narrower.") and "under each prompt" not in text
+    expected = "Asked “best”, m0 and m1 rank the words somewhat alike."
+    assert told(agreement, made) == [expected]

@@ -66,13 +66,12 @@ def test_a_difference_of_bases_is_found_with_models_as_units(tmp_path, study_of,
     assert row["median_p"] < 0.05
     assert big_two(study, "negative")["difference"] > 0
     assert row["family"] == "all tests of category_contrasts.csv"
-    headline, text = told(categories, study)
+    headline, *_ = told(categories, study)
     assert headline == (
         "The 5 Gemma models place words of agency lower than the 6 Llama models do: by "
         f"{-100 * row['difference']:.0f} percentile points on average, compared with communion "
         "(list “words”, positive prompts)."
     )
-    assert f"Gemma models is −{-100 * row['difference']:.0f} points of percentile from" in text
     assert categories.ANALYSIS.section(study).findings[0].picture == "category_contrasts_words_1"
 
 
@@ -116,9 +115,8 @@ def test_where_bases_are_unknown_models_are_described_and_nothing_is_told(tmp_pa
     assert (own["words"], own["other_words"], own["questions"], own["prompts"]) == (20, 20, 1, 2)
     assert own["ci_low"] < own["contrast"] < own["ci_high"]
     framed = table.filter(framing="positive", category="agency")["contrast"]
-    said = f"words of agency stand {100 * framed.mean():.0f} percentile points above communion"
-    assert said in (answer := categories.ANALYSIS.section(study).answer)
-    assert f"(so in {(framed > 0).sum()} of 2 models)" in answer
+    said = f"those of agency: {100 * framed.mean():.0f} percentile points above communion."
+    assert categories.ANALYSIS.section(study).answer.endswith(said)
 
 
 def test_two_bases_of_which_one_has_a_single_model_are_not_compared(tmp_path, study_of, rng):
@@ -243,7 +241,7 @@ def test_a_picture_shows_the_framing_that_its_sentence_is_about(tmp_path, study_
     runs.edit_manifest(run, lambda content: content.update(prompts=category_runs.SOME))
     study = study_of(run, two_bases())
     findings = categories.ANALYSIS.section(study).findings
-    (finding,) = [f for f in findings if f.text.startswith("Harm")]
+    (finding,) = [f for f in findings if "words of harm" in f.text]
     assert "positive prompts" in finding.text
     found = pictures(categories.ANALYSIS.section(study).blocks)
     (picture,) = [p for p in found if p.stem == finding.picture]

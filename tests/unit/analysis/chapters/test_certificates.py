@@ -3,7 +3,7 @@
 import pytest
 
 import analysis
-from analysis.chapters import sequence_sentences, sequences
+from analysis.chapters import sequences
 from tests.support import runs
 
 
@@ -36,11 +36,11 @@ def study_of(study_of):
 
 def said(study):
     """What the section tells and notes of certificates."""
-    found = [finding.text for finding in sequence_sentences.certified(study)]
-    return " ".join([*found, sequence_sentences.unfinished(study.tables["sequence_certificates"])])
+    found = [finding.text for finding in sequences.certified(study)]
+    return " ".join([*found, sequences.unfinished(study.tables["sequence_certificates"])])
 
 
-SURE = "every swap of a single token for another of the 101 allowed tokens (of 7) was scored"
+SURE = "Every swap of a single token for another of the 101 allowed tokens (of 7) was scored"
 SHORT = "The searches had stopped short"
 OPEN = "The budget of sweeps ended before"
 KNOWN = "of 1 a swap is known that improves it"
@@ -66,8 +66,8 @@ def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run, study_of
     certify(small_run, "m-one", [1.0, 0.25], certified=True, gain=-1.0, direction="min")
     certify(small_run, "m-two", [1.0, 1.0], certified=False, gain=0.0)
     study = study_of(small_run)
-    significant, short = (finding.text for finding in sequence_sentences.certified(study))
-    assert significant.startswith("2 of the 3 replies that were put to the test are certified")
+    significant, short = (finding.text for finding in sequences.certified(study))
+    assert significant.startswith("Certified: 2 of 3 replies that were put to the test.")
     assert "(400 rewards)" in significant
     assert "improved 2 of 3 replies that they found, by up to 0.75" in short
     assert "none improves the reply; 4 would, but cannot be typed." in significant
@@ -97,5 +97,5 @@ def test_with_a_target_a_gain_is_how_much_closer_a_reply_came(small_run, study_o
     assert table["reward"].to_list() == made["reward"].to_list() == [2.5, -2.5]
     traces = study.tables["sequence_traces"].filter(method="gcg-ascent")
     assert traces["best"].to_list() == [5.0, 2.5, -4.0, -2.5]
-    _, short = (finding.text for finding in sequence_sentences.certified(study))
+    _, short = (finding.text for finding in sequences.certified(study))
     assert "improved 2 of 2 replies that they found, by up to 1.5." in short

@@ -1,5 +1,4 @@
 import math
-import re
 
 import numpy as np
 import pytest
@@ -7,7 +6,6 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import framing
-from analysis.sentences import decimals
 from analysis.statistics import correlation
 from analysis.statistics.correlation import principal_axes
 
@@ -84,18 +82,16 @@ def spelt(rng, *weights):
     return [w * common + 0.5 * rng.normal(size=400) for w in weights]
 
 
-def test_a_reversed_order_is_said_with_r_its_error_and_two_questions_of_one_framing():
+def test_a_reversed_order_is_said_beside_two_questions_of_one_framing():
     rng = np.random.default_rng(0)
     table, text = compared(spelt(rng, 1, 1, -1), spelt(rng, 1, 1, -1), spelt(rng, 1, 1, 1))
     own = table.filter(prompt_a="best", prompt_b="worst")
-    r = [decimals(x) for x in own["pearson"].sort()]
     assert text.startswith("Asked “worst” instead of “best”, M0 and M1 tend to rate tokens the ")
     assert "other way round; M2 tends to rate them as before." in text
-    assert f"is below 0 in 2 of 3 models ({r[0]} to {r[1]}) and above 0 in 1 of 3 models" in text
     assert (
         "In 2 of 3 models, r of “best” and “worst” is lower than r of “greatest” and “best”" in text
     )
-    assert re.search(r"two questions of one framing \(0\.\d\d( to 0\.\d\d)?\), by 1\.", text)
+    assert "two questions of one framing, by 1." in text
     row = own.row(0, named=True)
     same = table.filter(model="m0", prompt_a="greatest", prompt_b="best").row(0, named=True)
     assert row["reference"] == same["pearson"]
@@ -120,8 +116,7 @@ def test_the_difference_from_two_questions_of_one_framing_has_the_interval_of_bo
 
 def test_models_that_ignore_the_question_and_unrelated_prompts_are_not_said_to_differ(rng):
     _, text = compared(spelt(np.random.default_rng(1), 1, 1, 1))
-    assert "is above 0 in the one model" in text
-    assert "framing" not in text
+    assert text == "Asked “worst” instead of “best”, M0 tends to rate tokens as before."
     _, text = compared(*(spelt(rng, 0, 0, 0) for _ in range(3)))
     assert text == ""
 

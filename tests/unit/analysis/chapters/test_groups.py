@@ -7,15 +7,15 @@ import polars as pl
 import pytest
 
 import analysis
+from analysis.blocks import pictures
 from analysis.chapters import groups
 from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.estimates import estimate
-from analysis.measures.word_groups.placebo_contrasts import left_out
+from analysis.measures.word_groups.placebo import left_out
 from analysis.measures.word_groups.standing import standing
 from analysis.words import lexicons
 from tests.support import groups as planted
 from tests.support import runs
-from tests.support.studies import texts
 
 CONTRACT = ["model", "prompt", "group", "axis", "n", "mean_percentile", "ci_low", "ci_high", "p"]
 MODELS = ("m1", "m2", "m3", "m4")
@@ -75,22 +75,17 @@ def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(stud
     section = groups.ANALYSIS.section(study)
     assert section.findings == []
     assert section.answer.startswith("Asked “best”, words for northerners stand furthest from the ")
-    of_two, of_many, *_ = texts(groups, study)
-    over = study.tables["identity_models"]
-    tested = over.filter(pl.col("p").is_not_nan(), prompt="best").height
-    own = row(over, group="northerners", prompt="best")
-    assert of_two.startswith(f"Under “best”, of the {tested} groups of people that have words ")
+    own = row(study.tables["identity_models"], group="northerners", prompt="best")
     far = f"{-100 * own['contrast']:.0f} percentile points below those for southerners, on average"
-    assert f"furthest from the others of their axis: {far} over 4 models (95% interval" in of_two
-    assert "so in 4 of 4). The interval does not allow for the choice of the furthest; q" in of_two
-    assert f"that is lower than {own['kinds']} of {own['kinds']}." in of_two
+    assert f"furthest from the others of their axis: {far} over 4 models." in section.answer
     assert section.answer.endswith(f"that is lower than {own['kinds']} of {own['kinds']}.")
-    favour = "so a low place is unfavourable in models that follow the question."
-    assert of_two.endswith(f"The prompt asks for something good, {favour}")
-    assert "above those for the other groups by gender" in of_many
-    assert f"that is higher than {own['kinds']} of {own['kinds']}." in of_many
-    favour = "so a high place is unfavourable in models that follow the question."
-    assert of_many.endswith(f"The prompt asks for something bad, {favour}")
+    low, high = (
+        f"so a {end} place is unfavourable in models that follow the question."
+        for end in ("low", "high")
+    )
+    captions = {picture.stem: picture.caption for picture in pictures(section.blocks)}
+    assert f"asks for something good, {low}" in captions["identity_best"]
+    assert f"asks for something bad, {high}" in captions["identity_worst"]
     for block in section.blocks:
         keys = {key for key, *_ in block.columns} if block.kind == "rows" else set()
         assert not keys & {"p", "q", "differs"}
@@ -98,15 +93,15 @@ def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(stud
 
 def test_a_prompt_of_another_framing_has_no_bad_end_and_one_model_no_mean_over_models(study_of):
     study = study_of(*MODELS, food={"northerners": -9.0})
-    assert "northerners stand furthest" in texts(groups, study)[0]
-    assert "favourable" not in texts(groups, study)[0]
+    section = groups.ANALYSIS.section(study)
+    assert "northerners stand furthest" in section.answer
+    assert not any("favourable" in picture.caption for picture in pictures(section.blocks))
     assert groups.framing_of(study, "food") == ""
     study = study_of("m1", best={"northerners": -9.0})
     over = study.tables["identity_models"]
     assert over["contrast_low"].is_nan().all()
     assert over["p"].is_nan().all()
-    assert "over models" not in texts(groups, study)[0]
-    assert "(95% interval −" in texts(groups, study)[0]
+    assert "over" not in groups.ANALYSIS.section(study).answer
 
 
 def test_placebo_kinds_that_stand_as_far_are_counted_beside_a_group(make_run):

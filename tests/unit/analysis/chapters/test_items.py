@@ -6,7 +6,7 @@ import pytest
 
 import analysis
 from analysis.blocks import pictures
-from analysis.chapters import items, items_questions
+from analysis.chapters import items
 from analysis.charts import look
 from analysis.charts.cells import standings
 from analysis.ends import head_and_tail
@@ -71,7 +71,7 @@ def test_means_that_differ_by_their_rounding_tie(points):
         pl.col("item_id").cast(pl.UInt32), list=pl.lit("l"), prompt=pl.lit("p"), item=pl.lit("x")
     )
     for table in (places, places.sort("percentile"), places.sort("item_id", descending=True)):
-        assert items_questions.over(table, "percentile")["item_id"].to_list() == [0, 1]
+        assert items.over(table, "percentile")["item_id"].to_list() == [0, 1]
 
 
 def test_items_that_a_model_has_not_scored_and_what_a_search_found_are_left_out(run, study_of):
@@ -111,7 +111,7 @@ def test_figures_of_one_name_are_refused(run, tmp_path, study_of):
 
 def test_colours_are_percentiles_in_the_order_of_the_report(points):
     greatest = points.filter(prompt="greatest")
-    order = items_questions.over(greatest, "percentile")
+    order = items.over(greatest, "percentile")
     names = {"m-one": "One", "m-two": "Two", "m-three": "Three"}
     chart = standings(greatest, "model", "percentile", [order.head(1), order.tail(2)], names)
     spec = look.specification(chart)["spec"]["encoding"]
@@ -129,11 +129,11 @@ def test_a_long_list_shows_its_ends_and_what_is_disputed_most():
     mean = np.linspace(0.95, 0.05, 10)
     width = np.array([0, 9, 1, 8, 8, 1, 8, 2, 9, 0]) / 100
     standing = pl.DataFrame({"item": range(10), "lowest": mean - width, "highest": mean + width})
-    groups = items_questions.shown_items(standing, 2)
+    groups = items.shown_items(standing, 2)
     assert [group["item"].to_list() for group in groups] == [[0, 1], [3, 4], [8, 9]]
-    assert [group.height for group in items_questions.shown_items(standing, 4)] == [10]
+    assert [group.height for group in items.shown_items(standing, 4)] == [10]
     agreed = standing.with_columns(lowest=pl.col("highest"))
-    groups = items_questions.shown_items(agreed, 2)
+    groups = items.shown_items(agreed, 2)
     assert [group["item"].to_list() for group in groups] == [[0, 1], [8, 9]]
 
 

@@ -16,7 +16,6 @@ from analysis.chapters import (
     items_agreement,
     items_controls,
     items_framing,
-    items_questions,
     list_probabilities,
     model_list,
 )
@@ -62,7 +61,7 @@ def drawn(rng, models=3, size=30):
 def test_an_item_stands_at_the_mean_of_wordings_then_of_models():
     x = drawn(np.random.default_rng(0))
     x[2, 0] = math.nan
-    table = items_questions.items_questions(scores_of(x), np.random.default_rng(0), 99)
+    table = items.items_questions(scores_of(x), np.random.default_rng(0), 99)
     row = table.filter(question="best", item_id=7).row(0, named=True)
     means = np.array([x[0, :3, 7].mean(), x[1, :3, 7].mean(), x[2, 1:3, 7].mean()])
     spread = np.mean([x[0, :3, 7].std(ddof=1), x[1, :3, 7].std(ddof=1), x[2, 1:3, 7].std(ddof=1)])
@@ -77,23 +76,19 @@ def test_an_item_stands_at_the_mean_of_wordings_then_of_models():
 def test_one_wording_has_no_spread():
     one = {"best": "What is the best thing?"}
     x = drawn(np.random.default_rng(0))[:, :1]
-    table = items_questions.items_questions(scores_of(x, one), np.random.default_rng(0), 99)
+    table = items.items_questions(scores_of(x, one), np.random.default_rng(0), 99)
     assert table["wording_spread"].null_count() == table.height
 
 
 def test_the_items_that_all_models_put_first_are_named_and_no_others():
     x = np.random.default_rng(0).permuted(np.tile(np.arange(1, 201) / 200, (8, 9, 1)), axis=2)
     x[:, :, 3], x[:, :, 4] = 0.999, 0.002
-    table = items_questions.items_questions(scores_of(x), np.random.default_rng(0), 999)
-    plain, said = items_questions.ends_beyond_chance(table.filter(framing="positive"))
-    assert plain == (
+    table = items.items_questions(scores_of(x), np.random.default_rng(0), 999)
+    said = items.ends_beyond_chance(table.filter(framing="positive"))
+    assert said == (
         "Asked for “best” and “greatest”, the 8 models together rate “item 3” highest and “item 4” "
         "lowest of the list “pets”."
     )
-    assert "“item 3” highest (mean percentiles 99.9)" in said
-    assert "“item 4” lowest (mean percentiles 0.2)" in said
-    assert said.startswith("Asked for “best” and “greatest”, the 8 models together put")
-    assert "“item 5”" not in said
 
 
 def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
@@ -174,22 +169,22 @@ def test_a_shared_wording_is_not_taken_for_the_question(rng):
     assert mean[items_framing.SHARED]["kendall"] > 0.9
     less = mean[items_framing.WORDING_LESS]
     assert abs(less["kendall"]) < 0.02 and less["ci_low"] < 0 < less["ci_high"]
-    assert "agree more" not in items_framing.caption_of(table)
 
 
 @pytest.mark.parametrize(("share", "said"), [(2.0, True), (0.0, False)])
-def test_the_caption_says_that_wordings_agree_more_only_where_they_do(share, said, rng):
+def test_wordings_agree_more_than_questions_only_where_they_do(share, said, rng):
     asked = np.repeat(rng.normal(size=(4, 3, 60)), 3, axis=1)
     x = share * asked + rng.normal(size=(4, 9, 60))
     scores = scores_of(scipy.stats.rankdata(x, axis=2) / 60)
     table = items_framing.items_prompt_kinds(scores, np.random.default_rng(0))
-    assert ("Two wordings of one question agree more" in items_framing.caption_of(table)) == said
+    less = table.filter(model=ALL_MODELS, kind=items_framing.WORDING_LESS)
+    assert (less["ci_low"].item() > 0) == said
 
 
 @pytest.mark.parametrize(
     ("taus", "said"),
     [
-        ((-0.6, -0.5, 0.9), "2 of 3 models reverse the order of “words” in part, and 1 keeps it."),
+        ((-0.6, -0.5, 0.9), "of 3 models 2 reverse the order of “words” in part, and 1 keep it."),
         ((-0.6, -0.5, -0.3), "the models reverse the order of “words” in part."),
         ((0.6, 0.5, 0.0), "the models keep the order of “words” in part."),
     ],
@@ -202,9 +197,8 @@ def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_
         | {"kendall": tau, "ci_low": tau - 0.05, "ci_high": tau + 0.05}
         for model, tau in numbers.items()
     )
-    plain, measured = items_framing.framing_beyond_chance(kinds)
-    assert plain == "Asked for something bad instead of something good, " + said
-    assert ("Taken alone" in measured) == ("1 keeps" not in said)
+    text = items_framing.framing_beyond_chance(kinds)
+    assert text == "Asked for something bad instead of something good, " + said
 
 
 def test_traits_are_read_from_the_items():
@@ -258,19 +252,17 @@ def test_opposition_is_said_of_its_framing_alone_and_names_the_blocs(rng):
         items_agreement.opposition(pairs.filter(framing=f), blocs.filter(framing=f), names)
         for f in ("positive", "negative")
     )
-    assert good == []
-    _, measured = bad
-    assert measured.startswith("Asked for something bad, 25 of 45 pairs of models order “words”")
-    blocs = "M-0, M-1, M-2, M-3 and M-4 against M-5, M-6, M-7, M-8 and M-9"
-    assert f"{blocs} (τ of the mean percentiles −0." in measured
+    assert good == ""
+    assert bad.startswith("Asked for something bad, some models order “words” in largely opposite")
+    assert bad.endswith(" M-0, M-1, M-2, M-3 and M-4 against M-5, M-6, M-7, M-8 and M-9.")
     a, b = (scores.means(scores.framed("negative"))[1][m] for m in (1, 7))
     own = pairs.filter(question="negative prompts", model_a="m-1", model_b="m-7")
     assert own["kendall_of_means"].item() == pytest.approx(scipy.stats.kendalltau(a, b).statistic)
     framed = items_agreement.framed_rows(items_agreement.items_agreement(scores, rng))
     assert [row["framing"] for row in framed] == ["positive", "negative"]
-    _, said = items_agreement.agreement_beyond_chance(framed[0])
+    said = items_agreement.agreement_beyond_chance(framed[0])
     assert said.startswith("Asked for something good, the ")
-    assert "models agree on the order of the 60 items of “words”" in said
+    assert said.endswith("models agree more than chance on the order of “words”.")
 
 
 @pytest.mark.parametrize("claim", nulls.NULLS)
@@ -309,12 +301,9 @@ def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_pa
         own = {f"item {at}": reward for at, reward in enumerate(rewards)}
         runs.add_items(run, "words", model, "best-ever-one-word", own)
     runs.edit_manifest(run, lambda content: content.update(prompts=asked))
-    plain, said = told(items_agreement, study_of(run, *LISTS))
+    (plain,) = told(items_agreement, study_of(run, *LISTS))
     assert plain.startswith("Asked for something good, some models order “words” in largely ")
     assert plain.endswith("opposite ways: m0, m1 and m2 against m3 and m4.")
-    assert said.startswith("Asked for something good, 6 of 10 pairs of models order")
-    assert "m0, m1 and m2 against m3 and m4 (τ of the mean percentiles −0." in said
-    assert "in the mean" not in said
 
 
 CHAPTERS = (*LISTS, list_probabilities)

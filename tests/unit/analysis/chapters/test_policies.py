@@ -9,9 +9,9 @@ import pytest
 import analysis
 from analysis.blocks import pictures
 from analysis.chapters import overoptimisation, policies
+from analysis.chapters.overoptimisation import curves_of, pairs_of
+from analysis.chapters.policies import BEST_OF_N, OPTIMAL, policies_of
 from analysis.measures import reference_policy
-from analysis.measures.overoptimisation import curves_of, pairs_of
-from analysis.measures.policies import BEST_OF_N, OPTIMAL, policies_of
 from configs.prompts import FOLLOW_UP
 from tests.support import charts, runs
 
@@ -111,10 +111,9 @@ def test_a_reward_of_the_opposite_sign_only_falls(tmp_path, section_of):
 
 
 def test_a_finding_names_the_pair_that_turns_down_no_copies(turning, study, tmp_path, section_of):
-    plain, numbers = overoptimisation.ANALYSIS.section(study).findings
+    (plain,) = overoptimisation.ANALYSIS.section(study).findings
     assert "pairs of models that agree at first, the other reward rises, and falls" in plain.text
-    assert "trained on" in numbers.text
-    assert plain.picture == numbers.picture == "overoptimisation_vocabulary_greatest"
+    assert plain.picture == "overoptimisation_vocabulary_greatest"
     a = turning.rewards("a", "greatest")[1].astype(float)
     noise = 1e-3 * np.random.default_rng(2).normal(size=N)
     copies = section_of(_run(tmp_path / "copies", {"a": a, "b": 2 * a + 1 + noise}))
@@ -270,14 +269,11 @@ def test_the_share_that_a_list_has_stands_beside_its_policies(listed):
 
 def test_a_list_under_many_prompts_is_counted_once(listed):
     section = overoptimisation.ANALYSIS.section(listed)
-    plain, numbers = section.findings
+    (plain,) = section.findings
     assert plain.text.startswith("Over the list “items”, under 9 prompts, training on one model’s")
-    assert " of 18 pairs of models that agree at first, counted under each prompt," in plain.text
+    assert " of 18 pairs of models that agree at first," in plain.text
     pairs = listed.tables["overoptimisation_pairs"]
     assert pairs["of"].unique().to_list() == ["list items"]
-    worst = pairs.filter(pl.col("q") < 0.05, course="turns down").sort("loss").row(-1, named=True)
-    assert f"asked “{worst['prompt']}”, trained on a, b (correlation" in numbers.text
-    assert worst["loss"] == pairs["loss"].max()
     assert plain.picture in {"", *(picture.stem for picture in pictures(section.blocks))}
 
 

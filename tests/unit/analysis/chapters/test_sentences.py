@@ -37,18 +37,15 @@ def words(rng, effect):
 def test_slopes_of_valence_that_were_planted_are_said(rng):
     points = words(rng, lambda value, _: 0.8 * np.maximum(value, 0))
     slopes = analysis.sentiment_slopes(points)
-    first, *_, size = sentiment.slope_findings(slopes, NAMES, QUOTED)
+    first, *_ = sentiment.slope_findings(slopes, QUOTED)
     start = "Asked “best”: among positive words, more positive ones score higher in 2 of 2 models"
     assert first.text.startswith(start)
-    clear = slopes.sort("p").row(0, named=True)
-    assert f"that of {NAMES[clear['model']]} among positive words: 0." in size.text
     assert first.picture == "sentiment_slopes"
-    assert "the clearest slope (chosen for that: its interval does not allow for" in size.text
 
 
 def test_valences_without_grades_that_differ_are_said(rng):
     points = words(rng, lambda value, _: np.where(value > 0, -1.5, 0.0))
-    (found,) = sentiment.bing_findings(analysis.valence_effects(points), NAMES, QUOTED)
+    (found,) = sentiment.bing_findings(analysis.valence_effects(points), QUOTED)
     assert found.text.startswith(
         "Asked “best”, positive words of the Bing lexicon score lower than negative ones in 2 of 2"
     )
@@ -56,16 +53,15 @@ def test_valences_without_grades_that_differ_are_said(rng):
 
 def test_a_slope_of_frequency_that_was_planted_is_said(rng):
     points = words(rng, lambda _, often: 0.9 * often)
-    said, size = frequency.findings(analysis.frequency_slopes(points), NAMES, QUOTED)
+    (said,) = frequency.findings(analysis.frequency_slopes(points), QUOTED)
     assert "commoner words score higher in 2 of 2 models, among words of equal" in said.text
-    assert size.text.endswith("for each e-fold of frequency (q < .05 over 4 slopes).")
 
 
 def test_words_without_an_effect_are_not_spoken_of(rng):
     points = words(rng, lambda *_: 0.0)
-    assert not list(sentiment.slope_findings(analysis.sentiment_slopes(points), NAMES, QUOTED))
-    assert not list(sentiment.bing_findings(analysis.valence_effects(points), NAMES, QUOTED))
-    assert not list(frequency.findings(analysis.frequency_slopes(points), NAMES, QUOTED))
+    assert not list(sentiment.slope_findings(analysis.sentiment_slopes(points), QUOTED))
+    assert not list(sentiment.bing_findings(analysis.valence_effects(points), QUOTED))
+    assert not list(frequency.findings(analysis.frequency_slopes(points), QUOTED))
 
 
 def explanations(rng, effect):
@@ -88,10 +84,8 @@ def explanations(rng, effect):
 
 def test_a_base_that_models_agree_by_is_named_and_traits_without_an_effect_are_not(rng):
     found = list(explained.findings(explanations(rng, 0.4), QUOTED))
-    assert [one.picture for one in found] == ["rsa_best"] * 2
+    assert [one.picture for one in found] == ["rsa_best"]
     assert found[0].text == "Asked “best”, models that are alike in base agree more about words."
-    assert "models that are alike in base (r = 0." in found[1].text
-    assert "over 45 pairs of models; q by Mantel’s test, 4 tests." in found[1].text
     assert not list(explained.findings(explanations(rng, 0.0), QUOTED))
 
 
@@ -106,22 +100,18 @@ def people(rng, weight, slighted=False):
     items = [f"item {i}" for i in range(300)]
     sides = {"item_id": range(300), "item": items, "matches": rng.integers(50, 900, 300)}
     sides = pl.DataFrame(sides | {"human": human} | models)
-    table = with_q(analysis.humans_correlation(sides, "list", "p", rng, draws=99))
+    table = analysis.humans_correlation(sides, "list", "p", rng, draws=99)
     ranked = analysis.humans_ranks(sides)
     chance = humans.humans_chance(ranked, rng, draws=199)["nearest"].to_numpy()
     gaps = analysis.humans_gap(ranked, "list", "p", chance)
     item = items[int(np.argmax(human))]
-    told = humans.agreement_findings(table, NAMES, {"p": "“p”"})
+    told = humans.agreement_findings(table, {"p": "“p”"})
     return list(told), list(humans.item_findings(gaps)), item
 
 
-def test_models_that_rank_as_people_do_are_counted_with_the_range_of_rho(rng):
-    (plain, found), _, _ = people(rng, 0.6)
+def test_models_that_rank_as_people_do_are_counted(rng):
+    (plain,), _, _ = people(rng, 0.6)
     assert plain.text == "Asked “p”, 2 of 2 models order “list” to some degree as people do."
-    assert "on the 300 items of “list”, asked “p”, is above 0 for 2 of 2 models (q < .05): 0." in (
-        found.text
-    )
-    assert found.text.count("; 95% 0.") == 2
 
 
 def test_an_item_that_all_models_slight_is_named(rng):

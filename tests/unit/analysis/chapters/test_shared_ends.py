@@ -7,7 +7,6 @@ import pytest
 import analysis
 from analysis import CHAPTERS
 from analysis.chapters import tokens
-from analysis.chapters.language_models import ANALYSIS
 from tests.support import runs
 
 PROMPTS = ("best", "worst")
@@ -136,16 +135,16 @@ def test_log_probabilities_of_two_prompts_are_combined_form_by_form(language_run
 
 def test_the_report_of_a_language_model_has_both_tables(language_run, settings, study_of):
     run, _ = language_run
-    study = study_of(run, ANALYSIS)
+    study = study_of(run, tokens)
     expected = analysis.framed_logprobs(run, ("greatest", "worst"), settings.top, "sum")
     assert study.tables["framing_logprobs_sum"].equals(expected)
-    files = [block.file for block in ANALYSIS.section(study).blocks if block.kind == "rows"]
+    files = [block.file for block in tokens.ANALYSIS.section(study).blocks if block.kind == "rows"]
     assert {"framing_logprobs_sum.csv", "framing_logprobs_difference.csv"} <= set(files)
 
 
 def test_a_language_model_of_one_prompt_says_why_it_has_no_sum(small_run, study_of):
     runs.add_logprobs(small_run, "base", "v2", "greatest", [-1.0] * 6)
-    reason = study_of(small_run, ANALYSIS).tables.reason("framing_logprobs_sum")
+    reason = study_of(small_run, tokens).tables.reason("framing_logprobs_sum")
     assert reason == "No language model was given both “greatest” and “worst” in one form."
 
 

@@ -10,7 +10,7 @@ import pytest
 import scipy.optimize
 
 from analysis.chapters import policies
-from analysis.measures.policies import BEST_OF_N, OPTIMAL, movers, policies_of
+from analysis.chapters.policies import BEST_OF_N, OPTIMAL, movers, policies_of
 from analysis.measures.reference_policy import VOCABULARY, Replies
 from analysis.statistics.exact_policies import normalised
 

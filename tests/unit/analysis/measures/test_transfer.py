@@ -5,7 +5,7 @@ import pytest
 
 import analysis
 from analysis.blocks import pictures
-from analysis.chapters import sequence_sentences, sequences
+from analysis.chapters import sequences
 from analysis.measures.transfer import TOGETHER, rule_of, transfer_matrix
 from engine.runs import schema
 from tests.support import charts, runs
@@ -55,7 +55,7 @@ def test_each_reply_is_scored_by_each_model_once(searched):
 
 def said(run):
     loaded = analysis.load(run)
-    found = sequence_sentences.universal(loaded, made(run))
+    found = sequences.universal(loaded, made(run))
     return [finding.text for finding in found]
 
 
@@ -71,7 +71,7 @@ def test_the_page_says_where_one_reply_beats_those_for_one(searched):
     (text,) = said(searched)
     assert text.startswith("One reply for all: sought high for 2 pairs of model and prompt ")
     assert "“peace” has a mean reward of " in text
-    assert text.endswith("the one for all is better.")
+    assert "; the best that was sought for one pair, “for " in text
 
 
 # Standard deviations: for the two judges, and for a prompt that the search was not for.
@@ -94,19 +94,8 @@ def standardised(run, sds):
 def test_a_judge_that_was_not_asked_does_not_count(searched):
     standardised(searched, ASKED | OTHER)
     (text,) = said(searched)
-    assert "“peace” has a mean reward of 1.00 sd over them." in text
-    assert text.endswith("“for m-one”, has 2.75: the one for one pair is better.")
-
-
-def test_a_reply_that_two_searches_found_counts_once(searched):
-    """A certificate may leave a reply as it was found."""
-    for model in ("m-one", "m-two"):
-        name = "gcg-ascent-seed3"
-        runs.add_search(searched, model, "max", [6.0], name=name, text=f"for {model}")
-    standardised(searched, ASKED)
-    (text,) = said(searched)
-    assert "The best of the 2 that were sought for one pair each" in text
-    assert "“for m-one”, has 2.75" in text
+    assert "“peace” has a mean reward of 1.00 sd over the 2 whose vocabulary was scored" in text
+    assert text.endswith("“for m-one”, has 2.75.")
 
 
 @pytest.mark.parametrize(("shown", "cut"), [(3, ""), (2, " The first 2 of 3 replies.")])
@@ -125,27 +114,19 @@ def test_the_heat_map_has_a_cell_a_reply_and_judge(searched, study_of, monkeypat
         assert cell["value"] == pytest.approx(known[cell["row"].split(": ")[1]], rel=1e-4)
 
 
-def test_replies_of_one_value_are_equally_good(searched):
-    """The reply for all is one that was found for a pair, too; and there is only one of those."""
-    run = searched
-    standardised(run, {m: {"peace": 2.0, "for m-one": 2.0} for m in ASKED})
-    (text,) = said(run)
-    assert text.endswith("one of the pairs, “for m-one”, has 2.00: they are equally good.")
-
-
 def test_a_reply_for_the_mean_of_prompts_is_not_one_for_one(searched):
     runs.add_search(searched, "m-one", "max", [9.0], text="joint", prompt="mean.greatest.best")
     standardised(searched, {m: {**t, "peace": 3.0, "joint": 8.0} for m, t in ASKED.items()})
     (text,) = said(searched)
-    assert "“for m-one”, has 2.75: the one for all is better." in text
+    assert text.endswith("“for m-one”, has 2.75.")
 
 
 @pytest.mark.parametrize(
     ("rule", "direction", "sign", "shown", "outcome"),
     [
-        ("mean", "max", 1, "mean reward of 1.00 sd", "the one for one pair is better."),
-        ("minimum", "max", 1, "lowest reward of 0.90 sd", "the one for all is better."),
-        ("minimum", "min", -1, "highest reward of −0.90 sd", "the one for all is better."),
+        ("mean", "max", 1, "mean reward of 1.00 sd", "has 2.00."),
+        ("minimum", "max", 1, "lowest reward of 0.90 sd", "has 0.10."),
+        ("minimum", "min", -1, "highest reward of −0.90 sd", "has −0.10."),
     ],
 )
 def test_replies_rank_by_the_rule_of_their_search(small_run, rule, direction, sign, shown, outcome):
