@@ -80,3 +80,34 @@ def diff(given: command.Given) -> command.CommandResult:
     changes = Changes(limits=limits, noise=noise, pairs=listed.name if listed else "")
     verdict = verdicts.of(analysis.compute(run, {}, settings, [changes]))
     assert verdict is not None
+    # The other chapters are about rewards.
+    chapters = [changes] if language_models(run) else [changes, *analysis.CHAPTERS]
+    page = report.write_report(run, target, {}, settings, chapters=chapters)
+    last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out(run)]))}"
+    return command.CommandResult(
+        "\n".join([*_lines(verdict), last]),
+        lambda: json.loads(storage.read(target / "verdict.json")),
+        exit_status=int(verdict.failed > 0),
+    )
+
+
+def _lines(verdict: Verdict) -> list[str]:
+    """The verdict for a terminal: both models, the limits, and the words that moved most."""
+    limits, more = verdicts.shortened(verdict)
+    keys, sides = ("name", "source"), verdict.sources.items()
+    sources = [(side, *(str(source[key]) for key in keys)) for side, source in sides]
+    table = [("", "limit on", "prompt", "measured", "allowed", "noise")]
+    for one in limits:
+        shown = [one[key] for key in ("on", "prompt", "measured", "allowed", "noise")]
+        table.append(("holds" if one["holds"] else "FAILS", *shown))
+    words = [("moved most", "prompt", "percentile before", "after")]
+    for word in verdict.moved_most():
+        token = display.plain(word["token"].strip())
+        words.append((token, word["prompt"], *verdicts.from_to(word)))
+    parts = [aligned(sources), [*aligned(table), *[more] * bool(more)], aligned(words)]
+    body = [line for part in parts for line in ("", *part)]
+    return [f"{verdict.word}: {verdict.said}", *body, ""]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

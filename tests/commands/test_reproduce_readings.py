@@ -140,3 +140,67 @@ def test_values_of_a_reading_name_that_reading_and_not_another(readings, change)
         assert (one["met"] == one["differing"]) == (one["change"] == change)
 
 
+def written(published, folder):
+    published.write(folder)
+    return f"--published={folder}"
+
+
+def test_only_models_and_prompts_whose_values_differ_are_tried(
+    command, files, root, tried, readings, tmp_path
+):
+    """A value of R-Gem-2B under "greatest" is changed, those of the other model are met.
+
+    What is computed has the bytes of the call that was killed.
+    """
+    published = run_values.replaced(data.read(), readings.paper)
+    first = (pl.col("exhibit") == "table_a6") & (pl.col("model") == "R-Gem-2B")
+    changed = pl.when(first & (pl.col("rank") == 1)).then(pl.lit("?")).otherwise("token")
+    tokens = published.tokens.with_columns(token=changed)
+    one = data.Published(models=published.models, numbers=published.numbers, tokens=tokens)
+    given = written(one, tmp_path / "one")
+    found = command("reproduce", *flags(root, files, "--only=readings", given))
+    assert found.code == 0
+    assert "S-Gem-27B: no published value of it differs" in found.err
+    below = root / BELOW
+    scored = {path.parts[-3:-1] for path in below.rglob("scores/*/*/*.parquet")}
+    assert scored == {(f"model={GEMMA}", "prompt=greatest")}
+    assert parts(root / BELOW).items() <= parts(tried / BELOW).items()
+    assert json.loads((root / f"readings/{SKYWORK}.json").read_text())["prompts"] == []
+    again = command("reproduce", *flags(root, files, "--only=readings", given))
+    assert sum(line.endswith("complete already") for line in again.err) == 2
+    assert not any("reading 1/" in line for line in again.err)
+
+
+def test_the_page_names_the_reading(command, files, tried, readings, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "draw", lambda *given: {})
+    given = written(run_values.replaced(data.read(), readings.singles[0]), tmp_path / "bos")
+    found = command("reproduce", *flags(tried, files, "--only=page", given))
+    assert found.code == 0
+    text = (tried / "paper.html").read_text(encoding="utf-8")
+    assert text.count("the same with bos single") > 10
+    rows = re.findall(r"<td>(R-Gem-2B|S-Gem-27B)?</td><td>([a-z ]+)</td><td[^>]*>(\d+) of", text)
+    assert [(model, change) for model, change, _ in rows if model] == [
+        (known_models.KNOWN[slug].nickname, "bos single") for slug in (SKYWORK, GEMMA)
+    ]
+
+
+def test_readings_in_another_dtype_than_that_of_the_run_are_refused(command, files, tried):
+    given = flags(tried, files, "--only=readings", "--readings=all", "--config.dtype=bfloat16")
+    found = command("reproduce", *given)
+    assert (found.code, len(found.err)) == (2, 1)
+    assert "was begun with dtype='float32', not 'bfloat16'" in found.err[0]
+
+
+def test_rewards_are_rounded_in_the_papers_conventions_alone(tmp_path):
+    rounded, kept = GEMMA, "qrm-gemma-2-27b"
+    rewards = [1.0001, -2.0003, 1.5, -1.503]
+    for reading in ("paper", "ours"):
+        scores = {(slug, "greatest"): rewards for slug in (rounded, kept)}
+        vocabulary = {"v": ["love", "hate", "good", "bad"]}
+        models = {rounded: "v", kept: "v"}
+        runs.write_run(tmp_path / "runs" / reading, vocabulary, models, scores)
+    paper, ours = (studies.run_of(call_on(tmp_path), name) for name in ("paper", "ours"))
+    exact = np.float32(rewards).tolist()
+    assert paper.rewards(rounded, "greatest")[1].tolist() == [1.0, -2.0, 1.5, -1.5]
+    assert paper.rewards(kept, "greatest")[1].tolist() == exact
+    assert ours.rewards(rounded, "greatest")[1].tolist() == exact
