@@ -114,19 +114,42 @@ def files(source: str) -> list[Path]:
     sorted by name, without hidden ones; of a table that it holds in both formats, the second.
 
     Raises:
-      AssayError: a folder without such files, or an empty name.
+      AssayError: a folder without such files, or with other values in the other format; an empty
+        name.
     """
     inside: list[Path] = []
     for path in _paths(source.split(",")):
         if not path.is_dir():
             inside.append(path)
             continue
-        shown = [each for each in sorted(path.iterdir()) if not each.name.startswith(".")]
-        tables = {each.with_suffix(""): each for each in shown if each.suffix in _SUFFIXES}
-        if not tables:
+        tables = [each for each in path.iterdir() if each.suffix in _SUFFIXES]
+        if not (shown := sorted(each for each in tables if not each.name.startswith("."))):
             raise AssayError(f"source={path}: no .csv or .parquet file in this folder")
-        inside += tables.values()
+        inside += [each for each in shown if not _has_twin(each)]
     return inside
+
+
+def _has_twin(path: Path) -> bool:
+    """Whether a CSV file's table is in the folder as Parquet, too.
+
+    Raises:
+      AssayError: that table has other values.
+    """
+    twin = path.with_suffix(".parquet")
+    if path.suffix != ".csv" or not twin.exists():
+        return False
+    written, exact = read(path), read(twin).frame
+    same = written.frame.columns == exact.columns and all(map(_alike, written.frame, exact))
+    if not same:
+        raise written.error(f"other values than in {twin.name}; allowed: one of the two files")
+    return True
+
+
+def _alike(written: pl.Series, exact: pl.Series) -> bool:
+    """Whether cells of a CSV file say what a Parquet column holds."""
+    if exact.dtype in _TEXT:
+        return written.fill_null("").equals(exact.cast(pl.String).fill_null(""))
+    return written.str.strip_chars().cast(exact.dtype, strict=False).equals(exact)
 
 
 def _paths(pieces: Sequence[str]) -> list[Path]:

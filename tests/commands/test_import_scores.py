@@ -114,8 +114,14 @@ def test_a_folder_of_csv_and_parquet_files_is_one_list(source, tmp_path):
 
 def test_of_a_table_in_both_formats_one_is_taken(source, tmp_path):
     path = source(LONG)
-    pl.read_csv(path).write_parquet(path.with_suffix(".parquet"))
+    frame = pl.read_csv(path, schema_overrides={"item": pl.String})
+    frame.write_parquet(path.with_suffix(".parquet"))
     assert files(str(path.parent)) == [path.with_suffix(".parquet")]
+    frame.with_columns(pl.col("reward") + 1).write_parquet(path.with_suffix(".parquet"))
+    with pytest.raises(
+        AssayError, match=r"other values than in .*parquet; allowed: one of the two"
+    ):
+        files(str(path.parent))
 
 
 def test_files_are_named_one_by_one_even_with_commas_in_their_names(source, tmp_path):
