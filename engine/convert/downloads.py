@@ -171,7 +171,9 @@ def _reason(error: Exception, source: str, revision: str | None, cache: Path | N
     place = f"the hub's cache {constants.HF_HUB_CACHE}" if cache is None else str(cache)
     lacks = f"{place} does not hold {f'the revision {revision!r}' if revision else 'the model'}"
     lines: dict[type[Exception], str] = {
-        errors.OfflineModeIsEnabled: f"HF_HUB_OFFLINE is set, and {lacks}",
+        errors.HFValidationError: "allowed: an existing folder or a hub id owner/name",
+        errors.OfflineModeIsEnabled: f"HF_HUB_OFFLINE is set, and {lacks}; unset it, or name an "
+        "existing folder",
         errors.GatedRepoError: f"gated; accept the licence at {page} and log in with "
         "`hf auth login`",
         errors.RevisionNotFoundError: f"no revision {revision!r}; allowed: a commit, tag or branch "
@@ -179,7 +181,8 @@ def _reason(error: Exception, source: str, revision: str | None, cache: Path | N
         errors.RepositoryNotFoundError: f"no such folder, and no repository {page}, unless a "
         "private one; allowed: an existing folder, a hub id owner/name, or after `hf auth login` a "
         "repository that the login may read",
-        httpx2.ConnectError: f"{constants.ENDPOINT} cannot be reached, and {lacks}",
+        httpx2.ConnectError: f"{constants.ENDPOINT} cannot be reached, and {lacks}; check the "
+        "network and HF_ENDPOINT, or name an existing folder",
     }
     cause: BaseException | None = error
     while cause is not None:

@@ -27,7 +27,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import AssayError
 
-CPU_SECONDS = 2  # for `_BATCH` conversations
+CPU_SECONDS = 2  # for one request, of at most `_BATCH` conversations
+LONGEST_TEXT = 1_000_000  # characters of a rendered conversation beside its messages
 MEMORY_BYTES = 1 << 30
 _BATCH = 128
 _LONGEST_REASON = 200  # characters
@@ -50,14 +51,22 @@ def render(
     Raises:
       AssayError: the template raised an exception or exceeded a limit.
     """
-    request = json.dumps([template, conversations, variables, date]).encode() + b"\n"
+    texts = []
+    for start in range(0, len(conversations), _BATCH):
+        texts += _answered(template, conversations[start : start + _BATCH], variables, date)
+    return texts
+
+
+def _answered(*request: object) -> list[str]:
+    """What `_answer` returns in the child; raises as `render`."""
+    sent = json.dumps(request).encode() + b"\n"
     with _lock:
         child = _child()
         assert child.stdin is not None and child.stdout is not None
         line = b""
         try:
             with contextlib.suppress(BrokenPipeError):
-                child.stdin.write(request)
+                child.stdin.write(sent)
                 child.stdin.flush()
             line = child.stdout.readline()
         finally:  # after an error, too, which leaves an answer unread
@@ -175,12 +184,17 @@ def _answer(
     template: str, conversations: Sequence[Conversation], variables: Variables, date: str | None
 ) -> list[str]:
     variables = {**variables, "strftime_now": fixed_now(date)}
-    texts = []
-    for start in range(0, len(conversations), _BATCH):
-        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
-        compiled = _compiled(template)
-        for messages in conversations[start : start + _BATCH]:
-            texts.append(compiled.render(messages=messages, **variables))
+    texts: list[str] = []
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
+    compiled = _compiled(template)
+    for messages in conversations:
+        given = "".join(message["content"] for message in messages)  # a template may change them
+        texts.append(compiled.render(messages=messages, **variables))
+        if (added := len(texts[-1]) - len(given)) > LONGEST_TEXT:
+            said = f"it adds {added:,} characters to its messages; allowed: {LONGEST_TEXT:,}"
+            raise jinja2.TemplateError(said)
+        if any("\ud800" <= character <= "\udfff" for character in {*texts[-1]} - {*given}):
+            raise jinja2.TemplateError("it adds lone surrogates; allowed: Unicode text")
     return texts
 
 

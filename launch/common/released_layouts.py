@@ -51,13 +51,12 @@ LAYOUTS = {
     "items": Layout((), "prompt", VALUES[:2]),
     "long": Layout((), "", VALUES[:2]),
 }
+_NO_USE = {"elo": ("column", "model"), "tokens": ("items", "column")}  # flags of other layouts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choices:
     """What the flags of an import say of its files; "" where they say nothing.
-
-    A layout does without those that are none of its business, as a vocabulary without `items`.
 
     Attributes:
       layout: one of `LAYOUTS`.
@@ -79,8 +78,11 @@ class Choices:
 
     def __post_init__(self) -> None:
         _check("layout", self.layout, tuple(LAYOUTS))
-        allowed = LAYOUTS[self.layout].values
-        _check("values", self.values, allowed, f" with layout {self.layout!r}")
+        of_layout = f" with layout {self.layout!r}"
+        _check("values", self.values, LAYOUTS[self.layout].values, of_layout)
+        for flag in _NO_USE.get(self.layout, ()):
+            if value := getattr(self, flag):
+                raise AssayError(f"--{flag}={value!r}{of_layout}, which has no use for it")
         _check("form", self.form, FORMS if self.values != "rewards" else FORMS[:1], " of rewards")
 
     @property

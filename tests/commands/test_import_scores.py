@@ -325,6 +325,9 @@ def test_the_command_ends_bad_input_in_one_line(command, tmp_path):
     message = "source=x; allowed: a .csv or .parquet file"
     done = command("import_scores", *flags, "--source=x")
     assert (done.code, done.err) == (2, [f"import_scores: {message}"])
+    done = command("import_scores", *flags, "--source=x", "--items=w")
+    message = "--items='w' with layout 'tokens', which has no use for it"
+    assert (done.code, done.err) == (2, [f"import_scores: {message}"])
     message = (
         "--model='m' with 2 files; allowed with one: of several, each is named after its model"
     )

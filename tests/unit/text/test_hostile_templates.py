@@ -22,6 +22,16 @@ HOSTILE = {
         "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
         "RecursionError: maximum recursion depth exceeded",
     ),
+    "a long output": (
+        "{{ 'x' * 3 * 10**7 }}",
+        "it adds 29,999,978 characters to its messages; allowed: 1,000,000",
+    ),
+    "messages that it lengthens": (
+        "{% set _ = dict.update(messages[0], {'content': 'x' * 3000000}) %}"
+        "{{ messages[0].content }}",
+        r"it adds 2,999,9\d\d characters to its messages; allowed: ",
+    ),
+    "half a character": ("{{ '\\ud800' }}", "it adds lone surrogates; allowed: Unicode text"),
     "too much memory": ("{{ 'x' * 10**10 }}", "MemoryError"),
     "a long message": ("{{ raise_exception('no\n' * 10**6) }}", "no no no"),
 }
