@@ -20,9 +20,8 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
-from engine.scoring.rows import LAST, Pooling, check_fits
+from engine.scoring.rows import LAST, Pooling, check_fits, pooling_of
 from engine.settings import AUTO, DIRECTIONS, STEP_METHODS, SearchSettings
-from engine.sweep.reward_jobs import pooling_of
 from engine.text.chat_template import ChatTemplate
 from engine.types import PromptIds
 

@@ -30,7 +30,7 @@ from engine.scoring.reward_passes import check_finite, dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows
 from engine.settings import ImplicitSettings, LogprobSettings, Settings
 from engine.sweep import loop, setup
-from engine.sweep.jobs import Job
+from engine.sweep.jobs import RowsJob
 from engine.sweep.outcomes import OnOutcomes, OnRewards
 from engine.text.cue import Cue
 from engine.types import Prompt
@@ -68,26 +68,33 @@ def sweep_logprobs(
     if items is not None:
         setup.admit_list(manifest, *items)
         path_of = functools.partial(schema.item_logprobs_path, items[0])
-    jobs = []
-    for checkpoint in checkpoints:
-        for prompt, text in by_form.items():
-            cue = cue_of(checkpoint, text, settings.form)
-            jobs.append(
-                Job(
-                    checkpoint=checkpoint,
-                    path=path_of(checkpoint.card.slug, prompt),
-                    rows=NextTokenRows(cue.prompt, checkpoint.token_ids)
-                    if items is None
-                    else ContinuationRows(cue, items[1]),
-                    fingerprint={"form": settings.form},
-                )
-            )
+    replies = items and items[1]
+    jobs = [
+        RowsJob(
+            checkpoint=checkpoint,
+            path=path_of(checkpoint.card.slug, prompt),
+            rows=language_rows(checkpoint, text, settings.form, replies),
+            fingerprint={"form": settings.form},
+        )
+        for checkpoint in checkpoints
+        for prompt, text in by_form.items()
+    ]
 
     def load(group: Sequence[Checkpoint], step_size: int) -> LanguageScorer:
         restored = restore(group, mesh, dtype_named(settings.dtype))
         return LanguageScorer.build(*restored, mesh, step_size=step_size)
 
     return loop.run(manifest, jobs, load, settings, mesh, on_outcomes=on_outcomes)
+
+
+def language_rows(
+    checkpoint: Checkpoint, prompt: Prompt, form: str, replies: Sequence[str] | None = None
+) -> NextTokenRows | ContinuationRows:
+    """Replies to a prompt, or every token as the next one."""
+    cue = cue_of(checkpoint, prompt, form)
+    if replies is not None:
+        return ContinuationRows(cue, replies)
+    return NextTokenRows(cue.prompt, checkpoint.token_ids)
 
 
 def cue_of(checkpoint: Checkpoint, prompt: Prompt, form: str) -> Cue:

@@ -16,11 +16,17 @@ from engine.runs import parts, provenance, schema
 from engine.runs.reader import Json
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check
-from engine.scoring.rows import ContinuationRows, NextTokenRows, Pooling, Rows
+from engine.scoring.rows import (
+    ConversationRows,
+    Pooling,
+    Rows,
+    pooling_of,
+    reply_rows,
+    token_rows,
+)
 from engine.settings import OBJECTIVES
-from engine.sweep.logprob_jobs import cue_of
+from engine.sweep.logprob_jobs import language_rows
 from engine.sweep.outcomes import free_models
-from engine.sweep.reward_jobs import conversation_rows, pooling_of, reply_rows, token_rows
 
 _AT_ONCE = 16  # conversations of a plain pass
 
@@ -143,22 +149,19 @@ def _rows(
     """What a result scored, made again from its checkpoint and its prompt or list."""
     fingerprint = content["results"][path]["fingerprint"]
     kind, name, *_ = path.split("/")
+    pooling = fingerprint.get("pooling", "last")
     if kind == schema.CONVERSATIONS_DIR:
         place = schema.list_path(name)
         table = parts.read_frame(run / place, None, provenance.of_table(place)).frame
-        pooling = pooling_of(checkpoint, fingerprint.get("pooling", "last"))
-        return conversation_rows(checkpoint, table, fingerprint["mode"], pooling)
+        return ConversationRows.of(checkpoint, table, fingerprint["mode"], pooling)
     prompt = content["prompts"][path.rpartition("prompt=")[2]]
-    texts = frame["item"].to_list() if "item" in frame.columns else []
-    if kind == schema.LOGPROBS_DIR:
-        cue = cue_of(checkpoint, prompt, fingerprint["form"])
-        return NextTokenRows(cue.prompt, frame["token_id"].to_list())
-    if kind == schema.ITEM_LOGPROBS_DIR:
-        return ContinuationRows(cue_of(checkpoint, prompt, fingerprint["form"]), texts)
-    pooling, mode = pooling_of(checkpoint, fingerprint.get("pooling", "last")), fingerprint["mode"]
-    if kind == schema.SCORES_DIR:
-        return token_rows(checkpoint, prompt, mode, pooling, frame["token_id"].to_list())
-    return reply_rows(checkpoint, prompt, texts, mode, pooling)
+    texts = frame["item"].to_list() if "item" in frame.columns else None
+    if "form" in fingerprint:
+        return language_rows(checkpoint, prompt, fingerprint["form"], texts)
+    if texts is None:
+        ids = frame["token_id"].to_list()
+        return token_rows(checkpoint, prompt, fingerprint["mode"], pooling, ids)
+    return reply_rows(checkpoint, prompt, texts, fingerprint["mode"], pooling)
 
 
 def _search_rewards(

@@ -9,7 +9,8 @@ import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import jax
 import polars as pl
@@ -23,11 +24,13 @@ from engine.errors import AssayError
 from engine.planning.admission import DeviceRoom
 from engine.runs import lock, parts, provenance, schema, storage
 from engine.runs.manifest import Manifest, conversations_hash, items_hash
+from engine.runs.parts import Span
 from engine.runs.provenance import library_versions
 from engine.runs.reader import Json
 from engine.settings import Settings
 from engine.sweep.jobs import (
     Job,
+    RowsJob,
     check_parts,
     choose_step,
     grouped,
@@ -36,6 +39,8 @@ from engine.sweep.jobs import (
     refusals,
 )
 from engine.text.tokenizer import vocabulary
+
+AnyJob = TypeVar("AnyJob", bound=Job)
 
 _SHARED_S = 20.0  # for the lock of process 0 to appear on every process
 
@@ -99,7 +104,7 @@ def admit_list(manifest: Manifest, name: str, texts: Sequence[str]) -> None:
 def admit_conversations(
     manifest: Manifest, name: str, table: pl.DataFrame, file_sha256: str
 ) -> dict[str, pl.DataFrame]:
-    """Enters a list of conversations in the manifest; returns its table by path, if it lacks it.
+    """Enters a list of conversations in the manifest; returns its table by path.
 
     `table` has `schema.LIST_COLUMNS`; `file_sha256` is of the file that it was read from. Raises
     AssayError for an empty list, or a damaged table in the run.
@@ -110,7 +115,17 @@ def admit_conversations(
     entry = {"rows": len(table), "items_hash": conversations_hash(table)}
     admit(manifest, "lists", name, {**entry, "file_sha256": file_sha256})
     path = schema.list_path(name)
-    return {path: table} if read_table(manifest, path) is None else {}
+    read_table(manifest, path)  # refuses a damaged one
+    return {path: table}
+
+
+def entered(manifest: Manifest, job: AnyJob, fingerprint: Json, missing: Sequence[Span]) -> AnyJob:
+    """A job with what all processes have found, entered in the manifest by process 0.
+
+    Raises AssayError if the run holds files of another fingerprint.
+    """
+    admit_fingerprint(manifest, job.path, fingerprint)
+    return dataclasses.replace(job, fingerprint=fingerprint, missing=missing)
 
 
 def admit_fingerprint(manifest: Manifest, path: str, fingerprint: Json) -> None:
@@ -133,8 +148,8 @@ def numerics_entry(manifest: Manifest, path: str, *, whole: bool) -> dict[str, i
 
 
 def enter(
-    manifest: Manifest, jobs: Sequence[Job], settings: Settings, mesh: Mesh
-) -> tuple[list[Job], Mapping[tuple[str, ...], str]]:
+    manifest: Manifest, jobs: Sequence[RowsJob], settings: Settings, mesh: Mesh
+) -> tuple[list[RowsJob], Mapping[tuple[str, ...], str]]:
     """Enters listed jobs in the manifest, and finds their missing parts; nothing is written yet.
 
     Jobs of one pass are adjacent, and so are passes of the same models.
@@ -143,20 +158,21 @@ def enter(
       The jobs with whole fingerprints and missing parts, and their `refusals`.
 
     Raises:
-      AssayError: a mesh that fits no model, a job that the run holds with another
+      AssayError: a mesh that does not fit a model, a job that the run holds with another
         fingerprint, a conversation that is too long for the model, models of which none fits.
     """
-    _check_meshes(mesh, [job.checkpoint for job in jobs])
-    room, entered = DeviceRoom.of(mesh), []
+    for job in jobs:
+        meshes.check_mesh(mesh, job.checkpoint.card.decoder)
+    room, known = DeviceRoom.of(mesh), list[RowsJob]()
     for _, group in itertools.groupby(grouped(jobs), key=models_of):
         same_models = list(group)
         step = choose_step(manifest, same_models, settings, room)
         listed = itertools.chain.from_iterable(same_models)
-        entered += [_enter(manifest, job, settings, mesh, step) for job in listed]
-    return entered, refusals(entered, settings, room)
+        known += [_enter(manifest, job, settings, mesh, step) for job in listed]
+    return known, refusals(known, settings, room)
 
 
-def _enter(manifest: Manifest, job: Job, settings: Settings, mesh: Mesh, step: int) -> Job:
+def _enter(manifest: Manifest, job: RowsJob, settings: Settings, mesh: Mesh, step: int) -> RowsJob:
     """`enter` for one job; it keeps the step that the run records, unless `settings` name one."""
     rows, path = job.rows, job.path
     if settings.step_size is None:
@@ -178,38 +194,26 @@ def _enter(manifest: Manifest, job: Job, settings: Settings, mesh: Mesh, step: i
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
     }
-    admit_fingerprint(manifest, path, fingerprint)
+    job = entered(manifest, job, fingerprint, missing)
     if processes.writes():
         manifest.forget_parts(path, [schema.part_name(*span) for span in missing])
     if missing:  # a complete job need not be tokenised again
         rows.check(job.checkpoint.card.decoder)
-    entered = dataclasses.replace(job, fingerprint=fingerprint, missing=missing)
-    schema.objective_columns(entered.columns[1:])
-    return entered
-
-
-def _check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
-    """Raises AssayError for a mesh that fits no model; a model that it does not fit fails later."""
-    errors = []
-    for checkpoint in checkpoints:
-        try:
-            meshes.check_mesh(mesh, checkpoint.card.decoder)
-        except AssayError as error:
-            errors.append(error)
-        else:
-            return
-    raise errors[-1]
+    schema.objective_columns(job.columns[1:])
+    return job
 
 
 def begin(
     manifest: Manifest,
     vocabularies: Mapping[str, pl.DataFrame],
-    jobs: Sequence[Job] = (),
+    jobs: Sequence[RowsJob] = (),
     part_size: int = 1,
+    tables: Mapping[str, pl.DataFrame] = MappingProxyType({}),
 ) -> None:
-    """Writes the manifest, which marks the folder as a run, and then vocabulary tables, by path.
+    """Writes the manifest, which marks the folder as a run, and then the tables that it lacks.
 
-    Parts of `jobs` on disk are read and checked before anything is written.
+    `vocabularies` are by tokenizer hash, other `tables` by path. Parts of `jobs` on disk are read
+    and checked before anything is written.
 
     Raises:
       AssayError: a part is damaged or belongs to something else, the run cannot be written,
@@ -222,25 +226,21 @@ def begin(
     if not processes.writes():
         return
     manifest.save()
-    for path, frame in vocabularies.items():
-        parts.write_frame(manifest.run / path, frame, provenance.of_table(path))
+    of_tokenizers = {schema.vocab_path(name): frame for name, frame in vocabularies.items()}
+    for path, frame in {**of_tokenizers, **tables}.items():
+        if not storage.exists(manifest.run / path):
+            parts.write_frame(manifest.run / path, frame, provenance.of_table(path))
 
 
-def vocabularies(
-    manifest: Manifest, checkpoints: Iterable[Checkpoint]
-) -> tuple[dict[str, pl.DataFrame], dict[str, pl.DataFrame]]:
-    """Tokenizer hash -> vocabulary, and path -> vocabulary of those that process 0 has to write."""
+def vocabularies(manifest: Manifest, checkpoints: Iterable[Checkpoint]) -> dict[str, pl.DataFrame]:
+    """Tokenizer hash -> vocabulary, as the run holds it, or as it is to be written."""
     frames: dict[str, pl.DataFrame] = {}
-    missing: dict[str, pl.DataFrame] = {}
     for checkpoint in checkpoints:
         name = checkpoint.card.tokenizer_hash
-        path = schema.vocab_path(name)
         if name not in frames:
-            read = read_table(manifest, path) if processes.writes() else None
+            read = read_table(manifest, schema.vocab_path(name)) if processes.writes() else None
             frames[name] = vocabulary_of(checkpoint) if read is None else read
-            if read is None and processes.writes():
-                missing[path] = frames[name]
-    return frames, missing
+    return frames
 
 
 def read_table(manifest: Manifest, path: str) -> pl.DataFrame | None:
