@@ -135,16 +135,6 @@ def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:
     )
 
 
-def reply_buckets(
-    prefix: Sequence[int], sequences: Sequence[Sequence[int]], least: int = 0
-) -> list[Bucket]:
-    """Whole conversations as candidates that continue `prefix`, each once, by padded length.
-
-    `least` is as of `Distinct.buckets`.
-    """
-    return Distinct.of(prefix, sequences).buckets(0, len(sequences), least)
-
-
 def _joined(lengths: np.ndarray, least: float, longest: int | None = None) -> np.ndarray:
     """Padded lengths of sequences, where one that fewer than `least` have is the next longer one.
 

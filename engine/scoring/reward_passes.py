@@ -189,7 +189,9 @@ class RewardScorer:
         for first in range(0, len(order), rows.checked_at_once):
             places = order[first : first + rows.checked_at_once]
             batch = [sequences[place] for place in places]
-            numbers[:, places] = self.plain_rewards(batch, [rows.read_at(s) for s in batch])
+            numbers[:, places] = self.plain_rewards(
+                batch, [rows.pooling.position(s) for s in batch]
+            )
         return self.by_model(numbers)
 
     def by_model(self, numbers: np.ndarray) -> list[np.ndarray]:

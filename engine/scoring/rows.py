@@ -24,7 +24,6 @@ from engine.scoring.batches import (
     SHORT,
     Bucket,
     Distinct,
-    reply_buckets,
     token_candidates,
 )
 from engine.settings import AUTO, MODES, POOLINGS, check_choice
@@ -160,7 +159,7 @@ class RewardRows(Rows):
     def distinct(self) -> Distinct:
         """Every distinct conversation once, cut behind the position of its reward."""
         if self.any_length or self.pooling.kind != "last":
-            whole = (s[: self.read_at(s) + 1] for s in self._all())
+            whole = (s[: self.pooling.position(s) + 1] for s in self._all())
             return Distinct.of(self.prompt.prefix, whole)
         ids = np.array(self.columns["token_id"], np.int32)  # all are distinct and equally long
         candidates, each = token_candidates(self.prompt, ids), np.arange(len(ids))
@@ -195,10 +194,6 @@ class RewardRows(Rows):
     def extent(self) -> tuple[int, int]:
         """Longest conversation, up to where rewards are read, and highest token id."""
         return self.distinct.longest(), max([*self.prompt.prefix, int(self.distinct.ids.max())])
-
-    def read_at(self, sequence: Sequence[int]) -> int:
-        """Index of the token id at which a conversation's reward is read."""
-        return self.pooling.position(sequence)
 
     def _all(self) -> Iterator[list[int]]:
         with progress(len(self), "conversations", what="tokenising", delay_s=1.0) as bar:
@@ -397,7 +392,7 @@ class ConversationRows(RewardRows):
         first, last = min(sequences), max(sequences)  # what these share, all share
         most = min(most, min(map(len, sequences)) - 1)  # the reward's position is a candidate's
         shared = next((i for i in range(most) if first[i] != last[i]), max(most, 0))
-        buckets = reply_buckets(first[:shared], sequences, _MANY)
+        buckets = Distinct.of(first[:shared], sequences).buckets(0, len(rows), _MANY)
         places = np.array(rows) - start
         return tuple(first[:shared]), [
             dataclasses.replace(bucket, rows=places[bucket.rows]) for bucket in buckets
@@ -454,7 +449,8 @@ class ContinuationRows(Rows):
 
         Each begins with the prompt's last token, which predicts the reply's first.
         """
-        return reply_buckets(self.prompt.prefix[:-1], self.sequences(range(start, stop)))
+        replies = Distinct.of(self.prompt.prefix[:-1], self.sequences(range(start, stop)))
+        return replies.buckets(0, stop - start)
 
 
 def check_fits(positions: int, highest: int, decoder: DecoderConfig) -> None:

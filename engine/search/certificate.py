@@ -145,27 +145,31 @@ class Ascent:
         self.history.append((self.ids.copy(), self.reward))
 
 
+# Any: values of a trace's row.
 def run_certificate(
     objective: SearchObjective,
     scorer: RewardScorer,
-    ids: np.ndarray,
-    reward: float,
+    found: Mapping[str, Any],
     known: Iterable[PositionSweep] = (),
     *,
+    step_size: int = 0,
     save: Callable[[Ascent], object] = lambda ascent: None,
     advance: Callable[[int], object] = lambda swaps: None,
 ) -> Ascent:
     """Sweeps until no swap improves, or `settings.certify` sweeps are done.
 
-    It goes on from the `known` sweeps of a sequence with a signed reward, in one direction. After
-    each sweep it calls `save`, and `advance` with numbers of swaps that were scored.
+    It goes on from the `known` sweeps of the `token_ids` and `reward` that were found, in one
+    direction, in steps of `step_size` swaps on each device; 0: the scorer's. After each sweep it
+    calls `save`, and `advance` with numbers of swaps that were scored.
 
     Raises:
       AssayError: a reward that is not finite, or one sequence with two rewards.
     """
     settings = objective.settings
+    scorer = dataclasses.replace(scorer, step_size=step_size or scorer.step_size)
     tolerance = tolerance_of_one(settings.dtype, objective.config)
-    ascent = Ascent(ids, reward, settings.free, tolerance)
+    reward = DIRECTIONS[settings.direction] * found["reward"]
+    ascent = Ascent(found["token_ids"], reward, settings.free, tolerance)
     suffixes, starts = SuffixScorer(objective, scorer), starts_of(settings.free, _SHAPES)
     tokens = np.flatnonzero(objective.allowed)  # the one that is there is scored with the others
     for sweep in known:
@@ -288,11 +292,8 @@ def of_found(
 
     The settings' `certify_step` are its swaps per step; 0: the scorer's.
     """
-    step = objective.settings.certify_step or scorer.step_size
-    scorer = dataclasses.replace(scorer, step_size=step)
-    sign = DIRECTIONS[objective.settings.direction]
-    ids = np.array(found["token_ids"])
-    ascent = run_certificate(objective, scorer, ids, sign * found["reward"])
+    step = objective.settings.certify_step
+    ascent = run_certificate(objective, scorer, found, step_size=step)
     steps = ascent_frame(objective, scorer, ascent, found.get("flops", 0.0))
     said = summary(objective, ascent, found)
     names = [field.name for field in dataclasses.fields(Certificate) if field.name != "steps"]

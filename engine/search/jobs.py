@@ -64,7 +64,7 @@ class Search:
     @property
     def missing(self) -> list[str]:
         """Directions that are not complete."""
-        return list(dict.fromkeys(direction_of(job) for job in self.jobs if job.missing))
+        return list(dict.fromkeys(job.direction for job in self.jobs if job.missing))
 
     @property
     def settings(self) -> SearchSettings:
@@ -92,11 +92,6 @@ class Search:
             sweeps = max(0, self.settings.certify - len(self.known))
             return sweeps * int(whole.allowed.sum()) * len(whole.prompts)
         return gcg.planned_steps(self.settings, sum(map(gcg.step_flops, self.problem.objectives)))
-
-
-def direction_of(job: Job) -> str:
-    """`max` or `min`."""
-    return job.path.partition("/direction=")[2].partition("/")[0]
 
 
 def searches_of(
@@ -137,9 +132,7 @@ def _search_of(
         said = {"universal": judges}
     about, jobs = [] if problem.rule else list(problem.prompts), []
     for direction in settings.directions:
-        for model, one in zip(problem.models, problem.each, strict=True):
-            if not isinstance(one, SearchObjective):
-                continue
+        for model, one in zip(problem.models, problem.objectives, strict=False):
             whole = [prompt for _, prompt in one.round_trip.conversations]
             each = [[prompt] for prompt in whole] if problem.rule else [whole]
             for prompt_id, judged in zip(prompt_ids, each, strict=True):
@@ -203,7 +196,7 @@ def _certificate_of(
     manifest: Manifest, search: Search, found: Job, settings: SearchSettings, room: DeviceRoom
 ) -> Search:
     """The certificate of what a search found in one direction, entered in the manifest."""
-    direction, method = direction_of(found), f"{settings.method}{schema.ASCENT}"
+    direction, method = found.direction, f"{settings.method}{schema.ASCENT}"
     path = schema.sequences_path(found.model, found.prompt, direction, method, settings.seed)
     step = settings.certify_step or recorded_step(manifest, path)
     if not step:

@@ -31,8 +31,6 @@ from engine.settings import DIRECTIONS, ENUMERATIONS, SearchSettings
 
 Arrays = Mapping[str, np.ndarray]  # what a driver saves, by name
 
-_STATE_FIELDS = [field.name for field in dataclasses.fields(State)]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trace:
@@ -256,14 +254,13 @@ class StepDriver:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything on which the next step depends."""
-        state = fetch(self._state)
-        arrays = {name: np.asarray(getattr(state, name)) for name in _STATE_FIELDS}
-        return arrays | {"rejected": self.rejected}
+        return vars(fetch(self._state)) | {"rejected": self.rejected}
 
     def restore(self, arrays: Arrays) -> None:
         """The inverse of `arrays`."""
         self.rejected = np.array(arrays["rejected"])
-        self._state = self._put(State(**{name: arrays[name] for name in _STATE_FIELDS}))
+        state = {name: array for name, array in arrays.items() if name != "rejected"}
+        self._state = self._put(State(**state))
 
     def _checked_step(self) -> tuple[np.ndarray, np.ndarray]:
         """One step whose candidates must round-trip; returns best rewards [A] and ids [A, T]."""

@@ -172,7 +172,7 @@ def _search(
         bar.set_postfix_str(", ".join(best), refresh=False)
         bar.update(done + min(steps, search.amount) - bar.n)
 
-    missing = [job for job in search.jobs if jobs.direction_of(job) in search.missing]
+    missing = [job for job in search.jobs if job.direction in search.missing]
     state = _state_file(manifest, search, missing[0])
     trace, rejected, judges = run_problem(problem, scorers.values(), state, show)
     bar.update(done + search.amount - bar.n)  # the steps that an early end left out
@@ -180,9 +180,8 @@ def _search(
     by_name = {(j.model, j.prompt_id): j for j in judges if isinstance(j, IdsJudge)}
     traces = {d: trace_frame(problem.whole, trace, d) for d in search.missing}
     for job in missing:
-        direction = jobs.direction_of(job)
-        judged, frame = problem.whole, traces[direction]
-        said: Json = {"rejected": rejected[direction]}
+        judged, frame = problem.whole, traces[job.direction]
+        said: Json = {"rejected": rejected[job.direction]}
         if problem.rule:
             said["universal"] = _said_of(problem, frame, judges)
             judge = by_name[job.model, job.prompt]
@@ -253,10 +252,10 @@ def _certify(
 
     certificate.run_certificate(
         objective,
-        dataclasses.replace(scorer, step_size=search.step_size),
-        np.array(found["token_ids"]),
-        DIRECTIONS[direction] * found["reward"],
+        scorer,
+        found,
         search.known,
+        step_size=search.step_size,
         save=save,
         advance=bar.update,
     )
@@ -319,15 +318,14 @@ def _results(manifest: Manifest, search: Search, *, new: bool = False) -> list[S
     """Results in a search's files: those just written if `new`, else those complete before."""
     results, rule = [], search.problem.rule
     for job in search.jobs:
-        direction = jobs.direction_of(job)
-        if new == (direction in search.missing):
+        if new == (job.direction in search.missing):
             read = functools.partial(jobs.last_row, manifest, job.path, search.prompts)
             last, said = processes.from_first(job.path, read)
             results.append(
                 SearchResult(
                     model=job.model,
                     prompt_id=job.prompt,
-                    direction=direction,
+                    direction=job.direction,
                     reward=last["reward"],
                     text=last["text"],
                     rejected=0 if rule else said["rejected"],

@@ -101,7 +101,7 @@ def judges_of(problem: SearchProblem, scorers: Iterable[RewardScorer]) -> list[J
                 alone = dataclasses.replace(one, prompts=(prompt,))
                 rewards = scorer.rewards(prefix, token_candidates(prompt, tokens))[0]
                 judges.append(IdsJudge(objective=alone, **named).standardised_by(rewards))
-    return sorted(judges, key=lambda judge: isinstance(judge, TextJudge))
+    return judges
 
 
 def _sample(objective: SearchObjective) -> np.ndarray:

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import polars as pl
 from etils import epath
 
 from engine.checkpoint.card import Checkpoint
@@ -53,6 +54,11 @@ class Job:
         """The prompt's id; the list's name where conversations have prompts of their own."""
         list_name = self.path.split("/")[1]
         return self.path.partition("/prompt=")[2].partition("/")[0] or list_name
+
+    @property
+    def direction(self) -> str:
+        """Of a search: `max` or `min`."""
+        return self.path.partition("/direction=")[2].partition("/")[0]
 
     @property
     def step_size(self) -> int:
@@ -140,7 +146,7 @@ def check_parts(manifest: Manifest, jobs: Sequence[RowsJob], part_size: int) -> 
     files = [manifest.run / job.path / schema.part_name(*span) for job, _, span in present]
     with progress(len(files), "parts", what="checking", delay_s=5) as bar:
         for (job, group, span), data in zip(present, storage.read_ahead(files), strict=True):
-            about = _read(manifest, job, span, data).about
+            about = read_part(manifest, job.path, span, job.part_columns, data).about
             if job.missing:
                 folder, models = manifest.run / job.path, sorted(models_of(group))
                 _check_same(folder, about, models, manifest.computed_by)
@@ -149,8 +155,8 @@ def check_parts(manifest: Manifest, jobs: Sequence[RowsJob], part_size: int) -> 
 
 def read_numbers(manifest: Manifest, job: RowsJob, spans: Iterable[Span]) -> np.ndarray:
     """Numbers of parts on disk, checked: float32 [columns, rows]; adopts unknown parts."""
-    frames = [_read(manifest, job, span).frame.select(job.columns) for span in spans]
-    return np.concatenate([frame.to_numpy().T for frame in frames], axis=1)
+    read = (read_part(manifest, job.path, span, job.part_columns).frame for span in spans)
+    return np.concatenate([frame.select(job.columns).to_numpy().T for frame in read], axis=1)
 
 
 def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by: Json) -> None:
@@ -174,18 +180,42 @@ def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by:
             )
 
 
-def _read(
-    manifest: Manifest, job: RowsJob, span: Span, data: bytes | None = None
+def read_part(
+    manifest: Manifest,
+    path: str,
+    span: Span,
+    columns: schema.Columns | None = None,
+    data: bytes | None = None,
 ) -> parts.ReadFile:
-    folder, name = manifest.run / job.path, schema.part_name(*span)
-    recorded = manifest.recorded(job.path, name)
-    wanted = {**manifest.about(job.path), "rows": provenance.part_rows(*span, len(job.rows))}
-    table = parts.read_part(folder, *span, recorded, wanted, data)
-    if dict(table.frame.schema) != job.part_columns:
-        raise AssayError(f"{folder / name}: other columns than the result's; remove it")
+    """A part of a result, checked; one that the manifest lacks is recorded.
+
+    `data` are its bytes, if they were read already. Raises AssayError for a part that is damaged,
+    belongs to something else, or has other columns.
+    """
+    name, about = schema.part_name(*span), _about(manifest, path, span)
+    recorded = manifest.recorded(path, name)
+    table = parts.read_part(manifest.run / path, *span, recorded, about, data)
+    if columns is not None and dict(table.frame.schema) != columns:
+        raise AssayError(
+            f"{manifest.run / path / name}: other columns than the result's; remove it"
+        )
     if recorded is None:  # the process ended between writing the part and the manifest
-        manifest.adopt_part(job.path, name, len(table.frame), table.sha256)
+        manifest.adopt_part(path, name, len(table.frame), table.sha256)
     return table
+
+
+def write_part(
+    manifest: Manifest, path: str, span: Span, frame: pl.DataFrame, made_with: Json, seconds: float
+) -> None:
+    """Writes a part of a result with how it was computed, and records it in the manifest."""
+    about = _about(manifest, path, span) | made_with | {"computed_by": manifest.computed_by}
+    digest = parts.write_part(manifest.run / path, *span, frame, about)
+    manifest.record_part(path, schema.part_name(*span), len(frame), digest, seconds)
+
+
+def _about(manifest: Manifest, path: str, span: Span) -> Json:
+    rows = manifest.result(path)["fingerprint"]["rows"]
+    return {**manifest.about(path), "rows": provenance.part_rows(*span, rows)}
 
 
 def choose_step(

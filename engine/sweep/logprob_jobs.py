@@ -22,7 +22,7 @@ from engine import processes
 from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
-from engine.runs import implicit, parts, provenance, schema
+from engine.runs import implicit, parts, schema
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.language_passes import LanguageScorer
@@ -30,7 +30,7 @@ from engine.scoring.reward_passes import check_finite, dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows
 from engine.settings import ImplicitSettings, LogprobSettings, Settings
 from engine.sweep import loop, setup
-from engine.sweep.jobs import RowsJob
+from engine.sweep.jobs import RowsJob, read_part, write_part
 from engine.sweep.outcomes import OnOutcomes, OnRewards
 from engine.text.cue import Cue
 from engine.types import Prompt
@@ -295,40 +295,21 @@ def _subtract(
     assert inputs is not None
     frames, new = [], 0
     for span in parts.ranges(entry["fingerprint"]["rows"], part_size):
-        began, name = time.perf_counter(), schema.part_name(*span)
-        if name in manifest.names(path):
-            table = _read(manifest, path, span)
-            frames.append(table.frame)
-            if manifest.recorded(path, name) is None:
-                manifest.adopt_part(path, name, len(table.frame), table.sha256)
+        began = time.perf_counter()
+        if schema.part_name(*span) in manifest.names(path):
+            frames.append(read_part(manifest, path, span).frame)
             continue
-        policy, reference = (_read(manifest, each, span).frame for each in inputs)
+        policy, reference = (read_part(manifest, each, span).frame for each in inputs)
         frame = implicit.rewards(policy, reference, pair.settings.beta)
         key, ids = frame.columns[0], frame.to_series(0).to_list()
         check_finite(pair.slug, key, span[0], ["reward"], frame["reward"].to_numpy()[None], ids)
-        about = {
-            **_about(manifest, path, span),
-            "coefficients": None,
-            "together": [pair.slug],
-            "computed_by": manifest.computed_by,
-        }
-        digest = parts.write_part(manifest.run / path, *span, frame, about)
-        manifest.record_part(path, name, len(frame), digest, time.perf_counter() - began)
+        made_with = {"coefficients": None, "together": [pair.slug]}
+        write_part(manifest, path, span, frame, made_with, time.perf_counter() - began)
         frames.append(frame)
         new += len(frame)
     if not (entry["complete"] and entry["self_check"]):
         manifest.finish(path, _self_check(manifest, inputs, pair.settings.beta))
     return new, pl.concat(frames)
-
-
-def _read(manifest: Manifest, path: str, span: parts.Span) -> parts.ReadFile:
-    recorded = manifest.recorded(path, schema.part_name(*span))
-    return parts.read_part(manifest.run / path, *span, recorded, _about(manifest, path, span))
-
-
-def _about(manifest: Manifest, path: str, span: parts.Span) -> Json:
-    rows = manifest.result(path)["fingerprint"]["rows"]
-    return {**manifest.about(path), "rows": provenance.part_rows(*span, rows)}
 
 
 def _self_check(manifest: Manifest, inputs: Sequence[str], beta: float) -> Json:

@@ -23,7 +23,7 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
-from engine.runs import parts, provenance, schema
+from engine.runs import parts
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
@@ -40,6 +40,7 @@ from engine.sweep.jobs import (
     models_of,
     read_numbers,
     step_of,
+    write_part,
 )
 from engine.sweep.outcomes import OnOutcomes, Outcomes, SomeFailed, memory_errors
 from engine.types import PromptIds
@@ -291,20 +292,12 @@ class _Loop:
 
     def _write(self, span: Span, new: Iterable[_Open], models: list[str], seconds: float) -> None:
         """Writes the part of one span of jobs computed with `models`: numbers, and their origin."""
-        (start, stop), name = span, schema.part_name(*span)
         for one in new:
-            job, numbers = one.job, one.numbers[:, start:stop]
+            job, numbers = one.job, one.numbers[:, slice(*span)]
             columns = {**job.rows.keys(*span), **dict(zip(job.columns, numbers, strict=True))}
             frame = pl.DataFrame(columns, job.part_columns)
-            about = {
-                **self.manifest.about(job.path),
-                "rows": provenance.part_rows(*span, len(job.rows)),
-                "coefficients": one.coefficients,
-                "together": models,
-                "computed_by": self.manifest.computed_by,
-            }
-            digest = parts.write_part(self.manifest.run / job.path, *span, frame, about)
-            self.manifest.record_part(job.path, name, len(frame), digest, seconds)
+            made_with = {"coefficients": one.coefficients, "together": models}
+            write_part(self.manifest, job.path, span, frame, made_with, seconds)
             self.outcomes[job.model].rows += len(frame)
         self.manifest.save_if_due()
 

@@ -65,11 +65,8 @@ def sweep_rewards(
     """
     if items is not None and settings.lens:
         raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
-    manifest, tables = setup.open_run(run, checkpoints, prompts, settings, mesh), {}
-    if items is not None and len(items) == 3:
-        tables = setup.admit_conversations(manifest, *items)
-    elif items is not None:
-        setup.admit_list(manifest, *items)
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
+    tables = {} if items is None else setup.admit_list(manifest, *items)
     jobs = _jobs(checkpoints, prompts or {}, settings, items)
     if settings.mode == AUTO and items is None:
         _say_text(jobs)

@@ -93,30 +93,26 @@ def admit(manifest: Manifest, kind: str, name: str, entry: Any) -> None:
         manifest.admit(kind, name, entry)
 
 
-def admit_list(manifest: Manifest, name: str, texts: Sequence[str]) -> None:
-    """Enters a list of replies in the manifest; raises AssayError for an empty one."""
-    if not texts:
-        raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
-    schema.check_names([name])
-    admit(manifest, "lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
-
-
-def admit_conversations(
-    manifest: Manifest, name: str, table: pl.DataFrame, file_sha256: str
+def admit_list(
+    manifest: Manifest, name: str, listed: Sequence[str] | pl.DataFrame, file_sha256: str = ""
 ) -> dict[str, pl.DataFrame]:
-    """Enters a list of conversations in the manifest; returns its table by path.
+    """Enters a list in the manifest; returns the table of one of conversations, by path.
 
-    `table` has `schema.LIST_COLUMNS`; `file_sha256` is of the file that it was read from. Raises
+    `listed` are replies, or conversations (`schema.LIST_COLUMNS`) from a file of this hash. Raises
     AssayError for an empty list, or a damaged table in the run.
     """
-    if not len(table):
+    if not len(listed):
         raise AssayError(f"list {name!r}: empty; allowed: at least one row")
     schema.check_names([name])
-    entry = {"rows": len(table), "items_hash": conversations_hash(table)}
+    if not isinstance(listed, pl.DataFrame):
+        entry = {"rows": len(listed), "items_hash": items_hash(listed)}
+        admit(manifest, "lists", name, entry)
+        return {}
+    entry = {"rows": len(listed), "items_hash": conversations_hash(listed)}
     admit(manifest, "lists", name, {**entry, "file_sha256": file_sha256})
     path = schema.list_path(name)
     read_table(manifest, path)  # refuses a damaged one
-    return {path: table}
+    return {path: listed}
 
 
 def entered(manifest: Manifest, job: AnyJob, fingerprint: Json, missing: Sequence[Span]) -> AnyJob:

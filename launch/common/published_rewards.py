@@ -260,7 +260,7 @@ def _check_tokens(path: Path, vocabulary: pl.DataFrame, model: Checkpoint) -> No
 
 def _read_ids(rows: RewardRows) -> list[Sequence[int]]:
     """Token ids of each row up to where its reward is read."""
-    return [ids[: rows.read_at(ids) + 1] for ids in rows.sequences(range(len(rows)))]
+    return [ids[: rows.pooling.position(ids) + 1] for ids in rows.sequences(range(len(rows)))]
 
 
 def _refusal(model: Checkpoint, dtype: str, rows: Sequence[RewardRows], mesh: Mesh) -> str:

@@ -95,6 +95,6 @@ def job_of(model: Checkpoint, **changes) -> Search:
     """A search of one model that no run knows."""
     objective = problem(model, **changes)
     whole = SearchProblem(
-        rule="", models=[model], prompts={"who": "Who?"}, whole=objective, each=[objective]
+        rule="", models=[model], prompts={"who": "Who?"}, whole=objective, objectives=[objective]
     )
     return Search(problem=whole, prompts=["who"], jobs=())
