@@ -306,15 +306,14 @@ def of_reply(
     ids: Sequence[int],
     sweeps: int,
     *,
-    fixed: tuple[int, ...] | None = None,
-    round_trip: bool | None = None,
+    fixed: tuple[int, ...] = (),
+    round_trip: bool = SearchSettings.round_trip,
 ) -> Certificate:
     """The certificate of any reply; raises AssayError for one that is not admitted."""
-    default = SearchSettings.round_trip if round_trip is None else round_trip
     settings = dataclasses.replace(
         objective.settings,
-        fixed=fixed or (),
-        round_trip=default,
+        fixed=fixed,
+        round_trip=round_trip,
         certify=sweeps,
         initial="given" if fixed else "",
     )

@@ -280,39 +280,29 @@ def _sweep_work(objective: SearchObjective, step_size: int | None = None) -> Swe
 
 def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
     """The step of one model of a search; of a reader, the one that takes most memory."""
-    settings, attempts = whole.settings, len(whole.signs)
-    candidates = settings.candidates
-    if isinstance(one, SearchObjective):
-        first = gcg.first_changes(settings)
-        return SearchWork(
-            prefix=max(len(prompt.prefix) for prompt in one.prompts),
-            suffix=len(one.suffix),
-            length=settings.length,
-            candidates=candidates,
-            attempts=attempts,
-            together=len(one.prompts),
-            gradient=settings.takes_gradient,
-            merged=len(gcg.whole_replies(settings)),
-            packed=first[0] < first[-1],
-            enumerates=settings.method in ENUMERATIONS,
-        )
+    settings, candidates = whole.settings, whole.settings.candidates
     prefix = max(len(split.prefix) for split in one.prompts)
     suffix = max(len(split.suffix) for split in one.prompts)
+    first, length, reads = gcg.first_changes(settings), settings.length, isinstance(one, Reader)
 
     def size(positions: int) -> int:
         rows = rows_of_step(candidates, positions, candidates)  # fewer rows of longer replies
         return rows * positions * (prefix + positions)
 
-    lengths = {padded_length(n + suffix) for n in range(1, one.most + 1)}
+    if isinstance(one, Reader):
+        lengths = {padded_length(n + suffix) for n in range(1, one.most + 1)}
+        length = max(lengths, key=size) - suffix
     return SearchWork(
         prefix=prefix,
         suffix=suffix,
-        length=max(lengths, key=size) - suffix,
+        length=length,
         candidates=candidates,
-        attempts=attempts,
-        gradient=False,
-        packed=False,
-        enumerates=True,
+        attempts=len(whole.signs),
+        together=1 if reads else len(one.prompts),
+        gradient=settings.takes_gradient and not reads,
+        merged=0 if reads else len(gcg.whole_replies(settings)),
+        packed=first[0] < first[-1] and not reads,
+        enumerates=settings.method in ENUMERATIONS or reads,
     )
 
 

@@ -51,12 +51,12 @@ def rescore(
     by_hash = {c.card.checkpoint_hash: c for c in checkpoints}
     ordered = sorted(paths, key=lambda path: _needs(path, content))
     for needs, same in itertools.groupby(ordered, key=lambda path: _needs(path, content)):
-        digest, dtype, beside = needs
-        scorer = _load(by_hash[digest], mesh, dtype, beside)
+        checkpoint = by_hash[needs[0]]
+        scorer = _load(checkpoint, mesh, *needs[1:])
         for path in same:
             rng = np.random.default_rng([seed, *path.encode()])
             try:
-                yield path, _compare(run, path, content, by_hash[digest], scorer, rows, rng)
+                yield path, _compare(run, path, content, checkpoint, scorer, rows, rng)
             except AssayError as error:
                 yield path, str(error)
         del scorer
@@ -75,23 +75,19 @@ def whole_results(content: Json, checkpoints: Iterable[Checkpoint]) -> list[str]
     ]
 
 
-def _needs(path: str, content: Json) -> tuple[str, str, tuple[str, ...]]:
-    """Checkpoint, dtype and columns: results with equal ones share loaded parameters."""
-    fingerprint = content["results"][path]["fingerprint"]
-    beside = schema.columns_beside(fingerprint)
-    return fingerprint["checkpoint_hash"], fingerprint["dtype"], beside
+def _needs(path: str, content: Json) -> tuple[str, str, tuple[str, ...], bool]:
+    """Checkpoint, dtype, objectives, lens: results with equal ones share loaded parameters."""
+    of = content["results"][path]["fingerprint"]
+    return of["checkpoint_hash"], of["dtype"], tuple(of.get("objectives", ())), "lens" in of
 
 
 def _load(
-    checkpoint: Checkpoint, mesh: Mesh, dtype: str, beside: tuple[str, ...]
+    checkpoint: Checkpoint, mesh: Mesh, dtype: str, objectives: tuple[str, ...], lens: bool
 ) -> RewardScorer | LanguageScorer:
     if checkpoint.card.kind != REWARD:
         restored = restore([checkpoint], mesh, dtype_named(dtype))
         return LanguageScorer.build(*restored, mesh, step_size=1)
     head = checkpoint.card.reward_head
-    layers = schema.lens_columns(head.depth)
-    lens = beside[-len(layers) :] == layers
-    objectives = beside[: -len(layers)] if lens else beside
     kind = next((k for k in OBJECTIVES if tuple(head.columns(k)[1:]) == objectives), "none")
     restored = restore([checkpoint], mesh, dtype_named(dtype), objectives=kind)
     return RewardScorer.build(*restored, mesh, step_size=1, lens=lens)
