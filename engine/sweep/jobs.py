@@ -1,4 +1,4 @@
-"""A job: one model's numbers for a list of rows under one prompt; its parts, step and memory."""
+"""A job: what a run is to hold of one model under one prompt; of rows, its parts, step, memory."""
 
 import dataclasses
 import itertools

@@ -68,13 +68,9 @@ def problem(model: Checkpoint, *prompts: str, **changes) -> SearchObjective:
 
 def expanded(objective: SearchObjective, scorer: RewardScorer) -> Ranked:
     """The ranked candidates of a search's first step."""
-    state = State(
-        **{
-            name: value
-            for name, value in StepDriver(objective, scorer).arrays().items()
-            if name != "rejected"
-        }
-    )
+    arrays = StepDriver(objective, scorer).arrays()
+    del arrays["rejected"]
+    state = State(**arrays)
     step = build_step(scorer.graph, scorer.mesh, objective.settings)
     return step.expand(scorer.params, build_step_inputs(objective, scorer), state)
 
