@@ -241,7 +241,9 @@ class _Loop:
                 new = [
                     one
                     for one, values in zip(opened, scored, strict=True)
-                    if span in one.job.missing and self._fill(one, span, values)
+                    if span in one.job.missing
+                    and not self.outcomes[one.job.model].failure
+                    and self._fill(one, span, values)
                 ]
                 self.write(self._write, span, new, sorted(models), seconds / len(jobs))
                 left = seconds * (len(first.rows) / span[1] - 1)
