@@ -44,7 +44,6 @@ from engine.convert.hf_config import decoder_config
 from engine.planning import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
-from engine.scoring.rows import TokenRows
 from engine.search import loop
 
 # By `toy`: candidates of a step; tokens of a searched reply and its candidates; rows and columns of
@@ -136,9 +135,8 @@ class Bench:
     def vocabulary(self) -> Rows:
         """Seconds of every token of the vocabulary."""
         scorer, tokens = self.scorer(self.fastest), self.decoder.vocab_size
-        prefix, rows = scorer.prefill(self.prompt), TokenRows(self.prompt, range(tokens))
-        began = time.perf_counter()
-        [rewards] = scorer.score(prefix, rows, 0, tokens, lambda candidates: None)
+        prefix, began = scorer.prefill(self.prompt), time.perf_counter()
+        rewards = scorer.rewards(prefix, token_candidates(self.prompt, np.arange(tokens)))
         seconds = time.perf_counter() - began
         check(rewards)
         floor = tokens * self.token_flops() / max(self.ceiling.values())

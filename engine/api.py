@@ -22,12 +22,11 @@ from engine.planning import admission
 from engine.runs import schema
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
-from engine.scoring.rows import RewardRows
+from engine.scoring.rows import RewardRows, reply_rows, token_rows
 from engine.search import certificate
 from engine.search.loop import run_problem, trace_frame
 from engine.search.objective import SearchProblem
 from engine.settings import SearchSettings, check_integer
-from engine.sweep.reward_jobs import mode_of, pooling_of, reply_rows, token_rows
 from engine.sweep.setup import vocabulary_of
 from engine.types import Prompt
 
@@ -281,14 +280,8 @@ class RewardModel:
     ) -> np.ndarray:
         if not replies:
             return np.empty((len(self._scorer.columns[0]), 0), np.float32)
-        checked_prompt = checked(prompt)
-        how = (
-            mode_of(self._checkpoint, [checked_prompt], mode),
-            pooling_of(self._checkpoint, pooling),
-        )
-        return self._score(
-            self._scorer, reply_rows(self._checkpoint, checked_prompt, replies, *how)
-        )
+        rows = reply_rows(self._checkpoint, checked(prompt), replies, mode, pooling)
+        return self._score(self._scorer, rows)
 
     def _tokens(
         self,
@@ -299,12 +292,8 @@ class RewardModel:
         pooling: str,
     ) -> pl.DataFrame:
         """token_id, token and some columns of every token, best first."""
-        checked_prompt = checked(prompt)
-        how = (
-            mode_of(self._checkpoint, [checked_prompt], mode),
-            pooling_of(self._checkpoint, pooling),
-        )
-        columns = self._score(scorer, token_rows(self._checkpoint, checked_prompt, *how))
+        rows = token_rows(self._checkpoint, checked(prompt), mode, pooling)
+        columns = self._score(scorer, rows)
         numbers = dict(zip(scorer.columns[0], columns, strict=True))
         return ranked(self._checkpoint.tokens, {name: numbers[name] for name in names})
 

@@ -17,9 +17,9 @@ from engine.planning import admission
 from engine.runs import implicit
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import check_finite, default_dtype, dtype_named
-from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows
+from engine.scoring.rows import Rows
 from engine.settings import ImplicitSettings
-from engine.sweep.logprob_jobs import Pair, cue_of
+from engine.sweep.logprob_jobs import Pair, language_rows
 from engine.sweep.loop import Scorer
 from engine.text.chat_template import check_prompt, checked_message
 from engine.types import Prompt
@@ -89,7 +89,7 @@ class ImplicitReward:
         """Rewards of replies, or of every token: float32 [rows]."""
         pair = self._pair
         pair.check({prompt: prompt}, replies)
-        rows = _rows(pair.policy, prompt, replies, pair.settings.form)
+        rows = language_rows(pair.policy, prompt, pair.settings.form, replies or None)
         [[policy], [reference]] = (
             scored(checkpoint, scorer, rows)
             for checkpoint, scorer in zip(pair.checkpoints, self._scorers, strict=True)
@@ -137,20 +137,10 @@ class LanguageModel:
         return self._score(prompt, replies, form) if replies else np.empty(0, np.float32)
 
     def _score(self, prompt: Prompt, replies: Sequence[str], form: str) -> np.ndarray:
-        rows = _rows(self._checkpoint, checked(prompt), replies, form)
+        rows = language_rows(self._checkpoint, checked(prompt), form, replies or None)
         numbers = scored(self._checkpoint, self._scorer, rows)
         check_finite(self.slug, next(iter(rows.part_columns)), 0, ["logprob"], numbers)
         return numbers[0]
-
-
-def _rows(
-    checkpoint: Checkpoint, prompt: Prompt, replies: Sequence[str], form: str
-) -> NextTokenRows | ContinuationRows:
-    """Replies to a prompt, or every token as the next one."""
-    cue = cue_of(checkpoint, prompt, form)
-    if replies:
-        return ContinuationRows(cue, replies)
-    return NextTokenRows(cue.prompt, checkpoint.token_ids)
 
 
 def scored(checkpoint: Checkpoint, scorer: Scorer, rows: Rows) -> np.ndarray:

@@ -72,12 +72,17 @@ class Distinct:
         """Token positions of the longest sequence, the prefix included."""
         return int((self.shared + np.diff(self.starts)).max())
 
-    def buckets(self, start: int, stop: int) -> list[Bucket]:
-        """The sequences whose first row lies in [start, stop), one bucket per padded length."""
+    def buckets(self, start: int, stop: int, least: int = 0) -> list[Bucket]:
+        """The sequences whose first row lies in [start, stop), one bucket per padded length.
+
+        Each bucket but the longest has `least` candidates: fewer join the next, whose step has room
+        for both, since each length is compiled anew.
+        """
         low, high = np.searchsorted(self.first, [start, stop])
         numbers, buckets = self.of_row[start:stop], []
-        for length in np.unique(self.lengths[low:high]):
-            members = low + np.flatnonzero(self.lengths[low:high] == length)
+        lengths = _joined(self.lengths[low:high], least)
+        for length in np.unique(lengths):
+            members = low + np.flatnonzero(lengths == length)
             rows = np.flatnonzero(np.isin(numbers, members))
             buckets.append(
                 Bucket(
@@ -103,12 +108,7 @@ class Distinct:
         """The padded number of positions behind the prefix: few values, each of many sequences."""
         sizes, index = np.unique(np.diff(self.starts), return_inverse=True)
         padded = np.array([padded_length(int(size)) for size in sizes])[index]
-        short = [length for length in np.unique(padded) if length <= SHORT]
-        for length, longer in itertools.pairwise(short):
-            members = padded == length
-            if members.sum() < max(_FEW, len(padded) / _RARE):
-                padded[members] = longer
-        return padded
+        return _joined(padded, max(_FEW, len(padded) / _RARE), SHORT)
 
     def _candidates(self, members: np.ndarray, length: int) -> Candidates:
         starts = self.starts[members, None]
@@ -135,40 +135,18 @@ def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:
     )
 
 
-def reply_buckets(prefix: Sequence[int], sequences: Sequence[Sequence[int]]) -> list[Bucket]:
-    """Whole conversations as candidates that continue `prefix`, each once, by padded length."""
-    return Distinct.of(prefix, sequences).buckets(0, len(sequences))
+def _joined(lengths: np.ndarray, least: float, longest: int | None = None) -> np.ndarray:
+    """Padded lengths of sequences, where one that fewer than `least` have is the next longer one.
 
-
-def with_enough(buckets: Sequence[Bucket], least: int) -> list[Bucket]:
-    """Buckets of ascending length, of which each but the longest has `least` candidates.
-
-    One with fewer joins the next: a step has room for both, and each length is compiled anew.
+    Lengths above `longest` stay.
     """
-    made: list[Bucket] = []
-    for bucket in buckets:
-        if made and len(made[-1].candidates) < least:
-            bucket = _joined(made.pop(), bucket)
-        made.append(bucket)
-    return made
-
-
-def _joined(first: Bucket, second: Bucket) -> Bucket:
-    """One bucket of the second's length."""
-    one, other = first.candidates, second.candidates
-    further = other.ids.shape[1] - one.ids.shape[1]
-    rows = np.concatenate([first.rows, second.rows])
-    candidate = np.concatenate([first.row_candidate, second.row_candidate + len(one)])
-    order = np.argsort(rows)
-    return Bucket(
-        candidates=Candidates(
-            ids=np.concatenate([np.pad(one.ids, ((0, 0), (0, further))), other.ids]),
-            shared=np.concatenate([one.shared, other.shared]),
-            last=np.concatenate([one.last, other.last]),
-        ),
-        rows=rows[order],
-        row_candidate=candidate[order],
-    )
+    lengths = lengths.copy()
+    known = [length for length in np.unique(lengths) if longest is None or length <= longest]
+    for length, longer in itertools.pairwise(known):
+        members = lengths == length
+        if members.sum() < least:
+            lengths[members] = longer
+    return lengths
 
 
 def padded_length(length: int) -> int:

@@ -76,19 +76,15 @@ class LanguageScorer:
         if isinstance(rows, NextTokenRows):  # the pass over the prompt has given them all
             return [prompt.logprobs[None, np.array(rows.token_ids[start:stop])]]
         step = functools.partial(self.score_step, self.params, prompt.key_values)
-        numbers = np.empty((1, stop - start), np.float32)
-        for bucket in rows.buckets(start, stop):
-            scored = in_steps(step, bucket.candidates, self.mesh, self.step_size, advance)
-            numbers[0, bucket.rows] = scored[bucket.row_candidate]
-        return [numbers]
+        numbers, buckets = np.empty(stop - start, np.float32), rows.buckets(start, stop)
+        in_steps(step, buckets, numbers, self.mesh, self.step_size, advance)
+        return [numbers[None]]
 
     def score_plainly(
         self, rows: NextTokenRows | ContinuationRows, sample: Sequence[int]
     ) -> list[np.ndarray]:
         """What `score` gives for some rows, by the plain pass: one float32 [1, sample]."""
-        prefix = rows.prompt.prefix
-        sequences = [[*prefix, *ids] for ids in rows.continuations(sample)]
-        return [self.plain(sequences, len(prefix))[None]]
+        return [self.plain(rows.sequences(sample), len(rows.prompt.prefix))[None]]
 
     def coefficients(self, prompt: ReadPrompt) -> list[None]:
         """None: a language model has no objectives."""

@@ -8,7 +8,7 @@ computed by one program on one shape, on however many devices (docs/correctness.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
@@ -127,38 +127,11 @@ class RewardScorer:
         advance: Callable[[int], object] = lambda candidates: None,
     ) -> np.ndarray:
         """Rewards and objectives of candidates in order: float32 [W, C]; see `score`."""
+        every = np.arange(len(candidates))
+        bucket = Bucket(candidates=candidates, rows=every, row_candidate=every)
+        numbers = np.empty((sum(map(len, self.columns)), len(every)), np.float32)
         step = functools.partial(self.score_step, self.params, prefix)
-        return in_steps(step, candidates, self.mesh, self.step_size, advance)
-
-    def of_buckets(
-        self,
-        prefix: Prefix,
-        buckets: Sequence[Bucket],
-        rows: int,
-        advance: Callable[[int], object] = lambda candidates: None,
-        on_step: OnStep = lambda rows, numbers: None,
-        mixed: bool = False,
-    ) -> np.ndarray:
-        """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows].
-
-        With `mixed`, steps are computed in a random order. Long ones take longer: so the rate so
-        far is that of the rest, and the progress bar's time left is true.
-        """
-        steps = []  # with the bucket of each, and the place of its first candidate there
-        for bucket in buckets:
-            cuts = cut(bucket.candidates, self.mesh, self.step_size)
-            steps += [(step, bucket, number * step[1]) for number, step in enumerate(cuts)]
-        if mixed:
-            steps = [steps[i] for i in np.random.default_rng(0).permutation(len(steps))]
-        score = functools.partial(self.score_step, self.params, prefix)
-        computed = run_steps(score, [step for step, *_ in steps], self.mesh, advance)
-        numbers = np.empty((sum(map(len, self.columns)), rows), np.float32)
-        for (_, bucket, first), values in zip(steps, computed, strict=True):
-            places = bucket.row_candidate - first
-            inside = (places >= 0) & (places < values.shape[1])
-            bucket_rows, scored = bucket.rows[inside], values[:, places[inside]]
-            numbers[:, bucket_rows] = scored
-            on_step(bucket_rows, scored)
+        in_steps(step, [bucket], numbers, self.mesh, self.step_size, advance)
         return numbers
 
     def plain_rewards(
@@ -196,14 +169,12 @@ class RewardScorer:
         """
         numbers = np.empty((sum(map(len, self.columns)), stop - start), np.float32)
         for ids, buckets in rows.passes(start, stop, alone=any(self.gate_patterns)):
-            behind, mixed = prefix, ids is not None
+            behind = prefix
             if ids is not None:
                 room = padded_length(len(ids)) - len(ids)  # few lengths: each is compiled anew
                 behind = self.prefill(PromptIds(prompt="", prefix=ids, suffix=()), room)
-            assert behind is not None, "rows of one prompt have its prefix"
-            scored = self.of_buckets(behind, buckets, stop - start, advance, on_step, mixed)
-            for bucket in buckets:
-                numbers[:, bucket.rows] = scored[:, bucket.rows]
+            step = functools.partial(self.score_step, self.params, behind)
+            in_steps(step, buckets, numbers, self.mesh, self.step_size, advance, on_step)
         return self.by_model(numbers)
 
     def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
@@ -218,7 +189,9 @@ class RewardScorer:
         for first in range(0, len(order), rows.checked_at_once):
             places = order[first : first + rows.checked_at_once]
             batch = [sequences[place] for place in places]
-            numbers[:, places] = self.plain_rewards(batch, [rows.read_at(s) for s in batch])
+            numbers[:, places] = self.plain_rewards(
+                batch, [rows.pooling.position(s) for s in batch]
+            )
         return self.by_model(numbers)
 
     def by_model(self, numbers: np.ndarray) -> list[np.ndarray]:
@@ -228,41 +201,38 @@ class RewardScorer:
 
 def in_steps(
     step: Callable[[Candidates], jax.Array],
-    candidates: Candidates,
+    buckets: Sequence[Bucket],
+    numbers: np.ndarray,
     mesh: Mesh,
     limit: int,
     advance: Callable[[int], object],
-) -> np.ndarray:
-    """Results of a compiled pass over candidates in order: [..., C].
+    on_step: OnStep = lambda rows, numbers: None,
+) -> None:
+    """Puts the results of a compiled pass over buckets into `numbers` [..., rows].
 
     A step has up to `limit` candidates on each device. The next one is dispatched before the last
     one is read, so that the device never waits. After each, `advance` is called with its number of
-    candidates.
+    candidates, and then `on_step` with its rows and their numbers.
     """
-    return np.concatenate(list(run_steps(step, cut(candidates, mesh, limit), mesh, advance)), -1)
-
-
-def cut(candidates: Candidates, mesh: Mesh, limit: int) -> list[tuple[Candidates, int]]:
-    """Candidates of each step, in order, and the number of rows that it is padded to."""
-    size = mesh.shape["data"] * rows_of_step(len(candidates), candidates.ids.shape[1], limit)
-    starts = range(0, len(candidates), size)
-    return [(take_rows(candidates, slice(start, start + size)), size) for start in starts]
-
-
-def run_steps(
-    step: Callable[[Candidates], jax.Array],
-    steps: Sequence[tuple[Candidates, int]],
-    mesh: Mesh,
-    advance: Callable[[int], object],
-) -> Iterator[np.ndarray]:
-    """Results of a compiled pass for each step that `cut` made, in order: [..., C]."""
-    dispatched = (step(meshes.put(mesh, pad_rows(c, size), "CT")) for c, size in steps)
+    steps = []  # bucket, first candidate, number of rows that the step is padded to
+    for bucket in buckets:
+        count, positions = bucket.candidates.ids.shape
+        size = mesh.shape["data"] * rows_of_step(count, positions, limit)
+        steps += [(bucket, first, size) for first in range(0, count, size)]
+    if len(buckets) > 1:  # long ones take longer: mixed, the rate so far is that of the rest
+        steps = [steps[i] for i in np.random.default_rng(0).permutation(len(steps))]
+    cut = ((take_rows(b.candidates, slice(at, at + size)), size) for b, at, size in steps)
+    dispatched = (step(meshes.put(mesh, pad_rows(some, size), "CT")) for some, size in cut)
     # `pairwise` dispatches the next one before it gives this one to be read.
     ahead = itertools.pairwise(itertools.chain(dispatched, [None]))
-    for (candidates, _), (on_devices, _) in zip(steps, ahead, strict=True):
-        numbers = fetch(on_devices)[..., : len(candidates)]
-        advance(len(candidates))
-        yield numbers
+    for (bucket, first, size), (on_devices, _) in zip(steps, ahead, strict=True):
+        values = fetch(on_devices)
+        places = bucket.row_candidate - first
+        inside = (places >= 0) & (places < size)
+        rows, scored = bucket.rows[inside], values[..., places[inside]]
+        numbers[..., rows] = scored
+        advance(min(size, len(bucket.candidates) - first))
+        on_step(rows, scored)
 
 
 def check_finite(
@@ -297,10 +267,12 @@ def self_check(
     dtype: str,
     *,
     mixture: bool = False,
+    tolerance: float | None = None,
 ) -> dict[str, float]:
     """Compares written numbers [columns, sampled] with those of the plain pass.
 
-    `where` and `sample`, the ids of the rows, are for the message; `dtype` decides the tolerance.
+    `where` and `sample`, the ids of the rows, are for the message; `dtype` decides the tolerance,
+    unless it is given.
     Of a `mixture` of experts the row with the median difference is compared, else the worst.
 
     Returns:
@@ -309,7 +281,8 @@ def self_check(
     Raises:
       AssayError: a difference beyond tolerance, with its row, its column and both numbers.
     """
-    tolerance = _OF_MIXTURE if mixture else SELF_CHECK_TOLERANCE[dtype]
+    if tolerance is None:
+        tolerance = _OF_MIXTURE if mixture else SELF_CHECK_TOLERANCE[dtype]
     difference, scale = np.abs(written - plain), np.maximum(1, np.abs(plain))
     ranked = np.argsort(difference / scale, axis=1)
     rows = ranked[:, len(sample) // 2 if mixture else -1]  # of each column
@@ -378,13 +351,15 @@ def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
 
 # Any: the method's arguments and result, and a sharding for each array of the result.
 @functools.lru_cache(maxsize=64)
-def compiled(method: Callable[..., Any], graph: Graph, shardings: Any) -> Callable[..., Any]:
+def compiled(
+    method: Callable[..., Any], graph: Graph, shardings: Any, **given: Any
+) -> Callable[..., Any]:
     """A model's method (`RewardModels.respond`) as one compiled pass with float32 accumulation.
 
-    It takes the parameters, then the method's arguments. Passes are kept, so that models of one
-    structure that are loaded later compile nothing.
+    It takes the parameters, then the method's arguments but for those that are `given`. Passes are
+    kept, so that models of one structure that are loaded later compile nothing.
     """
-    return compiled_on_all(jax.jit(_call(method, graph), out_shardings=shardings))
+    return compiled_on_all(jax.jit(_call(method, graph, **given), out_shardings=shardings))
 
 
 @functools.lru_cache(maxsize=64)
@@ -406,10 +381,12 @@ def compiled_over_data(
 
 
 # Any: the method's arguments and result.
-def _call(method: Callable[..., Any], graph: Graph, *static: bool) -> Callable[..., Any]:
+def _call(
+    method: Callable[..., Any], graph: Graph, *static: bool, **given: Any
+) -> Callable[..., Any]:
     def call(params: Params, *arguments: Any) -> Any:
         with jax.default_matmul_precision("highest"):
-            return method(nnx.merge(graph, params), *arguments, *static)
+            return method(nnx.merge(graph, params), *arguments, *static, **given)
 
     call.__name__ = method.__name__  # the program's name in profiles
     return call

@@ -1,19 +1,21 @@
 """What is scored under one prompt: a list of rows, each of which stands for a conversation.
 
-`Rows` is what the host loop sees. Reward models score `TokenRows`, `TokenTextRows`, `ReplyRows`, or
-`ConversationRows`, which have prompts of their own; language models score `NextTokenRows` or
-`ContinuationRows`.
+`Rows` is what the host loop sees. Reward models score `RewardRows` (of `token_rows` or
+`reply_rows`), or `ConversationRows`, which have prompts of their own; language models score
+`NextTokenRows` or `ContinuationRows`.
 """
 
 import abc
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import polars as pl
 
+from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
@@ -22,14 +24,11 @@ from engine.scoring.batches import (
     SHORT,
     Bucket,
     Distinct,
-    reply_buckets,
     token_candidates,
-    with_enough,
 )
-from engine.settings import MODES, check_choice
-from engine.text.chat_template import ChatTemplate
+from engine.settings import AUTO, MODES, POOLINGS, check_choice
 from engine.text.template_sandbox import Conversation
-from engine.types import PromptIds
+from engine.types import Prompt, PromptIds
 
 if TYPE_CHECKING:
     from engine.text.cue import Cue  # of language models, which a sweep does not load
@@ -87,22 +86,19 @@ LAST = Pooling()
 class Rows(abc.ABC):
     """A list of rows under one prompt; a number (a reward, a log-probability) belongs to each."""
 
-    part_columns: ClassVar[schema.Columns]  # of a part: the key columns, then the number's
-    any_length: ClassVar[bool] = False  # whether replies have any number of tokens; else one
+    part_columns: schema.Columns  # of a part: the key columns, then the number's
+    any_length: bool = False  # whether replies have any number of tokens; else one
     unit: ClassVar[str] = "candidates"  # what the progress bar calls them
     checked_at_once: ClassVar[int] = 2**31  # rows that the plain pass takes in one batch, at most
     prompt: PromptIds  # the conversation around the rows' replies
-    token_ids: Sequence[int]  # where rows are tokens: their ids, ascending; they may have gaps
-    texts: Sequence[str]  # where rows are replies: what they say
+    columns: KeyColumns  # the key columns of all rows
 
     def __len__(self) -> int:
-        return len(self.token_ids if self._are_tokens else self.texts)
+        return len(next(iter(self.columns.values())))
 
     def keys(self, start: int, stop: int) -> KeyColumns:
         """Key columns of rows [start, stop)."""
-        if self._are_tokens:
-            return {"token_id": list(self.token_ids[start:stop])}
-        return {"item_id": range(start, stop), "item": list(self.texts[start:stop])}
+        return {name: column[start:stop] for name, column in self.columns.items()}
 
     @property
     def context(self) -> int:
@@ -114,9 +110,9 @@ class Rows(abc.ABC):
         """Positions of the shortest candidate of a step."""
         return 1 + len(self.prompt.suffix)
 
-    @property
-    def _are_tokens(self) -> bool:
-        return "token_id" in self.part_columns
+    @abc.abstractmethod
+    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
+        """Token ids of the whole conversations of some rows."""
 
     @abc.abstractmethod
     def extent(self) -> tuple[int, int]:
@@ -135,36 +131,61 @@ class Rows(abc.ABC):
         return np.empty(0, int), np.empty(0, int)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class RewardRows(Rows):
     """Rows that a reward model scores.
 
     Attributes:
       prompt: the conversation around the replies.
+      columns: the key columns of all rows.
+      part_columns: the key columns of a part, and the reward's.
+      ids_of: rows -> token ids of their whole conversations.
       pooling: where the reward is read.
+      any_length: whether replies have any number of tokens; else all have one.
     """
 
     prompt: PromptIds
-    pooling: Pooling = dataclasses.field(default=LAST, kw_only=True)
+    columns: KeyColumns
+    part_columns: schema.Columns
+    ids_of: Callable[[Sequence[int]], list[list[int]]]
+    pooling: Pooling = LAST
+    any_length: bool = True
 
-    @abc.abstractmethod
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of the whole conversations of some rows."""
+        return self.ids_of(rows)
 
     @functools.cached_property
     def distinct(self) -> Distinct:
         """Every distinct conversation once, cut behind the position of its reward."""
-        return Distinct.of(self.prompt.prefix, (s[: self.read_at(s) + 1] for s in self._all()))
-
-    def buckets(self, start: int, stop: int) -> list[Bucket]:
-        """Candidates of rows [start, stop) by padded length, without `duplicates`."""
-        return self.distinct.buckets(start, stop)
+        if self.any_length or self.pooling.kind != "last":
+            whole = (s[: self.pooling.position(s) + 1] for s in self._all())
+            return Distinct.of(self.prompt.prefix, whole)
+        ids = np.array(self.columns["token_id"], np.int32)  # all are distinct and equally long
+        candidates, each = token_candidates(self.prompt, ids), np.arange(len(ids))
+        return Distinct(
+            ids=candidates.ids.reshape(-1),
+            starts=np.arange(len(ids) + 1) * candidates.ids.shape[1],
+            shared=candidates.shared,
+            first=each,
+            of_row=each,
+        )
 
     def passes(
         self, start: int, stop: int, *, alone: bool
     ) -> Iterator[tuple[tuple[int, ...] | None, list[Bucket]]]:
-        """`buckets` behind the prompt's prefix (None), or behind the ids of others."""
-        yield None, self.buckets(start, stop)
+        """What is computed together of rows [start, stop), without `duplicates`.
+
+        Args:
+          start: first row.
+          stop: first row behind the last.
+          alone: whether every prompt has a prefix of its own, which a gate reads.
+
+        Yields:
+          Ids of a prefix, None for the prompt's, and buckets of candidates behind it by padded
+          length; their rows are counted from `start`.
+        """
+        yield None, self.distinct.buckets(start, stop)
 
     def duplicates(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of [start, stop) whose conversation is that of a row before `start`."""
@@ -174,10 +195,6 @@ class RewardRows(Rows):
         """Longest conversation, up to where rewards are read, and highest token id."""
         return self.distinct.longest(), max([*self.prompt.prefix, int(self.distinct.ids.max())])
 
-    def read_at(self, sequence: Sequence[int]) -> int:
-        """Index of the token id at which a conversation's reward is read."""
-        return self.pooling.position(sequence)
-
     def _all(self) -> Iterator[list[int]]:
         with progress(len(self), "conversations", what="tokenising", delay_s=1.0) as bar:
             for start in range(0, len(self), _AT_ONCE):
@@ -185,106 +202,145 @@ class RewardRows(Rows):
                 bar.update(min(_AT_ONCE, len(self) - start))
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenRows(RewardRows):
-    """Tokens of the vocabulary as the reply, by id."""
+def token_rows(
+    checkpoint: Checkpoint,
+    prompt: Prompt,
+    mode: str = AUTO,
+    pooling: str = AUTO,
+    chosen: Sequence[int] | None = None,
+) -> RewardRows:
+    """Every candidate of the vocabulary as the reply to a prompt, or the `chosen` ones.
 
-    token_ids: Sequence[int]
-
-    part_columns = schema.SCORE_COLUMNS
-
-    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
-        """Token ids of the whole conversations of some rows."""
-        return [[*self.prompt.prefix, self.token_ids[row], *self.prompt.suffix] for row in rows]
-
-    @functools.cached_property
-    def distinct(self) -> Distinct:
-        """Every conversation. Where the last id is read all are distinct and equally long."""
-        if self.pooling.kind != "last":
-            return super().distinct
-        candidates = token_candidates(self.prompt, np.array(self.token_ids, np.int32))
-        each = np.arange(len(self))
-        return Distinct(
-            ids=candidates.ids.reshape(-1),
-            starts=np.arange(len(self) + 1) * candidates.ids.shape[1],
-            shared=candidates.shared,
-            first=each,
-            of_row=each,
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class ReplyRows(RewardRows):
-    """A list of replies of any length.
-
-    Attributes:
-      template: the model's chat template.
-      texts: of the replies.
-      mode: `text` renders the whole conversation and tokenises it as one text, as a chat would;
-        `ids` puts the reply's token ids between the template's, even where the texts would merge.
+    In the mode `text` a token is what its text becomes in a conversation.
     """
-
-    template: ChatTemplate
-    texts: Sequence[str]
-    mode: str
-
-    part_columns = schema.ITEM_COLUMNS
-    any_length = True
-
-    def __post_init__(self) -> None:
-        check_choice("mode", self.mode, MODES)
-
-    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
-        """Token ids of the whole conversations of some rows."""
-        replies = [self.texts[row] for row in rows]
-        if self.mode == "text":
-            return self.template.sequences(self.prompt.prompt, replies)
-        return [
-            [*self.prompt.prefix, *self.template.reply_ids(reply), *self.prompt.suffix]
-            for reply in replies
-        ]
+    ids = checkpoint.token_ids if chosen is None else chosen
+    return _rows_of(
+        checkpoint,
+        prompt,
+        mode,
+        pooling,
+        {"token_id": ids},
+        lambda rows: [checkpoint.tokens[ids[row]] for row in rows],
+        lambda rows: [[ids[row]] for row in rows],
+    )
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenTextRows(ReplyRows):
-    """Tokens of the vocabulary as the reply, by the text that they decode to."""
+def reply_rows(
+    checkpoint: Checkpoint, prompt: Prompt, replies: Sequence[str], mode: str, pooling: str = AUTO
+) -> RewardRows:
+    """A list of replies of any length to a prompt.
 
-    token_ids: Sequence[int]
+    The mode `text` renders the whole conversation and tokenises it as one text, as a chat would;
+    `ids` puts the reply's token ids between the template's, even where the texts would merge.
+    """
+    return _rows_of(
+        checkpoint,
+        prompt,
+        mode,
+        pooling,
+        {"item_id": range(len(replies)), "item": replies},
+        lambda rows: [replies[row] for row in rows],
+        lambda rows: [checkpoint.template.reply_ids(replies[row]) for row in rows],
+    )
 
-    part_columns = schema.SCORE_COLUMNS
+
+def _rows_of(
+    checkpoint: Checkpoint,
+    prompt: Prompt,
+    mode: str,
+    pooling: str,
+    columns: KeyColumns,
+    texts_of: Callable[[Sequence[int]], list[str]],
+    replies_of: Callable[[Sequence[int]], list[list[int]]],
+) -> RewardRows:
+    """Rows of key columns, the texts of their replies, and the token ids of these alone."""
+    template, mode = checkpoint.template, mode_of(checkpoint, [prompt], mode)
+    around = template.split(prompt) if mode == "ids" else template.around(prompt)
+
+    def ids_of(rows: Sequence[int]) -> list[list[int]]:
+        if mode == "text":
+            return template.sequences(around.prompt, texts_of(rows))
+        return [[*around.prefix, *ids, *around.suffix] for ids in replies_of(rows)]
+
+    return RewardRows(
+        prompt=around,
+        columns=columns,
+        part_columns=schema.ITEM_COLUMNS if "item" in columns else schema.SCORE_COLUMNS,
+        ids_of=ids_of,
+        pooling=pooling_of(checkpoint, pooling),
+        any_length=mode == "text" or "item" in columns,
+    )
 
 
-@dataclasses.dataclass(frozen=True)
+def mode_of(checkpoint: Checkpoint, prompts: Iterable[Prompt], mode: str) -> str:
+    """How replies become token ids: `auto` is `ids`, or `text` where a prompt cannot be cut."""
+    check_choice("mode", mode, (AUTO, *MODES))
+    if mode != AUTO:
+        return mode
+    return "ids" if all(map(checkpoint.template.cuttable, prompts)) else "text"
+
+
+def pooling_of(checkpoint: Checkpoint, pooling: str) -> Pooling:
+    """Where rewards are read; `auto` is what the conversion chose for the model."""
+    check_choice("pooling", pooling, (AUTO, *POOLINGS))
+    card = checkpoint.card
+    kind, pad = card.pooling if pooling == AUTO else pooling, card.pad_token_id
+    if kind != "last" and pad is None:
+        raise AssayError(
+            f"pooling={kind!r}: model {card.slug!r} has no pad_token_id "
+            "(model.json); allowed: 'last'"
+        )
+    return LAST if kind == "last" else Pooling(kind, pad)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ConversationRows(RewardRows):
     """Whole conversations, each with turns of its own before the reply.
 
     Attributes:
-      template: the model's chat template.
       conversations: their messages; the last is the reply.
       names: of each in messages, such as `row 7, chosen`.
-      mode: as of `ReplyRows`.
     """
 
-    prompt: PromptIds = dataclasses.field(
-        default=PromptIds(prompt="", prefix=(), suffix=()), init=False
-    )
-    template: ChatTemplate
     conversations: Sequence[Conversation]
     names: Sequence[str]
-    mode: str
 
-    part_columns = schema.CONVERSATION_COLUMNS
-    any_length = True
     unit = "conversations"
     checked_at_once = 4
     shortest_candidate = SHORT  # a step of longer ones has fewer (`rows_of_step`)
 
-    def __len__(self) -> int:
-        return len(self.conversations)
+    @classmethod
+    def of(
+        cls, checkpoint: Checkpoint, table: pl.DataFrame, mode: str, pooling: str
+    ) -> "ConversationRows":
+        """The conversations of a list (`schema.LIST_COLUMNS`)."""
+        check_choice("mode", mode, MODES)
+        names = [
+            f"row {row}" if side == "reply" else f"row {row}, {side}"
+            for row, side in table.select("row", "side").iter_rows()
+        ]
+        template, conversations = checkpoint.template, table["messages"].to_list()
 
-    def keys(self, start: int, stop: int) -> KeyColumns:
-        """Key columns of rows [start, stop)."""
-        return {"conversation_id": range(start, stop)}
+        def ids_of(rows: Sequence[int]) -> list[list[int]]:
+            chosen = [conversations[row] for row in rows]
+            if mode == "text":
+                return template.conversations(chosen)
+            arounds = {str(turns): template.split(turns) for *turns, _ in chosen}
+            sequences = []
+            for *turns, reply in chosen:
+                around, ids = arounds[str(turns)], template.reply_ids(reply["content"])
+                sequences.append([*around.prefix, *ids, *around.suffix])
+            return sequences
+
+        return cls(
+            prompt=PromptIds(prompt="", prefix=(), suffix=()),
+            columns={"conversation_id": range(len(table))},
+            part_columns=schema.CONVERSATION_COLUMNS,
+            ids_of=ids_of,
+            pooling=pooling_of(checkpoint, pooling),
+            conversations=conversations,
+            names=names,
+        )
 
     @property
     def context(self) -> int:
@@ -294,23 +350,11 @@ class ConversationRows(RewardRows):
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of some conversations; an error of the template names the first."""
         with contextlib.suppress(AssayError):
-            return self._ids(rows)
+            return self.ids_of(rows)
         for row in rows:
             with prefixed(self.names[row]):
-                self._ids([row])
-        return self._ids(rows)
-
-    def _ids(self, rows: Sequence[int]) -> list[list[int]]:
-        chosen = [self.conversations[row] for row in rows]
-        if self.mode == "text":
-            return self.template.conversations(chosen)
-        arounds = {str(turns): self.template.split(turns) for *turns, _ in chosen}
-        sequences = []
-        for *turns, reply in chosen:
-            around = arounds[str(turns)]
-            ids = self.template.reply_ids(reply["content"])
-            sequences.append([*around.prefix, *ids, *around.suffix])
-        return sequences
+                self.ids_of([row])
+        return self.ids_of(rows)
 
     def check(self, decoder: DecoderConfig) -> None:
         """Raises AssayError for the first conversation that a model cannot read, with its name."""
@@ -326,14 +370,6 @@ class ConversationRows(RewardRows):
 
         Conversations of which many have the same turns before the reply share their prefix. Others
         are batched whole, by length: a pass of so few would cost as much as one of a full step.
-
-        Args:
-          start: first row.
-          stop: first row behind the last.
-          alone: whether every prompt has a prefix of its own, which a gate reads.
-
-        Yields:
-          Ids of a prefix, and buckets of candidates behind it; their rows are counted from `start`.
         """
         distinct, whole, by_prompt = self.distinct, list[int](), dict[str, list[int]]()
         for row in range(start, stop):
@@ -356,44 +392,39 @@ class ConversationRows(RewardRows):
         first, last = min(sequences), max(sequences)  # what these share, all share
         most = min(most, min(map(len, sequences)) - 1)  # the reward's position is a candidate's
         shared = next((i for i in range(most) if first[i] != last[i]), max(most, 0))
-        buckets = with_enough(reply_buckets(first[:shared], sequences), _MANY)
+        buckets = Distinct.of(first[:shared], sequences).buckets(0, len(rows), _MANY)
         places = np.array(rows) - start
         return tuple(first[:shared]), [
             dataclasses.replace(bucket, rows=places[bucket.rows]) for bucket in buckets
         ]
 
 
-@dataclasses.dataclass(frozen=True)
 class NextTokenRows(Rows):
     """Every token of the vocabulary as the one that a language model says next."""
 
-    prompt: PromptIds
-    token_ids: Sequence[int]
-
     part_columns = schema.LOGPROB_COLUMNS
+
+    def __init__(self, prompt: PromptIds, token_ids: Sequence[int]):
+        self.prompt, self.columns, self.token_ids = prompt, {"token_id": token_ids}, token_ids
+
+    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
+        """Token ids of the prompt and its next token."""
+        return [[*self.prompt.prefix, self.token_ids[row]] for row in rows]
 
     def extent(self) -> tuple[int, int]:
         """Longest conversation, and highest token id."""
         return len(self.prompt.prefix) + 1, max([*self.prompt.prefix, self.token_ids[-1]])
 
-    def continuations(self, rows: Sequence[int]) -> list[list[int]]:
-        """Token ids of some rows after the prompt."""
-        return [[self.token_ids[row]] for row in rows]
 
-
-@dataclasses.dataclass(frozen=True)
 class ContinuationRows(Rows):
     """A list of replies of any length, as continuations of a language model's prompt."""
-
-    cue: "Cue"
-    texts: Sequence[str]
-    prompt: PromptIds = dataclasses.field(init=False)  # the cue's
 
     part_columns = schema.ITEM_LOGPROB_COLUMNS
     any_length = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "prompt", self.cue.prompt)
+    def __init__(self, cue: "Cue", texts: Sequence[str]):
+        self.cue, self.prompt, self.texts = cue, cue.prompt, texts
+        self.columns = {"item_id": range(len(texts)), "item": texts}
 
     @functools.cached_property
     def ids(self) -> list[list[int]]:
@@ -409,17 +440,17 @@ class ContinuationRows(Rows):
         prefix = self.prompt.prefix
         return len(prefix) + max(map(len, self.ids)), max([*prefix, *map(max, self.ids)])
 
-    def continuations(self, rows: Sequence[int]) -> list[list[int]]:
-        """Token ids of some rows after the prompt."""
-        return [self.ids[row] for row in rows]
+    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
+        """Token ids of the prompt and some replies."""
+        return [[*self.prompt.prefix, *self.ids[row]] for row in rows]
 
     def buckets(self, start: int, stop: int) -> list[Bucket]:
         """Candidates of rows [start, stop) by padded length.
 
         Each begins with the prompt's last token, which predicts the reply's first.
         """
-        prefix = self.prompt.prefix
-        return reply_buckets(prefix[:-1], [[*prefix, *ids] for ids in self.ids[start:stop]])
+        replies = Distinct.of(self.prompt.prefix[:-1], self.sequences(range(start, stop)))
+        return replies.buckets(0, stop - start)
 
 
 def check_fits(positions: int, highest: int, decoder: DecoderConfig) -> None:

@@ -84,9 +84,7 @@ class Ascent:
         self.history: list[tuple[np.ndarray, float]] = []
         self._free, self._tolerance = tuple(free), tolerance
         self._last: dict[int, PositionSweep] = {}  # position -> its latest sweep
-        self._here: list[PositionSweep] = []  # of `ids`
-        self._known: dict[int, float] = {}  # position -> gain of the best swap of `ids` there
-        self._rejected: dict[int, int] = {}  # the same, of `rejected`
+        self._here: dict[int, PositionSweep] = {}  # the same, of `ids`
 
     @property
     def certified(self) -> bool:
@@ -101,19 +99,19 @@ class Ascent:
     @property
     def best_gain(self) -> float:
         """The largest gain of a swap of the sequence that was scored; -inf: none was admitted."""
-        return max(self._known.values(), default=-np.inf)
+        return max((sweep.gain for sweep in self._here.values()), default=-np.inf)
 
     @property
     def rejected(self) -> int:
         """Swaps of the sequence that improve but whose text does not tokenise back to them."""
-        return sum(self._rejected.values())
+        return sum(sweep.rejected for sweep in self._here.values())
 
     def next_position(self) -> int | None:
         """The position to sweep next; None: all swaps of the sequence were scored.
 
         First all in order, then those that had the best swaps before.
         """
-        missing = [i for i in self._free if i not in self._known]
+        missing = [i for i in self._free if i not in self._here]
         if not missing:
             return None
         if len(self._last) < len(self._free):
@@ -135,46 +133,43 @@ class Ascent:
             )
         self.noise = max(self.noise, difference)
         self.sweeps.append(sweep)
-        self._last[sweep.position] = sweep
-        self._here.append(sweep)
-        self._known[sweep.position] = sweep.gain
-        self._rejected[sweep.position] = sweep.rejected
-        if len(self._last) == len(self._free):
-            best = max(self._here, key=lambda each: each.gain)
-            if best.gain > self.margin:
-                self._move(best)
+        self._last[sweep.position] = self._here[sweep.position] = sweep
+        best = max(self._here.values(), key=lambda each: each.gain)
+        if len(self._last) == len(self._free) and best.gain > self.margin:
+            self.ids[best.position] = best.token
+            self.reward, self.steps = best.reward, self.steps + 1
+            # The sweep has scored the swaps of the new sequence at this position too.
+            gain = max(best.second, 0.0) - best.gain
+            known = dataclasses.replace(best, gain=gain, rejected=best.still)
+            self._here = {best.position: known}
         self.history.append((self.ids.copy(), self.reward))
 
-    def _move(self, best: PositionSweep) -> None:
-        self.ids[best.position] = best.token
-        self.reward, self.steps = best.reward, self.steps + 1
-        # The sweep has scored the swaps of the new sequence at this position too.
-        self._here = []
-        self._known = {best.position: max(best.second, 0.0) - best.gain}
-        self._rejected = {best.position: best.still}
 
-
+# Any: values of a trace's row.
 def run_certificate(
     objective: SearchObjective,
     scorer: RewardScorer,
-    ids: np.ndarray,
-    reward: float,
+    found: Mapping[str, Any],
     known: Iterable[PositionSweep] = (),
     *,
+    step_size: int = 0,
     save: Callable[[Ascent], object] = lambda ascent: None,
     advance: Callable[[int], object] = lambda swaps: None,
 ) -> Ascent:
     """Sweeps until no swap improves, or `settings.certify` sweeps are done.
 
-    It goes on from the `known` sweeps of a sequence with a signed reward, in one direction. After
-    each sweep it calls `save`, and `advance` with numbers of swaps that were scored.
+    It goes on from the `known` sweeps of the `token_ids` and `reward` that were found, in one
+    direction, in steps of `step_size` swaps on each device; 0: the scorer's. After each sweep it
+    calls `save`, and `advance` with numbers of swaps that were scored.
 
     Raises:
       AssayError: a reward that is not finite, or one sequence with two rewards.
     """
     settings = objective.settings
+    scorer = dataclasses.replace(scorer, step_size=step_size or scorer.step_size)
     tolerance = tolerance_of_one(settings.dtype, objective.config)
-    ascent = Ascent(ids, reward, settings.free, tolerance)
+    reward = DIRECTIONS[settings.direction] * found["reward"]
+    ascent = Ascent(found["token_ids"], reward, settings.free, tolerance)
     suffixes, starts = SuffixScorer(objective, scorer), starts_of(settings.free, _SHAPES)
     tokens = np.flatnonzero(objective.allowed)  # the one that is there is scored with the others
     for sweep in known:
@@ -224,16 +219,6 @@ def judged(
     )
 
 
-def _sweep_flops(
-    objective: SearchObjective, scorer: RewardScorer, sweeps: list[PositionSweep]
-) -> np.ndarray:
-    """Operations of sweeps, cumulative: float64 [sweeps]."""
-    suffixes, starts = SuffixScorer(objective, scorer), starts_of(objective.settings.free, _SHAPES)
-    ids, tokens = np.zeros(objective.settings.length, np.int32), np.flatnonzero(objective.allowed)
-    costs = {i: suffixes.flops(*swaps(ids, i, start, tokens)) for i, start in starts.items()}
-    return np.cumsum([costs[sweep.position] for sweep in sweeps])
-
-
 def _good(rewards: np.ndarray, target: float) -> np.ndarray:
     """What a search seeks, in units of the reward: float64 [C], higher is better."""
     exact = rewards.astype(np.float64)
@@ -247,10 +232,13 @@ def ascent_frame(
 
     `spent` are operations of the search before.
     """
-    flops = spent + _sweep_flops(objective, scorer, ascent.sweeps)
+    settings, tokens = objective.settings, np.flatnonzero(objective.allowed)
+    suffixes, starts = SuffixScorer(objective, scorer), starts_of(settings.free, _SHAPES)
     ids, rewards = (np.array(each) for each in zip(*ascent.history, strict=True))
-    steps, direction = np.arange(1, len(ids) + 1), objective.settings.direction
-    return frame_of(objective, direction, steps, rewards.astype(np.float32), ids, flops)
+    costs = {i: suffixes.flops(*swaps(ids[0], i, start, tokens)) for i, start in starts.items()}
+    flops = spent + np.cumsum([costs[sweep.position] for sweep in ascent.sweeps])
+    steps = np.arange(1, len(ids) + 1)
+    return frame_of(objective, settings.direction, steps, rewards.astype(np.float32), ids, flops)
 
 
 def summary(objective: SearchObjective, ascent: Ascent, found: Mapping[str, Any]) -> Json:
@@ -304,11 +292,8 @@ def of_found(
 
     The settings' `certify_step` are its swaps per step; 0: the scorer's.
     """
-    step = objective.settings.certify_step or scorer.step_size
-    scorer = dataclasses.replace(scorer, step_size=step)
-    sign = DIRECTIONS[objective.settings.direction]
-    ids = np.array(found["token_ids"])
-    ascent = run_certificate(objective, scorer, ids, sign * found["reward"])
+    step = objective.settings.certify_step
+    ascent = run_certificate(objective, scorer, found, step_size=step)
     steps = ascent_frame(objective, scorer, ascent, found.get("flops", 0.0))
     said = summary(objective, ascent, found)
     names = [field.name for field in dataclasses.fields(Certificate) if field.name != "steps"]
@@ -321,15 +306,14 @@ def of_reply(
     ids: Sequence[int],
     sweeps: int,
     *,
-    fixed: tuple[int, ...] | None = None,
-    round_trip: bool | None = None,
+    fixed: tuple[int, ...] = (),
+    round_trip: bool = SearchSettings.round_trip,
 ) -> Certificate:
     """The certificate of any reply; raises AssayError for one that is not admitted."""
-    default = SearchSettings.round_trip if round_trip is None else round_trip
     settings = dataclasses.replace(
         objective.settings,
-        fixed=fixed or (),
-        round_trip=default,
+        fixed=fixed,
+        round_trip=round_trip,
         certify=sweeps,
         initial="given" if fixed else "",
     )

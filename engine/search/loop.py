@@ -6,7 +6,7 @@ The file of an unfinished search holds the trace and the driver's state, from wh
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -26,12 +26,10 @@ from engine.search.baselines import EnumerationDriver
 from engine.search.gcg import CompiledStep, State
 from engine.search.objective import SearchObjective, SearchProblem, not_finite
 from engine.search.passes import BROKEN, StepInputs, fitness
-from engine.search.universal import Judge, judges_of
+from engine.search.universal import Judge
 from engine.settings import DIRECTIONS, ENUMERATIONS, SearchSettings
 
 Arrays = Mapping[str, np.ndarray]  # what a driver saves, by name
-
-_STATE_FIELDS = [field.name for field in dataclasses.fields(State)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,25 +53,22 @@ class Trace:
         best = np.argmax(rewards, axis=1)
         return rewards[steps, best], self.ids[:, attempts][steps, best]
 
-    def flops_per_direction(self, settings: SearchSettings) -> np.ndarray:
-        """FLOPs of all attempts of one direction, cumulative: float64 [N]."""
-        return self.flops * settings.attempts
+    def by_direction(self, settings: SearchSettings) -> np.ndarray:
+        """Signed rewards of the best attempt of each direction: float32 [N, directions]."""
+        shape = len(self.rewards), len(settings.directions), settings.attempts
+        rewards: np.ndarray = self.rewards.reshape(shape).max(axis=2)
+        return rewards
 
     def ended(self, settings: SearchSettings) -> bool:
         """Whether all steps are done, or every direction has reached an end."""
-        if len(self.flops) >= settings.steps:
-            return True
-        directions = range(len(settings.directions))
-        return len(self.flops) > 0 and all(
-            end_step(self.best(d, settings)[0], settings) is not None for d in directions
-        )
+        best = self.by_direction(settings)
+        ends = [len(best) and end_step(rewards, settings) for rewards in best.T]
+        return len(best) >= settings.steps or all(ends)
 
     def complete(self, settings: SearchSettings) -> bool:
         """Whether every direction has a sequence."""
-        directions = range(len(settings.directions))
-        return len(self.flops) > 0 and all(
-            np.isfinite(self.best(d, settings)[0][-1]) for d in directions
-        )
+        last = self.by_direction(settings)[-1:]
+        return len(last) > 0 and bool(np.isfinite(last).all())
 
 
 def end_step(best: np.ndarray, settings: SearchSettings) -> int | None:
@@ -100,7 +95,7 @@ def trace_frame(objective: SearchObjective, trace: Trace, direction: str) -> pl.
     rewards, ids = trace.best(settings.directions.index(direction), settings)
     stop = end_step(rewards, settings)
     rows = np.flatnonzero(np.isfinite(rewards[:stop]))
-    flops = trace.flops_per_direction(settings)[rows]
+    flops = trace.flops[rows] * settings.attempts  # of all of the direction
     return frame_of(objective, direction, rows + 1, rewards[rows], ids[rows], flops)
 
 
@@ -134,11 +129,12 @@ def run_problem(
     progress: Callable[[int, Trace], object] = lambda steps, trace: None,
 ) -> tuple[Trace, dict[str, int], list[Judge]]:
     """`run_search` of one model or of several; returns the judges of a universal search too."""
-    scorers = list(scorers)
-    judges = judges_of(problem, scorers) if problem.rule else []
+    scorers, judges, step = list(scorers), list[Judge](), None
+    if problem.rule:
+        judges = universal.judges_of(problem, scorers)
+        step = universal.build_step(problem.whole, judges, problem.rule)
     first = judges[0].scorer if judges else scorers[0]
-    trace, rejected = run_search(problem.whole, first, file, progress, judges, problem.rule)
-    return trace, rejected, judges
+    return *run_search(problem.whole, first, file, progress, step), judges
 
 
 def run_search(
@@ -146,8 +142,7 @@ def run_search(
     scorer: RewardScorer,
     file: epath.Path | None = None,
     progress: Callable[[int, Trace], object] = lambda steps, trace: None,
-    judges: Sequence[Judge] = (),
-    rule: str = "",
+    step: tuple[CompiledStep, float] | None = None,
 ) -> tuple[Trace, dict[str, int]]:
     """Runs a search to its end, or resumes the one in `file`.
 
@@ -156,8 +151,7 @@ def run_search(
       scorer: the model; of a universal search the first.
       file: where trace and state are saved during the search; None saves nothing.
       progress: called after each dispatch with the number of steps done and the trace so far.
-      judges: of a universal search.
-      rule: of a universal search.
+      step: of a universal search, and its operations.
 
     Returns:
       The trace, and the number of candidates per direction that were rejected because their text
@@ -172,7 +166,7 @@ def run_search(
     if settings.method in ENUMERATIONS:
         driver = EnumerationDriver(objective, scorer)
     else:
-        driver = StepDriver(objective, scorer, judges, rule)
+        driver = StepDriver(objective, scorer, step)
     model_axis, attempts = scorer.mesh.shape["model"], len(objective.signs)
     trace = Trace(
         rewards=np.empty((0, attempts), np.float32),
@@ -223,20 +217,17 @@ class StepDriver:
         self,
         objective: SearchObjective,
         scorer: RewardScorer,
-        judges: Sequence[Judge] = (),
-        rule: str = "",
+        step: tuple[CompiledStep, float] | None = None,
     ):
         self.objective = objective
         self.rejected = np.zeros(len(objective.signs), np.int64)
         self._scorer = scorer
-        self._step: CompiledStep
         self._inputs: StepInputs | None = None  # of a universal search, each judge has some
-        if rule:
-            self._step, self.step_flops = universal.build_step(objective, judges, rule)
-        else:
-            self._step = gcg.build_step(scorer.graph, scorer.mesh, objective.settings)
+        if step is None:
+            build = gcg.build_step(scorer.graph, scorer.mesh, objective.settings)
+            step = build, gcg.step_flops(objective)
             self._inputs = gcg.build_step_inputs(objective, scorer)
-            self.step_flops = gcg.step_flops(objective)
+        self._step, self.step_flops = step
         keys = np.stack([_stream_key(*stream) for stream in objective.streams()])
         self._state = self._put(gcg.start(keys, objective.initial(), objective.settings.buffer))
 
@@ -263,14 +254,13 @@ class StepDriver:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything on which the next step depends."""
-        state = fetch(self._state)
-        arrays = {name: np.asarray(getattr(state, name)) for name in _STATE_FIELDS}
-        return arrays | {"rejected": self.rejected}
+        return vars(fetch(self._state)) | {"rejected": self.rejected}
 
     def restore(self, arrays: Arrays) -> None:
         """The inverse of `arrays`."""
         self.rejected = np.array(arrays["rejected"])
-        self._state = self._put(State(**{name: arrays[name] for name in _STATE_FIELDS}))
+        state = {name: array for name, array in arrays.items() if name != "rejected"}
+        self._state = self._put(State(**state))
 
     def _checked_step(self) -> tuple[np.ndarray, np.ndarray]:
         """One step whose candidates must round-trip; returns best rewards [A] and ids [A, T]."""

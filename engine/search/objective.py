@@ -20,9 +20,8 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
-from engine.scoring.rows import LAST, Pooling, check_fits
+from engine.scoring.rows import LAST, Pooling, check_fits, pooling_of
 from engine.settings import AUTO, DIRECTIONS, STEP_METHODS, SearchSettings
-from engine.sweep.reward_jobs import pooling_of
 from engine.text.chat_template import ChatTemplate
 from engine.types import PromptIds
 
@@ -267,17 +266,19 @@ class SearchProblem:
 
     Attributes:
       rule: one of `RULES`; "" without standardisation, of one model by the mean of its prompts.
-      models: in the order of `each`.
+      models: those of `objectives`, then those of `readers`.
       prompts: prompt id -> text.
       whole: the tokens and texts that all models admit; of one model its objective.
-      each: of each model what it maximises, or how it reads texts.
+      objectives: of each model that takes token ids, what it maximises.
+      readers: the models that read texts.
     """
 
     rule: str
     models: Sequence[Checkpoint]
     prompts: Mapping[str, str]
     whole: SearchObjective
-    each: Sequence[SearchObjective | Reader]
+    objectives: Sequence[SearchObjective]
+    readers: Sequence[Reader] = ()
 
     @classmethod
     def build(
@@ -301,29 +302,32 @@ class SearchProblem:
         first = models[0].tokens
         models = sorted(models, key=lambda one: (one.card.checkpoint_hash, one.card.slug))
         differs = [vocabulary_difference(first, model.tokens) for model in models]
-        objectives = {}
-        for i, model in enumerate(models):
-            if not differs[i]:
-                splits = [model.template.split(text) for text in prompts.values()]
-                frame = frames[model.card.tokenizer_hash]
-                objectives[i] = SearchObjective.build(model, splits, frame, settings)
-        known = list(objectives.values())
-        whole = _joined(known) if rule else known[0]
-        each = [
-            objectives[i] if not how else Reader.build(model, how, [*prompts.values()], whole)
-            for i, (model, how) in enumerate(zip(models, differs, strict=True))
+        same = [model for model, how in zip(models, differs, strict=True) if not how]
+        objectives = []
+        for model in same:
+            splits = [model.template.split(text) for text in prompts.values()]
+            frame = frames[model.card.tokenizer_hash]
+            objectives.append(SearchObjective.build(model, splits, frame, settings))
+        whole = _joined(objectives) if rule else objectives[0]
+        readers = [
+            Reader.build(model, how, [*prompts.values()], whole)
+            for model, how in zip(models, differs, strict=True)
+            if how
         ]
-        return cls(rule=rule, models=models, prompts=prompts, whole=whole, each=each)
+        models = [*same, *(reader.checkpoint for reader in readers)]
+        return cls(
+            rule=rule,
+            models=models,
+            prompts=prompts,
+            whole=whole,
+            objectives=objectives,
+            readers=readers,
+        )
 
     @property
-    def objectives(self) -> list[SearchObjective]:
-        """Those of the models that take token ids."""
-        return [one for one in self.each if isinstance(one, SearchObjective)]
-
-    @property
-    def readers(self) -> list[Reader]:
-        """The models that read texts."""
-        return [one for one in self.each if isinstance(one, Reader)]
+    def each(self) -> list[SearchObjective | Reader]:
+        """Of each model what it maximises, or how it reads texts."""
+        return [*self.objectives, *self.readers]
 
     @property
     def group(self) -> str:
@@ -338,12 +342,9 @@ class SearchProblem:
 
     def with_settings(self, settings: SearchSettings) -> "SearchProblem":
         """The same problem with other settings."""
-
-        def changed(one: SearchObjective) -> SearchObjective:
-            return dataclasses.replace(one, settings=settings)
-
-        each = [changed(one) if isinstance(one, SearchObjective) else one for one in self.each]
-        return dataclasses.replace(self, whole=changed(self.whole), each=each)
+        objectives = [dataclasses.replace(one, settings=settings) for one in self.objectives]
+        whole = dataclasses.replace(self.whole, settings=settings)
+        return dataclasses.replace(self, whole=whole, objectives=objectives)
 
     def announce(self) -> None:
         """Says on standard error which models read texts, and why; on process 0."""

@@ -18,20 +18,20 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
-from engine.errors import AssayError
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
-from engine.scoring.reward_passes import RewardScorer, dtype_named, tolerance_of_one
+from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check, tolerance_of_one
 from engine.search import certificate, jobs
 from engine.search.baselines import SuffixScorer
 from engine.search.certificate import Ascent
-from engine.search.jobs import SearchJob
+from engine.search.jobs import Search
 from engine.search.loop import Trace, run_problem, trace_frame
-from engine.search.objective import SearchObjective
+from engine.search.objective import SearchObjective, SearchProblem
 from engine.search.universal import IdsJudge, Judge
 from engine.settings import AUTO, DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep import setup
+from engine.sweep.jobs import Job
 from engine.sweep.outcomes import free_models, memory_errors
 from engine.sweep.reward_jobs import sweep_rewards
 
@@ -86,35 +86,34 @@ def search_sequences(
         not finite; a self-check beyond tolerance.
     """
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    frames, vocabularies = setup.vocabularies(manifest, checkpoints)
+    vocabularies = setup.vocabularies(manifest, checkpoints)
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
     every = jobs.searches_of(
-        manifest, checkpoints, prompts, frames, settings, mesh, joint=joint, rule=rule
+        manifest, checkpoints, prompts, vocabularies, settings, mesh, joint=joint, rule=rule
     )
     certificates = jobs.certificates_of(manifest, every, settings, mesh)
-    listed = [*every, *certificates]
-    for job in listed if check_memory else ():
-        if job.missing:
-            jobs.check_memory(job, mesh)
-    if any(job.missing for job in listed):
-        for job in every:
-            if job.missing:
-                job.problem.announce()
+    missing = [search for search in [*every, *certificates] if search.missing]
+    for search in missing if check_memory else ():
+        jobs.check_memory(search, mesh)
+    if missing:
+        for search in missing:
+            if not search.searched:
+                search.problem.announce()
         setup.begin(manifest, vocabularies)
-    results = [one for job in listed for one in _results(manifest, job, new=False)]
+    results = [one for search in [*every, *certificates] for one in _results(manifest, search)]
     held: dict[str, RewardScorer] = {}
     for what, of in (("steps", every), ("swaps", certificates)):
-        missing = [job for job in of if job.missing]
-        with progress(sum(job.amount for job in missing), what) as bar:
-            for job in missing:
-                bar.set_description(f"loading {', '.join(job.slugs)}")
-                size = "certify_step" if job.searched else "candidates"
-                step = job.step_size or settings.candidates
-                with memory_errors(job.slugs, mesh, size, step):
-                    scorers = _scorers(job, held, mesh, settings)
-                    (_certify if job.searched else _search)(manifest, job, scorers, bar)
-                results += _results(manifest, job, new=True)
+        of = [search for search in of if search.missing]
+        with progress(sum(search.amount for search in of), what) as bar:
+            for search in of:
+                bar.set_description(f"loading {', '.join(search.slugs)}")
+                size = "certify_step" if search.searched else "candidates"
+                step = search.step_size or settings.candidates
+                with memory_errors(search.slugs, mesh, size, step):
+                    scorers = _scorers(search, held, mesh, settings)
+                    (_certify if search.searched else _search)(manifest, search, scorers, bar)
+                results += _results(manifest, search, new=True)
     if processes.writes():
         manifest.save_if_changed()  # files that the manifest lacked
     if not rule:
@@ -158,12 +157,12 @@ def score_elsewhere(
 
 
 def _search(
-    manifest: Manifest, job: SearchJob, scorers: Mapping[str, RewardScorer], bar: tqdm
+    manifest: Manifest, search: Search, scorers: Mapping[str, RewardScorer], bar: tqdm
 ) -> None:
     """Runs a search to its end, or resumes it, and writes its files."""
-    objective, settings, rule, done = job.problem.whole, job.settings, job.problem.rule, bar.n
+    problem, settings, done = search.problem, search.settings, bar.n
     began = time.perf_counter()
-    bar.set_description(f"{job.title} · {settings.method}")
+    bar.set_description(f"{search.title} · {settings.method}")
 
     def show(steps: int, trace: Trace) -> None:
         best = [
@@ -171,35 +170,37 @@ def _search(
             for d, name in enumerate(settings.directions)
         ]
         bar.set_postfix_str(", ".join(best), refresh=False)
-        bar.update(done + round(job.spent(steps, trace) * job.amount) - bar.n)
+        bar.update(done + min(steps, search.amount) - bar.n)
 
-    state = _state_file(manifest, job)
-    trace, rejected, judges = run_problem(job.problem, scorers.values(), state, show)
-    bar.update(done + job.amount - bar.n)  # the steps that an early end left out
-    seconds = (time.perf_counter() - began) / sum(len(job.files[d]) for d in job.missing)
+    missing = [job for job in search.jobs if job.direction in search.missing]
+    state = _state_file(manifest, search, missing[0])
+    trace, rejected, judges = run_problem(problem, scorers.values(), state, show)
+    bar.update(done + search.amount - bar.n)  # the steps that an early end left out
+    seconds = (time.perf_counter() - began) / len(missing)
     by_name = {(j.model, j.prompt_id): j for j in judges if isinstance(j, IdsJudge)}
-    for direction in job.missing:
-        steps = trace_frame(objective, trace, direction)
-        said: Json = {"rejected": rejected[direction]}
-        if rule:
-            said["universal"] = _said_of(job, steps, judges)
-        for name, path in job.files[direction].items():
-            judged, frame = objective, steps
-            if rule:
-                judged, frame = by_name[name].objective, rewards_of_judge(steps, by_name[name])
-            check = check_last_step(judged, scorers[name[0]], frame, path)
-            _write(manifest, path, job.prompts, frame, check, said, seconds)
+    traces = {d: trace_frame(problem.whole, trace, d) for d in search.missing}
+    for job in missing:
+        judged, frame = problem.whole, traces[job.direction]
+        said: Json = {"rejected": rejected[job.direction]}
+        if problem.rule:
+            said["universal"] = _said_of(problem, frame, judges)
+            judge = by_name[job.model, job.prompt]
+            judged, frame = judge.objective, rewards_of_judge(frame, judge)
+        check = check_last_step(judged, scorers[job.model], frame, job.path)
+        _write(manifest, job.path, search.prompts, frame, check, said, seconds)
     if processes.writes():
         manifest.save()  # once for all directions: `state` cannot resume one of them alone
         storage.remove(state)
 
 
-def _said_of(job: SearchJob, steps: pl.DataFrame, judges: Iterable[Judge]) -> Mapping[str, Any]:
+def _said_of(
+    problem: SearchProblem, steps: pl.DataFrame, judges: Iterable[Judge]
+) -> Mapping[str, Any]:
     """What the files of a universal search say of it: JSON values."""
-    readers = sorted(reader.checkpoint.card.slug for reader in job.problem.readers)
+    readers = sorted(reader.checkpoint.card.slug for reader in problem.readers)
     return {
-        "rule": job.problem.rule,
-        "group": job.problem.group,
+        "rule": problem.rule,
+        "group": problem.group,
         "objective": steps["reward"][-1],
         "judges": [[one.model, one.prompt_id, one.mean, one.sd] for one in judges],
         **({"readers": readers} if readers else {}),
@@ -213,27 +214,25 @@ def rewards_of_judge(frame: pl.DataFrame, judge: IdsJudge) -> pl.DataFrame:
     return frame.with_columns(reward=pl.Series(rewards[place.ravel()], dtype=pl.Float32))
 
 
-def _state_file(manifest: Manifest, job: SearchJob) -> epath.Path:
-    """Where an unfinished search lies."""
-    settings = job.settings
+def _state_file(manifest: Manifest, search: Search, job: Job) -> epath.Path:
+    """Where an unfinished search lies, one of whose missing files is that of `job`."""
+    settings = search.settings
     name = f"{settings.method}-seed{settings.seed}-{settings.direction}.safetensors"
-    if job.problem.rule:
-        return manifest.run / schema.SEQUENCES_DIR / f"universal-{job.problem.group}-{name}"
-    [path] = job.files[job.missing[0]].values()
-    return (manifest.run / path).parent.parent / name
+    if search.problem.rule:
+        return manifest.run / schema.SEQUENCES_DIR / f"universal-{search.problem.group}-{name}"
+    return (manifest.run / job.path).parent.parent / name
 
 
 def _certify(
-    manifest: Manifest, job: SearchJob, scorers: Mapping[str, RewardScorer], bar: tqdm
+    manifest: Manifest, search: Search, scorers: Mapping[str, RewardScorer], bar: tqdm
 ) -> None:
     """Runs a certificate to its end; its file is written after each sweep, and resumes it."""
-    began, done, objective = time.perf_counter(), bar.n, job.problem.whole
-    [scorer], [(direction, files)] = scorers.values(), job.files.items()
-    [path] = files.values()
-    bar.set_description(f"{job.title} · certifying {direction}")
-    found, _ = processes.from_first(
-        f"found in {job.searched}", lambda: jobs.last_row(manifest, job.searched, job.prompts)
-    )
+    began, done, objective = time.perf_counter(), bar.n, search.problem.whole
+    [scorer], [job], direction = scorers.values(), search.jobs, search.settings.direction
+    path = job.path
+    bar.set_description(f"{search.title} · certifying {direction}")
+    read = functools.partial(jobs.last_row, manifest, search.searched, search.prompts)
+    found, _ = processes.from_first(f"found in {search.searched}", read)
 
     def save(ascent: Ascent) -> None:
         frame = certificate.ascent_frame(objective, scorer, ascent, found["flops"])
@@ -248,19 +247,19 @@ def _certify(
             manifest.forget_parts(path, [path.rpartition("/")[2]])
             manifest.save()
             seconds = time.perf_counter() - began
-            _write(manifest, path, job.prompts, frame, check, said, seconds)
+            _write(manifest, path, search.prompts, frame, check, said, seconds)
             manifest.save()
 
     certificate.run_certificate(
         objective,
-        dataclasses.replace(scorer, step_size=job.step_size),
-        np.array(found["token_ids"]),
-        DIRECTIONS[direction] * found["reward"],
-        job.known,
+        scorer,
+        found,
+        search.known,
+        step_size=search.step_size,
         save=save,
         advance=bar.update,
     )
-    bar.update(done + job.amount - bar.n)  # the sweeps that were not needed
+    bar.update(done + search.amount - bar.n)  # the sweeps that were not needed
 
 
 def check_last_step(
@@ -280,19 +279,11 @@ def check_last_step(
     texts = [objective.template.sequences(p.prompt, [last["text"]])[0] for p in objective.prompts]
     read_at = [len(one) - 1 for one in ids] + [objective.pooling.position(one) for one in texts]
     plain = scorer.plain_rewards([*ids, *texts], read_at)[0].reshape(2, -1).mean(1)
-    tolerance = tolerance_of_one(objective.settings.dtype, objective.config)
-    difference, allowed = abs(plain[0] - last["reward"]), tolerance * max(1.0, abs(plain[0]))
-    if not difference <= allowed:
-        raise AssayError(
-            f"self-check of {path}: reward {last['reward']:.6g}, the plain pass gives "
-            f"{plain[0]:.6g}; allowed difference {allowed:.2g}"
-        )
-    return {
-        "candidates": 1,
-        "max_abs_difference": float(difference),
-        "tolerance": tolerance,
-        "reward_from_text": float(plain[1]),
-    }
+    written, step = np.array([[last["reward"]]], np.float32), np.array([last["step"]])
+    dtype, where = objective.settings.dtype, f"self-check of {path}"
+    within = tolerance_of_one(dtype, objective.config)
+    check = self_check(where, ["reward"], step, written, plain[:1, None], dtype, tolerance=within)
+    return {**check, "reward_from_text": float(plain[1])}
 
 
 def _write(
@@ -323,23 +314,23 @@ def _write(
     jobs.finish(manifest, path, about)
 
 
-def _results(manifest: Manifest, job: SearchJob, *, new: bool) -> list[SearchResult]:
-    """Results in a job's files: those just written if `new`, else those complete before."""
-    results = []
-    for direction, files in job.files.items():
-        for (slug, prompt_id), path in files.items() if new == (direction in job.missing) else ():
-            read = functools.partial(jobs.last_row, manifest, path, job.prompts)
-            last, said = processes.from_first(path, read)
+def _results(manifest: Manifest, search: Search, *, new: bool = False) -> list[SearchResult]:
+    """Results in a search's files: those just written if `new`, else those complete before."""
+    results, rule = [], search.problem.rule
+    for job in search.jobs:
+        if new == (job.direction in search.missing):
+            read = functools.partial(jobs.last_row, manifest, job.path, search.prompts)
+            last, said = processes.from_first(job.path, read)
             results.append(
                 SearchResult(
-                    model=slug,
-                    prompt_id=prompt_id,
-                    direction=direction,
+                    model=job.model,
+                    prompt_id=job.prompt,
+                    direction=job.direction,
                     reward=last["reward"],
                     text=last["text"],
-                    rejected=0 if job.problem.rule else said["rejected"],
-                    certificate=said["certificate"] if job.searched else None,
-                    universal=said["universal"] if job.problem.rule else None,
+                    rejected=0 if rule else said["rejected"],
+                    certificate=said["certificate"] if search.searched else None,
+                    universal=said["universal"] if rule else None,
                     new=new,
                 )
             )
@@ -347,14 +338,13 @@ def _results(manifest: Manifest, job: SearchJob, *, new: bool) -> list[SearchRes
 
 
 def _scorers(
-    job: SearchJob, held: dict[str, RewardScorer], mesh: Mesh, settings: SearchSettings
+    search: Search, held: dict[str, RewardScorer], mesh: Mesh, settings: SearchSettings
 ) -> dict[str, RewardScorer]:
-    """The models of a job by slug: those that are `held`, or others in place of them."""
-    if list(held) != job.slugs:
-        if held:
-            held.clear()
-            free_models()
-        for slug, model in zip(job.slugs, job.problem.models, strict=True):
+    """The models of a search by slug: those that are `held`, or others in place of them."""
+    if list(held) != search.slugs:
+        held.clear()
+        free_models()
+        for slug, model in zip(search.slugs, search.problem.models, strict=True):
             restored = restore([model], mesh, dtype_named(settings.dtype))
             held[slug] = RewardScorer.build(*restored, mesh, step_size=settings.candidates)
     return held

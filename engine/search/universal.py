@@ -14,21 +14,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from engine import mesh as meshes
 from engine.errors import AssayError
 from engine.planning import flops
-from engine.scoring.batches import reply_buckets, token_candidates
+from engine.scoring import reward_passes
+from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, fetch
-from engine.scoring.rows import check_fits
+from engine.scoring.rows import reply_rows
 from engine.search import gcg, passes
 from engine.search.gcg import CompiledStep, Ranked, State, compiled
 from engine.search.objective import Reader, SearchObjective, SearchProblem
 from engine.search.passes import BROKEN, StepInputs
-from engine.settings import AUTO
-from engine.sweep.reward_jobs import pooling_of
-from engine.types import Array, Graph, Params, Prefix, PromptIds
+from engine.types import Array, Params, Prefix, PromptIds
 
 SAMPLE = 1024  # single tokens by whose rewards a judge's are standardised
 
@@ -81,12 +79,9 @@ class TextJudge(Judge):
     def rewards(self, texts: Sequence[str]) -> np.ndarray:
         """Rewards of texts as replies: float32 [texts]."""
         checkpoint = self.reader.checkpoint
-        pooling = pooling_of(checkpoint, AUTO)
-        whole = checkpoint.template.sequences(self.prompt.prompt, texts)
-        rows = [ids[: pooling.position(ids) + 1] for ids in whole]
-        check_fits(max(map(len, rows)), max(map(max, rows)), checkpoint.card.decoder)
-        buckets = reply_buckets(self.prompt.prefix, rows)
-        return self.scorer.of_buckets(self.prefix, buckets, len(rows))[0]
+        rows = reply_rows(checkpoint, self.prompt.prompt, texts, "text")
+        rows.check(checkpoint.card.decoder)
+        return self.scorer.score(self.prefix, rows, 0, len(rows))[0][0]
 
 
 def judges_of(problem: SearchProblem, scorers: Iterable[RewardScorer]) -> list[Judge]:
@@ -106,7 +101,7 @@ def judges_of(problem: SearchProblem, scorers: Iterable[RewardScorer]) -> list[J
                 alone = dataclasses.replace(one, prompts=(prompt,))
                 rewards = scorer.rewards(prefix, token_candidates(prompt, tokens))[0]
                 judges.append(IdsJudge(objective=alone, **named).standardised_by(rewards))
-    return sorted(judges, key=lambda judge: isinstance(judge, TextJudge))
+    return judges
 
 
 def _sample(objective: SearchObjective) -> np.ndarray:
@@ -140,8 +135,9 @@ def build_step(
 
     # Any: of several functions.
     def of_each(run: Callable[..., Any], *arguments: Array, **given: Any) -> list[Any]:
+        place = meshes.sharding(mesh, "")
         return [
-            made(in_model, run=run, graph=one.graph, mesh=mesh, **given)(
+            reward_passes.compiled(run, one.graph, place, mesh=mesh, **given)(
                 one.params, inputs, *arguments
             )
             for one, inputs in known
@@ -187,15 +183,7 @@ def _inputs_of(judge: IdsJudge, judges: Sequence[Judge]) -> StepInputs:
     return gcg.build_step_inputs(judge.objective, judge.scorer, longest)
 
 
-# Any: arguments and results of several functions.
-def in_model(
-    params: Params, *arguments: Any, run: Callable[..., Any], graph: Graph, **given: Any
-) -> Any:
-    """A pass of the judges of this structure, to be compiled: `run` with their model."""
-    with jax.default_matmul_precision("highest"):
-        return run(nnx.merge(graph, params), *arguments, **given)
-
-
+# Any: arguments and results of `passes.slopes_of`.
 def slopes_alone(*arguments: Any, **given: Any) -> tuple[Array, Array]:
     """`passes.slopes_of` without the keys and values, which the scores compute again."""
     rewards, steepness, _ = passes.slopes_of(*arguments, **given)

@@ -1,15 +1,13 @@
-"""A job: one model's numbers for a list of rows under one prompt; its parts, step and memory."""
+"""A job: what a run is to hold of one model under one prompt; of rows, its parts, step, memory."""
 
 import dataclasses
 import itertools
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import polars as pl
 from etils import epath
-from tqdm import tqdm
 
-from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
@@ -26,26 +24,23 @@ from engine.settings import Settings
 
 # What decides a number's last bits, of all that a part says about what computed it.
 _DECIDING = ("platform", "device_kind", "jaxlib")
-_SMALL = 1024  # rows of a part; who names fewer wants small parts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """One model's numbers for every row under one prompt.
+    """What a command is to compute of one model under one prompt, and where it lies in the run.
 
-    A command lists jobs; `setup.enter` completes their fingerprints and finds what is missing.
+    A command lists jobs; entering them completes their fingerprints and finds what is missing.
 
     Attributes:
       checkpoint: the model.
-      path: folder of the parts, relative to the run.
-      rows: what is scored. Jobs with the same object are computed in one pass.
-      fingerprint: what all parts must agree on; before `setup.enter`, what the command chose.
-      missing: row ranges of the parts that are not on disk, ascending.
+      path: folder of the parts, or the file of a search; relative to the run.
+      fingerprint: what all parts must agree on; before the job is entered, what the command chose.
+      missing: row ranges of the parts that are not on disk, ascending; of a search's file (0, 1).
     """
 
     checkpoint: Checkpoint
     path: str
-    rows: Rows
     fingerprint: Json
     missing: Sequence[Span] = ()
 
@@ -58,13 +53,29 @@ class Job:
     def prompt(self) -> str:
         """The prompt's id; the list's name where conversations have prompts of their own."""
         list_name = self.path.split("/")[1]
-        return self.path.partition("/prompt=")[2] or list_name
+        return self.path.partition("/prompt=")[2].partition("/")[0] or list_name
+
+    @property
+    def direction(self) -> str:
+        """Of a search: `max` or `min`."""
+        return self.path.partition("/direction=")[2].partition("/")[0]
 
     @property
     def step_size(self) -> int:
         """Candidates per step on each device."""
         step: int = self.fingerprint["step_size"]
         return step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowsJob(Job):
+    """One model's numbers for every row under one prompt.
+
+    Attributes:
+      rows: what is scored. Jobs with the same object are computed in one pass.
+    """
+
+    rows: Rows
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -77,15 +88,15 @@ class Job:
         return self.rows.part_columns | schema.objective_columns(self.columns[1:])
 
 
-JobGroup = tuple[Job, ...]  # jobs with the same rows, one per model: computed in one pass
+JobGroup = tuple[RowsJob, ...]  # jobs with the same rows, one per model: computed in one pass
 
 
-def grouped(jobs: Iterable[Job]) -> list[JobGroup]:
+def grouped(jobs: Iterable[RowsJob]) -> list[JobGroup]:
     """Consecutive jobs with the same rows."""
     return [tuple(same) for _, same in itertools.groupby(jobs, key=lambda job: id(job.rows))]
 
 
-def models_of(group: Iterable[Job]) -> tuple[str, ...]:
+def models_of(group: Iterable[RowsJob]) -> tuple[str, ...]:
     """Slugs of the models of a group."""
     return tuple(job.model for job in group)
 
@@ -108,20 +119,20 @@ def step_of(group: JobGroup) -> int:
     return first.step_size
 
 
-def is_checked(manifest: Manifest, job: Job) -> bool:
+def is_checked(manifest: Manifest, job: RowsJob) -> bool:
     """Whether a job is complete and passed its self-check; a rebuilt entry has none."""
     entry = manifest.result(job.path)
     return entry["complete"] and entry["self_check"] is not None
 
 
-def check_parts(manifest: Manifest, jobs: Sequence[Job], part_size: int) -> None:
+def check_parts(manifest: Manifest, jobs: Sequence[RowsJob], part_size: int) -> None:
     """Reads and checks every part on disk, and records those that the manifest lacks.
 
     Raises:
       AssayError: a part is damaged, belongs to another job, or holds other row ranges; parts of an
         unfinished job were computed by another kind of device or compiler, or with other models.
     """
-    present: list[tuple[Job, JobGroup, Span]] = []
+    present: list[tuple[RowsJob, JobGroup, Span]] = []
     for group in grouped(jobs):
         for job in group:
             for name in parts.foreign(manifest.names(job.path), len(job.rows), part_size):
@@ -135,17 +146,17 @@ def check_parts(manifest: Manifest, jobs: Sequence[Job], part_size: int) -> None
     files = [manifest.run / job.path / schema.part_name(*span) for job, _, span in present]
     with progress(len(files), "parts", what="checking", delay_s=5) as bar:
         for (job, group, span), data in zip(present, storage.read_ahead(files), strict=True):
-            about = _read(manifest, job, span, data).about
+            about = read_part(manifest, job.path, span, job.part_columns, data).about
             if job.missing:
                 folder, models = manifest.run / job.path, sorted(models_of(group))
                 _check_same(folder, about, models, manifest.computed_by)
             bar.update()
 
 
-def read_numbers(manifest: Manifest, job: Job, spans: Iterable[Span]) -> np.ndarray:
+def read_numbers(manifest: Manifest, job: RowsJob, spans: Iterable[Span]) -> np.ndarray:
     """Numbers of parts on disk, checked: float32 [columns, rows]; adopts unknown parts."""
-    frames = [_read(manifest, job, span).frame.select(job.columns) for span in spans]
-    return np.concatenate([frame.to_numpy().T for frame in frames], axis=1)
+    read = (read_part(manifest, job.path, span, job.part_columns).frame for span in spans)
+    return np.concatenate([frame.select(job.columns).to_numpy().T for frame in read], axis=1)
 
 
 def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by: Json) -> None:
@@ -169,16 +180,42 @@ def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by:
             )
 
 
-def _read(manifest: Manifest, job: Job, span: Span, data: bytes | None = None) -> parts.ReadFile:
-    folder, name = manifest.run / job.path, schema.part_name(*span)
-    recorded = manifest.recorded(job.path, name)
-    wanted = {**manifest.about(job.path), "rows": provenance.part_rows(*span, len(job.rows))}
-    table = parts.read_frame(folder / name, recorded, wanted, data)
-    if dict(table.frame.schema) != job.part_columns:
-        raise AssayError(f"{folder / name}: other columns than the result's; remove it")
+def read_part(
+    manifest: Manifest,
+    path: str,
+    span: Span,
+    columns: schema.Columns | None = None,
+    data: bytes | None = None,
+) -> parts.ReadFile:
+    """A part of a result, checked; one that the manifest lacks is recorded.
+
+    `data` are its bytes, if they were read already. Raises AssayError for a part that is damaged,
+    belongs to something else, or has other columns.
+    """
+    name, about = schema.part_name(*span), _about(manifest, path, span)
+    recorded = manifest.recorded(path, name)
+    table = parts.read_frame(manifest.run / path / name, recorded, about, data)
+    if columns is not None and dict(table.frame.schema) != columns:
+        raise AssayError(
+            f"{manifest.run / path / name}: other columns than the result's; remove it"
+        )
     if recorded is None:  # the process ended between writing the part and the manifest
-        manifest.adopt_part(job.path, name, len(table.frame), table.sha256)
+        manifest.adopt_part(path, name, len(table.frame), table.sha256)
     return table
+
+
+def write_part(
+    manifest: Manifest, path: str, span: Span, frame: pl.DataFrame, made_with: Json, seconds: float
+) -> None:
+    """Writes a part of a result with how it was computed, and records it in the manifest."""
+    about = _about(manifest, path, span) | made_with | {"computed_by": manifest.computed_by}
+    digest = parts.write_part(manifest.run / path, *span, frame, about)
+    manifest.record_part(path, schema.part_name(*span), len(frame), digest, seconds)
+
+
+def _about(manifest: Manifest, path: str, span: Span) -> Json:
+    rows = manifest.result(path)["fingerprint"]["rows"]
+    return {**manifest.about(path), "rows": provenance.part_rows(*span, rows)}
 
 
 def choose_step(
@@ -219,7 +256,7 @@ def recorded_step(manifest: Manifest, path: str) -> int | None:
 
 
 def refusals(
-    jobs: Sequence[Job], settings: Settings, room: DeviceRoom
+    jobs: Sequence[RowsJob], settings: Settings, room: DeviceRoom
 ) -> Mapping[tuple[str, ...], str]:
     """Why models cannot be loaded, by the slugs of models that share a pass; empty if all can.
 
@@ -253,19 +290,3 @@ def refusals(
     if reasons and len(reasons) == len(by_models):
         raise AssayError(next(iter(reasons.values())))
     return reasons
-
-
-def advise(jobs: Sequence[Job], part_size: int, devices: int) -> None:
-    """Says on standard error where parts are too small to fill many devices along `data`.
-
-    Only jobs with missing parts and more rows than a part are considered.
-    """
-    sizes = [job.step_size for job in jobs if job.missing and len(job.rows) > part_size]
-    step = max(sizes, default=0) * devices
-    if processes.writes() and _SMALL <= part_size < step:
-        tqdm.write(
-            f"note: the devices take {step:,} candidates a step, but a part has {part_size:,} "
-            f"rows, so {1 - part_size / step:.0%} of a step is padding; for a new run, "
-            f"--config.part_size={step} fills it",
-            file=sys.stderr,
-        )

@@ -22,7 +22,7 @@ from engine import processes
 from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
-from engine.runs import implicit, parts, provenance, schema
+from engine.runs import implicit, parts, schema
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.language_passes import LanguageScorer
@@ -30,7 +30,7 @@ from engine.scoring.reward_passes import check_finite, dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows
 from engine.settings import ImplicitSettings, LogprobSettings, Settings
 from engine.sweep import loop, setup
-from engine.sweep.jobs import Job
+from engine.sweep.jobs import RowsJob, read_part, write_part
 from engine.sweep.outcomes import OnOutcomes, OnRewards
 from engine.text.cue import Cue
 from engine.types import Prompt
@@ -68,26 +68,33 @@ def sweep_logprobs(
     if items is not None:
         setup.admit_list(manifest, *items)
         path_of = functools.partial(schema.item_logprobs_path, items[0])
-    jobs = []
-    for checkpoint in checkpoints:
-        for prompt, text in by_form.items():
-            cue = cue_of(checkpoint, text, settings.form)
-            jobs.append(
-                Job(
-                    checkpoint=checkpoint,
-                    path=path_of(checkpoint.card.slug, prompt),
-                    rows=NextTokenRows(cue.prompt, checkpoint.token_ids)
-                    if items is None
-                    else ContinuationRows(cue, items[1]),
-                    fingerprint={"form": settings.form},
-                )
-            )
+    replies = items and items[1]
+    jobs = [
+        RowsJob(
+            checkpoint=checkpoint,
+            path=path_of(checkpoint.card.slug, prompt),
+            rows=language_rows(checkpoint, text, settings.form, replies),
+            fingerprint={"form": settings.form},
+        )
+        for checkpoint in checkpoints
+        for prompt, text in by_form.items()
+    ]
 
     def load(group: Sequence[Checkpoint], step_size: int) -> LanguageScorer:
         restored = restore(group, mesh, dtype_named(settings.dtype))
         return LanguageScorer.build(*restored, mesh, step_size=step_size)
 
     return loop.run(manifest, jobs, load, settings, mesh, on_outcomes=on_outcomes)
+
+
+def language_rows(
+    checkpoint: Checkpoint, prompt: Prompt, form: str, replies: Sequence[str] | None = None
+) -> NextTokenRows | ContinuationRows:
+    """Replies to a prompt, or every token as the next one."""
+    cue = cue_of(checkpoint, prompt, form)
+    if replies is not None:
+        return ContinuationRows(cue, replies)
+    return NextTokenRows(cue.prompt, checkpoint.token_ids)
 
 
 def cue_of(checkpoint: Checkpoint, prompt: Prompt, form: str) -> Cue:
@@ -288,41 +295,21 @@ def _subtract(
     assert inputs is not None
     frames, new = [], 0
     for span in parts.ranges(entry["fingerprint"]["rows"], part_size):
-        began, name = time.perf_counter(), schema.part_name(*span)
-        if name in manifest.names(path):
-            table = _read(manifest, path, span)
-            frames.append(table.frame)
-            if manifest.recorded(path, name) is None:
-                manifest.adopt_part(path, name, len(table.frame), table.sha256)
+        began = time.perf_counter()
+        if schema.part_name(*span) in manifest.names(path):
+            frames.append(read_part(manifest, path, span).frame)
             continue
-        policy, reference = (_read(manifest, each, span).frame for each in inputs)
+        policy, reference = (read_part(manifest, each, span).frame for each in inputs)
         frame = implicit.rewards(policy, reference, pair.settings.beta)
         key, ids = frame.columns[0], frame.to_series(0).to_list()
         check_finite(pair.slug, key, span[0], ["reward"], frame["reward"].to_numpy()[None], ids)
-        about = {
-            **_about(manifest, path, span),
-            "coefficients": None,
-            "together": [pair.slug],
-            "computed_by": manifest.computed_by,
-        }
-        digest = parts.write_part(manifest.run / path, *span, frame, about)
-        manifest.record_part(path, name, len(frame), digest, time.perf_counter() - began)
+        made_with = {"coefficients": None, "together": [pair.slug]}
+        write_part(manifest, path, span, frame, made_with, time.perf_counter() - began)
         frames.append(frame)
         new += len(frame)
     if not (entry["complete"] and entry["self_check"]):
         manifest.finish(path, _self_check(manifest, inputs, pair.settings.beta))
     return new, pl.concat(frames)
-
-
-def _read(manifest: Manifest, path: str, span: parts.Span) -> parts.ReadFile:
-    name = schema.part_name(*span)
-    recorded = manifest.recorded(path, name)
-    return parts.read_frame(manifest.run / path / name, recorded, _about(manifest, path, span))
-
-
-def _about(manifest: Manifest, path: str, span: parts.Span) -> Json:
-    rows = manifest.result(path)["fingerprint"]["rows"]
-    return {**manifest.about(path), "rows": provenance.part_rows(*span, rows)}
 
 
 def _self_check(manifest: Manifest, inputs: Sequence[str], beta: float) -> Json:

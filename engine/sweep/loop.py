@@ -19,12 +19,11 @@ import polars as pl
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
-from engine.runs import parts, provenance, schema
+from engine.runs import parts
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
@@ -33,15 +32,15 @@ from engine.scoring.rows import Rows
 from engine.settings import Settings
 from engine.sweep import setup
 from engine.sweep.jobs import (
-    Job,
     JobGroup,
-    advise,
+    RowsJob,
     grouped,
     is_checked,
     missing_spans,
     models_of,
     read_numbers,
     step_of,
+    write_part,
 )
 from engine.sweep.outcomes import OnOutcomes, Outcomes, SomeFailed, memory_errors
 from engine.types import PromptIds
@@ -77,12 +76,12 @@ class Scorer(Protocol):
 Load = Callable[[Sequence[Checkpoint], int], Scorer]
 # Called with each job that is completed, and its numbers float32 [columns, rows]; also with those
 # of the first rows alone, see `run`.
-OnNumbers = Callable[[Job, np.ndarray], object]
+OnNumbers = Callable[[RowsJob, np.ndarray], object]
 
 
 def run(
     manifest: Manifest,
-    jobs: Sequence[Job],
+    jobs: Sequence[RowsJob],
     load: Load,
     settings: Settings,
     mesh: Mesh,
@@ -97,7 +96,7 @@ def run(
     models with a missing part, after the models before them were released; `on_numbers`, on process
     0, for each job that this call completes, and after the first part of the first pass if the rest
     of that pass takes long; `on_outcomes`, there too, with what became of each model.
-    `tables` are written into the run first, by path.
+    `tables` are written into the run first, by path, unless it has them.
 
     A model that fails does not stop the other models. With several processes this holds for
     failures of loading, of the prefix pass and of the numbers; any other failure ends all
@@ -112,11 +111,9 @@ def run(
       SomeFailed: any of these, for some models of several; the other models are complete.
     """
     jobs, refused = setup.enter(manifest, jobs, settings, mesh)
-    advise(jobs, settings.part_size, mesh.shape["data"])
-    if processes.writes():
-        swept = (job.checkpoint for job in jobs if "token_id" in job.rows.part_columns)
-        tables = {**setup.vocabularies(manifest, swept)[1], **tables}
-    setup.begin(manifest, tables, jobs, settings.part_size)
+    swept = [job.checkpoint for job in jobs if "token_id" in job.rows.part_columns]
+    vocabularies = setup.vocabularies(manifest, swept) if processes.writes() else {}
+    setup.begin(manifest, vocabularies, jobs, settings.part_size, tables)
     pending = [
         group
         for group in grouped(jobs)
@@ -156,8 +153,6 @@ def _load(
 ) -> Scorer:
     """Loads models that fit the mesh and the memory."""
     models = tuple(checkpoint.card.slug for checkpoint in checkpoints)
-    for checkpoint in checkpoints:
-        meshes.check_mesh(mesh, checkpoint.card.decoder)
     if reason := refused.get(models):
         raise AssayError(reason)
     with memory_errors(models, mesh, "step_size", step):
@@ -193,6 +188,15 @@ def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
             raise
 
 
+@dataclasses.dataclass
+class _Open:
+    """A job of the pass that is computed."""
+
+    job: RowsJob
+    coefficients: Json | None  # of its objectives
+    numbers: np.ndarray = dataclasses.field(init=False)  # float32 [columns, rows], on process 0
+
+
 @dataclasses.dataclass(frozen=True)
 class _Loop:
     """The passes of models that share a decoder, and where their numbers and failures go."""
@@ -223,45 +227,47 @@ class _Loop:
             prefill = functools.partial(scorer.prefill, first.rows.prompt)
             prefix = self.outcomes.everywhere(models, f"prompt {first.prompt!r}", prefill)
             coefficients = scorer.coefficients(prefix)
-        # Process 0 alone reads and writes parts; the rest compute with it.
-        known = [self._known(job) for job in jobs] if processes.writes() else []
+        opened = list(map(_Open, jobs, coefficients))
+        if processes.writes():  # process 0 alone reads and writes parts; the rest compute with it
+            for one in opened:
+                one.numbers = self._known(one.job)
         nothing_yet = self.bar.n == 0
         for span in missing_spans(jobs):
             began, before = time.perf_counter(), self.bar.n
             scored = scorer.score(prefix, first.rows, *span, self.bar.update)
             self.bar.update(span[1] - span[0] - (self.bar.n - before))  # duplicates took no step
             if processes.writes():
-                each = list(zip(jobs, known, scored, coefficients, strict=True))
                 seconds = time.perf_counter() - began
-                self._check_and_queue(span, each, seconds / len(jobs))
+                new = [
+                    one
+                    for one, values in zip(opened, scored, strict=True)
+                    if span in one.job.missing
+                    and not self.outcomes[one.job.model].failure
+                    and self._fill(one, span, values)
+                ]
+                self.write(self._write, span, new, sorted(models), seconds / len(jobs))
                 left = seconds * (len(first.rows) / span[1] - 1)
                 if nothing_yet and span[0] == 0 and span[1] >= _MANY and left > _LONG_S:
-                    self._tell_first(span, zip(jobs, known, strict=True))
+                    for one in new:
+                        self.on_numbers(one.job, one.numbers[:, : span[1]])
             if self.outcomes.agree_all_failed(models):
                 return 0
         sample = self._sample(first.rows)
         plain = scorer.score_plainly(first.rows, sample.tolist())
         if processes.writes():
-            checks = list(zip(jobs, plain, coefficients, strict=True))
-            self.write(self._close, checks, sample)
+            self.write(self._close, opened, plain, sample)
         going = [job for job in jobs if not self.outcomes[job.model].failure]
         return sum(stop - start for job in going for start, stop in job.missing)
 
-    def _tell_first(self, span: Span, known: Iterable[tuple[Job, np.ndarray]]) -> None:
-        """Passes on the numbers of the first part, of the jobs that had it to compute."""
-        for job, numbers in known:
-            if span in job.missing and not self.outcomes[job.model].failure:
-                self.on_numbers(job, numbers[:, : span[1]])
-
     @contextlib.contextmanager
-    def _alone(self, job: Job) -> Iterator[None]:
+    def _alone(self, job: RowsJob) -> Iterator[None]:
         """Records an error inside as the failure of this job's model; other models go on."""
         try:
             yield
         except AssayError as error:
             self.outcomes.fail([job.model], error, known=True)
 
-    def _known(self, job: Job) -> np.ndarray:
+    def _known(self, job: RowsJob) -> np.ndarray:
         """Numbers that duplicates take from parts on disk: float32 [columns, rows]."""
         numbers = np.empty((len(job.columns), len(job.rows)), np.float32)
         if any(len(job.rows.duplicates(*span)[0]) for span in job.missing):
@@ -270,55 +276,30 @@ class _Loop:
                     numbers[:, start:stop] = read_numbers(self.manifest, job, [(start, stop)])
         return numbers
 
-    def _check_and_queue(
-        self,
-        span: Span,
-        each: Sequence[tuple[Job, np.ndarray, np.ndarray, Json | None]],
-        seconds: float,
-    ) -> None:
-        """Checks the numbers of one span, and writes them beside the next step.
-
-        `each`: jobs with all their numbers so far, those of the span, and coefficients.
-        """
-        models, new = sorted(job.model for job, *_ in each), []
-        for job, numbers, values, weights in each:
-            if span in job.missing and not self.outcomes[job.model].failure:
-                with self._alone(job):
-                    part = self._fill(job, span, numbers, values)
-                    new.append((job, part, {"coefficients": weights, "together": models}))
-        self.write(self._write, span, new, seconds)
-
-    def _fill(self, job: Job, span: Span, numbers: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Puts a part's values into `numbers`, and returns it with those of duplicates.
+    def _fill(self, one: _Open, span: Span, values: np.ndarray) -> bool:
+        """Puts a part's values into a job's numbers, with those of duplicates; whether all is well.
 
         Parts are computed in ascending order, so the first row of every duplicate is known, and a
         resumed run writes the same bytes as an uninterrupted one.
         """
-        (start, stop), rows = span, job.rows
-        part = numbers[:, start:stop]
+        (start, stop), job, rows = span, one.job, one.job.rows
+        part = one.numbers[:, start:stop]
         part[...] = values
         places, sources = rows.duplicates(start, stop)
-        part[:, places] = numbers[:, sources]
+        part[:, places] = one.numbers[:, sources]
         key = next(iter(rows.part_columns))
-        check_finite(job.model, key, start, job.columns, part, rows.keys(start, stop)[key])
-        return part
+        with self._alone(job):
+            check_finite(job.model, key, start, job.columns, part, rows.keys(start, stop)[key])
+        return not self.outcomes[job.model].failure
 
-    def _write(
-        self, span: Span, new: Iterable[tuple[Job, np.ndarray, Json]], seconds: float
-    ) -> None:
-        """Writes each job's part of one span: its numbers, and how they were computed."""
-        name = schema.part_name(*span)
-        for job, part, made_with in new:
-            columns = {**job.rows.keys(*span), **dict(zip(job.columns, part, strict=True))}
+    def _write(self, span: Span, new: Iterable[_Open], models: list[str], seconds: float) -> None:
+        """Writes the part of one span of jobs computed with `models`: numbers, and their origin."""
+        for one in new:
+            job, numbers = one.job, one.numbers[:, slice(*span)]
+            columns = {**job.rows.keys(*span), **dict(zip(job.columns, numbers, strict=True))}
             frame = pl.DataFrame(columns, job.part_columns)
-            about = {
-                **self.manifest.about(job.path),
-                "rows": provenance.part_rows(*span, len(job.rows)),
-                **made_with,
-                "computed_by": self.manifest.computed_by,
-            }
-            digest = parts.write_part(self.manifest.run / job.path, *span, frame, about)
-            self.manifest.record_part(job.path, name, len(frame), digest, seconds)
+            made_with = {"coefficients": one.coefficients, "together": models}
+            write_part(self.manifest, job.path, span, frame, made_with, seconds)
             self.outcomes[job.model].rows += len(frame)
         self.manifest.save_if_due()
 
@@ -329,14 +310,15 @@ class _Loop:
         return np.sort(rng.choice(len(rows), size, replace=False))
 
     def _close(
-        self, checks: Iterable[tuple[Job, np.ndarray, Json | None]], sample: np.ndarray
+        self, opened: Iterable[_Open], plain: Iterable[np.ndarray], sample: np.ndarray
     ) -> None:
         """Compares a sample of what is on disk with the plain pass, which completes the jobs.
 
-        `checks`: jobs of one pass, with float32 [columns, sample] of the plain pass, coefficients.
+        `plain`: of each job, numbers of the sample by the plain pass: float32 [columns, sample].
         """
         completed = []
-        for job, plain, weights in checks:
+        for one, expected in zip(opened, plain, strict=True):
+            job = one.job
             if self.outcomes[job.model].failure:
                 continue
             with self._alone(job):
@@ -344,12 +326,13 @@ class _Loop:
                 numbers = read_numbers(self.manifest, job, spans)
                 where, dtype = f"self-check of {job.path}", self.settings.dtype
                 mixture = job.checkpoint.card.decoder.experts > 0
+                written = numbers[:, sample]
                 check = self_check(
-                    where, job.columns, sample, numbers[:, sample], plain, dtype, mixture=mixture
+                    where, job.columns, sample, written, expected, dtype, mixture=mixture
                 )
                 if not self.manifest.result(job.path)["complete"]:
                     completed.append((job, numbers))
-                self.manifest.finish(job.path, check, weights)
+                self.manifest.finish(job.path, check, one.coefficients)
         self.manifest.save_if_due()
         for job, numbers in completed:
             self.on_numbers(job, numbers)

@@ -16,11 +16,17 @@ from engine.runs import parts, provenance, schema
 from engine.runs.reader import Json
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check
-from engine.scoring.rows import ContinuationRows, NextTokenRows, Pooling, Rows
+from engine.scoring.rows import (
+    ConversationRows,
+    Pooling,
+    Rows,
+    pooling_of,
+    reply_rows,
+    token_rows,
+)
 from engine.settings import OBJECTIVES
-from engine.sweep.logprob_jobs import cue_of
+from engine.sweep.logprob_jobs import language_rows
 from engine.sweep.outcomes import free_models
-from engine.sweep.reward_jobs import conversation_rows, pooling_of, reply_rows, token_rows
 
 _AT_ONCE = 16  # conversations of a plain pass
 
@@ -45,12 +51,12 @@ def rescore(
     by_hash = {c.card.checkpoint_hash: c for c in checkpoints}
     ordered = sorted(paths, key=lambda path: _needs(path, content))
     for needs, same in itertools.groupby(ordered, key=lambda path: _needs(path, content)):
-        digest, dtype, beside = needs
-        scorer = _load(by_hash[digest], mesh, dtype, beside)
+        checkpoint = by_hash[needs[0]]
+        scorer = _load(checkpoint, mesh, *needs[1:])
         for path in same:
             rng = np.random.default_rng([seed, *path.encode()])
             try:
-                yield path, _compare(run, path, content, by_hash[digest], scorer, rows, rng)
+                yield path, _compare(run, path, content, checkpoint, scorer, rows, rng)
             except AssayError as error:
                 yield path, str(error)
         del scorer
@@ -69,23 +75,19 @@ def whole_results(content: Json, checkpoints: Iterable[Checkpoint]) -> list[str]
     ]
 
 
-def _needs(path: str, content: Json) -> tuple[str, str, tuple[str, ...]]:
-    """Checkpoint, dtype and columns: results with equal ones share loaded parameters."""
-    fingerprint = content["results"][path]["fingerprint"]
-    beside = schema.columns_beside(fingerprint)
-    return fingerprint["checkpoint_hash"], fingerprint["dtype"], beside
+def _needs(path: str, content: Json) -> tuple[str, str, tuple[str, ...], bool]:
+    """Checkpoint, dtype, objectives, lens: results with equal ones share loaded parameters."""
+    of = content["results"][path]["fingerprint"]
+    return of["checkpoint_hash"], of["dtype"], tuple(of.get("objectives", ())), "lens" in of
 
 
 def _load(
-    checkpoint: Checkpoint, mesh: Mesh, dtype: str, beside: tuple[str, ...]
+    checkpoint: Checkpoint, mesh: Mesh, dtype: str, objectives: tuple[str, ...], lens: bool
 ) -> RewardScorer | LanguageScorer:
     if checkpoint.card.kind != REWARD:
         restored = restore([checkpoint], mesh, dtype_named(dtype))
         return LanguageScorer.build(*restored, mesh, step_size=1)
     head = checkpoint.card.reward_head
-    layers = schema.lens_columns(head.depth)
-    lens = beside[-len(layers) :] == layers
-    objectives = beside[: -len(layers)] if lens else beside
     kind = next((k for k in OBJECTIVES if tuple(head.columns(k)[1:]) == objectives), "none")
     restored = restore([checkpoint], mesh, dtype_named(dtype), objectives=kind)
     return RewardScorer.build(*restored, mesh, step_size=1, lens=lens)
@@ -143,22 +145,19 @@ def _rows(
     """What a result scored, made again from its checkpoint and its prompt or list."""
     fingerprint = content["results"][path]["fingerprint"]
     kind, name, *_ = path.split("/")
+    pooling = fingerprint.get("pooling", "last")
     if kind == schema.CONVERSATIONS_DIR:
         place = schema.list_path(name)
         table = parts.read_frame(run / place, None, provenance.of_table(place)).frame
-        pooling = pooling_of(checkpoint, fingerprint.get("pooling", "last"))
-        return conversation_rows(checkpoint, table, fingerprint["mode"], pooling)
+        return ConversationRows.of(checkpoint, table, fingerprint["mode"], pooling)
     prompt = content["prompts"][path.rpartition("prompt=")[2]]
-    texts = frame["item"].to_list() if "item" in frame.columns else []
-    if kind == schema.LOGPROBS_DIR:
-        cue = cue_of(checkpoint, prompt, fingerprint["form"])
-        return NextTokenRows(cue.prompt, frame["token_id"].to_list())
-    if kind == schema.ITEM_LOGPROBS_DIR:
-        return ContinuationRows(cue_of(checkpoint, prompt, fingerprint["form"]), texts)
-    pooling, mode = pooling_of(checkpoint, fingerprint.get("pooling", "last")), fingerprint["mode"]
-    if kind == schema.SCORES_DIR:
-        return token_rows(checkpoint, prompt, mode, pooling, frame["token_id"].to_list())
-    return reply_rows(checkpoint, prompt, texts, mode, pooling)
+    texts = frame["item"].to_list() if "item" in frame.columns else None
+    if "form" in fingerprint:
+        return language_rows(checkpoint, prompt, fingerprint["form"], texts)
+    if texts is None:
+        ids = frame["token_id"].to_list()
+        return token_rows(checkpoint, prompt, fingerprint["mode"], pooling, ids)
+    return reply_rows(checkpoint, prompt, texts, fingerprint["mode"], pooling)
 
 
 def _search_rewards(

@@ -1,7 +1,7 @@
 """Rewards of every token of the vocabulary, and of lists of replies, into a run folder."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -18,19 +18,17 @@ from engine.runs.provenance import ids_hash
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
-    LAST,
     ConversationRows,
-    Pooling,
-    ReplyRows,
     RewardRows,
-    TokenRows,
-    TokenTextRows,
+    mode_of,
+    pooling_of,
+    reply_rows,
+    token_rows,
 )
-from engine.settings import AUTO, MODES, POOLINGS, SweepSettings, check_choice
+from engine.settings import AUTO, SweepSettings
 from engine.sweep import loop, setup
-from engine.sweep.jobs import Job, check_parts
+from engine.sweep.jobs import RowsJob, check_parts
 from engine.sweep.outcomes import OnOutcomes, OnRewards
-from engine.types import Prompt
 
 # A list's name, and its replies; or its table (`schema.LIST_COLUMNS`) of conversations with prompts
 # of their own, and the hash of the file that it was read from.
@@ -67,16 +65,13 @@ def sweep_rewards(
     """
     if items is not None and settings.lens:
         raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
-    manifest, tables = setup.open_run(run, checkpoints, prompts, settings, mesh), {}
-    if items is not None and len(items) == 3:
-        tables = setup.admit_conversations(manifest, *items)
-    elif items is not None:
-        setup.admit_list(manifest, *items)
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
+    tables = {} if items is None else setup.admit_list(manifest, *items)
     jobs = _jobs(checkpoints, prompts or {}, settings, items)
-    if settings.mode == AUTO:
+    if settings.mode == AUTO and items is None:
         _say_text(jobs)
 
-    def tell(job: Job, numbers: np.ndarray) -> None:
+    def tell(job: RowsJob, numbers: np.ndarray) -> None:
         if items is not None:
             return
         columns = {**job.rows.keys(0, len(numbers[0])), "reward": numbers[0]}
@@ -90,9 +85,9 @@ def sweep_rewards(
     return loop.run(*where, on_numbers=tell, on_outcomes=on_outcomes, tables=tables)
 
 
-def _say_text(jobs: Sequence[Job]) -> None:
+def _say_text(jobs: Sequence[RowsJob]) -> None:
     """Names the models that are scored as texts because their template cannot be cut."""
-    texts = {job.model for job in jobs if isinstance(job.rows, TokenTextRows)}
+    texts = {job.model for job in jobs if job.fingerprint["mode"] == "text"}
     for slug in sorted(texts) if processes.writes() else ():
         tqdm.write(
             f"note: {slug}: tokens are scored as texts (--config.mode=text), since its chat "
@@ -132,96 +127,37 @@ def chosen_tokens(ids: Sequence[int], count: int | None, seed: int) -> Sequence[
     return [ids[i] for i in np.sort(drawn)]
 
 
-def mode_of(checkpoint: Checkpoint, prompts: Iterable[Prompt], mode: str) -> str:
-    """How replies become token ids: `auto` is `ids`, or `text` where a prompt cannot be cut."""
-    check_choice("mode", mode, (AUTO, *MODES))
-    if mode != AUTO:
-        return mode
-    return "ids" if all(map(checkpoint.template.cuttable, prompts)) else "text"
-
-
-def pooling_of(checkpoint: Checkpoint, pooling: str) -> Pooling:
-    """Where rewards are read; `auto` is what the conversion chose for the model."""
-    check_choice("pooling", pooling, (AUTO, *POOLINGS))
-    card = checkpoint.card
-    kind, pad = card.pooling if pooling == AUTO else pooling, card.pad_token_id
-    if kind != "last" and pad is None:
-        raise AssayError(
-            f"pooling={kind!r}: model {card.slug!r} has no pad_token_id "
-            "(model.json); allowed: 'last'"
-        )
-    return LAST if kind == "last" else Pooling(kind, pad)
-
-
-def token_rows(
-    checkpoint: Checkpoint,
-    prompt: Prompt,
-    mode: str,
-    pooling: Pooling,
-    chosen: Sequence[int] | None = None,
-) -> RewardRows:
-    """Every candidate of the vocabulary as the reply to a prompt, or the `chosen` ones."""
-    check_choice("mode", mode, MODES)
-    template, ids = checkpoint.template, checkpoint.token_ids if chosen is None else chosen
-    if mode == "ids":
-        return TokenRows(template.split(prompt), ids, pooling=pooling)
-    texts = [checkpoint.tokens[i] for i in ids]
-    return TokenTextRows(template.around(prompt), template, texts, mode, ids, pooling=pooling)
-
-
-def reply_rows(
-    checkpoint: Checkpoint, prompt: Prompt, replies: Sequence[str], mode: str, pooling: Pooling
-) -> ReplyRows:
-    """A list of replies to a prompt."""
-    template = checkpoint.template
-    around = template.split(prompt) if mode == "ids" else template.around(prompt)
-    return ReplyRows(around, template, replies, mode, pooling=pooling)
-
-
-def conversation_rows(
-    checkpoint: Checkpoint, table: pl.DataFrame, mode: str, pooling: Pooling
-) -> ConversationRows:
-    """The conversations of a list (`schema.LIST_COLUMNS`)."""
-    check_choice("mode", mode, MODES)
-    names = [
-        f"row {row}" if side == "reply" else f"row {row}, {side}"
-        for row, side in table.select("row", "side").iter_rows()
-    ]
-    messages = table["messages"].to_list()
-    return ConversationRows(checkpoint.template, messages, names, mode, pooling=pooling)
-
-
 def _jobs(
     checkpoints: Sequence[Checkpoint],
     prompts: Mapping[str, str],
     settings: SweepSettings,
     items: Items | None = None,
-) -> list[Job]:
+) -> list[RowsJob]:
     """A job for each model under each prompt; models that share a decoder have the same rows."""
     jobs, (name, listed) = [], items[:2] if items else ("", None)
     for group in sharing(checkpoints, settings):
-        first, pooling = group[0], pooling_of(group[0], settings.pooling)
+        first, pooling = group[0], settings.pooling
         mode = mode_of(first, prompts.values(), settings.mode)
         if isinstance(listed, pl.DataFrame):
             mode = "text" if settings.mode == AUTO else settings.mode
-        shared: Json = {"mode": mode, **pooling.choice}
+        shared: Json = {"mode": mode, **pooling_of(first, pooling).choice}
         of: list[tuple[Callable[[str], str], RewardRows]] = []  # slug -> path, and its rows
-        if listed is None:
+        if isinstance(listed, pl.DataFrame):
+            conversations = ConversationRows.of(first, listed, mode, pooling)
+            of.append((partial(schema.conversations_path, name), conversations))
+        elif listed is not None:
+            for prompt, text in prompts.items():
+                replies = reply_rows(first, text, listed, mode, pooling)
+                of.append((partial(schema.items_path, name, prompt=prompt), replies))
+        else:
             chosen = chosen_tokens(first.token_ids, settings.tokens, settings.seed)
             if chosen is not None:
                 drawn = {"count": settings.tokens, "seed": settings.seed}
                 shared["tokens"] = {**drawn, "sha256": ids_hash(chosen)}
             for prompt, text in prompts.items():
-                rows = token_rows(first, text, mode, pooling, chosen)
-                of.append((partial(schema.scores_path, prompt=prompt), rows))
-        elif isinstance(listed, pl.DataFrame):
-            conversations = conversation_rows(first, listed, mode, pooling)
-            of.append((partial(schema.conversations_path, name), conversations))
-        else:
-            for prompt, text in prompts.items():
-                replies = reply_rows(first, text, listed, mode, pooling)
-                of.append((partial(schema.items_path, name, prompt=prompt), replies))
-        for path_of, scored in of:
+                tokens = token_rows(first, text, mode, pooling, chosen)
+                of.append((partial(schema.scores_path, prompt=prompt), tokens))
+        for path_of, rows in of:
             for checkpoint in group:
                 head, fingerprint = checkpoint.card.reward_head, dict(shared)
                 if objectives := head.columns(settings.objectives)[1:]:
@@ -229,7 +165,7 @@ def _jobs(
                 if settings.lens:
                     fingerprint["lens"] = head.depth
                 path = path_of(checkpoint.card.slug)
-                job = Job(checkpoint=checkpoint, path=path, rows=scored, fingerprint=fingerprint)
+                job = RowsJob(checkpoint=checkpoint, path=path, rows=rows, fingerprint=fingerprint)
                 jobs.append(job)
     return jobs
 

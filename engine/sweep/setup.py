@@ -9,7 +9,8 @@ import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import jax
 import polars as pl
@@ -23,11 +24,13 @@ from engine.errors import AssayError
 from engine.planning.machines import DeviceRoom
 from engine.runs import lock, parts, provenance, schema, storage
 from engine.runs.manifest import Manifest, conversations_hash, items_hash
+from engine.runs.parts import Span
 from engine.runs.provenance import library_versions
 from engine.runs.reader import Json
 from engine.settings import Settings
 from engine.sweep.jobs import (
     Job,
+    RowsJob,
     check_parts,
     choose_step,
     grouped,
@@ -36,6 +39,8 @@ from engine.sweep.jobs import (
     refusals,
 )
 from engine.text.tokenizer import vocabulary
+
+AnyJob = TypeVar("AnyJob", bound=Job)
 
 _SHARED_S = 20.0  # for the lock of process 0 to appear on every process
 
@@ -88,29 +93,35 @@ def admit(manifest: Manifest, kind: str, name: str, entry: Any) -> None:
         manifest.admit(kind, name, entry)
 
 
-def admit_list(manifest: Manifest, name: str, texts: Sequence[str]) -> None:
-    """Enters a list of replies in the manifest; raises AssayError for an empty one."""
-    if not texts:
-        raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
-    schema.check_names([name])
-    admit(manifest, "lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
-
-
-def admit_conversations(
-    manifest: Manifest, name: str, table: pl.DataFrame, file_sha256: str
+def admit_list(
+    manifest: Manifest, name: str, listed: Sequence[str] | pl.DataFrame, file_sha256: str = ""
 ) -> dict[str, pl.DataFrame]:
-    """Enters a list of conversations in the manifest; returns its table by path, if it lacks it.
+    """Enters a list in the manifest; returns the table of one of conversations, by path.
 
-    `table` has `schema.LIST_COLUMNS`; `file_sha256` is of the file that it was read from. Raises
+    `listed` are replies, or conversations (`schema.LIST_COLUMNS`) from a file of this hash. Raises
     AssayError for an empty list, or a damaged table in the run.
     """
-    if not len(table):
+    if not len(listed):
         raise AssayError(f"list {name!r}: empty; allowed: at least one row")
     schema.check_names([name])
-    entry = {"rows": len(table), "items_hash": conversations_hash(table)}
+    if not isinstance(listed, pl.DataFrame):
+        entry = {"rows": len(listed), "items_hash": items_hash(listed)}
+        admit(manifest, "lists", name, entry)
+        return {}
+    entry = {"rows": len(listed), "items_hash": conversations_hash(listed)}
     admit(manifest, "lists", name, {**entry, "file_sha256": file_sha256})
     path = schema.list_path(name)
-    return {path: table} if read_table(manifest, path) is None else {}
+    read_table(manifest, path)  # refuses a damaged one
+    return {path: listed}
+
+
+def entered(manifest: Manifest, job: AnyJob, fingerprint: Json, missing: Sequence[Span]) -> AnyJob:
+    """A job with what all processes have found, entered in the manifest by process 0.
+
+    Raises AssayError if the run holds files of another fingerprint.
+    """
+    admit_fingerprint(manifest, job.path, fingerprint)
+    return dataclasses.replace(job, fingerprint=fingerprint, missing=missing)
 
 
 def admit_fingerprint(manifest: Manifest, path: str, fingerprint: Json) -> None:
@@ -133,8 +144,8 @@ def numerics_entry(manifest: Manifest, path: str, *, whole: bool) -> dict[str, i
 
 
 def enter(
-    manifest: Manifest, jobs: Sequence[Job], settings: Settings, mesh: Mesh
-) -> tuple[list[Job], Mapping[tuple[str, ...], str]]:
+    manifest: Manifest, jobs: Sequence[RowsJob], settings: Settings, mesh: Mesh
+) -> tuple[list[RowsJob], Mapping[tuple[str, ...], str]]:
     """Enters listed jobs in the manifest, and finds their missing parts; nothing is written yet.
 
     Jobs of one pass are adjacent, and so are passes of the same models.
@@ -146,16 +157,16 @@ def enter(
       AssayError: a job that the run holds with another fingerprint, a conversation that is too long
         for the model, models of which none fits the mesh and the memory.
     """
-    room, entered = DeviceRoom.of(mesh), []
+    room, known = DeviceRoom.of(mesh), list[RowsJob]()
     for _, group in itertools.groupby(grouped(jobs), key=models_of):
         same_models = list(group)
         step = choose_step(manifest, same_models, settings, room)
         listed = itertools.chain.from_iterable(same_models)
-        entered += [_enter(manifest, job, settings, mesh, step) for job in listed]
-    return entered, refusals(entered, settings, room)
+        known += [_enter(manifest, job, settings, mesh, step) for job in listed]
+    return known, refusals(known, settings, room)
 
 
-def _enter(manifest: Manifest, job: Job, settings: Settings, mesh: Mesh, step: int) -> Job:
+def _enter(manifest: Manifest, job: RowsJob, settings: Settings, mesh: Mesh, step: int) -> RowsJob:
     """`enter` for one job; it keeps the step that the run records, unless `settings` name one."""
     rows, path = job.rows, job.path
     if settings.step_size is None:
@@ -177,25 +188,26 @@ def _enter(manifest: Manifest, job: Job, settings: Settings, mesh: Mesh, step: i
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
     }
-    admit_fingerprint(manifest, path, fingerprint)
+    job = entered(manifest, job, fingerprint, missing)
     if processes.writes():
         manifest.forget_parts(path, [schema.part_name(*span) for span in missing])
     if missing:  # a complete job need not be tokenised again
         rows.check(job.checkpoint.card.decoder)
-    entered = dataclasses.replace(job, fingerprint=fingerprint, missing=missing)
-    schema.objective_columns(entered.columns[1:])
-    return entered
+    schema.objective_columns(job.columns[1:])
+    return job
 
 
 def begin(
     manifest: Manifest,
     vocabularies: Mapping[str, pl.DataFrame],
-    jobs: Sequence[Job] = (),
+    jobs: Sequence[RowsJob] = (),
     part_size: int = 1,
+    tables: Mapping[str, pl.DataFrame] = MappingProxyType({}),
 ) -> None:
-    """Writes the manifest, which marks the folder as a run, and then vocabulary tables, by path.
+    """Writes the manifest, which marks the folder as a run, and then the tables that it lacks.
 
-    Parts of `jobs` on disk are read and checked before anything is written.
+    `vocabularies` are by tokenizer hash, other `tables` by path. Parts of `jobs` on disk are read
+    and checked before anything is written.
 
     Raises:
       AssayError: a part is damaged or belongs to something else, the run cannot be written,
@@ -208,25 +220,21 @@ def begin(
     if not processes.writes():
         return
     manifest.save()
-    for path, frame in vocabularies.items():
-        parts.write_frame(manifest.run / path, frame, provenance.of_table(path))
+    of_tokenizers = {schema.vocab_path(name): frame for name, frame in vocabularies.items()}
+    for path, frame in {**of_tokenizers, **tables}.items():
+        if not storage.exists(manifest.run / path):
+            parts.write_frame(manifest.run / path, frame, provenance.of_table(path))
 
 
-def vocabularies(
-    manifest: Manifest, checkpoints: Iterable[Checkpoint]
-) -> tuple[dict[str, pl.DataFrame], dict[str, pl.DataFrame]]:
-    """Tokenizer hash -> vocabulary, and path -> vocabulary of those that process 0 has to write."""
+def vocabularies(manifest: Manifest, checkpoints: Iterable[Checkpoint]) -> dict[str, pl.DataFrame]:
+    """Tokenizer hash -> vocabulary, as the run holds it, or as it is to be written."""
     frames: dict[str, pl.DataFrame] = {}
-    missing: dict[str, pl.DataFrame] = {}
     for checkpoint in checkpoints:
         name = checkpoint.card.tokenizer_hash
-        path = schema.vocab_path(name)
         if name not in frames:
-            read = read_table(manifest, path) if processes.writes() else None
+            read = read_table(manifest, schema.vocab_path(name)) if processes.writes() else None
             frames[name] = vocabulary_of(checkpoint) if read is None else read
-            if read is None and processes.writes():
-                missing[path] = frames[name]
-    return frames, missing
+    return frames
 
 
 def read_table(manifest: Manifest, path: str) -> pl.DataFrame | None:

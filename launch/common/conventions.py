@@ -13,8 +13,8 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.runs.convention_index import DEFAULT
 from engine.scoring.reward_passes import dtype_named
+from engine.scoring.rows import mode_of, pooling_of
 from engine.settings import MODES, POOLINGS, SweepSettings
-from engine.sweep.reward_jobs import mode_of, pooling_of
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from launch.common.text import nearest, pieces
 

@@ -22,10 +22,9 @@ from engine.planning import admission
 from engine.planning.machines import DeviceRoom
 from engine.planning.memory import SweepWork
 from engine.scoring.reward_passes import RewardScorer
-from engine.scoring.rows import RewardRows
+from engine.scoring.rows import RewardRows, reply_rows, token_rows
 from engine.settings import check_integer
 from engine.sweep.outcomes import memory_errors
-from engine.sweep.reward_jobs import pooling_of, reply_rows, token_rows
 from launch.common.command import Given
 from launch.common.convention_runs import Weights
 from launch.common.conventions import DIMENSIONS, Convention, Values, conventions_of
@@ -254,7 +253,7 @@ def _check_tokens(path: Path, vocabulary: pl.DataFrame, model: Checkpoint) -> No
 
 def _read_ids(rows: RewardRows) -> list[Sequence[int]]:
     """Token ids of each row up to where its reward is read."""
-    return [ids[: rows.read_at(ids) + 1] for ids in rows.sequences(range(len(rows)))]
+    return [ids[: rows.pooling.position(ids) + 1] for ids in rows.sequences(range(len(rows)))]
 
 
 def _refusal(model: Checkpoint, dtype: str, rows: Sequence[RewardRows], mesh: Mesh) -> str:
@@ -268,10 +267,10 @@ def _refusal(model: Checkpoint, dtype: str, rows: Sequence[RewardRows], mesh: Me
 
 def _rows(model: Checkpoint, published: RewardSet, convention: Convention) -> RewardRows:
     """The conversations of a set under a convention."""
-    pooling, ids = pooling_of(model, convention.pooling), published.token_ids
-    if ids is not None:
-        return token_rows(model, published.prompt, convention.mode, pooling, ids)
-    return reply_rows(model, published.prompt, published.replies, convention.mode, pooling)
+    how = convention.mode, convention.pooling
+    if published.token_ids is not None:
+        return token_rows(model, published.prompt, *how, published.token_ids)
+    return reply_rows(model, published.prompt, published.replies, *how)
 
 
 def _rewards(
@@ -282,7 +281,7 @@ def _rewards(
     for rows in sets:
         rows.check(model.card.decoder)
         prefix = scorer.prefill(rows.prompt)
-        found.append(scorer.of_buckets(prefix, rows.buckets(0, len(rows)), len(rows))[0])
+        found.append(scorer.score(prefix, rows, 0, len(rows))[0][0])
     return found
 
 

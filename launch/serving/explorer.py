@@ -30,20 +30,12 @@ from engine.errors import AssayError
 from engine.runs import parts
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, check_finite
-from engine.scoring.rows import RewardRows
+from engine.scoring.rows import RewardRows, reply_rows, token_rows
 from engine.search.loop import Trace, run_problem
 from engine.search.objective import SearchProblem
 from engine.settings import DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep.outcomes import memory_errors
-from engine.sweep.reward_jobs import (
-    check_vocabulary,
-    load_scorer,
-    mode_of,
-    pooling_of,
-    reply_rows,
-    sweep_rewards,
-    token_rows,
-)
+from engine.sweep.reward_jobs import check_vocabulary, load_scorer, sweep_rewards
 from engine.sweep.setup import vocabulary_of
 from engine.types import Prefix, PromptIds
 from launch.common.locking import alone
@@ -301,9 +293,8 @@ class Explorer:
         job.tell("kept", line=f"{model.checkpoint.card.slug} under {prompt}: {what}")
 
     def _rows(self, model: Model, prompt: str, chosen: Sequence[int] | None = None) -> RewardRows:
-        mode = mode_of(model.checkpoint, [prompt], self.settings.mode)
-        pooling = pooling_of(model.checkpoint, self.settings.pooling)
-        return token_rows(model.checkpoint, prompt, mode, pooling, chosen)
+        how = self.settings.mode, self.settings.pooling
+        return token_rows(model.checkpoint, prompt, *how, chosen)
 
     def _first(
         self, model: Model, prompt: str, found: Callable[[np.ndarray, np.ndarray], object]
@@ -321,9 +312,8 @@ class Explorer:
 
     def _reply_numbers(self, model: Model, prompt: str, replies: Sequence[str]) -> np.ndarray:
         """Rewards and objectives of replies: float32 [columns, replies]."""
-        mode = mode_of(model.checkpoint, [prompt], self.settings.mode)
-        pooling = pooling_of(model.checkpoint, self.settings.pooling)
-        rows = reply_rows(model.checkpoint, prompt, replies, mode, pooling)
+        how = self.settings.mode, self.settings.pooling
+        rows = reply_rows(model.checkpoint, prompt, replies, *how)
         rows.check(model.checkpoint.card.decoder)
         [numbers] = model.detailed.score(model.prefill(rows.prompt), rows, 0, len(rows))
         return numbers

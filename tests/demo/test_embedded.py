@@ -11,7 +11,7 @@ from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL
 from engine import api
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
-from engine.scoring.batches import Bucket, token_candidates
+from engine.scoring.batches import token_candidates
 from engine.scoring.rows import ContinuationRows
 from engine.sweep.logprob_jobs import cue_of
 from engine.text.chat_template import TemplatePolicy
@@ -50,14 +50,9 @@ def by_transformers(folder, asked, ids: np.ndarray, dtype: torch.dtype) -> np.nd
 
 def by_assay(model, asked, ids: np.ndarray) -> np.ndarray:
     """The same by the engine, behind shared prefixes."""
-    rows = np.arange(len(ids))
-    rewards = []
-    for prompt in asked:
-        bucket = Bucket(candidates=token_candidates(prompt, ids), rows=rows, row_candidate=rows)
-        prefix = model._scorer.prefill(prompt)
-        [of_prompt] = model._scorer.of_buckets(prefix, [bucket], len(ids))
-        rewards.append(of_prompt)
-    return np.stack(rewards)
+    scorer = model._scorer
+    every = [scorer.rewards(scorer.prefill(p), token_candidates(p, ids)) for p in asked]
+    return np.concatenate(every)
 
 
 def test_rewards_of_random_tokens_agree_with_transformers(reward_model):

@@ -11,7 +11,6 @@ import pytest
 
 from engine.convert import gates
 from engine.scoring.reward_passes import gate_position
-from engine.scoring.rows import TokenTextRows
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.tokenizer import candidate_ids, vocabulary
 from tests.support import published
@@ -121,8 +120,7 @@ def test_round_trips_and_distinct_conversations_are_as_counted(load, name):
     table = vocabulary(tokenizer, tokens, template)
     assert collections.Counter(table["round_trip"]) == counts
     texts = list(tokens.values())
-    rows = TokenTextRows(template.split(PROMPT), template, texts, "text", list(tokens))
-    assert len(rows.distinct.first) == distinct
+    assert len(set(map(tuple, template.sequences(PROMPT, texts)))) == distinct
 
 
 @pytest.mark.needs_shared

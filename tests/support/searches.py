@@ -11,7 +11,7 @@ from engine.checkpoint.restore import restore
 from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer
 from engine.search.gcg import Ranked, State, build_step, build_step_inputs
-from engine.search.jobs import SearchJob
+from engine.search.jobs import Search
 from engine.search.loop import StepDriver
 from engine.search.objective import SearchObjective, SearchProblem
 from engine.search.run_folder import search_sequences
@@ -68,13 +68,9 @@ def problem(model: Checkpoint, *prompts: str, **changes) -> SearchObjective:
 
 def expanded(objective: SearchObjective, scorer: RewardScorer) -> Ranked:
     """The ranked candidates of a search's first step."""
-    state = State(
-        **{
-            name: value
-            for name, value in StepDriver(objective, scorer).arrays().items()
-            if name != "rejected"
-        }
-    )
+    arrays = StepDriver(objective, scorer).arrays()
+    del arrays["rejected"]
+    state = State(**arrays)
     step = build_step(scorer.graph, scorer.mesh, objective.settings)
     return step.expand(scorer.params, build_step_inputs(objective, scorer), state)
 
@@ -91,10 +87,10 @@ def _scorer(path, data) -> RewardScorer:
     return RewardScorer.build(*restored, mesh, step_size=16)
 
 
-def job_of(model: Checkpoint, **changes) -> SearchJob:
+def job_of(model: Checkpoint, **changes) -> Search:
     """A search of one model that no run knows."""
     objective = problem(model, **changes)
     whole = SearchProblem(
-        rule="", models=[model], prompts={"who": "Who?"}, whole=objective, each=[objective]
+        rule="", models=[model], prompts={"who": "Who?"}, whole=objective, objectives=[objective]
     )
-    return SearchJob(problem=whole, prompts=["who"], files={}, fingerprints={}, missing=())
+    return Search(problem=whole, prompts=["who"], jobs=())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.scoring.batches import (
-    reply_buckets,
+    Distinct,
     take_rows,
 )
 from engine.types import Candidates, PromptIds
@@ -93,7 +93,7 @@ def conversations(draw) -> list[list[int]]:
 @given(sequences=conversations())
 def test_replies_that_leave_the_prefix_early_score_as_in_the_plain_pass(scorer, sequences):
     rewards = np.full(len(sequences), np.nan, np.float32)
-    for bucket in reply_buckets(PROMPT.prefix, sequences):
+    for bucket in Distinct.of(PROMPT.prefix, sequences).buckets(0, len(sequences)):
         rewards[bucket.rows] = rewards_of(scorer, bucket.candidates)[bucket.row_candidate]
     assert_same(rewards, scorer.plain_rewards(sequences)[0])
 

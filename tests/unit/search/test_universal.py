@@ -354,8 +354,9 @@ def test_memory_and_operations_of_a_reader_are_those_of_its_tokens(checkpoint, f
     assert (reading.most, reading.usual) == (36, 11)  # 4 * (8 + 1), 4 * (8 + 1 + 1 + 1) / 4
     # The longest reply has 4 * 9 tokens, which take 48 positions with what closes them.
     assert jobs._work(reading, whole).own == 48
+    kinds = {"objectives": [whole], "readers": [reading]}
     both = problems.SearchProblem(
-        rule="mean", models=[model, reader], prompts=prompts, whole=whole, each=[whole, reading]
+        rule="mean", models=[model, reader], prompts=prompts, whole=whole, **kinds
     )
     judge = universal.judges_of(both, [scorer(model), scorer(reader)])[-1]
     assert isinstance(judge, universal.TextJudge)

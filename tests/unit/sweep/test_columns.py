@@ -13,7 +13,8 @@ from engine.mesh import build_mesh
 from engine.runs import schema
 from engine.runs.reader import RunError
 from engine.runs.verify import verify
-from engine.scoring.reward_passes import RewardScorer, check_finite, self_check
+from engine.scoring import reward_passes
+from engine.scoring.reward_passes import check_finite, self_check
 from engine.sweep.rescore import rescore
 from tests.support import slow, tiny
 from tests.support.parity import make_mesh
@@ -195,14 +196,13 @@ def test_a_last_layer_that_is_not_the_reward_is_refused(through_lens, monkeypatc
     ],
 )
 def test_the_self_check_sees_a_column_go_wrong(run, heads, monkeypatch, slug, row, column, asked):
-    original = RewardScorer.of_buckets
+    original = reward_passes.in_steps
 
-    def wrong(self, *arguments):
-        numbers = original(self, *arguments)
+    def wrong(step, buckets, numbers, *rest):
+        original(step, buckets, numbers, *rest)
         numbers[row] += 0.5
-        return numbers
 
-    monkeypatch.setattr(RewardScorer, "of_buckets", wrong)
+    monkeypatch.setattr(reward_passes, "in_steps", wrong)
     message = rf"^self-check of {result(slug)}: row \d+ has {column} .*, the plain pass gives"
     with pytest.raises(AssayError, match=message):
         run.sweep([heads[slug]], ONE, **asked)

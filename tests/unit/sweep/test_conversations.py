@@ -7,8 +7,8 @@ import polars as pl
 
 from engine.mesh import build_mesh
 from engine.runs import schema
-from engine.scoring.rows import LAST
-from engine.sweep.reward_jobs import conversation_rows, sweep_rewards
+from engine.scoring.rows import ConversationRows
+from engine.sweep.reward_jobs import sweep_rewards
 from tests.support.sweeps import SETTINGS, plain_rewards
 
 PROMPTS = ("love", "the war", "truth?")
@@ -49,7 +49,7 @@ def test_gated_and_plain_heads_score_each_reply_under_its_prompt(heads, run):
 def test_replies_of_a_prompt_that_fill_a_step_share_its_prefix(tiny):
     many = [(PROMPTS[0], f"{number}") for number in range(20)]
     table = list_of((PROMPTS[1], "a"), *many, *many[:2])
-    rows = conversation_rows(tiny, table, "text", LAST)
+    rows = ConversationRows.of(tiny, table, "text", "last")
     (prefix, buckets), (none, others) = rows.passes(0, len(table), alone=False)
     around = tiny.template.around(PROMPTS[0])
     assert prefix == around.prefix

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
-from engine.scoring.rows import Pooling, TokenRows
+from engine.scoring.rows import Pooling
 from tests.support import slow, tiny
 from tests.support.sweeps import ONE, SIZE, plain_rewards
 
@@ -56,7 +56,8 @@ def test_a_sweep_reads_each_reward_where_the_library_did(run, padded, where, mod
     model = padded(PADS[where])
     run.sweep([model], ONE, mode=mode, pooling="first_pad")
     rewards, template = run.rewards(model.card.slug, "greatest"), model.template
-    rows = TokenRows(template.split(PROMPT), range(SIZE)).sequences(range(SIZE))
+    around = template.split(PROMPT)
+    rows = [[*around.prefix, i, *around.suffix] for i in range(SIZE)]
     if mode == "text":
         rows = template.sequences(PROMPT, list(model.tokens.values()))
     sample = sorted({*range(0, SIZE, 24), IDS("love"), IDS("Ġlove"), 0, 1, 2})

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from engine.errors import AssayError
 from engine.runs import parts, schema
+from engine.scoring import reward_passes
 from engine.scoring.batches import Distinct
-from engine.scoring.reward_passes import RewardScorer
 from tests.support.sweeps import ONE, SIZE, plain_rewards
 from tests.support.tiny import TRIMMED
 from tests.unit.text.test_chat_template import PLAIN_NEWLINE
@@ -57,13 +57,13 @@ def test_tokens_that_survive_their_text_have_one_reward_in_both_modes(run, other
 
 
 def test_identical_conversations_are_scored_once_and_have_one_reward(run, trims, monkeypatch):
-    original, scored = RewardScorer.of_buckets, []
+    original, scored = reward_passes.in_steps, []
 
-    def counted(self, prefix, buckets, *rest):
+    def counted(step, buckets, *rest):
         scored.extend(len(bucket.candidates) for bucket in buckets)
-        return original(self, prefix, buckets, *rest)
+        original(step, buckets, *rest)
 
-    monkeypatch.setattr(RewardScorer, "of_buckets", counted)
+    monkeypatch.setattr(reward_passes, "in_steps", counted)
     run.sweep([trims], ONE, mode="text", part_size=31)
     known = {}
     for conversation, reward in zip(conversations(trims), rewards(run, "trims"), strict=True):
