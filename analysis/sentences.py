@@ -56,9 +56,11 @@ def bounds(low: float, high: float, places: int = 2) -> str:
 
 
 def span(values: Array, places: int = 2) -> str:
-    """Lowest to highest of `values` [N], rounded outward; one number for equal ones."""
-    low, high = float(values.min()), float(values.max())
-    return minus(f"{low:.{places}f}") if low == high else bounds(low, high, places)
+    """Lowest to highest of `values` [N], as a table rounds them; one number for equal ones."""
+    low, high = (
+        f"{round(float(end), places) + 0.0:.{places}f}" for end in (values.min(), values.max())
+    )
+    return minus(low if low == high else f"{low} to {high}")
 
 
 def q_value(q: float | None) -> str:

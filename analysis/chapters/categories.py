@@ -231,7 +231,7 @@ def _described(study: Study) -> str:
         return (
             f"On average over the models ({_where(row)}), the words that stand furthest are those "
             f"of {row['category']}: {abs(100 * row['contrast']):.0f} percentile points {side} "
-            f"{_against(row)}."
+            f"{'' if row['against'] == OTHERS else 'those of '}{_against(row)}."
         )
     return ""
 

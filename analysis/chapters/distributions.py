@@ -139,7 +139,7 @@ def findings(moments: pl.DataFrame) -> Iterator[Finding]:
         slight = certain.filter(skew.abs() < _SLIGHT).height
         text = (
             f"Of {count(moments.height, 'distribution')} (one per model and prompt), "
-            f"{certain.height} {'are' if certain.height > 1 else 'is'} skewed: {said}"
+            f"{certain.height} {'have' if certain.height > 1 else 'has'} a longer tail: {said}"
             f"{f'; {slight} of them slightly' if slight else ''}."
         )
         yield Finding(text=text, picture="distributions")

@@ -23,7 +23,7 @@ from analysis.measures.word_groups.placebo import (
 )
 from analysis.measures.word_groups.standing import Standing, standing
 from analysis.run import Run
-from analysis.sentences import ALPHA
+from analysis.sentences import ALPHA, q_value
 from analysis.study import (
     NO_VOCABULARY,
     Absent,
@@ -140,9 +140,11 @@ def _described(study: Study) -> str:
         row = tested.filter(prompt=prompt).sort(-size, "axis", "group").row(0, named=True)
         on_axis = over.filter(prompt=prompt, axis=row["axis"])["group"].to_list()
         mean = f", on average over {models} models" if (models := row.get("models")) else ""
-        chance = "" if row["q"] < ALPHA else " This is not told apart from chance."
+        chance = ""
+        if row["q"] >= ALPHA:
+            chance = f" No test tells it apart from chance ({q_value(row['q'])})."
         asked = study.prompt_names[prompt]
-        return f"Asked {asked}, {_distance(row, on_axis)}{mean}.{chance}{_place(row)}"
+        return f"Asked {asked}, {_distance(row, on_axis)}{mean}.{_place(row)}{chance}"
     return ""
 
 
@@ -152,8 +154,9 @@ def _distance(row: Cells, on_axis: Sequence[str]) -> str:
     against = others[0] if len(others) == 1 else f"the other groups by {row['axis']}"
     side = "below" if row["contrast"] < 0 else "above"
     return (
-        f"words for {row['group']} stand furthest from the others of their axis: "
-        f"{abs(100 * row['contrast']):.0f} percentile points {side} those for {against}"
+        f"of the groups with words enough for a test, those for {row['group']} stand furthest from "
+        "the others of their axis: "
+        f"{abs(100 * row['contrast']):.0f} percentile points {side} {against}"
     )
 
 

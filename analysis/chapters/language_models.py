@@ -14,7 +14,7 @@ from analysis.charts.look import Chart
 from analysis.columns import KENDALL, MODEL, PEARSON, PROMPT, SPEARMAN, Column, Spec
 from analysis.ends import both_ends
 from analysis.run import Run, places
-from analysis.sentences import listed, span
+from analysis.sentences import count, span
 from analysis.statistics.correlation import correlations
 from analysis.statistics.distributions import log_ratio
 from analysis.study import Absent, Analysis, Study, Table, required, table
@@ -167,24 +167,19 @@ def against(table: pl.DataFrame, names: Mapping[str, str], prompts: Mapping[str,
 
 
 def described(compared: pl.DataFrame, what: str) -> str:
-    """In how many rankings rewards rise with log-probability, and in how many they fall.
+    """How rewards go with log-probability in all rankings.
 
     Args:
       compared: one row per ranking, with the column spearman.
       what: is ranked, such as "tokens".
     """
     rho = compared["spearman"].fill_nan(None).drop_nulls()
-    sides = (("higher", rho.filter(rho > 0)), ("lower", rho.filter(rho < 0)))
-    said = [
-        f"{way} in {len(own)} of {len(rho)} rankings (Spearman’s ρ {span(own.to_numpy())})"
-        for way, own in sides
-        if len(own)
-    ]
-    if not said:
+    if not len(rho):
         return ""
     return (
-        f"What a language model would more probably say tends to be rated {listed(said)}, one "
-        f"ranking of {what} for each reward model, language model and prompt."
+        f"Rewards go with a language model’s log-probabilities of {what} by a Spearman’s ρ of "
+        f"{span(rho.to_numpy())}, in {count(len(rho), 'ranking')}: one for each reward model, "
+        "language model and prompt."
     )
 
 
@@ -203,7 +198,7 @@ RATIO_CAVEAT = (
 ANALYSIS = Analysis(
     id="logprobs",
     title="Language models",
-    lead="Does a reward model rate high what its base model would have said?",
+    lead="Does a reward model rate high what a language model would have said?",
     make=_tables,
     parts=(
         _rewards_drawn,

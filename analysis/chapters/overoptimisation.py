@@ -293,12 +293,13 @@ def findings(study: Study) -> Iterator[Finding]:
 
 def _described(study: Study) -> str:
     """That no reward turned down by more than chance among models that agree at first."""
-    alike = study.tables[PAIRS.name].filter(pl.col("correlation") > _AGREE).height
-    if not alike:
+    alike = study.tables[PAIRS.name].filter(pl.col("correlation") > _AGREE)
+    if not alike.height:
         return "No two models agree at first, so training on one’s reward cannot cost the other."
     return (
-        f"Of {count(alike, 'pair')} of models that agree at first, there is none in which training "
-        "on one model’s reward makes the other’s rise and then fall by more than chance (q < .05)."
+        "Training on one model’s reward makes the other’s rise and then fall in "
+        f"{alike.filter(course=TURNS).height} of {count(alike.height, 'pair')} of models that "
+        "agree at first; in none by more than chance (q < .05)."
     )
 
 

@@ -353,8 +353,8 @@ def findings(study: Study) -> Iterator[Finding]:
         if said:
             yield Finding(
                 text=f"{place_of(study, of, prompt)}: a language model that is trained a little "
-                f"on a reward ({SHOWN_KL:g} nat) would say more than before, above all, "
-                f"{listed([*said, f'{more} more'] if more else said)}.",
+                f"on a reward ({SHOWN_KL:g} nat) would reply more often than before, above "
+                f"all, with {listed([*said, f'{more} more'] if more else said)}.",
                 picture=stem_of("policies", of, prompt),
             )
 

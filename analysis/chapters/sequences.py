@@ -85,8 +85,8 @@ def beyond(study: Study) -> Iterator[Finding]:
     if any(count for count, _ in counts):
         said = " and ".join(f"{count} {of}" for count, of in counts)
         yield Finding(
-            text="Searches found replies of several tokens that a model rates beyond every single "
-            f"token of its vocabulary: {said}.",
+            text="A search for a reply of several tokens can find one that its model rates beyond "
+            f"every single token of its vocabulary: it did in {said}.",
             picture="sequence_traces",
         )
 

@@ -331,7 +331,7 @@ def findings(study: Study) -> Iterator[Finding]:
                 text = (
                     f"Asked {study.prompt_names[prompt]}, {who(study, slugs)} on "
                     f"average rank {_words(own, 'highest')} highest and {_words(own, 'lowest')} "
-                    "lowest of the tokens that every model has."
+                    "lowest of the words that every model has."
                 )
                 yield Finding(text=text, picture=f"top_bottom_{prompt}" if drawn else "")
 

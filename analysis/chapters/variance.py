@@ -116,10 +116,9 @@ def findings(split: pl.DataFrame) -> Iterator[Finding]:
             one, other = more.split()[-1], less.split()[-1]
             most, rest = (f"{100 * max(row['estimated_share'], 0):.0f}%" for row in (high, low))
             text = (
-                f"Over these prompts and models, where a token stands depends more on the {one} "
-                f"than on the {other}: {most} of the variance of its percentile goes with the "
-                f"{one}, and {rest} with "
-                f"the {other}."
+                f"Over these prompts and models together, where a token stands depends more on the "
+                f"{one} than on the {other}: corrected for noise, {most} of the variance of its "
+                f"percentile goes with the {one}, and {rest} with the {other}."
             )
             yield Finding(text=text, picture="variance")
 
@@ -131,9 +130,9 @@ def _described(study: Study) -> str:
         return ""
     token, model, prompt, rest = (f"{100 * share:.0f} %" for share in shares)
     return (
-        f"Of the variance of a token’s percentile, {token} goes with the token under every model "
-        f"and prompt, {model} with the model, {prompt} with the prompt; {rest} cannot be told from "
-        "noise."
+        f"Of the variance of a token’s percentile, corrected for noise, {token} goes with the "
+        f"token under every model and prompt, {model} with the model, {prompt} with the prompt; "
+        f"{rest} cannot be told from noise."
     )
 
 

@@ -28,6 +28,7 @@ def test_numbers_have_two_decimals_and_a_true_minus_sign_and_bounds_are_rounded_
     assert decimals(-0.125) == "−0.12"
     assert span(np.array([0.3, -0.2, 0.1])) == "−0.20 to 0.30"
     assert span(np.array([0.304, 0.304])) == "0.30"
+    assert span(np.array([-0.711, -0.004, 0.995])) == "−0.71 to 0.99"
     assert bounds(0.29, 0.57) == "0.29 to 0.57"
     assert bounds(-0.001, -0.001) == "−0.01 to 0.00"
     assert cell(0.0, "number", "ci_low") == "0"

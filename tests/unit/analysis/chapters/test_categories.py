@@ -115,7 +115,7 @@ def test_where_bases_are_unknown_models_are_described_and_nothing_is_told(tmp_pa
     assert (own["words"], own["other_words"], own["questions"], own["prompts"]) == (20, 20, 1, 2)
     assert own["ci_low"] < own["contrast"] < own["ci_high"]
     framed = table.filter(framing="positive", category="agency")["contrast"]
-    said = f"those of agency: {100 * framed.mean():.0f} percentile points above communion."
+    said = f"those of agency: {100 * framed.mean():.0f} percentile points above those of communion."
     assert categories.ANALYSIS.section(study).answer.endswith(said)
 
 

@@ -74,9 +74,11 @@ def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(stud
     study = study_of(*MODELS, best={"northerners": -9.0}, worst={"women": 9.0})
     section = groups.ANALYSIS.section(study)
     assert section.findings == []
-    assert section.answer.startswith("Asked “best”, words for northerners stand furthest from the ")
+    assert section.answer.startswith(
+        "Asked “best”, of the groups with words enough for a test, those for northerners "
+    )
     own = row(study.tables["identity_models"], group="northerners", prompt="best")
-    far = f"{-100 * own['contrast']:.0f} percentile points below those for southerners, on average"
+    far = f"{-100 * own['contrast']:.0f} percentile points below southerners, on average"
     assert f"furthest from the others of their axis: {far} over 4 models." in section.answer
     assert section.answer.endswith(f"that is lower than {own['kinds']} of {own['kinds']}.")
     low, high = (
@@ -94,7 +96,7 @@ def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(stud
 def test_a_prompt_of_another_framing_has_no_bad_end_and_one_model_no_mean_over_models(study_of):
     study = study_of(*MODELS, food={"northerners": -9.0})
     section = groups.ANALYSIS.section(study)
-    assert "northerners stand furthest" in section.answer
+    assert "those for northerners stand furthest" in section.answer
     assert not any("favourable" in picture.caption for picture in pictures(section.blocks))
     assert groups.framing_of(study, "food") == ""
     study = study_of("m1", best={"northerners": -9.0})

@@ -123,7 +123,7 @@ def test_rewards_that_follow_a_language_model_are_found_and_others_are_not(small
     assert follows == pytest.approx(0.85, abs=0.06)
     assert abs(ignores) < 3 / math.sqrt(len(words))
     said = language_models.described(table.with_columns(spearman=pl.Series([0.456, -0.2])), "items")
-    assert "higher in 1 of 2 rankings (Spearman’s ρ 0.46) and lower in 1 of 2 rankings" in said
+    assert " to 0.46, in 2 rankings: one for each reward model, " in said
     none = table.with_columns(spearman=pl.lit(math.nan))
     assert language_models.described(none, "items") == ""
 

@@ -118,7 +118,9 @@ def test_a_finding_names_the_pair_that_turns_down_no_copies(turning, study, tmp_
     noise = 1e-3 * np.random.default_rng(2).normal(size=N)
     copies = section_of(_run(tmp_path / "copies", {"a": a, "b": 2 * a + 1 + noise}))
     assert copies.findings == []
-    assert copies.answer.startswith("Of 2 pairs of models that agree at first, there is none in")
+    assert copies.answer.endswith(
+        " in 0 of 2 pairs of models that agree at first; in none by more than chance (q < .05)."
+    )
 
 
 def test_a_flat_reward_has_no_policy_and_no_finding(tmp_path, study_of):
@@ -294,7 +296,7 @@ def test_a_chart_of_two_models_has_every_curve_from_the_reference_on(study):
 def test_a_finding_names_the_reply_that_gains_most(turning, study):
     (finding,) = policies.ANALYSIS.section(study).findings
     best = int(turning.rewards("a", "greatest")[1].argmax())
-    assert f"above all, “w{best}” (a and c)" in finding.text
+    assert f"above all, with “w{best}” (a and c)" in finding.text
     assert finding.picture == "policies_vocabulary_greatest"
 
 

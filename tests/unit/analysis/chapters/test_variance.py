@@ -64,11 +64,11 @@ def test_the_prompt_is_said_to_matter_more_only_where_intervals_show_it(rng):
     noise = rng.normal(size=(800, 5, 3))
     (headline,) = said(rng.normal(size=(800, 1, 3)) + noise)
     assert headline.startswith(
-        "Over these prompts and models, where a token stands depends more on the prompt"
+        "Over these prompts and models together, where a token stands depends more on the prompt"
     )
     (headline,) = said(rng.normal(size=(800, 5, 1)) + noise)
     assert headline.startswith(
-        "Over these prompts and models, where a token stands depends more on the model"
+        "Over these prompts and models together, where a token stands depends more on the model"
     )
     both = said(rng.normal(size=(800, 1, 3)) + rng.normal(size=(800, 5, 1)) + noise)
     assert both == []
