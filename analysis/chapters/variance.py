@@ -86,7 +86,8 @@ def _shown(study: Study) -> Iterator[Block]:
     caption = (
         "What the variance of a token’s percentile is made of. First corrected for noise (the last "
         "part cannot be told from noise); then the shares of the sum of squares, and those that "
-        "pure noise has in as many models and prompts."
+        "pure noise has in as many models and prompts. A share below 0 is drawn as 0, so the first "
+        "bar may pass 100."
     )
     yield Picture("variance", caption, partial(bars, split))
     yield from VARIANCE.rows(split)

@@ -58,7 +58,8 @@ def group_dots(
     known = [{k: v for k, v in row.items() if v is not None} for row in look.data(shown).values]
     data = alt.InlineData(values=known)
     chart = alt.LayerChart(layer=layers, data=data, height=alt.Step(_STEP), width=190)
-    return look.faceted(chart, panels.to_list(), 3, "axis", label, apart="y")
+    made = look.faceted(chart, panels.to_list(), 3, "axis", label, apart="y")
+    return made.resolve_axis(x="independent")  # Panels below one another may be moved sideways.
 
 
 def _means(over: pl.DataFrame, measure: str, several: bool) -> pl.DataFrame:
