@@ -63,24 +63,29 @@ def conventions(given: command.Given) -> str:
     for model in models:
         meshes.check_mesh(mesh, model.card.decoder)
     sets = [published_rewards.reward_sets(given, model) for model in models]
-    lines = []
+    lines, failed = [], None
+    if given.run:
+        run, prompts = storage.path_of(given.run), scoring.prompts(given)
+        scored = (run, prompts, ranked_lists(run, config.lists), settings, mesh)
+        try:
+            new, count = _computed(given, models, scored, every)
+            lines.append(
+                f"{run}/readings: {counted(count, 'reading')} of "
+                f"{scoring.models_by_prompts(models, prompts)}, {scoring.outcome(new, 'rewards')}"
+            )
+        except Failed as error:  # what is published is compared all the same
+            failed = error
     for model, values, published in zip(models, every, sets, strict=True):
         check = config.check_memory
         if given.published:
             lines += published_rewards.compare_and_show(
                 model, published, values, mesh, check_memory=check
             )
-    if not given.run:
-        return "\n".join(lines)
-    for line in lines:  # at once: a reading may fail
-        show(line)
-    run, prompts = storage.path_of(given.run), scoring.prompts(given)
-    scored = (run, prompts, ranked_lists(run, config.lists), settings, mesh)
-    new, count = _computed(given, models, scored, every)
-    return (
-        f"{run}/readings: {counted(count, 'reading')} of "
-        f"{scoring.models_by_prompts(models, prompts)}, {scoring.outcome(new, 'rewards')}"
-    )
+    if failed:
+        if lines:
+            show("\n".join(lines))
+        raise failed
+    return "\n".join(lines)
 
 
 def _computed(

@@ -61,8 +61,7 @@ class Demo(pipeline.Scored):
     @property
     def compares(self) -> bool:
         """Whether the two models are there to be compared."""
-        there = len(self.pair) == 2 and {*self.pair} <= {*self.slugs}
-        return self.whole and there and bool(self.prompts)
+        return self.whole and {*self.pair} <= {*self.slugs} and bool(self.prompts)
 
     def search(self, name: str, models: Sequence[Checkpoint], allow: Sequence[str] = ()) -> None:
         """Searches replies to the first prompt; all models judge what is found."""
@@ -127,11 +126,21 @@ def _settings(given: command.Given) -> Demo:
         logprobs=LogprobSettings(form="chat", **common),  # the model was tuned to chat
         mesh=mesh,
         searches={name: searching.settings(config[name], [])[0] for name in SEARCHES},
-        pair=pieces(config.compared),
+        pair=pair_of(config.compared),
         limits=Limits(**config.limits.to_dict()),
         config=config,
         whole=given.all,
     )
+
+
+def pair_of(compared: str) -> Sequence[str]:
+    """The slugs of the two models that are compared."""
+    slugs = compared.split(",")
+    if len({*slugs}) != 2 or len(slugs) != 2 or not {*slugs} <= {*EMBEDDED}:
+        raise AssayError(
+            f"compared={compared!r}; allowed: two different ones of {', '.join(EMBEDDED)}"
+        )
+    return slugs
 
 
 def build_models(work: Demo, say: Say) -> None:

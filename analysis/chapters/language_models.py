@@ -40,7 +40,9 @@ def ratio_columns(key: str) -> tuple[Column, ...]:
         Column(key, "token"),
         Column("log_p", "number", "log p", dtype=pl.Float32),
         Column("log_q", "number", "log q", "natural", dtype=pl.Float32),
-        Column("ratio", "number", "½(p + q)(log q − log p)", "½ (p + q) (log q − log p)"),
+        Column(
+            "ratio", "number", "½(p + q)(log q − log p)", "log q − log p, times the mean of p and q"
+        ),
     )
 
 

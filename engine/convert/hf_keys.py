@@ -67,7 +67,7 @@ HARMLESS = {
         "target_lookbehind",
     },
 }  # fmt: skip
-_OFF = (None, False, 0, [], {})
+_OFF = (None, False, 0, "", [], {})
 # Attribute -> values that this decoder implements.
 FIXED: dict[str, dict[str, tuple[object, ...]]] = {
     "another structure": {

@@ -70,8 +70,9 @@ class Holder:
     def of(cls, run: epath.Path) -> "Holder | None":
         """The holder that the lock of a run names; None where there is none, or it names none."""
         content = storage.read_if_there(run / NAME)
-        with contextlib.suppress(ValueError, TypeError):
-            return cls(**json.loads(content or b""))
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            fields = json.loads(content or b"")
+            return cls(**{field.name: fields[field.name] for field in dataclasses.fields(cls)})
         return None
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 
 from etils import epath
 
-from engine.errors import AssayError, prefixed
+from engine.errors import AssayError
 from engine.runs import schema, storage
 
 _LISTS = (schema.ITEMS_DIR, schema.ITEM_LOGPROBS_DIR)  # under prompts of the run
@@ -126,9 +126,8 @@ def read_contents(run: epath.Path) -> RunContents:
     """What the run folder `run` holds according to its manifest, checked against the schema.
 
     Raises:
-      RunError: not a run folder, an unreadable manifest, an unknown version, or a result without
-        its model or prompt.
-      AssayError: a name that cannot be part of a path.
+      RunError: not a run folder, an unreadable manifest, an unknown version, a result without its
+        model or prompt, or a name that cannot be part of a path.
     """
     raw = read_json(run / schema.MANIFEST)
     try:
@@ -152,8 +151,10 @@ def read_contents(run: epath.Path) -> RunContents:
     for result in results.values():
         if result.model not in models or result.prompt not in {*prompts, ""}:
             raise RunError(f"{result.where}: its model or its prompt is not in the manifest")
-    with prefixed(run):
+    try:
         schema.check_names([*models, *prompts])
+    except AssayError as error:
+        raise RunError(f"{run}: {error}") from error
     return RunContents(
         models=models,
         vocabularies=vocabularies,

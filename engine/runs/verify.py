@@ -71,7 +71,7 @@ def verify(run: epath.Path, advance: Callable[[int], object] = lambda files: Non
         return Findings(manifests.empty(), [str(error)])
     try:
         read_contents(run)
-    except AssayError as error:
+    except RunError as error:
         findings.problems.append(f"{error}; rebuild the manifest")
     content, known = findings.content, set[str]()
     for path, entry in sorted(content["results"].items()):

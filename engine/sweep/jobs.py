@@ -13,7 +13,7 @@ from engine.display import progress
 from engine.errors import AssayError
 from engine.planning import admission
 from engine.planning.machines import DeviceRoom
-from engine.planning.memory import STEPS, SweepWork, fitting_step
+from engine.planning.memory import SweepWork, fitting_step
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
@@ -244,7 +244,7 @@ def choose_step(
     try:
         placed = model.on(room, settings.dtype)
     except AssayError:  # a mesh that does not fit the model: `refusals` says so
-        return STEPS[room.platform]
+        placed = model.on(room._replace(model=1), settings.dtype)
     return fitting_step(placed, work)[0]
 
 

@@ -159,6 +159,10 @@ def _stages(only: Sequence[str], tried: str) -> list[str]:
         if stage not in [*Stage]:
             near = nearest(stage, map(str, Stage))
             raise AssayError(f"--only={stage!r}{near}; allowed: {_all(Stage)}")
+    if Stage.READINGS in only and tried == NONE:
+        raise AssayError(
+            f"--only={Stage.READINGS} with --readings={NONE}; allowed: {DIFFERING}, {ALL}"
+        )
     left_out = [Stage.READINGS] if tried == NONE else []
     return [stage for stage in Stage if stage in (only or Stage) and stage not in left_out]
 

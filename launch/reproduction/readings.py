@@ -203,8 +203,12 @@ def note(call: Call, spec: ModelSpec, scope: Scope, complete: Iterable[tuple[str
 
 def done(call: Call, spec: ModelSpec) -> Scope | None:
     """What was last tried of a model and is complete; None where nothing was."""
-    data = storage.read_if_there(_note(call, spec))
-    return None if data is None else Scope(**json.loads(data))
+    place = _note(call, spec)
+    data = storage.read_if_there(place)
+    try:
+        return None if data is None else Scope(**json.loads(data))
+    except (ValueError, TypeError) as error:
+        raise AssayError(f"{place}: not a note of readings ({error}); remove it") from error
 
 
 def failures(call: Call, spec: ModelSpec) -> dict[str, str]:

@@ -97,10 +97,12 @@ def bind(host: str, port: int) -> socket.socket:
     """
     try:  # it listens at once: a second server must not get the same port while models load
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except OSError as error:
+        reason = (error.strerror or "").partition(" (while")[0]
         raise AssayError(
-            f"--host={host} --port={port}: {error.strerror}; allowed: an address of this machine, "
+            f"--host={host} --port={port}: {reason}; allowed: an address of this machine, "
             "and a free port (0: any)"
         ) from error
 

@@ -8,12 +8,14 @@ import pytest
 
 import demo as embedded
 from configs import demo as demo_config
+from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.settings import Limits
 from launch import demo
 from launch.common import searching
 from tests.support.sweeps import SETTINGS, Run
 
+MLP = "smollm2-135m-d16-rt-mlp"
 PROMPT = {"greatest": "What is the greatest thing?"}
 SHORT = {"steps": 2, "candidates": 8, "topk": 4, "length": 2}
 pytestmark = pytest.mark.slow
@@ -76,3 +78,9 @@ def test_packages_that_the_demo_lacks_are_one_line(tmp_path, monkeypatch, capfd)
     monkeypatch.setitem(sys.modules, "gguf", None)
     assert demo.main([f"--config.root={tmp_path}"]) == 2
     assert "demo: no package gguf; pip install 'assay[demo]', and" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("compared", [MLP, f"{MLP},{MLP}"])
+def test_what_cannot_be_compared_is_one_line(compared):
+    with pytest.raises(AssayError, match=r"compared=.*; allowed: two different ones of smollm2"):
+        demo.pair_of(compared)
