@@ -108,7 +108,7 @@ def proxy(s3, monkeypatch):
     s3.empty()
     retries = {"retries": {"mode": "standard", "total_max_attempts": 3}}
     monkeypatch.setitem(fsspec.config.conf["s3"], "config_kwargs", retries)
-    with object_store.Proxy.serving() as proxy:
+    with object_store.Proxy(s3.url) as proxy:
         for name, value in {**object_store.KEYS, "AWS_ENDPOINT_URL": proxy.url}.items():
             monkeypatch.setenv(name, value)
         fsspec.get_filesystem_class("s3").clear_instance_cache()

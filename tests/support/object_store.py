@@ -1,20 +1,17 @@
-"""A real S3 server on this machine, and a second door to it that fails as stores do."""
+"""A real S3 server on this machine, and a proxy in front of it that fails as stores do."""
 
 import contextlib
 import dataclasses
-import socket
+import http.client
+import http.server
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
-from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
-from werkzeug.serving import make_server
-from werkzeug.test import run_wsgi_app
-from werkzeug.wsgi import get_input_stream
+from moto.server import ThreadedMotoServer
 
-_S3 = DomainDispatcherApplication(create_backend_app)
 BUCKET = "assay-tests"
 KEYS = {
     "AWS_ACCESS_KEY_ID": "key",
@@ -58,7 +55,6 @@ EXPIRED = Fault(403, "ExpiredToken")
 DENIED = Fault(403, "AccessDenied")
 
 Faults = Callable[[Request], Fault | None]
-Start = Callable[..., Any]  # of WSGI
 
 
 class Store:
@@ -112,46 +108,74 @@ class Store:
 @contextlib.contextmanager
 def serving() -> Iterator[Store]:
     """Starts the server, on a port of its own."""
-    with _serving(_S3) as url:
-        yield Store(url)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield Store(f"http://{host}:{port}")
+    finally:
+        server.stop()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client: object) -> None:
+        """Says nothing of clients that are gone: they were told to fail."""
 
 
 class Proxy:
-    """The same server behind another port; `faults` says which requests fail, and how."""
+    """Passes requests on to a server; `faults` says which of them fail, and how."""
 
-    def __init__(self) -> None:
-        self.url = ""
+    def __init__(self, url: str):
         self.faults: Faults = lambda request: None
         self.requests: list[Request] = []
-        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._target = urlsplit(url)
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._server = _Server(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    @classmethod
-    @contextlib.contextmanager
-    def serving(cls) -> Iterator["Proxy"]:
-        """Starts it."""
-        proxy = cls()
-        with _serving(proxy) as proxy.url:
-            yield proxy
-            proxy._closed.set()
+    def __enter__(self) -> "Proxy":
+        self._thread.start()
+        return self
 
-    def __call__(self, environ: dict[str, Any], start_response: Start) -> Iterable[bytes]:
-        """Answers a request, as a WSGI application."""
-        method = environ["REQUEST_METHOD"]
-        fault = self._decide(method, environ["RAW_URI"])
-        if fault is None:
-            return _S3(environ, start_response)
-        if fault.status:
-            get_input_stream(environ).read()
-            code = f"<Code>{fault.code}</Code><Message>{fault.code}</Message>"
-            text = f"<Error>{code}</Error>".encode()
-            length = ("Content-Length", str(len(text)))
-            start_response(f"{fault.status} x", [("Content-Type", "application/xml"), length])
-            return [] if method == "HEAD" else [text]
-        if fault.after:
-            run_wsgi_app(_S3, environ, buffered=True)
-        self._closed.wait(60 if fault.hangs else 0)
-        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-        raise ConnectionAbortedError
+    def __exit__(self, *error: object) -> None:
+        self._closed.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
+        proxy = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+            def handle_any(self) -> None:
+                data = _body(self)
+                fault = proxy._decide(self.command, self.path)
+                if fault is None or fault.after:
+                    status, headers, answer = proxy._forward(
+                        self.command, self.path, dict(self.headers.items()), data
+                    )
+                if fault is None:
+                    _answer(self, status, headers, answer)
+                elif fault.status:
+                    code = f"<Code>{fault.code}</Code><Message>{fault.code}</Message>"
+                    text = f"<Error>{code}</Error>".encode()
+                    _answer(self, fault.status, {"Content-Type": "application/xml"}, text)
+                else:
+                    proxy._closed.wait(60 if fault.hangs else 0)
+                    self.close_connection = True
+
+            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = handle_any
+
+        return Handler
 
     def _decide(self, method: str, path: str) -> Fault | None:
         with self._lock:
@@ -159,16 +183,46 @@ class Proxy:
             self.requests.append(request)
             return self.faults(request)
 
+    def _forward(
+        self, method: str, path: str, headers: Mapping[str, str], data: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        sent = {k: v for k, v in headers.items() if k.lower() not in _OF_A_CONNECTION}
+        connection = http.client.HTTPConnection(self._target.hostname, self._target.port)
+        with contextlib.closing(connection):
+            connection.request(method, path, body=data, headers=sent)
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
 
-@contextlib.contextmanager
-def _serving(app: Callable[..., Iterable[bytes]]) -> Iterator[str]:
-    """Serves a WSGI application in threads; yields its address."""
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+
+_OF_A_CONNECTION = ("connection", "transfer-encoding", "expect", "content-length")
+
+
+def _body(handler: http.server.BaseHTTPRequestHandler) -> bytes:
+    if handler.headers.get("Transfer-Encoding", "").lower() != "chunked":
+        return handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+    data = b""
+    while size := int(handler.rfile.readline().split(b";")[0], 16):
+        data += handler.rfile.read(size)
+        handler.rfile.readline()
+    while handler.rfile.readline().strip():  # trailers
+        pass
+    return data
+
+
+def _answer(
+    handler: http.server.BaseHTTPRequestHandler,
+    status: int,
+    headers: Mapping[str, str],
+    data: bytes,
+) -> None:
+    with contextlib.suppress(ConnectionError):  # of a client that was killed
+        handler.send_response(status)
+        for name, value in headers.items():
+            if name.lower() not in (*_OF_A_CONNECTION, "date", "server"):
+                handler.send_header(name, value)
+        lengths = [value for name, value in headers.items() if name.lower() == "content-length"]
+        of_head = handler.command == "HEAD" and lengths  # the length of what GET would answer
+        handler.send_header("Content-Length", lengths[0] if of_head else str(len(data)))
+        handler.end_headers()
+        if handler.command != "HEAD":
+            handler.wfile.write(data)
