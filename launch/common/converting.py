@@ -164,7 +164,7 @@ def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
     card = checkpoint.card
     if card.policy.date != given.date:
         yield (
-            f"its chat template asks for today's date, which is now fixed: {card.policy.date!r} "
+            f"its chat template prints today's date, which is now fixed: {card.policy.date!r} "
             "(convert with --config.date=… for another)"
         )
     if card.pooling == "last_non_pad":
