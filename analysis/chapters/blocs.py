@@ -55,7 +55,10 @@ CONSENSUS = Spec(
         *(Column("rank", "count", dtype=pl.UInt32), Column("token", "token")),
         Column("percentile", "share", "mean percentile", "mean over the models"),
         Column(
-            "spread", "share", "spread between models", "standard deviation, ddof 1; NaN for one"
+            "spread",
+            "share",
+            "spread between models",
+            "standard deviation between the models, ddof 1; NaN for one",
         ),
         Column("lowest", "share", "lowest of a model"),
         Column(

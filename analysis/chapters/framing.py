@@ -35,7 +35,12 @@ FRAMING = Spec(
         *ends("fixed", "95 %, of pearson"),
         P.but(help="of pearson 0"),
         q("prompt_a", "prompt_b", title="q of r = 0"),
-        Column("reference", "fixed", "r of “greatest” and “best”", "pearson of these two prompts"),
+        Column(
+            "reference",
+            "fixed",
+            "r of “greatest” and “best”",
+            "pearson of `greatest` and `best`, two questions of one framing",
+        ),
         Column("difference", "fixed", help="pearson − reference"),
         *ends("fixed", "", stem="difference"),
         P.but(key="difference_p"),

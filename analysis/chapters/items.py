@@ -58,7 +58,10 @@ QUESTIONS = Spec(
         Column("lowest", "share"),
         Column("highest", "share", help="over the models"),
         Column(
-            "wording_spread", "share", "spread over wordings", "their deviation, mean over models"
+            "wording_spread",
+            "share",
+            "spread over wordings",
+            "standard deviation over the wordings, mean over the models",
         ),
         P.but(help="against models whose orders have nothing in common"),
         q("list", "question"),

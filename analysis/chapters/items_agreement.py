@@ -38,7 +38,12 @@ ITEM_PAIRS = Spec(
         Column("kendall", "fixed", help="mean of τ-b over the prompts"),
         *several("fixed", "kendall_spread", "standard deviation over them"),
         *several("fixed", "spearman spearman_spread"),
-        Column("kendall_of_means", "fixed", help="of mean percentiles; from here on, by framing"),
+        Column(
+            "kendall_of_means",
+            "fixed",
+            help="of the models' mean percentiles; "
+            "this and the following of all prompts of a framing",
+        ),
         *ends("fixed", "95 % for all pairs under the framing together, over items"),
         *(*several("share", "concordant discordant", "shares"), Column("stems", "count")),
     ),

@@ -48,7 +48,9 @@ CURVES = Spec(
     (
         *_KEYS,
         Column("kl", "number"),
-        Column("gain", "fixed", help="of the read reward, in its deviations under the reference"),
+        Column(
+            "gain", "fixed", help="of the read reward, in standard deviations under the reference"
+        ),
         Column("own_gain", "fixed", help="of the optimised one"),
     ),
 )
@@ -67,7 +69,11 @@ PAIRS = Spec(
             "but for errors of either sign by word; NaN up to a correlation of .5"
         ),
         q(),
-        Column("course", title="the read reward", help="`rises`, `turns down`, `falls`; by 0.1"),
+        Column(
+            "course",
+            title="the read reward",
+            help="`rises`, `turns down`, or `falls` from the start; by 0.1 or more",
+        ),
     ),
     page="of prompt optimised read correlation peak_kl peak_gain last_kl last_gain loss q course",
     title="Every pair: optimise the first, read the second",

@@ -65,7 +65,12 @@ POLICIES = Spec(
         ),
         Column("bound", "fixed", help="of best of n, from above"),
         Column("reward", "number", "mean reward", "mean"),
-        Column("gain", "fixed", "gain, sd", "rise of the mean, in deviations under the reference"),
+        Column(
+            "gain",
+            "fixed",
+            "gain, sd",
+            "rise of the mean, in standard deviations under the reference",
+        ),
         Column("entropy", "fixed", help="nats"),
         Column("replies", "number", help="its exponential"),
         Column("top_id", "count", dtype=pl.UInt32),

@@ -55,7 +55,12 @@ EFFECTS = Spec(
         MODEL,
         PROMPT,
         Column("cohens_d", "fixed", "Cohen’s d"),
-        Column("auc", "fixed", "pairs in order", "share in which the positive word scores higher"),
+        Column(
+            "auc",
+            "fixed",
+            "pairs in order",
+            "share of pairs in which the positive word scores higher",
+        ),
         *ends("fixed", "95 %, of auc"),
         P.but(help="of auc against 1/2, clustered by stem"),
         q(),

@@ -47,18 +47,32 @@ CERTIFICATES = Spec(
     "sequence_certificates",
     (
         *(*_SEARCH[:4], _SEED.but(help="of the search")),
-        Column("certified", "bool", help="every allowed swap of one token scored, none better"),
+        Column(
+            "certified",
+            "bool",
+            help="every allowed swap of one token was scored, and none improves the reply",
+        ),
         Column("sweeps", "count"),
         Column("swaps", "count", "swaps scored", "scored"),
         Column("ascent_steps", "count", "swaps taken", "swaps taken"),
         _REWARD.but(key="searched_reward", title="found by the search", help="found by the search"),
         _REWARD.but(title="after swaps", help="after the last step"),
-        Column("best_gain", "number", "best swap’s gain", "of a swap, in the direction sought"),
+        Column(
+            "best_gain", "number", "best swap’s gain", "of a swap of it, in the direction sought"
+        ),
         Column("margin", "number", help="that a gain must exceed"),
         Column("noise", "number"),
-        Column("target", "number", "target reward", "that the reply was to come close to"),
         Column(
-            "rejected", "count", "better, but cannot be typed", "swaps that do not tokenise back"
+            "target",
+            "number",
+            "target reward",
+            "the reward that the reply was to come close to, if there was one",
+        ),
+        Column(
+            "rejected",
+            "count",
+            "better, but cannot be typed",
+            "swaps that would improve it, but whose text does not tokenise back",
         ),
         Column("text", "token"),
     ),

@@ -30,7 +30,11 @@ GAP = Spec(
         *(LIST, PROMPT, Column("item", "token")),
         _places("human_rank", title="people’s rank"),
         _places("model_rank", title="models’ rank", help="median over the models"),
-        _places("gap", help="model_rank − human_rank: positive where models rate the item lower"),
+        _places(
+            "gap",
+            help="model_rank − human_rank: positive where models "
+            "rate the item lower than people do",
+        ),
         _places("residual", help="model_rank − its least-squares line on human_rank"),
         Column("gap_place", "count", "place by gap"),
         Column("residual_place", "count", "place by residual", "1 is the highest"),
@@ -40,7 +44,9 @@ GAP = Spec(
             help="residual of the model nearest to its own line, where all models are on one side; "
             "else 0",
         ),
-        Column("p_adjusted", "p", "p, corrected", "of nearest, over all items of the list"),
+        Column(
+            "p_adjusted", "p", "p, corrected", "of nearest, corrected for all items of the list"
+        ),
     ),
     page="item human_rank model_rank gap gap_place residual residual_place nearest p_adjusted "
     "matches",
@@ -54,7 +60,11 @@ FIT = Spec(
         Column("gap_pearson", "fixed", "r of both", "Pearson's r of gap and human_rank"),
         _places("nearest", title="largest “nearest”", help="the largest of the list"),
         _places("chance_median", title="by chance, median"),
-        _places("chance_95", title="by chance, 95%", help="of draws without a special item"),
+        _places(
+            "chance_95",
+            title="by chance, 95%",
+            help="of the largest in draws without a special item",
+        ),
     ),
     title="Regression of the gaps",
 )

@@ -57,7 +57,10 @@ LENGTH = Spec(
         Column("n", "count", "replies", "replies"),
         SPEARMAN.but(help="of reward with characters of the reply"),
         Column(
-            "longer_higher", "share", "longer preferred", "by the model, of pairs of two lengths"
+            "longer_higher",
+            "share",
+            "longer preferred",
+            "the longer reply has the higher reward, of the pairs with two lengths",
         ),
         *ends("share"),
         Column("longer_chosen", "share", "longer chosen", "of the same pairs, by people"),

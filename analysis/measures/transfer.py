@@ -19,7 +19,9 @@ MATRIX = Spec(
     "sequence_matrix",
     (
         Column("source", "model", "sought for"),
-        Column("source_prompt", title="under", help="searched; or `all together`"),
+        Column(
+            "source_prompt", title="under", help="searched; `all together` for a universal search"
+        ),
         Column("direction"),
         Column("method"),
         Column("seed", "count"),
@@ -28,7 +30,12 @@ MATRIX = Spec(
         Column("target", "model", "scored by"),
         PROMPT.but(help="that score the text"),
         Column("reward", "number", dtype=pl.Float32),
-        Column("standardised", "fixed", "sd", "by mean and sd of the target's tokens under it"),
+        Column(
+            "standardised",
+            "fixed",
+            "sd",
+            "by mean and standard deviation of the target's single tokens under the prompt",
+        ),
     ),
     page="source source_prompt direction method text length target prompt reward standardised",
 )
