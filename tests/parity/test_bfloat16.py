@@ -15,6 +15,8 @@ from engine.types import PromptIds
 from tests.support import folders, parity, torch_models
 
 PROMPTS = 64
+# Of 512 errors 1 % are five, too few for Olmo's, whose 99 % are .025 to .042 sd by the prompts.
+PROMPTS_OF = {"olmo2": 256, "olmo3": 256}
 TOKENS = np.arange(0, torch_models.VOCAB_SIZE, 33)
 BUILD = {
     "llama": lambda: torch_models.build("gqa-llama3"),
@@ -30,7 +32,6 @@ BUILD = {
 }
 
 OF_SEVERAL_DEVICES = ("llama", "gemma2", "gpt_neox", "olmo2")
-CASES = [*((name, 1) for name in BUILD), *((name, 4) for name in OF_SEVERAL_DEVICES)]
 
 
 @torch.inference_mode()
@@ -38,14 +39,13 @@ def by_transformers(folder, prompts, dtype: torch.dtype) -> np.ndarray:
     """Rewards of each token as the reply to each prompt, whole conversations: [J, C]."""
     kind = type(BUILD[folder.name]())
     network = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
-    every = torch.from_numpy(TOKENS)[:, None]
     rewards = []
-    for prompt in prompts:
-        parts = torch.tensor([prompt.prefix]), torch.tensor([prompt.suffix])
-        before, after = (part.expand(len(every), -1) for part in parts)
-        hidden = network.base_model(torch.cat([before, every, after], dim=1)).last_hidden_state
+    for start in range(0, len(prompts), 8):
+        some = prompts[start : start + 8]
+        rows = [[*p.prefix, int(token), *p.suffix] for p in some for token in TOKENS]
+        hidden = network.base_model(torch.tensor(rows)).last_hidden_state
         rewards.append(network.score(hidden[:, -1])[:, 0])  # as the class does, but for pads
-    return torch.stack(rewards).float().numpy()
+    return torch.cat(rewards).float().numpy().reshape(len(prompts), len(TOKENS))
 
 
 def by_assay(checkpoint, prompts, devices: int) -> np.ndarray:
@@ -64,32 +64,31 @@ def rms(error) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "devices"), CASES)
-def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(name, devices, tmp_path):
+@pytest.mark.parametrize("name", BUILD)
+def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(name, tmp_path):
     model, folder = BUILD[name](), tmp_path / name
     rounded = type(model)(model.config)
     rounded.load_state_dict(model.state_dict())
     torch_models.save(rounded.to(torch.bfloat16).to(torch.float32), folder)
     checkpoint = folders.convert(folder, tmp_path / "checkpoint", slug=name)
-    ids = parity.random_ids(PROMPTS, parity.PREFIX_LENGTH + 1, seed=2).tolist()
+    count = PROMPTS_OF.get(name, PROMPTS)
+    ids = parity.random_ids(count, parity.PREFIX_LENGTH + 1, seed=2).tolist()
     prompts = [PromptIds(prompt="?", prefix=tuple(p[:-1]), suffix=tuple(p[-1:])) for p in ids]
     exact = by_transformers(folder, prompts, torch.float32)
-    theirs = by_transformers(folder, prompts, torch.bfloat16) - exact
-    ours = by_assay(checkpoint, prompts, devices) - exact
-    errors = {"assay": ours, "transformers": theirs}
-    print(
-        f"{name} on {devices}: {exact.size} rewards of sd {exact.std():.3g}; relative to it, error "
-        "rms, 95 %, 99 %, largest:"
-    )
-    for who, error in errors.items():
-        numbers = rms(error), *np.quantile(np.abs(error), (0.95, 0.99, 1))
-        print(f"  {who:<13}", *(f"{n / exact.std():.2e}" for n in numbers))
     assert exact.std() > 0.1
-    assert 0 < rms(ours) <= rms(theirs)
-    # Of 512 errors, 1 % are five: with other prompts Olmo 3's 99 % are .029, .037 and .036 sd, and
-    # those of transformers .038, .033 and .046.
-    for share in (0.95, 0.99)[: 1 if name == "olmo3" else 2]:
-        assert np.quantile(np.abs(ours), share) <= np.quantile(np.abs(theirs), share)
-    # One of 512 errors each is .125, .061, .073 sd; the largest of transformers .119, .043, .072.
-    if name not in ("mistral", "olmo2", "olmo3"):
-        assert np.abs(ours).max() <= np.abs(theirs).max()
+    theirs = by_transformers(folder, prompts, torch.bfloat16) - exact
+    for devices in (1, 4) if name in OF_SEVERAL_DEVICES else (1,):
+        ours = by_assay(checkpoint, prompts, devices) - exact
+        print(
+            f"{name} on {devices}: {exact.size} rewards of sd {exact.std():.3g}; relative to it, "
+            "error rms, 95 %, 99 %, largest:"
+        )
+        for who, error in {"assay": ours, "transformers": theirs}.items():
+            numbers = rms(error), *np.quantile(np.abs(error), (0.95, 0.99, 1))
+            print(f"  {who:<13}", *(f"{n / exact.std():.2e}" for n in numbers))
+        assert 0 < rms(ours) <= rms(theirs)
+        for share in (0.95, 0.99):
+            assert np.quantile(np.abs(ours), share) <= np.quantile(np.abs(theirs), share)
+        # The largest is one error, by the prompts the larger of either.
+        if name not in ("mistral", "olmo2", "olmo3"):
+            assert np.abs(ours).max() <= np.abs(theirs).max()
