@@ -12,11 +12,14 @@ from analysis.blocks import Block, Files, Finding, Folded, Heading, Picture, not
 from analysis.chapters.blocs import (
     BLOCS,
     CLEAR,
+    DISPUTED,
     RELATIONS,
     blocs_of,
     blocs_table,
     consensus_ends,
+    disputed_words,
     kendall_pairs,
+    quoted,
     who,
     with_nicknames,
 )
@@ -53,11 +56,12 @@ _PLAIN = {
     "disagree": "rank the words in partly opposite ways",
 }
 _NAMED = 3  # Prompts, and pairs of blocs, that a sentence names.
+_WORDS = 2  # Disputed words that a sentence names, on each side.
 _ITSELF = pl.col("bloc") == pl.col("other")  # Rows of `blocs_table` of a bloc, not of two.
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """kendall_tau_, spearman_, rbo_, kendall_pairs_, blocs_ and consensus_<prompt>.csv."""
+    """Of each prompt the matrices, and what the blocs agree on and differ on."""
     matrices: dict[str, _Matrix] = {"kendall_tau": kendall.tau_matrix, "spearman": _rhos}
     matrices["rbo"] = partial(_overlaps, p=study.options.rbo_p)
     for prompt in study.run.vocabulary_prompts:
@@ -67,6 +71,7 @@ def _tables(study: Study) -> Iterator[Table]:
         yield table("kendall_pairs", prompt, make=partial(_pairs_of, study, prompt, orders))
         yield table("blocs", prompt, make=partial(_blocs_of, study, prompt))
         yield table("consensus", prompt, make=partial(_consensus_of, study, prompt))
+        yield table("disputed_words", prompt, make=partial(_disputed_of, study, prompt))
 
 
 def kendall_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
@@ -139,6 +144,12 @@ def _consensus_of(study: Study, prompt: str) -> pl.DataFrame:
     return required(ends, "No two models agree more than chance under this prompt.")
 
 
+def _disputed_of(study: Study, prompt: str) -> pl.DataFrame:
+    blocs, rewards = study.tables["blocs", prompt], study.tables["shared_rewards", prompt]
+    words = disputed_words(rewards, blocs, study.settings.top)
+    return required(words, "No two blocs of models disagree more than chance under this prompt.")
+
+
 def _orders(study: Study, prompt: str) -> Mapping[str, Order]:
     """The order of each model that was scored under `prompt`, of two at least."""
     if len(study.models) < 2:
@@ -189,14 +200,17 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 def _blocs_rows(study: Study, prompt: str) -> list[Block]:
     """The blocs of one prompt, with nicknames; a bloc itself has no other."""
-    blocs = study.tables["blocs", prompt]
+    blocs, disputed = study.tables["blocs", prompt], study.tables.get("disputed_words", prompt)
     named = with_nicknames(blocs, study, "models", "other_models")
     once = {name: pl.when(~_ITSELF).then(name) for name in ("other", "other_models")}
     lacking = [study.names[slug] for slug in blocs.filter(relation="no order")["models"]]
+    both = ("models", "other_models")
+    words = None if disputed is None else with_nicknames(disputed, study, *both)
     shown = named.with_columns(**once).filter(pl.col("relation") != "no order")
     return [
         *BLOCS.rows(shown, prompt),
         *notes(f"{model} has no order to compare." for model in lacking),
+        *DISPUTED.rows(words, prompt),
     ]
 
 
@@ -238,7 +252,22 @@ def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
         first, second = (who(study, slugs.split()) for slugs in (models, others))
         names = first if models == others else f"{first} on one side and {second} on the other"
         said.append(f"{names} {_PLAIN[relation]}")
-    return f"Asked {_prompts(study, prompts)}, {'; '.join(said)}."
+    return f"Asked {_prompts(study, prompts)}, {'; '.join(said)}.{_disputed(study, prompts)}"
+
+
+def _disputed(study: Study, prompts: list[str]) -> str:
+    """The words that the first two blocs which disagree rate most differently, or ""."""
+    words = study.tables.get("disputed_words", prompts[0])
+    if words is None:
+        return ""
+    first = words.filter(pl.col(name) == words[name][0] for name in ("bloc", "other"))
+    models, others = (who(study, first[side][0].split()) for side in ("models", "other_models"))
+    up, down = (quoted(first.filter(higher=s)["token"].head(_WORDS)) for s in ("bloc", "other"))
+    where = f", asked {study.prompt_names[prompts[0]]}," if len(prompts) > 1 else ""
+    return (
+        f" The words they differ on most{where} are {up}, higher for {models}, and {down}, higher "
+        f"for {others}."
+    )
 
 
 def _prompts(study: Study, prompts: list[str]) -> str:

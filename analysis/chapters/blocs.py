@@ -14,6 +14,7 @@ from analysis.statistics.similarity import blocs
 from analysis.study import Study
 from analysis.words.spellings import words
 from analysis.words.stems import stem_numbers
+from engine import display
 
 PAIRS = Spec(
     "kendall_pairs_<prompt>",
@@ -70,6 +71,19 @@ CONSENSUS = Spec(
     ),
     page="models end rank token percentile spread lowest highest",
     title="Words of the shared vocabulary, by mean percentile over the models of a bloc",
+)
+DISPUTED = Spec(
+    "disputed_words_<prompt>",
+    (
+        *(Column("bloc", "count"), Column("models")),
+        *(Column("other", "count", "and bloc"), Column("other_models", title="and models")),
+        Column("higher", help="which of them rates the word higher: `bloc` or `other`"),
+        *(Column("rank", "count", dtype=pl.UInt32), Column("token", "token")),
+        Column("percentile", "share", "percentile in the bloc", "mean over its models"),
+        Column("other_percentile", "share", "in the other", "the same in the other bloc"),
+    ),
+    page="models other_models higher rank token percentile other_percentile",
+    title="Words on which two blocs differ most",
 )
 
 
@@ -151,6 +165,11 @@ def who(study: Study, models: Sequence[str]) -> str:
     return listed([study.names[model] for model in models])
 
 
+def quoted(tokens: pl.Series) -> str:
+    """An English list of words in quotation marks, without their outer spaces."""
+    return listed([f"“{display.plain(token.strip() or token)}”" for token in tokens])
+
+
 def with_nicknames(table: pl.DataFrame, study: Study, *columns: str) -> pl.DataFrame:
     """`table` with an English list of nicknames where `columns` have slugs."""
     named = pl.col(*columns).map_elements(
@@ -228,6 +247,34 @@ def consensus_ends(
             own = first_words(ordered, count).with_row_index("rank", 1)
             frames.append(CONSENSUS.frame(own, bloc=bloc, models=" ".join(models), end=end))
     return CONSENSUS.concat(frames)
+
+
+def disputed_words(rewards: pl.DataFrame, blocs: pl.DataFrame, count: int) -> pl.DataFrame:
+    """The words whose mean percentiles differ most between blocs that disagree more than chance.
+
+    Args:
+      rewards: token, and one column per model, as `tokens.shared_rewards` makes them.
+      blocs: the table `BLOCS`.
+      count: words on each side; one of spellings that differ only by case and outer spaces.
+
+    Returns:
+      The table `DISPUTED`: for each two blocs that disagree or oppose one another the words that
+      the first rates higher, then those that the other does; rank 1 differs most.
+    """
+    frames = []
+    apart = blocs.filter(pl.col("relation").is_in(["opposed", "disagree"]))
+    for row in apart.iter_rows(named=True):
+        first, second = (
+            consensus(rewards.select("token", *row[side].split())).select("token", "percentile")
+            for side in ("models", "other_models")
+        )
+        both = first.join(second.rename({"percentile": "other_percentile"}), on="token")
+        gap = pl.col("percentile") - pl.col("other_percentile")
+        named = {name: row[name] for name in ("bloc", "models", "other", "other_models")}
+        for higher, by in (("bloc", -gap), ("other", gap)):
+            own = first_words(both.sort(by, "token"), count).with_row_index("rank", 1)
+            frames.append(DISPUTED.frame(own, **named, higher=higher))
+    return DISPUTED.concat(frames)
 
 
 def first_words(table: pl.DataFrame, count: int) -> pl.DataFrame:

@@ -246,11 +246,18 @@ def _drawn(study: Study) -> Iterator[Block]:
     yield Picture("framing", caption, draw)
 
 
+def _told(study: Study) -> Iterator[Finding]:
+    heads = {slug: str(record.get("head", "")) for slug, record in study.run.models.items()}
+    table, names, said = study.tables[FRAMING.name], study.names, study.prompt_names
+    yield from findings(table, prompts_of(study), names, said, heads)
+
+
 def findings(
     table: pl.DataFrame,
     prompts: tuple[str, str],
     names: Mapping[str, str],
     said: Mapping[str, str],
+    heads: Mapping[str, str],
 ) -> Iterator[Finding]:
     """Which models turn their ranking around, and where r is below its reference.
 
@@ -259,6 +266,7 @@ def findings(
       prompts: ids of the good and the bad prompt.
       names: slug -> nickname.
       said: prompt id -> how the page calls it.
+      heads: slug -> kind of head, as far as it is known.
     """
     pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
     own = table.filter(pair & pl.col("pearson").is_not_nan())
@@ -266,8 +274,11 @@ def findings(
     certain = significant(own)
     if certain.height:
         sides = (certain.filter(pl.col("pearson") < 0), certain.filter(pl.col("pearson") > 0))
-        turned, kept = ([names[m] for m in part["model"]] for part in sides)
-        yield Finding(text=_headline(turned, kept, own.height, good, bad), picture="framing")
+        turned, kept = (part["model"].to_list() for part in sides)
+        text = _headline(
+            [names[m] for m in turned], [names[m] for m in kept], own.height, good, bad
+        )
+        yield Finding(text=text + _by_head(turned, kept, heads), picture="framing")
     lower = significant(own, "difference_q").filter(pl.col("difference") < 0)
     if lower.height:
         gaps = span(-lower["difference"].to_numpy(), 3)
@@ -289,6 +300,14 @@ def _headline(turned: Sequence[str], kept: Sequence[str], of: int, good: str, ba
     return f"Asked {bad} instead of {good}, {'; '.join(said)}."
 
 
+def _by_head(turned: Sequence[str], kept: Sequence[str], heads: Mapping[str, str]) -> str:
+    """That the models which ignore the question, several, share a head that no other has; or ""."""
+    kinds, others = ({heads.get(model, "") for model in side} for side in (kept, turned))
+    if len(kept) < 2 or len(turned) < 2 or len(kinds) > 1 or "" in kinds | others or kinds & others:
+        return ""
+    return f" Those that rate them as before are the ones with a {kinds.pop()} head."
+
+
 ANALYSIS = Analysis(
     id="framing",
     title="Framing",
@@ -298,7 +317,7 @@ ANALYSIS = Analysis(
     "for something good.",
     make=_tables,
     parts=(_drawn,),
-    told=(lambda s: findings(s.tables[FRAMING.name], prompts_of(s), s.names, s.prompt_names),),
+    told=(_told,),
     caveats=lambda study: (
         "Intervals keep forms of one word together (“love” and “␣Loved”); q is over the models "
         "of a pair of prompts.",

@@ -12,7 +12,7 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import Block, Finding, Folded, Heading, Picture, Under, side_by_side
-from analysis.chapters.blocs import CONSENSUS, who, with_nicknames
+from analysis.chapters.blocs import CONSENSUS, quoted, who, with_nicknames
 from analysis.charts.token_bars import token_bars
 from analysis.columns import MODEL, TOKENS, Column, Spec
 from analysis.ends import both_ends, token_ends
@@ -28,9 +28,7 @@ from analysis.measures.combined import (
 )
 from analysis.measures.shared_tokens import NOTHING_SHARED, shared_rewards, shared_vocabulary
 from analysis.run import Run
-from analysis.sentences import listed
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
-from engine import display
 from engine.runs.reader import RunError
 
 _PAGE = "model end rank token token_id reward"
@@ -328,17 +326,16 @@ def findings(study: Study) -> Iterator[Finding]:
         for (models,), own in ends.group_by("models", maintain_order=True):
             slugs = str(models).split()
             if len(slugs) > 1:
+                high, low = (quoted(_first(own, end)) for end in ("highest", "lowest"))
                 text = (
-                    f"Asked {study.prompt_names[prompt]}, {who(study, slugs)} on "
-                    f"average rank {_words(own, 'highest')} highest and {_words(own, 'lowest')} "
-                    "lowest of the words that every model has."
+                    f"Asked {study.prompt_names[prompt]}, {who(study, slugs)} on average rank "
+                    f"{high} highest and {low} lowest of the words that every model has."
                 )
                 yield Finding(text=text, picture=f"top_bottom_{prompt}" if drawn else "")
 
 
-def _words(consensus: pl.DataFrame, end: str) -> str:
-    first = consensus.filter(end=end).head(_NAMED)
-    return listed([f"“{display.plain(token.strip() or token)}”" for token in first["token"]])
+def _first(consensus: pl.DataFrame, end: str) -> pl.Series:
+    return consensus.filter(end=end).head(_NAMED)["token"]
 
 
 ANALYSIS = Analysis(

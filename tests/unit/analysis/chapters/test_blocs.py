@@ -3,9 +3,11 @@
 import numpy as np
 import polars as pl
 import pytest
+import scipy.stats
 
 import analysis
 from analysis.chapters import agreement, distributions, model_list, tokens
+from analysis.chapters.blocs import disputed_words
 from tests.support.studies import texts, told
 
 CHAPTERS = (model_list, tokens, distributions, agreement)
@@ -34,7 +36,12 @@ def test_two_blocs_are_named_and_have_a_list_of_tokens_each(study, rng):
     made = study(worst=following(rng, (1, -1, 1, 1, -1)))
     (plain,) = told(agreement, made)
     sides = "m0, m2 and m3 on one side and m1 and m4 on the other"
-    assert plain == f"Asked “worst”, {sides} rank the words in largely opposite ways."
+    disputed = made.tables["disputed_words", "worst"]
+    assert plain.startswith(f"Asked “worst”, {sides} rank the words in largely opposite ways. The ")
+    first = disputed.filter(higher="bloc", rank=1).row(0, named=True)
+    assert f"are “{first['token'].strip()}” and “" in plain
+    assert "”, higher for m0, m2 and m3, and “" in plain
+    assert plain.endswith("”, higher for m1 and m4.")
     table = made.tables["blocs", "worst"]
     assert table.select("models", "other_models", "relation", "pairs").rows() == [
         ("m0 m2 m3", "m0 m2 m3", "alike", 3),
@@ -57,6 +64,24 @@ def test_two_blocs_are_named_and_have_a_list_of_tokens_each(study, rng):
     assert second.startswith("Asked “worst”, m1 and m4 on average rank “")
 
 
+def test_disputed_words_are_those_whose_mean_percentiles_differ_most():
+    rng = np.random.default_rng(3)
+    rewards = pl.DataFrame({"token": WORDS} | {f"m{i}": rng.normal(size=300) for i in range(3)})
+    columns = ("bloc", "models", "other", "other_models", "relation")
+    rows = [(1, "m0 m2", 1, "m0 m2", "alike"), (1, "m0 m2", 2, "m1", "disagree")]
+    table = disputed_words(rewards, pl.DataFrame(rows, columns, orient="row"), 4)
+    of = {m: scipy.stats.rankdata(rewards[m]) / 300 for m in ("m0", "m1", "m2")}
+    gaps = (of["m0"] + of["m2"]) / 2 - of["m1"]
+    for higher, order in (("bloc", np.argsort(-gaps)), ("other", np.argsort(gaps))):
+        kept = list(dict.fromkeys(WORDS[i].strip() for i in order))[:4]
+        own = table.filter(higher=higher)
+        assert [token.strip() for token in own["token"]] == kept
+        difference = own["percentile"] - own["other_percentile"]
+        assert difference.abs().is_sorted(descending=True)
+        first = WORDS.index(own["token"][0])
+        assert difference[0] == pytest.approx(gaps[first], abs=1e-9)
+
+
 def test_models_that_all_rank_alike_are_one_bloc_under_both_prompts(study, rng):
     made = study(greatest=following(rng, (1, 1, 1)), best=following(rng, (1, 1, 1)))
     expected = "Asked “greatest” and “best”, all 3 models tend to rank the words alike."
@@ -66,9 +91,7 @@ def test_models_that_all_rank_alike_are_one_bloc_under_both_prompts(study, rng):
 def test_two_models_may_oppose_one_another(study, rng):
     made = study(best=following(rng, (1, -1)))
     (text,) = told(agreement, made)
-    assert text.endswith(
-        "m0 on one side and m1 on the other rank the words in largely opposite ways."
-    )
+    assert "m0 on one side and m1 on the other rank the words in largely opposite ways. " in text
     assert told(tokens, made) == []
 
 

@@ -65,14 +65,25 @@ def test_axes_are_the_eigenvectors_of_the_covariance_and_one_point_has_none(run)
 PROMPTS = ("greatest", "best", "worst")
 
 
-def compared(*models):
+def compared(*models, heads=None):
     """The table of models with the given rewards under the three prompts, and what is said."""
     words = np.repeat(np.arange(200), 2)
     each = [dict(zip(PROMPTS, own, strict=True)) for own in models]
     table = framing.compared([(f"m{i}", own, words) for i, own in enumerate(each)])
     names = {f"m{i}": f"M{i}" for i in range(len(models))}
-    found = framing.findings(table, ("best", "worst"), names, {})
+    found = framing.findings(table, ("best", "worst"), names, {}, heads or {})
     return table, " ".join(finding.text for finding in found)
+
+
+def test_models_that_ignore_the_question_and_alone_have_a_head_are_said_to():
+    rng = np.random.default_rng(0)
+    weights = [(1, 1, -1), (1, 1, -1), (1, 1, 1), (1, 1, 1)]
+    models = [spelt(rng, *own) for own in weights]
+    for kinds, said in (("aabb", True), ("aaba", False), ("aaaa", False), ("abbb", False)):
+        heads = {f"m{i}": kind for i, kind in enumerate(kinds)}
+        text = compared(*models, heads=heads)[1]
+        sentence = " Those that rate them as before are the ones with a b head."
+        assert (sentence in text) == said
 
 
 def spelt(rng, *weights):
