@@ -277,7 +277,12 @@ def _described(study: Study) -> str:
         return ""
     tested = study.tables.get(COMPARISON.name)
     q = [] if tested is None else tested.filter(list=items)["q"].to_list()
-    apart = f" The test does not tell these apart ({q_value(q[0])})." if q and q[0] >= ALPHA else ""
+    apart = ""
+    if q and q[0] >= ALPHA:
+        apart = (
+            f" With questions permuted over the prompts they differ as much ({q_value(q[0])}): an "
+            "interval clear of 0 says that the models are alike in this, not the questions."
+        )
     return (
         f"How alike a model orders {_said(items)} under two prompts, as Kendall’s τ (1 is "
         f"the same order, 0 no relation): on average {listed(said)}.{apart}"

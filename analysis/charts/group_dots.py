@@ -41,16 +41,16 @@ def group_dots(
     kinds = [alt.Tooltip("kinds_lower:Q", title="ordinary kinds lower"), alt.Tooltip("kinds:Q")]
     dots = ["group:N", "name:N", *look.told(value="percentile points"), *ends]
     axis: dict[str, Any] = {"title": None, "axis": alt.Axis(tickCount=5)}
+    rule = base.mark_rule(style="ink", strokeWidth=1.4)
+    lines = [rule.encode(x=alt.X("low:Q", **axis), x2="high:Q")] if ends else []
     layers = [
         base.mark_bar(style="band", height=_STEP - 2).encode(x=alt.X("from:Q"), x2="to:Q"),
         alt.Chart().mark_rule(style="faint").encode(x=alt.XDatum(0)),
+        *lines,
         base.mark_point(filled=True, size=24, opacity=0.9).encode(
             x=alt.X("value:Q", **axis), color=look.by_model(names, models), tooltip=dots
         ),
     ]
-    if ends:
-        lines = base.mark_rule(style="ink", strokeWidth=1.4)
-        layers.append(lines.encode(x=alt.X("low:Q"), x2="high:Q"))
     if len(models) > 1:
         means = base.mark_point(style="inked", shape="diamond", filled=True, size=52)
         tooltip = ["group:N", *look.told(mean="percentile points"), *ends, *kinds]

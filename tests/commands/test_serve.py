@@ -6,6 +6,7 @@ import dataclasses
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 
@@ -271,6 +272,15 @@ def test_the_page_runs_its_own_scripts_alone(server):
     for path in ("/static/..%2fserve.py", "/static/app.py", "/api/tokens/2", "/api/tokens/x"):
         with sent(server, "GET", path) as response:
             assert response.status == 404
+
+
+def test_every_address_is_reached_by_each_protocol_of_this_machine():
+    both = socket.has_dualstack_ipv6()
+    with bind("::" if both else "0.0.0.0", 0) as listening:
+        port = listening.getsockname()[1]
+        for host in ("127.0.0.1", "::1") if both else ("127.0.0.1",):
+            with socket.create_connection((host, port), timeout=10):
+                listening.accept()[0].close()
 
 
 def test_a_port_that_is_taken_is_one_line(server):

@@ -212,6 +212,7 @@ def drawn_groups(tables, names, models):
     each = tables["identity"].filter(pl.col("model").is_in(models), prompt="best")
     each = each.join(over.select("axis", "group"), on=["axis", "group"], how="semi")
     chart = group_dots(over, each, names, "contrast", "points")
+    assert chart.to_dict()["resolve"]["axis"]["x"] == "independent"  # an axis below each panel
     assert "<svg" in charts.svg(chart)
     return charts.rows(chart), over, each
 
