@@ -18,8 +18,8 @@ from analysis.chapters.blocs import (
     blocs_table,
     consensus_ends,
     disputed_words,
+    first_quoted,
     kendall_pairs,
-    quoted,
     who,
     with_nicknames,
 )
@@ -252,22 +252,23 @@ def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
         first, second = (who(study, slugs.split()) for slugs in (models, others))
         names = first if models == others else f"{first} on one side and {second} on the other"
         said.append(f"{names} {_PLAIN[relation]}")
-    return f"Asked {_prompts(study, prompts)}, {'; '.join(said)}.{_disputed(study, prompts)}"
+    words = _disputed(study, prompts, several=len(said) > 1)
+    return f"Asked {_prompts(study, prompts)}, {'; '.join(said)}.{words}"
 
 
-def _disputed(study: Study, prompts: list[str]) -> str:
+def _disputed(study: Study, prompts: list[str], several: bool) -> str:
     """The words that the first two blocs which disagree rate most differently, or ""."""
     words = study.tables.get("disputed_words", prompts[0])
     if words is None:
         return ""
-    first = words.filter(pl.col(name) == words[name][0] for name in ("bloc", "other"))
-    models, others = (who(study, first[side][0].split()) for side in ("models", "other_models"))
-    up, down = (quoted(first.filter(higher=s)["token"].head(_WORDS)) for s in ("bloc", "other"))
+    row = words.row(0, named=True)
+    own = words.filter(bloc=row["bloc"], other=row["other"])
+    tokens = [own.filter(higher=side)["token"] for side in ("bloc", "other")]
+    (up, down), what = first_quoted(study, tokens, _WORDS)
     where = f", asked {study.prompt_names[prompts[0]]}," if len(prompts) > 1 else ""
-    return (
-        f" The words they differ on most{where} are {up}, higher for {models}, and {down}, higher "
-        f"for {others}."
-    )
+    sides = [who(study, row[side].split()) for side in ("models", "other_models")]
+    models, others = sides if several else ("the former", "the latter")
+    return f" Of {what}, they differ most{where} on {up} (higher for {models}), {down} ({others})."
 
 
 def _prompts(study: Study, prompts: list[str]) -> str:

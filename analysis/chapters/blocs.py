@@ -12,7 +12,8 @@ from analysis.statistics import Array, ranks
 from analysis.statistics.kendall import Order, concordant_shares, pair_interval
 from analysis.statistics.similarity import blocs
 from analysis.study import Study
-from analysis.words.spellings import words
+from analysis.words import lexicons
+from analysis.words.spellings import folded, words
 from analysis.words.stems import stem_numbers
 from engine import display
 
@@ -165,9 +166,17 @@ def who(study: Study, models: Sequence[str]) -> str:
     return listed([study.names[model] for model in models])
 
 
-def quoted(tokens: pl.Series) -> str:
-    """An English list of words in quotation marks, without their outer spaces."""
-    return listed([f"“{display.plain(token.strip() or token)}”" for token in tokens])
+def first_quoted(study: Study, sides: Sequence[pl.Series], count: int) -> tuple[list[str], str]:
+    """English lists of the first words of each side in quotation marks, and what they are.
+
+    Common words, where each side has `count` of them, else words: a token may be a part of one.
+    """
+    known = sorted(lexicons.common_words(study.options.frequency))
+    common = [side.filter(folded(side).is_in(known)) for side in sides]
+    enough = all(len(side) >= count for side in common)
+    shown = [side.head(count) for side in (common if enough else sides)]
+    said = [listed([f"“{display.plain(t.strip() or t)}”" for t in side]) for side in shown]
+    return said, "common words" if enough else "words"
 
 
 def with_nicknames(table: pl.DataFrame, study: Study, *columns: str) -> pl.DataFrame:

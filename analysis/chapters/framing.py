@@ -275,10 +275,10 @@ def findings(
     if certain.height:
         sides = (certain.filter(pl.col("pearson") < 0), certain.filter(pl.col("pearson") > 0))
         turned, kept = (part["model"].to_list() for part in sides)
-        text = _headline(
-            [names[m] for m in turned], [names[m] for m in kept], own.height, good, bad
-        )
-        yield Finding(text=text + _by_head(turned, kept, heads), picture="framing")
+        head = _common_head(kept, [m for m in own["model"] if m not in kept], heads)
+        turned, kept = ([names[m] for m in side] for side in (turned, kept))
+        text = _headline(turned, kept, own.height, good, bad, head)
+        yield Finding(text=text, picture="framing")
     lower = significant(own, "difference_q").filter(pl.col("difference") < 0)
     if lower.height:
         gaps = span(-lower["difference"].to_numpy(), 3)
@@ -289,23 +289,26 @@ def findings(
         yield Finding(text=text, picture="framing")
 
 
-def _headline(turned: Sequence[str], kept: Sequence[str], of: int, good: str, bad: str) -> str:
+def _headline(
+    turned: Sequence[str], kept: Sequence[str], of: int, good: str, bad: str, head: str
+) -> str:
     """Which models follow the question and which ignore it, by nickname where they are few."""
     said, what = [], "tokens"
     for models, how in ((turned, "the other way round"), (kept, "as before")):
         if models:
             who = f"{len(models)} of {of} models" if len(models) > _NAMED else listed(models)
+            if models is kept and head:
+                who += f", the ones with a {head} head,"
             said.append(f"{who} tend{'s' * (len(models) == 1)} to rate {what} {how}")
             what = "them"
     return f"Asked {bad} instead of {good}, {'; '.join(said)}."
 
 
-def _by_head(turned: Sequence[str], kept: Sequence[str], heads: Mapping[str, str]) -> str:
-    """That the models which ignore the question, several, share a head that no other has; or ""."""
-    kinds, others = ({heads.get(model, "") for model in side} for side in (kept, turned))
-    if len(kept) < 2 or len(turned) < 2 or len(kinds) > 1 or "" in kinds | others or kinds & others:
-        return ""
-    return f" Those that rate them as before are the ones with a {kinds.pop()} head."
+def _common_head(kept: Sequence[str], others: Sequence[str], heads: Mapping[str, str]) -> str:
+    """The kind of head of two models or more, if two others or more have another; or ""."""
+    kinds, further = ({heads.get(model, "") for model in side} for side in (kept, others))
+    alone = len(kinds) == 1 and not kinds & further and "" not in kinds | further
+    return kinds.pop() if alone and len(kept) > 1 < len(others) else ""
 
 
 ANALYSIS = Analysis(

@@ -12,7 +12,7 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import Block, Finding, Folded, Heading, Picture, Under, side_by_side
-from analysis.chapters.blocs import CONSENSUS, quoted, who, with_nicknames
+from analysis.chapters.blocs import CONSENSUS, first_quoted, who, with_nicknames
 from analysis.charts.token_bars import token_bars
 from analysis.columns import MODEL, TOKENS, Column, Spec
 from analysis.ends import both_ends, token_ends
@@ -326,16 +326,13 @@ def findings(study: Study) -> Iterator[Finding]:
         for (models,), own in ends.group_by("models", maintain_order=True):
             slugs = str(models).split()
             if len(slugs) > 1:
-                high, low = (quoted(_first(own, end)) for end in ("highest", "lowest"))
+                sides = [own.filter(end=end)["token"] for end in ("highest", "lowest")]
+                (high, low), what = first_quoted(study, sides, _NAMED)
                 text = (
                     f"Asked {study.prompt_names[prompt]}, {who(study, slugs)} on average rank "
-                    f"{high} highest and {low} lowest of the words that every model has."
+                    f"{high} highest and {low} lowest of the {what} that every model has."
                 )
                 yield Finding(text=text, picture=f"top_bottom_{prompt}" if drawn else "")
-
-
-def _first(consensus: pl.DataFrame, end: str) -> pl.Series:
-    return consensus.filter(end=end).head(_NAMED)["token"]
 
 
 ANALYSIS = Analysis(

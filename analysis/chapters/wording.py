@@ -65,7 +65,8 @@ COMPARISON = Spec(
         q(help="over the lists and the vocabulary"),
     ),
     page="list comparison against models difference ci_low ci_high p q",
-    title="Do wordings of one question agree more than other prompts?",
+    title="Do wordings of one question agree more than other prompts? The interval is over models: "
+    "clear of 0, it says that models are alike in this. The test permutes questions over prompts.",
 )
 # Comparisons of two prompts, from the closest to the furthest, by level.
 ONE_QUESTION, QUESTIONS = "wordings of one question", "questions of one framing"
@@ -277,12 +278,7 @@ def _described(study: Study) -> str:
         return ""
     tested = study.tables.get(COMPARISON.name)
     q = [] if tested is None else tested.filter(list=items)["q"].to_list()
-    apart = ""
-    if q and q[0] >= ALPHA:
-        apart = (
-            f" With questions permuted over the prompts they differ as much ({q_value(q[0])}): an "
-            "interval clear of 0 says that the models are alike in this, not the questions."
-        )
+    apart = f" The test does not tell these apart ({q_value(q[0])})." if q and q[0] >= ALPHA else ""
     return (
         f"How alike a model orders {_said(items)} under two prompts, as Kendall’s τ (1 is "
         f"the same order, 0 no relation): on average {listed(said)}.{apart}"

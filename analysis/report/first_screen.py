@@ -13,7 +13,6 @@ WORDS = 10  # At either end.
 _BARS = 48
 _WORD = r"^[ _▁]?[\p{L}\p{M}][\p{L}\p{M}'’-]+$"
 _STARTS = r"^[ _▁]"  # Where a tokenizer marks the starts of words, other tokens are mostly endings.
-_LEAST_FREQUENT = 0.3  # Of a million words: above it, few tokens are the beginning of a word.
 _MOST_MODELS = 12  # Further ones are in the explorer.
 
 
@@ -28,7 +27,7 @@ def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
       it; `reward`; `percentile`, the share of the tokens that score lower, in percent, ties counted
       half; `strength`, 0 at the model's median reward, 1 at its most extreme word of this end.
     """
-    common = common_words(study)
+    common = lexicons.common_words(study.options.frequency)
     words = {model: whole_words(study, model, common) for model in study.scored[:_MOST_MODELS]}
     made = []
     for prompt in prompts:
@@ -37,16 +36,6 @@ def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
         about = {"prompt": prompt, "text": study.run.prompts[prompt]}
         made.append({**about, "panels": panels, "more": len(models) - len(panels)})
     return made
-
-
-def common_words(study: Study) -> set[str]:
-    """Words that are not rare, in lower case; none where no list of frequencies is at hand."""
-    try:
-        frequency = lexicons.frequency(study.options.frequency)
-    except lexicons.LexiconError:
-        return set()
-    common = frequency.filter(pl.col("per_million") >= _LEAST_FREQUENT)
-    return set(common["word"].str.to_lowercase())
 
 
 def whole_words(study: Study, model: str, common: set[str]) -> pl.DataFrame:

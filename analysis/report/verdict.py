@@ -13,10 +13,11 @@ import polars as pl
 
 from analysis.measures.changes import AT_MOST, RANK_AGREEMENT, RIGHT, moved_tokens, worst_first
 from analysis.measures.two_models import AFTER, BEFORE
-from analysis.report.first_screen import common_words, whole_words
+from analysis.report.first_screen import whole_words
 from analysis.run import Run
 from analysis.sentences import beside, minus
 from analysis.study import Study
+from analysis.words import lexicons
 
 JSON, MARKDOWN = "verdict.json", "verdict.md"
 WORDS = 10  # Of each direction under a prompt, and of all of them in short.
@@ -230,7 +231,7 @@ def _names(sources: Sequence[str], *longer: Sequence[str]) -> Sequence[str]:
 
 def _words(study: Study) -> pl.DataFrame:
     """Whole words by their spelling that moved most; see `Verdict.words`."""
-    words = whole_words(study, AFTER, common_words(study))
+    words = whole_words(study, AFTER, lexicons.common_words(study.options.frequency))
     token_ids = words["token_id"].to_numpy()
     moved = moved_tokens(study.run, (), _SPELLINGS * WORDS, token_ids).drop("beyond_noise")
     moved = moved.join(words.select("token_id", "word"), on="token_id", validate="m:1")

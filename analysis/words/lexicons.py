@@ -22,6 +22,7 @@ _IDENTITY = pathlib.Path(__file__).parent / "identity.csv"
 _PLACEBO = pathlib.Path(__file__).parent / "placebo.csv"
 FORMS = ("singular", "plural", "adjective", "abstract")
 NEUTRAL = "neutral"
+_LEAST_FREQUENT = 0.3  # Of a million words: above it, few tokens are the beginning of a word.
 _TERMS = ("word", "group", "axis", "form", "stem")
 _AFINN: Columns = {"word": pl.String, "value": pl.Float64}
 _BING: Columns = {"word": pl.String, "valence": pl.String}
@@ -87,6 +88,19 @@ def frequency(path: str = "", join: str = "forms") -> pl.DataFrame:
         return _bnc_heads(path) if join == "paper" else _bnc(path)
     file = "data/large_en.msgpack.gz"
     return _wordfreq(_installed("wordfreq", file, "a BNC word list by options.frequency"))
+
+
+def common_words(path: str = "") -> set[str]:
+    """Words that are not rare, in lower case; none where no list of frequencies is at hand.
+
+    Args:
+      path: as `frequency` takes it.
+    """
+    try:
+        common = frequency(path).filter(pl.col("per_million") >= _LEAST_FREQUENT)
+    except LexiconError:
+        return set()
+    return set(common["word"].str.to_lowercase())
 
 
 @functools.cache

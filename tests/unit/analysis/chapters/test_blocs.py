@@ -37,11 +37,11 @@ def test_two_blocs_are_named_and_have_a_list_of_tokens_each(study, rng):
     (plain,) = told(agreement, made)
     sides = "m0, m2 and m3 on one side and m1 and m4 on the other"
     disputed = made.tables["disputed_words", "worst"]
-    assert plain.startswith(f"Asked “worst”, {sides} rank the words in largely opposite ways. The ")
+    assert plain.startswith(f"Asked “worst”, {sides} rank the words in largely opposite ways. Of ")
     first = disputed.filter(higher="bloc", rank=1).row(0, named=True)
-    assert f"are “{first['token'].strip()}” and “" in plain
-    assert "”, higher for m0, m2 and m3, and “" in plain
-    assert plain.endswith("”, higher for m1 and m4.")
+    assert f"differ most on “{first['token'].strip()}” and “" in plain
+    assert "” (higher for the former), “" in plain
+    assert plain.endswith("” (the latter).")
     table = made.tables["blocs", "worst"]
     assert table.select("models", "other_models", "relation", "pairs").rows() == [
         ("m0 m2 m3", "m0 m2 m3", "alike", 3),
