@@ -1,1 +1,1 @@
-"""Settings as data: of the engine, the settings alone are imported here."""
+"""Settings as data; the only part of the engine that is imported here is `engine.settings`."""

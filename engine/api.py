@@ -207,9 +207,9 @@ class RewardModel:
         """
         problem, [scorer] = _problem([self], [prompt], direction, settings)
         steps = _trace(problem, [scorer])
-        if not problem.whole.settings.certify:
+        if not problem.objective.settings.certify:
             return steps
-        sweeps = certificate.of_found(problem.whole, scorer, steps.row(-1, named=True)).steps
+        sweeps = certificate.of_found(problem.objective, scorer, steps.row(-1, named=True)).steps
         return pl.concat([steps, sweeps.with_columns(pl.col("step") + steps["step"][-1])])
 
     def certify(
@@ -249,7 +249,7 @@ class RewardModel:
         free = {"topk": 1, **settings, "length": len(ids), "fixed": (), "round_trip": False}
         problem, [scorer] = _problem([self], [prompt], direction, free)
         given = {name: settings[name] for name in ("fixed", "round_trip") if name in settings}
-        return certificate.of_reply(problem.whole, scorer, ids, sweeps, **given)
+        return certificate.of_reply(problem.objective, scorer, ids, sweeps, **given)
 
     def explore(
         self, second: "RewardModel | None" = None, *, run: str | None = None, port: int = 0
@@ -362,4 +362,4 @@ def _trace(problem: SearchProblem, scorers: Sequence[RewardScorer]) -> pl.DataFr
     """The trace of a search in one direction."""
     problem.announce()
     trace, _, _ = run_problem(problem, scorers)
-    return trace_frame(problem.whole, trace, problem.whole.settings.direction)
+    return trace_frame(problem.objective, trace, problem.objective.settings.direction)

@@ -117,7 +117,7 @@ class Settings:
         "Rows per part; a killed run computes at most two parts again.", command=16384
     )
     self_check: int = setting("Rows per result that a plain full pass scores again.", command=16)
-    seed: int = setting("Of the sample of rows that the self-check takes.", command=0)
+    seed: int = setting("Seed of the sample of rows that the self-check takes.", command=0)
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
@@ -249,14 +249,14 @@ class SearchSettings:
     )
     replace_last: int = setting("The same in the last step; linear between the two.", 1)
     temperature: float = setting(
-        "Of drawing proposals, in standard deviations of the gain; by default inf, which is "
-        "uniform in the topk, of gcg, 1 of the other methods.",
+        "Temperature of drawing proposals, in standard deviations of the gain; by default of "
+        "gcg inf, which is uniform in the topk, of the other methods 1.",
         math.inf,
         command=None,
     )
     spread: float = setting(
-        "Of drawing the parent from the buffer, in ranks; by default 0, which is always the best, "
-        "of gcg, 2 of the other methods.",
+        "Spread of drawing parents from the buffer, in ranks; by default of gcg 0, which is "
+        "always the best, of the other methods 2.",
         0.0,
         command=None,
     )
@@ -300,8 +300,8 @@ class SearchSettings:
         "Swaps per step on each device of those sweeps; 0: as memory and device allow.", 0
     )
     every: int = setting("Steps between two saves.", 10)
-    dtype: str = setting("As of `assay sweep`.", command="auto")
-    seed: int = setting("Of the random numbers.", 0)
+    dtype: str = setting("Dtype of computation, as of `assay sweep`.", command="auto")
+    seed: int = setting("Seed of the random numbers.", 0)
 
     # Any: settings are of several types, which the constructor checks.
     @classmethod
@@ -539,7 +539,7 @@ class PlanSettings:
 class VerifySettings:
     """What `assay verify` takes."""
 
-    seed: int = setting("Of the choice of rows that --rescore computes again.", 0)
+    seed: int = setting("Seed of the choice of rows that --rescore computes again.", 0)
     mesh: MeshSettings = setting("The device mesh.")
 
 
@@ -627,7 +627,7 @@ class Options:
     rbo_p: float = setting("Persistence of rank-biased overlap, in (0, 1).", command=0.9)
     permutations: int = setting("Draws of each permutation test.", command=9_999)
     bootstraps: int = setting("Draws of each bootstrap interval.", command=2_000)
-    seed: int = setting("Of all draws.", command=0)
+    seed: int = setting("Seed of all draws.", command=0)
 
     def __post_init__(self) -> None:
         for key in _SWITCHES:

@@ -101,7 +101,7 @@ def _computed(
     combined = given.config.all_combinations
     named = [conventions_of(values, all_combinations=combined) for values in every]
     new, failures = 0, []
-    with locking.held(given, given.run, "conventions"):
+    with locking.run_lock(given, given.run, "conventions"):
         for model, chosen in zip(models, named, strict=True):
             try:
                 new += ConventionRuns(model, *scored).compute(chosen)

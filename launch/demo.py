@@ -91,7 +91,7 @@ def define_flags(given: FlagValues) -> None:
 def demo(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     work = _settings(given)
-    with locking.held(given, work.run, "demo"):
+    with locking.run_lock(given, work.run, "demo"):
         pipeline.run(STEPS if work.whole else SHORT, work)
     page = (work.root / "report" / "index.html").resolve()
     slugs = [model.card.slug for model in (*work.models, *work.language)]

@@ -59,7 +59,7 @@ def import_scores(given: command.Given) -> str:
     source, run = (command.paths(given, flag)[0] for flag in ("source", "run"))
     of_files = set(_FLAGS) - {"source", "run"}
     choices = Choices(**{name: given[name].value for name in of_files})
-    with locking.held(given, run, "import_scores"):
+    with locking.run_lock(given, run, "import_scores"):
         return import_files(source, run, choices, given.ignore)
 
 

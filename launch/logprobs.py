@@ -33,7 +33,7 @@ def logprobs(given: command.Given) -> command.CommandResult:
     common, mesh = scoring.shared_settings(given.config, models)
     settings = LogprobSettings(form=given.config.form, **common)
     on_outcomes = sharding.show_models(given)
-    with locking.held(given, run, "logprobs"):
+    with locking.run_lock(given, run, "logprobs"):
         new = sweep_logprobs(
             models, prompts, run, settings, mesh, items=items, on_outcomes=on_outcomes
         )

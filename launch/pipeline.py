@@ -91,7 +91,7 @@ def judge(work: Scored, say: Say) -> None:
     listed = work.conversations_list
     if listed is None:
         return
-    say(f"scoring {listed.said} of {listed.name} under their own prompts")
+    say(f"scoring {listed.size_in_words} of {listed.name} under their own prompts")
     where = (work.run, work.word_settings, work.mesh)
     work.new += conversations.score(work.models, listed, *where, scoring.show_models)
 

@@ -101,7 +101,7 @@ def report(given: command.Given) -> command.CommandResult:
         analyze=reporting.settings_of(given.config.analyze),
         **chosen,
     )
-    with locking.held(given, work.run, "report"):
+    with locking.run_lock(given, work.run, "report"):
         pipeline.run(STEPS, work)
         run = analysis.load(work.run)
     slugs = [model.card.slug for model in work.models]

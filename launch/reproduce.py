@@ -147,7 +147,7 @@ def reproduce(given: command.Given) -> str:
     call.root.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as locks:
         for name in call.runs:
-            locks.enter_context(locking.held(given, call.run(name), "reproduce"))
+            locks.enter_context(locking.run_lock(given, call.run(name), "reproduce"))
         make = functools.partial(ModelWork, call, published)
         works = {spec.nickname: functools.partial(make, spec) for spec in call.models}
         states = pipeline.run_each(STEPS, works)

@@ -37,7 +37,7 @@ def score(given: command.Given) -> command.CommandResult:
     name, replies = inputs.list_given(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
-    with locking.held(given, run, "score"):
+    with locking.run_lock(given, run, "score"):
         show, items = sharding.show_models(given), (name, replies)
         rewards = sweep_rewards(models, prompts, run, settings, mesh, on_outcomes=show, items=items)
     return scoring.computed(run, f"items/{name}", models, prompts, rewards)
@@ -49,11 +49,12 @@ def _score_conversations(
     own = {listed.name: ""}  # all rows are one share
     run, models, _ = sharding.share(given, run, models, own, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
-    with locking.held(given, run, "score"):
+    with locking.run_lock(given, run, "score"):
         on_outcomes = sharding.show_models(given)
         rewards = conversations.score(models, listed, run, settings, mesh, on_outcomes)
     place = f"{run}/conversations/{listed.name}/replies.csv"
-    said = f"{counted(len(models), 'model')} × {listed.said}, {scoring.outcome(rewards, 'rewards')}"
+    size = f"{counted(len(models), 'model')} × {listed.size_in_words}"
+    said = f"{size}, {scoring.outcome(rewards, 'rewards')}"
 
     def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
         from launch.common import facts  # the analysis, which other lists do not import

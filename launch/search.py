@@ -36,17 +36,19 @@ def search(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     settings, mesh = searching.settings(given.config, models)
-    with locking.held(given, run, "search"):
+    with locking.run_lock(given, run, "search"):
         every = searching.search(models, prompts, run, settings, mesh, given.config)
     new = [one for one in every if one.new]
-    what = ", ".join(_said(new[:_NAMED], storage.path_of(run))) if new else "complete already"
+    what = (
+        ", ".join(_result_lines(new[:_NAMED], storage.path_of(run))) if new else "complete already"
+    )
     more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
     found = [dataclasses.asdict(one) for one in every]
     said = f"{run}/sequences: {len(new)} new; {what}{more}"
     return command.CommandResult(said, lambda: {"found": found})
 
 
-def _said(results: Sequence[SearchResult], run: epath.Path) -> list[str]:
+def _result_lines(results: Sequence[SearchResult], run: epath.Path) -> list[str]:
     try:
         swept = read_contents(run).results
     except RunError:  # another command is writing it: no percentile then

@@ -25,7 +25,7 @@ def sweep(given: command.Given) -> command.CommandResult:
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=True)
     settings, mesh = scoring.settings(given.config, models)
     show = scoring.show_extremes, sharding.show_models(given)
-    with locking.held(given, run, "sweep"):
+    with locking.run_lock(given, run, "sweep"):
         rewards = sweep_rewards(models, prompts, run, settings, mesh, *show)
     return scoring.computed(run, "scores", models, prompts, rewards)
 

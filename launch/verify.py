@@ -69,7 +69,7 @@ def _checked(
     """Checks one run folder; prints its problems and adds them to `problems`."""
     lines: list[str] = []
     writes = given.rebuild or given.rescore
-    held = locking.held(given, str(run), "verify") if writes else contextlib.nullcontext()
+    held = locking.run_lock(given, str(run), "verify") if writes else contextlib.nullcontext()
     with held:
         if not writes and (holder := lock.holder_of(run)):
             print(f"run {run} is being written by {holder}", file=sys.stderr, flush=True)

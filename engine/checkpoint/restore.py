@@ -144,7 +144,7 @@ def abstract(
 
 
 def is_verified(checkpoint: Checkpoint) -> bool:
-    """Whether the checkpoint's blocks are hashed: as said when it was opened, else by size."""
+    """Whether the checkpoint's blocks are hashed: as `Checkpoint.open` was told, else by size."""
     if checkpoint.verify is not None:
         return checkpoint.verify
     card = checkpoint.card

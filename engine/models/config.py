@@ -166,10 +166,12 @@ class DecoderConfig:
 
     # Any: what JSON holds.
     def to_json(self) -> dict[str, Any]:
-        """The fields, for `model.json` and hashes; the younger ones where they are not neutral."""
+        """The fields, for `model.json` and hashes; later ones only where set."""
         ropes = {"rope": self.rope, "window_rope": self.window_rope}
-        written = {name: stated(rope, "original_positions") for name, rope in ropes.items() if rope}
-        return stated(self, "window_layers") | written
+        written = {
+            name: written_fields(rope, "original_positions") for name, rope in ropes.items() if rope
+        }
+        return written_fields(self, "window_layers") | written
 
     # Any: parsed JSON.
     @classmethod
@@ -183,7 +185,7 @@ class DecoderConfig:
 
 
 # Any: a frozen dataclass, and what JSON holds.
-def stated(config: Any, last: str) -> dict[str, Any]:
+def written_fields(config: Any, last: str) -> dict[str, Any]:
     """The fields of a config; those after `last` only where they differ from their default."""
     fields = dataclasses.fields(config)
     first = [field.name for field in fields].index(last) + 1

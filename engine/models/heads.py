@@ -14,7 +14,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from engine.errors import AssayError
-from engine.models.config import stated
+from engine.models.config import written_fields
 from engine.models.layer import Param, layer_norm, rms_norm
 
 
@@ -54,8 +54,8 @@ class HeadConfig:
 
     # Any: what JSON holds.
     def to_json(self) -> dict[str, Any]:
-        """The fields, for `model.json` and hashes; the younger ones where they are not neutral."""
-        return stated(self, "transform")
+        """The fields, for `model.json` and hashes; later ones only where set."""
+        return written_fields(self, "transform")
 
     @property
     def gated(self) -> bool:
@@ -88,8 +88,8 @@ class OutputConfig:
 
     # Any: what JSON holds.
     def to_json(self) -> dict[str, Any]:
-        """The fields, for `model.json` and hashes; the younger ones where they are not neutral."""
-        return stated(self, "softcap")
+        """The fields, for `model.json` and hashes; later ones only where set."""
+        return written_fields(self, "softcap")
 
 
 class HeadResult(NamedTuple):
@@ -245,17 +245,19 @@ class Readout(nnx.Module):
 
     def gate(self, residual: Float[Array, "D"]) -> Float[Array, "R"]:
         """The head's gate, from the residual stream at its position in the prompt."""
-        return self.head.gate(self._normed(residual))
+        return self.head.gate(final_norm(self, residual))
 
     def __call__(self, residual: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> HeadResult:
         """The head's results, from the residual stream at the reward positions."""
-        return self.head(self._normed(residual), gate)
+        return self.head(final_norm(self, residual), gate)
 
-    def _normed(self, residual: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
-        config = self.config
-        if config.norm == "layer":
-            return layer_norm(residual, self.norm[...], self.norm_bias[...], config.rms_eps)
-        return rms_norm(residual, self.norm[...], config.rms_eps, offset=config.norm_offset)
+
+def final_norm(output: Any, residual: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+    """The norm after the last layer; `output` is a `Readout` or the output of a language model."""
+    config = output.config
+    if config.norm == "layer":
+        return layer_norm(residual, output.norm[...], output.norm_bias[...], config.rms_eps)
+    return rms_norm(residual, output.norm[...], config.rms_eps, offset=config.norm_offset)
 
 
 def _zeros(config: HeadConfig, axes: str) -> Param:

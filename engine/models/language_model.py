@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Int
 
 from engine.models.config import DecoderConfig
 from engine.models.decoder import Decoder, behind
-from engine.models.heads import OutputConfig
-from engine.models.layer import FLOAT32, layer_norm, rms_norm
+from engine.models.heads import OutputConfig, final_norm
+from engine.models.layer import FLOAT32
 from engine.types import Candidates, KeyValues
 
 
@@ -83,14 +83,7 @@ class LanguageModel(nnx.Module):
         config = output.config
         weight = self.decoder.embedding[...] if config.tied else output.weight[...]
         with jax.named_scope("output"):
-            if config.norm == "layer":
-                bias = output.norm_bias[...]
-                normed = layer_norm(residual, output.norm[...], bias, config.rms_eps)
-            else:
-                normed = rms_norm(
-                    residual, output.norm[...], config.rms_eps, offset=config.norm_offset
-                )
-            normed = normed.astype(weight.dtype)
+            normed = final_norm(output, residual).astype(weight.dtype)
             logits = jnp.einsum("...D,VD->...V", normed, weight, preferred_element_type=jnp.float32)
             if config.softcap is not None:
                 logits = config.softcap * jnp.tanh(logits / config.softcap)

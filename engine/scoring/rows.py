@@ -84,7 +84,7 @@ LAST = Pooling()
 
 
 class Rows(abc.ABC):
-    """A list of rows under one prompt; a number (a reward, a log-probability) belongs to each."""
+    """Rows that are scored in one pass, each with a number: a reward or a log-probability."""
 
     part_columns: schema.Columns  # of a part: the key columns, then the number's
     any_length: bool = False  # whether replies have any number of tokens; else one

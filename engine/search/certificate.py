@@ -38,9 +38,9 @@ class PositionSweep:
       token: id of the best swap that is admitted; -1: none is.
       reward: its reward.
       gain: how much better it is than the sequence; -inf: none is admitted.
-      second: gain of the second-best admitted swap; -inf: there is none.
+      second_gain: that of the second-best admitted swap; -inf: there is none.
       rejected: swaps that improve the sequence but whose text does not tokenise back to them.
-      still: rejected swaps that would also improve on the best admitted one.
+      rejected_above: rejected swaps that would also improve on the best admitted one.
     """
 
     position: int
@@ -48,9 +48,9 @@ class PositionSweep:
     token: int
     reward: float
     gain: float
-    second: float
+    second_gain: float
     rejected: int
-    still: int
+    rejected_above: int
 
     # Any: JSON values.
     def to_json(self) -> list[Any]:
@@ -139,8 +139,8 @@ class Ascent:
             self.ids[best.position] = best.token
             self.reward, self.steps = best.reward, self.steps + 1
             # The sweep has scored the swaps of the new sequence at this position too.
-            gain = max(best.second, 0.0) - best.gain
-            known = dataclasses.replace(best, gain=gain, rejected=best.still)
+            gain = max(best.second_gain, 0.0) - best.gain
+            known = dataclasses.replace(best, gain=gain, rejected=best.rejected_above)
             self._here = {best.position: known}
         self.history.append((self.ids.copy(), self.reward))
 
@@ -213,9 +213,9 @@ def judged(
         token=-1 if best is None else int(tokens[best]),
         reward=unchanged if best is None else float(rewards[best]),
         gain=gain,
-        second=-np.inf if second is None else float(gains[second]),
+        second_gain=-np.inf if second is None else float(gains[second]),
         rejected=int((gains > max(gain, margin)).sum()),
-        still=int((gains > max(gain, 0.0) + margin).sum()),
+        rejected_above=int((gains > max(gain, 0.0) + margin).sum()),
     )
 
 

@@ -120,7 +120,7 @@ def expand(
     slopes: Callable[..., tuple[Array, Array, KeyValues | None]],
     score: Callable[..., Array],
     vocabulary: tuple[Array, Array, Array],
-    made: Callable[..., Callable[..., Any]],
+    bind: Callable[..., Callable[..., Any]],
     shards: int = 1,
 ) -> Ranked:
     """The step of a search up to the scored candidates; the same for one model and for several.
@@ -131,25 +131,25 @@ def expand(
       slopes: parents -> their rewards [A], slopes [A, T, V], and what `score` takes as `written`.
       score: (parents, candidates, first changed positions, written) -> rewards [A, C].
       vocabulary: allowed tokens, planned steps, embedding, as `propose` takes them.
-      made: gives a function its settings; for several models it compiles it too (`compiled`).
+      bind: binds settings to a function; for several models it compiles it too (`compiled`).
       shards: devices that the vocabulary is divided over.
     """
-    parents, keys, noise_keys = made(draw_parents, settings=settings)(state)
+    parents, keys, noise_keys = bind(draw_parents, settings=settings)(state)
     rewards, steepness, written = np.full(len(parents), UNKNOWN, np.float32), None, None
     if settings.takes_gradient:
         with jax.named_scope("gradient"):
             rewards, steepness, written = slopes(parents)
     with jax.named_scope("propose"):
-        by = made(propose, settings=settings, shards=shards)
+        by = bind(propose, settings=settings, shards=shards)
         ids = by(state.step, parents, steepness, keys, noise_keys, *vocabulary)
     with jax.named_scope("score"):
         scored = score(parents, ids, first_changes(settings), written)
         if settings.merge:
-            merged = made(merge, settings=settings)(parents, ids, scored)
+            merged = bind(merge, settings=settings)(parents, ids, scored)
             with jax.named_scope("merged"):
                 more = score(parents, merged, whole_replies(settings), written)
-            ids, scored = made(with_merged)(ids, scored, merged, more)
-    ranked: Ranked = made(rank, settings=settings)(ids, scored, rewards)
+            ids, scored = bind(with_merged)(ids, scored, merged, more)
+    ranked: Ranked = bind(rank, settings=settings)(ids, scored, rewards)
     return ranked
 
 
@@ -280,7 +280,7 @@ def first_changes(settings: SearchSettings) -> tuple[int, ...]:
 
 
 def whole_replies(settings: SearchSettings) -> tuple[int, ...]:
-    """The same for the merged candidates of a step, which may change anywhere."""
+    """The first position of each merged candidate of a step: all free ones may change."""
     return settings.free[:1] * max(0, settings.merge - 1)
 
 

@@ -69,7 +69,7 @@ class Search:
     @property
     def settings(self) -> SearchSettings:
         """Settings of the search, in the directions that are missing."""
-        return self.problem.whole.settings
+        return self.problem.objective.settings
 
     @property
     def slugs(self) -> list[str]:
@@ -87,7 +87,7 @@ class Search:
 
         Of a certificate, rewards that its budget allows, of those that are not known yet.
         """
-        whole = self.problem.whole
+        whole = self.problem.objective
         if self.searched:
             sweeps = max(0, self.settings.certify - len(self.known))
             return sweeps * int(whole.allowed.sum()) * len(whole.prompts)
@@ -125,7 +125,7 @@ def _search_of(
     manifest: Manifest, problem: SearchProblem, prompt_ids: Sequence[str], mesh: Mesh
 ) -> Search:
     """A search whose files are of `prompt_ids`, entered in the manifest."""
-    settings, method, said = problem.whole.settings, problem.whole.settings.method, {}
+    settings, method, said = problem.objective.settings, problem.objective.settings.method, {}
     if problem.rule:
         method = f"{method}-{problem.rule}-{problem.group}"
         judges = {"rule": problem.rule, "judges": problem.group, "sample": SAMPLE}
@@ -201,7 +201,7 @@ def _certificate_of(
     step = settings.certify_step or recorded_step(manifest, path)
     if not step:
         one = admission.model_of_checkpoints(list(search.problem.models)).on(room, settings.dtype)
-        step, _ = fitting_step(one, _sweep_work(search.problem.whole))
+        step, _ = fitting_step(one, _sweep_work(search.problem.objective))
     said = manifest.content["results"].get(path, {}).get("certificate", {})
     # The search may be complete, and keep its numerics: the certificate has others.
     fingerprint = {k: v for k, v in found.fingerprint.items() if k != "numerics"}
@@ -255,15 +255,17 @@ def check_memory(search: Search, mesh: Mesh) -> None:
     dtype, models, room = search.settings.dtype, search.problem.models, DeviceRoom.of(mesh)
     if search.searched:
         one = admission.model_of_checkpoints(list(models)).on(room, dtype)
-        if reason := admission.refusal(one, _sweep_work(search.problem.whole, search.step_size)):
+        if reason := admission.refusal(
+            one, _sweep_work(search.problem.objective, search.step_size)
+        ):
             raise AssayError(reason.replace("step_size=", "certify_step="))
         return
     placed = [admission.model_of_checkpoints([model]).on(room, dtype) for model in models]
     held = sum(map(weight_bytes, placed))
-    for model, one in zip(placed, search.problem.each, strict=True):
+    for model, one in zip(placed, search.problem.members, strict=True):
         free = room.usable - (held - weight_bytes(model))
         left = dataclasses.replace(model, usable=free)
-        if reason := admission.refusal(left, _work(one, search.problem.whole)):
+        if reason := admission.refusal(left, _work(one, search.problem.objective)):
             beside = "beside the other models of the universal search: " * (len(models) > 1)
             raise AssayError(f"{beside}{reason}")
 
@@ -288,7 +290,7 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
         return rows * positions * (prefix + positions)
 
     if isinstance(one, Reader):
-        lengths = {padded_length(n + suffix) for n in range(1, one.most + 1)}
+        lengths = {padded_length(n + suffix) for n in range(1, one.most_tokens + 1)}
         length = max(lengths, key=size) - suffix
     return SearchWork(
         prefix=prefix,

@@ -132,9 +132,9 @@ def run_problem(
     scorers, judges, step = list(scorers), list[Judge](), None
     if problem.rule:
         judges = universal.judges_of(problem, scorers)
-        step = universal.build_step(problem.whole, judges, problem.rule)
+        step = universal.build_step(problem.objective, judges, problem.rule)
     first = judges[0].scorer if judges else scorers[0]
-    return *run_search(problem.whole, first, file, progress, step), judges
+    return *run_search(problem.objective, first, file, progress, step), judges
 
 
 def run_search(

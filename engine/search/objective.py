@@ -210,15 +210,15 @@ class Reader:
       checkpoint: the model.
       differs: in which token its vocabulary differs from the first model's.
       prompts: split by its template.
-      most: tokens that a reply has there at most.
-      usual: tokens of a reply of random tokens.
+      most_tokens: tokens that a reply has there at most.
+      usual_tokens: tokens of a reply of random tokens.
     """
 
     checkpoint: Checkpoint
     differs: str
     prompts: tuple[PromptIds, ...]
-    most: int
-    usual: int
+    most_tokens: int
+    usual_tokens: int
 
     @classmethod
     def build(
@@ -255,8 +255,8 @@ class Reader:
             checkpoint=checkpoint,
             differs=differs,
             prompts=splits,
-            most=length * most,
-            usual=math.ceil(length * float(np.mean(counts))),
+            most_tokens=length * most,
+            usual_tokens=math.ceil(length * float(np.mean(counts))),
         )
 
 
@@ -268,7 +268,7 @@ class SearchProblem:
       rule: one of `RULES`; "" without standardisation, of one model by the mean of its prompts.
       models: those of `objectives`, then those of `readers`.
       prompts: prompt id -> text.
-      whole: the tokens and texts that all models admit; of one model its objective.
+      objective: the tokens and texts that all models admit; of one model its objective.
       objectives: of each model that takes token ids, what it maximises.
       readers: the models that read texts.
     """
@@ -276,7 +276,7 @@ class SearchProblem:
     rule: str
     models: Sequence[Checkpoint]
     prompts: Mapping[str, str]
-    whole: SearchObjective
+    objective: SearchObjective
     objectives: Sequence[SearchObjective]
     readers: Sequence[Reader] = ()
 
@@ -319,13 +319,13 @@ class SearchProblem:
             rule=rule,
             models=models,
             prompts=prompts,
-            whole=whole,
+            objective=whole,
             objectives=objectives,
             readers=readers,
         )
 
     @property
-    def each(self) -> list[SearchObjective | Reader]:
+    def members(self) -> list[SearchObjective | Reader]:
         """Of each model what it maximises, or how it reads texts."""
         return [*self.objectives, *self.readers]
 
@@ -343,8 +343,8 @@ class SearchProblem:
     def with_settings(self, settings: SearchSettings) -> "SearchProblem":
         """The same problem with other settings."""
         objectives = [dataclasses.replace(one, settings=settings) for one in self.objectives]
-        whole = dataclasses.replace(self.whole, settings=settings)
-        return dataclasses.replace(self, whole=whole, objectives=objectives)
+        whole = dataclasses.replace(self.objective, settings=settings)
+        return dataclasses.replace(self, objective=whole, objectives=objectives)
 
     def announce(self) -> None:
         """Says on standard error which models read texts, and why; on process 0."""

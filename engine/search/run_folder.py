@@ -178,12 +178,12 @@ def _search(
     bar.update(done + search.amount - bar.n)  # the steps that an early end left out
     seconds = (time.perf_counter() - began) / len(missing)
     by_name = {(j.model, j.prompt_id): j for j in judges if isinstance(j, IdsJudge)}
-    traces = {d: trace_frame(problem.whole, trace, d) for d in search.missing}
+    traces = {d: trace_frame(problem.objective, trace, d) for d in search.missing}
     for job in missing:
-        judged, frame = problem.whole, traces[job.direction]
+        judged, frame = problem.objective, traces[job.direction]
         said: Json = {"rejected": rejected[job.direction]}
         if problem.rule:
-            said["universal"] = _said_of(problem, frame, judges)
+            said["universal"] = _universal_entry(problem, frame, judges)
             judge = by_name[job.model, job.prompt]
             judged, frame = judge.objective, rewards_of_judge(frame, judge)
         check = check_last_step(judged, scorers[job.model], frame, job.path)
@@ -193,7 +193,7 @@ def _search(
         storage.remove(state)
 
 
-def _said_of(
+def _universal_entry(
     problem: SearchProblem, steps: pl.DataFrame, judges: Iterable[Judge]
 ) -> Mapping[str, Any]:
     """What the files of a universal search say of it: JSON values."""
@@ -227,7 +227,7 @@ def _certify(
     manifest: Manifest, search: Search, scorers: Mapping[str, RewardScorer], bar: tqdm
 ) -> None:
     """Runs a certificate to its end; its file is written after each sweep, and resumes it."""
-    began, done, objective = time.perf_counter(), bar.n, search.problem.whole
+    began, done, objective = time.perf_counter(), bar.n, search.problem.objective
     [scorer], [job], direction = scorers.values(), search.jobs, search.settings.direction
     path = job.path
     bar.set_description(f"{search.title} · certifying {direction}")

@@ -71,7 +71,7 @@ class TextJudge(Judge):
     @property
     def flops(self) -> float:
         """Operations of one reply of as many tokens as random ones have."""
-        positions = self.reader.usual + len(self.prompt.suffix)
+        positions = self.reader.usual_tokens + len(self.prompt.suffix)
         return flops.response(
             self.reader.checkpoint.card.decoder, positions, len(self.prompt.prefix)
         )
@@ -87,15 +87,15 @@ class TextJudge(Judge):
 def judges_of(problem: SearchProblem, scorers: Iterable[RewardScorer]) -> list[Judge]:
     """The judges of a universal search: those that take token ids, then those that read texts."""
     judges: list[Judge] = []
-    for model, one, scorer in zip(problem.models, problem.each, scorers, strict=True):
-        tokens = _sample(problem.whole if isinstance(one, Reader) else one)
+    for model, one, scorer in zip(problem.models, problem.members, scorers, strict=True):
+        tokens = _sample(problem.objective if isinstance(one, Reader) else one)
         for prompt_id, prompt in zip(problem.prompts, one.prompts, strict=True):
             prefix = scorer.prefill(prompt)
             named: dict[str, Any] = {"model": model.card.slug, "prompt_id": prompt_id}
             named |= {"prompt": prompt, "scorer": scorer}
             if isinstance(one, Reader):
                 judge = TextJudge(reader=one, prefix=prefix, **named)
-                texts = [problem.whole.round_trip.text([token]) for token in tokens]
+                texts = [problem.objective.round_trip.text([token]) for token in tokens]
                 judges.append(judge.standardised_by(judge.rewards(texts)))
             else:
                 alone = dataclasses.replace(one, prompts=(prompt,))
@@ -116,7 +116,7 @@ def build_step(
 ) -> tuple[CompiledStep, float]:
     """The step of a universal search, with every judge scored in turn, and its operations."""
     settings, mesh = objective.settings.of_compiled_step(), judges[0].scorer.mesh
-    tokens, made = len(objective.allowed), functools.partial(compiled, mesh)
+    tokens, bind = len(objective.allowed), functools.partial(compiled, mesh)
     readers = [judge for judge in judges if isinstance(judge, TextJudge)]
     known = [(j.scorer, _inputs_of(j, judges)) for j in judges if isinstance(j, IdsJudge)]
     cost = sum(gcg.step_flops(j.objective) for j in judges if isinstance(j, IdsJudge))
@@ -131,7 +131,7 @@ def build_step(
         np.array([one.sd for one in judges], np.float32),
     )
     allowed, steps, embedding, *scale = meshes.put(mesh, values, "")
-    keep = made(gcg.admit, settings=settings)
+    keep = bind(gcg.admit, settings=settings)
 
     # Any: of several functions.
     def of_each(run: Callable[..., Any], *arguments: Array, **given: Any) -> list[Any]:
@@ -151,16 +151,16 @@ def build_step(
         results = of_each(slopes_alone, parents, settings=settings)
         rewards = [each[0] for each in results] + read(parents)
         steepness = [each[1][..., :tokens] for each in results]
-        return (*made(weigh, rule=rule)(rewards, steepness, *scale), None)
+        return (*bind(weigh, rule=rule)(rewards, steepness, *scale), None)
 
     def score(parents: Array, ids: Array, first: tuple[int, ...], written: None) -> Array:
         results = of_each(passes.score_candidates, parents, ids, first=first)
-        combined: Array = made(combine, rule=rule)(results + read(ids), *scale)
+        combined: Array = bind(combine, rule=rule)(results + read(ids), *scale)
         return combined
 
     def expand(params: Params, inputs: StepInputs, state: State) -> Ranked:
         vocabulary = allowed, steps, embedding
-        return gcg.expand(state, settings, slopes, score, vocabulary, made)
+        return gcg.expand(state, settings, slopes, score, vocabulary, bind)
 
     def many(
         params: Params, inputs: StepInputs, state: State, count: Array

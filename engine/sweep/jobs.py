@@ -1,4 +1,4 @@
-"""A job: what a run is to hold of one model under one prompt; of rows, its parts, step, memory."""
+"""A job: the numbers of one model under one prompt, which of them are missing, and their step."""
 
 import dataclasses
 import itertools

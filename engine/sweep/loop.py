@@ -45,7 +45,7 @@ from engine.sweep.jobs import (
 from engine.sweep.outcomes import OnOutcomes, Outcomes, SomeFailed, memory_errors
 from engine.types import PromptIds
 
-# A first part of so many rows is told of alone, where the other rows take longer than so many s.
+# A first part of `_MANY` rows is reported early where the other rows take longer than `_LONG_S` s.
 _MANY, _LONG_S = 1000, 10.0
 
 

@@ -61,7 +61,7 @@ class SomeFailed(AssayError):
 
 
 class FailedEverywhere(AssayError):
-    """Models that failed for all processes, none of which computes them."""
+    """Models that failed on some process, so that every process leaves them out."""
 
 
 def free_models() -> None:

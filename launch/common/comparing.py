@@ -106,7 +106,7 @@ class Comparison:
         if not swept:
             return ""
         said = f"sweeping {' and '.join(swept)} under {counted(len(self.prompts), 'prompt')}"
-        said += f", and scoring {self.listed.said}" if self.listed else ""
+        said += f", and scoring {self.listed.size_in_words}" if self.listed else ""
         for origin, prompts in self.noise:
             if origin.sweep is not None:
                 said += (
@@ -124,7 +124,7 @@ class Comparison:
             if origin.sweep is None:
                 continue
             models, _, run, settings, mesh = origin.sweep
-            with locking.held(given, run, "diff"):
+            with locking.run_lock(given, run, "diff"):
                 sweep_rewards(*origin.sweep, scoring.show_extremes)
                 if self.listed is not None and origin in self.sides.values():
                     settings = dataclasses.replace(settings, lens=False)

@@ -49,7 +49,7 @@ class ConversationList(NamedTuple):
     left_out: Sequence[str]
 
     @property
-    def said(self) -> str:
+    def size_in_words(self) -> str:
         """How many rows it has, in words."""
         pairs = int((self.table["side"] == "chosen").sum())
         return counted(pairs, "pair") if pairs else counted(len(self.table), "reply")
@@ -194,7 +194,7 @@ class _Reader:
         return pl.DataFrame(found, schema=schema.LIST_COLUMNS)
 
     def _conversations(self, row: Mapping[str, Any]) -> Iterator[tuple[str, Turns]]:
-        prompt = _asked(self._cell(row, "prompt")) if "prompt" in self.columns else None
+        prompt = _prompt_turns(self._cell(row, "prompt")) if "prompt" in self.columns else None
         unread = [name for name in self.columns if name not in self.sides.values()]
         asked = next((name for name in _ASKED if name in unread), None)  # meant as the prompt?
         both = []
@@ -210,7 +210,7 @@ class _Reader:
                         f"a reply beside a column {asked!r}; allowed: call that column 'prompt'"
                     )
                 shared = self.shared if prompt is None and isinstance(reply, str) else None
-                both.append(self._whole(_asked(shared()) if shared else prompt, reply))
+                both.append(self._whole(_prompt_turns(shared()) if shared else prompt, reply))
             yield side, both[-1]
         if len({json.dumps(messages[0]) for messages in both}) > 1:
             raise AssayError("chosen and rejected begin with other messages; allowed: one prompt")
@@ -257,7 +257,7 @@ class _Reader:
         return whole
 
 
-def _asked(prompt: Turns | str) -> Turns:
+def _prompt_turns(prompt: Turns | str) -> Turns:
     """A prompt as turns; a text may begin with a system turn (`chat_template.with_system`)."""
     if not isinstance(prompt, str):
         return prompt

@@ -1,4 +1,4 @@
-"""The conversion of launch.convert, which refuses what only bears a listed model's name."""
+"""Converts a model, and refuses one that is named like a listed model which it is not."""
 
 import dataclasses
 import os

@@ -43,7 +43,7 @@ def computed(
     prompts = scoring.prompts(given)
     common, mesh = scoring.shared_settings(given.config, pair.checkpoints)
     where = (pair, prompts, run, Settings(**common), mesh, items)
-    with locking.held(given, run, command):
+    with locking.run_lock(given, run, command):
         rewards = sweep_pair(
             *where, on_rewards=scoring.show_extremes, on_outcomes=scoring.show_models
         )

@@ -148,7 +148,7 @@ def _column(
     return [value or "" for value in values]
 
 
-def humans_there(run: epath.Path, name: str, humans: pl.DataFrame | None, allowed: str) -> bool:
+def has_human_ranks(run: epath.Path, name: str, humans: pl.DataFrame | None, allowed: str) -> bool:
     """Whether a run holds people's ranks of a list; raises AssayError for others than `humans`."""
     place = schema.humans_path(name)
     if not storage.exists(run / place):

@@ -24,13 +24,15 @@ def define_wait(given: FlagValues) -> None:
     )
 
 
-def held(given: Given, run: str, command: str) -> contextlib.AbstractContextManager[None]:
+def run_lock(given: Given, run: str, command: str) -> contextlib.AbstractContextManager[None]:
     """Holds the lock of a run while a command writes it; on process 0 only."""
-    return alone(run, command, given.wait) if processes.writes() else contextlib.nullcontext()
+    return (
+        lock_and_clean(run, command, given.wait) if processes.writes() else contextlib.nullcontext()
+    )
 
 
 @contextlib.contextmanager
-def alone(run: str, command: str, wait: bool = False) -> Iterator[None]:
+def lock_and_clean(run: str, command: str, wait: bool = False) -> Iterator[None]:
     """Holds the lock of a run, which a signal releases too; removes what killed commands left."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(lock.hold(run, command, wait=wait))

@@ -13,7 +13,7 @@ from engine.runs import parts, provenance, schema
 from engine.runs.manifest import Manifest, items_hash
 from engine.runs.provenance import library_versions
 from engine.runs.reader import Json
-from launch.common.inputs import checked_name, humans_there, list_name
+from launch.common.inputs import checked_name, has_human_ranks, list_name
 from launch.common.released_files import files, slugged
 from launch.common.released_layouts import Choices, Column, content_of
 from launch.common.text import counted
@@ -145,7 +145,7 @@ class _Import:
             _admit_model(manifest, slug, entry)
         humans = self.tables.get(schema.humans_path(self.items))
         if humans is not None:
-            humans_there(manifest.run, self.items, humans, "another list (--items)")
+            has_human_ranks(manifest.run, self.items, humans, "another list (--items)")
         for path, (_, fingerprint) in self.results.items():
             # The same bytes under another name are the same file.
             has = manifest.content["results"].get(path, {}).get("fingerprint")

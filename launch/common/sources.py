@@ -1,4 +1,4 @@
-"""What a command line calls a model -> its checkpoint: a checkpoint, a folder, or a hub id.
+"""Turns what a command line calls a model (a checkpoint, a folder, a hub id) into its checkpoint.
 
 A model that is no checkpoint is converted into the cache (`launch/common/model_cache.py`), unless
 the cache holds it. What is no folder is looked up on the hub only where it can be nothing else.
@@ -61,7 +61,7 @@ def checkpoints(
             models.append(model_cache.checkpoint(*others[name], config, verify))
         else:
             models.append(Checkpoint.open(name, verify=verify))
-    return _told_apart(names, models)
+    return _with_distinct_names(names, models)
 
 
 def of_two_kinds(
@@ -75,7 +75,7 @@ def of_two_kinds(
     The settings of conversion are those of reward models.
     """
     models = checkpoints(rewards, config, verify), plain_checkpoints(languages, config, verify)
-    every = _told_apart([*rewards, *languages], [*models[0], *models[1]])
+    every = _with_distinct_names([*rewards, *languages], [*models[0], *models[1]])
     return every[: len(rewards)], every[len(rewards) :]
 
 
@@ -144,8 +144,8 @@ def name_of(source: str, depth: int = 1) -> str:
     return name
 
 
-def _told_apart(places: Sequence[str], models: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Names of their folders for different models of one name, of as many as tell them apart."""
+def _with_distinct_names(places: Sequence[str], models: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Renames different models of one name after as many of their folders as tell them apart."""
     if not models:
         return []
     places = [os.path.abspath(place) if Path(place).is_dir() else place for place in places]

@@ -158,7 +158,7 @@ def _stages(only: Sequence[str], tried: str) -> list[str]:
     for stage in only:
         if stage not in [*Stage]:
             near = nearest(stage, map(str, Stage))
-            raise AssayError(f"--only={stage!r}{near}; allowed: {_all(Stage)}")
+            raise AssayError(f"--only={stage!r}{near}; allowed: {', '.join(Stage)}")
     if Stage.READINGS in only and tried == NONE:
         raise AssayError(
             f"--only={Stage.READINGS} with --readings={NONE}; allowed: {DIFFERING}, {ALL}"
@@ -178,7 +178,7 @@ def _models(chosen: Sequence[str], listed: str) -> tuple[list[ModelSpec], list[M
     for name in chosen or [""]:
         if name != "paper" and name not in every:
             near = nearest(name, every)
-            raise AssayError(f"--models={name!r}{near}; allowed: paper, {_all(every)}")
+            raise AssayError(f"--models={name!r}{near}; allowed: paper, {', '.join(every)}")
         slugs.update(known_models.MODELS if name == "paper" else [name])
     if "paper" in chosen or listed != "paper":
         slugs.update(_some("language_models", listed, "paper", known_models.LANGUAGE_MODELS))
@@ -191,12 +191,10 @@ def _some(setting: str, value: str, whole: str, allowed: Iterable[str]) -> Seque
     slugs = list(allowed) if value == whole else pieces(value)
     for slug in slugs:
         if slug not in allowed:
-            raise AssayError(f"{setting}={slug!r}; allowed: {whole}, or some of {_all(allowed)}")
+            raise AssayError(
+                f"{setting}={slug!r}; allowed: {whole}, or some of {', '.join(allowed)}"
+            )
     return slugs
-
-
-def _all(names: Iterable[str]) -> str:
-    return ", ".join(names)
 
 
 def read_elo(path: Path, column: str) -> EloList:
@@ -229,4 +227,4 @@ def write_people(run: str, elo: EloList) -> None:
 def check_people(run: str, elo: EloList) -> bool:
     """Whether a run holds what people think of the items; raises AssayError for other scores."""
     allowed = "the same file as before, or another --root"
-    return inputs.humans_there(storage.path_of(run), elo.name, elo.humans, allowed)
+    return inputs.has_human_ranks(storage.path_of(run), elo.name, elo.humans, allowed)

@@ -50,7 +50,7 @@ def write(
     with tempfile.TemporaryDirectory() as folder:
         drawn = tables.draw(made[PAPER], Path(folder), items) if PAPER in made else {}
     about = page.About(
-        models=[(state.name, _said(call, index, state)) for index, state in enumerate(states)],
+        models=[(state.name, _progress(call, index, state)) for index, state in enumerate(states)],
         settings=readings.CONVENTIONS,
         facts=[*_facts(made.get(PAPER)), *noise_facts(call, made)],
         tried=untried(call, compared),
@@ -114,7 +114,7 @@ def _absent(call: Call) -> dict[tuple[str, ...], str]:
     return {(name,): reason for name in ("humans_correlation", "humans_gap", "humans_kendall")}
 
 
-def _said(call: Call, index: int, state: ModelState) -> str:
+def _progress(call: Call, index: int, state: ModelState) -> str:
     """A model's state for a reader: results that are complete, and why others are not."""
     spec, there = call.models[index], runs.complete(call)
     parts = []

@@ -38,7 +38,7 @@ from engine.sweep.outcomes import memory_errors
 from engine.sweep.reward_jobs import check_vocabulary, load_scorer, sweep_rewards
 from engine.sweep.setup import vocabulary_of
 from engine.types import Prefix, PromptIds
-from launch.common.locking import alone
+from launch.common.locking import lock_and_clean
 from launch.common.scoring import prompt_id
 from launch.serving.desk import Desk, Job
 from launch.serving.requests import Question
@@ -265,7 +265,7 @@ class Explorer:
         def progress(steps: int, trace: Trace) -> None:
             rewards, ids = trace.best(0, settings)
             if np.isfinite(rewards[-1]):
-                text = problem.whole.round_trip.text(ids[-1])
+                text = problem.objective.round_trip.text(ids[-1])
                 job.tell("step", step=steps, reward=sign * float(rewards[-1]), text=text)
             self.desk.between(job)
 
@@ -285,7 +285,7 @@ class Explorer:
         step = model.scorer.step_size
         settings = dataclasses.replace(self.settings, step_size=step, check_memory=False)
         where = {prompt: question.prompt}, self.run, settings, model.scorer.mesh
-        with alone(self.run, "serve"), self._memory(model):
+        with lock_and_clean(self.run, "serve"), self._memory(model):
             count = sweep_rewards(
                 [model.checkpoint], *where, load=lambda *_: Held(model.scorer, numbers)
             )

@@ -91,6 +91,10 @@ def job_of(model: Checkpoint, **changes) -> Search:
     """A search of one model that no run knows."""
     objective = problem(model, **changes)
     whole = SearchProblem(
-        rule="", models=[model], prompts={"who": "Who?"}, whole=objective, objectives=[objective]
+        rule="",
+        models=[model],
+        prompts={"who": "Who?"},
+        objective=objective,
+        objectives=[objective],
     )
     return Search(problem=whole, prompts=["who"], jobs=())

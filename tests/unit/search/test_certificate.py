@@ -89,7 +89,7 @@ def test_each_sweep_gives_what_brute_force_gives(checkpoint):
         first, second = sorted(own.values())[:-3:-1]
         assert own[sweep.token] == first == pytest.approx(sweep.reward, abs=2e-5)
         assert first - sweep.unchanged == pytest.approx(sweep.gain, abs=2e-5)
-        assert second - sweep.unchanged == pytest.approx(sweep.second, abs=2e-5)
+        assert second - sweep.unchanged == pytest.approx(sweep.second_gain, abs=2e-5)
     best = max(swaps, key=swaps.get)  # the first step is the best of all swaps
     assert (np.flatnonzero(ascent.ids != start).item(), ascent.ids[best[0]]) == best
 

@@ -351,12 +351,13 @@ def test_memory_and_operations_of_a_reader_are_those_of_its_tokens(checkpoint, f
     model, reader, prompts = checkpoint(), fine(), {"who": "Who?"}
     whole = problem(model, length=4, allow=("<script>", "a", "b", "c"), topk=4, method="mutate")
     reading = Reader.build(reader, "", [*prompts.values()], whole)
-    assert (reading.most, reading.usual) == (36, 11)  # 4 * (8 + 1), 4 * (8 + 1 + 1 + 1) / 4
+    assert reading.most_tokens == 4 * (8 + 1)
+    assert reading.usual_tokens == 8 + 1 + 1 + 1
     # The longest reply has 4 * 9 tokens, which take 48 positions with what closes them.
     assert jobs._work(reading, whole).own == 48
     kinds = {"objectives": [whole], "readers": [reading]}
     both = problems.SearchProblem(
-        rule="mean", models=[model, reader], prompts=prompts, whole=whole, **kinds
+        rule="mean", models=[model, reader], prompts=prompts, objective=whole, **kinds
     )
     judge = universal.judges_of(both, [scorer(model), scorer(reader)])[-1]
     assert isinstance(judge, universal.TextJudge)
