@@ -40,7 +40,8 @@ from engine.settings import AnalyzeSettings
 
 # Tables of a chapter that the paper has only under "greatest", and tables that it does not have.
 _ONE_PROMPT = ("kendall_tau", "spearman", "rbo", "mds")
-_LEFT_OUT = ("kendall_pairs", "blocs", "consensus", "logprobs_rewards", "logprobs_ratio")
+_LEFT_OUT = ("kendall_pairs", "blocs", "consensus", "disputed_words")
+_LEFT_OUT += ("logprobs_rewards", "logprobs_ratio")
 _CHAPTERS: tuple[Chapter, ...] = (
     model_list.ANALYSIS,
     tokens.ANALYSIS,

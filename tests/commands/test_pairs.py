@@ -10,7 +10,7 @@ from etils import epath
 import analysis
 from analysis.measures import pairs
 from engine.runs import parts, provenance, schema
-from tests.support import folders, tiny
+from tests.support import folders, slow, tiny
 from tests.support.tolerances import TOLERANCES
 
 PROMPT = "What is the greatest thing?"
@@ -147,7 +147,10 @@ def whole(row):
     return found
 
 
-@pytest.mark.parametrize(("name", "mode"), [*((name, "text") for name in FILES), ("trl", "ids")])
+_QUICK = [("rewardbench", "text"), ("trl", "ids")]
+
+
+@pytest.mark.parametrize(("name", "mode"), slow.all_but(_QUICK, [(name, "text") for name in FILES]))
 def test_every_reward_is_that_of_transformers(score, model, tmp_path, name, mode):
     """In mode `ids` too, since no byte of these texts merges with the template's."""
     rows = FILES[name]

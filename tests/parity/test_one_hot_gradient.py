@@ -136,7 +136,7 @@ def without_gradient(patch, owner, name):
 BUGS = {
     "URM's weights taken for constants": ("URM", jax.nn, "selu"),
     "the router taken for a constant": ("linear on a mixture", layer, "route"),
-    "the last norm taken for a constant": ("linear", heads.Readout, "_normed"),
+    "the last norm taken for a constant": ("linear", heads, "final_norm"),
 }
 
 

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from engine.checkpoint import restore as restoring
 from engine.checkpoint.card import Checkpoint
 from engine.models.config import Rope
+from engine.models.heads import final_norm
 from engine.scoring import language_passes, reward_passes
 from engine.scoring.reward_passes import RewardScorer
 from engine.types import Candidates, PromptIds
@@ -220,6 +221,6 @@ def build_layers(graph: nnx.GraphDef) -> Callable[..., list[jax.Array]]:
         depths = tuple(range(1, models.decoder.config.num_layers + 1))
         with jax.default_matmul_precision("highest"):
             (*hidden, last), _ = models.decoder.plain(ids, depths)
-        return [*hidden, models.readouts[0]._normed(last)]
+        return [*hidden, final_norm(models.readouts[0], last)]
 
     return layers

@@ -23,7 +23,7 @@ from engine.search.loop import StepDriver, run_search, trace_frame
 from engine.search.objective import SearchObjective
 from engine.settings import METHODS, SearchSettings
 from launch.common import searching
-from tests.support import full_disk
+from tests.support import full_disk, slow
 from tests.support.parity import make_mesh
 from tests.support.searches import PROMPT, file_of, problem, scorer, search, settings
 
@@ -92,6 +92,7 @@ def test_each_candidate_that_is_refused_for_its_text_is_counted_once(
     assert counts["both"] == counts["min"] | counts["max"]
 
 
+@pytest.mark.slow
 def test_another_setting_is_not_mixed_in(checkpoint, tmp_path):
     search(tmp_path / "run", [checkpoint()], steps=2)
     with pytest.raises(AssayError, match=r"was begun with steps=2, not 3; use another run folder"):
@@ -113,7 +114,7 @@ def test_one_search_for_prompts_of_long_names_has_a_short_one():
 
 
 @pytest.mark.parametrize("method", ["gcg", "coordinate"])
-@pytest.mark.parametrize("round_trip", [False, True])
+@pytest.mark.parametrize("round_trip", slow.all_but([False], [False, True]))
 def test_a_search_that_goes_on_ends_as_one_that_never_stopped(
     checkpoint, tmp_path, method, round_trip
 ):
