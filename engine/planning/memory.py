@@ -234,7 +234,7 @@ def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
     The largest moment of a layer is in the feed-forward (the residual stream in float32, twice if
     both halves read it, the normed one, gate, up, and on a CPU their product) or in the attention
     (the residual stream, queries, the row's keys and values, logits and exponentials, and mixed
-    values in float32). A mixture adds up its experts' outputs beside both, and has their rows once.
+    values in float32). A mixture also has its summed outputs, and rows of one expert at a time.
     """
     c, split = model.held, model.model
     on_cpu = model.platform == "cpu"
