@@ -10,12 +10,10 @@ from engine.settings import PlanSettings, SearchSettings, SweepSettings
 
 SETTINGS = (PlanSettings, SweepSettings, SearchSettings)
 _SWEEP = ("dtype", "step_size", "self_check", "part_size")
-_SEARCH = ("length", "candidates", "merge", "direction", "restarts")
+_SEARCH = ("length", "candidates", "direction", "restarts")
 
 
 def get_config():
     """Every setting of `launch.plan`."""
     names = ("prefix", "own", "mesh", *_SWEEP, *_SEARCH)
-    config = common.config_of(*SETTINGS, only=names, mesh={"model": 0})
-    config.merge = SearchSettings.merge
-    return config
+    return common.config_of(*SETTINGS, only=names, mesh={"model": 0})

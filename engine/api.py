@@ -18,7 +18,7 @@ from engine.display import progress
 from engine.errors import AssayError
 from engine.language_api import LanguageModel, checked, listed, ranked, scored
 from engine.mesh import build_mesh
-from engine.planning import admission
+from engine.planning import fitting
 from engine.runs import schema
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
@@ -62,7 +62,7 @@ def load(
     mesh = mesh or build_mesh()
     opened = Checkpoint.open(checkpoint, verify=verify)
     named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, [opened]))
-    step = admission.admit(opened, mesh, str(named), step_size, check=check_memory)
+    step = fitting.admit(opened, mesh, str(named), step_size, check=check_memory)
     if opened.card.kind == LANGUAGE:
         restored = restore([opened], mesh, named)
         return LanguageModel(opened, LanguageScorer.build(*restored, mesh, step_size=step))

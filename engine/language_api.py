@@ -13,7 +13,7 @@ from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.planning import admission
+from engine.planning import fitting
 from engine.runs import implicit
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import check_finite, default_dtype, dtype_named
@@ -57,7 +57,7 @@ def reward_of(
     named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, pair.checkpoints))
     scorers = []
     for one in pair.checkpoints:
-        step = admission.admit(one, mesh, str(named), None, check=True)
+        step = fitting.admit(one, mesh, str(named), None, check=True)
         scorers.append(LanguageScorer.build(*restore([one], mesh, named), mesh, step_size=step))
     return ImplicitReward(pair, scorers)
 

@@ -15,8 +15,8 @@ from ml_collections import ConfigDict
 
 from engine.errors import AssayError
 from engine.planning import machines, memory
+from engine.planning.fitting import Plan, plan
 from engine.planning.memory import Model, SearchWork, SweepWork, in_words
-from engine.planning.plans import Plan, plan
 from engine.scoring.reward_passes import dtype_named
 from engine.settings import check_choice, check_integer
 from launch.common import command, scoring
@@ -43,8 +43,7 @@ def define_flags(given: FlagValues) -> None:
     )
     devices = (
         "Devices, comma-separated, each of which gets a line: 8xH100-80GB, v5e-16 (chips), "
-        "cpu-64GB, or cpu for this machine's, with its free memory. By default those of this "
-        "machine."
+        "cpu-64GB, or cpu for this machine's, with its free memory, which is the default."
     )
     flags.DEFINE_string("source", None, source, flag_values=given)
     flags.DEFINE_string("devices", None, devices, flag_values=given)
@@ -54,7 +53,7 @@ def define_flags(given: FlagValues) -> None:
 def report(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one plan for each of the devices, as a table."""
     source, config = command.paths(given, "source")[0], given.config
-    devices = machines.parse(given.devices) if given.devices else machines.here()
+    devices = machines.parse(given.devices or "cpu")
     model, prefix, positions = model_of_source(source)
     _check(config, given.prompts, model.config.max_positions)
     sweep = SweepWork(
@@ -70,11 +69,10 @@ def report(given: command.Given) -> command.CommandResult:
         if model.language
         else SearchWork(
             prefix=sweep.prefix,
-            suffix=sweep.own - 1,
+            own=config.length + sweep.own - 1,
             length=config.length,
             candidates=config.candidates,
             attempts=config.restarts * (2 if config.direction == "both" else 1),
-            merged=max(0, min(config.merge, config.candidates) - 1),
             packed=config.length > 1,
         )
     )
@@ -93,15 +91,13 @@ def _check(config: ConfigDict, prompts: int, most: int) -> None:
     for name in ("prefix", "own", "length"):
         if not 0 <= config[name] <= most:
             raise AssayError(f"{name}={config[name]}; allowed: 0 to {most}, the model's longest")
-    if config.merge < 0 or config.merge == 1:
-        raise AssayError(f"merge={config.merge}; allowed: 0, or integers >= 2")
     check_choice("direction", config.direction, ("max", "min", "both"))
 
 
 def _fields(one: Plan) -> dict[str, object]:
     return {
         "devices": one.devices.name,
-        "fits": one.fits,
+        "fits": not one.would_fit,
         "mesh": {"data": one.model.data, "model": one.model.model},
         "step_size": one.step_size,
         "dtype": one.model.dtype,
@@ -122,11 +118,10 @@ def _text(model: Model, sweep: SweepWork, search: SearchWork | None, plans: Sequ
     header = ["devices", "fits", "mesh", "step", "dtype", "a device needs", "sweep", "a search"]
     rows = [header, *map(_row, plans)]
     if search:
-        merged = f" and {search.merged} that merge the best" if search.merged else ""
         planned = (
             f"a sweep of {sweep.prompts} prompts ({sweep.prefix} positions, then {sweep.own} of "
             f"each candidate) and a search ({search.attempts} times {search.candidates} candidates "
-            f"of {search.length} tokens{merged})"
+            f"of {search.length} tokens)"
         )
     else:  # a language model has no step of candidates
         planned = f"log-probabilities of {sweep.prompts} prompts ({sweep.prefix} positions)"
@@ -143,7 +138,7 @@ def _text(model: Model, sweep: SweepWork, search: SearchWork | None, plans: Sequ
     ]
     for one in plans:
         name, count = one.devices.name, one.model.data * one.step_size
-        if not one.fits:
+        if one.would_fit:
             lines.append(f"{name}: too small; {one.would_fit} would fit")
         elif count > sweep.part_size and not model.language:
             lines.append(
@@ -155,10 +150,10 @@ def _text(model: Model, sweep: SweepWork, search: SearchWork | None, plans: Sequ
 
 def _row(one: Plan) -> list[str]:
     model, searched, usable = one.model, one.searched, one.devices.usable_bytes
-    cells = [one.devices.name, "yes" if one.fits else "no", f"{model.data}x{model.model}"]
+    cells = [one.devices.name, "no" if one.would_fit else "yes", f"{model.data}x{model.model}"]
     cells += [f"{one.step_size:,}", model.dtype]
     cells.append(f"{in_words(one.account.total)} of {in_words(usable)}")
-    if not one.fits:
+    if one.would_fit:
         return [*cells, "", ""]
     cells.append(_time(one.sweep_s))
     mesh = searched and f"{searched.data}x{searched.model}"
@@ -178,12 +173,11 @@ def _assumed(one: Plan) -> str:
     memory_of_one = f"{in_words(devices.usable_bytes)} of {in_words(devices.memory_bytes)} usable"
     said = f"{devices.kind}: {memory_of_one}; "
     if (peak := devices.peaks.get(dtype)) is None:
-        said += f"times in {dtype} are not predicted: they depend on the CPU's instructions"
-        return f"{said} ({devices.source})"
+        return f"{said}times in {dtype} are not predicted: they depend on the CPU's instructions"
     slower = _SLOWER if dtype == "float16" and devices.platform == "tpu" else ""
     return (
-        f"{said}{peak / 1e12:,.3g} TFLOP/s in {dtype}, of which a sweep is assumed to reach "
-        f"{machines.SHARES[devices.platform]:.0%} ({devices.source}){slower}"
+        f"{said}{peak / 1e12:,.3g} TFLOP/s in {dtype} ({devices.source}), of which a sweep is "
+        f"assumed to reach {machines.SHARES[devices.platform]:.0%}{slower}"
     )
 
 

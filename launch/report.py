@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 import analysis
 from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.errors import AssayError
-from engine.planning import admission, memory
+from engine.planning import fitting, memory
 from engine.planning.machines import DeviceRoom
 from engine.planning.memory import SweepWork, in_words
 from engine.runs import storage
@@ -178,8 +178,8 @@ def check_memory(work: Report, say: Say) -> None:
             self_check=settings.self_check,
         )
         placed = planned.on(room, settings.dtype)
-        step, needed = memory.fitting_step(placed, sweep)
-        reason = admission.refusal(placed, dataclasses.replace(sweep, step_size=step))
+        sweep = dataclasses.replace(sweep, step_size=fitting.fitting_step(placed, sweep))
+        needed, reason = memory.account(placed, sweep), fitting.refusal(placed, sweep)
         if reason and settings.check_memory:
             raise AssayError(reason)
         free = f" of {in_words(room.usable)} that are free" if room.usable < math.inf else ""

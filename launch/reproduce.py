@@ -136,7 +136,7 @@ def reproduce(given: command.Given) -> str:
     call = read_call(given)
     runs.check_settings(call)
     if given.plan:
-        devices = machines.parse(given.devices) if given.devices else machines.here()
+        devices = machines.parse(given.devices or "cpu")
         return plan.table(call, plan.needs(call, devices))
     if given.devices is not None:
         raise AssayError("--devices without --plan; allowed: --plan, which computes nothing")

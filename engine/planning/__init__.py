@@ -1,8 +1,7 @@
 """What a model costs before it is loaded: operations, bytes, and the step that fits.
 
-flops        floating-point operations of passes and searches
+flops        floating-point operations of passes
 machines     kinds of devices, as users name them; what is free here
 memory       what is planned for; its bytes on a device, in host memory and on disk
-admission    before a command loads a model: whether it fits here, and its step
-plans        whether a model fits on named devices, on which mesh, and how long a sweep takes
+fitting      whether a model fits, here or on named devices; its step, its mesh, a sweep's time
 """

@@ -3,19 +3,8 @@
 A position costs, in each layer, 2 operations per weight (q, k, v, o and the feed-forward; of a
 mixture the router and the experts that it chooses) and 4·N·H operations per key that it attends to
 (logits and mixing). In the last layer only the reward position needs q, o and the feed-forward.
-The counts leave out padding:
-
-    gradient = 2 · response + 2·T·V·D   backward through activations, then to the one-hot rows
-    step     = gradient + the parent appended to the prefix + one response per candidate
-
-Appending the parent is counted on accelerators too, where the gradient's pass gives it (about 1 %
-of a step), so that a budget of operations gives the same search everywhere.
-
-The counts also leave out norms, rotations, softmax and heads (below 1 % for every published size).
+Padding is left out, and so are norms, rotations, softmax and heads (below 1 % for published sizes).
 """
-
-from collections import Counter
-from collections.abc import Iterable
 
 from engine.models.config import DecoderConfig
 
@@ -33,13 +22,6 @@ def matrices(c: DecoderConfig) -> tuple[list[tuple[int, int]], list[tuple[int, i
     return [(c.width, shared), (c.width, shared)], rest
 
 
-def layer_weights(config: DecoderConfig) -> int:
-    """Elements of the matrices of one layer, with all experts of a mixture."""
-    passed = sum(k * n for each in matrices(config) for k, n in each)
-    of_expert = (2 + config.gated) * config.width * config.ffn_width
-    return passed + (config.experts - config.experts_per_token) * of_expert
-
-
 def response(config: DecoderConfig, positions: int, before: int) -> float:
     """Operations of one candidate of `positions` tokens behind `before` shared ones."""
     keys_values, rest, key = _of_position(config)
@@ -50,10 +32,10 @@ def response(config: DecoderConfig, positions: int, before: int) -> float:
 def gradient(config: DecoderConfig, length: int, positions: int, before: int) -> float:
     """Operations of a reward and its gradient with respect to the one-hot rows of `length` tokens.
 
-    `positions` are those of the reply and the suffix; `before`, those of the prefix.
+    `positions` are those of the reply and the suffix; `before`, those of the prefix. The backward
+    pass goes through activations, which costs as much as the forward one, then to the rows.
     """
-    to_rows = 2 * length * config.vocab_size * config.width
-    return 2 * response(config, positions, before) + to_rows
+    return 2 * response(config, positions, before) + 2 * length * config.vocab_size * config.width
 
 
 def extension(config: DecoderConfig, positions: int, before: int) -> float:
@@ -61,31 +43,6 @@ def extension(config: DecoderConfig, positions: int, before: int) -> float:
     keys_values, rest, key = _of_position(config)
     seen = before + (positions + 1) / 2  # on average, by a causal mask
     return config.num_layers * positions * (keys_values + rest + key * seen)
-
-
-def step_operations(
-    config: DecoderConfig,
-    first: Iterable[int],
-    length: int,
-    prefixes: Iterable[int],
-    suffix: int,
-    *,
-    with_gradient: bool,
-) -> float:
-    """Operations of one step of one attempt, for prompts of `prefixes` positions.
-
-    Of each candidate, positions from `first` on are computed: the rest of the `length` tokens of
-    the reply, and the suffix.
-    """
-    total, prefixes, starts = 0.0, list(prefixes), Counter(first)
-    for before in prefixes:
-        for start, count in starts.items():
-            total += count * response(config, length - start + suffix, before + start)
-    for before in prefixes:
-        total += extension(config, length, before)
-        if with_gradient:
-            total += gradient(config, length, length + suffix, before)
-    return total
 
 
 def _of_position(config: DecoderConfig) -> tuple[int, int, int]:

@@ -157,13 +157,18 @@ def padded_length(length: int) -> int:
     return power * 3 // 4 if length <= power * 3 // 4 else power
 
 
+def whole_length(positions: int) -> int:
+    """Positions of a padded whole sequence or prefix: the next multiple of `PREFIX_MULTIPLE`."""
+    return -(-positions // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+
+
 def padded(sequences: Sequence[Sequence[int]], multiple: int, room: int = 0) -> np.ndarray:
     """Sequences as int32 [rows, positions], padded with zeros to one of few shapes.
 
     The number of rows is a multiple of `multiple`. There are at least `room` padding positions
     behind the longest sequence.
     """
-    longest = -(-(max(map(len, sequences)) + room) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+    longest = whole_length(max(map(len, sequences)) + room)
     ids = np.zeros((-(-len(sequences) // multiple) * multiple, longest), np.int32)
     for row, sequence in enumerate(sequences):
         ids[row, : len(sequence)] = sequence

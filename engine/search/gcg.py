@@ -9,6 +9,7 @@ checks the texts of the ranked candidates between the two halves.
 import dataclasses
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -196,16 +197,22 @@ def build_step_inputs(
 
 
 def step_flops(objective: SearchObjective) -> float:
-    """FLOPs of one step of one attempt; of an enumeration, a step that scores whole replies."""
-    settings = objective.settings
-    return flops.step_operations(
-        objective.config,
-        (*first_changes(settings), *whole_replies(settings)),
-        settings.length,
-        [len(p.prefix) for p in objective.prompts],
-        len(objective.suffix),
-        with_gradient=settings.takes_gradient,
-    )
+    """FLOPs of one step of one attempt; of an enumeration, a step that scores whole replies.
+
+    Of each candidate, positions from its first change on are computed. Appending the parent to the
+    prefix counts on accelerators too, where the gradient's pass gives it (about 1 % of a step), so
+    that a budget of operations gives the same search everywhere.
+    """
+    config, settings, suffix = objective.config, objective.settings, len(objective.suffix)
+    length, total = settings.length, 0.0
+    starts = Counter((*first_changes(settings), *whole_replies(settings)))
+    for before in (len(prompt.prefix) for prompt in objective.prompts):
+        total += flops.extension(config, length, before)
+        for start, count in starts.items():
+            total += count * flops.response(config, length - start + suffix, before + start)
+        if settings.takes_gradient:
+            total += flops.gradient(config, length, length + suffix, before)
+    return total
 
 
 def planned_steps(settings: SearchSettings, step: float) -> int:

@@ -19,9 +19,9 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.planning import admission
+from engine.planning import fitting
 from engine.planning.machines import DeviceRoom
-from engine.planning.memory import SearchWork, SweepWork, fitting_step, weight_bytes
+from engine.planning.memory import Model, SearchWork, SweepWork, weight_bytes
 from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
@@ -200,8 +200,8 @@ def _certificate_of(
     path = schema.sequences_path(found.model, found.prompt, direction, method, settings.seed)
     step = settings.certify_step or recorded_step(manifest, path)
     if not step:
-        one = admission.model_of_checkpoints(list(search.problem.models)).on(room, settings.dtype)
-        step, _ = fitting_step(one, _sweep_work(search.problem.objective))
+        one = Model.of(list(search.problem.models)).on(room, settings.dtype)
+        step = fitting.fitting_step(one, _sweep_work(search.problem.objective))
     said = manifest.content["results"].get(path, {}).get("certificate", {})
     # The search may be complete, and keep its numerics: the certificate has others.
     fingerprint = {k: v for k, v in found.fingerprint.items() if k != "numerics"}
@@ -254,18 +254,16 @@ def check_memory(search: Search, mesh: Mesh) -> None:
     """Raises AssayError for a search or certificate that this machine cannot hold."""
     dtype, models, room = search.settings.dtype, search.problem.models, DeviceRoom.of(mesh)
     if search.searched:
-        one = admission.model_of_checkpoints(list(models)).on(room, dtype)
-        if reason := admission.refusal(
-            one, _sweep_work(search.problem.objective, search.step_size)
-        ):
+        one = Model.of(list(models)).on(room, dtype)
+        if reason := fitting.refusal(one, _sweep_work(search.problem.objective, search.step_size)):
             raise AssayError(reason.replace("step_size=", "certify_step="))
         return
-    placed = [admission.model_of_checkpoints([model]).on(room, dtype) for model in models]
+    placed = [Model.of([model]).on(room, dtype) for model in models]
     held = sum(map(weight_bytes, placed))
     for model, one in zip(placed, search.problem.members, strict=True):
         free = room.usable - (held - weight_bytes(model))
         left = dataclasses.replace(model, usable=free)
-        if reason := admission.refusal(left, _work(one, search.problem.objective)):
+        if reason := fitting.refusal(left, _work(one, search.problem.objective)):
             beside = "beside the other models of the universal search: " * (len(models) > 1)
             raise AssayError(f"{beside}{reason}")
 
@@ -294,13 +292,12 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
         length = max(lengths, key=size) - suffix
     return SearchWork(
         prefix=prefix,
-        suffix=suffix,
+        own=length + suffix,
         length=length,
         candidates=candidates,
         attempts=len(whole.signs),
         together=1 if reads else len(one.prompts),
         gradient=settings.takes_gradient and not reads,
-        merged=0 if reads else len(gcg.whole_replies(settings)),
         packed=first[0] < first[-1] and not reads,
         enumerates=settings.method in ENUMERATIONS or reads,
     )

@@ -11,9 +11,9 @@ from etils import epath
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
-from engine.planning import admission
+from engine.planning import fitting
 from engine.planning.machines import DeviceRoom
-from engine.planning.memory import SweepWork, fitting_step
+from engine.planning.memory import Model, SweepWork
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
@@ -238,14 +238,14 @@ def choose_step(
     positions = 1 + max(len(each.prompt.suffix) for each in rows)
     if any(each.any_length for each in rows):
         positions = SHORT
-    model = admission.model_of_checkpoints([job.checkpoint for job in same_models[0]])
+    model = Model.of([job.checkpoint for job in same_models[0]])
     longest = max(each.context for each in rows)
     work = SweepWork(prefix=longest, own=positions, self_check=settings.self_check)
     try:
         placed = model.on(room, settings.dtype)
     except AssayError:  # a mesh that does not fit the model: `refusals` says so
         placed = model.on(room._replace(model=1), settings.dtype)
-    return fitting_step(placed, work)[0]
+    return fitting.fitting_step(placed, work)
 
 
 def recorded_step(manifest: Manifest, path: str) -> int | None:
@@ -273,7 +273,7 @@ def refusals(
     for models, same_models in by_models.items():
         step = max(step_of(group) for group in same_models)
         rows = [group[0].rows for group in same_models]
-        model = admission.model_of_checkpoints([job.checkpoint for job in same_models[0]])
+        model = Model.of([job.checkpoint for job in same_models[0]])
         try:
             placed = model.on(room, settings.dtype)
         except AssayError as error:
@@ -285,7 +285,7 @@ def refusals(
             step_size=step,
             self_check=min(settings.self_check, max(min(len(r), r.checked_at_once) for r in rows)),
         )
-        if settings.check_memory and (reason := admission.refusal(placed, work)):
+        if settings.check_memory and (reason := fitting.refusal(placed, work)):
             reasons[models] = reason
     if reasons and len(reasons) == len(by_models):
         raise AssayError(next(iter(reasons.values())))

@@ -19,7 +19,7 @@ from engine.convert.hf_config import decoder_config, is_language_model
 from engine.convert.hf_values import Json
 from engine.convert.hub import Source, fetch
 from engine.errors import AssayError
-from engine.planning import admission
+from engine.planning import fitting
 from engine.runs import storage
 from engine.settings import ConvertSettings
 from engine.text.chat_template import TemplatePolicy
@@ -87,9 +87,7 @@ def convert(
             model = model_of_config(name, hf, spec)
             if settings.merge_dtype == "float32":
                 model = dataclasses.replace(model, stored=settings.merge_dtype)
-            admission.check_conversion(
-                model, local, download=cached is not None, cached=cached or 0, cache=cache
-            )
+            fitting.check_conversion(model, local, cached, cache)
 
     how: dict[str, Any] = {  # Any: the settings of a conversion, of several types
         "policy": policy_of(settings, spec),

@@ -14,10 +14,9 @@ from engine.convert.safetensors import read_json
 from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
-from engine.planning.admission import model_of_checkpoints
 from engine.planning.memory import Model
 from engine.runs import storage
-from engine.scoring.batches import PREFIX_MULTIPLE
+from engine.scoring.batches import whole_length
 from launch.common.sources import RULE, hub_id
 
 _PREFIX, _POSITIONS = 64, 3  # positions, where no template is at hand and the model is not listed
@@ -49,13 +48,12 @@ def model_of_source(source: str) -> tuple[Model, int, int]:
 
 def model_of_checkpoint(checkpoint: Checkpoint) -> tuple[Model, int, int]:
     """The model of a checkpoint, and the positions of its prompts and of a candidate."""
-    model = model_of_checkpoints([checkpoint])
+    model = Model.of([checkpoint])
     if not checkpoint.tokenizer.chat_template:
         return model, _PREFIX, _POSITIONS
     prompts = [checkpoint.template.around(text) for text in PROMPTS.values()]
     longest = max(len(prompt.prefix) for prompt in prompts)
-    padded = -(-longest // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
-    return model, padded, 1 + max(len(prompt.suffix) for prompt in prompts)
+    return model, whole_length(longest), 1 + max(len(prompt.suffix) for prompt in prompts)
 
 
 def _check_adapter(folder: Path, config: Path) -> None:

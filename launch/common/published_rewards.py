@@ -18,9 +18,9 @@ from configs.known_models import KNOWN
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
-from engine.planning import admission
+from engine.planning import fitting
 from engine.planning.machines import DeviceRoom
-from engine.planning.memory import SweepWork
+from engine.planning.memory import Model, SweepWork
 from engine.scoring.reward_passes import RewardScorer
 from engine.scoring.rows import RewardRows, reply_rows, token_rows
 from engine.settings import check_integer
@@ -261,8 +261,8 @@ def _refusal(model: Checkpoint, dtype: str, rows: Sequence[RewardRows], mesh: Me
     prefix = max(len(each.prompt.prefix) for each in rows)
     positions = 1 + min(len(each.prompt.suffix) for each in rows)
     work = SweepWork(prefix=prefix, own=positions, step_size=STEP_SIZE, self_check=1)
-    placed = admission.model_of_checkpoints([model]).on(DeviceRoom.of(mesh), dtype)
-    return admission.refusal(placed, work)
+    placed = Model.of([model]).on(DeviceRoom.of(mesh), dtype)
+    return fitting.refusal(placed, work)
 
 
 def _rows(model: Checkpoint, published: RewardSet, convention: Convention) -> RewardRows:

@@ -8,9 +8,9 @@ from configs import known_shapes
 from configs.known_models import ModelSpec
 from engine.errors import AssayError
 from engine.planning import memory
+from engine.planning.fitting import Plan, plan
 from engine.planning.machines import SHARES, Devices, free_disk
 from engine.planning.memory import Model, SweepWork, in_words
-from engine.planning.plans import Plan, plan
 from launch.common.planned_models import model_of_config
 from launch.common.text import aligned, in_hours
 from launch.reproduction import readings, runs, sources
@@ -98,13 +98,13 @@ def _plan(model: Model, devices: Devices, dtype: str) -> Plan:
 
 def _seconds(call: Call, model: Model, one: Plan, swept: int, second: int) -> float | None:
     """Seconds of sweeps in the run's dtype and in the second one, if the model fits in it too."""
-    if not one.fits:
+    if one.would_fit:
         return None
     works = [(swept, one)]
     if second:
         works.append((second, _plan(model, one.devices, call.config.second_dtype)))
-    times = [(n, math.nan if p.sweep_s is None else p.sweep_s) for n, p in works if n and p.fits]
-    return sum(n * time for n, time in times)
+    fitting = [(n, p.sweep_s) for n, p in works if n and not p.would_fit]
+    return sum(math.nan if time is None else n * time for n, time in fitting)
 
 
 def disk(call: Call, every: Sequence[Needs], keep: str) -> int:
@@ -114,7 +114,7 @@ def disk(call: Call, every: Sequence[Needs], keep: str) -> int:
     may need. A model without a folder in --source-dir takes none.
     """
     places = (call.root, sources.hub_cache()) if keep == "all" else ()
-    elsewhere = len({free_disk(place).number for place in places}) == 2
+    elsewhere = len({free_disk(place)[0] for place in places}) == 2
     stays, goes = 0, 0
     for one in every:
         size = 0 if one.absent else one.checkpoint + (0 if elsewhere else one.fetch)
@@ -134,11 +134,11 @@ def check(call: Call, every: Sequence[Needs]) -> None:
     """
     if every and all(one.absent for one in every):
         raise sources.refusal(call, every[0].spec)
-    place, needed = free_disk(call.root), disk(call, every, call.keep)
-    if call.config.check_memory and needed > place.free:
+    (_, free), needed = free_disk(call.root), disk(call, every, call.keep)
+    if call.config.check_memory and needed > free:
         raise AssayError(
             f"--root={call.root}: {in_words(needed)} of disk are needed with --keep={call.keep}, "
-            f"{in_words(place.free)} are free; allowed: a larger disk, fewer --models, or "
+            f"{in_words(free)} are free; allowed: a larger disk, fewer --models, or "
             f"--keep=none, which needs {in_words(disk(call, every, 'none'))}; "
             "--config.check_memory=false starts anyway"
         )
@@ -149,7 +149,7 @@ def table(call: Call, every: Sequence[Needs]) -> str:
     plans = every[0].plans if every else []
     head = ("model", "fetch", "checkpoint", "memory to convert", "on a device", "to compute")
     rows = [(*head, *(one.devices.name for one in plans))]
-    free = in_words(free_disk(call.root).free)
+    free = in_words(free_disk(call.root)[1])
     lines = [
         f"planned below {call.root}: {len(call.rewards)} reward models and "
         f"{len(call.languages)} language models, nothing is done",

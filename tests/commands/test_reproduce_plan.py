@@ -72,7 +72,7 @@ def test_a_folder_that_lacks_the_model_is_one_line_before_anything_is_done(comma
 
 
 def test_no_room_on_the_disk_is_one_line_that_says_what_would_do(command, tmp_path, monkeypatch):
-    disk = SimpleNamespace(free=200 * 2**30, number=1)
+    disk = (1, 200 * 2**30)
     monkeypatch.setattr(plan, "free_disk", lambda folder: disk)
     found = command("reproduce", f"--root={tmp_path / 'root'}")
     assert found.code == 2

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 
 from configs import known_models, known_shapes
-from engine.planning import machines, plans
+from engine.planning import fitting, machines
 from engine.planning.memory import SearchWork, SweepWork, account
 from launch.common.planned_models import model_of_config
 
-SEARCH = SearchWork(prefix=64, suffix=2, length=8, candidates=64, attempts=2)
+SEARCH = SearchWork(prefix=64, own=10, length=8, candidates=64, attempts=2)
 LLAMA, GEMMA = "skywork-reward-llama-3.1-8b", "skywork-reward-gemma-2-27b"
 
 
@@ -17,7 +17,7 @@ def planned(slug, devices, dtype=None, axis=0, search=SEARCH, **changes):
     spec, (one,) = known_models.KNOWN[slug], machines.parse(devices)
     model = model_of_config(slug, known_shapes.config_json(spec), spec)
     sweep = SweepWork(**{"prefix": 64, "own": 3} | changes)
-    return plans.plan(model, one, sweep, search, dtype, axis)
+    return fitting.plan(model, one, sweep, search, dtype, axis)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def planned(slug, devices, dtype=None, axis=0, search=SEARCH, **changes):
 )
 def test_the_smallest_axis_on_which_a_model_fits_is_taken(slug, devices, mesh):
     plan = planned(slug, devices)
-    assert plan.fits
+    assert not plan.would_fit
     assert (plan.model.data, plan.model.model) == mesh
     assert plan.account.total <= plan.devices.usable_bytes
 
@@ -46,8 +46,8 @@ def test_the_smallest_axis_on_which_a_model_fits_is_taken(slug, devices, mesh):
 )
 def test_what_is_said_to_fit_does_fit(devices, would_fit, more):
     plan = planned(GEMMA, devices)
-    assert not plan.fits and plan.would_fit == would_fit
-    assert planned(GEMMA, **{"devices": devices} | more).fits
+    assert plan.would_fit == would_fit
+    assert not planned(GEMMA, **{"devices": devices} | more).would_fit
 
 
 def test_a_step_is_the_named_one_or_one_that_does_not_depend_on_the_number_of_devices():

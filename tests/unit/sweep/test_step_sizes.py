@@ -5,10 +5,9 @@ import re
 import pytest
 
 from engine.errors import AssayError
-from engine.planning import admission, machines, memory
-from engine.planning.admission import model_of_checkpoints
-from engine.planning.machines import DeviceRoom, Disk
-from engine.planning.memory import LEAST_STEP, SweepWork, fitting_step
+from engine.planning import fitting, machines, memory
+from engine.planning.machines import DeviceRoom
+from engine.planning.memory import LEAST_STEP, Model, SweepWork
 from engine.search.run_folder import score_elsewhere, search_sequences
 from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
@@ -35,7 +34,7 @@ def steps(run) -> dict[str, int]:
 
 def needed(checkpoint, step: int, own: int = 3) -> int:
     """Bytes that a sweep needs on one CPU device."""
-    model = model_of_checkpoints([checkpoint]).on(DeviceRoom("cpu"), "float32")
+    model = Model.of([checkpoint]).on(DeviceRoom("cpu"), "float32")
     prefix = len(checkpoint.template.split(ONE["greatest"]).prefix)
     return memory.account(model, SweepWork(prefix=prefix, own=own, step_size=step)).total
 
@@ -85,8 +84,8 @@ def test_devices_along_data_do_not_change_the_step(tiny, free):
     chosen = []
     for data in (1, 4):
         room = DeviceRoom.of(make_mesh(data))._replace(usable=needed(tiny, 256))
-        placed = model_of_checkpoints([tiny]).on(room, "float32")
-        chosen.append(fitting_step(placed, SweepWork(prefix=22, own=3))[0])
+        placed = Model.of([tiny]).on(room, "float32")
+        chosen.append(fitting.fitting_step(placed, SweepWork(prefix=22, own=3)))
     assert chosen[0] == chosen[1]
 
 
@@ -146,13 +145,13 @@ def test_a_search_and_what_judges_it_are_refused_before_anything_is_written(tiny
 
 
 def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, monkeypatch):
-    subject = model_of_checkpoints([tiny])
+    subject = Model.of([tiny])
     size = memory.checkpoint_bytes(subject)
-    disk = Disk(1, size * 3 // 2)
-    monkeypatch.setattr(admission, "free_disk", lambda folder: disk)
+    disk = (1, size * 3 // 2)
+    monkeypatch.setattr(fitting, "free_disk", lambda folder: disk)
     with pytest.raises(AssayError, match="the download needs "):
-        admission.check_conversion(subject, tmp_path, download=True)
-    admission.check_conversion(subject, tmp_path, download=True, cached=size)
+        fitting.check_conversion(subject, tmp_path, cached=0)
+    fitting.check_conversion(subject, tmp_path, cached=size)
 
 
 def test_a_model_that_the_mesh_does_not_fit_does_not_keep_others_from_being_computed(
