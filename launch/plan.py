@@ -43,7 +43,8 @@ def define_flags(given: FlagValues) -> None:
     )
     devices = (
         "Devices, comma-separated, each of which gets a line: 8xH100-80GB, v5e-16 (chips), "
-        "cpu-64GB, or cpu for this machine's, with its free memory, which is the default."
+        "cpu-64GB, or cpu for this machine's, with its free memory. By default those of this "
+        "machine."
     )
     flags.DEFINE_string("source", None, source, flag_values=given)
     flags.DEFINE_string("devices", None, devices, flag_values=given)
@@ -53,7 +54,7 @@ def define_flags(given: FlagValues) -> None:
 def report(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one plan for each of the devices, as a table."""
     source, config = command.paths(given, "source")[0], given.config
-    devices = machines.parse(given.devices or "cpu")
+    devices = machines.parse(given.devices or machines.here())
     model, prefix, positions = model_of_source(source)
     _check(config, given.prompts, model.config.max_positions)
     sweep = SweepWork(

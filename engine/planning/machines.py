@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 from jax.sharding import Mesh
 
 from engine import processes
@@ -37,6 +38,7 @@ _KINDS: dict[str, tuple[str, float, float, float]] = {
     "v5p": ("tpu", 95.74, 459, 459 / 6),
     "v6e": ("tpu", 31.25, 918, 918 / 6),
 }
+_SAID_BY_JAX = {"tpu v5 lite": "v5e", "tpu v6 lite": "v6e", "tpu v5": "v5p"}
 _ALLOWED = (
     "allowed: [<count>x]<kind> or <TPU>-<chips>, with a kind of "
     f"{', '.join(_KINDS)}; cpu (here), cpu-<n>GB"
@@ -76,6 +78,22 @@ def parse(text: str) -> list[Devices]:
     return devices
 
 
+def here() -> str:
+    """This machine's devices, as `parse` takes them; raises AssayError for an unknown kind."""
+    device, count = jax.devices()[0], jax.device_count()
+    if device.platform == "cpu":
+        return "cpu"
+    said = device.device_kind.lower()
+    words = re.split("[^a-z0-9]+", _SAID_BY_JAX.get(said, said))
+    memory = (device.memory_stats() or {}).get("bytes_limit", math.inf)
+    alike = [kind for kind in _KINDS if kind.lower().split("-")[0] in words]
+    if not alike:
+        kind = device.device_kind
+        raise AssayError(f"devices: {kind!r} is here, which is not known; {_ALLOWED} as --devices")
+    of = {kind: parse(f"{count}x{kind}")[0] for kind in alike}
+    return min(of.values(), key=lambda one: abs(one.usable_bytes - memory)).name
+
+
 def _parse_one(name: str) -> Devices:
     if cpu := re.fullmatch(r"cpu(?:-([1-9]\d{0,5})gb)?", name.lower()):
         return _cpu(name, cpu[1])
@@ -102,7 +120,8 @@ def _cpu(name: str, gib: str | None) -> Devices:
     memory = float(gib) * GIB if gib else free_memory()
     if memory == math.inf:
         raise AssayError("devices='cpu': this system does not tell its memory; allowed: cpu-<n>GB")
-    cores = 8 if gib else len(os.sched_getaffinity(0))
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    cores = 8 if gib else len(affinity(0)) if affinity else os.cpu_count() or 1
     return Devices(
         name=name,
         count=1,

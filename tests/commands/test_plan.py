@@ -5,11 +5,14 @@ import json
 import re
 import shlex
 import shutil
+from unittest import mock
 
 import pytest
 
 from configs import known_models
 from engine.convert.hf_config import decoder_config
+from engine.errors import AssayError
+from engine.planning import machines
 from tests.conftest import ROOT
 from tests.support import tiny
 
@@ -92,8 +95,25 @@ def test_a_language_model_is_planned_for_log_probabilities(command, plans):
 GEMMA = "--source=gemma-2-2b"
 
 
-def test_without_devices_it_plans_for_the_cpu_of_this_machine(plans):
+@pytest.mark.parametrize(
+    ("kind", "limit_gib", "named"),
+    [
+        ("NVIDIA H100 80GB HBM3", 59, "2xH100-80GB"),
+        ("TPU v5 lite", 15.7, "2xv5e"),
+    ],
+)
+def test_without_devices_it_plans_for_those_of_this_machine(
+    plans, monkeypatch, kind, limit_gib, named
+):
     assert plans(GEMMA)["plans"][0]["devices"] == "cpu"
+    device = mock.Mock(platform="gpu", device_kind=kind)
+    device.memory_stats.return_value = {"bytes_limit": int(limit_gib * 2**30)}
+    monkeypatch.setattr("jax.devices", lambda: [device])
+    monkeypatch.setattr("jax.device_count", lambda: 2)
+    assert plans(GEMMA)["plans"][0]["devices"] == named
+    device.device_kind = "Radeon"
+    with pytest.raises(AssayError, match="'Radeon' is here, which is not known"):
+        machines.here()
 
 
 @pytest.mark.parametrize(
