@@ -136,7 +136,7 @@ def reproduce(given: command.Given) -> str:
     call = read_call(given)
     runs.check_settings(call)
     if given.plan:
-        devices = machines.parse(given.devices or "cpu")
+        devices = machines.parse(given.devices or machines.here())
         return plan.table(call, plan.needs(call, devices))
     if given.devices is not None:
         raise AssayError("--devices without --plan; allowed: --plan, which computes nothing")
