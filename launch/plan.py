@@ -98,7 +98,7 @@ def _check(config: ConfigDict, prompts: int, most: int) -> None:
 def _fields(one: Plan) -> dict[str, object]:
     return {
         "devices": one.devices.name,
-        "fits": not one.would_fit,
+        "fits": one.fits,
         "mesh": {"data": one.model.data, "model": one.model.model},
         "step_size": one.step_size,
         "dtype": one.model.dtype,
@@ -139,7 +139,7 @@ def _text(model: Model, sweep: SweepWork, search: SearchWork | None, plans: Sequ
     ]
     for one in plans:
         name, count = one.devices.name, one.model.data * one.step_size
-        if one.would_fit:
+        if not one.fits:
             lines.append(f"{name}: too small; {one.would_fit} would fit")
         elif count > sweep.part_size and not model.language:
             lines.append(
@@ -151,10 +151,10 @@ def _text(model: Model, sweep: SweepWork, search: SearchWork | None, plans: Sequ
 
 def _row(one: Plan) -> list[str]:
     model, searched, usable = one.model, one.searched, one.devices.usable_bytes
-    cells = [one.devices.name, "no" if one.would_fit else "yes", f"{model.data}x{model.model}"]
+    cells = [one.devices.name, "yes" if one.fits else "no", f"{model.data}x{model.model}"]
     cells += [f"{one.step_size:,}", model.dtype]
     cells.append(f"{in_words(one.account.total)} of {in_words(usable)}")
-    if one.would_fit:
+    if not one.fits:
         return [*cells, "", ""]
     cells.append(_time(one.sweep_s))
     mesh = searched and f"{searched.data}x{searched.model}"

@@ -252,23 +252,24 @@ def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
         first, second = (who(study, slugs.split()) for slugs in (models, others))
         names = first if models == others else f"{first} on one side and {second} on the other"
         said.append(f"{names} {_PLAIN[relation]}")
-    words = _disputed(study, prompts, several=len(said) > 1)
+    words = _disputed(study, prompts) if len(said) == 1 else ""
     return f"Asked {_prompts(study, prompts)}, {'; '.join(said)}.{words}"
 
 
-def _disputed(study: Study, prompts: list[str], several: bool) -> str:
-    """The words that the first two blocs which disagree rate most differently, or ""."""
+def _disputed(study: Study, prompts: list[str]) -> str:
+    """The words that the only two blocs which disagree rate most differently, or ""."""
     words = study.tables.get("disputed_words", prompts[0])
     if words is None:
         return ""
-    row = words.row(0, named=True)
-    own = words.filter(bloc=row["bloc"], other=row["other"])
-    tokens = [own.filter(higher=side)["token"] for side in ("bloc", "other")]
-    (up, down), what = first_quoted(study, tokens, _WORDS)
+    sides = [words.filter(higher=side)["token"] for side in ("bloc", "other")]
+    if not all(map(len, sides)):
+        return ""
+    (up, down), what = first_quoted(study, sides, _WORDS)
     where = f", asked {study.prompt_names[prompts[0]]}," if len(prompts) > 1 else ""
-    sides = [who(study, row[side].split()) for side in ("models", "other_models")]
-    models, others = sides if several else ("the former", "the latter")
-    return f" Of {what}, they differ most{where} on {up} (higher for {models}), {down} ({others})."
+    return (
+        f" Of {what}, they differ most{where} on {up} (higher for the former) and {down} (the "
+        "latter)."
+    )
 
 
 def _prompts(study: Study, prompts: list[str]) -> str:
@@ -285,7 +286,8 @@ ANALYSIS = Analysis(
     f"them. They rank alike where the interval of their mean τ is above {CLEAR}. Two blocs "
     "disagree more than chance where the interval of τ is below 0 for every model of one with "
     "every model of the other, and oppose one another where that of the mean is below "
-    f"−{CLEAR}. Intervals are of 95%, for all pairs under a prompt together.",
+    f"−{CLEAR}. Intervals are of 95%, for all pairs under a prompt together. Ordinary "
+    "words are whole, and occur .3 times in a million or more.",
     make=_tables,
     parts=(_drawn,),
     told=(findings,),

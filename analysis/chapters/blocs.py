@@ -1,5 +1,6 @@
 """Blocs of models of which every two agree, and the tokens that a bloc agrees on."""
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +14,7 @@ from analysis.statistics.kendall import Order, concordant_shares, pair_interval
 from analysis.statistics.similarity import blocs
 from analysis.study import Study
 from analysis.words import lexicons
-from analysis.words.spellings import folded, words
+from analysis.words.spellings import STARTS, WORD, folded, words
 from analysis.words.stems import stem_numbers
 from engine import display
 
@@ -169,14 +170,18 @@ def who(study: Study, models: Sequence[str]) -> str:
 def first_quoted(study: Study, sides: Sequence[pl.Series], count: int) -> tuple[list[str], str]:
     """English lists of the first words of each side in quotation marks, and what they are.
 
-    Common words, where each side has `count` of them, else words: a token may be a part of one.
+    Ordinary words, which are whole and not rare, where each side has `count` of them; else words: a
+    token may be a part of one.
     """
     known = sorted(lexicons.common_words(study.options.frequency))
-    common = [side.filter(folded(side).is_in(known)) for side in sides]
-    enough = all(len(side) >= count for side in common)
-    shown = [side.head(count) for side in (common if enough else sides)]
+    ordinary = [
+        side.filter(side.str.contains(WORD) & side.str.contains(STARTS) & folded(side).is_in(known))
+        for side in sides
+    ]
+    enough = all(len(side) >= count for side in ordinary)
+    shown = [side.head(count) for side in (ordinary if enough else sides)]
     said = [listed([f"“{display.plain(t.strip() or t)}”" for t in side]) for side in shown]
-    return said, "common words" if enough else "words"
+    return said, "ordinary words" if enough else "words"
 
 
 def with_nicknames(table: pl.DataFrame, study: Study, *columns: str) -> pl.DataFrame:
@@ -270,18 +275,26 @@ def disputed_words(rewards: pl.DataFrame, blocs: pl.DataFrame, count: int) -> pl
       The table `DISPUTED`: for each two blocs that disagree or oppose one another the words that
       the first rates higher, then those that the other does; rank 1 differs most.
     """
+
+    @functools.cache
+    def mean(models: str) -> Array:
+        each = [ranks.percentiles(rewards[model].to_numpy()) for model in models.split()]
+        average: Array = np.stack(each).mean(axis=0)
+        return average
+
     frames = []
     apart = blocs.filter(pl.col("relation").is_in(["opposed", "disagree"]))
     for row in apart.iter_rows(named=True):
-        first, second = (
-            consensus(rewards.select("token", *row[side].split())).select("token", "percentile")
-            for side in ("models", "other_models")
+        both = rewards.select(
+            "token",
+            percentile=pl.Series(mean(row["models"])),
+            other_percentile=pl.Series(mean(row["other_models"])),
         )
-        both = first.join(second.rename({"percentile": "other_percentile"}), on="token")
         gap = pl.col("percentile") - pl.col("other_percentile")
         named = {name: row[name] for name in ("bloc", "models", "other", "other_models")}
         for higher, by in (("bloc", -gap), ("other", gap)):
-            own = first_words(both.sort(by, "token"), count).with_row_index("rank", 1)
+            ordered = both.filter(by < 0).sort(by, "token")
+            own = first_words(ordered, count).with_row_index("rank", 1)
             frames.append(DISPUTED.frame(own, **named, higher=higher))
     return DISPUTED.concat(frames)
 

@@ -64,6 +64,7 @@ AXIS = Spec(
     help="two axes are always one of each kind; not shown on the page",
 )
 _ONE_FRAMING = frozenset({"greatest", "best"})  # Two questions of one framing: both ask for good.
+_HEADS = {"mlp": "an MLP", "urm": "URM’s"}
 _NAMED = 2  # Models that a headline names.
 
 
@@ -247,7 +248,8 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 
 def _told(study: Study) -> Iterator[Finding]:
-    heads = {slug: str(record.get("head", "")) for slug, record in study.run.models.items()}
+    heads = {slug: str(record.get("head") or "") for slug, record in study.run.models.items()}
+    heads = {slug: "linear" if kind == "affine" else kind for slug, kind in heads.items()}
     table, names, said = study.tables[FRAMING.name], study.names, study.prompt_names
     yield from findings(table, prompts_of(study), names, said, heads)
 
@@ -275,7 +277,7 @@ def findings(
     if certain.height:
         sides = (certain.filter(pl.col("pearson") < 0), certain.filter(pl.col("pearson") > 0))
         turned, kept = (part["model"].to_list() for part in sides)
-        head = _common_head(kept, [m for m in own["model"] if m not in kept], heads)
+        head = _common_head(kept, [m for m in heads if m not in kept], heads)
         turned, kept = ([names[m] for m in side] for side in (turned, kept))
         text = _headline(turned, kept, own.height, good, bad, head)
         yield Finding(text=text, picture="framing")
@@ -298,7 +300,7 @@ def _headline(
         if models:
             who = f"{len(models)} of {of} models" if len(models) > _NAMED else listed(models)
             if models is kept and head:
-                who += f", the ones with a {head} head,"
+                who += f", the ones whose head is {_HEADS.get(head, head)},"
             said.append(f"{who} tend{'s' * (len(models) == 1)} to rate {what} {how}")
             what = "them"
     return f"Asked {bad} instead of {good}, {'; '.join(said)}."

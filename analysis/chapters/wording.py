@@ -65,8 +65,7 @@ COMPARISON = Spec(
         q(help="over the lists and the vocabulary"),
     ),
     page="list comparison against models difference ci_low ci_high p q",
-    title="Do wordings of one question agree more than other prompts? The interval is over models: "
-    "clear of 0, it says that models are alike in this. The test permutes questions over prompts.",
+    title="Do wordings of one question agree more than other prompts?",
 )
 # Comparisons of two prompts, from the closest to the furthest, by level.
 ONE_QUESTION, QUESTIONS = "wordings of one question", "questions of one framing"
@@ -246,6 +245,7 @@ def _shown(study: Study) -> Iterator[Block]:
 
 
 def _rows(study: Study) -> Iterator[Block]:
+    yield Text(_UNITS, "how")
     for spec in (VARIANCE, AGREEMENT, COMPARISON):
         yield from spec.rows(study.tables[spec.name])
 
@@ -292,6 +292,11 @@ def _said(items: str) -> str:
 _FRAMINGS = (
     "No question was asked in two wordings, so prompts of one framing (all that ask for something "
     "good, or for something bad) count as wordings here."
+)
+_UNITS = (
+    "The interval of a comparison is over models, and its test permutes questions over prompts: "
+    "where models are alike and prompts few, the interval may be clear of 0 and the test tell "
+    "nothing."
 )
 _QUESTIONS = "Prompts that ask for one quality, such as “best”, are wordings of one question."
 _SHARES = (

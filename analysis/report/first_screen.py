@@ -11,8 +11,6 @@ from analysis.words import lexicons, spellings
 
 WORDS = 10  # At either end.
 _BARS = 48
-_WORD = r"^[ _▁]?[\p{L}\p{M}][\p{L}\p{M}'’-]+$"
-_STARTS = r"^[ _▁]"  # Where a tokenizer marks the starts of words, other tokens are mostly endings.
 _MOST_MODELS = 12  # Further ones are in the explorer.
 
 
@@ -42,8 +40,11 @@ def whole_words(study: Study, model: str, common: set[str]) -> pl.DataFrame:
     """token_id, token and word (in lower case) of a vocabulary's tokens that are whole words."""
     tokens = study.run.vocabulary(model).filter(~pl.col("is_special")).collect()
     words = tokens.select("token_id", "token", word=spellings.folded(pl.col("token")))
-    words = words.filter(pl.col("token").str.contains(_WORD))
-    for kept in (pl.col("token").str.contains(_STARTS), pl.col("word").is_in(sorted(common))):
+    words = words.filter(pl.col("token").str.contains(spellings.WORD))
+    for kept in (
+        pl.col("token").str.contains(spellings.STARTS),
+        pl.col("word").is_in(sorted(common)),
+    ):
         fewer = words.filter(kept)
         words = fewer if fewer.height >= 2 * WORDS else words
     return words

@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+WORD = r"^[ _▁]?[\p{L}\p{M}][\p{L}\p{M}'’-]+$"
+STARTS = r"^[ _▁]"  # Where a tokenizer marks the starts of words, other tokens are mostly endings.
 _Texts = TypeVar("_Texts", pl.Series, pl.Expr)
 
 

@@ -134,6 +134,11 @@ class Plan:
     search_bytes: int  # on each device during a search
     would_fit: str  # what would fit; "" where the model does
 
+    @property
+    def fits(self) -> bool:
+        """Whether the model fits on these devices."""
+        return not self.would_fit
+
 
 def plan(
     model: Model,

@@ -54,13 +54,9 @@ class Devices:
     kind: str  # in `_KINDS`, or `cpu`
     platform: str  # `cpu`, `gpu` or `tpu`
     memory_bytes: float  # of one device
+    usable_bytes: int  # that a program may take
     peaks: Mapping[str, float]  # dtype -> FLOP/s of dense matmuls, where it is known
     source: str  # whose number the peak is
-
-    @property
-    def usable_bytes(self) -> int:
-        """Bytes that a program may take of one device."""
-        return int(self.memory_bytes * _USABLE[self.platform])
 
 
 def parse(text: str) -> list[Devices]:
@@ -110,6 +106,7 @@ def _parse_one(name: str) -> Devices:
         kind=kinds[0],
         platform=platform,
         memory_bytes=gib * GIB,
+        usable_bytes=int(gib * GIB * _USABLE[platform]),
         peaks={"bfloat16": half * 1e12, "float16": half * 1e12 / slower, "float32": single * 1e12},
         source="its maker's, dense",
     )
@@ -128,6 +125,7 @@ def _cpu(name: str, gib: str | None) -> Devices:
         kind="cpu",
         platform="cpu",
         memory_bytes=memory,
+        usable_bytes=int(memory * (_USABLE["cpu"] if gib else 1)),  # what is free here is free
         peaks=dict.fromkeys(("float16", "float32"), cores * _CORE_PEAK),
         source=f"assumed: {cores} cores of {_CORE_PEAK / 1e9:.0f} GFLOP/s",
     )

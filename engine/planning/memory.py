@@ -22,9 +22,9 @@ from engine.scoring.batches import largest_step, rows_of_step, whole_length
 LEAST_STEP = 16  # candidates per step on each device
 BLOCK_ROWS = 32  # rows of packed candidates that a search scores at a time: 64 candidates
 BLOCK_PARENTS = 2  # attempts of a search whose parents a device runs through the model at once
-# What compilers, buffers of the reader, threads and a tokenizer add to a process that has imported
-# Assay: measured on Linux for jax 0.10.2 and 256,000 tokens.
-PROCESS_BYTES = 480 * 2**20
+# What compilers, buffers of the reader and threads add to a process that has imported Assay, and
+# what a tokenizer holds per token: measured on Linux for jax 0.10.2.
+_PROCESS_BYTES, _TOKEN_BYTES = 200 * 2**20, 1100
 # What a search adds to it by compiling its program, or to an accelerator by the program's code.
 _SEARCH_BYTES = {"cpu": 460 * 2**20, "gpu": 13 * 2**20, "tpu": 13 * 2**20}
 
@@ -80,7 +80,9 @@ class Model:
         """Models that share a decoder, before they have a mesh; the deepest is the first."""
         cards = [checkpoint.card for checkpoint in group]
         heads, names = tuple(card.head for card in cards), ", ".join(card.slug for card in cards)
-        return cls(name=names, config=cards[0].decoder, heads=heads, stored=cards[0].dtype)
+        dtype = cards[0].dtype  # or several, in the order of their names: the last is the widest
+        stored = dtype.split(", ")[-1]
+        return cls(name=names, config=cards[0].decoder, heads=heads, stored=stored)
 
     def on(self, room: DeviceRoom, dtype: str | None) -> "Model":
         """The model on a mesh; `dtype` None is what `--config.dtype=auto` takes.
@@ -150,7 +152,7 @@ def account(model: Model, work: SweepWork | SearchWork) -> Account:
         prefix=2 * c.num_layers * kept * c.num_kv_heads * c.head_size * b // model.model,
         layer=4 * layer // b * copied or max(0, layer - step),
         step=step + tables,
-        process=on_cpu * PROCESS_BYTES + searches * _SEARCH_BYTES[model.platform],
+        process=on_cpu * process_bytes(model) + searches * _SEARCH_BYTES[model.platform],
     )
 
 
@@ -179,7 +181,12 @@ def checkpoint_bytes(model: Model, axis: str = "") -> int:
 def host_bytes(model: Model) -> int:
     """Bytes of host memory to convert: two blocks (one is read while another is written)."""
     layer = checkpoint_bytes(model, "L") // model.config.num_layers
-    return PROCESS_BYTES + layer + max(layer, checkpoint_bytes(model, "V"))
+    return process_bytes(model) + layer + max(layer, checkpoint_bytes(model, "V"))
+
+
+def process_bytes(model: Model) -> int:
+    """Bytes of a process on a host beside its imports, weights and activations."""
+    return _PROCESS_BYTES + _TOKEN_BYTES * model.config.vocab_size
 
 
 def in_words(size: float) -> str:

@@ -98,12 +98,12 @@ def _plan(model: Model, devices: Devices, dtype: str) -> Plan:
 
 def _seconds(call: Call, model: Model, one: Plan, swept: int, second: int) -> float | None:
     """Seconds of sweeps in the run's dtype and in the second one, if the model fits in it too."""
-    if one.would_fit:
+    if not one.fits:
         return None
     works = [(swept, one)]
     if second:
         works.append((second, _plan(model, one.devices, call.config.second_dtype)))
-    fitting = [(n, p.sweep_s) for n, p in works if n and not p.would_fit]
+    fitting = [(n, p.sweep_s) for n, p in works if n and p.fits]
     return sum(math.nan if time is None else n * time for n, time in fitting)
 
 

@@ -108,7 +108,7 @@ def test_converting_holds_the_two_largest_blocks():
     gemma = model_of("skywork-reward-gemma-2-27b")
     embedding = 2 * 256_000 * 4608
     layer = 2 * (4 * 4608 + 4608 * 128 * 2 * (32 + 16) + 3 * 4608 * 36864)
-    assert memory.host_bytes(gemma) == memory.PROCESS_BYTES + embedding + layer
+    assert memory.host_bytes(gemma) == memory.process_bytes(gemma) + embedding + layer
 
 
 def test_a_search_is_charged_for_its_prompts_and_its_method():

@@ -40,7 +40,7 @@ def test_two_blocs_are_named_and_have_a_list_of_tokens_each(study, rng):
     assert plain.startswith(f"Asked “worst”, {sides} rank the words in largely opposite ways. Of ")
     first = disputed.filter(higher="bloc", rank=1).row(0, named=True)
     assert f"differ most on “{first['token'].strip()}” and “" in plain
-    assert "” (higher for the former), “" in plain
+    assert "” (higher for the former) and “" in plain
     assert plain.endswith("” (the latter).")
     table = made.tables["blocs", "worst"]
     assert table.select("models", "other_models", "relation", "pairs").rows() == [
@@ -78,6 +78,8 @@ def test_disputed_words_are_those_whose_mean_percentiles_differ_most():
         assert [token.strip() for token in own["token"]] == kept
         difference = own["percentile"] - own["other_percentile"]
         assert difference.abs().is_sorted(descending=True)
+        assert (difference > 0).all() == (higher == "bloc")
+        assert (difference != 0).all()
         first = WORDS.index(own["token"][0])
         assert difference[0] == pytest.approx(gaps[first], abs=1e-9)
 

@@ -82,7 +82,7 @@ def test_models_that_ignore_the_question_and_alone_have_a_head_are_said_to():
     for kinds, said in (("aabb", True), ("aaba", False), ("aaaa", False), ("abbb", False)):
         heads = {f"m{i}": kind for i, kind in enumerate(kinds)}
         text = compared(*models, heads=heads)[1]
-        sentence = "M2 and M3, the ones with a b head, tend to rate them as before."
+        sentence = "M2 and M3, the ones whose head is b, tend to rate them as before."
         assert (sentence in text) == said
 
 
