@@ -182,7 +182,7 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
         question=pl.col("prompt").replace(study.prompt_names),
         reach=pl.col("valence").replace_strict(_REACH, return_dtype=pl.Float64),
     )
-    label = "change of reward (up) by the valence of the word, −5 to 5 (across)"
+    label = "change of reward (up) by the sentiment of the word, −5 to 5 (across)"
     draw = partial(fans, shown, study.names, label, colour="question", reach="reach")
     yield Picture("sentiment_slopes", caption, draw)
     yield from (*SLOPES.rows(slopes), Text(FAMILY, "how"))
