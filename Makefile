@@ -33,7 +33,7 @@ test: $(VENV)/.dev $(VENV)/.package ## run the quick tests
 	$(PYTEST) -m "not slow" --ignore=tests/demo $(SKIP:%=--ignore=%)
 
 test-all: $(VENV)/.dev $(VENV)/.package ## run all tests, the slow proofs too
-	$(PYTEST) --ignore=tests/demo
+	$(PYTEST) --ignore=tests/demo --durations=40 --durations-min=5
 	COMPILE=as-users $(PYTEST) --dist=loadfile tests/demo
 
 # `DEVICE=cpu make test-device` runs it without an accelerator.
