@@ -249,7 +249,6 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 def _told(study: Study) -> Iterator[Finding]:
     heads = {slug: str(record.get("head") or "") for slug, record in study.run.models.items()}
-    heads = {slug: "linear" if kind == "affine" else kind for slug, kind in heads.items()}
     table, names, said = study.tables[FRAMING.name], study.names, study.prompt_names
     yield from findings(table, prompts_of(study), names, said, heads)
 
@@ -307,10 +306,14 @@ def _headline(
 
 
 def _common_head(kept: Sequence[str], others: Sequence[str], heads: Mapping[str, str]) -> str:
-    """The kind of head of two models or more, if two others or more have another; or ""."""
-    kinds, further = ({heads.get(model, "") for model in side} for side in (kept, others))
-    alone = len(kinds) == 1 and not kinds & further and "" not in kinds | further
-    return kinds.pop() if alone and len(kept) > 1 < len(others) else ""
+    """The kind of head of two reward models or more, if two others or more have another; or ""."""
+    rank_alike = {"affine": "linear"}  # a constant is added
+    kinds, further = (
+        [rank_alike.get(kind, kind) for m in side if (kind := heads.get(m, "")) != "lm"]
+        for side in (kept, others)
+    )
+    alone = len(set(kinds)) == 1 and kinds[0] not in further and "" not in (*kinds, *further)
+    return kinds[0] if alone and len(kinds) > 1 < len(further) else ""
 
 
 ANALYSIS = Analysis(

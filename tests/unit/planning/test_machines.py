@@ -62,3 +62,9 @@ def test_a_group_that_this_process_is_in_bounds_its_memory(tmp_path):
     group(tmp_path, "3000", 1000)
     assert list(machines._group_limits(tmp_path, tmp_path / "own")) == [2003]
     assert 0 < machines.free_memory() <= 2**50
+
+
+def test_all_that_is_free_here_may_be_used_and_of_a_stated_cpu_nine_tenths():
+    here, stated = machines.parse("cpu,cpu-10GB")
+    assert here.usable_bytes == here.memory_bytes
+    assert stated.usable_bytes == 9 * 2**30

@@ -1,6 +1,7 @@
 """The account of bytes: weights are exact, a step is what the compiler of this CPU reserves."""
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -109,6 +110,11 @@ def test_converting_holds_the_two_largest_blocks():
     embedding = 2 * 256_000 * 4608
     layer = 2 * (4 * 4608 + 4608 * 128 * 2 * (32 + 16) + 3 * 4608 * 36864)
     assert memory.host_bytes(gemma) == memory.process_bytes(gemma) + embedding + layer
+
+
+def test_of_several_dtypes_the_widest_is_counted():
+    card = SimpleNamespace(dtype="bfloat16, float32", decoder=None, head=None, slug="mixed")
+    assert Model.of([SimpleNamespace(card=card)]).stored == "float32"
 
 
 def test_a_search_is_charged_for_its_prompts_and_its_method():

@@ -7,7 +7,7 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import agreement, distributions, model_list, tokens
-from analysis.chapters.blocs import disputed_words
+from analysis.chapters.blocs import disputed_words, first_quoted
 from tests.support.studies import texts, told
 
 CHAPTERS = (model_list, tokens, distributions, agreement)
@@ -78,10 +78,19 @@ def test_disputed_words_are_those_whose_mean_percentiles_differ_most():
         assert [token.strip() for token in own["token"]] == kept
         difference = own["percentile"] - own["other_percentile"]
         assert difference.abs().is_sorted(descending=True)
-        assert (difference > 0).all() == (higher == "bloc")
-        assert (difference != 0).all()
+    every = disputed_words(rewards, pl.DataFrame(rows, columns, orient="row"), 150)
+    for row in every.iter_rows(named=True):
+        higher = "bloc" if row["percentile"] > row["other_percentile"] else "other"
+        assert row["higher"] == higher
         first = WORDS.index(own["token"][0])
         assert difference[0] == pytest.approx(gaps[first], abs=1e-9)
+
+
+def test_sentences_name_ordinary_words_where_there_are_enough(study, rng):
+    made = study(best=following(rng, (1, 1)))  # its list of frequencies has love and hate
+    high, low = pl.Series(["tion", "Hate", " 00", " Love"]), pl.Series([" sad", " hate"])
+    assert first_quoted(made, [high, low], 1) == (["“Love”", "“hate”"], "ordinary words")
+    assert first_quoted(made, [high, low.head(1)], 1) == (["“tion”", "“sad”"], "words")
 
 
 def test_models_that_all_rank_alike_are_one_bloc_under_both_prompts(study, rng):

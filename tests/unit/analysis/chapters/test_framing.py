@@ -79,11 +79,21 @@ def test_models_that_ignore_the_question_and_alone_have_a_head_are_said_to():
     rng = np.random.default_rng(0)
     weights = [(1, 1, -1), (1, 1, -1), (1, 1, 1), (1, 1, 1)]
     models = [spelt(rng, *own) for own in weights]
-    for kinds, said in (("aabb", True), ("aaba", False), ("aaaa", False), ("abbb", False)):
-        heads = {f"m{i}": kind for i, kind in enumerate(kinds)}
+    cases = {
+        "mlp mlp urm urm": "URM’s",
+        "mlp mlp affine linear": "linear",
+        "mlp mlp urm mlp": "",
+        "mlp mlp mlp mlp": "",
+        "affine mlp linear linear": "",
+        # Models that were not compared: one with the same head, one that is no reward model.
+        "mlp mlp urm urm urm": "",
+        "mlp lm urm urm": "",
+    }
+    for kinds, said in cases.items():
+        heads = {f"m{i}": kind for i, kind in enumerate(kinds.split())}
         text = compared(*models, heads=heads)[1]
-        sentence = "M2 and M3, the ones whose head is b, tend to rate them as before."
-        assert (sentence in text) == said
+        clause = f", the ones whose head is {said}," if said else ""
+        assert f"M2 and M3{clause} tend to rate them as before." in text
 
 
 def spelt(rng, *weights):
