@@ -27,9 +27,9 @@ from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.batches import padded_length, rows_of_step
 from engine.scoring.rows import pooling_of
-from engine.search import gcg
 from engine.search.certificate import PositionSweep
 from engine.search.objective import Reader, SearchObjective, SearchProblem
+from engine.search.step import first_changes, planned_steps, step_flops
 from engine.search.universal import SAMPLE
 from engine.settings import AUTO, DIRECTIONS, ENUMERATIONS, SearchSettings
 from engine.sweep import setup
@@ -83,7 +83,7 @@ class Search:
 
     @property
     def amount(self) -> int:
-        """Planned steps (`gcg.planned_steps`), without the operations of readers.
+        """Planned steps (`planned_steps`), without the operations of readers.
 
         Of a certificate, rewards that its budget allows, of those that are not known yet.
         """
@@ -91,7 +91,7 @@ class Search:
         if self.searched:
             sweeps = max(0, self.settings.certify - len(self.known))
             return sweeps * int(whole.allowed.sum()) * len(whole.prompts)
-        return gcg.planned_steps(self.settings, sum(map(gcg.step_flops, self.problem.objectives)))
+        return planned_steps(self.settings, sum(map(step_flops, self.problem.objectives)))
 
 
 def searches_of(
@@ -109,7 +109,7 @@ def searches_of(
 
     With `joint` one search per model, for all prompts; with a rule one for all models and prompts.
     """
-    gcg.first_changes(settings)
+    first_changes(settings)
     models = [list(checkpoints)] if rule else [[checkpoint] for checkpoint in checkpoints]
     texts = [{prompt_id: text} for prompt_id, text in prompts.items()]
     jobs = []
@@ -281,7 +281,7 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
     settings, candidates = whole.settings, whole.settings.candidates
     prefix = max(len(split.prefix) for split in one.prompts)
     suffix = max(len(split.suffix) for split in one.prompts)
-    first, length, reads = gcg.first_changes(settings), settings.length, isinstance(one, Reader)
+    first, length, reads = first_changes(settings), settings.length, isinstance(one, Reader)
 
     def size(positions: int) -> int:
         rows = rows_of_step(candidates, positions, candidates)  # fewer rows of longer replies

@@ -21,11 +21,18 @@ from engine import processes
 from engine.errors import AssayError
 from engine.runs import provenance, schema, storage
 from engine.scoring.reward_passes import RewardScorer, fetch
-from engine.search import gcg, universal
+from engine.search import universal
 from engine.search.baselines import EnumerationDriver
-from engine.search.gcg import CompiledStep, State
 from engine.search.objective import SearchObjective, SearchProblem, not_finite
 from engine.search.passes import BROKEN, StepInputs, fitness
+from engine.search.step import (
+    CompiledStep,
+    State,
+    build_step,
+    build_step_inputs,
+    start,
+    step_flops,
+)
 from engine.search.universal import Judge
 from engine.settings import DIRECTIONS, ENUMERATIONS, SearchSettings
 
@@ -224,12 +231,12 @@ class StepDriver:
         self._scorer = scorer
         self._inputs: StepInputs | None = None  # of a universal search, each judge has some
         if step is None:
-            build = gcg.build_step(scorer.graph, scorer.mesh, objective.settings)
-            step = build, gcg.step_flops(objective)
-            self._inputs = gcg.build_step_inputs(objective, scorer)
+            build = build_step(scorer.graph, scorer.mesh, objective.settings)
+            step = build, step_flops(objective)
+            self._inputs = build_step_inputs(objective, scorer)
         self._step, self.step_flops = step
         keys = np.stack([_stream_key(*stream) for stream in objective.streams()])
-        self._state = self._put(gcg.start(keys, objective.initial(), objective.settings.buffer))
+        self._state = self._put(start(keys, objective.initial(), objective.settings.buffer))
 
     def advance(self, limit: int, budget: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Takes up to `limit` steps, fewer if `budget` FLOPs per attempt are spent first.
