@@ -80,9 +80,8 @@ class LoadingSettings:
     """How a command opens checkpoints and places models."""
 
     verify: str = setting(
-        "Whether a checkpoint's parameters and tokenizer files are compared with the hashes in its "
-        "model.json: `true`, `false`, or `auto`: tokenizer files, and parameters of less than "
-        "20 GB.",
+        "Compare parameters and tokenizer files with the hashes in model.json: `true`, `false`, or "
+        "`auto`: of parameters only less than 20 GB.",
         "auto",
     )
     mesh: MeshSettings = setting("The device mesh.")
@@ -100,9 +99,8 @@ class Settings:
     """How results are computed. Dtype and sizes are part of their fingerprint."""
 
     dtype: str = setting(
-        "Of the decoder: float32, bfloat16, float16, or `auto`: float32 on a CPU; on an "
-        "accelerator bfloat16, or float16 for models that are stored in it (bfloat16 would round "
-        "their weights again).",
+        "Of the decoder: float32, bfloat16, float16; `auto`: float32 on a CPU, else bfloat16, or "
+        "float16 for models that are stored in it.",
         command="auto",
     )
     step_size: int | None = setting(
@@ -110,9 +108,7 @@ class Settings:
         "else 2048 on a GPU and 1024 elsewhere, or fewer where memory is short.",
         command="auto",
     )
-    check_memory: bool = setting(
-        "Whether a model that is larger than the free memory is refused before it is loaded.", True
-    )
+    check_memory: bool = setting("Refuse a model that is larger than the free memory.", True)
     part_size: int = setting(
         "Rows per part; a killed run computes at most two parts again.", command=16384
     )
@@ -132,17 +128,15 @@ class SweepSettings(Settings):
     """How rewards are computed. The settings here are part of a result's fingerprint."""
 
     mode: str = setting(
-        "How a reply becomes token ids. `ids`: its id stands between the ids of the template. "
-        "`text`: its text is put into the template and the whole conversation is tokenised, as in "
-        "the paper; identical conversations are scored once. `auto`: `ids`, or `text` for a model "
-        "whose template cannot be cut around a reply.",
+        "How a reply becomes token ids. `ids`: its id between the ids of the template. `text`: its "
+        "text in the template, tokenised as a whole, as in the paper. `auto`: `ids`, or `text` for "
+        "a template that cannot be cut around a reply.",
         command="auto",
     )
     pooling: str = setting(
-        "Position at which the reward is read: `last`, the last id; `last_non_pad`, the last one "
-        "that is no pad token, as in transformers from 4.50 on; `first_pad`, the id before the "
-        "first pad token, as in the library version that the paper used; `auto`, what the "
-        "conversion found.",
+        "Where the reward is read: `last`, the last id; `last_non_pad`, the last that is no pad "
+        "token, as in transformers from 4.50 on; `first_pad`, before the first pad token, as in "
+        "the paper; `auto`, what the conversion found.",
         command="auto",
     )
     objectives: str = setting(
@@ -151,9 +145,7 @@ class SweepSettings(Settings):
         "none",
     )
     tokens: int | None = setting(
-        "A fixed random subset of so many tokens, drawn with `seed`; `all` of them by default.",
-        None,
-        command="all",
+        "A fixed random subset of so many tokens, drawn with `seed`; or `all`.", None, command="all"
     )
     lens: bool = setting(
         "Whether parts also hold the reward after every layer: final norm and head read the hidden "
@@ -176,8 +168,7 @@ class LogprobSettings(Settings):
     """How log-probabilities are computed. `form` is part of a result's fingerprint."""
 
     form: str = setting(
-        "How a language model is given a prompt: `pretrained`, as plain text, or `chat`, in the "
-        "chat template.",
+        "A prompt is given `pretrained`, as plain text, or `chat`, in the chat template.",
         command="pretrained",
     )
 
@@ -236,16 +227,11 @@ class SearchSettings:
     topk: int = setting("Tokens that may be proposed per position.", 256)
     restarts: int = setting("Searches per direction, run side by side.", 1)
     buffer: int = setting(
-        "Sequences that each restart keeps; by default 1 of gcg, 8 of the other methods.",
-        1,
-        command=None,
+        "Sequences that each restart keeps; by default 1 of gcg, else 8.", 1, command=None
     )
     beam: int = setting("Width of the beam (method=beam).", 8)
     replace_first: int = setting(
-        "Tokens that a candidate changes at most in the first step; by default 1 of gcg, "
-        "4 of the other methods.",
-        1,
-        command=None,
+        "Tokens changed at most in the first step; by default 1 of gcg, else 4.", 1, command=None
     )
     replace_last: int = setting("The same in the last step; linear between the two.", 1)
     temperature: float = setting(
@@ -255,8 +241,7 @@ class SearchSettings:
         command=None,
     )
     spread: float = setting(
-        "Spread of drawing parents from the buffer, in ranks; by default of gcg 0, which is "
-        "always the best, of the other methods 2.",
+        "Of drawing parents from the buffer, in ranks; 0: the best. By default 0 of gcg, else 2.",
         0.0,
         command=None,
     )
@@ -267,13 +252,9 @@ class SearchSettings:
         7,
         command=None,
     )
-    target: float = setting(
-        "Reduce the squared distance to ±target, and stop there; 0: no target.", 0.0
-    )
+    target: float = setting("Reduce the squared distance to ±target, and stop there; 0: none.", 0.0)
     wrong_sign: bool = setting(
-        "Reproduces the mistake of the code of Christian et al. 2025: `min` takes the gradient of "
-        "`max`.",
-        False,
+        "`min` takes the gradient of `max`: a mistake in the code of Christian et al. 2025.", False
     )
     ascii_only: bool = setting("Printable ASCII tokens alone.", True)
     specials: bool = setting("Special tokens may be used.", False)
@@ -292,13 +273,10 @@ class SearchSettings:
     threshold: float = setting("End at reward >= threshold (max) or <= -threshold (min).", math.inf)
     certify: int = setting(
         "Budget of sweeps of the vocabulary, one per position, which show whether a swap of a "
-        "single token improves what was found, and go on from the best one until none does; 0: "
-        "none.",
+        "single token improves what was found, and go on from the best; 0: none.",
         0,
     )
-    certify_step: int = setting(
-        "Swaps per step on each device of those sweeps; 0: as memory and device allow.", 0
-    )
+    certify_step: int = setting("Swaps per step on each device; 0: as memory and device allow.", 0)
     every: int = setting("Steps between two saves.", 10)
     dtype: str = setting("Dtype of computation, as of `assay sweep`.", command="auto")
     seed: int = setting("Seed of the random numbers.", 0)
@@ -422,8 +400,7 @@ class SearchCommandSettings(PromptSettings):
         "",
     )
     judges: str = setting(
-        "Models that only score what is found, comma-separated: checkpoints, folders or hub ids.",
-        "",
+        "Models that only score what is found, comma-separated, as --checkpoint.", ""
     )
     transfer: bool = setting("Score what was found under all other checkpoints too.", True)
     check_memory: bool = setting("As of `assay sweep`.", True)
@@ -440,10 +417,7 @@ class ConventionSettings(PromptSettings):
     )
     dtypes: str = setting("Dtypes to try, comma-separated.", "float32,bfloat16,float16")
     dates: str = setting("Dates to try, comma-separated, beside the template's own.", "")
-    all_combinations: bool = setting(
-        "False: one dimension at a time differs from the default reading. True: every combination.",
-        False,
-    )
+    all_combinations: bool = setting("Every combination, not one dimension at a time.", False)
     lists: str = setting(
         "Lists of the run, comma-separated, that are scored under every reading too; `auto`: those "
         "whose ranks by people the run holds.",
@@ -464,9 +438,7 @@ class ConvertSettings:
     """How a Hugging Face folder becomes a checkpoint."""
 
     slug: str = setting("The model's name in runs; by default the last part of the source.", "")
-    bos: str = setting(
-        "template, none, single, or double (as in the paper); by default that of the list.", ""
-    )
+    bos: str = setting('template, none, single, or double (as in the paper); "": the list\'s.', "")
     date: str = setting(
         "The date that some templates print, as 2024-07-26: by default that of the list, and of a "
         "template that asks for today's 26 Jul 2024 for Llama, else the day of conversion (UTC).",
@@ -475,9 +447,7 @@ class ConvertSettings:
     newlines: str = setting(
         "keep or trim the line ends that the rendered text begins with; by default keep.", ""
     )
-    head: str = setting(
-        "Another published reading of the head: urm-helpfulness (as in the paper).", ""
-    )
+    head: str = setting("Another published reading: urm-helpfulness (as in the paper).", "")
     reward: str = setting(
         "Which row of a head with several is the reward: its number or name, or a difference of "
         "two, as `1 - 0`; of a language model, the token whose logit is, or two, as `yes - no`.",
@@ -488,13 +458,9 @@ class ConvertSettings:
         "nothing between them), or the name of one where the folder has several.",
         "",
     )
-    softcap: bool = setting(
-        "Gemma 2's attention soft-cap; the paper's library version had none.", True
-    )
+    softcap: bool = setting("Gemma 2's attention soft-cap; the paper's library had none.", True)
     merge_dtype: str = setting(
-        "Element type of an adapter merged into its base: auto (those of their files, to which "
-        "sums are rounded) or float32.",
-        "auto",
+        "Of an adapter merged into its base: auto (as their files) or float32.", "auto"
     )
     check_memory: bool = setting("Refuse to begin where host memory or disk do not suffice.", True)
 
@@ -504,12 +470,9 @@ class SourceSettings:
     """How models that are no checkpoints are converted, and where the result is kept."""
 
     cache: str = setting(
-        "Folder of converted models; by default models/ in $ASSAY_CACHE, else in ~/.cache/assay.",
-        "",
+        "Folder of converted models; by default models/ in $ASSAY_CACHE or ~/.cache/assay.", ""
     )
-    base: str = setting(
-        "Folder or hub id of an adapter's base, in place of the one that the adapter names.", ""
-    )
+    base: str = setting("Folder or hub id of an adapter's base, in place of the one it names.", "")
     convert: ConvertSettings = setting(
         "How folders and hub ids are converted: settings as of `assay convert`."
     )
@@ -519,14 +482,9 @@ class SourceSettings:
 class PlanSettings:
     """What `assay plan` takes beside fields of `SweepSettings` and `SearchSettings`."""
 
-    prefix: int = setting(
-        "Positions of a prompt, template included; 0: those of the checkpoint's template, or 64 "
-        "where there is none at hand.",
-        0,
-    )
+    prefix: int = setting("Positions of a prompt with its template; 0: the checkpoint's, or 64.", 0)
     own: int = setting(
-        "Positions of a candidate, template included; 0: those of the checkpoint's template; where "
-        "there is none at hand a listed model's, else 3.",
+        "Positions of a candidate with its template; 0: the checkpoint's, a listed model's, or 3.",
         0,
     )
     mesh: MeshSettings = setting(
@@ -568,9 +526,7 @@ class Options:
         "True: strings that differ only in case are the same token too.", command=False
     )
     shared_round_trip: bool = setting(
-        "True: the shared vocabulary takes only tokens whose text tokenises to themselves in every "
-        "model.",
-        command=False,
+        "The shared vocabulary takes only tokens that round-trip in every model.", command=False
     )
     shared_ends: bool = setting(
         "True: also list top and bottom tokens of each model, and of the sum and difference of the "
@@ -578,10 +534,9 @@ class Options:
         command=False,
     )
     match_trim: str = setting(
-        'Whether " love" matches a lexicon\'s "love": "always", "never" (the paper\'s rule), or '
-        '"auto", which is "always" for rewards of mode ids, in which " love" and "love" are two '
-        'replies, and for log-probabilities, and "never" for all others: mode text, in which a '
-        "template trims one to the other, and imported scores. Case never counts.",
+        'Whether " love" matches a lexicon\'s "love": "always", "never" (as in the paper), '
+        'or "auto": "always" for mode ids and log-probabilities, "never" for mode text and '
+        "imported scores. Case never counts.",
         command="auto",
     )
     afinn: str = setting(
@@ -599,13 +554,10 @@ class Options:
         'Path of a Bing Liu lexicon (word, sentiment); "" leaves that analysis out.', command=""
     )
     identity: str = setting(
-        "CSV of identity terms (word, group, axis, form, stem) beside the built-in list.",
-        command="",
+        "CSV of more identity terms (word, group, axis, form, stem).", command=""
     )
     categories: str = setting(
-        "CSV of words in categories (word, category, and scale where there are several); "
-        '"": the built-in list.',
-        command="",
+        'CSV of words (word, category, and scale if several); "": the built-in list.', command=""
     )
     questions: str = setting(
         'CSV of what prompts ask for (prompt, question, framing); "": read from their texts alone.',
@@ -621,8 +573,7 @@ class Options:
         command=50,
     )
     humans_in_median: bool = setting(
-        "True: the median rank of the models includes the human ranks, as in the released code.",
-        command=False,
+        "The models' median rank includes the human ranks, as in the released code.", command=False
     )
     rbo_p: float = setting("Persistence of rank-biased overlap, in (0, 1).", command=0.9)
     permutations: int = setting("Draws of each permutation test.", command=9_999)
@@ -660,12 +611,9 @@ class AnalyzeSettings:
         "Tokens per end in the charts and in the lists of the page; at most `top`.", command=10
     )
     page_prompts: int = setting(
-        "Prompts of vocabularies that most sections of the page show; the tables hold all of them.",
-        command=6,
+        "Prompts that most sections of the page show; the tables hold all.", command=6
     )
-    figures: str = setting(
-        "Kinds of files of charts, separated by commas: `svg`, `png`, `pdf`.", "svg"
-    )
+    figures: str = setting("Kinds of files of charts, comma-separated: `svg`, `png`, `pdf`.", "svg")
     allow_incomplete: bool = setting("Also report on a sweep that has not finished.", command=False)
     options: Options = setting("Choices of the analyses.")
 
@@ -732,9 +680,8 @@ class DiffSettings:
         'Prompts that are compared; "" takes all, and both sides must then have the same.', ""
     )
     noise: str = setting(
-        "Prompts under which one checkpoint, --after where it is one, is swept once more, in "
-        "another dtype and in steps of another size, which measures the noise: `all`, as long as "
-        "the sweep itself; `one`, the first; `off`, none.",
+        "Prompts under which one checkpoint, --after where it is one, is swept again in another "
+        "dtype and step size, to measure the noise: `all`; `one`, the first; `off`.",
         "all",
     )
     limits: Limits = setting("What the models may differ by.")
@@ -761,21 +708,16 @@ class DemoSettings(PromptSettings):
         "categories",
     )
     word_prompts: str = setting("The prompts of the words.", "")
-    language_model: bool = setting(
-        "Log-probabilities of the model that the trunks come from.", True
-    )
+    language_model: bool = setting("Log-probabilities of the trunks' language model.", True)
     searched: int = setting(
         "Models that are searched: the first, and with --all those after it; 0: none.", 2
     )
     search: SearchSettings = setting(
         "A search of each under the first prompt, in both directions; as of `assay search`."
     )
-    together: SearchSettings = setting(
-        "One reply for all models that are searched; as of `assay search`."
-    )
+    together: SearchSettings = setting("One reply for all models searched; as of `assay search`.")
     certified: SearchSettings = setting(
-        "The best reply of three of the words by the first of them, of which no swap of a word is "
-        "better; as of `assay search`."
+        "The best reply of three of the words by the first of them; as of `assay search`."
     )
     compared: str = setting(
         "Slugs of two models: what `assay diff` says of them, if both are among `models`.", ""
@@ -789,10 +731,8 @@ class ReproduceSettings(PromptSettings):
 
     item_prompt: str = setting("Id of the prompt of the items.", "elo_greatest")
     second_dtype: str = setting(
-        "Another dtype in which the paper's conventions are run once more: float32 on an "
-        'accelerator, bfloat16 on a CPU. What the two differ by is the noise of "within noise". '
-        '"": not measured, because float32 takes half as long again on one H100, and models of '
-        "27B do not fit.",
+        "Another dtype in which the paper's conventions are run once more, for the noise of "
+        '"within noise": float32 on an accelerator, bfloat16 on a CPU; "": not measured.',
         "",
     )
     language_models: str = setting(
@@ -812,15 +752,12 @@ class ReproduceSettings(PromptSettings):
     dates: str = setting("Dates that --readings tries.", "")
     dtypes: str = setting("Dtypes that --readings tries.", "float32,bfloat16,float16")
     check_identity: bool = setting(
-        "Whether a folder must have the head and the bytes that are known of the published model.",
-        True,
+        "Refuse a folder without the known head and bytes of the published model.", True
     )
     afinn: str = setting('Path of an AFINN file; "": the package afinn, if installed.', "")
     frequency: str = setting(
         'Path of a BNC word list, as the paper\'s; "": the package wordfreq.', ""
     )
-    bing: str = setting(
-        'Path of a Bing Liu lexicon (word, sentiment); "": Figure A3 is left out.', ""
-    )
+    bing: str = setting('Path of a Bing Liu lexicon (word, sentiment); "": no Figure A3.', "")
     permutations: int = setting("Draws of each permutation test.", 9_999)
     bootstraps: int = setting("Draws of each bootstrap interval.", 2_000)
