@@ -49,15 +49,15 @@ def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
         raise AssayError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
 
 
-def check_dtype(name: str) -> None:
-    """Raises AssayError for a name that is none of `DTYPES`."""
-    check_choice("dtype", name, DTYPES)
-
-
 def check_integer(name: str, value: object, least: int) -> None:
     """Raises AssayError for what is no integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise AssayError(f"{name}={value!r}; allowed: integers >= {least}")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is an integer or a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_switch(name: str, value: object) -> None:
@@ -70,9 +70,7 @@ def check_switch(name: str, value: object) -> None:
 class MeshSettings:
     """The device mesh."""
 
-    model: int = setting(
-        "Devices along the mesh axis `model`; the axis `data` takes the others.", 1
-    )
+    model: int = setting("Devices along the mesh axis `model`; `data` takes the others.", 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,14 +107,12 @@ class Settings:
         command="auto",
     )
     check_memory: bool = setting("Refuse a model that is larger than the free memory.", True)
-    part_size: int = setting(
-        "Rows per part; a killed run computes at most two parts again.", command=16384
-    )
+    part_size: int = setting("Rows per part; a killed run repeats two at most.", command=16384)
     self_check: int = setting("Rows per result that a plain full pass scores again.", command=16)
     seed: int = setting("Seed of the sample of rows that the self-check takes.", command=0)
 
     def __post_init__(self) -> None:
-        check_dtype(self.dtype)
+        check_choice("dtype", self.dtype, DTYPES)
         for name, least in (("step_size", 1), ("part_size", 1), ("self_check", 1), ("seed", 0)):
             value = getattr(self, name)
             if not (name == "step_size" and value is None):
@@ -194,8 +190,7 @@ class ImplicitSettings:
 
     def __post_init__(self) -> None:
         check_choice("form", self.form, FORMS)
-        number = isinstance(self.beta, float | int) and not isinstance(self.beta, bool)
-        if not (number and math.isfinite(self.beta) and self.beta > 0):
+        if not (is_number(self.beta) and math.isfinite(self.beta) and self.beta > 0):
             raise AssayError(f"beta={self.beta!r}; allowed: finite numbers > 0")
 
 
@@ -226,17 +221,14 @@ class SearchSettings:
     candidates: int = setting("Candidates scored per step and restart.", 64)
     topk: int = setting("Tokens that may be proposed per position.", 256)
     restarts: int = setting("Searches per direction, run side by side.", 1)
-    buffer: int = setting(
-        "Sequences that each restart keeps; by default 1 of gcg, else 8.", 1, command=None
-    )
+    buffer: int = setting("Sequences a restart keeps; by default 1 (gcg) or 8.", 1, command=None)
     beam: int = setting("Width of the beam (method=beam).", 8)
     replace_first: int = setting(
         "Tokens changed at most in the first step; by default 1 of gcg, else 4.", 1, command=None
     )
     replace_last: int = setting("The same in the last step; linear between the two.", 1)
     temperature: float = setting(
-        "Temperature of drawing proposals, in standard deviations of the gain; by default of "
-        "gcg inf, which is uniform in the topk, of the other methods 1.",
+        "Of drawing proposals, in sd of the gain; inf: uniform. By default inf of gcg, else 1.",
         math.inf,
         command=None,
     )
@@ -247,8 +239,7 @@ class SearchSettings:
     )
     distance: float = setting("Weight of the distance between embeddings (Faster-GCG).", 0.0)
     merge: int = setting(
-        "Best candidates whose changes are also tried together (I-GCG); by default 7 of "
-        "gcg, 0, which is none, of the other methods.",
+        "Best candidates whose changes are tried together (I-GCG); by default 7 of gcg, else 0.",
         7,
         command=None,
     )
@@ -258,15 +249,9 @@ class SearchSettings:
     )
     ascii_only: bool = setting("Printable ASCII tokens alone.", True)
     specials: bool = setting("Special tokens may be used.", False)
-    allow: tuple[str, ...] = setting(
-        "File of the tokens that alone may be used, one text per line.", (), command=""
-    )
-    deny: tuple[str, ...] = setting(
-        "File of the tokens that may not be used, one text per line.", (), command=""
-    )
-    fixed: tuple[int, ...] = setting(
-        "Positions of `initial` that do not change, comma-separated, from 0.", (), command=""
-    )
+    allow: tuple[str, ...] = setting("File of the tokens to use, one per line.", (), command="")
+    deny: tuple[str, ...] = setting("File of tokens not to use, one per line.", (), command="")
+    fixed: tuple[int, ...] = setting("Positions of `initial` that stay, as 0,2.", (), command="")
     initial: str = setting('Text at which the search begins; "": random tokens.', "")
     round_trip: bool = setting("Keep only sequences whose text tokenises back to them.", True)
     patience: int = setting("End after this many steps without a better reward; 0: never.", 0)
@@ -294,7 +279,7 @@ class SearchSettings:
         return cls(**every)
 
     def __post_init__(self) -> None:
-        check_dtype(self.dtype)
+        check_choice("dtype", self.dtype, DTYPES)
         check_choice("method", self.method, METHODS)
         check_choice("direction", self.direction, (*DIRECTIONS, "both"))
         for name in (field.name for field in dataclasses.fields(self) if field.type is int):
@@ -399,9 +384,7 @@ class SearchCommandSettings(PromptSettings):
         "tokenizer read the texts.",
         "",
     )
-    judges: str = setting(
-        "Models that only score what is found, comma-separated, as --checkpoint.", ""
-    )
+    judges: str = setting("Models that only score what is found: a list as --checkpoint.", "")
     transfer: bool = setting("Score what was found under all other checkpoints too.", True)
     check_memory: bool = setting("As of `assay sweep`.", True)
 
@@ -423,9 +406,7 @@ class ConventionSettings(PromptSettings):
         "whose ranks by people the run holds.",
         "auto",
     )
-    published_rows: int = setting(
-        "Of --published: replies or tokens of a file that are compared, evenly spaced.", 64
-    )
+    published_rows: int = setting("Of --published: compared rows of a file, evenly spaced.", 64)
     tolerance: float | None = setting(
         "Of --published: the largest difference that counts as the same, or `auto`: five times the "
         "noise in the authors' own rewards, where that is known, and 0.001 at least.",
@@ -444,9 +425,7 @@ class ConvertSettings:
         "template that asks for today's 26 Jul 2024 for Llama, else the day of conversion (UTC).",
         "",
     )
-    newlines: str = setting(
-        "keep or trim the line ends that the rendered text begins with; by default keep.", ""
-    )
+    newlines: str = setting("keep (the default) or trim line ends at the text's start.", "")
     head: str = setting("Another published reading: urm-helpfulness (as in the paper).", "")
     reward: str = setting(
         "Which row of a head with several is the reward: its number or name, or a difference of "
@@ -459,9 +438,7 @@ class ConvertSettings:
         "",
     )
     softcap: bool = setting("Gemma 2's attention soft-cap; the paper's library had none.", True)
-    merge_dtype: str = setting(
-        "Of an adapter merged into its base: auto (as their files) or float32.", "auto"
-    )
+    merge_dtype: str = setting("Of a merged adapter: auto (as the files) or float32.", "auto")
     check_memory: bool = setting("Refuse to begin where host memory or disk do not suffice.", True)
 
 
@@ -473,9 +450,7 @@ class SourceSettings:
         "Folder of converted models; by default models/ in $ASSAY_CACHE or ~/.cache/assay.", ""
     )
     base: str = setting("Folder or hub id of an adapter's base, in place of the one it names.", "")
-    convert: ConvertSettings = setting(
-        "How folders and hub ids are converted: settings as of `assay convert`."
-    )
+    convert: ConvertSettings = setting("Settings of conversion, as of `assay convert`.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -484,8 +459,7 @@ class PlanSettings:
 
     prefix: int = setting("Positions of a prompt with its template; 0: the checkpoint's, or 64.", 0)
     own: int = setting(
-        "Positions of a candidate with its template; 0: the checkpoint's, a listed model's, or 3.",
-        0,
+        "Positions of a candidate with its template; 0: the checkpoint's, a listed one's, or 3.", 0
     )
     mesh: MeshSettings = setting(
         "0 devices: the fewest on which the model fits, and for the search as many as keep all "
@@ -522,9 +496,7 @@ class Options:
         "strings that differ only in outer spaces are the same too.",
         command=False,
     )
-    shared_fold_case: bool = setting(
-        "True: strings that differ only in case are the same token too.", command=False
-    )
+    shared_fold_case: bool = setting("Tokens are the same whatever their case.", command=False)
     shared_round_trip: bool = setting(
         "The shared vocabulary takes only tokens that round-trip in every model.", command=False
     )
@@ -542,20 +514,16 @@ class Options:
     afinn: str = setting(
         'Path of an AFINN file (word, tab, value); "": the package afinn, if installed.', command=""
     )
-    frequency: str = setting(
-        'Path of a BNC word list; "": the package wordfreq, if installed.', command=""
-    )
+    frequency: str = setting('Path of a BNC word list; "": the package wordfreq.', command="")
     frequency_join: str = setting(
         'How tokens find their frequency in a BNC list. "forms": word forms, summed over parts of '
         'speech. "paper": head words, and a word of several parts of speech counts once for each.',
         command="forms",
     )
     bing: str = setting(
-        'Path of a Bing Liu lexicon (word, sentiment); "" leaves that analysis out.', command=""
+        'Bing Liu lexicon (word, sentiment); "": without that analysis.', command=""
     )
-    identity: str = setting(
-        "CSV of more identity terms (word, group, axis, form, stem).", command=""
-    )
+    identity: str = setting("More identity terms: CSV (word, group, axis, form, stem).", command="")
     categories: str = setting(
         'CSV of words (word, category, and scale if several); "": the built-in list.', command=""
     )
@@ -607,12 +575,8 @@ class AnalyzeSettings:
     """Settings of one report."""
 
     top: int = setting("Tokens per end in the tables.", command=20)
-    figure_top: int = setting(
-        "Tokens per end in the charts and in the lists of the page; at most `top`.", command=10
-    )
-    page_prompts: int = setting(
-        "Prompts that most sections of the page show; the tables hold all.", command=6
-    )
+    figure_top: int = setting("Tokens per end in charts and lists; at most `top`.", command=10)
+    page_prompts: int = setting("Prompts that most sections show; the tables hold all.", command=6)
     figures: str = setting("Kinds of files of charts, comma-separated: `svg`, `png`, `pdf`.", "svg")
     allow_incomplete: bool = setting("Also report on a sweep that has not finished.", command=False)
     options: Options = setting("Choices of the analyses.")
@@ -638,9 +602,7 @@ class AnalyzeSettings:
 class Limits:
     """What two models may differ by."""
 
-    kendall: float = setting(
-        "Least Kendall's τ-b between the two rankings of the vocabulary.", command=0.9
-    )
+    kendall: float = setting("Least Kendall's τ-b of the two rankings of tokens.", command=0.9)
     ends: int = setting("Tokens at each end that are compared.", command=100)
     kept: float = setting("Least share of them that is still at that end.", command=0.8)
     words: float = setting(
@@ -648,18 +610,12 @@ class Limits:
         "way; 0.05: five percentile points.",
         command=0.05,
     )
-    accuracy: float = setting(
-        "Least share of the pairs of --items that --after judges as people did.", 0.5
-    )
+    accuracy: float = setting("Least share of pairs of --items that --after judges as people.", 0.5)
 
     def __post_init__(self) -> None:
         for name, low in (("kendall", -1.0), ("kept", 0.0), ("words", 0.0), ("accuracy", 0.0)):
             value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not (low <= value <= 1)
-            ):
+            if not (is_number(value) and low <= value <= 1):
                 raise AssayError(f"diff.limits.{name}={value!r}; allowed: {low:g} to 1")
         check_integer("diff.limits.ends", self.ends, 1)
 
@@ -676,9 +632,7 @@ class Limits:
 class DiffSettings:
     """What `assay diff` takes beside the settings of a sweep."""
 
-    compared: str = setting(
-        'Prompts that are compared; "" takes all, and both sides must then have the same.', ""
-    )
+    compared: str = setting('Prompts compared; "": all, which both sides must then have.', "")
     noise: str = setting(
         "Prompts under which one checkpoint, --after where it is one, is swept again in another "
         "dtype and step size, to measure the noise: `all`; `one`, the first; `off`.",
@@ -713,15 +667,13 @@ class DemoSettings(PromptSettings):
         "Models that are searched: the first, and with --all those after it; 0: none.", 2
     )
     search: SearchSettings = setting(
-        "A search of each under the first prompt, in both directions; as of `assay search`."
+        "A search of each under the first prompt, as of `assay search`."
     )
     together: SearchSettings = setting("One reply for all models searched; as of `assay search`.")
     certified: SearchSettings = setting(
         "The best reply of three of the words by the first of them; as of `assay search`."
     )
-    compared: str = setting(
-        "Slugs of two models: what `assay diff` says of them, if both are among `models`.", ""
-    )
+    compared: str = setting("Two slugs of `models` that are compared as by `assay diff`.", "")
     limits: Limits = setting("Of that comparison.")
 
 
@@ -740,9 +692,7 @@ class ReproduceSettings(PromptSettings):
         "ten with --models=paper, otherwise those that --models names.",
         "paper",
     )
-    searched: str = setting(
-        'Models that are searched: "all" of --models, some of their slugs, or "" for none.', "all"
-    )
+    searched: str = setting('Models searched: "all" of --models, some slugs, or "": none.', "all")
     search: SearchSettings = setting("The paper's search; as of `assay search`.")
     dimensions: str = setting(
         "What --readings changes one at a time: `all` that a model allows, or some of bos, date, "
@@ -751,13 +701,9 @@ class ReproduceSettings(PromptSettings):
     )
     dates: str = setting("Dates that --readings tries.", "")
     dtypes: str = setting("Dtypes that --readings tries.", "float32,bfloat16,float16")
-    check_identity: bool = setting(
-        "Refuse a folder without the known head and bytes of the published model.", True
-    )
+    check_identity: bool = setting("Refuse a folder without the published head and bytes.", True)
     afinn: str = setting('Path of an AFINN file; "": the package afinn, if installed.', "")
-    frequency: str = setting(
-        'Path of a BNC word list, as the paper\'s; "": the package wordfreq.', ""
-    )
+    frequency: str = setting('Path of the paper\'s BNC word list; "": the package wordfreq.', "")
     bing: str = setting('Path of a Bing Liu lexicon (word, sentiment); "": no Figure A3.', "")
     permutations: int = setting("Draws of each permutation test.", 9_999)
     bootstraps: int = setting("Draws of each bootstrap interval.", 2_000)
