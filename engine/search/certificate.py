@@ -30,27 +30,16 @@ _SHAPES = 8  # lengths of rows at most, as each is compiled
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PositionSweep:
-    """What the swaps at one position gave; rewards are signed, so that higher is better.
+    """What the swaps at one position gave; rewards are signed, so that higher is better."""
 
-    Attributes:
-      position: of the swapped token, from 0.
-      unchanged: reward of the unchanged sequence in this sweep.
-      token: id of the best swap that is admitted; -1: none is.
-      reward: its reward.
-      gain: how much better it is than the sequence; -inf: none is admitted.
-      second_gain: that of the second-best admitted swap; -inf: there is none.
-      rejected: swaps that improve the sequence but whose text does not tokenise back to them.
-      rejected_above: rejected swaps that would also improve on the best admitted one.
-    """
-
-    position: int
-    unchanged: float
-    token: int
-    reward: float
-    gain: float
-    second_gain: float
-    rejected: int
-    rejected_above: int
+    position: int  # of the swapped token, from 0
+    unchanged: float  # reward of the unchanged sequence in this sweep
+    token: int  # id of the best swap that is admitted; -1: none is
+    reward: float  # its reward
+    gain: float  # how much better it is than the sequence; -inf: none is admitted
+    second_gain: float  # that of the second-best admitted swap; -inf: there is none
+    rejected: int  # swaps that improve the sequence but whose text does not tokenise back to them
+    rejected_above: int  # rejected swaps that would also improve on the best admitted one
 
     # Any: JSON values.
     def to_json(self) -> list[Any]:

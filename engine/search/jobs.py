@@ -44,27 +44,19 @@ class Search:
 
     A job is a file, of one model under one prompt in one direction. If one file is missing, all of
     its direction are written again.
-
-    Attributes:
-      problem: what is maximised, in the directions that are missing.
-      prompts: ids of prompts that a file names beside the one in its path.
-      jobs: a joint search has one for all prompts.
-      searched: of a certificate, the file of the search.
-      step_size: of a certificate, swaps per step on each device.
-      known: of a certificate, the sweeps that its file holds.
     """
 
-    problem: SearchProblem
-    prompts: Sequence[str]
-    jobs: Sequence[Job]
-    searched: str = ""
-    step_size: int = 0
-    known: Sequence[PositionSweep] = ()
+    problem: SearchProblem  # what is maximised, in the directions that are missing
+    prompts: Sequence[str]  # ids of prompts that a file names beside the one in its path
+    jobs: Sequence[Job]  # a joint search has one for all prompts
+    searched: str = ""  # of a certificate, the file of the search
+    step_size: int = 0  # of a certificate, swaps per step on each device
+    known: Sequence[PositionSweep] = ()  # of a certificate, the sweeps that its file holds
 
     @property
     def missing(self) -> list[str]:
         """Directions that are not complete."""
-        return list(dict.fromkeys(job.direction for job in self.jobs if job.missing))
+        return _missing(self.jobs)
 
     @property
     def settings(self) -> SearchSettings:
@@ -148,15 +140,14 @@ def _search_of(
                 path = schema.sequences_path(*where)
                 job = Job(checkpoint=model, path=path, fingerprint=fingerprint)
                 jobs.append(_enter(manifest, job, about))
-    found = Search(problem=problem, prompts=about, jobs=jobs)
-    left = found.missing or settings.directions
-    return _narrowed(found, "both" if len(left) == len(DIRECTIONS) else left[0])
+    left = _missing(jobs) or settings.directions
+    problem = problem.narrowed("both" if len(left) == len(DIRECTIONS) else left[0])
+    return Search(problem=problem, prompts=about, jobs=jobs)
 
 
-def _narrowed(search: Search, direction: str) -> Search:
-    """The search in fewer directions, with the same jobs."""
-    settings = dataclasses.replace(search.settings, direction=direction)
-    return dataclasses.replace(search, problem=search.problem.with_settings(settings))
+def _missing(jobs: Sequence[Job]) -> list[str]:
+    """Directions of which a file is missing."""
+    return list(dict.fromkeys(job.direction for job in jobs if job.missing))
 
 
 def _enter(
@@ -212,8 +203,9 @@ def _certificate_of(
         f"certificate {path}",
         lambda: _present(manifest, search, path, found.path, settings.certify),
     )
-    return dataclasses.replace(
-        _narrowed(search, direction),
+    return Search(
+        problem=search.problem.narrowed(direction),
+        prompts=search.prompts,
         jobs=[dataclasses.replace(job, missing=[] if complete else [(0, 1)])],
         searched=found.path,
         step_size=step,

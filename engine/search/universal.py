@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -118,8 +117,9 @@ def build_step(
     settings, mesh = objective.settings.of_compiled_step(), judges[0].scorer.mesh
     tokens, bind = len(objective.allowed), functools.partial(compiled, mesh)
     readers = [judge for judge in judges if isinstance(judge, TextJudge)]
-    known = [(j.scorer, _inputs_of(j, judges)) for j in judges if isinstance(j, IdsJudge)]
-    cost = sum(step.step_flops(j.objective) for j in judges if isinstance(j, IdsJudge))
+    by_ids = [judge for judge in judges if isinstance(judge, IdsJudge)]
+    known = [(judge.scorer, _inputs_of(judge, by_ids)) for judge in by_ids]
+    cost = sum(step.step_flops(judge.objective) for judge in by_ids)
     scored = len(step.first_changes(settings)) + len(step.whole_replies(settings))
     cost += (scored + settings.takes_gradient) * sum(reader.flops for reader in readers)
     values = (
@@ -131,7 +131,6 @@ def build_step(
         np.array([one.sd for one in judges], np.float32),
     )
     allowed, steps, embedding, *scale = meshes.put(mesh, values, "")
-    keep = bind(step.admit, settings=settings)
 
     # Any: of several functions.
     def of_each(run: Callable[..., Any], *arguments: Array, **given: Any) -> list[Any]:
@@ -162,24 +161,12 @@ def build_step(
         vocabulary = allowed, steps, embedding
         return step.expand(state, settings, slopes, score, vocabulary, bind)
 
-    def many(
-        params: Params, inputs: StepInputs, state: State, count: Array
-    ) -> tuple[State, jax.Array, jax.Array]:
-        rewards, ids = [], []
-        for _ in range(int(count)):
-            ranked = expand(params, inputs, state)
-            state = keep(state, ranked, np.ones(ranked.rewards.shape, bool))
-            rewards.append(state.best_rewards)
-            ids.append(state.best)
-        return state, jnp.stack(rewards), jnp.stack(ids)
-
-    return CompiledStep(many, expand, keep), cost
+    return CompiledStep(expand, bind(step.admit, settings=settings)), cost
 
 
-def _inputs_of(judge: IdsJudge, judges: Sequence[Judge]) -> StepInputs:
+def _inputs_of(judge: IdsJudge, judges: Sequence[IdsJudge]) -> StepInputs:
     """Inputs of the passes of a judge; those of one model have one shape."""
-    beside = [j for j in judges if isinstance(j, IdsJudge) and j.scorer is judge.scorer]
-    longest = max(len(j.objective.prompts[0].prefix) for j in beside)
+    longest = max(len(j.prompt.prefix) for j in judges if j.scorer is judge.scorer)
     return step.build_step_inputs(judge.objective, judge.scorer, longest)
 
 
