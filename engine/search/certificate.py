@@ -56,21 +56,14 @@ class PositionSweep:
 
 
 class Ascent:
-    """Where a certificate stands: a function of the found sequence and the sweeps so far.
-
-    Attributes:
-      ids: int32 [T], the sequence; `reward` is its signed reward.
-      sweeps: so far.
-      steps: swaps that were taken.
-      noise: largest difference between two rewards of one sequence.
-      history: sequence and reward after each sweep.
-    """
+    """Where a certificate stands: a function of the found sequence and the sweeps so far."""
 
     def __init__(self, ids: np.ndarray, reward: float, free: Sequence[int], tolerance: float):
-        self.ids, self.reward = np.array(ids, np.int32), float(reward)
+        self.ids, self.reward = np.array(ids, np.int32), float(reward)  # [T]; signed
         self.sweeps: list[PositionSweep] = []
-        self.steps, self.noise = 0, 0.0
-        self.history: list[tuple[np.ndarray, float]] = []
+        self.steps = 0  # swaps that were taken
+        self.noise = 0.0  # largest difference between two rewards of one sequence
+        self.history: list[tuple[np.ndarray, float]] = []  # sequence and reward after each sweep
         self._free, self._tolerance = tuple(free), tolerance
         self._last: dict[int, PositionSweep] = {}  # position -> its latest sweep
         self._here: dict[int, PositionSweep] = {}  # the same, of `ids`

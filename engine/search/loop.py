@@ -206,12 +206,7 @@ def run_search(
 
 
 class StepDriver:
-    """Drives a method of `STEP_METHODS` by the compiled step; round trips between its halves.
-
-    Attributes:
-      rejected: candidates of each attempt that were rejected for their text: int64 [A].
-      step_flops: operations of a step of one attempt.
-    """
+    """Drives a method of `STEP_METHODS` by the compiled step; round trips between its halves."""
 
     def __init__(
         self,
@@ -220,7 +215,7 @@ class StepDriver:
         together: tuple[CompiledStep, float] | None = None,
     ):
         self.objective = objective
-        self.rejected = np.zeros(len(objective.signs), np.int64)
+        self.rejected = np.zeros(len(objective.signs), np.int64)  # of each attempt, for their text
         self._scorer = scorer
         self._inputs: StepInputs | None = None  # of a universal search, each judge has some
         if together:

@@ -66,8 +66,7 @@ def free_models() -> None:
 class Outcomes:
     """What becomes of the models of a command; where some fail, the rest go on.
 
-    Args:
-      models: the slug of each job.
+    It is made of the slug of each job.
     """
 
     def __init__(self, models: Sequence[str]):
