@@ -42,7 +42,7 @@ from engine.mesh import build_mesh
 from engine.planning import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.search import gcg, loop, passes
+from engine.search import loop, passes, step
 from engine.search.objective import SearchObjective
 from engine.sweep.setup import vocabulary_of
 
@@ -72,7 +72,7 @@ def gradient(objective: SearchObjective, scorer: RewardScorer, parent: np.ndarra
         model = nnx.merge(scorer.graph, params)
         return passes.slopes_of(model, inputs, parents, objective.settings, scorer.mesh)[1]
 
-    inputs = gcg.build_step_inputs(objective, scorer)
+    inputs = step.build_step_inputs(objective, scorer)
     return np.asarray(compiled(scorer.params, inputs, jnp.asarray(parent[None], jnp.int32)))[0]
 
 

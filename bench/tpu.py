@@ -38,8 +38,8 @@ from engine.checkpoint import layouts, restore
 from engine.convert.hf_config import decoder_config
 from engine.models.config import DecoderConfig
 from engine.scoring.reward_passes import RewardScorer
-from engine.search.gcg import State, build_step
 from engine.search.passes import StepInputs
+from engine.search.step import State, build_step
 from engine.settings import SearchSettings
 from engine.types import Candidates, KeyValues, Prefix
 

@@ -87,9 +87,8 @@ def parameter_sharding(mesh: Mesh, axes: str, shape: Sequence[int]) -> NamedShar
     vocabulary is not divisible (128,257 tokens, for instance).
     """
     if axes == "VD":
-        for size, spec in zip(
-            shape, (PartitionSpec("model"), PartitionSpec(None, "model")), strict=True
-        ):
+        specs = PartitionSpec("model"), PartitionSpec(None, "model")
+        for size, spec in zip(shape, specs, strict=True):
             if size % mesh.shape["model"] == 0:
                 return NamedSharding(mesh, spec)
     return sharding(mesh, axes)

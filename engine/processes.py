@@ -143,12 +143,8 @@ def agree(what: str, value: Any) -> None:
     digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
     for index, received in enumerate(_gather(what, digest)):
         if received != digest:
-            fail(
-                _name,
-                f"its {what} differ from those of process 0 ({_hosts[0]})",
-                REFUSED,
-                index=index,
-            )
+            reason = f"its {what} differ from those of process 0 ({_hosts[0]})"
+            fail(_name, reason, REFUSED, index=index)
     from_first(what, lambda: True)
 
 

@@ -49,15 +49,15 @@ def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
         raise AssayError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
 
 
-def check_dtype(name: str) -> None:
-    """Raises AssayError for a name that is none of `DTYPES`."""
-    check_choice("dtype", name, DTYPES)
-
-
 def check_integer(name: str, value: object, least: int) -> None:
     """Raises AssayError for what is no integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise AssayError(f"{name}={value!r}; allowed: integers >= {least}")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is an integer or a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_switch(name: str, value: object) -> None:
@@ -70,9 +70,7 @@ def check_switch(name: str, value: object) -> None:
 class MeshSettings:
     """The device mesh."""
 
-    model: int = setting(
-        "Devices along the mesh axis `model`; the axis `data` takes the others.", 1
-    )
+    model: int = setting("Devices along the mesh axis `model`; `data` takes the others.", 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,9 +78,8 @@ class LoadingSettings:
     """How a command opens checkpoints and places models."""
 
     verify: str = setting(
-        "Whether a checkpoint's parameters and tokenizer files are compared with the hashes in its "
-        "model.json: `true`, `false`, or `auto`: tokenizer files, and parameters of less than "
-        "20 GB.",
+        "Compare parameters and tokenizer files with the hashes in model.json: `true`, `false`, or "
+        "`auto`: of parameters only less than 20 GB.",
         "auto",
     )
     mesh: MeshSettings = setting("The device mesh.")
@@ -100,9 +97,8 @@ class Settings:
     """How results are computed. Dtype and sizes are part of their fingerprint."""
 
     dtype: str = setting(
-        "Of the decoder: float32, bfloat16, float16, or `auto`: float32 on a CPU; on an "
-        "accelerator bfloat16, or float16 for models that are stored in it (bfloat16 would round "
-        "their weights again).",
+        "Of the decoder: float32, bfloat16, float16; `auto`: float32 on a CPU, else bfloat16, or "
+        "float16 for models that are stored in it.",
         command="auto",
     )
     step_size: int | None = setting(
@@ -110,17 +106,13 @@ class Settings:
         "else 2048 on a GPU and 1024 elsewhere, or fewer where memory is short.",
         command="auto",
     )
-    check_memory: bool = setting(
-        "Whether a model that is larger than the free memory is refused before it is loaded.", True
-    )
-    part_size: int = setting(
-        "Rows per part; a killed run computes at most two parts again.", command=16384
-    )
+    check_memory: bool = setting("Refuse a model that is larger than the free memory.", True)
+    part_size: int = setting("Rows per part; a killed run repeats two at most.", command=16384)
     self_check: int = setting("Rows per result that a plain full pass scores again.", command=16)
     seed: int = setting("Seed of the sample of rows that the self-check takes.", command=0)
 
     def __post_init__(self) -> None:
-        check_dtype(self.dtype)
+        check_choice("dtype", self.dtype, DTYPES)
         for name, least in (("step_size", 1), ("part_size", 1), ("self_check", 1), ("seed", 0)):
             value = getattr(self, name)
             if not (name == "step_size" and value is None):
@@ -132,17 +124,15 @@ class SweepSettings(Settings):
     """How rewards are computed. The settings here are part of a result's fingerprint."""
 
     mode: str = setting(
-        "How a reply becomes token ids. `ids`: its id stands between the ids of the template. "
-        "`text`: its text is put into the template and the whole conversation is tokenised, as in "
-        "the paper; identical conversations are scored once. `auto`: `ids`, or `text` for a model "
-        "whose template cannot be cut around a reply.",
+        "How a reply becomes token ids. `ids`: its id between the ids of the template. `text`: its "
+        "text in the template, tokenised as a whole, as in the paper. `auto`: `ids`, or `text` for "
+        "a template that cannot be cut around a reply.",
         command="auto",
     )
     pooling: str = setting(
-        "Position at which the reward is read: `last`, the last id; `last_non_pad`, the last one "
-        "that is no pad token, as in transformers from 4.50 on; `first_pad`, the id before the "
-        "first pad token, as in the library version that the paper used; `auto`, what the "
-        "conversion found.",
+        "Where the reward is read: `last`, the last id; `last_non_pad`, the last that is no pad "
+        "token, as in transformers from 4.50 on; `first_pad`, before the first pad token, as in "
+        "the paper; `auto`, what the conversion found.",
         command="auto",
     )
     objectives: str = setting(
@@ -151,9 +141,7 @@ class SweepSettings(Settings):
         "none",
     )
     tokens: int | None = setting(
-        "A fixed random subset of so many tokens, drawn with `seed`; `all` of them by default.",
-        None,
-        command="all",
+        "A fixed random subset of so many tokens, drawn with `seed`; or `all`.", None, command="all"
     )
     lens: bool = setting(
         "Whether parts also hold the reward after every layer: final norm and head read the hidden "
@@ -176,8 +164,7 @@ class LogprobSettings(Settings):
     """How log-probabilities are computed. `form` is part of a result's fingerprint."""
 
     form: str = setting(
-        "How a language model is given a prompt: `pretrained`, as plain text, or `chat`, in the "
-        "chat template.",
+        "A prompt is given `pretrained`, as plain text, or `chat`, in the chat template.",
         command="pretrained",
     )
 
@@ -203,8 +190,7 @@ class ImplicitSettings:
 
     def __post_init__(self) -> None:
         check_choice("form", self.form, FORMS)
-        number = isinstance(self.beta, float | int) and not isinstance(self.beta, bool)
-        if not (number and math.isfinite(self.beta) and self.beta > 0):
+        if not (is_number(self.beta) and math.isfinite(self.beta) and self.beta > 0):
             raise AssayError(f"beta={self.beta!r}; allowed: finite numbers > 0")
 
 
@@ -235,70 +221,47 @@ class SearchSettings:
     candidates: int = setting("Candidates scored per step and restart.", 64)
     topk: int = setting("Tokens that may be proposed per position.", 256)
     restarts: int = setting("Searches per direction, run side by side.", 1)
-    buffer: int = setting(
-        "Sequences that each restart keeps; by default 1 of gcg, 8 of the other methods.",
-        1,
-        command=None,
-    )
+    buffer: int = setting("Sequences a restart keeps; by default 1 (gcg) or 8.", 1, command=None)
     beam: int = setting("Width of the beam (method=beam).", 8)
     replace_first: int = setting(
-        "Tokens that a candidate changes at most in the first step; by default 1 of gcg, "
-        "4 of the other methods.",
-        1,
-        command=None,
+        "Tokens changed at most in the first step; by default 1 of gcg, else 4.", 1, command=None
     )
     replace_last: int = setting("The same in the last step; linear between the two.", 1)
     temperature: float = setting(
-        "Temperature of drawing proposals, in standard deviations of the gain; by default of "
-        "gcg inf, which is uniform in the topk, of the other methods 1.",
+        "Of drawing proposals, in sd of the gain; inf: uniform. By default inf of gcg, else 1.",
         math.inf,
         command=None,
     )
     spread: float = setting(
-        "Spread of drawing parents from the buffer, in ranks; by default of gcg 0, which is "
-        "always the best, of the other methods 2.",
+        "Of drawing parents from the buffer, in ranks; 0: the best. By default 0 of gcg, else 2.",
         0.0,
         command=None,
     )
     distance: float = setting("Weight of the distance between embeddings (Faster-GCG).", 0.0)
     merge: int = setting(
-        "Best candidates whose changes are also tried together (I-GCG); by default 7 of "
-        "gcg, 0, which is none, of the other methods.",
+        "Best candidates whose changes are tried together (I-GCG); by default 7 of gcg, else 0.",
         7,
         command=None,
     )
-    target: float = setting(
-        "Reduce the squared distance to ±target, and stop there; 0: no target.", 0.0
-    )
+    target: float = setting("Reduce the squared distance to ±target, and stop there; 0: none.", 0.0)
     wrong_sign: bool = setting(
-        "Reproduces the mistake of the code of Christian et al. 2025: `min` takes the gradient of "
-        "`max`.",
-        False,
+        "`min` takes the gradient of `max`: a mistake in the code of Christian et al. 2025.", False
     )
     ascii_only: bool = setting("Printable ASCII tokens alone.", True)
     specials: bool = setting("Special tokens may be used.", False)
-    allow: tuple[str, ...] = setting(
-        "File of the tokens that alone may be used, one text per line.", (), command=""
-    )
-    deny: tuple[str, ...] = setting(
-        "File of the tokens that may not be used, one text per line.", (), command=""
-    )
-    fixed: tuple[int, ...] = setting(
-        "Positions of `initial` that do not change, comma-separated, from 0.", (), command=""
-    )
+    allow: tuple[str, ...] = setting("File of the tokens to use, one per line.", (), command="")
+    deny: tuple[str, ...] = setting("File of tokens not to use, one per line.", (), command="")
+    fixed: tuple[int, ...] = setting("Positions of `initial` that stay, as 0,2.", (), command="")
     initial: str = setting('Text at which the search begins; "": random tokens.', "")
     round_trip: bool = setting("Keep only sequences whose text tokenises back to them.", True)
     patience: int = setting("End after this many steps without a better reward; 0: never.", 0)
     threshold: float = setting("End at reward >= threshold (max) or <= -threshold (min).", math.inf)
     certify: int = setting(
         "Budget of sweeps of the vocabulary, one per position, which show whether a swap of a "
-        "single token improves what was found, and go on from the best one until none does; 0: "
-        "none.",
+        "single token improves what was found, and go on from the best; 0: none.",
         0,
     )
-    certify_step: int = setting(
-        "Swaps per step on each device of those sweeps; 0: as memory and device allow.", 0
-    )
+    certify_step: int = setting("Swaps per step on each device; 0: as memory and device allow.", 0)
     every: int = setting("Steps between two saves.", 10)
     dtype: str = setting("Dtype of computation, as of `assay sweep`.", command="auto")
     seed: int = setting("Seed of the random numbers.", 0)
@@ -316,7 +279,7 @@ class SearchSettings:
         return cls(**every)
 
     def __post_init__(self) -> None:
-        check_dtype(self.dtype)
+        check_choice("dtype", self.dtype, DTYPES)
         check_choice("method", self.method, METHODS)
         check_choice("direction", self.direction, (*DIRECTIONS, "both"))
         for name in (field.name for field in dataclasses.fields(self) if field.type is int):
@@ -421,10 +384,7 @@ class SearchCommandSettings(PromptSettings):
         "tokenizer read the texts.",
         "",
     )
-    judges: str = setting(
-        "Models that only score what is found, comma-separated: checkpoints, folders or hub ids.",
-        "",
-    )
+    judges: str = setting("Models that only score what is found: a list as --checkpoint.", "")
     transfer: bool = setting("Score what was found under all other checkpoints too.", True)
     check_memory: bool = setting("As of `assay sweep`.", True)
 
@@ -440,18 +400,13 @@ class ConventionSettings(PromptSettings):
     )
     dtypes: str = setting("Dtypes to try, comma-separated.", "float32,bfloat16,float16")
     dates: str = setting("Dates to try, comma-separated, beside the template's own.", "")
-    all_combinations: bool = setting(
-        "False: one dimension at a time differs from the default reading. True: every combination.",
-        False,
-    )
+    all_combinations: bool = setting("Every combination, not one dimension at a time.", False)
     lists: str = setting(
         "Lists of the run, comma-separated, that are scored under every reading too; `auto`: those "
         "whose ranks by people the run holds.",
         "auto",
     )
-    published_rows: int = setting(
-        "Of --published: replies or tokens of a file that are compared, evenly spaced.", 64
-    )
+    published_rows: int = setting("Of --published: compared rows of a file, evenly spaced.", 64)
     tolerance: float | None = setting(
         "Of --published: the largest difference that counts as the same, or `auto`: five times the "
         "noise in the authors' own rewards, where that is known, and 0.001 at least.",
@@ -464,20 +419,14 @@ class ConvertSettings:
     """How a Hugging Face folder becomes a checkpoint."""
 
     slug: str = setting("The model's name in runs; by default the last part of the source.", "")
-    bos: str = setting(
-        "template, none, single, or double (as in the paper); by default that of the list.", ""
-    )
+    bos: str = setting('template, none, single, or double (as in the paper); "": the list\'s.', "")
     date: str = setting(
         "The date that some templates print, as 2024-07-26: by default that of the list, and of a "
         "template that asks for today's 26 Jul 2024 for Llama, else the day of conversion (UTC).",
         "",
     )
-    newlines: str = setting(
-        "keep or trim the line ends that the rendered text begins with; by default keep.", ""
-    )
-    head: str = setting(
-        "Another published reading of the head: urm-helpfulness (as in the paper).", ""
-    )
+    newlines: str = setting("keep (the default) or trim line ends at the text's start.", "")
+    head: str = setting("Another published reading: urm-helpfulness (as in the paper).", "")
     reward: str = setting(
         "Which row of a head with several is the reward: its number or name, or a difference of "
         "two, as `1 - 0`; of a language model, the token whose logit is, or two, as `yes - no`.",
@@ -488,14 +437,8 @@ class ConvertSettings:
         "nothing between them), or the name of one where the folder has several.",
         "",
     )
-    softcap: bool = setting(
-        "Gemma 2's attention soft-cap; the paper's library version had none.", True
-    )
-    merge_dtype: str = setting(
-        "Element type of an adapter merged into its base: auto (those of their files, to which "
-        "sums are rounded) or float32.",
-        "auto",
-    )
+    softcap: bool = setting("Gemma 2's attention soft-cap; the paper's library had none.", True)
+    merge_dtype: str = setting("Of a merged adapter: auto (as the files) or float32.", "auto")
     check_memory: bool = setting("Refuse to begin where host memory or disk do not suffice.", True)
 
 
@@ -504,30 +447,19 @@ class SourceSettings:
     """How models that are no checkpoints are converted, and where the result is kept."""
 
     cache: str = setting(
-        "Folder of converted models; by default models/ in $ASSAY_CACHE, else in ~/.cache/assay.",
-        "",
+        "Folder of converted models; by default models/ in $ASSAY_CACHE or ~/.cache/assay.", ""
     )
-    base: str = setting(
-        "Folder or hub id of an adapter's base, in place of the one that the adapter names.", ""
-    )
-    convert: ConvertSettings = setting(
-        "How folders and hub ids are converted: settings as of `assay convert`."
-    )
+    base: str = setting("Folder or hub id of an adapter's base, in place of the one it names.", "")
+    convert: ConvertSettings = setting("Settings of conversion, as of `assay convert`.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanSettings:
     """What `assay plan` takes beside fields of `SweepSettings` and `SearchSettings`."""
 
-    prefix: int = setting(
-        "Positions of a prompt, template included; 0: those of the checkpoint's template, or 64 "
-        "where there is none at hand.",
-        0,
-    )
+    prefix: int = setting("Positions of a prompt with its template; 0: the checkpoint's, or 64.", 0)
     own: int = setting(
-        "Positions of a candidate, template included; 0: those of the checkpoint's template; where "
-        "there is none at hand a listed model's, else 3.",
-        0,
+        "Positions of a candidate with its template; 0: the checkpoint's, a listed one's, or 3.", 0
     )
     mesh: MeshSettings = setting(
         "0 devices: the fewest on which the model fits, and for the search as many as keep all "
@@ -564,13 +496,9 @@ class Options:
         "strings that differ only in outer spaces are the same too.",
         command=False,
     )
-    shared_fold_case: bool = setting(
-        "True: strings that differ only in case are the same token too.", command=False
-    )
+    shared_fold_case: bool = setting("Tokens are the same whatever their case.", command=False)
     shared_round_trip: bool = setting(
-        "True: the shared vocabulary takes only tokens whose text tokenises to themselves in every "
-        "model.",
-        command=False,
+        "The shared vocabulary takes only tokens that round-trip in every model.", command=False
     )
     shared_ends: bool = setting(
         "True: also list top and bottom tokens of each model, and of the sum and difference of the "
@@ -578,34 +506,26 @@ class Options:
         command=False,
     )
     match_trim: str = setting(
-        'Whether " love" matches a lexicon\'s "love": "always", "never" (the paper\'s rule), or '
-        '"auto", which is "always" for rewards of mode ids, in which " love" and "love" are two '
-        'replies, and for log-probabilities, and "never" for all others: mode text, in which a '
-        "template trims one to the other, and imported scores. Case never counts.",
+        'Whether " love" matches a lexicon\'s "love": "always", "never" (as in the paper), '
+        'or "auto": "always" for mode ids and log-probabilities, "never" for mode text and '
+        "imported scores. Case never counts.",
         command="auto",
     )
     afinn: str = setting(
         'Path of an AFINN file (word, tab, value); "": the package afinn, if installed.', command=""
     )
-    frequency: str = setting(
-        'Path of a BNC word list; "": the package wordfreq, if installed.', command=""
-    )
+    frequency: str = setting('Path of a BNC word list; "": the package wordfreq.', command="")
     frequency_join: str = setting(
         'How tokens find their frequency in a BNC list. "forms": word forms, summed over parts of '
         'speech. "paper": head words, and a word of several parts of speech counts once for each.',
         command="forms",
     )
     bing: str = setting(
-        'Path of a Bing Liu lexicon (word, sentiment); "" leaves that analysis out.', command=""
+        'Bing Liu lexicon (word, sentiment); "": without that analysis.', command=""
     )
-    identity: str = setting(
-        "CSV of identity terms (word, group, axis, form, stem) beside the built-in list.",
-        command="",
-    )
+    identity: str = setting("More identity terms: CSV (word, group, axis, form, stem).", command="")
     categories: str = setting(
-        "CSV of words in categories (word, category, and scale where there are several); "
-        '"": the built-in list.',
-        command="",
+        'CSV of words (word, category, and scale if several); "": the built-in list.', command=""
     )
     questions: str = setting(
         'CSV of what prompts ask for (prompt, question, framing); "": read from their texts alone.',
@@ -621,8 +541,7 @@ class Options:
         command=50,
     )
     humans_in_median: bool = setting(
-        "True: the median rank of the models includes the human ranks, as in the released code.",
-        command=False,
+        "The models' median rank includes the human ranks, as in the released code.", command=False
     )
     rbo_p: float = setting("Persistence of rank-biased overlap, in (0, 1).", command=0.9)
     permutations: int = setting("Draws of each permutation test.", command=9_999)
@@ -656,16 +575,9 @@ class AnalyzeSettings:
     """Settings of one report."""
 
     top: int = setting("Tokens per end in the tables.", command=20)
-    figure_top: int = setting(
-        "Tokens per end in the charts and in the lists of the page; at most `top`.", command=10
-    )
-    page_prompts: int = setting(
-        "Prompts of vocabularies that most sections of the page show; the tables hold all of them.",
-        command=6,
-    )
-    figures: str = setting(
-        "Kinds of files of charts, separated by commas: `svg`, `png`, `pdf`.", "svg"
-    )
+    figure_top: int = setting("Tokens per end in charts and lists; at most `top`.", command=10)
+    page_prompts: int = setting("Prompts that most sections show; the tables hold all.", command=6)
+    figures: str = setting("Kinds of files of charts, comma-separated: `svg`, `png`, `pdf`.", "svg")
     allow_incomplete: bool = setting("Also report on a sweep that has not finished.", command=False)
     options: Options = setting("Choices of the analyses.")
 
@@ -690,9 +602,7 @@ class AnalyzeSettings:
 class Limits:
     """What two models may differ by."""
 
-    kendall: float = setting(
-        "Least Kendall's τ-b between the two rankings of the vocabulary.", command=0.9
-    )
+    kendall: float = setting("Least Kendall's τ-b of the two rankings of tokens.", command=0.9)
     ends: int = setting("Tokens at each end that are compared.", command=100)
     kept: float = setting("Least share of them that is still at that end.", command=0.8)
     words: float = setting(
@@ -700,18 +610,12 @@ class Limits:
         "way; 0.05: five percentile points.",
         command=0.05,
     )
-    accuracy: float = setting(
-        "Least share of the pairs of --items that --after judges as people did.", 0.5
-    )
+    accuracy: float = setting("Least share of pairs of --items that --after judges as people.", 0.5)
 
     def __post_init__(self) -> None:
         for name, low in (("kendall", -1.0), ("kept", 0.0), ("words", 0.0), ("accuracy", 0.0)):
             value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not (low <= value <= 1)
-            ):
+            if not (is_number(value) and low <= value <= 1):
                 raise AssayError(f"diff.limits.{name}={value!r}; allowed: {low:g} to 1")
         check_integer("diff.limits.ends", self.ends, 1)
 
@@ -728,13 +632,10 @@ class Limits:
 class DiffSettings:
     """What `assay diff` takes beside the settings of a sweep."""
 
-    compared: str = setting(
-        'Prompts that are compared; "" takes all, and both sides must then have the same.', ""
-    )
+    compared: str = setting('Prompts compared; "": all, which both sides must then have.', "")
     noise: str = setting(
-        "Prompts under which one checkpoint, --after where it is one, is swept once more, in "
-        "another dtype and in steps of another size, which measures the noise: `all`, as long as "
-        "the sweep itself; `one`, the first; `off`, none.",
+        "Prompts under which one checkpoint, --after where it is one, is swept again in another "
+        "dtype and step size, to measure the noise: `all`; `one`, the first; `off`.",
         "all",
     )
     limits: Limits = setting("What the models may differ by.")
@@ -761,25 +662,18 @@ class DemoSettings(PromptSettings):
         "categories",
     )
     word_prompts: str = setting("The prompts of the words.", "")
-    language_model: bool = setting(
-        "Log-probabilities of the model that the trunks come from.", True
-    )
+    language_model: bool = setting("Log-probabilities of the trunks' language model.", True)
     searched: int = setting(
         "Models that are searched: the first, and with --all those after it; 0: none.", 2
     )
     search: SearchSettings = setting(
-        "A search of each under the first prompt, in both directions; as of `assay search`."
+        "A search of each under the first prompt, as of `assay search`."
     )
-    together: SearchSettings = setting(
-        "One reply for all models that are searched; as of `assay search`."
-    )
+    together: SearchSettings = setting("One reply for all models searched; as of `assay search`.")
     certified: SearchSettings = setting(
-        "The best reply of three of the words by the first of them, of which no swap of a word is "
-        "better; as of `assay search`."
+        "The best reply of three of the words by the first of them; as of `assay search`."
     )
-    compared: str = setting(
-        "Slugs of two models: what `assay diff` says of them, if both are among `models`.", ""
-    )
+    compared: str = setting("Two slugs of `models` that are compared as by `assay diff`.", "")
     limits: Limits = setting("Of that comparison.")
 
 
@@ -789,10 +683,8 @@ class ReproduceSettings(PromptSettings):
 
     item_prompt: str = setting("Id of the prompt of the items.", "elo_greatest")
     second_dtype: str = setting(
-        "Another dtype in which the paper's conventions are run once more: float32 on an "
-        'accelerator, bfloat16 on a CPU. What the two differ by is the noise of "within noise". '
-        '"": not measured, because float32 takes half as long again on one H100, and models of '
-        "27B do not fit.",
+        "Another dtype in which the paper's conventions are run once more, for the noise of "
+        '"within noise": float32 on an accelerator, bfloat16 on a CPU; "": not measured.',
         "",
     )
     language_models: str = setting(
@@ -800,9 +692,7 @@ class ReproduceSettings(PromptSettings):
         "ten with --models=paper, otherwise those that --models names.",
         "paper",
     )
-    searched: str = setting(
-        'Models that are searched: "all" of --models, some of their slugs, or "" for none.', "all"
-    )
+    searched: str = setting('Models searched: "all" of --models, some slugs, or "": none.', "all")
     search: SearchSettings = setting("The paper's search; as of `assay search`.")
     dimensions: str = setting(
         "What --readings changes one at a time: `all` that a model allows, or some of bos, date, "
@@ -811,16 +701,9 @@ class ReproduceSettings(PromptSettings):
     )
     dates: str = setting("Dates that --readings tries.", "")
     dtypes: str = setting("Dtypes that --readings tries.", "float32,bfloat16,float16")
-    check_identity: bool = setting(
-        "Whether a folder must have the head and the bytes that are known of the published model.",
-        True,
-    )
+    check_identity: bool = setting("Refuse a folder without the published head and bytes.", True)
     afinn: str = setting('Path of an AFINN file; "": the package afinn, if installed.', "")
-    frequency: str = setting(
-        'Path of a BNC word list, as the paper\'s; "": the package wordfreq.', ""
-    )
-    bing: str = setting(
-        'Path of a Bing Liu lexicon (word, sentiment); "": Figure A3 is left out.', ""
-    )
+    frequency: str = setting('Path of the paper\'s BNC word list; "": the package wordfreq.', "")
+    bing: str = setting('Path of a Bing Liu lexicon (word, sentiment); "": no Figure A3.', "")
     permutations: int = setting("Draws of each permutation test.", 9_999)
     bootstraps: int = setting("Draws of each bootstrap interval.", 2_000)

@@ -25,7 +25,7 @@ from engine.convert.safetensors import (
     read_json,
     unread,
 )
-from engine.errors import AssayError, malformed, prefixed
+from engine.errors import AssayError, prefixed
 
 WEIGHTS = "adapter_model.safetensors"
 PICKLED = "adapter_model.bin"  # of older versions of peft, and under ZeRO-3
@@ -137,11 +137,6 @@ def read_config(folder: Path, names: Collection[str]) -> Json:
         for name, allowed in _FIXED.items()
         if name in hf and hf[name] not in allowed
     ]
-    problems += [
-        f"{name}={short(hf[name])}; allowed: a string, or null"
-        for name in ("base_model_name_or_path", "revision")
-        if not isinstance(hf.get(name), str | None)
-    ]
     # peft switches a method on by its attribute: one that is new and empty does nothing.
     if unknown := [f"{n!r} (= {short(hf[n])})" for n in hf if n not in known and hf[n]]:
         problems.append(f"not understood, and may change the rewards: {', '.join(unknown)}")
@@ -157,7 +152,6 @@ def read_config(folder: Path, names: Collection[str]) -> Json:
         raise AssayError(f"no {WEIGHTS}; allowed: {allowed}")
     if others := unread(names, (WEIGHTS, VALUE_HEAD)):
         raise AssayError(f"weights that nothing reads: {', '.join(others)}")
-    scale_of(hf, "")  # checks the numbers
     return hf
 
 
@@ -316,15 +310,9 @@ def _deltas(
 def _number(config: Json, name: str, patterns: str, module: str) -> float:
     """The number of the first pattern that a module's name, or its end after a dot, matches.
 
-    Without one it is that of `name`. Raises AssayError where any of them is none.
+    Without one it is that of `name`, which is 8 in peft if the file does not say it.
     """
-    given, usual = config.get(patterns) or {}, config.get(name, 8)  # peft's default of both
-    if not isinstance(given, Mapping):
-        raise AssayError(f"{CONFIG}: {patterns}={short(given)}; allowed: an object, or null")
-    for key, value in ((name, usual), *given.items()):
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 < value < math.inf:
-            raise AssayError(f"{CONFIG}: {key}={short(value)}; allowed: numbers above 0")
-    with malformed(f"{CONFIG}: {patterns}"):
-        found = [n for p, n in given.items() if re.match(rf"(.*\.)?({p})$", module)]
-    return [*found, usual][0]
+    given = (config.get(patterns) or {}).items()
+    found = (value for key, value in given if re.match(rf"(.*\.)?({key})$", module))
+    number: float = next(found, config.get(name, 8))
+    return number

@@ -5,9 +5,8 @@ indices differ (ArmoRM: linear 0-3; QRM-Llama: linear 0, 3, 6, 9 and batch norm 
 linear 0, 4, 8, 11 and batch norm 2, 6, 10), so each module is recognised by its tensors.
 """
 
-import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -33,22 +32,7 @@ _ARMORM = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Gate:
-    """A gate as linear layers with ReLU between them."""
-
-    layers: Sequence[tuple[np.ndarray, np.ndarray]]  # weights [in, out] and biases [out], float32
-    batch_norm: bool  # whether the published gate has batch norms; `layers` have them folded in
-
-    @property
-    def hidden(self) -> int:
-        """Width of the hidden layers."""
-        return int(self.layers[0][0].shape[1])
-
-    @property
-    def objectives(self) -> int:
-        """Number of objectives that it weighs."""
-        return int(self.layers[-1][0].shape[1])
+Layers = list[tuple[np.ndarray, np.ndarray]]  # weights [in, out] and biases [out]
 
 
 def gate_keys(keys: set[str]) -> set[str]:
@@ -56,8 +40,11 @@ def gate_keys(keys: set[str]) -> set[str]:
     return {key for key in keys if key.startswith("gating.")}
 
 
-def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
+def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> tuple[Layers, bool]:
     """Reads a gate; batch norms, affine in evaluation mode, are folded into the next layer.
+
+    Returns:
+      Its linear layers, float32, with ReLU between them; whether it has batch norms.
 
     Raises:
       AssayError: a module is neither a linear layer nor a batch norm, or no linear layer follows a
@@ -68,7 +55,7 @@ def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
         if not (match := _KEY.fullmatch(key)):
             raise AssayError(f"tensor {key!r} is part of no gate that is understood")
         modules.setdefault(int(match[1]), {})[match[2]] = read(key).astype(np.float64)
-    layers: list[tuple[np.ndarray, np.ndarray]] = []
+    layers: Layers = []
     scale, shift = np.ones(1), np.zeros(1)  # the pending batch norm: x -> x * scale + shift
     norms = 0
     for index, module in sorted(modules.items()):
@@ -86,17 +73,18 @@ def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
     hidden = sizes[0][1]
     if any(shape != (hidden, hidden) for shape in sizes[1:-1]) or sizes[-1][0] != hidden:
         raise AssayError(f"gating.layers: sizes {sizes}; allowed: one hidden width throughout")
-    return Gate([(w.astype(np.float32), b.astype(np.float32)) for w, b in layers], norms > 0)
+    return [(w.astype(np.float32), b.astype(np.float32)) for w, b in layers], norms > 0
 
 
-def temperature(hf: Json, gate: Gate, transform: bool) -> float:
+def temperature(hf: Json, normed: bool, transform: bool) -> float:
     """The gate's softmax temperature, from config.json or the default of the published class.
 
-    `transform` says whether the head has a `reward_transform_matrix`.
+    `normed` says whether the gate has batch norms, and `transform` whether the head has a
+    `reward_transform_matrix`.
     """
     if hf.get("gating_temperature") is not None:
         return positive(hf, "gating_temperature")
-    if not gate.batch_norm:
+    if not normed:
         return 10.0  # ArmoRM
     return 5.0 if transform else 1.0  # QRM-Llama, QRM-Gemma
 

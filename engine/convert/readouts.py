@@ -273,9 +273,10 @@ def _tied_copy(head: OutputConfig, files: TensorFiles) -> set[str]:
 
 
 def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> HeadPlan:
-    gate = gates.read_gate(set(files.tensors), files.read)
+    layers, normed = gates.read_gate(set(files.tensors), files.read)
+    gate_width, objectives = layers[0][0].shape[1], layers[-1][0].shape[1]
     transform = layouts.TRANSFORM.key in files.tensors
-    quantiles = max(_rows(files, layouts.REGRESSION.key) // gate.objectives, 1)
+    quantiles = max(_rows(files, layouts.REGRESSION.key) // objectives, 1)
     pattern = gates.PATTERNS.get(hf["model_type"])
     if pattern is None:
         raise AssayError(
@@ -285,17 +286,17 @@ def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> HeadPlan:
     config = _head_config(
         decoder,
         kind="gated",
-        hidden=gate.hidden,
-        hidden_in=gate.hidden,
-        objectives=gates.objective_names(gate.objectives),
+        hidden=gate_width,
+        hidden_in=gate_width,
+        objectives=gates.objective_names(objectives),
         quantiles=quantiles,
-        gate_layers=len(gate.layers),
-        gate_temperature=gates.temperature(hf, gate, transform),
+        gate_layers=len(layers),
+        gate_temperature=gates.temperature(hf, normed, transform),
         gate_pattern=pattern,
         transform=transform,
     )
     computed = {"readout.head.logit_scale": _logit_scale(files)}
-    for index, (weight, bias) in enumerate(gate.layers):
+    for index, (weight, bias) in enumerate(layers):
         computed[f"readout.head.layers.{index}.weight"] = weight
         computed[f"readout.head.layers.{index}.bias"] = bias
     norm = layouts.norm_rules(decoder)

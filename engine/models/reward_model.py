@@ -4,6 +4,7 @@ The last two may also read the reward after every layer: the reward lens.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +12,11 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from engine.models.config import DecoderConfig
-from engine.models.decoder import Decoder, behind
+from engine.models.decoder import Decoder, Keep, behind
 from engine.models.heads import HeadConfig, Readout
 from engine.models.layer import FLOAT32
 from engine.settings import OBJECTIVES
-from engine.types import Candidates, KeyValues, Places, Prefix
+from engine.types import Candidates, Places, Prefix
 
 
 class RewardModels(nnx.Module):
@@ -76,31 +77,18 @@ class RewardModels(nnx.Module):
         x: Float[Array, "C T D"],
         places: Places,
         read: Int[Array, "C Y"],
-        depth: int | None = None,
-    ) -> Float[Array, "W C Y"]:
+        keep: Keep | None = None,
+    ) -> tuple[Float[Array, "W C Y"], Any]:
         """Rewards of embedded rows x, at the positions `read`; differentiable with respect to them.
 
         The prefix is from `prefill` or `extend`. A row may hold Y replies, each of which continues
-        the prefix by itself. With a `depth` every head reads after so many layers, and gives its
-        reward alone; by default it reads after its number of layers.
+        the prefix by itself. The second result is what `keep` keeps, as of `Decoder.respond`.
         """
-        depths = self.depths if depth is None else (depth,)
-        residuals, _ = self.decoder.respond(prefix.key_values, x, places, read, depths)
-        flat = [r.reshape(-1, r.shape[-1]) for r in residuals]
-        if depth is not None:
-            return self._rewards(flat[0], prefix.gates).reshape(-1, *read.shape)
-        return self._read(flat, prefix.gates).reshape(-1, *read.shape)
-
-    def respond_and_keep(
-        self, prefix: Prefix, x: Float[Array, "C T D"], places: Places, read: Int[Array, "C Y"]
-    ) -> tuple[Float[Array, "W C Y"], KeyValues]:
-        """`respond_embedded` of a single model, and keys and values of all positions of x."""
-        depths = (self.decoder.config.num_layers,)
-        (residual,), row = self.decoder.respond(
-            prefix.key_values, x, places, read, depths, lambda _, row: row
+        residuals, kept = self.decoder.respond(
+            prefix.key_values, x, places, read, self.depths, keep
         )
-        flat = residual.reshape(-1, residual.shape[-1])
-        return self._read([flat], prefix.gates).reshape(-1, *read.shape), row
+        flat = [r.reshape(-1, r.shape[-1]) for r in residuals]
+        return self._read(flat, prefix.gates).reshape(-1, *read.shape), kept
 
     def extend(self, prefix: Prefix, ids: Int[Array, "T"], length: Int[Array, ""]) -> Prefix:
         """The prefix with `ids` behind its first `length` positions; the gates do not change."""

@@ -152,11 +152,6 @@ def _changed(present: Json, wanted: Json) -> list[str]:
     return said
 
 
-def of_table(path: str) -> Json:
-    """What a table that is no result, such as a vocabulary, says about itself."""
-    return {"path": path}
-
-
 def part_rows(start: int, stop: int, of: int) -> Json:
     """The entry `rows` of a part."""
     return {"start": start, "stop": stop, "of": of}

@@ -71,13 +71,13 @@ def is_remote(path: PathLike) -> bool:
 def read(path: epath.Path) -> bytes:
     """The bytes of a file."""
     with reported(path):
-        return _read(path)
+        return bytes(_call(path, "cat_file"))
 
 
 def read_if_there(path: epath.Path) -> bytes | None:
     """The bytes of a file; None where there is none, also if it is removed meanwhile."""
     with reported(path), contextlib.suppress(FileNotFoundError):
-        return _read(path)
+        return bytes(_call(path, "cat_file"))
     return None
 
 
@@ -249,11 +249,6 @@ def _inside(path: PathLike) -> str:
 def _call(path: PathLike, method: str, *arguments: Any, **named: Any) -> Any:
     """Calls a method of a path's file system, with the path as first argument."""
     return getattr(_store(path), method)(_absolute(path), *arguments, **named)
-
-
-def _read(path: epath.Path) -> bytes:
-    data: bytes = _call(path, "cat_file")
-    return data
 
 
 def _reason(error: Exception) -> str:

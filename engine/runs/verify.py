@@ -35,23 +35,15 @@ _LISTS = (f"{schema.ITEMS_DIR}/", f"{schema.ITEM_LOGPROBS_DIR}/", _CONVERSATIONS
 
 @dataclasses.dataclass
 class Findings:
-    """What `verify` found.
+    """What `verify` found."""
 
-    Attributes:
-      content: of the manifest; without results where it cannot be read.
-      problems: one line each, which says what to remove and what to run.
-      broken: results that have a problem.
-      unchecked: results with all rows that the plain pass has not been compared with.
-      files: number of files of results that were read.
-      rows: their rows.
-    """
-
-    content: Json
-    problems: list[str]
-    broken: set[str] = dataclasses.field(default_factory=set)
+    content: Json  # of the manifest; without results where it cannot be read
+    problems: list[str]  # one line each, which says what to remove and what to run
+    broken: set[str] = dataclasses.field(default_factory=set)  # results that have a problem
+    # Results with all rows that the plain pass has not been compared with.
     unchecked: list[str] = dataclasses.field(default_factory=list)
-    files: int = 0
-    rows: int = 0
+    files: int = 0  # of results that were read
+    rows: int = 0  # of these files
 
 
 def verify(run: epath.Path, advance: Callable[[int], object] = lambda files: None) -> Findings:
@@ -179,7 +171,7 @@ def _check_tables(run: epath.Path, files: Sequence[str], content: Json) -> Itera
             yield f"{run / place}: missing; {AGAIN}"
             continue
         try:
-            table = parts.read_frame(run / place, None, provenance.of_table(place))
+            table = parts.read_frame(run / place, None, {"path": place})
         except AssayError as error:
             yield str(error)
             continue

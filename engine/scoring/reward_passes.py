@@ -33,7 +33,7 @@ from engine.scoring.batches import (
     take_rows,
 )
 from engine.scoring.rows import RewardRows
-from engine.settings import check_dtype
+from engine.settings import DTYPES, check_choice
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
 
 # Called after a step with its rows int [n] and their numbers float32 [W, n].
@@ -326,7 +326,7 @@ def check_step(step_size: int) -> None:
 
 def dtype_named(name: str) -> jnp.dtype:
     """The compute dtype of a setting's name; raises AssayError for any other name."""
-    check_dtype(name)
+    check_choice("dtype", name, DTYPES)
     return jnp.dtype(name)
 
 

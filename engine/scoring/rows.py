@@ -133,21 +133,12 @@ class Rows(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class RewardRows(Rows):
-    """Rows that a reward model scores.
-
-    Attributes:
-      prompt: the conversation around the replies.
-      columns: the key columns of all rows.
-      part_columns: the key columns of a part, and the reward's.
-      ids_of: rows -> token ids of their whole conversations.
-      pooling: where the reward is read.
-      any_length: whether replies have any number of tokens; else all have one.
-    """
+    """Rows that a reward model scores."""
 
     prompt: PromptIds
     columns: KeyColumns
     part_columns: schema.Columns
-    ids_of: Callable[[Sequence[int]], list[list[int]]]
+    ids_of: Callable[[Sequence[int]], list[list[int]]]  # rows -> ids of their conversations
     pooling: Pooling = LAST
     any_length: bool = True
 
@@ -295,15 +286,10 @@ def pooling_of(checkpoint: Checkpoint, pooling: str) -> Pooling:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ConversationRows(RewardRows):
-    """Whole conversations, each with turns of its own before the reply.
+    """Whole conversations, each with turns of its own before the reply."""
 
-    Attributes:
-      conversations: their messages; the last is the reply.
-      names: of each in messages, such as `row 7, chosen`.
-    """
-
-    conversations: Sequence[Conversation]
-    names: Sequence[str]
+    conversations: Sequence[Conversation]  # their messages; the last is the reply
+    names: Sequence[str]  # of each in messages, such as `row 7, chosen`
 
     unit = "conversations"
     checked_at_once = 4

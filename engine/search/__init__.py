@@ -2,7 +2,7 @@
 
 objective    what is maximised: models and prompts as a list, signs, admitted sequences
 passes       gradients of the parents and rewards of the candidates of a step
-gcg          the step: gradient, proposals, scores, buffer
+step         the step: gradient, proposals, scores, buffer
 universal    one sequence for several models and prompts: judges, and the step
 baselines    methods that enumerate the vocabulary, and rewards of rows behind a common beginning
 loop         host loop of one search until it ends; its trace, from whose file it resumes

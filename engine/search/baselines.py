@@ -2,7 +2,7 @@
 
 Each method is a generator. It yields a query, rows of tokens behind a common beginning, and is sent
 their rewards. A generator cannot be saved, but it is deterministic: a resumed search sends it the
-same rewards again (`EnumerationDriver`). `mutate` and `random` run the step of `gcg`.
+same rewards again (`EnumerationDriver`). `mutate` and `random` run the compiled step of `step`.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence

@@ -30,27 +30,16 @@ _SHAPES = 8  # lengths of rows at most, as each is compiled
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PositionSweep:
-    """What the swaps at one position gave; rewards are signed, so that higher is better.
+    """What the swaps at one position gave; rewards are signed, so that higher is better."""
 
-    Attributes:
-      position: of the swapped token, from 0.
-      unchanged: reward of the unchanged sequence in this sweep.
-      token: id of the best swap that is admitted; -1: none is.
-      reward: its reward.
-      gain: how much better it is than the sequence; -inf: none is admitted.
-      second_gain: that of the second-best admitted swap; -inf: there is none.
-      rejected: swaps that improve the sequence but whose text does not tokenise back to them.
-      rejected_above: rejected swaps that would also improve on the best admitted one.
-    """
-
-    position: int
-    unchanged: float
-    token: int
-    reward: float
-    gain: float
-    second_gain: float
-    rejected: int
-    rejected_above: int
+    position: int  # of the swapped token, from 0
+    unchanged: float  # reward of the unchanged sequence in this sweep
+    token: int  # id of the best swap that is admitted; -1: none is
+    reward: float  # its reward
+    gain: float  # how much better it is than the sequence; -inf: none is admitted
+    second_gain: float  # that of the second-best admitted swap; -inf: there is none
+    rejected: int  # swaps that improve the sequence but whose text does not tokenise back to them
+    rejected_above: int  # rejected swaps that would also improve on the best admitted one
 
     # Any: JSON values.
     def to_json(self) -> list[Any]:
@@ -67,21 +56,14 @@ class PositionSweep:
 
 
 class Ascent:
-    """Where a certificate stands: a function of the found sequence and the sweeps so far.
-
-    Attributes:
-      ids: int32 [T], the sequence; `reward` is its signed reward.
-      sweeps: so far.
-      steps: swaps that were taken.
-      noise: largest difference between two rewards of one sequence.
-      history: sequence and reward after each sweep.
-    """
+    """Where a certificate stands: a function of the found sequence and the sweeps so far."""
 
     def __init__(self, ids: np.ndarray, reward: float, free: Sequence[int], tolerance: float):
-        self.ids, self.reward = np.array(ids, np.int32), float(reward)
+        self.ids, self.reward = np.array(ids, np.int32), float(reward)  # [T]; signed
         self.sweeps: list[PositionSweep] = []
-        self.steps, self.noise = 0, 0.0
-        self.history: list[tuple[np.ndarray, float]] = []
+        self.steps = 0  # swaps that were taken
+        self.noise = 0.0  # largest difference between two rewards of one sequence
+        self.history: list[tuple[np.ndarray, float]] = []  # sequence and reward after each sweep
         self._free, self._tolerance = tuple(free), tolerance
         self._last: dict[int, PositionSweep] = {}  # position -> its latest sweep
         self._here: dict[int, PositionSweep] = {}  # the same, of `ids`

@@ -27,9 +27,9 @@ from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.batches import padded_length, rows_of_step
 from engine.scoring.rows import pooling_of
-from engine.search import gcg
 from engine.search.certificate import PositionSweep
 from engine.search.objective import Reader, SearchObjective, SearchProblem
+from engine.search.step import first_changes, planned_steps, step_flops
 from engine.search.universal import SAMPLE
 from engine.settings import AUTO, DIRECTIONS, ENUMERATIONS, SearchSettings
 from engine.sweep import setup
@@ -44,27 +44,19 @@ class Search:
 
     A job is a file, of one model under one prompt in one direction. If one file is missing, all of
     its direction are written again.
-
-    Attributes:
-      problem: what is maximised, in the directions that are missing.
-      prompts: ids of prompts that a file names beside the one in its path.
-      jobs: a joint search has one for all prompts.
-      searched: of a certificate, the file of the search.
-      step_size: of a certificate, swaps per step on each device.
-      known: of a certificate, the sweeps that its file holds.
     """
 
-    problem: SearchProblem
-    prompts: Sequence[str]
-    jobs: Sequence[Job]
-    searched: str = ""
-    step_size: int = 0
-    known: Sequence[PositionSweep] = ()
+    problem: SearchProblem  # what is maximised, in the directions that are missing
+    prompts: Sequence[str]  # ids of prompts that a file names beside the one in its path
+    jobs: Sequence[Job]  # a joint search has one for all prompts
+    searched: str = ""  # of a certificate, the file of the search
+    step_size: int = 0  # of a certificate, swaps per step on each device
+    known: Sequence[PositionSweep] = ()  # of a certificate, the sweeps that its file holds
 
     @property
     def missing(self) -> list[str]:
         """Directions that are not complete."""
-        return list(dict.fromkeys(job.direction for job in self.jobs if job.missing))
+        return _missing(self.jobs)
 
     @property
     def settings(self) -> SearchSettings:
@@ -83,7 +75,7 @@ class Search:
 
     @property
     def amount(self) -> int:
-        """Planned steps (`gcg.planned_steps`), without the operations of readers.
+        """Planned steps (`planned_steps`), without the operations of readers.
 
         Of a certificate, rewards that its budget allows, of those that are not known yet.
         """
@@ -91,7 +83,7 @@ class Search:
         if self.searched:
             sweeps = max(0, self.settings.certify - len(self.known))
             return sweeps * int(whole.allowed.sum()) * len(whole.prompts)
-        return gcg.planned_steps(self.settings, sum(map(gcg.step_flops, self.problem.objectives)))
+        return planned_steps(self.settings, sum(map(step_flops, self.problem.objectives)))
 
 
 def searches_of(
@@ -109,7 +101,7 @@ def searches_of(
 
     With `joint` one search per model, for all prompts; with a rule one for all models and prompts.
     """
-    gcg.first_changes(settings)
+    first_changes(settings)
     models = [list(checkpoints)] if rule else [[checkpoint] for checkpoint in checkpoints]
     texts = [{prompt_id: text} for prompt_id, text in prompts.items()]
     jobs = []
@@ -148,15 +140,14 @@ def _search_of(
                 path = schema.sequences_path(*where)
                 job = Job(checkpoint=model, path=path, fingerprint=fingerprint)
                 jobs.append(_enter(manifest, job, about))
-    found = Search(problem=problem, prompts=about, jobs=jobs)
-    left = found.missing or settings.directions
-    return _narrowed(found, "both" if len(left) == len(DIRECTIONS) else left[0])
+    left = _missing(jobs) or settings.directions
+    problem = problem.narrowed("both" if len(left) == len(DIRECTIONS) else left[0])
+    return Search(problem=problem, prompts=about, jobs=jobs)
 
 
-def _narrowed(search: Search, direction: str) -> Search:
-    """The search in fewer directions, with the same jobs."""
-    settings = dataclasses.replace(search.settings, direction=direction)
-    return dataclasses.replace(search, problem=search.problem.with_settings(settings))
+def _missing(jobs: Sequence[Job]) -> list[str]:
+    """Directions of which a file is missing."""
+    return list(dict.fromkeys(job.direction for job in jobs if job.missing))
 
 
 def _enter(
@@ -212,8 +203,9 @@ def _certificate_of(
         f"certificate {path}",
         lambda: _present(manifest, search, path, found.path, settings.certify),
     )
-    return dataclasses.replace(
-        _narrowed(search, direction),
+    return Search(
+        problem=search.problem.narrowed(direction),
+        prompts=search.prompts,
         jobs=[dataclasses.replace(job, missing=[] if complete else [(0, 1)])],
         searched=found.path,
         step_size=step,
@@ -281,7 +273,7 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
     settings, candidates = whole.settings, whole.settings.candidates
     prefix = max(len(split.prefix) for split in one.prompts)
     suffix = max(len(split.suffix) for split in one.prompts)
-    first, length, reads = gcg.first_changes(settings), settings.length, isinstance(one, Reader)
+    first, length, reads = first_changes(settings), settings.length, isinstance(one, Reader)
 
     def size(positions: int) -> int:
         rows = rows_of_step(candidates, positions, candidates)  # fewer rows of longer replies

@@ -21,11 +21,11 @@ from engine import processes
 from engine.errors import AssayError
 from engine.runs import provenance, schema, storage
 from engine.scoring.reward_passes import RewardScorer, fetch
-from engine.search import gcg, universal
+from engine.search import step, universal
 from engine.search.baselines import EnumerationDriver
-from engine.search.gcg import CompiledStep, State
 from engine.search.objective import SearchObjective, SearchProblem, not_finite
 from engine.search.passes import BROKEN, StepInputs, fitness
+from engine.search.step import CompiledStep, State
 from engine.search.universal import Judge
 from engine.settings import DIRECTIONS, ENUMERATIONS, SearchSettings
 
@@ -129,12 +129,12 @@ def run_problem(
     progress: Callable[[int, Trace], object] = lambda steps, trace: None,
 ) -> tuple[Trace, dict[str, int], list[Judge]]:
     """`run_search` of one model or of several; returns the judges of a universal search too."""
-    scorers, judges, step = list(scorers), list[Judge](), None
+    scorers, judges, together = list(scorers), list[Judge](), None
     if problem.rule:
         judges = universal.judges_of(problem, scorers)
-        step = universal.build_step(problem.objective, judges, problem.rule)
+        together = universal.build_step(problem.objective, judges, problem.rule)
     first = judges[0].scorer if judges else scorers[0]
-    return *run_search(problem.objective, first, file, progress, step), judges
+    return *run_search(problem.objective, first, file, progress, together), judges
 
 
 def run_search(
@@ -142,7 +142,7 @@ def run_search(
     scorer: RewardScorer,
     file: epath.Path | None = None,
     progress: Callable[[int, Trace], object] = lambda steps, trace: None,
-    step: tuple[CompiledStep, float] | None = None,
+    together: tuple[CompiledStep, float] | None = None,
 ) -> tuple[Trace, dict[str, int]]:
     """Runs a search to its end, or resumes the one in `file`.
 
@@ -151,7 +151,7 @@ def run_search(
       scorer: the model; of a universal search the first.
       file: where trace and state are saved during the search; None saves nothing.
       progress: called after each dispatch with the number of steps done and the trace so far.
-      step: of a universal search, and its operations.
+      together: of a universal search, the step of all judges and its operations.
 
     Returns:
       The trace, and the number of candidates per direction that were rejected because their text
@@ -166,7 +166,7 @@ def run_search(
     if settings.method in ENUMERATIONS:
         driver = EnumerationDriver(objective, scorer)
     else:
-        driver = StepDriver(objective, scorer, step)
+        driver = StepDriver(objective, scorer, together)
     model_axis, attempts = scorer.mesh.shape["model"], len(objective.signs)
     trace = Trace(
         rewards=np.empty((0, attempts), np.float32),
@@ -206,30 +206,26 @@ def run_search(
 
 
 class StepDriver:
-    """Drives a method of `STEP_METHODS` by the compiled step; round trips between its halves.
-
-    Attributes:
-      rejected: candidates of each attempt that were rejected for their text: int64 [A].
-      step_flops: operations of a step of one attempt.
-    """
+    """Drives a method of `STEP_METHODS` by the compiled step; round trips between its halves."""
 
     def __init__(
         self,
         objective: SearchObjective,
         scorer: RewardScorer,
-        step: tuple[CompiledStep, float] | None = None,
+        together: tuple[CompiledStep, float] | None = None,
     ):
         self.objective = objective
-        self.rejected = np.zeros(len(objective.signs), np.int64)
+        self.rejected = np.zeros(len(objective.signs), np.int64)  # of each attempt, for their text
         self._scorer = scorer
         self._inputs: StepInputs | None = None  # of a universal search, each judge has some
-        if step is None:
-            build = gcg.build_step(scorer.graph, scorer.mesh, objective.settings)
-            step = build, gcg.step_flops(objective)
-            self._inputs = gcg.build_step_inputs(objective, scorer)
-        self._step, self.step_flops = step
+        if together:
+            self._step, self.step_flops = together
+        else:
+            self._step = step.build_step(scorer.graph, scorer.mesh, objective.settings)
+            self.step_flops = step.step_flops(objective)
+            self._inputs = step.build_step_inputs(objective, scorer)
         keys = np.stack([_stream_key(*stream) for stream in objective.streams()])
-        self._state = self._put(gcg.start(keys, objective.initial(), objective.settings.buffer))
+        self._state = self._put(step.start(keys, objective.initial(), objective.settings.buffer))
 
     def advance(self, limit: int, budget: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Takes up to `limit` steps, fewer if `budget` FLOPs per attempt are spent first.
@@ -242,8 +238,8 @@ class StepDriver:
         count = int(min(limit, settings.every, budget / self.step_flops))
         if count < 1:
             return np.empty((0, 0), np.float32), np.empty((0, 0, 0), np.int32), np.empty(0)
-        if settings.round_trip:
-            rows = [self._checked_step() for _ in range(count)]
+        if settings.round_trip or not self._step.many:
+            rows = [self._step_by_halves() for _ in range(count)]
             rewards, ids = (np.stack(each) for each in zip(*rows, strict=True))
         else:
             self._state, rewards, ids = self._step.many(
@@ -262,8 +258,8 @@ class StepDriver:
         state = {name: array for name, array in arrays.items() if name != "rejected"}
         self._state = self._put(State(**state))
 
-    def _checked_step(self) -> tuple[np.ndarray, np.ndarray]:
-        """One step whose candidates must round-trip; returns best rewards [A] and ids [A, T]."""
+    def _step_by_halves(self) -> tuple[np.ndarray, np.ndarray]:
+        """One step, with round trips between its halves; returns best rewards [A], ids [A, T]."""
         ranked = self._step.expand(self._scorer.params, self._inputs, self._state)
         kept = self._state.buffer, self._state.buffer_rewards
         every, rewards, *kept = fetch((ranked.ids, ranked.rewards, *kept))
@@ -284,6 +280,8 @@ class StepDriver:
         attempts keep, with the rewards `known`.
         """
         settings = self.objective.settings
+        if not settings.round_trip:
+            return np.ones(signed.shape, bool)
         latest = settings.takes_gradient  # keeps one candidate, even if it is worse
         passes = np.zeros(signed.shape, bool)
         for a, rewards in enumerate(signed):

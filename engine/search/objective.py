@@ -204,21 +204,13 @@ class SearchObjective:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reader:
-    """A model of another tokenizer, which reads the replies of a universal search as texts.
-
-    Attributes:
-      checkpoint: the model.
-      differs: in which token its vocabulary differs from the first model's.
-      prompts: split by its template.
-      most_tokens: tokens that a reply has there at most.
-      usual_tokens: tokens of a reply of random tokens.
-    """
+    """A model of another tokenizer, which reads the replies of a universal search as texts."""
 
     checkpoint: Checkpoint
-    differs: str
-    prompts: tuple[PromptIds, ...]
-    most_tokens: int
-    usual_tokens: int
+    differs: str  # in which token its vocabulary differs from the first model's
+    prompts: tuple[PromptIds, ...]  # split by its template
+    most_tokens: int  # that a reply has there at most
+    usual_tokens: int  # that a reply of random tokens has there
 
     @classmethod
     def build(
@@ -264,21 +256,15 @@ class Reader:
 class SearchProblem:
     """The models and prompts of one search: one model, or several by the rule of a universal one.
 
-    Attributes:
-      rule: one of `RULES`; "" without standardisation, of one model by the mean of its prompts.
-      models: those of `objectives`, then those of `readers`.
-      prompts: prompt id -> text.
-      objective: the tokens and texts that all models admit; of one model its objective.
-      objectives: of each model that takes token ids, what it maximises.
-      readers: the models that read texts.
+    `rule` is one of `RULES`; "" without standardisation, of one model by the mean of its prompts.
     """
 
     rule: str
-    models: Sequence[Checkpoint]
-    prompts: Mapping[str, str]
-    objective: SearchObjective
-    objectives: Sequence[SearchObjective]
-    readers: Sequence[Reader] = ()
+    models: Sequence[Checkpoint]  # those of `objectives`, then those of `readers`
+    prompts: Mapping[str, str]  # prompt id -> text
+    objective: SearchObjective  # tokens and texts that all models admit; of one model, its own
+    objectives: Sequence[SearchObjective]  # of each model that takes token ids, what it maximises
+    readers: Sequence[Reader] = ()  # the models that read texts
 
     @classmethod
     def build(
@@ -340,8 +326,9 @@ class SearchProblem:
         kinds = [sorted([h, sorted(p)] for h, p in kind) for kind in (ids, texts) if kind]
         return hashlib.sha256(json.dumps([self.rule, *kinds]).encode()).hexdigest()[:8]
 
-    def with_settings(self, settings: SearchSettings) -> "SearchProblem":
-        """The same problem with other settings."""
+    def narrowed(self, direction: str) -> "SearchProblem":
+        """The same problem in fewer directions."""
+        settings = dataclasses.replace(self.objective.settings, direction=direction)
         objectives = [dataclasses.replace(one, settings=settings) for one in self.objectives]
         whole = dataclasses.replace(self.objective, settings=settings)
         return dataclasses.replace(self, objective=whole, objectives=objectives)

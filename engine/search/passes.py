@@ -78,9 +78,12 @@ def slopes_of(
         row = jnp.concatenate([x[None], model.decoder.embed(inputs.suffix[None])], axis=1)
         last = jnp.full((1, 1), row.shape[1] - 1)
 
+        def keep_row(_: Array, written: KeyValues) -> KeyValues:
+            return written
+
         def of_prompt(prefix: Prefix, length: Array) -> tuple[Array, KeyValues]:
             places = behind(length[None], row.shape[1])
-            rewards, written = model.respond_and_keep(prefix, row, places, last)
+            rewards, written = model.respond_embedded(prefix, row, places, last, keep_row)
             return rewards[0, 0, 0], jax.tree.map(lambda each: each[:, 0, : len(x)], written)
 
         rewards, written = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
@@ -165,7 +168,8 @@ def score_candidates(
             prefix = Prefix(key_values=with_parent, gates=prefix.gates)
             places = Places(position=length + place, shared=length + first, reply=reply)
             x = model.decoder.embed(row)
-            return model.respond_embedded(prefix, x, places, read)[0]
+            rewards, _ = model.respond_embedded(prefix, x, places, read)
+            return rewards[0]
 
         kept = jax.tree.map(lambda every: every[attempt], written)
         return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths, kept).mean(0)

@@ -2,7 +2,7 @@
 
 A judge is one of the models under one prompt. Its reward is standardised by mean and standard
 deviation of its rewards of a fixed random sample of single tokens; the objective is the mean of the
-standardised rewards, or the lowest. The step is that of one model (`gcg.expand`), in several
+standardised rewards, or the lowest. The step is that of one model (`step.expand`), in several
 programs: the passes of each judge in turn, and the compiled functions between them.
 """
 
@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,10 +21,10 @@ from engine.scoring import reward_passes
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.scoring.rows import reply_rows
-from engine.search import gcg, passes
-from engine.search.gcg import CompiledStep, Ranked, State, compiled
+from engine.search import passes, step
 from engine.search.objective import Reader, SearchObjective, SearchProblem
 from engine.search.passes import BROKEN, StepInputs
+from engine.search.step import CompiledStep, Ranked, State, compiled
 from engine.types import Array, Params, Prefix, PromptIds
 
 SAMPLE = 1024  # single tokens by whose rewards a judge's are standardised
@@ -118,20 +117,20 @@ def build_step(
     settings, mesh = objective.settings.of_compiled_step(), judges[0].scorer.mesh
     tokens, bind = len(objective.allowed), functools.partial(compiled, mesh)
     readers = [judge for judge in judges if isinstance(judge, TextJudge)]
-    known = [(j.scorer, _inputs_of(j, judges)) for j in judges if isinstance(j, IdsJudge)]
-    cost = sum(gcg.step_flops(j.objective) for j in judges if isinstance(j, IdsJudge))
-    scored = len(gcg.first_changes(settings)) + len(gcg.whole_replies(settings))
+    by_ids = [judge for judge in judges if isinstance(judge, IdsJudge)]
+    known = [(judge.scorer, _inputs_of(judge, by_ids)) for judge in by_ids]
+    cost = sum(step.step_flops(judge.objective) for judge in by_ids)
+    scored = len(step.first_changes(settings)) + len(step.whole_replies(settings))
     cost += (scored + settings.takes_gradient) * sum(reader.flops for reader in readers)
     values = (
         objective.allowed,
-        np.array(gcg.planned_steps(objective.settings, cost), np.int32),
+        np.array(step.planned_steps(objective.settings, cost), np.int32),
         np.zeros((1, 1), np.float32),  # the embedding is read for a distance alone
         objective.signs,
         np.array([one.mean for one in judges], np.float32),
         np.array([one.sd for one in judges], np.float32),
     )
     allowed, steps, embedding, *scale = meshes.put(mesh, values, "")
-    keep = bind(gcg.admit, settings=settings)
 
     # Any: of several functions.
     def of_each(run: Callable[..., Any], *arguments: Array, **given: Any) -> list[Any]:
@@ -160,27 +159,15 @@ def build_step(
 
     def expand(params: Params, inputs: StepInputs, state: State) -> Ranked:
         vocabulary = allowed, steps, embedding
-        return gcg.expand(state, settings, slopes, score, vocabulary, bind)
+        return step.expand(state, settings, slopes, score, vocabulary, bind)
 
-    def many(
-        params: Params, inputs: StepInputs, state: State, count: Array
-    ) -> tuple[State, jax.Array, jax.Array]:
-        rewards, ids = [], []
-        for _ in range(int(count)):
-            ranked = expand(params, inputs, state)
-            state = keep(state, ranked, np.ones(ranked.rewards.shape, bool))
-            rewards.append(state.best_rewards)
-            ids.append(state.best)
-        return state, jnp.stack(rewards), jnp.stack(ids)
-
-    return CompiledStep(many, expand, keep), cost
+    return CompiledStep(expand, bind(step.admit, settings=settings)), cost
 
 
-def _inputs_of(judge: IdsJudge, judges: Sequence[Judge]) -> StepInputs:
+def _inputs_of(judge: IdsJudge, judges: Sequence[IdsJudge]) -> StepInputs:
     """Inputs of the passes of a judge; those of one model have one shape."""
-    beside = [j for j in judges if isinstance(j, IdsJudge) and j.scorer is judge.scorer]
-    longest = max(len(j.objective.prompts[0].prefix) for j in beside)
-    return gcg.build_step_inputs(judge.objective, judge.scorer, longest)
+    longest = max(len(j.prompt.prefix) for j in judges if j.scorer is judge.scorer)
+    return step.build_step_inputs(judge.objective, judge.scorer, longest)
 
 
 # Any: arguments and results of `passes.slopes_of`.

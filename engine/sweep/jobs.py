@@ -31,18 +31,12 @@ class Job:
     """What a command is to compute of one model under one prompt, and where it lies in the run.
 
     A command lists jobs; entering them completes their fingerprints and finds what is missing.
-
-    Attributes:
-      checkpoint: the model.
-      path: folder of the parts, or the file of a search; relative to the run.
-      fingerprint: what all parts must agree on; before the job is entered, what the command chose.
-      missing: row ranges of the parts that are not on disk, ascending; of a search's file (0, 1).
     """
 
-    checkpoint: Checkpoint
-    path: str
-    fingerprint: Json
-    missing: Sequence[Span] = ()
+    checkpoint: Checkpoint  # the model
+    path: str  # folder of the parts, or the file of a search; relative to the run
+    fingerprint: Json  # what all parts must agree on; before the job is entered, what was chosen
+    missing: Sequence[Span] = ()  # rows of parts not on disk, ascending; of a search's file (0, 1)
 
     @property
     def model(self) -> str:
@@ -69,13 +63,9 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowsJob(Job):
-    """One model's numbers for every row under one prompt.
+    """One model's numbers for every row under one prompt."""
 
-    Attributes:
-      rows: what is scored. Jobs with the same object are computed in one pass.
-    """
-
-    rows: Rows
+    rows: Rows  # what is scored; jobs with the same object are computed in one pass
 
     @property
     def columns(self) -> tuple[str, ...]:

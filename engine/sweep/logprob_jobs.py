@@ -110,17 +110,11 @@ def cue_of(checkpoint: Checkpoint, prompt: Prompt, form: str) -> Cue:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two language models as one reward model: β (log π - log π_ref).
+    """Two language models as one reward model: β (log π - log π_ref)."""
 
-    Attributes:
-      policy: the model whose probability counts for a reply.
-      reference: the one whose probability counts against it.
-      settings: the prompt's form, and β.
-    """
-
-    policy: Checkpoint
-    reference: Checkpoint
-    settings: ImplicitSettings
+    policy: Checkpoint  # whose probability counts for a reply
+    reference: Checkpoint  # whose probability counts against it
+    settings: ImplicitSettings  # the prompt's form, and β
 
     @property
     def slug(self) -> str:
@@ -261,10 +255,8 @@ def _enter(
     in_form = {schema.prompt_in_form(p, pair.settings.form): text for p, text in prompts.items()}
     both = {**prompts, **in_form}
     manifest = setup.open_run(run, pair.models, both, settings, mesh, LANGUAGE)
-    present = manifest.content["models"].get(pair.slug, {})
-    if present.get("checkpoint_hash") != pair.checkpoint_hash:
-        schema.check_names([pair.slug])
-        setup.admit(manifest, "models", pair.slug, pair.entry)
+    schema.check_names([pair.slug])
+    setup.admit_model(manifest, pair.slug, pair.entry)
     path_of, mode, rows = schema.scores_path, "ids", len(pair.policy.token_ids)
     if items is not None:
         setup.admit_list(manifest, *items)

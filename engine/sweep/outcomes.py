@@ -21,23 +21,14 @@ from engine.runs.lock import LockError
 
 @dataclasses.dataclass(kw_only=True)
 class Outcome:
-    """One model of a command.
+    """One model of a command."""
 
-    Attributes:
-      model: slug.
-      prompts: jobs of the model.
-      done: jobs that are complete.
-      rows: rows that this command computed.
-      seconds: wall time of loading and computing; models that share a pass share it equally.
-      failure: why the model is not complete; "" if it is.
-    """
-
-    model: str
-    prompts: int
-    done: int = 0
-    rows: int = 0
-    seconds: float = 0.0
-    failure: str = ""
+    model: str  # slug
+    prompts: int  # jobs of the model
+    done: int = 0  # jobs that are complete
+    rows: int = 0  # that this command computed
+    seconds: float = 0.0  # of loading and computing; models of one pass share it equally
+    failure: str = ""  # why the model is not complete; "" if it is
 
 
 Made = TypeVar("Made")
@@ -75,8 +66,7 @@ def free_models() -> None:
 class Outcomes:
     """What becomes of the models of a command; where some fail, the rest go on.
 
-    Args:
-      models: the slug of each job.
+    It is made of the slug of each job.
     """
 
     def __init__(self, models: Sequence[str]):

@@ -148,7 +148,7 @@ def _rows(
     pooling = fingerprint.get("pooling", "last")
     if kind == schema.CONVERSATIONS_DIR:
         place = schema.list_path(name)
-        table = parts.read_frame(run / place, None, provenance.of_table(place)).frame
+        table = parts.read_frame(run / place, None, {"path": place}).frame
         return ConversationRows.of(checkpoint, table, fingerprint["mode"], pooling)
     prompt = content["prompts"][path.rpartition("prompt=")[2]]
     texts = frame["item"].to_list() if "item" in frame.columns else None

@@ -78,7 +78,7 @@ def open_run(
     _check_release(manifest)
     for checkpoint in checkpoints:
         checkpoint.expect(kind)
-        _admit_model(manifest, checkpoint)
+        admit_model(manifest, checkpoint.card.slug, model_entry(checkpoint.card))
     for prompt, text in prompts.items():
         admit(manifest, "prompts", prompt, text)
     manifest.environment, manifest.computed_by = _environment(), _computed_by()
@@ -223,7 +223,7 @@ def begin(
     of_tokenizers = {schema.vocab_path(name): frame for name, frame in vocabularies.items()}
     for path, frame in {**of_tokenizers, **tables}.items():
         if not storage.exists(manifest.run / path):
-            parts.write_frame(manifest.run / path, frame, provenance.of_table(path))
+            parts.write_frame(manifest.run / path, frame, {"path": path})
 
 
 def vocabularies(manifest: Manifest, checkpoints: Iterable[Checkpoint]) -> dict[str, pl.DataFrame]:
@@ -242,7 +242,7 @@ def read_table(manifest: Manifest, path: str) -> pl.DataFrame | None:
     file = manifest.run / path
     if not storage.exists(file):
         return None
-    return parts.read_frame(file, None, provenance.of_table(path)).frame
+    return parts.read_frame(file, None, {"path": path}).frame
 
 
 def _environment() -> Json:
@@ -328,12 +328,11 @@ def _check_release(manifest: Manifest) -> None:
             )
 
 
-def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
-    card = checkpoint.card
-    present = manifest.content["models"].get(card.slug, {})
-    if present.get("checkpoint_hash") == card.checkpoint_hash:
-        return  # the same model, wherever it was converted from
-    admit(manifest, "models", card.slug, model_entry(card))
+def admit_model(manifest: Manifest, slug: str, entry: Json) -> None:
+    """Enters a model, unless the run has it already, wherever it was converted from."""
+    present = manifest.content["models"].get(slug, {})
+    if present.get("checkpoint_hash") != entry["checkpoint_hash"]:
+        admit(manifest, "models", slug, entry)
 
 
 def model_entry(card: Card) -> Json:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
@@ -21,7 +21,7 @@ SYSTEM_END = "␞"  # the sign of a record separator: ends the system turn of a 
 # Replies without a common first or last token: what their conversations have in common is text of
 # the template.
 _PROBES = ("love", "Zebra", "7", "Hate", "?")
-_CHUNK = 4096  # replies between two reports of progress
+_AT_ONCE = 4096  # replies that are rendered and tokenised in one call
 
 _T = TypeVar("_T")
 
@@ -133,21 +133,11 @@ class ChatTemplate:
             rest = rest[len(bos) :]
         return text[: len(text) - len(rest)] + rest.lstrip("\n")
 
-    def sequences(
-        self,
-        prompt: Prompt,
-        replies: Sequence[str],
-        advance: Callable[[int], object] = lambda replies: None,
-    ) -> list[list[int]]:
-        """Token ids of the rendered conversation, tokenised as one text, for each reply.
-
-        `advance` is called with numbers of replies.
-        """
+    def sequences(self, prompt: Prompt, replies: Sequence[str]) -> list[list[int]]:
+        """Token ids of the rendered conversation, tokenised as one text, for each reply."""
         rows: list[list[int]] = []
-        for start in range(0, len(replies), _CHUNK):
-            chunk = replies[start : start + _CHUNK]
-            rows += self.tokenise(self.render(prompt, chunk))
-            advance(len(chunk))
+        for start in range(0, len(replies), _AT_ONCE):
+            rows += self.tokenise(self.render(prompt, replies[start : start + _AT_ONCE]))
         return rows
 
     def around(self, prompt: Prompt) -> PromptIds:
@@ -211,18 +201,15 @@ class ChatTemplate:
             ) from error
         return source
 
-    @property
-    def _date(self) -> dict[str, str]:
-        return {} if self.policy.date is None else {"date_string": self.policy.date}
-
     def _variables(self, *, add_generation_prompt: bool) -> dict[str, object]:
         """The variables that transformers passes to a template beside the messages."""
+        date = {} if self.policy.date is None else {"date_string": self.policy.date}
         return {
             "tools": None,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
             **self.tokenizer.special_tokens_map,
-            **self._date,
+            **date,
         }
 
     def _around(self, prompt: Prompt) -> tuple[PromptIds, str | None]:

@@ -16,20 +16,13 @@ class Cue:
 
     No end-of-turn token follows a reply. So the probability of a reply of one token is that of the
     token being the next one.
-
-    Attributes:
-      tokenizer: the model's.
-      prompt: ids of the cue as the prefix; the suffix is empty.
-      text: the cue as text.
-      lead: text between cue and reply.
-      tokenise: ids of texts that begin with the cue.
     """
 
     tokenizer: PreTrainedTokenizerBase
-    prompt: PromptIds
-    text: str
-    lead: str
-    tokenise: Callable[[list[str]], list[list[int]]]
+    prompt: PromptIds  # ids of the cue as the prefix; the suffix is empty
+    text: str  # the cue as text
+    lead: str  # text between cue and reply
+    tokenise: Callable[[list[str]], list[list[int]]]  # ids of texts that begin with the cue
 
     @classmethod
     def pretrained(cls, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> "Cue":

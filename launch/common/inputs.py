@@ -13,7 +13,7 @@ from etils import epath
 
 from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
-from engine.runs import parts, provenance, schema, storage
+from engine.runs import parts, schema, storage
 from engine.runs.reader import read_contents
 from launch.common.command import Given, paths
 from launch.common.text import lines_of, nearest, pieces
@@ -153,7 +153,7 @@ def has_human_ranks(run: epath.Path, name: str, humans: pl.DataFrame | None, all
     place = schema.humans_path(name)
     if not storage.exists(run / place):
         return False
-    there = parts.read_frame(run / place, None, provenance.of_table(place)).frame
+    there = parts.read_frame(run / place, None, {"path": place}).frame
     if humans is None or not there.equals(humans):
         raise AssayError(
             f"run {run}: other human scores of the list {name!r} are there already; "
@@ -191,7 +191,7 @@ def ranked_lists(run: epath.Path, names: str) -> list[RankedList]:
                 f"people ({', '.join(ranked) or 'it has none'})"
             )
         place = schema.humans_path(name)
-        table = parts.read_frame(run / place, None, provenance.of_table(place))
+        table = parts.read_frame(run / place, None, {"path": place})
         replies = table.frame.sort("item_id")["item"].to_list()
         texts = contents.prompts if contents else {}
         prompts = {r.prompt: texts[r.prompt] for r in scored if r.items == name}

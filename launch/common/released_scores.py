@@ -152,7 +152,7 @@ class _Import:
             same = has is not None and has | {"source": fingerprint["source"]} == fingerprint
             manifest.admit_result(path, has if same else fingerprint)
         for path, table in self.tables.items():
-            parts.write_frame(manifest.run / path, table, provenance.of_table(path))
+            parts.write_frame(manifest.run / path, table, {"path": path})
         for path, (frame, _) in self.results.items():
             for start, stop in parts.ranges(len(frame), _PART_SIZE):
                 part = frame.slice(start, stop - start)

@@ -13,7 +13,7 @@ from configs import known_models
 from configs.known_models import ModelSpec
 from configs.prompts import PROMPTS
 from engine.errors import AssayError
-from engine.runs import parts, provenance, schema, storage
+from engine.runs import parts, schema, storage
 from engine.scoring.reward_passes import dtype_named
 from launch.common import inputs, scoring
 from launch.common.command import Given, paths
@@ -221,7 +221,7 @@ def write_people(run: str, elo: EloList) -> None:
     if elo.humans is None or check_people(run, elo):
         return
     name = schema.humans_path(elo.name)
-    parts.write_frame(storage.path_of(run) / name, elo.humans, provenance.of_table(name))
+    parts.write_frame(storage.path_of(run) / name, elo.humans, {"path": name})
 
 
 def check_people(run: str, elo: EloList) -> bool:

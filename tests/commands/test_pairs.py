@@ -9,7 +9,7 @@ from etils import epath
 
 import analysis
 from analysis.measures import pairs
-from engine.runs import parts, provenance, schema
+from engine.runs import parts, schema
 from tests.support import folders, slow, tiny
 from tests.support.tolerances import TOLERANCES
 
@@ -261,7 +261,7 @@ def test_a_list_is_resumed_verified_rebuilt_and_scored_again(score, command, mod
     assert (part.read_bytes(), table.read_bytes()) == before
     other = score(REWARDBENCH[:5], *flags)
     assert "list 'list' is there already with rows=12, not 10" in other.err[-1]
-    parts.write_frame(epath.Path(table), pl.read_parquet(table)[::-1], provenance.of_table(place))
+    parts.write_frame(epath.Path(table), pl.read_parquet(table)[::-1], {"path": place})
     assert (
         f"{table}: other conversations than in the manifest"
         in command("verify", f"--run={run}").out[0]

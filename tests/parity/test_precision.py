@@ -14,8 +14,8 @@ import pytest
 
 from engine import mesh as meshes
 from engine.scoring.language_passes import LanguageScorer
-from engine.search import gcg
-from engine.search.gcg import build_step_inputs, start
+from engine.search import step
+from engine.search.step import build_step_inputs, start
 from tests.parity import test_language_models as language
 from tests.support import folders, parity, searches, slow, torch_models
 
@@ -64,7 +64,7 @@ def search_programs(checkpoint):
     objective, scorer = searches.problem(checkpoint, distance=1.0), searches.scorer(checkpoint)
     state = start(np.zeros((2, 2), np.uint32), objective.initial(), objective.settings.buffer)
     arguments = scorer.params, build_step_inputs(objective, scorer), state
-    compiled: Any = gcg.build_step(scorer.graph, scorer.mesh, objective.settings)
+    compiled: Any = step.build_step(scorer.graph, scorer.mesh, objective.settings)
     yield compiled.expand.lower(*arguments)
     yield compiled.many.lower(*arguments, np.int32(1))
 

@@ -10,10 +10,10 @@ import pytest
 from flax import nnx
 
 from engine.models.reward_model import RewardModels
-from engine.search import gcg, passes
-from engine.search.gcg import build_step_inputs
+from engine.search import passes, step
 from engine.search.loop import run_search, trace_frame
 from engine.search.objective import SearchObjective
+from engine.search.step import build_step_inputs
 from tests.support import searches
 from tests.support.searches import problem
 
@@ -58,7 +58,7 @@ def check_proposals(model):
     assert asked.allowed[ids].all(), "a token that is not allowed"
     assert changed.any(1).all(), "a candidate that is its parent"
     first = sorted(changed.argmax(1).tolist())
-    assert first == list(gcg.first_changes(asked.settings)), "changed elsewhere"
+    assert first == list(step.first_changes(asked.settings)), "changed elsewhere"
 
 
 def check_slopes(model):
@@ -74,7 +74,7 @@ def check_slopes(model):
         upward = dataclasses.replace(what, signs=jnp.ones(1))
         # Of the reward itself.
         _, raw, _ = passes.slopes_of(model, upward, parents, asked.settings, scorer.mesh)
-        gain = gcg.first_order_gain(climbing[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0)
+        gain = step.first_order_gain(climbing[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0)
         place, token = jnp.unravel_index(gain.argmax(), gain.shape)
         return raw[0, place, token] - raw[0, place, parents[0, place]]
 
@@ -95,8 +95,8 @@ CHECKS = (check_rewards, check_proposals, check_slopes, check_texts)
 @pytest.fixture
 def traced_anew(monkeypatch):
     """A bug shows only in a step that is traced while it is there, and must not stay."""
-    anew = functools.cache(gcg.compiled_step.__wrapped__)
-    monkeypatch.setattr(gcg, "compiled_step", anew)
+    anew = functools.cache(step.compiled_step.__wrapped__)
+    monkeypatch.setattr(step, "compiled_step", anew)
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -122,14 +122,14 @@ def laid_out(**changes):
 
 def replaced_one_place_on(patch):
     """The token that was meant for a position stands at the next."""
-    right = gcg.by_position
+    right = step.by_position
 
     def wrong(key, ids, *rest):
         meant = right(key, ids, *rest)
         changed = jnp.roll(meant != ids, 1, axis=-1)
         return jnp.where(changed, jnp.roll(meant, 1, axis=-1), ids)
 
-    patch.setattr(gcg, "by_position", wrong)
+    patch.setattr(step, "by_position", wrong)
 
 
 def sign_forgotten(patch):
@@ -144,9 +144,9 @@ def sign_forgotten(patch):
 
 
 def mask_ignored(patch):
-    right = gcg.first_order_gain
+    right = step.first_order_gain
     patch.setattr(
-        gcg,
+        step,
         "first_order_gain",
         lambda slopes, ids, allowed, *rest: right(slopes, ids, jnp.ones_like(allowed), *rest),
     )

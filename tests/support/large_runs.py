@@ -163,7 +163,7 @@ def _write_vocabulary(run: pathlib.Path, name: str, tokens: list[str]) -> None:
     }
     frame = pl.DataFrame(columns, schema=schema.VOCAB_COLUMNS)
     (run / path).parent.mkdir(parents=True, exist_ok=True)
-    (run / path).write_bytes(provenance.to_parquet(frame, provenance.of_table(path)))
+    (run / path).write_bytes(provenance.to_parquet(frame, {"path": path}))
 
 
 def _write_scores(

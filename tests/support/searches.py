@@ -10,11 +10,11 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer
-from engine.search.gcg import Ranked, State, build_step, build_step_inputs
 from engine.search.jobs import Search
 from engine.search.loop import StepDriver
 from engine.search.objective import SearchObjective, SearchProblem
 from engine.search.run_folder import search_sequences
+from engine.search.step import Ranked, State, build_step, build_step_inputs
 from engine.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
 from tests.support.parity import make_mesh

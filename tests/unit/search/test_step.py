@@ -10,18 +10,19 @@ from flax import nnx
 
 from engine.models.reward_model import RewardModels
 from engine.planning import flops
-from engine.search import gcg
-from engine.search.gcg import (
+from engine.search.loop import StepDriver, run_search
+from engine.search.passes import BROKEN, slopes_of
+from engine.search.step import (
     UNKNOWN,
     Ranked,
     admit,
+    best_tokens,
     build_step,
     build_step_inputs,
+    first_order_gain,
     start,
     step_flops,
 )
-from engine.search.loop import StepDriver, run_search
-from engine.search.passes import BROKEN, slopes_of
 from tests.support import searches
 from tests.support.parity import make_mesh
 from tests.support.searches import problem, settings
@@ -98,7 +99,7 @@ def test_the_distance_between_embeddings_is_taken_off_the_gain():
     rng = np.random.default_rng(0)
     slopes, embedding = (rng.standard_normal(s).astype(np.float32) for s in ((2, 9), (9, 4)))
     ids, allowed = np.array([3, 7]), np.arange(9) != 5
-    gain = gcg.first_order_gain(slopes, ids, allowed, jnp.asarray(embedding), 4.5)
+    gain = first_order_gain(slopes, ids, allowed, jnp.asarray(embedding), 4.5)
     for t, here in enumerate(ids):
         for v in range(9):
             apart = np.linalg.norm(embedding[v] - embedding[here])
@@ -128,7 +129,7 @@ def test_slopes_on_accelerators_are_those_on_a_cpu(checkpoint):
 def test_the_best_tokens_do_not_depend_on_how_many_devices_share_the_vocabulary(shards):
     gain = np.random.default_rng(0).integers(0, 9, (3, 24)).astype(np.float32)  # with ties
     gain[0, 4:] = -np.inf
-    value, token = gcg.best_tokens(jnp.asarray(gain), 7, shards)
+    value, token = best_tokens(jnp.asarray(gain), 7, shards)
     expected = np.argsort(-gain, axis=1, kind="stable")[:, :7]
     np.testing.assert_array_equal(token, expected)
     np.testing.assert_array_equal(value, np.take_along_axis(gain, expected, axis=1))

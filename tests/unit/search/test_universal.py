@@ -18,7 +18,7 @@ from engine.planning import flops, machines
 from engine.runs import schema
 from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
-from engine.search import gcg, jobs, loop, universal
+from engine.search import jobs, loop, step, universal
 from engine.search import objective as problems
 from engine.search.objective import Reader
 from engine.search.run_folder import score_elsewhere
@@ -282,8 +282,8 @@ def test_models_that_fit_alone_but_not_beside_others_are_refused(models, tmp_pat
 
 
 def test_every_program_is_compiled_on_all_processes_before_one_runs_it(monkeypatch):
-    monkeypatch.setattr(gcg, "compiled_on_all", lambda program: (program, "waits"))
-    assert gcg.compiled.__wrapped__(make_mesh(), gcg.with_merged)[1] == "waits"
+    monkeypatch.setattr(step, "compiled_on_all", lambda program: (program, "waits"))
+    assert step.compiled.__wrapped__(make_mesh(), step.with_merged)[1] == "waits"
 
 
 @pytest.mark.parametrize(

@@ -62,15 +62,15 @@ class CompiledStep:
     """The compiled functions of one search.
 
     Attributes:
-      many: (params, inputs, state, count) -> state, best rewards [every, A], best ids
-        [every, A, T]; rows from `count` on are not set.
       expand: (params, inputs, state) -> Ranked.
       admit: (state, ranked, accepted [A, C]) -> state.
+      many: (params, inputs, state, count) -> state, best rewards [every, A], best ids
+        [every, A, T]; rows from `count` on are not set. None: of a universal search.
     """
 
-    many: Callable[..., tuple[State, jax.Array, jax.Array]]
     expand: Callable[..., Ranked]
     admit: Callable[..., State]
+    many: Callable[..., tuple[State, jax.Array, jax.Array]] | None = None
 
 
 def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> CompiledStep:
@@ -104,7 +104,7 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Compile
         traced = jnp.zeros(shape[:2]), jnp.zeros(shape, jnp.int32)
         return jax.lax.fori_loop(0, count, one, (state, *traced))
 
-    return CompiledStep(*(compiled(mesh, each) for each in (many, step, keep)))
+    return CompiledStep(*(compiled(mesh, each) for each in (step, keep, many)))
 
 
 # Any: functions of several types.
@@ -291,13 +291,6 @@ def whole_replies(settings: SearchSettings) -> tuple[int, ...]:
     return settings.free[:1] * max(0, settings.merge - 1)
 
 
-def replacements(step: Array, planned: Array, settings: SearchSettings) -> Int[Array, ""]:
-    """The most tokens that a candidate changes in step `step` of `planned` ones."""
-    first, last = settings.replace_first, settings.replace_last
-    done = jnp.minimum(step / jnp.maximum(1, planned - 1), 1.0)
-    return jnp.round(first + (last - first) * done).astype(jnp.int32)
-
-
 def propose(
     step: Array,
     parents: Int[Array, "A T"],
@@ -317,7 +310,9 @@ def propose(
     stands in place of a gradient. The embedding is read if `settings.distance`. The vocabulary is
     divided over `shards` devices.
     """
-    replace = replacements(step, planned, settings)
+    first, last = settings.replace_first, settings.replace_last
+    done = jnp.minimum(step / jnp.maximum(1, planned - 1), 1.0)
+    replace = jnp.round(first + (last - first) * done).astype(jnp.int32)
 
     def of_attempt(key: Array, noise_key: Array, ids: Array, slopes: Array | None) -> Array:
         if settings.method == "random":
