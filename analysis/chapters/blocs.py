@@ -111,7 +111,8 @@ def kendall_pairs(
         numbers = (np.nan,) * 4
         if not np.isnan(tau):
             interval = pair_interval(orders[a], orders[b], labels, tau, len(two))
-            numbers = (*interval, *concordant_shares(orders[a].ranking, orders[b].ranking, tau))
+            both = concordant_shares(orders[a].ranking, orders[b].ranking, tau)
+            numbers = (interval.low, interval.high, *both)
         found.append((a, b, tau, *numbers, int(labels.max()) + 1))
     return PAIRS.frame(found)
 

@@ -21,8 +21,8 @@ from analysis.columns import LIST, MODEL, PROMPT, Column, P, Row, Spec, ends, q,
 from analysis.measures.word_groups.estimates import LEAST_WORDS
 from analysis.measures.word_scores import WordScores
 from analysis.statistics import Array
+from analysis.statistics.inference import median_interval
 from analysis.statistics.permutation_tests import permutation_test, welch_interval
-from analysis.statistics.ranks import median_interval
 from analysis.words.questions import NEGATIVE, POSITIVE
 
 BOTH = "positive minus negative"
@@ -147,8 +147,7 @@ def category_medians(scores: WordScores, words: pl.DataFrame) -> Iterator[Row]:
                 values = percentiles[m, p, mine == category]
                 if len(values):
                     keys = (kept.models[m], kept.prompts[p], scores.source, scale, category)
-                    median = float(np.median(values))
-                    yield (*keys, len(values), median, *median_interval(values))
+                    yield (*keys, len(values), *median_interval(values)[:3])
 
 
 def scales(
@@ -211,8 +210,7 @@ def by_model(scale: Scale, rng: np.random.Generator, draws: int) -> Iterator[Row
     values = np.einsum("mqw,fq->wfm", scale.by_question, weights)
     flat = values.reshape(len(values), -1)
     for category, against, mine in scale.comparisons():
-        low, high = welch_interval(flat, mine)
-        contrast = flat[mine].mean(axis=0) - flat[~mine].mean(axis=0)
+        contrast, low, high, _ = welch_interval(flat, mine)
         p = np.full(flat.shape[1], math.nan)
         if _tested(mine):
             p = permutation_test(flat, mine, rng, draws).p
@@ -268,7 +266,7 @@ def _pair(
     contrasts = np.stack([_contrasts(scale, mine, f) for _, _, mine, f in cells], axis=1)
     medians = np.stack([_medians(scale, mine, f) for _, _, mine, f in cells], axis=1)
     test = permutation_test(contrasts, first, rng, draws)
-    low, high = welch_interval(contrasts, first)
+    _, low, high, _ = welch_interval(contrasts, first)
     of_medians = permutation_test(medians, first, rng, draws)
     lineage_p = _lineage_p(contrasts, first, lineages, rng, draws)
     sides = (*names, int(first.sum()), int((~first).sum()))
@@ -277,9 +275,9 @@ def _pair(
         p, median_p, of_lineages = (known * each[at] for each in (test.p, of_medians.p, lineage_p))
         yield (
             *(scale.list, scale.name, category, against, framed.name, *sides),
-            *(*_sizes(mine, framed), test.difference[at], low[at], high[at]),
+            *(*_sizes(mine, framed), test.value[at], low[at], high[at]),
             *(p, test.least_p, test.assignments),
-            *(of_medians.difference[at], median_p, of_lineages),
+            *(of_medians.value[at], median_p, of_lineages),
         )
 
 

@@ -10,7 +10,7 @@ from analysis.columns import KENDALL, LIST, PROMPT, SPEARMAN, Column, P, Spec, e
 from analysis.measures.two_models import AFTER, BEFORE, shared_ids
 from analysis.run import Run
 from analysis.statistics import Array, ranks
-from analysis.statistics.inference import clustered_error, half_width, two_sided_p
+from analysis.statistics.inference import clustered
 from analysis.statistics.kendall import tau_b
 from analysis.words.spellings import dense_numbers
 from engine.settings import Limits
@@ -329,19 +329,18 @@ def _shifts(
     for (source, words), own in known.group_by("list", "words", maintain_order=True):
         shift = (own["after"] - own["before"]).to_numpy()
         clusters = dense_numbers(own["stem"])
-        count, mean = int(clusters.max()) + 1, float(shift.mean())
-        error = clustered_error(shift - mean, clusters) if count >= LEAST_STEMS else float("nan")
-        half = half_width(error, count)
+        mean = float(shift.mean())
+        _, low, high, p = clustered(mean, shift - mean, clusters, LEAST_STEMS)
         yield {
             "prompt": prompt,
             "list": source,
             "words": words,
             "tokens": own.height,
-            "stems": count,
+            "stems": int(clusters.max()) + 1,
             "before": own["before"].mean(),
             "after": own["after"].mean(),
             "shift": mean,
-            "ci_low": mean - half,
-            "ci_high": mean + half,
-            "p": two_sided_p(mean, error, count),
+            "ci_low": low,
+            "ci_high": high,
+            "p": p,
         }

@@ -9,7 +9,7 @@ import polars as pl
 from analysis.columns import KENDALL, LIST, MODEL, PROMPT, SPEARMAN, Column, P, Spec, ends, q
 from analysis.run import Run
 from analysis.statistics import Array, ranks, regression
-from analysis.statistics.correlation import spearman_intervals, spearman_p
+from analysis.statistics.correlation import spearman_intervals
 from analysis.statistics.kendall import tau_b
 
 HUMAN = "human"
@@ -126,12 +126,11 @@ def humans_correlation(
     """
     models = sides.columns[4:]
     human, rewards = sides[HUMAN].to_numpy(), sides.select(models).to_numpy().T
-    intervals = spearman_intervals(human, rewards, rng, draws)
+    rhos = spearman_intervals(human, rewards, rng, draws)
     each = []
-    for model, own, interval in zip(models, rewards, intervals, strict=True):
-        rho, tau = ranks.spearman(human, own), tau_b(human, own)
-        p = spearman_p(rho, sides.height)
-        each.append((items, prompt, model, rho, tau, sides.height, *interval, p))
+    for model, reward, (rho, *interval) in zip(models, rewards, rhos, strict=True):
+        tau = tau_b(human, reward)
+        each.append((items, prompt, model, rho, tau, sides.height, *interval))
     return CORRELATION.frame(each)
 
 

@@ -15,8 +15,8 @@ from analysis.columns import KENDALL, MODEL, PROMPT, Column, P, Spec, ends
 from analysis.run import Run
 from analysis.sentences import ALPHA
 from analysis.statistics import Array, ranks
-from analysis.statistics.correlation import difference_interval
-from analysis.statistics.inference import clustered_share, with_q
+from analysis.statistics.correlation import LEAST_CLUSTERS
+from analysis.statistics.inference import Estimate, clustered, clustered_share, with_q
 from analysis.statistics.kendall import FEWEST, Order, pair_influence, pair_interval, tau_of
 from analysis.words.stems import stem_numbers
 
@@ -213,19 +213,19 @@ class _Model:
         """Rows of `order`: all tokens, then either end."""
         key = self.slug, prompt, layer, self.layers
         tests = max(self.layers - 1, 1) * self.rankings
-        tau, *interval = _tau(after, self.last[prompt], self.stems, tests)
+        tau = _tau(after, self.last[prompt], self.stems, tests)
         count = int(self.stems.max()) + 1
-        yield (*key, ALL, len(self.stems), count, tau, *interval, *(math.nan,) * 3)
+        yield (*key, ALL, len(self.stems), count, *tau[:3], *(math.nan,) * 3)
         values = self.values[prompt]
         for end, places in self.ends[prompt].items():
             stems = np.unique(self.stems[places], return_inverse=True)[1]
             own, final = (Order.of(values[number][places]) for number in (layer - 1, -1))
-            tau, *interval = _tau(own, final, stems, tests)
+            tau = _tau(own, final, stems, tests)
             now = ranks.extremes(values[layer - 1], len(places), ENDS[end])
             kept = clustered_share(np.isin(places, now), stems, tests)
             if layer == self.layers:
-                kept = 1.0, 1.0, 1.0  # by definition, not by chance
-            yield (*key, end, len(places), int(stems.max()) + 1, tau, *interval, *kept)
+                kept = Estimate(1.0, 1.0, 1.0)  # by definition, not by chance
+            yield (*key, end, len(places), int(stems.max()) + 1, *tau[:3], *kept[:3])
 
     def framed(
         self, layer: int, after: Mapping[str, Order], pair: Pair, reference: Pair
@@ -236,16 +236,13 @@ class _Model:
         taus = {each: tau_of(a.ranking, b.ranking) for each, (a, b) in found.items()}
         size, count = len(self.stems), int(self.stems.max()) + 1
         for each in (one for one in (pair, reference) if one in known):
-            interval = pair_interval(*found[each], self.stems, taus[each], self.layers)
+            tau = pair_interval(*found[each], self.stems, taus[each], self.layers)
             other = (math.nan,) * 5
             if each == pair and reference in known and pair != reference:
                 gap = taus[reference] - taus[pair]
                 points = pair_influence(*found[reference]) - pair_influence(*found[pair])
-                bounds = (math.nan,) * 3
-                if not np.isnan(points).any():
-                    bounds = difference_interval(gap, points, self.stems)
-                other = (taus[reference], gap, *bounds)
-            yield (self.slug, *each, layer, self.layers, size, count, taus[each], *interval, *other)
+                other = (taus[reference], *clustered(gap, points, self.stems, LEAST_CLUSTERS))
+            yield (self.slug, *each, layer, self.layers, size, count, *tau[:3], *other)
 
 
 def milestones(order: pl.DataFrame, frames: pl.DataFrame | None) -> pl.DataFrame:
@@ -303,7 +300,5 @@ def _from(own: pl.DataFrame, name: str, least: float) -> int:
     return int(min(below.max(initial=0) + 1, layers[-1]))
 
 
-def _tau(x: Order, y: Order, stems: Array, tests: int) -> tuple[float, float, float]:
-    """Tau-b of two orders, and its interval."""
-    tau = tau_of(x.ranking, y.ranking)
-    return tau, *pair_interval(x, y, stems, tau, tests)
+def _tau(x: Order, y: Order, stems: Array, tests: int) -> Estimate:
+    return pair_interval(x, y, stems, tau_of(x.ranking, y.ranking), tests)

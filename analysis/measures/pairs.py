@@ -183,7 +183,7 @@ def lengths(name: str, scored: pl.DataFrame, judged: pl.DataFrame) -> pl.DataFra
         if two.height:
             higher = np.where(longer, two["margin"].to_numpy() > 0, two["margin"].to_numpy() < 0)
             clusters = dense_numbers(two["prompt"])
-            share = (*clustered_share(higher, clusters), float(longer.mean()))
+            share = (*clustered_share(higher, clusters)[:3], float(longer.mean()))
         rows.append((model, name, own.height, rho, *share))
     return LENGTH.frame(rows)
 
@@ -216,7 +216,7 @@ def _rows(model: str, name: str, own: pl.DataFrame) -> Iterator[tuple[object, ..
 
 def _counted(own: pl.DataFrame, clusters: Array) -> tuple[object, ...]:
     """The numbers of a row of `PAIRS`."""
-    share = clustered_share(own["right"].to_numpy(), clusters)
+    share = clustered_share(own["right"].to_numpy(), clusters)[:3]
     return own.height, *share, own["margin"].mean(), int((own["margin"] == 0).sum())
 
 

@@ -7,7 +7,7 @@ import scipy.ndimage
 import scipy.special
 
 from analysis.statistics import Array, ranks
-from analysis.statistics.inference import cluster_sums, clustered_error, half_width, two_sided_p
+from analysis.statistics.inference import Estimate, cluster_sums, clustered, two_sided_p
 from analysis.statistics.permutation_tests import degrees_of_freedom
 from analysis.statistics.ranks import dot
 
@@ -43,8 +43,8 @@ def moments(x: Array) -> dict[str, float]:
     }
 
 
-def skewness_interval(x: Array, clusters: Array) -> tuple[float, float, float]:
-    """95 % interval of the skewness of `x` [N], and the p-value of skewness 0, clustered.
+def skewness_interval(x: Array, clusters: Array) -> Estimate:
+    """The skewness of `x` [N] with its interval, and the p-value of skewness 0, clustered.
 
     The interval is by the delta method. The p-value takes the error that the skewness has where it
     is 0 (a score test): with heavy tails the delta method finds too small an error, and 27 of 100
@@ -57,12 +57,12 @@ def skewness_interval(x: Array, clusters: Array) -> tuple[float, float, float]:
         gaps; int64 [N].
 
     Returns:
-      Both ends and p; NaN for one cluster, or where all values are equal.
+      All NaN for one cluster, or where all values are equal.
     """
     x = np.asarray(x, dtype=np.float64)
     count = int(clusters.max()) + 1
     if x.min() == x.max() or count < 2:
-        return math.nan, math.nan, math.nan
+        return Estimate(math.nan)
     z = (x - x.mean()) / x.std()
     squares = z * z
     cubes = squares * z
@@ -70,9 +70,8 @@ def skewness_interval(x: Array, clusters: Array) -> tuple[float, float, float]:
     if_none = cluster_sums(cubes - 3 * z, clusters)
     p = two_sided_p(float(if_none.sum()), math.sqrt(dot(if_none, if_none)), count)
     points = cubes - skewness - 3 * z - 1.5 * skewness * (squares - 1)
-    half = half_width(clustered_error(points, clusters), count)
-    low, high = skewness - half, skewness + half
-    return (low, high, p) if p < 0.05 else (min(low, 0.0), max(high, 0.0), p)
+    estimate = clustered(skewness, points, clusters)._replace(p=p)
+    return estimate if p < 0.05 else estimate.reaching_zero()
 
 
 def density(x: Array) -> tuple[Array, Array]:
@@ -114,7 +113,7 @@ def cohens_d(x: Array, y: Array) -> float:
     return float(x.mean() - y.mean()) / pooled if pooled > 0 else math.nan
 
 
-def auc(x: Array, y: Array, x_groups: Array, y_groups: Array) -> tuple[float, float, float, float]:
+def auc(x: Array, y: Array, x_groups: Array, y_groups: Array) -> Estimate:
     """Probability that a value of `x` exceeds one of `y`, ties counted half, in O(N log N).
 
     Args:
@@ -125,30 +124,30 @@ def auc(x: Array, y: Array, x_groups: Array, y_groups: Array) -> tuple[float, fl
       y_groups: likewise of `y`.
 
     Returns:
-      The probability (the common-language effect size), the ends of its 95 % interval and the
-      two-sided p against 1/2, by Obuchowski's variance for clustered data (1997), which is
-      DeLong's (1988) where each value is a cluster of its own, and Student's t with
+      The probability (the common-language effect size) with its interval and the p of 1/2, by
+      Obuchowski's variance for clustered data (1997), which is DeLong's (1988) where each value is
+      a cluster of its own, and Student's t with
       Satterthwaite's degrees of freedom. The ends and p are NaN where a side has fewer than five
       clusters, the probability where a side has no value.
     """
     n, m = len(x), len(y)
     sides = [np.unique(groups, return_inverse=True)[1] for groups in (x_groups, y_groups)]
     if min(n, m) == 0:
-        return (math.nan,) * 4
+        return Estimate(math.nan)
     both = ranks.average_ranks(np.concatenate([x, y]))
     above = (both[:n] - ranks.average_ranks(x)) / m
     below = 1 - (both[n:] - ranks.average_ranks(y)) / n
     chance = float(above.mean())
     free = np.array([side.max() for side in sides])
     if free.min() + 1 < _FEWEST:
-        return chance, math.nan, math.nan, math.nan
+        return Estimate(chance)
     parts = np.array([_mean_variance(above, sides[0]), _mean_variance(below, sides[1])])
     error = math.sqrt(parts.sum())
     degrees = degrees_of_freedom(parts[:, None], free)[0]
     half = float(scipy.special.stdtrit(degrees, 0.975)) * error
     t = abs(chance - 0.5) / error if error > 0 else math.nan
     p = 2 * float(scipy.special.stdtr(degrees, -t))
-    return chance, max(chance - half, 0.0), min(chance + half, 1.0), p
+    return Estimate(chance, chance - half, chance + half, p).within(0.0, 1.0)
 
 
 def _mean_variance(x: Array, clusters: Array) -> float:

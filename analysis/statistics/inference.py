@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,35 @@ import scipy.stats
 
 from analysis.statistics import Array
 from analysis.statistics.ranks import dot
+
+# --- An estimate with its interval ---------------------------------------------------------------
+
+
+class Estimate(NamedTuple):
+    """A number, both ends of its 95 % interval, and the p of no effect; NaN where undefined."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+
+    def within(self, least: float, most: float) -> "Estimate":
+        """The same with an interval that does not go beyond what is possible."""
+        return self._replace(low=max(self.low, least), high=min(self.high, most))
+
+    def reaching_zero(self) -> "Estimate":
+        """The same with an interval that is widened to hold 0."""
+        return self._replace(low=min(self.low, 0.0), high=max(self.high, 0.0))
+
+
+class Estimates(NamedTuple):
+    """The fields of `Estimate` for several columns at once; float64 [C] each."""
+
+    value: Array
+    low: Array
+    high: Array
+    p: Array = np.array(math.nan)  # Without a test.
+
 
 # --- Standard errors where observations come in clusters, such as the forms of one word ----------
 
@@ -72,8 +102,29 @@ def two_sided_p(estimate: float, error: float, clusters: int) -> float:
     return 2 * float(scipy.special.stdtr(clusters - 1, -abs(estimate) / error))
 
 
-def clustered_share(hit: Array, clusters: Array, tests: int = 1) -> tuple[float, float, float]:
-    """Share of `hit` [N], and its 95 % interval; whole clusters are resampled.
+def student(value: float, error: float, clusters: int) -> Estimate:
+    """`value` with the interval of `half_width` and the p of `two_sided_p`."""
+    half = half_width(error, clusters)
+    return Estimate(value, value - half, value + half, two_sided_p(value, error, clusters))
+
+
+def clustered(value: float, influence: Array, clusters: Array, least: int = 2) -> Estimate:
+    """A statistic with its interval and p by the delta method; whole clusters are resampled.
+
+    Args:
+      value: the statistic of N observations.
+      influence: as of `clustered_error`.
+      clusters: as of `clustered_error`, such as the stem of a token.
+      least: clusters; of fewer there is neither an interval nor p.
+    """
+    count = int(clusters.max()) + 1
+    if count < least:
+        return Estimate(value)
+    return student(value, clustered_error(influence, clusters), count)
+
+
+def clustered_share(hit: Array, clusters: Array, tests: int = 1) -> Estimate:
+    """Share of `hit` [N] with its interval, without p; whole clusters are resampled.
 
     Wilson's interval (1927) with Student's t, so that shares of 0 and 1 have one too. Its number of
     draws is that of the clusters, or as many as have the clustered error where they are fewer.
@@ -85,39 +136,53 @@ def clustered_share(hit: Array, clusters: Array, tests: int = 1) -> tuple[float,
     """
     share, count = float(hit.mean()), int(clusters.max()) + 1
     if count < 2:
-        return share, math.nan, math.nan
+        return Estimate(share)
     variance, error = share * (1 - share), clustered_error(hit - share, clusters)
     draws = min(count, variance / error**2) if error > 0 else count
     square = half_width(1.0, count, tests) ** 2 / draws
     centre = (share + square / 2) / (1 + square)
     half = math.sqrt(square * (variance + square / 4)) / (1 + square)
     # At 0 and 1 an end is the share itself, but for rounding.
-    return share, max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+    low, high = min(share, centre - half), max(share, centre + half)
+    return Estimate(share, max(0.0, low), min(1.0, high))
 
 
 # --- The mean of a few numbers, such as one per model, with its interval and its test ------------
 
 
-def t_test(values: Array) -> tuple[float, float, float, float]:
-    """Mean of `values` [M], its 95 % t interval, and p (two-sided) of a mean of 0.
+def t_test(values: Array) -> Estimate:
+    """Mean of `values` [M], its t interval, and p (two-sided) of a mean of 0.
 
     All but the mean are NaN for one value, and p also where the values are equal.
     """
     mean = float(values.mean())
     if len(values) < 2:
-        return mean, math.nan, math.nan, math.nan
-    error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    half = half_width(error, len(values))
-    return mean, mean - half, mean + half, two_sided_p(mean, error, len(values))
+        return Estimate(mean)
+    return student(mean, float(values.std(ddof=1)) / math.sqrt(len(values)), len(values))
+
+
+# --- The median ----------------------------------------------------------------------------------
+
+
+def median_interval(x: Array) -> Estimate:
+    """The median of `x` [N] with an interval that holds it in at least 95 % of samples, without p.
+
+    Both ends are values of the sample, chosen by the binomial distribution, so that nothing is
+    assumed of the shape. NaN for fewer than six values, whose extremes hold the median less often.
+    """
+    median = float(np.median(x))
+    if len(x) < 6:
+        return Estimate(median)
+    test = scipy.stats.quantile_test(np.asarray(x, np.float64), p=0.5)
+    low, high = test.confidence_interval(0.95)
+    return Estimate(median, float(low), float(high))
 
 
 # --- Bootstrap intervals -------------------------------------------------------------------------
 
 
-def bootstrap_means(
-    values: Array, units: Array, rng: np.random.Generator, draws: int
-) -> tuple[Array, Array]:
-    """95 % bootstrap intervals of the mean of each column; NaN for fewer than two units.
+def bootstrap_means(values: Array, units: Array, rng: np.random.Generator, draws: int) -> Estimates:
+    """The mean of each column with a bootstrap interval; ends are NaN for fewer than two units.
 
     Units are drawn with all their rows. The interval is Student's t times the bootstrap standard
     error, corrected by sqrt(U / (U-1)) for U units (Hesterberg 2015, "What teachers should know
@@ -129,21 +194,19 @@ def bootstrap_means(
       units: any label [N]; rows of one label are drawn together.
       rng: draws the units.
       draws: number of draws.
-
-    Returns:
-      The lower and the upper ends, float64 [C] each.
     """
     names, unit = np.unique(units, return_inverse=True)
-    count = len(names)
+    count, mean = len(names), values.mean(axis=0)
     if count < 2:
-        return np.full(values.shape[1], math.nan), np.full(values.shape[1], math.nan)
+        nan = np.full(len(mean), math.nan)
+        return Estimates(mean, nan, nan)
     times = rng.multinomial(count, np.full(count, 1 / count), size=draws)[:, unit].astype(
         np.float64
     )
     means = (times / times.sum(axis=1, keepdims=True)) @ values
     error = means.std(axis=0, ddof=1) * math.sqrt(count / (count - 1))
     half = half_width(1.0, count) * error
-    return values.mean(axis=0) - half, values.mean(axis=0) + half
+    return Estimates(mean, mean - half, mean + half)
 
 
 # --- Correction for many tests: the false discovery rate -----------------------------------------

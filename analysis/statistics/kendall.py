@@ -16,7 +16,7 @@ import scipy.stats
 from scipy.stats._stats import _kendall_dis
 
 from analysis.statistics import Array
-from analysis.statistics.inference import clustered_error, half_width
+from analysis.statistics.inference import Estimate, clustered_error, half_width
 
 _SMALL = 1_000  # Things up to which every pair of them is compared at once.
 _BLOCK = 4_000_000  # Comparisons held in memory.
@@ -221,10 +221,8 @@ class Order:
         return cls(own, bins, 1 - counts[bins] / size, spread)
 
 
-def pair_interval(
-    x: Order, y: Order, clusters: Array, tau: float, tests: int
-) -> tuple[float, float]:
-    """95 % interval of tau-b of two orders; whole clusters are resampled.
+def pair_interval(x: Order, y: Order, clusters: Array, tau: float, tests: int) -> Estimate:
+    """Tau-b of two orders with its interval, without p; whole clusters are resampled.
 
     The interval is widened to reach 0 where two unrelated orders of as many clusters could give
     `tau`: a few things that all agree have an error of 0 by the delta method.
@@ -238,25 +236,15 @@ def pair_interval(
       tests: number of intervals that hold together with 95 % (Bonferroni).
 
     Returns:
-      Both ends, within −1 and 1; NaN for one cluster, or where an order is constant.
+      The ends are NaN for one cluster, or where an order is constant.
     """
     count = int(clusters.max()) + 1
-    half = half_width(pair_error(x, y, clusters), count, tests)
+    half = half_width(clustered_error(pair_influence(x, y), clusters), count, tests)
     if math.isnan(half):
-        return math.nan, math.nan
-    low, high = max(tau - half, -1.0), min(tau + half, 1.0)
-    if abs(tau) <= half_width(unrelated_error(count, x.spread * y.spread), count, tests):
-        return min(low, 0.0), max(high, 0.0)
-    return low, high
-
-
-def pair_error(x: Order, y: Order, clusters: Array) -> float:
-    """Standard error of tau-b, clustered; NaN for one cluster or a constant order.
-
-    Arguments as in `pair_interval`.
-    """
-    points = pair_influence(x, y)
-    return math.nan if np.isnan(points).any() else clustered_error(points, clusters)
+        return Estimate(tau)
+    estimate = Estimate(tau, tau - half, tau + half).within(-1.0, 1.0)
+    unrelated = half_width(unrelated_error(count, x.spread * y.spread), count, tests)
+    return estimate.reaching_zero() if abs(tau) <= unrelated else estimate
 
 
 def pair_influence(x: Order, y: Order) -> Array:
@@ -313,29 +301,27 @@ def contributions(x: Array, weights: Array) -> Array:
     return each_thing
 
 
-def sum_interval(own: Array, value: float, count: int) -> tuple[float, float]:
-    """95 % interval of a weighted sum of tau, the things taken as a random sample.
+def sum_interval(shares: Array, value: float, count: int) -> Estimate:
+    """A weighted sum of tau with its interval, without p; the things are a random sample.
 
     The interval is widened to reach 0 where two unrelated orders of as many things could give
     `value`: a few things that all agree have an error of 0.
 
     Args:
-      own: `contributions` to the sum [n], of all things or of a random sample of them.
+      shares: `contributions` to the sum [n], of all things or of a random sample of them.
       value: the sum over all things.
       count: number of all things.
 
     Returns:
-      The ends; NaN for fewer than three things.
+      The ends are NaN for fewer than three things.
     """
-    n = len(own)
-    if n < 3 or math.isnan(value):
-        return math.nan, math.nan
-    error = 2 * n * float(own.std(ddof=1)) / math.sqrt(count)
-    half = half_width(error, n)
-    low, high = value - half, value + half
-    if abs(value) <= float(scipy.stats.norm.ppf(0.975)) * unrelated_error(count):
-        return min(low, 0.0), max(high, 0.0)
-    return low, high
+    n = len(shares)
+    if n < 3:
+        return Estimate(value)
+    half = half_width(2 * n * float(shares.std(ddof=1)) / math.sqrt(count), n)
+    estimate = Estimate(value, value - half, value + half)
+    unrelated = float(scipy.stats.norm.ppf(0.975)) * unrelated_error(count)
+    return estimate.reaching_zero() if abs(value) <= unrelated else estimate
 
 
 def unrelated_error(count: int, spread: float = 1 / 9) -> float:

@@ -8,30 +8,13 @@ import numpy as np
 import scipy.special
 
 from analysis.statistics import Array
-from analysis.statistics.inference import half_width
+from analysis.statistics.inference import Estimates, half_width
 
 # --- The difference of one group of words from other groups, word forms held, and its test -------
 # Words of one stem ("mother", "mothers") are rated alike, so they are one unit: they change groups
 # together wherever groups are permuted. N words, U units, A arrangements of units, C columns.
 
 _COLUMNS = 256  # Columns that are permuted at once; bounds the memory.
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Contrast:
-    """A difference in mean, and what permuting the units says of it; one entry per column.
-
-    Attributes:
-      difference: float64 [C], the labelled words less the others, at equal word form.
-      low: float64 [C], lower end of the 95 % interval.
-      high: float64 [C], its upper end.
-      p: float64 [C], two-sided.
-    """
-
-    difference: Array
-    low: Array
-    high: Array
-    p: Array
 
 
 def arrangements(
@@ -103,8 +86,8 @@ def contrast(
     units: Array,
     rng: np.random.Generator,
     draws: int,
-) -> Contrast:
-    """The difference of labelled words from the others, with its interval and its p.
+) -> Estimates:
+    """The difference of labelled words from the others at equal word form, with interval and p.
 
     p is the share of arrangements of the units with a difference as large, each standardised by its
     weights; all arrangements are enumerated where there are at most `draws`. The interval takes its
@@ -124,15 +107,14 @@ def contrast(
     """
     _, first, unit = np.unique(units, return_index=True, return_inverse=True)
     marked, total = int(labels[first].sum()), len(first)
-    nothing = np.full(values.shape[1], math.nan)
-    own = weights(labels[None], strata)[0]
-    if np.isnan(own).any():
-        return Contrast(difference=nothing, low=nothing, high=nothing, p=nothing)
+    observed = weights(labels[None], strata)[0]
+    if np.isnan(observed).any():
+        return Estimates(*np.full((4, values.shape[1]), math.nan))
     ways, exact = arrangements(marked, total, rng, draws)
     every = weights(ways[:, unit], strata)
     every = every[~np.isnan(every[:, 0])]
     every = standardised(every)
-    difference, size = own @ values, float(np.linalg.norm(own))
+    difference, size = observed @ values, float(np.linalg.norm(observed))
     residual = values - np.outer(labels, difference)
     extreme, square = np.empty((2, values.shape[1]))
     for start in range(0, values.shape[1], _COLUMNS):
@@ -141,16 +123,12 @@ def contrast(
         square[part] = ((every @ residual[:, part]) ** 2).mean(axis=0)
     shared = np.intersect1d(strata[labels], strata[~labels])
     freedom = total - 1 - len(shared)
-    half = nothing
+    half = np.full(values.shape[1], math.nan)
     if freedom > 0:
         error = size * np.sqrt(square * (total - 1) / freedom)
         half = half_width(1.0, freedom + 1) * error
-    return Contrast(
-        difference=difference,
-        low=difference - half,
-        high=difference + half,
-        p=extreme / len(every) if exact else (1 + extreme) / (1 + len(every)),
-    )
+    p = extreme / len(every) if exact else (1 + extreme) / (1 + len(every))
+    return Estimates(difference, difference - half, difference + half, p)
 
 
 def as_large(permuted: Array, observed: Array) -> Array:
@@ -168,14 +146,14 @@ class Difference:
     """Difference in mean between two groups, one number per column of the values.
 
     Attributes:
-      difference: mean of the first group less that of the second [C].
+      value: mean of the first group less that of the second [C].
       p: two-sided p of the permutation test [C].
       least_p: the smallest p that the test can give with groups of these sizes.
       assignments: number of assignments of things to groups that were compared.
       exact: whether these are all assignments.
     """
 
-    difference: Array
+    value: Array
     p: Array
     least_p: float
     assignments: int
@@ -211,28 +189,28 @@ def permutation_test(
     attainable = (2 if 2 * chosen == size else 1) / count
     p = extreme / count if exact else (1 + extreme) / (1 + len(ways))
     least = attainable if exact else max(attainable, 1 / (1 + len(ways)))
-    return Difference(difference=observed, p=p, least_p=least, assignments=len(ways), exact=exact)
+    return Difference(value=observed, p=p, least_p=least, assignments=len(ways), exact=exact)
 
 
-def welch_interval(values: Array, first: Array) -> tuple[Array, Array]:
-    """95 % interval of the difference in mean between two groups (Welch 1947).
+def welch_interval(values: Array, first: Array) -> Estimates:
+    """The difference in mean between two groups, with its interval (Welch 1947), without p.
 
     Args:
       values: float64 [N, C].
       first: bool [N], True in the first group.
 
     Returns:
-      Both ends [C]; NaN where a group has fewer than two members.
+      The ends are NaN where a group has fewer than two members.
     """
     groups = values[first], values[~first]
+    middle = groups[0].mean(axis=0) - groups[1].mean(axis=0)
     if min(map(len, groups)) < 2:
-        return np.full(values.shape[1], math.nan), np.full(values.shape[1], math.nan)
+        return Estimates(middle, *np.full((2, len(middle)), math.nan))
     parts = np.stack([group.var(axis=0, ddof=1) / len(group) for group in groups])
     free = np.array([len(group) - 1 for group in groups])
     quantile = scipy.special.stdtrit(degrees_of_freedom(parts, free), 0.975)
     half = quantile * np.sqrt(parts.sum(axis=0))
-    middle = groups[0].mean(axis=0) - groups[1].mean(axis=0)
-    return middle - half, middle + half
+    return Estimates(middle, middle - half, middle + half)
 
 
 def degrees_of_freedom(parts: Array, free: Array) -> Array:

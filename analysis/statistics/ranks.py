@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.stats
 
 from analysis.statistics import Array
 
@@ -97,22 +96,6 @@ def extremes(x: Array, count: int, highest: bool) -> Array:
     if count < len(x):
         indices = np.flatnonzero(key <= np.partition(key, count - 1)[count - 1])
     return indices[np.argsort(key[indices], kind="stable")][:count]
-
-
-# --- Intervals of medians ------------------------------------------------------------------------
-
-
-def median_interval(x: Array) -> tuple[float, float]:
-    """Interval of the median of `x` [N] that holds it in at least 95 % of samples.
-
-    Both ends are values of the sample, chosen by the binomial distribution, so that nothing is
-    assumed of the shape. NaN for fewer than six values, whose extremes hold the median less often.
-    """
-    if len(x) < 6:
-        return math.nan, math.nan
-    test = scipy.stats.quantile_test(np.asarray(x, np.float64), p=0.5)
-    low, high = test.confidence_interval(0.95)
-    return float(low), float(high)
 
 
 # --- How much of one end of a ranking is the same in another ranking of the same things ----------

@@ -16,9 +16,9 @@ class Fit:
     """A least-squares fit; coefficients in the order of the columns, the intercept first.
 
     Attributes:
-      coefficients: float64 [K + 1]; NaN where the design does not identify them.
-      stderr: cluster-robust standard errors, as `coefficients`; also NaN where a fit without one
-        of the clusters would not be identified.
+      value: the coefficients, float64 [K + 1]; NaN where the design does not identify them.
+      stderr: cluster-robust standard errors, as `value`; also NaN where a fit without one of the
+        clusters would not be identified.
       p: two-sided p of each coefficient against zero (Student's t with the degrees of freedom of
         its standard error, which are fewer than the clusters).
       low: lower ends of the 95 % intervals, by the same t as `p`; NaN where `stderr` is.
@@ -26,7 +26,7 @@ class Fit:
       n: observations.
     """
 
-    coefficients: Array
+    value: Array
     stderr: Array
     p: Array
     low: Array
@@ -50,20 +50,20 @@ def ols(y: Array, x: Array, groups: Array) -> Fit:
     design, y = _design(x), np.asarray(y, dtype=np.float64)
     n, k = design.shape
     nan = np.full(k, math.nan)
-    coefficients, bread = _solved(y, design, groups)
-    if np.isnan(coefficients).any():
-        return Fit(coefficients=nan, stderr=nan, p=nan, low=nan, high=nan, n=n)
+    value, bread = _solved(y, design, groups)
+    if np.isnan(value).any():
+        return Fit(value=nan, stderr=nan, p=nan, low=nan, high=nan, n=n)
     clusters = np.unique(groups, return_inverse=True)[1]
-    parts = _clusters(design, y - design @ coefficients, clusters, bread)
+    parts = _clusters(design, y - design @ value, clusters, bread)
     if np.abs(np.linalg.det(parts.left)).min() < _SINGULAR:
-        return Fit(coefficients=coefficients, stderr=nan, p=nan, low=nan, high=nan, n=n)
+        return Fit(value=value, stderr=nan, p=nan, low=nan, high=nan, n=n)
     stderr = _jackknife(parts, bread)
-    t = np.divide(coefficients, stderr, out=np.full(k, math.nan), where=stderr > 0)
+    t = np.divide(value, stderr, out=np.full(k, math.nan), where=stderr > 0)
     df = np.array([_degrees(parts, bread, j) for j in range(k)])
     p = 2 * scipy.special.stdtr(df, -np.abs(t))
     half = scipy.special.stdtrit(df, 0.975) * stderr
-    low, high = coefficients - half, coefficients + half
-    return Fit(coefficients=coefficients, stderr=stderr, p=p, low=low, high=high, n=n)
+    low, high = value - half, value + half
+    return Fit(value=value, stderr=stderr, p=p, low=low, high=high, n=n)
 
 
 def coefficients(y: Array, x: Array, groups: Array) -> Array:

@@ -16,14 +16,14 @@ from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q, several
 from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.standing import Standing
 from analysis.statistics import Array, permutation_tests
-from analysis.statistics.inference import bootstrap_means, t_test
+from analysis.statistics.inference import Estimates, bootstrap_means, t_test
 from analysis.words.lexicons import NEUTRAL
 
 LEAST_WORDS = 5  # On each side of a contrast; with fewer it has an interval, and no test.
 _FOR_AN_INTERVAL = 999  # Arrangements that a standard error takes; a small p takes more.
 _SIZES = ("words", "stems", "other_words", "other_stems")
 _CONTRAST = ("contrast", "contrast_low", "contrast_high", "p")
-_NUMBERS = ("mean_percentile", "ci_low", "ci_high", *_CONTRAST, "difference")
+_MEAN = ("mean_percentile", "ci_low", "ci_high")
 _PARTS = ("", "_low", "_high", "_spread", "_placebo_low", "_placebo_high")
 PLACE = (
     Column("kinds_lower", "count", "ordinary kinds lower", "kinds whose contrast is lower"),
@@ -73,7 +73,7 @@ GROUPS = Spec(
 )
 
 
-class Estimates(NamedTuple):
+class Tables(NamedTuple):
     """Two tables: one row per model, prompt and group, and one per prompt and group."""
 
     groups: pl.DataFrame
@@ -82,7 +82,7 @@ class Estimates(NamedTuple):
 
 def estimate(
     standing: Standing, rng: np.random.Generator, permutations: int, bootstraps: int
-) -> Estimates:
+) -> Tables:
     """Estimates of every group that is neither neutral nor a placebo: `GROUPS`, `OVER_MODELS`.
 
     `standing` has the words of the groups, neutral words, and placebo words. Each test takes
@@ -117,7 +117,7 @@ def estimate(
     rows = sorted(prompts, key=lambda row: asked.index(row["prompt"]))
     groups = [frame for frame in cells if frame.height]
     cells_of = pl.concat(groups).sort("place", maintain_order=True) if groups else []
-    return Estimates(GROUPS.frame(cells_of), OVER_MODELS.frame(rows))
+    return Tables(GROUPS.frame(cells_of), OVER_MODELS.frame(rows))
 
 
 def measure(
@@ -142,15 +142,15 @@ def measure(
     cells = standing.cells.height
     found = {"n": np.nansum(standing.tokens[mine], axis=0).astype(np.int64)}
     found |= {name: np.zeros(cells, dtype=np.int64) for name in _SIZES}
-    found |= {name: np.full(cells, np.nan) for name in _NUMBERS}
+    found |= {name: np.full(cells, np.nan) for name in (*_MEAN, *_CONTRAST, "difference")}
     for present, adjusted, at in standing.same_words:
         own, here = mine & present, on_axis & adjusted
         if not own.any():
             continue
         values = standing.percentile[np.ix_(own, at)]
-        ends = np.clip(bootstrap_means(values, unit[own], rng, bootstraps), 0, 1)
-        for name, numbers in zip(_NUMBERS, (values.mean(axis=0), *ends), strict=False):
-            found[name][at] = numbers
+        means = bootstrap_means(values, unit[own], rng, bootstraps)
+        for name, numbers in zip(_MEAN, means[:3], strict=True):
+            found[name][at] = np.clip(numbers, 0, 1)
         sides = (own, here & ~mine)
         sizes = [size for side in sides for size in (side.sum(), len(np.unique(unit[side])))]
         for name, size in zip(_SIZES, sizes, strict=True):
@@ -176,13 +176,12 @@ def _contrast(
     unit: Array,
     rng: np.random.Generator,
     permutations: int,
-) -> tuple[Array, Array, Array, Array]:
-    """The difference, the ends of its interval, and p, each [C]; without p for too few words."""
+) -> Estimates:
+    """The difference with its interval; without p for too few words."""
     few = min(permutation_tests.compared(labels, form)) < LEAST_WORDS
     draws = min(permutations, _FOR_AN_INTERVAL) if few else permutations
     found = permutation_tests.contrast(values, labels, form, unit, rng, draws)
-    p = np.full(values.shape[1], np.nan) if few else found.p
-    return found.difference, found.low, found.high, p
+    return found._replace(p=np.full(values.shape[1], np.nan)) if few else found
 
 
 def over_models(
@@ -224,7 +223,7 @@ def over_models(
         lower, kinds = placebo.lower(apart, mean)
         ps = (math.nan, math.nan)
         if len(at) > 1 and tested[at].all():
-            ps = (p_words[prompt], t_test(contrast)[3])
+            ps = (p_words[prompt], t_test(contrast).p)
         yield {
             **{"prompt": prompt, "group": group, "axis": axis},
             **{"models": len(at), "above": int((contrast > 0).sum())},
@@ -239,11 +238,10 @@ def over_models(
 
 def _numbers(stem: str, values: Array, drawn: Array) -> dict[str, float]:
     """Columns of a mean over models: of a group's `values` [M], and of placebo kinds [J, R, 1]."""
-    mean, low, high, _ = t_test(values)
     spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
     known = drawn[~np.isnan(drawn)]
     band = np.quantile(known, (0.05, 0.95)).tolist() if len(known) else (math.nan, math.nan)
-    numbers = (mean, low, high, spread, *band)
+    numbers = (*t_test(values)[:3], spread, *band)
     return {f"{stem}{part}": number for part, number in zip(_PARTS, numbers, strict=True)}
 
 

@@ -206,7 +206,7 @@ def placebo_contrasts(
                 standing.adjusted[np.ix_(here, at)],
                 *(own[here], form[here], unit[here], rng, _PERMUTATIONS),
             )
-            numbers = {"contrast": pl.Series(found.difference), "p": pl.Series(found.p)}
+            numbers = {"contrast": pl.Series(found.value), "p": pl.Series(found.p)}
             same = {"group": group, "axis": axis, "words": int(own.sum())}
             frames.append(PLACEBO.frame(standing.cells[at].with_columns(**numbers), **same))
     return PLACEBO.concat(frames).sort("model", "prompt", "axis", "group")
