@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -86,8 +87,7 @@ BY_BASE = Spec(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Framed:
+class Framed(NamedTuple):
     """A framing, or the difference of two: weights of questions [Q] and of prompts [P] in means."""
 
     name: str
@@ -134,17 +134,17 @@ def category_medians(scores: WordScores, words: pl.DataFrame) -> Iterator[Row]:
     Scales of which one category alone is there are left out. `words` is what
     `words.categories.categories` returns.
     """
-    for (scale,), own in words.group_by("scale", maintain_order=True):
-        kept = scores.only(own["word"].to_list())
-        of_word = dict(own.select("word", "category").iter_rows())
-        mine = np.array([of_word[word] for word in kept.words])
-        if len(set(mine.tolist())) < 2:
+    for (scale,), listed in words.group_by("scale", maintain_order=True):
+        kept = scores.only(listed["word"].to_list())
+        of_word = dict(listed.select("word", "category").iter_rows())
+        categories = np.array([of_word[word] for word in kept.words])
+        if len(set(categories.tolist())) < 2:
             continue
         percentiles = kept.percentiles()
         is_scored = ~np.isnan(kept.values).any(axis=2)
         for m, p in np.argwhere(is_scored).tolist():
-            for category in dict.fromkeys(own["category"]):
-                values = percentiles[m, p, mine == category]
+            for category in dict.fromkeys(listed["category"]):
+                values = percentiles[m, p, categories == category]
                 if len(values):
                     keys = (kept.models[m], kept.prompts[p], scores.source, scale, category)
                     yield (*keys, len(values), *median_interval(values)[:3])
@@ -158,10 +158,10 @@ def scales(
     `words` is what `words.categories.categories` returns, and `prompt_questions` what
     `words.questions.questions` returns for every prompt.
     """
-    for (name,), own in words.group_by("scale", maintain_order=True):
-        kept = scores.only(own["word"].to_list()).complete()
-        of_word = dict(own.select("word", "category").iter_rows())
-        order = {category: at for at, category in enumerate(dict.fromkeys(own["category"]))}
+    for (name,), listed in words.group_by("scale", maintain_order=True):
+        kept = scores.only(listed["word"].to_list()).complete()
+        of_word = dict(listed.select("word", "category").iter_rows())
+        order = {category: at for at, category in enumerate(dict.fromkeys(listed["category"]))}
         places = sorted(range(len(kept.words)), key=lambda at: order[of_word[kept.words[at]]])
         categories = np.array([of_word[kept.words[at]] for at in places])
         tested = (_tested(categories == category) for category in order)
@@ -191,11 +191,9 @@ def _framings(questions: Sequence[str], prompts: Sequence[str]) -> Iterator[Fram
     for name in (POSITIVE, NEGATIVE, UNKNOWN, BOTH):
         first, second = (POSITIVE, NEGATIVE) if name == BOTH else (name, "")
         if first in questions and (not second or second in questions):
-            weights = [
-                _weights(np.array([(f == first) - (f == second) for f in named]))
-                for named in (questions, prompts)
-            ]
-            yield Framed(name=name, questions=weights[0], prompts=weights[1])
+            signs = ([(f == first) - (f == second) for f in each] for each in (questions, prompts))
+            weights = (_weights(np.array(each)) for each in signs)
+            yield Framed(name, *weights)
 
 
 def by_model(scale: Scale, rng: np.random.Generator, draws: int) -> Iterator[Row]:

@@ -34,12 +34,7 @@ def standardised(x: Array) -> Array:
 
 
 def influence(a: Array, b: Array) -> Array:
-    """What each point adds to Pearson's r, times N; float64 [N].
-
-    Args:
-      a: one side, `standardised`; float64 [N].
-      b: the other one.
-    """
+    """What each point adds to Pearson's r of two `standardised` sides [N], times N; float64 [N]."""
     r = float(np.mean(a * b))
     return np.asarray(a * b - r / 2 * (a**2 + b**2))
 
@@ -48,14 +43,14 @@ def pearson_interval(r: float, points: Array, clusters: Array) -> Estimate:
     """Pearson's r with its interval and the p of r = 0; whole clusters are resampled.
 
     Delta method on Fisher's scale, where the error is at least that of as many unrelated normal
-    pairs as there are clusters, 1 / sqrt(clusters − 3). A difference of two r has the interval of
-    `inference.clustered`, by the difference of their influence.
+    pairs as there are clusters, 1 / sqrt(clusters − 3). There is none for fewer than
+    `LEAST_CLUSTERS`. A difference of two r has the interval of `inference.clustered`, by the
+    difference of their influence.
 
     Args:
       r: Pearson's r.
       points: its `influence`; float64 [N].
-      clusters: number of the cluster of each point, such as the stem of a token, from 0 without
-        gaps; int64 [N]. There is no interval for fewer than `LEAST_CLUSTERS`.
+      clusters: number of the cluster of each point, as in `inference`; int64 [N].
     """
     count = int(clusters.max()) + 1
     if math.isnan(r) or count < LEAST_CLUSTERS:
@@ -85,16 +80,8 @@ def spearman_intervals(
 
     Items are drawn with replacement, and ranked again in each draw. The interval is Student's t
     times the standard deviation of the drawn values on Fisher's scale, around rho itself, so that
-    it stays inside -1 and 1.
-
-    Args:
-      x: values [N].
-      others: values [M, N]; all intervals take the same draws of items.
-      rng: draws the items.
-      draws: number of draws.
-
-    Returns:
-      For each of `others`; the ends are NaN for fewer than four items.
+    it stays inside -1 and 1; there is none for fewer than four items. `x` is [N] and `others`
+    [M, N]; all intervals take the same draws of items.
     """
     size = len(x)
     values = [ranks.spearman(x, y) for y in others]
@@ -123,11 +110,8 @@ def partial_spearman(x: Array, y: Array, held: Array) -> Estimate:
     """Spearman's rho of `x` and `y` [N] with the ranks of `held` [K, N] held equal, and its p.
 
     Pearson's r of what least squares on the ranks of `held` leave of the ranks of both (Conover
-    1999, 5.4). The p is two-sided, by Student's t with N - 2 - K degrees of freedom.
-
-    Returns:
-      rho and p, without an interval; NaN where they are not defined: a side is constant, or
-      explained by `held`, or fewer than K + 3 values.
+    1999, 5.4). The p is two-sided, by Student's t with N - 2 - K degrees of freedom; there is no
+    interval. NaN where a side is constant or explained by `held`, and for fewer than K + 3 values.
     """
     n, k = len(x), len(held)
     design = np.column_stack([np.ones(n), *map(ranks.average_ranks, held)])
@@ -179,14 +163,8 @@ def principal_axes(a: Array, b: Array, clusters: Array) -> list[tuple[float, flo
     """Both principal axes of the points (a, b) [N], by falling share.
 
     The interval of a share is by the delta method, whose influence of a point is that of the
-    eigenvalues (Critchley 1985); it assumes no distribution of the points. Whole clusters are
-    taken as a random sample.
-
-    Args:
-      a: one coordinate of each point.
-      b: the other one.
-      clusters: number of the cluster of each point, such as the stem of a token, from 0 without
-        gaps; int64 [N].
+    eigenvalues (Critchley 1985); it assumes no distribution of the points. `clusters` as in
+    `inference`.
 
     Returns:
       For each axis: loading of a (>= 0), loading of b, and share of the variance. No axes for
@@ -204,13 +182,9 @@ def principal_axes(a: Array, b: Array, clusters: Array) -> list[tuple[float, flo
         sign = -1.0 if first < 0 or (first == 0 and second < 0) else 1.0
         share = Estimate(math.nan)
         if total > 0:
-            share = _share(squares[:, k], squares.sum(axis=1), clusters)
+            part, whole = squares[:, k], squares.sum(axis=1)
+            value = float(part.sum() / whole.sum())
+            points = (part - value * whole) * (len(part) / float(whole.sum()))
+            share = clustered(value, points, clusters).within(0.0, 1.0)
         axes.append((sign * first, sign * second, share))
     return axes
-
-
-def _share(part: Array, whole: Array, clusters: Array) -> Estimate:
-    """Ratio of the sums of `part` and `whole` [N]."""
-    share = float(part.sum() / whole.sum())
-    influence = (part - share * whole) * (len(part) / float(whole.sum()))
-    return clustered(share, influence, clusters).within(0.0, 1.0)

@@ -49,15 +49,8 @@ def skewness_interval(x: Array, clusters: Array) -> Estimate:
     The interval is by the delta method. The p-value takes the error that the skewness has where it
     is 0 (a score test): with heavy tails the delta method finds too small an error, and 27 of 100
     samples of 20 Laplace values would be called skewed. The interval is widened to reach 0 where p
-    is 0.05 or more.
-
-    Args:
-      x: the values.
-      clusters: number of the cluster of each value, such as the stem of a token, from 0 without
-        gaps; int64 [N].
-
-    Returns:
-      All NaN for one cluster, or where all values are equal.
+    is 0.05 or more. All NaN for one cluster, or where all values are equal. `clusters` as in
+    `inference`.
     """
     x = np.asarray(x, dtype=np.float64)
     count = int(clusters.max()) + 1
@@ -75,13 +68,10 @@ def skewness_interval(x: Array, clusters: Array) -> Estimate:
 
 
 def density(x: Array) -> tuple[Array, Array]:
-    """Gaussian kernel density of `x` [N >= 1], between its lowest and highest value.
+    """256 values from the lowest to the highest of `x` [N >= 1], and its density at each.
 
-    Scott's bandwidth, as `scipy.stats.gaussian_kde` takes it, but on binned values: O(N).
-
-    Returns:
-      256 values and the density at each, per unit of `x`. Where all values are equal, that one
-      value with density 1.
+    Gaussian kernels of Scott's bandwidth, as `scipy.stats.gaussian_kde` takes them, but on binned
+    values: O(N). Per unit of `x`. Where all values are equal, that one value with density 1.
     """
     x = np.asarray(x, dtype=np.float64)
     low, high = float(x.min()), float(x.max())
@@ -116,19 +106,11 @@ def cohens_d(x: Array, y: Array) -> float:
 def auc(x: Array, y: Array, x_groups: Array, y_groups: Array) -> Estimate:
     """Probability that a value of `x` exceeds one of `y`, ties counted half, in O(N log N).
 
-    Args:
-      x: values [N] of one side.
-      y: values [M] of the other.
-      x_groups: cluster of each value of `x`, any labels: values of one cluster may be correlated.
-        A cluster lies on one side.
-      y_groups: likewise of `y`.
-
-    Returns:
-      The probability (the common-language effect size) with its interval and the p of 1/2, by
-      Obuchowski's variance for clustered data (1997), which is DeLong's (1988) where each value is
-      a cluster of its own, and Student's t with
-      Satterthwaite's degrees of freedom. The ends and p are NaN where a side has fewer than five
-      clusters, the probability where a side has no value.
+    The common-language effect size with its interval and the p of 1/2, by Obuchowski's variance for
+    clustered data (1997), which is DeLong's (1988) where each value is a cluster of its own, and
+    Student's t with Satterthwaite's degrees of freedom. The ends and p are NaN where a side has
+    fewer than five clusters, the probability where a side has no value. `x` is [N], `y` is [M], and
+    their groups are any labels of clusters, each of which lies on one side.
     """
     n, m = len(x), len(y)
     sides = [np.unique(groups, return_inverse=True)[1] for groups in (x_groups, y_groups)]

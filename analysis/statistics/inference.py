@@ -43,27 +43,20 @@ class Estimates(NamedTuple):
 
 
 # --- Standard errors where observations come in clusters, such as the forms of one word ----------
+# `clusters` is the number of the cluster of each observation, such as the stem of a token, from 0
+# without gaps; int [N]. Whole clusters are taken as a random sample.
 
 
 def cluster_sums(values: Array, clusters: Array) -> Array:
-    """Sum of `values` [N] over each cluster; float64 [C].
-
-    Args:
-      values: float64 [N].
-      clusters: number of the cluster of each value, from 0 without gaps; int [N].
-    """
+    """Sum of `values` [N] over each cluster; float64 [C]."""
     return np.bincount(clusters, weights=values)
 
 
 def clustered_error(influence: Array, clusters: Array) -> float:
     """Standard error of a statistic whose influence values are `influence`; NaN for one cluster.
 
-    The delta method with clusters resampled as wholes: to first order, the standard deviation that
-    a bootstrap over clusters finds.
-
-    Args:
-      influence: what each observation adds to the statistic, times N; mean 0; float64 [N].
-      clusters: number of the cluster of each observation, from 0 without gaps; int [N].
+    Those are what each observation adds to the statistic, times N; mean 0; float64 [N]. The delta
+    method: to first order, the standard deviation that a bootstrap over clusters finds.
     """
     sums = cluster_sums(influence, clusters)
     count = len(sums)
@@ -75,10 +68,7 @@ def clustered_error(influence: Array, clusters: Array) -> float:
 def half_width(error: float, clusters: int, tests: int = 1) -> float:
     """Half the width of a 95 % interval: Student's t with `clusters` − 1 degrees, times `error`.
 
-    Args:
-      error: standard error.
-      clusters: number of clusters it rests on.
-      tests: number of intervals that hold together with 95 % (Bonferroni).
+    `tests` is the number of intervals that hold together with 95 % (Bonferroni).
     """
     if clusters < 2:
         return math.nan
@@ -109,13 +99,9 @@ def student(value: float, error: float, clusters: int) -> Estimate:
 
 
 def clustered(value: float, influence: Array, clusters: Array, least: int = 2) -> Estimate:
-    """A statistic with its interval and p by the delta method; whole clusters are resampled.
+    """A statistic with the interval and p of its `clustered_error`.
 
-    Args:
-      value: the statistic of N observations.
-      influence: as of `clustered_error`.
-      clusters: as of `clustered_error`, such as the stem of a token.
-      least: clusters; of fewer there is neither an interval nor p.
+    For fewer than `least` clusters there is neither.
     """
     count = int(clusters.max()) + 1
     if count < least:
@@ -124,15 +110,10 @@ def clustered(value: float, influence: Array, clusters: Array, least: int = 2) -
 
 
 def clustered_share(hit: Array, clusters: Array, tests: int = 1) -> Estimate:
-    """Share of `hit` [N] with its interval, without p; whole clusters are resampled.
+    """Share of `hit` (bool [N]) with its interval, without p; `tests` as of `half_width`.
 
     Wilson's interval (1927) with Student's t, so that shares of 0 and 1 have one too. Its number of
     draws is that of the clusters, or as many as have the clustered error where they are fewer.
-
-    Args:
-      hit: whether each observation counts; bool [N].
-      clusters: number of the cluster of each, from 0 without gaps; int [N].
-      tests: as of `half_width`.
     """
     share, count = float(hit.mean()), int(clusters.max()) + 1
     if count < 2:
@@ -187,22 +168,14 @@ def bootstrap_means(values: Array, units: Array, rng: np.random.Generator, draws
     Units are drawn with all their rows. The interval is Student's t times the bootstrap standard
     error, corrected by sqrt(U / (U-1)) for U units (Hesterberg 2015, "What teachers should know
     about the bootstrap", 3.1 and 4.2): percentile intervals of six values hold the mean in 85 of
-    100 draws, this one in 95.
-
-    Args:
-      values: float64 [N, C]; the same draws serve all columns.
-      units: any label [N]; rows of one label are drawn together.
-      rng: draws the units.
-      draws: number of draws.
+    100 draws, this one in 95. `values` are float64 [N, C]; the same draws serve all columns. Rows
+    of one label of `units` [N] are drawn together.
     """
     names, unit = np.unique(units, return_inverse=True)
     count, mean = len(names), values.mean(axis=0)
     if count < 2:
-        nan = np.full(len(mean), math.nan)
-        return Estimates(mean, nan, nan)
-    times = rng.multinomial(count, np.full(count, 1 / count), size=draws)[:, unit].astype(
-        np.float64
-    )
+        return Estimates(mean, *np.full((2, len(mean)), math.nan))
+    times = rng.multinomial(count, np.full(count, 1 / count), size=draws)[:, unit].astype(float)
     means = (times / times.sum(axis=1, keepdims=True)) @ values
     error = means.std(axis=0, ddof=1) * math.sqrt(count / (count - 1))
     half = half_width(1.0, count) * error
@@ -215,13 +188,10 @@ def bootstrap_means(values: Array, units: Array, rng: np.random.Generator, draws
 def with_q(
     table: pl.DataFrame, within: Sequence[str] = (), p: str = "p", q: str = "q"
 ) -> pl.DataFrame:
-    """`table` with a column `q` right behind its column `p`.
+    """`table`, one row per test, with a column `q` right behind its column of p-values, `p`.
 
-    Args:
-      table: one row per test; the column `p` may hold NaN or null, which stay NaN.
-      within: columns that name the family of a test; by default all rows are one family.
-      p: name of the column of p-values.
-      q: name of the new column.
+    NaN or null stay NaN. `within` names the columns that say the family of a test; by default all
+    rows are one family.
     """
     numbers = pl.col(p).cast(pl.Float64).fill_null(np.nan)
     corrected = numbers.map_batches(_step_up, return_dtype=pl.Float64).alias(q)

@@ -16,12 +16,8 @@ _TOKENS = 4096  # That are centred at a time.
 def shares(cube: Array, clusters: Array) -> Estimates:
     """Shares of the sum of squares of `cube` [T, M, P], with intervals; float64 [4] each.
 
-    In the order of `COMPONENTS`. Noise has a share in each: see `noise_shares`.
-
-    Args:
-      cube: the values.
-      clusters: number of the stem of each token, from 0 without gaps; int64 [T]. Whole stems are
-        taken as a random sample, and a share as a ratio (delta method).
+    In the order of `COMPONENTS`. Noise has a share in each: see `noise_shares`. `clusters` are
+    those of tokens, as in `inference`; a share is taken as a ratio (delta method).
     """
     share, low, high, _ = _ratios(_sums_of_squares(cube), clusters, 1)
     return Estimates(share, np.maximum(low, 0.0), np.minimum(high, 1.0))
@@ -44,17 +40,10 @@ def estimates(cube: Array) -> Array:
 
 
 def estimated_shares(cube: Array, clusters: Array) -> Estimates:
-    """Shares of the `estimates` in their sum, and intervals that hold together with 95 %.
+    """Shares of the `estimates` in their sum, with intervals; float64 [4] each.
 
-    Their mean is 0 where a component has no variance, so a share may be below 0.
-
-    Args:
-      cube: as in `estimates`.
-      clusters: as in `shares`.
-
-    Returns:
-      float64 [4] each. The first three intervals hold together (Bonferroni). NaN for one model or
-      one prompt.
+    Their mean is 0 where a component has no variance, so a share may be below 0. The first three
+    intervals hold together with 95 % (Bonferroni). NaN for one model or one prompt.
     """
     if min(cube.shape[1:]) == 1:
         return Estimates(*np.full((3, 4), math.nan))
@@ -167,13 +156,13 @@ def _covariances(centred: Array, questions: Array, wordings: Array) -> Array:
     are none.
     """
     squares, prompts = (centred**2).sum(axis=1), len(questions)
-    asked, pairs = _squared_sums(centred, questions)
+    questioned, pairs = _squared_sums(centred, questions)
     worded, alike = _squared_sums(centred, wordings)
     total = centred.sum(axis=1) ** 2
     columns = (
         (squares, prompts),
-        (asked - squares, pairs),
-        (total - asked - worded + squares, prompts * (prompts - 1) - pairs - alike),
+        (questioned - squares, pairs),
+        (total - questioned - worded + squares, prompts * (prompts - 1) - pairs - alike),
     )
     return np.stack([x / n if n else np.full(len(x), math.nan) for x, n in columns], axis=1)
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q, several
 from analysis.measures.word_groups import placebo
-from analysis.measures.word_groups.standing import Standing
+from analysis.measures.word_groups.standing import Standing, known_mean
 from analysis.statistics import Array, permutation_tests
 from analysis.statistics.inference import Estimates, bootstrap_means, t_test
 from analysis.words.lexicons import NEUTRAL
@@ -94,15 +94,15 @@ def estimate(
     drawn: tuple[bytes, Array, Array] | None = None  # Neighbours are often of the same sizes.
     people = standing.words.filter(pl.col("group") != NEUTRAL, placebo=False)
     for axis, group in people.select("axis", "group").unique().sort("axis", "group").rows():
-        own = measure(standing, axis, group, rng, permutations, bootstraps)
-        sizes = np.stack([own["stems"], own["other_stems"]])
+        measured = measure(standing, axis, group, rng, permutations, bootstraps)
+        sizes = np.stack([measured["stems"], measured["other_stems"]])
         if drawn is None or drawn[0] != sizes.tobytes():
             drawn = (sizes.tobytes(), kinds.distances(sizes[0]), kinds.contrasts(*sizes))
         _, distances, contrasts = drawn
-        lower, count = placebo.lower(contrasts, own["contrast"])
-        columns = own | {
-            "placebo_share": placebo.rarity(contrasts, own["contrast"]),
-            "placebo_percentile": placebo.percentile(distances, own["difference"]),
+        lower, count = placebo.lower(contrasts, measured["contrast"])
+        columns = measured | {
+            "placebo_share": placebo.rarity(contrasts, measured["contrast"]),
+            "placebo_percentile": placebo.percentile(distances, measured["difference"]),
             **{"kinds_lower": lower, "kinds": count},
         }
         table = standing.cells.with_row_index("place").with_columns(
@@ -112,9 +112,9 @@ def estimate(
         )
         cells.append(table.filter(pl.col("words") > 0))
         kinds_here = (distances, contrasts)
-        prompts += over_models(standing, axis, group, own, kinds_here, rng, permutations)
-    asked = standing.cells["prompt"].unique(maintain_order=True).to_list()
-    rows = sorted(prompts, key=lambda row: asked.index(row["prompt"]))
+        prompts += over_models(standing, axis, group, measured, kinds_here, rng, permutations)
+    order = standing.cells["prompt"].unique(maintain_order=True).to_list()
+    rows = sorted(prompts, key=lambda row: order.index(row["prompt"]))
     groups = [frame for frame in cells if frame.height]
     cells_of = pl.concat(groups).sort("place", maintain_order=True) if groups else []
     return Tables(GROUPS.frame(cells_of), OVER_MODELS.frame(rows))
@@ -140,33 +140,30 @@ def measure(
     on_axis = standing.rows(placebo=False, axis=axis)
     form, unit = standing.words["form"].to_numpy(), standing.words["unit"].to_numpy()
     cells = standing.cells.height
-    found = {"n": np.nansum(standing.tokens[mine], axis=0).astype(np.int64)}
-    found |= {name: np.zeros(cells, dtype=np.int64) for name in _SIZES}
-    found |= {name: np.full(cells, np.nan) for name in (*_MEAN, *_CONTRAST, "difference")}
+    columns = {"n": np.nansum(standing.tokens[mine], axis=0).astype(np.int64)}
+    columns |= {name: np.zeros(cells, dtype=np.int64) for name in _SIZES}
+    columns |= {name: np.full(cells, np.nan) for name in (*_MEAN, *_CONTRAST)}
     for present, adjusted, at in standing.same_words:
-        own, here = mine & present, on_axis & adjusted
-        if not own.any():
+        there, here = mine & present, on_axis & adjusted
+        if not there.any():
             continue
-        values = standing.percentile[np.ix_(own, at)]
-        means = bootstrap_means(values, unit[own], rng, bootstraps)
+        values = standing.percentile[np.ix_(there, at)]
+        means = bootstrap_means(values, unit[there], rng, bootstraps)
         for name, numbers in zip(_MEAN, means[:3], strict=True):
-            found[name][at] = np.clip(numbers, 0, 1)
-        sides = (own, here & ~mine)
+            columns[name][at] = np.clip(numbers, 0, 1)
+        sides = (there, here & ~mine)
         sizes = [size for side in sides for size in (side.sum(), len(np.unique(unit[side])))]
         for name, size in zip(_SIZES, sizes, strict=True):
-            found[name][at] = size
+            columns[name][at] = size
         if len(np.unique(mine[here])) == 2:
             contrast = _contrast(
                 standing.adjusted[np.ix_(here, at)],
                 *(mine[here], form[here], unit[here], rng, permutations),
             )
             for name, numbers in zip(_CONTRAST, contrast, strict=True):
-                found[name][at] = numbers
-    known = ~np.isnan(standing.distance[mine])
-    total = np.where(known, standing.distance[mine], 0.0).sum(axis=0)
-    count = known.sum(axis=0)
-    np.divide(total, count, out=found["difference"], where=count > 0)
-    return found
+                columns[name][at] = numbers
+    columns["difference"] = known_mean(standing.distance[mine])
+    return columns
 
 
 def _contrast(
@@ -180,15 +177,15 @@ def _contrast(
     """The difference with its interval; without p for too few words."""
     few = min(permutation_tests.compared(labels, form)) < LEAST_WORDS
     draws = min(permutations, _FOR_AN_INTERVAL) if few else permutations
-    found = permutation_tests.contrast(values, labels, form, unit, rng, draws)
-    return found._replace(p=np.full(values.shape[1], np.nan)) if few else found
+    estimates = permutation_tests.contrast(values, labels, form, unit, rng, draws)
+    return estimates._replace(p=np.full(values.shape[1], np.nan)) if few else estimates
 
 
 def over_models(
     standing: Standing,
     axis: str,
     group: str,
-    own: Mapping[str, Array],
+    measured: Mapping[str, Array],
     drawn: tuple[Array, Array],
     rng: np.random.Generator,
     permutations: int,
@@ -201,23 +198,24 @@ def over_models(
     models at once: would other words?), and p is the larger of the two. A group is tested where it
     is in each of two models or more that have words of it.
 
-    `own` is what `measure` returns of the group, and `drawn` are the distances and contrasts of the
-    placebo kinds [J, R, C], drawn at its sizes; stems are arranged `permutations` times at most.
+    `measured` is what `measure` returns of the group, and `drawn` are the distances and contrasts
+    of the placebo kinds [J, R, C], drawn at its sizes; stems are arranged `permutations` times at
+    most.
     """
     prompts = standing.cells["prompt"]
     cells = {
         prompt: (prompts == prompt).to_numpy().nonzero()[0]
         for prompt in prompts.unique(maintain_order=True)
     }
-    tested = ~np.isnan(own["p"])
+    tested = ~np.isnan(measured["p"])
     p_words = dict.fromkeys(cells, math.nan)
     if tested.any():
         p_words = _over_words(standing, axis, group, cells, rng, permutations)
     for prompt, every in cells.items():
-        at = every[own["words"][every] > 0]
+        at = every[measured["words"][every] > 0]
         if len(at) == 0:
             continue
-        contrast, distance = own["contrast"][at], own["difference"][at]
+        contrast, distance = measured["contrast"][at], measured["difference"][at]
         distances, apart = (kinds[:, :, at].mean(axis=2)[:, :, None] for kinds in drawn)
         mean, near = contrast.mean(keepdims=True), distance.mean(keepdims=True)
         lower, kinds = placebo.lower(apart, mean)
@@ -274,14 +272,14 @@ def _over_words(
             values = standing.adjusted[np.ix_(here, at)]
             weights = permutation_tests.weights(ways[:, place[here]], form[here])
             permuted[:, at] = permutation_tests.standardised(weights) @ values
-            own_weights = permutation_tests.weights(mine[here][None], form[here])
-            observed[at] = (permutation_tests.standardised(own_weights) @ values)[0]
+            labelled = permutation_tests.weights(mine[here][None], form[here])
+            observed[at] = (permutation_tests.standardised(labelled) @ values)[0]
     p = {}
     for prompt, at in cells.items():
         at = at[~np.isnan(observed[at])]
         means = permuted[:, at].mean(axis=1)  # NaN where a model cannot compare; left out.
         means = means[~np.isnan(means)]
-        own = observed[at].mean(keepdims=True)
-        extreme = int(permutation_tests.as_large(means[:, None], own)[0])
+        mean = observed[at].mean(keepdims=True)
+        extreme = int(permutation_tests.as_large(means[:, None], mean)[0])
         p[prompt] = extreme / len(means) if exact else (1 + extreme) / (1 + len(means))
     return p

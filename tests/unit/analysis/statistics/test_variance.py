@@ -41,7 +41,7 @@ def test_noise_alone_is_in_its_interval(rng):
 @pytest.mark.parametrize("shape", [(20, 1, 3), (20, 3, 1)])
 def test_one_model_or_prompt_cannot_be_corrected(rng, shape):
     cube = rng.normal(size=shape)
-    assert np.isnan(estimated_shares(cube, np.arange(20))).all()
+    assert np.isnan(estimated_shares(cube, np.arange(20))[:3]).all()
     assert np.isnan(variance.estimates(cube)).all()
     share, *_ = shares(cube, np.arange(20))
     assert math.fsum(share) == pytest.approx(1.0)
