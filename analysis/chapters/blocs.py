@@ -14,8 +14,7 @@ from analysis.statistics.kendall import Order, concordant_shares, pair_interval
 from analysis.statistics.similarity import blocs
 from analysis.study import Study
 from analysis.words import lexicons
-from analysis.words.spellings import STARTS, WORD, folded, words
-from analysis.words.stems import stem_numbers
+from analysis.words.stems import STARTS, WORD, folded, stem_numbers, words
 from engine import display
 
 PAIRS = Spec(

@@ -132,7 +132,7 @@ def category_medians(scores: WordScores, words: pl.DataFrame) -> Iterator[Row]:
     """Rows of `MEDIANS`: each category, for every model under every prompt of its own.
 
     Scales of which one category alone is there are left out. `words` is what
-    `words.categories.categories` returns.
+    `words.lexicons.categories` returns.
     """
     for (scale,), listed in words.group_by("scale", maintain_order=True):
         kept = scores.only(listed["word"].to_list())
@@ -155,7 +155,7 @@ def scales(
 ) -> Iterator[Scale]:
     """The scales of `words` that have enough of them in `scores` to compare a category.
 
-    `words` is what `words.categories.categories` returns, and `prompt_questions` what
+    `words` is what `words.lexicons.categories` returns, and `prompt_questions` what
     `words.questions.questions` returns for every prompt.
     """
     for (name,), listed in words.group_by("scale", maintain_order=True):

@@ -12,7 +12,7 @@ from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.statistics.inference import clustered
 from analysis.statistics.kendall import tau_b
-from analysis.words.spellings import dense_numbers
+from analysis.words.stems import dense_numbers
 from engine.settings import Limits
 
 CHANGE = "change"
@@ -113,17 +113,10 @@ def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.Da
 def moved_tokens(
     run: Run, noise: Sequence[tuple[str, Run]], count: int, among: Array | None = None
 ) -> pl.DataFrame:
-    """The tokens whose percentile rose and fell most under each prompt; ties by id.
+    """The `count` tokens whose percentile rose and fell most under each prompt; ties by id.
 
-    Args:
-      run: what `two_models` returned.
-      noise: as `changes` takes it.
-      count: number of tokens of each direction, at most.
-      among: ids of the tokens that may be listed; by default all.
-
-    Returns:
-      The table `TOKENS`; ranks are from 1, the best; a token is beyond noise if it moved further
-      than every token does between two sweeps of one model.
+    Of those `among` alone, by default of all. The table `TOKENS`; ranks are from 1, the best; a
+    token is beyond noise if it moved further than every token does between two sweeps of one model.
     """
     tokens = run.vocabulary(AFTER).select("token_id", "token").collect()
     texts = dict(tokens.iter_rows())
@@ -147,14 +140,8 @@ def moved_words(run: Run, kinds: pl.DataFrame) -> pl.DataFrame:
     """How far kinds of words moved: the shift of their mean percentile under each prompt.
 
     The mean percentile of the compared tokens is 1/2 before and after, so a kind's shift is
-    relative to all tokens. Intervals and p (against 0) are clustered by stem.
-
-    Args:
-      run: what `two_models` returned.
-      kinds: list, words, token_id, stem; one row per member.
-
-    Returns:
-      The table `WORDS`, with q over the whole table; p is NaN below five stems.
+    relative to all tokens. Intervals and p (against 0) are clustered by stem; NaN below five. The
+    table `WORDS` of list, words, token_id, stem, one row per member; its q is over all rows.
     """
     rows = []
     for prompt in run.vocabulary_prompts:

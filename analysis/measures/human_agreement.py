@@ -143,16 +143,10 @@ def humans_gap(
     higher what they rank last, whatever it is. The residual takes that out: it is the model rank
     less the least-squares line of the model ranks on the human ranks.
 
-    Args:
-      ranked: what `humans_ranks` returns of the list `items` under the prompt.
-      items: name of the list.
-      prompt: prompt id.
-      chance: what `regression.largest_by_chance` returns; p_adjusted is NaN without it.
-      humans_in_median: the quirk of the released code: the median runs over the models and the
-        people. Only to reproduce the paper's Fig 5B.
-
-    Returns:
-      The table `GAP`, by falling gap, then by item.
+    The table `GAP` of what `humans_ranks` returns, by falling gap, then by item. `chance` is what
+    `regression.largest_by_chance` returns; p_adjusted is NaN without it. `humans_in_median` is the
+    quirk of the released code: the median runs over the models and the people. Only to reproduce
+    the paper's Fig 5B.
     """
     each = ranked.select(ranked.columns[4:]).to_numpy()
     human = ranked["human_rank"].to_numpy()

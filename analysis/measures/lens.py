@@ -5,13 +5,14 @@ after every layer. All intervals keep forms of one word together.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
-from analysis.columns import KENDALL, MODEL, PROMPT, Column, P, Spec, ends
+from analysis.columns import KENDALL, MODEL, PROMPT, Column, P, Row, Spec, ends
 from analysis.run import Run
 from analysis.sentences import ALPHA
 from analysis.statistics import Array, ranks
@@ -116,31 +117,25 @@ def by_layer(
       The tables `ORDER`, by model, prompt and layer, and `FRAMES`. By chance, kept is n over the
       number of all tokens. Of the reference itself the last six columns of `FRAMES` are NaN.
     """
-    order, frames, cells = [], [], [cell for cell in swept(run) if cell[0] in models]
+    order: list[Row] = []
+    frames: list[Row] = []
+    cells = [cell for cell in swept(run) if cell[0] in models]
     for slug in models:
         prompts = [p for p in run.vocabulary_prompts if (slug, p) in cells]
         model = _Model.read(run, slug, prompts, len(cells)) if prompts else None
         if model is not None:
+            by_prompt: dict[str, list[Row]] = {prompt: [] for prompt in prompts}
             for layer in range(1, model.layers + 1):
                 after = model.orders(layer)
-                order += [row for p in prompts for row in model.against_last(p, layer, after[p])]
+                for prompt, rows in by_prompt.items():
+                    rows += model.against_last(prompt, layer, after[prompt])
                 frames += model.framed(layer, after, pair, reference)
-    places = {"model": models, "prompt": run.vocabulary_prompts, "of": (ALL, *ENDS)}
-    numbers = {
-        key: pl.col(key).replace_strict(
-            {name: n for n, name in enumerate(names)}, return_dtype=pl.Int64
-        )
-        for key, names in places.items()
-    }
-    first = ORDER.frame(order).sort(numbers["model"], numbers["prompt"], "layer", numbers["of"])
-    return first, _q_by_layer(frames)
+            order += itertools.chain.from_iterable(by_prompt.values())
+    return ORDER.frame(order), _q_by_layer(frames)
 
 
-def _q_by_layer(frames: Sequence[tuple[object, ...]]) -> pl.DataFrame:
-    """The table of its rows; tests after layers as far from the last one are a family.
-
-    So the last layers of all models are one, whatever their numbers.
-    """
+def _q_by_layer(frames: Sequence[Row]) -> pl.DataFrame:
+    """`FRAMES`; tests after layers as far from the last one are a family, whatever the number."""
     tested = {key: kind for key, kind in FRAMES.schema.items() if key != "q"}
     table = pl.DataFrame(frames, schema=tested, orient="row")
     if not table.height:
@@ -191,7 +186,7 @@ class _Model:
             return dict(self.last)
         return {p: Order.of(np.ascontiguousarray(x[layer - 1])) for p, x in self.values.items()}
 
-    def against_last(self, prompt: str, layer: int, after: Order) -> Iterator[tuple[object, ...]]:
+    def against_last(self, prompt: str, layer: int, after: Order) -> Iterator[Row]:
         """Rows of `order`: all tokens, then either end."""
         key = self.slug, prompt, layer, self.layers
         tests = max(self.layers - 1, 1) * self.rankings
@@ -211,7 +206,7 @@ class _Model:
 
     def framed(
         self, layer: int, after: Mapping[str, Order], pair: Pair, reference: Pair
-    ) -> Iterator[tuple[object, ...]]:
+    ) -> Iterator[Row]:
         """Rows of `frames`: the pair, and the reference."""
         known = [each for each in (pair, reference) if set(each) <= set(after)]
         orders = {(a, b): (after[a], after[b]) for a, b in known}
@@ -234,7 +229,7 @@ def milestones(order: pl.DataFrame, frames: pl.DataFrame | None) -> pl.DataFrame
     the interval after each layer by itself, and half of the last difference counts as known; it is
     left out where that difference is not above 0 with q < .05.
     """
-    rows: list[tuple[object, ...]] = []
+    rows: list[Row] = []
     tau, kept = ("kendall", "ci_high", "ci_low"), ("kept", "kept_high", "kept_low")
     for (model, prompt, of), table in order.group_by("model", "prompt", "of", maintain_order=True):
         what, names = ("order", tau) if of == ALL else (of, kept)

@@ -11,7 +11,7 @@ from analysis.columns import LIST, MODEL, SPEARMAN, Column, Spec, ends, several
 from analysis.run import Run
 from analysis.statistics import ranks
 from analysis.statistics.inference import Estimate, clustered_share
-from analysis.words.spellings import dense_numbers
+from analysis.words.stems import dense_numbers
 
 ALL = "all pairs"
 SECTION, MEAN = "RewardBench section", "mean of the sections"

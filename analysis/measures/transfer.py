@@ -70,8 +70,8 @@ def transfer_matrix(run: Run, best: pl.DataFrame) -> pl.DataFrame:
     ).unique(maintain_order=True)
     scores = MATRIX.concat(_scored(run, replies))
     scores = scores.unique([*SEARCH, "target", "prompt"], maintain_order=True)
-    others = [name for name in SEARCH if name != "direction"]
-    return scores.sort("direction", pl.col("source") != TOGETHER, *others, "target", "prompt")
+    keys = [*(name for name in SEARCH if name != "direction"), "target", "prompt"]
+    return scores.sort("direction", pl.col("source") != TOGETHER, *keys)
 
 
 def _scored(run: Run, replies: pl.DataFrame) -> Iterator[pl.DataFrame]:

@@ -111,15 +111,10 @@ def language_models(run: Run) -> list[str]:
 def two_models(
     before: Run, after: Run, prompts: Sequence[str] = (), models: tuple[str, str] = ("", "")
 ) -> Run:
-    """A run of the models "before" and "after": each is the one model of a run.
+    """A run of the models "before" and "after": each is one of `models` of a run; "": its only one.
 
     One vocabulary may have up to `ADDED` tokens that the other lacks, and both models one slug.
-
-    Args:
-      before: the run of the first model.
-      after: the run of the second.
-      prompts: ids of prompts that are compared; by default all of both runs.
-      models: slug of the model in each run; "": its only one.
+    `prompts` are ids of those that are compared; by default all of both runs.
 
     Raises:
       AssayError: what `side_of` and `matching` refuse.

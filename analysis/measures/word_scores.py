@@ -11,7 +11,7 @@ import scipy.stats
 from analysis.run import Run, places
 from analysis.statistics import Array
 from analysis.statistics.distributions import log_ratio
-from analysis.words.spellings import folded
+from analysis.words.stems import folded
 
 VOCABULARY = "vocabulary"
 PAIR = "\n"  # Between the two language models of a ratio; no slug holds it.

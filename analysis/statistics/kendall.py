@@ -149,13 +149,13 @@ def tau_of(a: Ranking, b: Ranking) -> float:
 def _of_few(x: Array) -> Array:
     """`tau_b_matrix` of few things, of the ranks `x` [K, N] without gaps, float32."""
     count = len(x)
-    together = np.zeros((count, count))
+    products = np.zeros((count, count))
     for _, block in signs(x):
         flat = block.reshape(count, -1)
-        together += flat @ flat.T
-    untied = np.diag(together)
+        products += flat @ flat.T
+    untied = np.diag(products)
     scale = np.divide(1, np.sqrt(untied), out=np.full(count, math.nan), where=untied > 0)
-    taus: Array = np.clip(together * scale[:, None] * scale[None, :], -1.0, 1.0)
+    taus: Array = np.clip(products * scale[:, None] * scale[None, :], -1.0, 1.0)
     np.fill_diagonal(taus, np.where(untied > 0, 1.0, math.nan))
     return taus
 
