@@ -111,10 +111,11 @@ def language_models(run: Run) -> list[str]:
 def two_models(
     before: Run, after: Run, prompts: Sequence[str] = (), models: tuple[str, str] = ("", "")
 ) -> Run:
-    """A run of the models "before" and "after": each is one of `models` of a run; "": its only one.
+    """A run of the models "before" and "after", each of a run of its own.
 
-    One vocabulary may have up to `ADDED` tokens that the other lacks, and both models one slug.
-    `prompts` are ids of those that are compared; by default all of both runs.
+    `models` are their slugs there, which may be equal; "": the only one. `prompts` are ids of those
+    that are compared; by default all of both runs. One vocabulary may have up to `ADDED` tokens
+    that the other lacks.
 
     Raises:
       AssayError: what `side_of` and `matching` refuse.
