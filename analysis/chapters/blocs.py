@@ -14,8 +14,7 @@ from analysis.statistics.kendall import Order, concordant_shares, pair_interval
 from analysis.statistics.similarity import blocs
 from analysis.study import Study
 from analysis.words import lexicons
-from analysis.words.spellings import STARTS, WORD, folded, words
-from analysis.words.stems import stem_numbers
+from analysis.words.stems import STARTS, WORD, folded, stem_numbers, words
 from engine import display
 
 PAIRS = Spec(
@@ -111,7 +110,8 @@ def kendall_pairs(
         numbers = (np.nan,) * 4
         if not np.isnan(tau):
             interval = pair_interval(orders[a], orders[b], labels, tau, len(two))
-            numbers = (*interval, *concordant_shares(orders[a].ranking, orders[b].ranking, tau))
+            both = concordant_shares(orders[a].ranking, orders[b].ranking, tau)
+            numbers = (interval.low, interval.high, *both)
         found.append((a, b, tau, *numbers, int(labels.max()) + 1))
     return PAIRS.frame(found)
 

@@ -38,7 +38,7 @@ from analysis.measures.category_contrasts import (
 from analysis.measures.word_scores import WordScores
 from analysis.sentences import significant
 from analysis.study import Absent, Analysis, Study, Table, required, table
-from analysis.words.categories import categories
+from analysis.words.lexicons import categories
 from analysis.words.questions import NEGATIVE, POSITIVE, questions
 
 NO_WORDS = "No list and no vocabulary has words of two categories of one scale."

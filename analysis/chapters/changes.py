@@ -33,7 +33,7 @@ from analysis.measures.two_models import AFTER, language_models, left_out
 from analysis.run import Run
 from analysis.sentences import listed, span
 from analysis.study import Study, Table, table
-from analysis.words.kinds import kinds
+from analysis.words.matching import kinds
 from engine.settings import Limits
 
 

@@ -77,7 +77,7 @@ def moments_table(data: Iterable[Sample]) -> pl.DataFrame:
     tested = ("skewness_low", "skewness_high", "p")
     return MOMENTS.frame(
         {"model": model, "prompt": prompt, **moments(x)}
-        | dict(zip(tested, skewness_interval(x, own), strict=True))
+        | dict(zip(tested, skewness_interval(x, own)[1:], strict=True))
         for model, prompt, x, own in data
     )
 

@@ -21,6 +21,7 @@ from analysis.run import Run
 from analysis.sentences import count, decimals, listed, significant, span
 from analysis.statistics import Array, correlation, ranks
 from analysis.statistics.correlation import principal_axes
+from analysis.statistics.inference import clustered
 from analysis.statistics.kendall import ranking, tau_matrix
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
 
@@ -129,12 +130,12 @@ def _pairs(
         other = (math.nan,) * 5
         if len(good) == 2 and len({i, j} & set(good)) == 1:
             apart = r - reference
-            interval = correlation.difference_interval(apart, points - same, stems)
-            other = (reference, apart, *interval)
+            interval = clustered(apart, points - same, stems, correlation.LEAST_CLUSTERS)
+            other = (reference, *interval)
         yield (
             *(model, prompts[i], prompts[j], r, float(spearman[i, j]), float(kendall[i, j])),
             *(len(stems), int(stems.max()) + 1),
-            *correlation.pearson_interval(r, points, stems),
+            *correlation.pearson_interval(r, points, stems)[1:],
             *other,
         )
 
@@ -154,9 +155,9 @@ def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> p
         both = both_rewards(run, model, prompts)
         stems = stems_of(run, model, both["token_id"].to_numpy())
         principal = principal_axes(both["a"].to_numpy(), both["b"].to_numpy(), stems)
-        for axis, (a, b, *share) in enumerate(principal, 1):
+        for axis, (a, b, share) in enumerate(principal, 1):
             kind = "same" if b >= 0 else "opposed"
-            axes.append((model, *prompts, axis, kind, a, b, *share, both.height))
+            axes.append((model, *prompts, axis, kind, a, b, *share[:3], both.height))
     return AXIS.frame(axes)
 
 

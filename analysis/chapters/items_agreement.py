@@ -154,11 +154,11 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
         means = over.agg(pl.col("kendall", "spearman").mean())
         value = float(means["kendall"].to_numpy().mean())
         share = np.mean([shares[p] for p in known], axis=0)
-        low, high = kendall.sum_interval(share, value, scores.items.height)
+        tau = kendall.sum_interval(share, value, scores.items.height)
         models = {*own["model_a"], *own["model_b"]}
         counts = (len(known), len(models), own.height, scores.items.height)
         lowest, highest = own["kendall"].min(), own["kendall"].max()
-        numbers = (value, low, high, lowest, highest, means["kendall"].std())
+        numbers = (*tau[:3], lowest, highest, means["kendall"].std())
         rho = means["spearman"].mean()
         found.append((scores.name, question, framing, *counts, *numbers, rho))
     return AGREEMENT.frame(found)

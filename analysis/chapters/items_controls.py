@@ -109,10 +109,10 @@ def items_controls(scores: ListScores, traits: pl.DataFrame) -> pl.DataFrame:
             chosen = scores.items["item_id"].is_in(there["item_id"].implode()).to_numpy()
             for model, percentiles in named:
                 y = percentiles[chosen]
-                rho, _ = partial_spearman(x, y, np.empty((0, len(x))))
-                cleared, p = partial_spearman(x, y, by)
+                rho = partial_spearman(x, y, np.empty((0, len(x))))
+                cleared = partial_spearman(x, y, by)
                 keys = (scores.name, asked, model, trait)
-                found.append((*keys, len(x), rho, "".join(held), cleared, p))
+                found.append((*keys, len(x), rho.value, "".join(held), cleared.value, cleared.p))
     return _EACH.frame(found)
 
 

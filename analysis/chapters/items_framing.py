@@ -126,10 +126,10 @@ def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataF
         for name, chosen in [*each, (ALL_MODELS, models)] if each else []:
             value = float((values[np.ix_(chosen, used)] @ sign).mean())
             share = np.einsum("mkn,k->mn", shares[np.ix_(chosen, used)], sign).mean(axis=0)
-            low, high = kendall.sum_interval(share, value, size)
+            tau = kendall.sum_interval(share, value, size)
             pairs = int(counts[np.ix_(chosen, used)].sum())
             counts_of = (len(chosen), pairs, size)
-            found.append((scores.name, name, kind, *counts_of, value, low, high))
+            found.append((scores.name, name, kind, *counts_of, *tau[:3]))
     return PROMPT_KINDS.frame(found)
 
 

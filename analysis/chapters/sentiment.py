@@ -109,7 +109,7 @@ def with_stems(points: pl.DataFrame) -> pl.DataFrame:
 
 def slope_of(fit: regression.Fit) -> dict[str, float]:
     """slope, stderr, p, n, ci_low and ci_high of the first predictor of a fit."""
-    slope, stderr, p = (float(v[1]) for v in (fit.coefficients, fit.stderr, fit.p))
+    slope, stderr, p = (float(v[1]) for v in (fit.value, fit.stderr, fit.p))
     ends = {"ci_low": float(fit.low[1]), "ci_high": float(fit.high[1])}
     return {"slope": slope, "stderr": stderr, "p": p, "n": fit.n, **ends}
 

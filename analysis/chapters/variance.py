@@ -63,10 +63,10 @@ def variance_table(rewards: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     cube = np.array(values).transpose(2, 1, 0)
     stems = stem_numbers(common["token"])
     numbers = (
-        *variance.shares(cube, stems),
+        *variance.shares(cube, stems)[:3],
         variance.estimates(cube),
         variance.noise_shares(*cube.shape[1:]),
-        *variance.estimated_shares(cube, stems),
+        *variance.estimated_shares(cube, stems)[:3],
     )
     return VARIANCE.frame(zip(COMPONENTS, *numbers, strict=True))
 

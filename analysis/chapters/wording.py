@@ -108,7 +108,7 @@ def _variance(wordings: Wordings, model: str, percentiles: Array) -> Iterator[Ro
         own = questions[at]
         found = nested_shares(percentiles[at].T, own, worded[at], wordings.clusters)
         counts = (len(set(own.tolist())), len(at), len(wordings.items))
-        for component, share, low, high in zip(NESTED, *found, strict=True):
+        for component, share, low, high in zip(NESTED, *found[:3], strict=True):
             if not math.isnan(share):
                 keys = (wordings.source, wordings.level, framing, model, component)
                 yield (*keys, float(share), float(low), float(high), *counts)
@@ -174,8 +174,7 @@ def _comparison(
     compared = (close | far | close.T | far.T)[np.ix_(known, known)]
     matrix = orders.mean(axis=0)[np.ix_(known, known)]
     _, p = label_agreement(matrix, labels, compared, strata, rng, draws)
-    mean, low, high, _ = t_test(each)
-    yield (wordings.source, wordings.level, name, other, len(each), mean, low, high, p)
+    yield (wordings.source, wordings.level, name, other, len(each), *t_test(each)[:3], p)
 
 
 def _labels(wordings: Wordings, known: Array) -> tuple[Array, Array]:

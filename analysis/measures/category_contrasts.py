@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,8 +22,8 @@ from analysis.columns import LIST, MODEL, PROMPT, Column, P, Row, Spec, ends, q,
 from analysis.measures.word_groups.estimates import LEAST_WORDS
 from analysis.measures.word_scores import WordScores
 from analysis.statistics import Array
+from analysis.statistics.inference import median_interval
 from analysis.statistics.permutation_tests import permutation_test, welch_interval
-from analysis.statistics.ranks import median_interval
 from analysis.words.questions import NEGATIVE, POSITIVE
 
 BOTH = "positive minus negative"
@@ -86,8 +87,7 @@ BY_BASE = Spec(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Framed:
+class Framed(NamedTuple):
     """A framing, or the difference of two: weights of questions [Q] and of prompts [P] in means."""
 
     name: str
@@ -132,23 +132,22 @@ def category_medians(scores: WordScores, words: pl.DataFrame) -> Iterator[Row]:
     """Rows of `MEDIANS`: each category, for every model under every prompt of its own.
 
     Scales of which one category alone is there are left out. `words` is what
-    `words.categories.categories` returns.
+    `words.lexicons.categories` returns.
     """
-    for (scale,), own in words.group_by("scale", maintain_order=True):
-        kept = scores.only(own["word"].to_list())
-        of_word = dict(own.select("word", "category").iter_rows())
-        mine = np.array([of_word[word] for word in kept.words])
-        if len(set(mine.tolist())) < 2:
+    for (scale,), listed in words.group_by("scale", maintain_order=True):
+        kept = scores.only(listed["word"].to_list())
+        of_word = dict(listed.select("word", "category").iter_rows())
+        categories = np.array([of_word[word] for word in kept.words])
+        if len(set(categories.tolist())) < 2:
             continue
         percentiles = kept.percentiles()
         is_scored = ~np.isnan(kept.values).any(axis=2)
         for m, p in np.argwhere(is_scored).tolist():
-            for category in dict.fromkeys(own["category"]):
-                values = percentiles[m, p, mine == category]
+            for category in dict.fromkeys(listed["category"]):
+                values = percentiles[m, p, categories == category]
                 if len(values):
                     keys = (kept.models[m], kept.prompts[p], scores.source, scale, category)
-                    median = float(np.median(values))
-                    yield (*keys, len(values), median, *median_interval(values))
+                    yield (*keys, len(values), *median_interval(values)[:3])
 
 
 def scales(
@@ -156,13 +155,13 @@ def scales(
 ) -> Iterator[Scale]:
     """The scales of `words` that have enough of them in `scores` to compare a category.
 
-    `words` is what `words.categories.categories` returns, and `prompt_questions` what
+    `words` is what `words.lexicons.categories` returns, and `prompt_questions` what
     `words.questions.questions` returns for every prompt.
     """
-    for (name,), own in words.group_by("scale", maintain_order=True):
-        kept = scores.only(own["word"].to_list()).complete()
-        of_word = dict(own.select("word", "category").iter_rows())
-        order = {category: at for at, category in enumerate(dict.fromkeys(own["category"]))}
+    for (name,), listed in words.group_by("scale", maintain_order=True):
+        kept = scores.only(listed["word"].to_list()).complete()
+        of_word = dict(listed.select("word", "category").iter_rows())
+        order = {category: at for at, category in enumerate(dict.fromkeys(listed["category"]))}
         places = sorted(range(len(kept.words)), key=lambda at: order[of_word[kept.words[at]]])
         categories = np.array([of_word[kept.words[at]] for at in places])
         tested = (_tested(categories == category) for category in order)
@@ -192,11 +191,9 @@ def _framings(questions: Sequence[str], prompts: Sequence[str]) -> Iterator[Fram
     for name in (POSITIVE, NEGATIVE, UNKNOWN, BOTH):
         first, second = (POSITIVE, NEGATIVE) if name == BOTH else (name, "")
         if first in questions and (not second or second in questions):
-            weights = [
-                _weights(np.array([(f == first) - (f == second) for f in named]))
-                for named in (questions, prompts)
-            ]
-            yield Framed(name=name, questions=weights[0], prompts=weights[1])
+            signs = ([(f == first) - (f == second) for f in each] for each in (questions, prompts))
+            weights = (_weights(np.array(each)) for each in signs)
+            yield Framed(name, *weights)
 
 
 def by_model(scale: Scale, rng: np.random.Generator, draws: int) -> Iterator[Row]:
@@ -211,8 +208,7 @@ def by_model(scale: Scale, rng: np.random.Generator, draws: int) -> Iterator[Row
     values = np.einsum("mqw,fq->wfm", scale.by_question, weights)
     flat = values.reshape(len(values), -1)
     for category, against, mine in scale.comparisons():
-        low, high = welch_interval(flat, mine)
-        contrast = flat[mine].mean(axis=0) - flat[~mine].mean(axis=0)
+        contrast, low, high, _ = welch_interval(flat, mine)
         p = np.full(flat.shape[1], math.nan)
         if _tested(mine):
             p = permutation_test(flat, mine, rng, draws).p
@@ -268,7 +264,7 @@ def _pair(
     contrasts = np.stack([_contrasts(scale, mine, f) for _, _, mine, f in cells], axis=1)
     medians = np.stack([_medians(scale, mine, f) for _, _, mine, f in cells], axis=1)
     test = permutation_test(contrasts, first, rng, draws)
-    low, high = welch_interval(contrasts, first)
+    _, low, high, _ = welch_interval(contrasts, first)
     of_medians = permutation_test(medians, first, rng, draws)
     lineage_p = _lineage_p(contrasts, first, lineages, rng, draws)
     sides = (*names, int(first.sum()), int((~first).sum()))
@@ -277,9 +273,9 @@ def _pair(
         p, median_p, of_lineages = (known * each[at] for each in (test.p, of_medians.p, lineage_p))
         yield (
             *(scale.list, scale.name, category, against, framed.name, *sides),
-            *(*_sizes(mine, framed), test.difference[at], low[at], high[at]),
+            *(*_sizes(mine, framed), test.value[at], low[at], high[at]),
             *(p, test.least_p, test.assignments),
-            *(of_medians.difference[at], median_p, of_lineages),
+            *(of_medians.value[at], median_p, of_lineages),
         )
 
 

@@ -1,18 +1,18 @@
 """How far two models rank one vocabulary differently, and which words moved."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import polars as pl
 
-from analysis.columns import KENDALL, LIST, PROMPT, SPEARMAN, Column, P, Spec, ends, q, several
+from analysis.columns import KENDALL, LIST, PROMPT, SPEARMAN, Column, P, Row, Spec, ends, q, several
 from analysis.measures.two_models import AFTER, BEFORE, shared_ids
 from analysis.run import Run
 from analysis.statistics import Array, ranks
-from analysis.statistics.inference import clustered_error, half_width, two_sided_p
+from analysis.statistics.inference import clustered
 from analysis.statistics.kendall import tau_b
-from analysis.words.spellings import dense_numbers
+from analysis.words.stems import dense_numbers
 from engine.settings import Limits
 
 CHANGE = "change"
@@ -85,7 +85,7 @@ def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.Da
       limits: how many tokens are an end.
 
     Returns:
-      Rows of `changes.csv`. Shifts are of percentiles, 0 to 1; shift_99 is the absolute shift that
+      The table `CHANGES`. Shifts are of percentiles, 0 to 1; shift_99 is the absolute shift that
       99 % of the tokens stay below. beyond_noise is the share of tokens that moved further than
       `shift_99` of the noisiest pair: about .01 where before and after differ as that pair does;
       null without noise.
@@ -93,45 +93,30 @@ def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.Da
     Raises:
       AssayError: the two ends of `limits` would overlap.
     """
-    frames = []
+    rows = []
     for prompt in run.vocabulary_prompts:
         limits.check_ends(prompt, len(_rewards(run, prompt)[0]))
         floor = _floor(noise, prompt, 0.99)
-        for of, own in [(CHANGE, run), *noise]:
-            if prompt in own.vocabulary_prompts:
-                _, before, after = _rewards(own, prompt)
-                shift = np.abs(_shift(own, prompt))
-                row = {
-                    "prompt": prompt,
-                    "of": of,
-                    "n": len(before),
-                    "kendall": tau_b(before, after),
-                    "spearman": ranks.spearman(before, after),
-                    "top_kept": ranks.end_overlap(before, after, limits.ends, True) / limits.ends,
-                    "bottom_kept": ranks.end_overlap(before, after, limits.ends, False)
-                    / limits.ends,
-                    "mean_shift": float(shift.mean()),
-                    "shift_99": float(np.quantile(shift, 0.99)),
-                    "beyond_noise": None if floor is None else float((shift > floor).mean()),
-                }
-                frames.append(row)
-    return CHANGES.frame(frames)
+        for of, pair in [(CHANGE, run), *noise]:
+            if prompt in pair.vocabulary_prompts:
+                _, before, after = _rewards(pair, prompt)
+                shift = np.abs(_shift(pair, prompt))
+                alike = (tau_b(before, after), ranks.spearman(before, after))
+                kept = (ranks.end_overlap(before, after, limits.ends, top) for top in (True, False))
+                moved = (float(shift.mean()), float(np.quantile(shift, 0.99)))
+                beyond = None if floor is None else float((shift > floor).mean())
+                ends = (count / limits.ends for count in kept)
+                rows.append((prompt, of, len(before), *alike, *ends, *moved, beyond))
+    return CHANGES.frame(rows)
 
 
 def moved_tokens(
     run: Run, noise: Sequence[tuple[str, Run]], count: int, among: Array | None = None
 ) -> pl.DataFrame:
-    """The tokens whose percentile rose and fell most under each prompt; ties by id.
+    """The `count` tokens whose percentile rose and fell most under each prompt; ties by id.
 
-    Args:
-      run: what `two_models` returned.
-      noise: as `changes` takes it.
-      count: number of tokens of each direction, at most.
-      among: ids of the tokens that may be listed; by default all.
-
-    Returns:
-      Rows of `changes_tokens.csv`: end is "rose" or "fell"; ranks are from 1, the best; a token is
-      beyond noise if it moved further than every token does between two sweeps of one model.
+    Of those `among` alone, by default of all. The table `TOKENS`; ranks are from 1, the best; a
+    token is beyond noise if it moved further than every token does between two sweeps of one model.
     """
     tokens = run.vocabulary(AFTER).select("token_id", "token").collect()
     texts = dict(tokens.iter_rows())
@@ -144,13 +129,10 @@ def moved_tokens(
         for end, sign in (("rose", -1), ("fell", 1)):
             chosen = np.argsort(sign * shift, kind="stable")
             chosen = chosen[(sign * shift < 0)[chosen] & wanted[chosen]][:count]
-            for rank, i in enumerate(chosen.tolist(), start=1):
-                keys = {"prompt": prompt, "end": end, "rank": rank}
-                named = {"token_id": int(ids[i]), "token": texts[int(ids[i])]}
-                named |= {"rank_before": places[0][i], "rank_after": places[1][i]}
-                moved = {"before": before[i], "after": after[i], "shift": shift[i]}
-                beyond = None if floor is None else bool(abs(shift[i]) > floor)
-                rows.append({**keys, **named, **moved, "beyond_noise": beyond})
+            columns = (x[chosen].tolist() for x in (ids, *places, before, after, shift))
+            for rank, (token_id, *numbers) in enumerate(zip(*columns, strict=True), start=1):
+                beyond = None if floor is None else abs(numbers[-1]) > floor
+                rows.append((prompt, end, rank, token_id, texts[token_id], *numbers, beyond))
     return TOKENS.frame(rows)
 
 
@@ -158,20 +140,22 @@ def moved_words(run: Run, kinds: pl.DataFrame) -> pl.DataFrame:
     """How far kinds of words moved: the shift of their mean percentile under each prompt.
 
     The mean percentile of the compared tokens is 1/2 before and after, so a kind's shift is
-    relative to all tokens. Intervals and p (against 0) are clustered by stem.
-
-    Args:
-      run: what `two_models` returned.
-      kinds: list, words, token_id, stem; one row per member.
-
-    Returns:
-      Rows of `changes_words.csv`, with q over the whole table; p is NaN below five stems.
+    relative to all tokens. Intervals and p (against 0) are clustered by stem; NaN below five. The
+    table `WORDS` of list, words, token_id, stem, one row per member; its q is over all rows.
     """
-    return WORDS.frame(
-        row
-        for prompt in run.vocabulary_prompts
-        for row in _shifts(prompt, kinds, *_percentiles(run, prompt))
-    )
+    rows = []
+    for prompt in run.vocabulary_prompts:
+        columns = dict(zip(("token_id", "before", "after"), _percentiles(run, prompt), strict=True))
+        table = pl.DataFrame(columns, schema_overrides={"token_id": pl.UInt32})
+        known = kinds.join(table, on="token_id", how="inner", validate="m:1", maintain_order="left")
+        for (source, words), kind in known.group_by("list", "words", maintain_order=True):
+            shift = (kind["after"] - kind["before"]).to_numpy()
+            mean, stems = float(shift.mean()), dense_numbers(kind["stem"])
+            places = (kind["before"].mean(), kind["after"].mean())
+            moved = clustered(mean, shift - mean, stems, LEAST_STEMS)
+            counts = (kind.height, int(stems.max()) + 1)
+            rows.append((prompt, source, words, *counts, *places, *moved))
+    return WORDS.frame(rows)
 
 
 def shift_map(run: Run, prompt: str) -> Array:
@@ -199,33 +183,51 @@ def checks(
       name: of the list of pairs.
 
     Returns:
-      Rows of `changes_checks.csv`: noise is what two sweeps of one model give, the worst of them,
-      or null; allowed is `AT_LEAST` or `AT_MOST` the limit. The limit on kinds of words is one on
-      the absolute shift.
+      The table `CHECKS`: noise is what two sweeps of one model give, the worst of them, or null.
+      The limit on kinds of words is one on the absolute shift.
     """
-    rows = []
-    for prompt in summary["prompt"].unique(maintain_order=True):
-        own = summary.filter(prompt=prompt)
-        noise = own.filter(pl.col("of") != CHANGE)
+    rows: list[Row] = []
+    for (prompt,), table in summary.group_by("prompt", maintain_order=True):
+        change, noise = table.filter(of=CHANGE), table.filter(pl.col("of") != CHANGE)
         for column, check, limit in (
             ("kendall", RANK_AGREEMENT, limits.kendall),
             ("top_kept", f"top {limits.ends} kept", limits.kept),
             ("bottom_kept", f"bottom {limits.ends} kept", limits.kept),
         ):
-            (measured,) = own.filter(of=CHANGE)[column]
-            least = noise[column].min() if noise.height else None
-            keys = {"prompt": prompt, "check": check, "what": "", "measured": measured}
-            bound = {"limit": limit, "allowed": AT_LEAST, "holds": measured >= limit}
-            rows.append({**keys, "noise": least, **bound})
-        rows.append({"prompt": prompt, **words_check(prompt, words, noise_words, limits.words)})
+            measured = change[column].item()
+            numbers = (measured, noise[column].min(), limit)
+            rows.append((prompt, check, "", *numbers, AT_LEAST, measured >= limit))
+        rows.append((prompt, *words_check(str(prompt), words, noise_words, limits.words)))
     if judged is not None:
         before, after = (
             float(judged.filter(model=side)["right"].to_numpy().mean()) for side in (BEFORE, AFTER)
         )
-        keys = {"prompt": f"pairs of {name}", "check": RIGHT, "what": f"{before:.1%} before"}
-        bound = {"limit": limits.accuracy, "allowed": AT_LEAST, "holds": after >= limits.accuracy}
-        rows.append({**keys, "measured": after, "noise": None, **bound})
+        about, limit = (f"pairs of {name}", RIGHT, f"{before:.1%} before"), limits.accuracy
+        rows.append((*about, after, None, limit, AT_LEAST, after >= limit))
     return CHECKS.frame(rows)
+
+
+def words_check(
+    prompt: str, words: pl.DataFrame, noise_words: Sequence[pl.DataFrame], limit: float
+) -> tuple[str, str, float, float | None, float, str, bool]:
+    """The limit on kinds of words: the largest significant shift under a prompt, either way.
+
+    The noise is the largest shift of the kinds with a test in `noise_words`; None where none of
+    these has the prompt.
+
+    Returns:
+      The columns of `CHECKS` after the prompt.
+    """
+    significant = words.filter(pl.col("prompt") == prompt, pl.col("q") < 0.05)
+    size = pl.col("shift").abs()
+    worst = significant.sort(size, "list", "words", descending=[True, False, False])
+    what, shift = (worst["words"][0], worst["shift"][0]) if worst.height else ("", 0.0)
+    tested = [w.filter(pl.col("prompt") == prompt, pl.col("p").is_not_nan()) for w in noise_words]
+    noise = max(
+        (float(np.abs(w["shift"].to_numpy()).max()) for w in tested if w.height), default=None
+    )
+    check = "largest significant shift of a kind of words"
+    return check, what, shift, noise, limit, AT_MOST, abs(shift) <= limit
 
 
 def worst_first(verdict: pl.DataFrame) -> pl.DataFrame:
@@ -251,45 +253,9 @@ def noise_floors(run: Run, noise: Sequence[tuple[str, Run]]) -> pl.DataFrame:
 
 
 def kinds_with_a_test(words: pl.DataFrame) -> tuple[int, int]:
-    """How many kinds of words have stems enough for a test, and how many there are.
-
-    Args:
-      words: what `moved_words` returned.
-    """
+    """How many kinds of words in `WORDS` have stems enough for a test, and how many there are."""
     stems = words.group_by("list", "words").agg(pl.col("stems").min())["stems"]
     return int((stems >= LEAST_STEMS).sum()), len(stems)
-
-
-def words_check(
-    prompt: str, words: pl.DataFrame, noise_words: Sequence[pl.DataFrame], limit: float
-) -> dict[str, object]:
-    """The limit on kinds of words: the largest significant shift under a prompt, either way.
-
-    Args:
-      prompt: its id.
-      words: what `moved_words` returned.
-      noise_words: the same of each pair of sweeps of one model: their largest shift, of the kinds
-        with a test, is the noise; null where none of them has the prompt.
-      limit: largest absolute shift that holds.
-    """
-    significant = words.filter(pl.col("prompt") == prompt, pl.col("q") < 0.05)
-    worst = significant.sort(
-        pl.col("shift").abs(), "list", "words", descending=[True, False, False]
-    )
-    shift = worst["shift"][0] if worst.height else 0.0
-    tested = [w.filter(pl.col("prompt") == prompt, pl.col("p").is_not_nan()) for w in noise_words]
-    noise = max(
-        (float(np.abs(w["shift"].to_numpy()).max()) for w in tested if w.height), default=None
-    )
-    return {
-        "check": "largest significant shift of a kind of words",
-        "what": worst["words"][0] if worst.height else "",
-        "measured": shift,
-        "noise": noise,
-        "limit": limit,
-        "allowed": AT_MOST,
-        "holds": abs(shift) <= limit,
-    }
 
 
 def _rewards(run: Run, prompt: str) -> tuple[Array, Array, Array]:
@@ -315,33 +281,3 @@ def _floor(noise: Sequence[tuple[str, Run]], prompt: str, share: float) -> float
     """The absolute shift that a share of the tokens stays below in the noisiest pair of sweeps."""
     shifts = [_shift(run, prompt) for _, run in noise if prompt in run.vocabulary_prompts]
     return max((float(np.quantile(np.abs(s), share)) for s in shifts), default=None)
-
-
-def _shifts(
-    prompt: str, kinds: pl.DataFrame, ids: Array, before: Array, after: Array
-) -> Iterator[dict[str, object]]:
-    """A row for each kind of words."""
-    table = pl.DataFrame(
-        {"token_id": ids, "before": before, "after": after},
-        schema_overrides={"token_id": pl.UInt32},
-    )
-    known = kinds.join(table, on="token_id", how="inner", validate="m:1", maintain_order="left")
-    for (source, words), own in known.group_by("list", "words", maintain_order=True):
-        shift = (own["after"] - own["before"]).to_numpy()
-        clusters = dense_numbers(own["stem"])
-        count, mean = int(clusters.max()) + 1, float(shift.mean())
-        error = clustered_error(shift - mean, clusters) if count >= LEAST_STEMS else float("nan")
-        half = half_width(error, count)
-        yield {
-            "prompt": prompt,
-            "list": source,
-            "words": words,
-            "tokens": own.height,
-            "stems": count,
-            "before": own["before"].mean(),
-            "after": own["after"].mean(),
-            "shift": mean,
-            "ci_low": mean - half,
-            "ci_high": mean + half,
-            "p": two_sided_p(mean, error, count),
-        }

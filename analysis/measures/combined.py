@@ -38,15 +38,10 @@ def scored_prompts(study: Study) -> tuple[str, str]:
 
 
 def combined(good: pl.DataFrame, bad: pl.DataFrame, how: Combined) -> pl.DataFrame:
-    """The sum or the difference of two tables of numbers, on the keys that both have.
+    """The sum, or the difference (good less bad), of two tables of numbers.
 
-    Args:
-      good: a key without duplicates (such as token_id), then columns of numbers.
-      bad: the same under the other prompt.
-      how: "sum", or "difference" (good less bad).
-
-    Returns:
-      The key, and the columns that both have, float64; sorted by the key.
+    Both have a key without duplicates (such as token_id), then columns of numbers. Of the keys and
+    the columns that both have, float64; sorted by the key.
     """
     key, *names = good.columns
     names = [name for name in names if name in bad.columns]

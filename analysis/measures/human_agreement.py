@@ -9,7 +9,7 @@ import polars as pl
 from analysis.columns import KENDALL, LIST, MODEL, PROMPT, SPEARMAN, Column, P, Spec, ends, q
 from analysis.run import Run
 from analysis.statistics import Array, ranks, regression
-from analysis.statistics.correlation import spearman_intervals, spearman_p
+from analysis.statistics.correlation import spearman_intervals
 from analysis.statistics.kendall import tau_b
 
 HUMAN = "human"
@@ -73,19 +73,15 @@ FIT = Spec(
 def side_by_side(
     run: Run, items: str, prompt: str, models: Sequence[str], least_matches: int = 0
 ) -> pl.DataFrame | None:
-    """Human scores and rewards of one list under one prompt, one row per item.
+    """Human scores and rewards of the list `items` under one prompt, one row per item.
 
-    Args:
-      run: the run.
-      items: name of the list.
-      prompt: prompt id.
-      models: slugs, in the order of the columns.
-      least_matches: items that people compared fewer times are left out; items of which the
-        number is not known are kept.
+    Items that people compared fewer than `least_matches` times are left out; those of which the
+    number is not known are kept.
 
     Returns:
       item_id, item, matches (comparisons by people), human (elo_score: higher is better), and one
-      column per model; sorted by item_id. None where the list has no human scores.
+      column per model, in the order of `models`; sorted by item_id. None where the list has no
+      human scores.
     """
     people = run.humans(items)
     scored = [m for m in models if (items, m, prompt) in run.items]
@@ -95,13 +91,7 @@ def side_by_side(
 
 
 def beside(people: pl.DataFrame, scores: pl.DataFrame, least_matches: int) -> pl.DataFrame:
-    """Scores of people and of models, one row per item.
-
-    Args:
-      people: what `Run.humans` returns.
-      scores: item_id, item, and one column per model.
-      least_matches: as in `side_by_side`, which returns the same columns.
-    """
+    """What `side_by_side` returns, of `Run.humans` and of item_id, item and a column per model."""
     human = people.select("item_id", matches="elo_matches", human="elo_score")
     joined = scores.join(human, on="item_id", how="inner", validate="1:1")
     kept = joined.filter(pl.col("matches").is_null() | (pl.col("matches") >= least_matches))
@@ -114,24 +104,16 @@ def humans_correlation(
 ) -> pl.DataFrame:
     """Rank correlation of each model with the people, from the scores of both, ties averaged.
 
-    Args:
-      sides: what `side_by_side` returns.
-      items: name of the list.
-      prompt: prompt id.
-      rng: draws the bootstrap samples.
-      draws: bootstrap samples of the intervals.
-
-    Returns:
-      The table `CORRELATION`, its q over these rows.
+    The table `CORRELATION` of what `side_by_side` returns, its q over these rows; intervals take
+    `draws` bootstrap samples.
     """
     models = sides.columns[4:]
     human, rewards = sides[HUMAN].to_numpy(), sides.select(models).to_numpy().T
-    intervals = spearman_intervals(human, rewards, rng, draws)
+    rhos = spearman_intervals(human, rewards, rng, draws)
     each = []
-    for model, own, interval in zip(models, rewards, intervals, strict=True):
-        rho, tau = ranks.spearman(human, own), tau_b(human, own)
-        p = spearman_p(rho, sides.height)
-        each.append((items, prompt, model, rho, tau, sides.height, *interval, p))
+    for model, reward, (rho, *interval) in zip(models, rewards, rhos, strict=True):
+        tau = tau_b(human, reward)
+        each.append((items, prompt, model, rho, tau, sides.height, *interval))
     return CORRELATION.frame(each)
 
 
@@ -141,12 +123,10 @@ def humans_ranks(sides: pl.DataFrame) -> pl.DataFrame:
     Returns:
       item_id, item, matches, human_rank, and one column per model; sorted by item_id.
     """
-    numbers = {
-        "human_rank" if name == HUMAN else name: ranks.average_ranks(-sides[name].to_numpy())
-        for name in sides.columns[3:]
-    }
-    return sides.select("item_id", "item", "matches").with_columns(
-        **{name: pl.Series(values, dtype=pl.Float64) for name, values in numbers.items()}
+    named = sides.rename({HUMAN: "human_rank"})
+    return named.with_columns(
+        pl.Series(name, ranks.average_ranks(-named[name].to_numpy()), dtype=pl.Float64)
+        for name in named.columns[3:]
     )
 
 
@@ -163,19 +143,12 @@ def humans_gap(
     higher what they rank last, whatever it is. The residual takes that out: it is the model rank
     less the least-squares line of the model ranks on the human ranks.
 
-    Args:
-      ranked: what `humans_ranks` returns.
-      items: name of the list.
-      prompt: prompt id.
-      chance: what `regression.largest_by_chance` returns; p_adjusted is NaN without it.
-      humans_in_median: the quirk of the released code: the median runs over the models and the
-        people. Only to reproduce the paper's Fig 5B.
-
-    Returns:
-      The table `GAP`, by falling gap, then by item.
+    The table `GAP` of what `humans_ranks` returns, by falling gap, then by item. `chance` is what
+    `regression.largest_by_chance` returns; p_adjusted is NaN without it. `humans_in_median` is the
+    quirk of the released code: the median runs over the models and the people. Only to reproduce
+    the paper's Fig 5B.
     """
-    models = ranked.columns[4:]
-    each = ranked.select(models).to_numpy()
+    each = ranked.select(ranked.columns[4:]).to_numpy()
     human = ranked["human_rank"].to_numpy()
     counted = np.column_stack([each, human]) if humans_in_median else each
     median = np.median(counted, axis=1)
@@ -192,8 +165,7 @@ def humans_gap(
     places = {
         f"{name}_place": pl.col(name).rank("min", descending=True) for name in ("gap", "residual")
     }
-    gaps = ranked.select("item", "matches").with_columns(
-        **{name: pl.Series(values, dtype=pl.Float64) for name, values in numbers.items()}
-    )
-    gaps = GAP.frame(gaps.with_columns(**places), list=items, prompt=prompt)
+    columns = pl.DataFrame(numbers, schema=dict.fromkeys(numbers, pl.Float64))
+    gaps = ranked.select("item", "matches").hstack(columns).with_columns(**places)
+    gaps = GAP.frame(gaps, list=items, prompt=prompt)
     return gaps.sort("gap", "item", descending=[True, False])

@@ -5,18 +5,19 @@ after every layer. All intervals keep forms of one word together.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
-from analysis.columns import KENDALL, MODEL, PROMPT, Column, P, Spec, ends
+from analysis.columns import KENDALL, MODEL, PROMPT, Column, P, Row, Spec, ends
 from analysis.run import Run
 from analysis.sentences import ALPHA
 from analysis.statistics import Array, ranks
-from analysis.statistics.correlation import difference_interval
-from analysis.statistics.inference import clustered_share, with_q
+from analysis.statistics.correlation import LEAST_CLUSTERS
+from analysis.statistics.inference import Estimate, clustered, clustered_share, with_q
 from analysis.statistics.kendall import FEWEST, Order, pair_influence, pair_interval, tau_of
 from analysis.words.stems import stem_numbers
 
@@ -116,31 +117,25 @@ def by_layer(
       The tables `ORDER`, by model, prompt and layer, and `FRAMES`. By chance, kept is n over the
       number of all tokens. Of the reference itself the last six columns of `FRAMES` are NaN.
     """
-    order, frames, cells = [], [], [cell for cell in swept(run) if cell[0] in models]
-    for model in models:
-        prompts = [p for p in run.vocabulary_prompts if (model, p) in cells]
-        own = _Model.read(run, model, prompts, len(cells)) if prompts else None
-        if own is not None:
-            for layer in range(1, own.layers + 1):
-                after = own.orders(layer)
-                order += [row for p in prompts for row in own.against_last(p, layer, after[p])]
-                frames += own.framed(layer, after, pair, reference)
-    places = {"model": models, "prompt": run.vocabulary_prompts, "of": (ALL, *ENDS)}
-    numbers = {
-        key: pl.col(key).replace_strict(
-            {name: n for n, name in enumerate(names)}, return_dtype=pl.Int64
-        )
-        for key, names in places.items()
-    }
-    first = ORDER.frame(order).sort(numbers["model"], numbers["prompt"], "layer", numbers["of"])
-    return first, _q_by_layer(frames)
+    order: list[Row] = []
+    frames: list[Row] = []
+    cells = [cell for cell in swept(run) if cell[0] in models]
+    for slug in models:
+        prompts = [p for p in run.vocabulary_prompts if (slug, p) in cells]
+        model = _Model.read(run, slug, prompts, len(cells)) if prompts else None
+        if model is not None:
+            by_prompt: dict[str, list[Row]] = {prompt: [] for prompt in prompts}
+            for layer in range(1, model.layers + 1):
+                after = model.orders(layer)
+                for prompt, rows in by_prompt.items():
+                    rows += model.against_last(prompt, layer, after[prompt])
+                frames += model.framed(layer, after, pair, reference)
+            order += itertools.chain.from_iterable(by_prompt.values())
+    return ORDER.frame(order), _q_by_layer(frames)
 
 
-def _q_by_layer(frames: Sequence[tuple[object, ...]]) -> pl.DataFrame:
-    """The table of its rows; tests after layers as far from the last one are a family.
-
-    So the last layers of all models are one, whatever their numbers.
-    """
+def _q_by_layer(frames: Sequence[Row]) -> pl.DataFrame:
+    """`FRAMES`; tests after layers as far from the last one are a family, whatever the number."""
     tested = {key: kind for key, kind in FRAMES.schema.items() if key != "q"}
     table = pl.DataFrame(frames, schema=tested, orient="row")
     if not table.height:
@@ -151,23 +146,14 @@ def _q_by_layer(frames: Sequence[tuple[object, ...]]) -> pl.DataFrame:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Model:
-    """The layers of one model.
-
-    Attributes:
-      slug: of the model.
-      stems: number of the stem of each token [N].
-      values: prompt -> float32 [layers, N].
-      last: prompt -> order after the last layer.
-      ends: prompt -> name of the end -> places of its tokens.
-      rankings: number of models and prompts whose intervals hold together.
-    """
+    """The layers of one model, by prompt."""
 
     slug: str
-    stems: Array
-    values: Mapping[str, Array]
-    last: Mapping[str, Order]
-    ends: Mapping[str, Mapping[str, Array]]
-    rankings: int
+    stems: Array  # Number of the stem of each token [N].
+    values: Mapping[str, Array]  # float32 [layers, N].
+    last: Mapping[str, Order]  # The order after the last layer.
+    ends: Mapping[str, Mapping[str, Array]]  # Name of the end -> places of its tokens.
+    rankings: int  # Models and prompts whose intervals hold together.
 
     @classmethod
     def read(cls, run: Run, model: str, prompts: Sequence[str], rankings: int) -> "_Model | None":
@@ -179,25 +165,16 @@ class _Model:
                 common = common.filter(common.is_in(frame["token_id"].implode()))
         if len(common) < FEWEST:
             return None
-        values = {
-            p: frame.filter(pl.col("token_id").is_in(common.implode()))
-            .drop("token_id")
-            .to_numpy()
-            .T
-            for p, frame in frames.items()
-        }
-        last = {p: each[-1] for p, each in values.items()}
+        kept = pl.col("token_id").is_in(common.implode())
+        values = {p: f.filter(kept).drop("token_id").to_numpy().T for p, f in frames.items()}
         count = max(FEWEST, round(END_SHARE * len(common)))
         ends = {
-            p: {end: ranks.extremes(x, count, highest) for end, highest in ENDS.items()}
-            for p, x in last.items()
+            p: {end: ranks.extremes(x[-1], count, highest) for end, highest in ENDS.items()}
+            for p, x in values.items()
         }
-        orders = {p: Order.of(x) for p, x in last.items()}
-        tokens = run.vocabulary(model).filter(pl.col("token_id").is_in(common.implode()))
-        stems = stem_numbers(tokens.collect()["token"])
-        return cls(
-            slug=model, stems=stems, values=values, last=orders, ends=ends, rankings=rankings
-        )
+        last = {p: Order.of(x[-1]) for p, x in values.items()}
+        stems = stem_numbers(run.vocabulary(model).filter(kept).collect()["token"])
+        return cls(slug=model, stems=stems, values=values, last=last, ends=ends, rankings=rankings)
 
     @property
     def layers(self) -> int:
@@ -209,101 +186,84 @@ class _Model:
             return dict(self.last)
         return {p: Order.of(np.ascontiguousarray(x[layer - 1])) for p, x in self.values.items()}
 
-    def against_last(self, prompt: str, layer: int, after: Order) -> Iterator[tuple[object, ...]]:
+    def against_last(self, prompt: str, layer: int, after: Order) -> Iterator[Row]:
         """Rows of `order`: all tokens, then either end."""
         key = self.slug, prompt, layer, self.layers
         tests = max(self.layers - 1, 1) * self.rankings
-        tau, *interval = _tau(after, self.last[prompt], self.stems, tests)
+        tau = _tau(after, self.last[prompt], self.stems, tests)
         count = int(self.stems.max()) + 1
-        yield (*key, ALL, len(self.stems), count, tau, *interval, *(math.nan,) * 3)
+        yield (*key, ALL, len(self.stems), count, *tau[:3], *(math.nan,) * 3)
         values = self.values[prompt]
         for end, places in self.ends[prompt].items():
             stems = np.unique(self.stems[places], return_inverse=True)[1]
-            own, final = (Order.of(values[number][places]) for number in (layer - 1, -1))
-            tau, *interval = _tau(own, final, stems, tests)
+            here, final = (Order.of(values[number][places]) for number in (layer - 1, -1))
+            tau = _tau(here, final, stems, tests)
             now = ranks.extremes(values[layer - 1], len(places), ENDS[end])
             kept = clustered_share(np.isin(places, now), stems, tests)
             if layer == self.layers:
-                kept = 1.0, 1.0, 1.0  # by definition, not by chance
-            yield (*key, end, len(places), int(stems.max()) + 1, tau, *interval, *kept)
+                kept = Estimate(1.0, 1.0, 1.0)  # by definition, not by chance
+            yield (*key, end, len(places), int(stems.max()) + 1, *tau[:3], *kept[:3])
 
     def framed(
         self, layer: int, after: Mapping[str, Order], pair: Pair, reference: Pair
-    ) -> Iterator[tuple[object, ...]]:
+    ) -> Iterator[Row]:
         """Rows of `frames`: the pair, and the reference."""
-        known = {each for each in (pair, reference) if set(each) <= set(after)}
-        found = {each: (after[each[0]], after[each[1]]) for each in known}
-        taus = {each: tau_of(a.ranking, b.ranking) for each, (a, b) in found.items()}
+        known = [each for each in (pair, reference) if set(each) <= set(after)]
+        orders = {(a, b): (after[a], after[b]) for a, b in known}
+        taus = {each: _tau(*both, self.stems, self.layers) for each, both in orders.items()}
         size, count = len(self.stems), int(self.stems.max()) + 1
-        for each in (one for one in (pair, reference) if one in known):
-            interval = pair_interval(*found[each], self.stems, taus[each], self.layers)
+        for each in known:
             other = (math.nan,) * 5
             if each == pair and reference in known and pair != reference:
-                gap = taus[reference] - taus[pair]
-                points = pair_influence(*found[reference]) - pair_influence(*found[pair])
-                bounds = (math.nan,) * 3
-                if not np.isnan(points).any():
-                    bounds = difference_interval(gap, points, self.stems)
-                other = (taus[reference], gap, *bounds)
-            yield (self.slug, *each, layer, self.layers, size, count, taus[each], *interval, *other)
+                gap = taus[reference].value - taus[pair].value
+                points = pair_influence(*orders[reference]) - pair_influence(*orders[pair])
+                tested = clustered(gap, points, self.stems, LEAST_CLUSTERS)
+                other = (taus[reference].value, *tested)
+            yield (self.slug, *each, layer, self.layers, size, count, *taus[each][:3], *other)
 
 
 def milestones(order: pl.DataFrame, frames: pl.DataFrame | None) -> pl.DataFrame:
     """The layer from which on a quantity is half of what it is after the last layer, or more.
 
-    Args:
-      order: the table `ORDER`.
-      frames: the table `FRAMES`, if there is one.
-
-    Returns:
-      The table `MILESTONES`. For "frames" the ends are of the interval after each layer by
-      itself, and half of the last difference counts as known.
+    The table `MILESTONES` of `ORDER` and, if there is one, `FRAMES`. For "frames" the ends are of
+    the interval after each layer by itself, and half of the last difference counts as known; it is
+    left out where that difference is not above 0 with q < .05.
     """
-    found: list[tuple[object, ...]] = []
+    rows: list[Row] = []
     tau, kept = ("kendall", "ci_high", "ci_low"), ("kept", "kept_high", "kept_low")
-    for (model, prompt, of), own in order.group_by("model", "prompt", "of", maintain_order=True):
+    for (model, prompt, of), table in order.group_by("model", "prompt", "of", maintain_order=True):
         what, names = ("order", tau) if of == ALL else (of, kept)
-        layers = _reached(own, names, HALF)
-        found.append((model, prompt, None, what, *layers, own["layers"][0]))
-    for key, own, final in _parted(frames):
-        names = ("difference", "difference_high", "difference_low")
-        layers = _reached(own, names, final * HALF)
-        found.append((*key, "frames", *layers, own["layers"][0]))
-    return MILESTONES.frame(found)
-
-
-def _parted(
-    frames: pl.DataFrame | None,
-) -> Iterator[tuple[tuple[object, ...], pl.DataFrame, float]]:
-    """Keys, rows and last difference, where that is above 0 with q < .05."""
-    if frames is None:
-        return
-    for key, own in frames.group_by("model", "prompt_a", "prompt_b", maintain_order=True):
-        last = own.filter(pl.col("layer") == pl.col("layers")).row(0, named=True)
+        rows.append((model, prompt, None, what, *_reached(table, names, HALF)))
+    apart = ("difference", "difference_high", "difference_low")
+    keys = ("model", "prompt_a", "prompt_b")
+    for key, table in () if frames is None else frames.group_by(*keys, maintain_order=True):
+        last = table.filter(pl.col("layer") == pl.col("layers")).row(0, named=True)
         if last["difference"] > 0 and last["q"] < ALPHA:
-            yield key, own, last["difference"]
+            rows.append((*key, "frames", *_reached(table, apart, last["difference"] * HALF)))
+    return MILESTONES.frame(rows)
 
 
-def _reached(own: pl.DataFrame, names: tuple[str, str, str], least: float) -> list[int | None]:
-    """`_from` of a value and of both ends of its interval, which are None where one is lacking."""
+def _reached(table: pl.DataFrame, names: tuple[str, str, str], least: float) -> list[int | None]:
+    """`_from` of a value and of both ends of its interval, and the number of layers.
+
+    The ends are None where one is lacking.
+    """
     value, *ends = names
-    lacking = own.filter(pl.col(value).is_not_nan() & pl.any_horizontal(pl.col(ends).is_nan()))
-    found: list[int | None] = [_from(own, value, least)]
-    found += [_from(own, end, least) if lacking.is_empty() else None for end in ends]
-    return found
+    lacking = table.filter(pl.col(value).is_not_nan() & pl.any_horizontal(pl.col(ends).is_nan()))
+    known = [_from(table, end, least) if lacking.is_empty() else None for end in ends]
+    return [_from(table, value, least), *known, table["layers"][0]]
 
 
-def _from(own: pl.DataFrame, name: str, least: float) -> int:
+def _from(table: pl.DataFrame, name: str, least: float) -> int:
     """The first layer from which on a column stays at `least` or above; the last one does.
 
     What is not defined is below `least`.
     """
-    layers, values = own["layer"].to_numpy(), own[name].fill_nan(-math.inf).to_numpy()
+    layers, values = table["layer"].to_numpy(), table[name].fill_nan(-math.inf).to_numpy()
     below: Array = layers[values < least]
     return int(min(below.max(initial=0) + 1, layers[-1]))
 
 
-def _tau(x: Order, y: Order, stems: Array, tests: int) -> tuple[float, float, float]:
-    """Tau-b of two orders, and its interval."""
-    tau = tau_of(x.ranking, y.ranking)
-    return tau, *pair_interval(x, y, stems, tau, tests)
+def _tau(x: Order, y: Order, stems: Array, tests: int) -> Estimate:
+    """Tau-b of two orders, clustered by stem."""
+    return pair_interval(x, y, stems, tau_of(x.ranking, y.ranking), tests)

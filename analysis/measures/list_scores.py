@@ -78,9 +78,9 @@ class ListScores:
         """
         known = self.known[:, at]
         kept = np.flatnonzero(known.any(axis=1))
-        own = np.where(known[:, :, None], self.percentiles[:, at], 0.0)[kept]
+        filled = np.where(known[:, :, None], self.percentiles[:, at], 0.0)[kept]
         counts = known[kept].sum(axis=1)
-        return [self.models[m] for m in kept], own.sum(axis=1) / counts[:, None]
+        return [self.models[m] for m in kept], filled.sum(axis=1) / counts[:, None]
 
 
 def items_points(run: Run, items: str, models: Sequence[str]) -> pl.DataFrame:
@@ -97,11 +97,11 @@ def items_points(run: Run, items: str, models: Sequence[str]) -> pl.DataFrame:
         scored = [model for model in models if (items, model, prompt) in run.items]
         scores = run.item_scores(items, prompt, scored) if scored else pl.DataFrame()
         for model in scored:
-            own = scores.select("item_id", "item", reward=model)
-            shares = ranks.percentiles(own["reward"].to_numpy())
+            rows = scores.select("item_id", "item", reward=model)
+            shares = ranks.percentiles(rows["reward"].to_numpy())
             keys = {"list": pl.lit(items), "prompt": pl.lit(prompt), "model": pl.lit(model)}
             percentile = pl.Series(shares, dtype=pl.Float64)
-            frames.append(own.with_columns(percentile=percentile, **keys).select(list(POINTS)))
+            frames.append(rows.with_columns(percentile=percentile, **keys).select(list(POINTS)))
     return pl.concat(frames)
 
 
@@ -119,10 +119,13 @@ def list_scores(
     scored = set(points["model"].unique())
     models = [model for model in models if model in scored]
     points = points.filter(pl.col("model").is_in(models))
-    own = dict(points.partition_by("prompt", "model", as_dict=True, maintain_order=True))
-    asked = dict.fromkeys(str(prompt) for prompt, _ in own)
-    prompts = _distinct({prompt: texts[prompt] for prompt in asked}, own, models)
-    table = questions(prompts, path)
+    cells = dict(points.partition_by("prompt", "model", as_dict=True, maintain_order=True))
+    prompts = dict.fromkeys(str(prompt) for prompt, _ in cells)
+    first: dict[tuple[str, tuple[bool, ...]], str] = {}  # Of one text, by the same models.
+    for prompt in prompts:
+        scored_by = tuple((prompt, model) in cells for model in models)
+        first.setdefault((texts[prompt], scored_by), prompt)
+    table = questions({prompt: texts[prompt] for prompt in first.values()}, path)
     order = table.select("question").unique(maintain_order=True).with_row_index("at")
     table = table.join(order, on="question", how="left", validate="m:1", maintain_order="left")
     table = table.sort("at", maintain_order=True).drop("at")
@@ -133,9 +136,9 @@ def list_scores(
     percentiles = np.full((len(models), table.height, items.height), np.nan)
     for p, prompt in enumerate(table["prompt"]):
         for m, model in enumerate(models):
-            if (prompt, model) in own:
-                part = own[prompt, model].filter(pl.col("item_id").is_in(common)).sort("item_id")
-                rewards = part["reward"].to_numpy()
+            if (prompt, model) in cells:
+                cell = cells[prompt, model].filter(pl.col("item_id").is_in(common))
+                rewards = cell.sort("item_id")["reward"].to_numpy()
                 if len(rewards) > 1 and np.ptp(rewards) > 0:
                     percentiles[m, p] = ranks.percentiles(rewards)
     return ListScores(
@@ -145,16 +148,6 @@ def list_scores(
         prompts=table,
         percentiles=percentiles,
     )
-
-
-def _distinct(
-    texts: Mapping[str, str], scored: Mapping[tuple[object, ...], object], models: Sequence[str]
-) -> dict[str, str]:
-    """`texts` without prompts whose text an earlier prompt has, scored by the same models."""
-    first: dict[tuple[str, tuple[bool, ...]], str] = {}
-    for prompt, text in texts.items():
-        first.setdefault((text, tuple((prompt, m) in scored for m in models)), prompt)
-    return {prompt: texts[prompt] for prompt in texts if prompt in first.values()}
 
 
 def scores_of(study: Study, name: str) -> ListScores:

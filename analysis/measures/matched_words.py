@@ -41,15 +41,8 @@ def matched_rewards(
 ) -> pl.DataFrame:
     """Matched tokens with their rewards, one row per token, model and prompt.
 
-    Args:
-      run: the run.
-      models: slugs in the order of the rows.
-      matcher: finds the matched tokens of a vocabulary.
-      percentile: whether to add the column percentile: the token's, in the model's whole
-        vocabulary, 0 to 1.
-
-    Returns:
-      model, prompt, token_id, token, the matcher's columns, reward; float64 numbers.
+    model, prompt, token_id, token, the matcher's columns, reward, and with `percentile` the token's
+    in the model's whole vocabulary, 0 to 1; float64. `models` are slugs in the order of the rows.
     """
     matched = _by_model(run, models, matcher)
     frames = []
@@ -59,12 +52,12 @@ def matched_rewards(
             wanted = matched[model]["token_id"].to_numpy()
             at, scored = places(token_ids, wanted)
             chosen = rewards[at[scored]]
-            numbers = [pl.Series("reward", chosen, dtype=pl.Float64)]
+            numbers = {"reward": pl.Series(chosen, dtype=pl.Float64)}
             if percentile:
                 among = ranks.percentiles_among(np.sort(rewards), chosen)
-                numbers.append(pl.Series("percentile", among))
+                numbers["percentile"] = pl.Series(among)
             keys = (pl.lit(model).alias("model"), pl.lit(prompt).alias("prompt"))
-            frames.append(matched[model].filter(scored).select(*keys, pl.all(), *numbers))
+            frames.append(matched[model].filter(scored).select(*keys, pl.all(), **numbers))
     return pl.concat(frames) if frames else pl.DataFrame(schema=_POINT)
 
 
@@ -83,14 +76,9 @@ def lexicon_rewards(
 ) -> pl.DataFrame:
     """Tokens that are words of a lexicon, with their rewards.
 
-    Args:
-      run: the run.
-      models: slugs in the order of the rows.
-      lexicon: word (lower-case, once each), and more columns.
-      match_trim: as in `Options`; "auto" is decided for each model and prompt.
-
-    Returns:
-      model, prompt, token_id, token, word, the lexicon's columns, reward.
+    The lexicon has word (lower-case, once each), and more columns; the table has model, prompt,
+    token_id, token, word, the lexicon's columns, reward. `match_trim` is as in `Options`; "auto" is
+    decided for each model and prompt. `models` are slugs in the order of the rows.
     """
     points = matched_rewards(run, models, partial(match, lexicon=lexicon, trim=True))
     if points.height == 0:
@@ -138,14 +126,14 @@ def matches(
 
 def matches_block(tables: Tables, *analyses: str) -> list[Block]:
     """How many tokens matched the word lists of `analyses`: tables ("matches", analysis)."""
-    found = (MATCHES.rows(tables.get("matches", name), name) for name in analyses)
-    return [block for blocks in found for block in blocks]
+    each = (MATCHES.rows(tables.get("matches", name), name) for name in analyses)
+    return [block for blocks in each for block in blocks]
 
 
 def by_model_and_prompt(points: pl.DataFrame) -> Iterator[tuple[dict[str, str], pl.DataFrame]]:
     """The rows of each model and prompt, with {"model": …, "prompt": …}."""
-    for key, own in points.group_by("model", "prompt", maintain_order=True):
-        yield dict(zip(CELL, map(str, key), strict=True)), own
+    for key, rows in points.group_by("model", "prompt", maintain_order=True):
+        yield dict(zip(CELL, map(str, key), strict=True)), rows
 
 
 def _by_model(run: Run, models: Sequence[str], matcher: Matcher) -> dict[str, pl.DataFrame]:

@@ -9,9 +9,9 @@ import polars as pl
 
 from analysis.columns import LIST, MODEL, SPEARMAN, Column, Spec, ends, several
 from analysis.run import Run
-from analysis.statistics import Array, ranks
-from analysis.statistics.inference import clustered_share
-from analysis.words.spellings import dense_numbers
+from analysis.statistics import ranks
+from analysis.statistics.inference import Estimate, clustered_share
+from analysis.words.stems import dense_numbers
 
 ALL = "all pairs"
 SECTION, MEAN = "RewardBench section", "mean of the sections"
@@ -103,23 +103,18 @@ Turns = Sequence[Mapping[str, str]]
 
 
 def replies(run: Run, name: str, models: Sequence[str] | None = None) -> pl.DataFrame:
-    """Every reply of a list with its reward.
-
-    Args:
-      run: the run.
-      name: of the list.
-      models: slugs; all that scored the list by default.
+    """Every reply of the list `name` with its reward, of all `models` that scored it by default.
 
     Returns:
       model, row, id, side, prompt, reply (texts), characters (of the reply), reward, margin and
       right (null where the row is no pair), labels; in the list's order, by model.
     """
     wide = _with_texts(run.conversation_scores(name))
-    of = [model for (own, model) in run.conversations if own == name]
     columns = ["row", "id", "side", "prompt", "reply", "characters"]
     frames = [
         wide.select(*columns, "labels", model=pl.lit(model), reward=pl.col(model).cast(pl.Float64))
-        for model in (of if models is None else [m for m in of if m in models])
+        for scored, model in run.conversations
+        if scored == name and (models is None or model in models)
     ]
     sign = pl.col("side").replace_strict({"chosen": 1.0, "rejected": -1.0}, default=None)
     margin = (pl.col("reward") * sign).sum().over("model", "row")
@@ -156,8 +151,8 @@ def accuracies(name: str, judged: pl.DataFrame) -> pl.DataFrame:
     """The table `PAIRS` of a list; `judged` is what `pairs` returns."""
     return PAIRS.frame(
         row
-        for (model,), own in judged.group_by("model", maintain_order=True)
-        for row in _rows(str(model), name, own)
+        for (model,), rows in judged.group_by("model", maintain_order=True)
+        for row in _rows(str(model), name, rows)
     )
 
 
@@ -173,8 +168,8 @@ def worst(name: str, judged: pl.DataFrame, count: int) -> pl.DataFrame:
 def lengths(name: str, scored: pl.DataFrame, judged: pl.DataFrame) -> pl.DataFrame:
     """The table `LENGTH` of a list; of what `replies` and `pairs` return."""
     rows = []
-    for (model,), own in scored.group_by("model", maintain_order=True):
-        rho = ranks.spearman(own["characters"].to_numpy(), own["reward"].to_numpy())
+    for (model,), listed in scored.group_by("model", maintain_order=True):
+        rho = ranks.spearman(listed["characters"].to_numpy(), listed["reward"].to_numpy())
         two = judged.filter(
             pl.col("model") == model, pl.col("characters_chosen") != pl.col("characters_rejected")
         )
@@ -183,8 +178,8 @@ def lengths(name: str, scored: pl.DataFrame, judged: pl.DataFrame) -> pl.DataFra
         if two.height:
             higher = np.where(longer, two["margin"].to_numpy() > 0, two["margin"].to_numpy() < 0)
             clusters = dense_numbers(two["prompt"])
-            share = (*clustered_share(higher, clusters), float(longer.mean()))
-        rows.append((model, name, own.height, rho, *share))
+            share = (*clustered_share(higher, clusters)[:3], float(longer.mean()))
+        rows.append((model, name, listed.height, rho, *share))
     return LENGTH.frame(rows)
 
 
@@ -199,36 +194,35 @@ def label_values(scored: pl.DataFrame, name: str) -> pl.Series:
     return scored["labels"].list.get(place).struct.field("value").alias(name)
 
 
-def _rows(model: str, name: str, own: pl.DataFrame) -> Iterator[tuple[object, ...]]:
-    clusters = dense_numbers(own["prompt"])
-    yield (model, name, ALL, "", *_counted(own, clusters))
-    for label in label_names(own):
-        values = label_values(own, label)
+def _rows(model: str, name: str, judged: pl.DataFrame) -> Iterator[tuple[object, ...]]:
+    yield (model, name, ALL, "", *_counted(judged))
+    for label in label_names(judged):
+        values = label_values(judged, label)
         if not 2 <= values.n_unique() <= MOST_VALUES:
             continue
         for value in values.unique().sort(nulls_last=True):
-            part = own.filter(values.eq_missing(value))
-            shown = "(none)" if value is None else value
-            yield (model, name, label, shown, *_counted(part, dense_numbers(part["prompt"])))
-    if "subset" in label_names(own):
-        yield from _sections(model, name, own, label_values(own, "subset"))
+            part = judged.filter(values.eq_missing(value))
+            yield (model, name, label, "(none)" if value is None else value, *_counted(part))
+    if "subset" in label_names(judged):
+        yield from _sections(model, name, judged, label_values(judged, "subset"))
 
 
-def _counted(own: pl.DataFrame, clusters: Array) -> tuple[object, ...]:
-    """The numbers of a row of `PAIRS`."""
-    share = clustered_share(own["right"].to_numpy(), clusters)
-    return own.height, *share, own["margin"].mean(), int((own["margin"] == 0).sum())
+def _counted(part: pl.DataFrame, share: Estimate | None = None) -> tuple[object, ...]:
+    """The numbers of a row of `PAIRS`; `share` is that of all pairs by default."""
+    if share is None:
+        share = clustered_share(part["right"].to_numpy(), dense_numbers(part["prompt"]))
+    return part.height, *share[:3], part["margin"].mean(), int((part["margin"] == 0).sum())
 
 
 def _sections(
-    model: str, name: str, own: pl.DataFrame, subset: pl.Series
+    model: str, name: str, judged: pl.DataFrame, subset: pl.Series
 ) -> Iterator[tuple[object, ...]]:
     """Rows of RewardBench's sections, if all subsets are its; those that are missing count not."""
     if not set(subset.to_list()) <= _SUBSETS:
         return
-    found = []  # accuracy and its variance, by section
+    known = []  # accuracy and its variance, by section
     for section, weights in REWARDBENCH.items():
-        part = own.filter(subset.is_in(list(weights)))
+        part = judged.filter(subset.is_in(list(weights)))
         if not part.height:
             continue
         each = part.group_by(subset.filter(subset.is_in(list(weights))), maintain_order=True).agg(
@@ -241,20 +235,17 @@ def _sections(
         variance = float(
             (weight**2 * smoothed * (1 - smoothed) / (n + 4)).sum() / weight.sum() ** 2
         )
-        found.append((accuracy, variance))
-        yield _weighted(model, name, section, part, accuracy, variance)
-    if len(found) == len(REWARDBENCH):
-        mean, variance = np.mean(found, axis=0)
-        yield _weighted(model, name, MEAN, own, float(mean), float(variance) / len(found))
+        known.append((accuracy, variance))
+        yield (model, name, SECTION, section, *_counted(part, _weighted(accuracy, variance)))
+    if len(known) == len(REWARDBENCH):
+        mean, variance = np.mean(known, axis=0)
+        share = _weighted(float(mean), float(variance) / len(known))
+        yield (model, name, SECTION, MEAN, *_counted(judged, share))
 
 
-def _weighted(
-    model: str, name: str, value: str, part: pl.DataFrame, accuracy: float, variance: float
-) -> tuple[object, ...]:
+def _weighted(accuracy: float, variance: float) -> Estimate:
     half = 1.96 * math.sqrt(variance)
-    share = accuracy, max(0.0, accuracy - half), min(1.0, accuracy + half)
-    ties = int((part["margin"] == 0).sum())
-    return (model, name, SECTION, value, part.height, *share, part["margin"].mean(), ties)
+    return Estimate(accuracy, accuracy - half, accuracy + half).within(0.0, 1.0)
 
 
 def _with_texts(table: pl.DataFrame) -> pl.DataFrame:
@@ -264,8 +255,8 @@ def _with_texts(table: pl.DataFrame) -> pl.DataFrame:
     """
     texts: list[tuple[str, str]] = []
     listed = table.select("row", "messages").iter_rows()
-    for _, own in itertools.groupby(listed, key=lambda entry: entry[0]):
-        conversations = [messages for _, messages in own]
+    for _, entries in itertools.groupby(listed, key=lambda entry: entry[0]):
+        conversations = [messages for _, messages in entries]
         first, last = conversations[0], conversations[-1]
         most = min(map(len, conversations)) - 1
         shared = next((i for i in range(most) if first[i] != last[i]), most)

@@ -92,11 +92,9 @@ def readings_of(run: Run) -> Readings | None:
     index: Index = {}
     for home in homes:
         index |= convention_index.read_index(home)
-    names = dict.fromkeys(name for own in index.values() for name in own)
     runs = {}
-    for name in names:
-        folders = [convention_index.folder_of(home, name) for home in homes]
-        finished = _finished(folders)
+    for name in dict.fromkeys(name for entries in index.values() for name in entries):
+        finished = _finished([convention_index.folder_of(home, name) for home in homes])
         if finished is not None:
             runs[name] = finished
     return Readings(index=index, runs=runs) if DEFAULT in runs else None
@@ -104,43 +102,33 @@ def readings_of(run: Run) -> Readings | None:
 
 def label(entry: Entry, default: Entry) -> str:
     """What of a reading differs from the default one: `bos none`."""
-    own = entry.settings
-    differ = [f"{k} {v}" for k, v in own.items() if default.settings.get(k) not in (None, v)]
+    settings, usual = entry.settings, default.settings
+    differ = [f"{k} {v}" for k, v in settings.items() if usual.get(k) not in (None, v)]
     if entry.noise:
-        mesh = own.get("mesh", _ONE_DEVICE)
-        return f"noise: step {own.get('step', '?')}" + f", mesh {mesh}" * (mesh != _ONE_DEVICE)
+        mesh = settings.get("mesh", _ONE_DEVICE)
+        return f"noise: step {settings.get('step', '?')}" + f", mesh {mesh}" * (mesh != _ONE_DEVICE)
     return ", ".join(differ) or DEFAULT
 
 
 def agreement(readings: Readings, count: int) -> pl.DataFrame:
-    """The table `AGREEMENT`: each reading's ranking beside the default one's.
-
-    Args:
-      readings: those of a run.
-      count: tokens at each end that are compared.
-    """
+    """The table `AGREEMENT`: each reading's ranking, and ends of `count`, beside the default's."""
     rows = []
-    for model, name, entry, prompt, (_, default, own) in _pairs(readings):
-        ends = min(count, len(own))
-        far = np.abs(ranks.percentiles(own) - ranks.percentiles(default))
-        overlap = [end_overlap(default, own, ends, highest) for highest in (True, False)]
-        numbers = (tau_b(default, own), ends, *overlap, far.mean(), far.max())
-        rows.append((model, name, prompt, entry.noise, len(own), *numbers))
+    for model, name, entry, prompt, (_, default, rewards) in _pairs(readings):
+        ends = min(count, len(rewards))
+        far = np.abs(ranks.percentiles(rewards) - ranks.percentiles(default))
+        overlap = [end_overlap(default, rewards, ends, highest) for highest in (True, False)]
+        numbers = (tau_b(default, rewards), ends, *overlap, far.mean(), far.max())
+        rows.append((model, name, prompt, entry.noise, len(rewards), *numbers))
     return AGREEMENT.frame(rows)
 
 
 def jumps(readings: Readings, count: int) -> pl.DataFrame:
-    """The table `JUMPS`: the tokens whose percentile changes most, without the noise floor.
-
-    Args:
-      readings: those of a run.
-      count: tokens of each reading, model and prompt; rank 1 jumps furthest.
-    """
+    """The table `JUMPS`: the `count` tokens that jump furthest, without the noise floor."""
     frames = []
-    for model, name, entry, prompt, (ids, default, own) in _pairs(readings):
+    for model, name, entry, prompt, (ids, default, rewards) in _pairs(readings):
         if entry.noise:
             continue
-        now, before = (ranks.percentiles(each) for each in (own, default))
+        now, before = (ranks.percentiles(each) for each in (rewards, default))
         jump = now - before
         first = np.lexsort((ids, -np.abs(jump)))[: min(count, np.count_nonzero(jump))]
         if not len(first):  # the same order
@@ -157,19 +145,16 @@ def jumps(readings: Readings, count: int) -> pl.DataFrame:
 def _pairs(
     readings: Readings,
 ) -> Iterator[tuple[str, str, Entry, str, tuple[Array, Array, Array]]]:
-    """Model, reading, its entry, prompt; common token ids, default and own rewards (float32)."""
+    """Model, reading, its entry, prompt; common token ids, rewards by default and then."""
+    default = readings.runs[DEFAULT]
     for model in readings.models():
         for name, entry in readings.computed(model).items():
-            default, own = readings.runs[DEFAULT], readings.runs[name]
-            for prompt in own.vocabulary_prompts:
-                if (model, prompt) in own.results and (model, prompt) in default.results:
-                    both = (each.rewards(model, prompt) for each in (default, own))
-                    yield model, name, entry, prompt, _common(*both)
-
-
-def _common(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-    ids, at_a, at_b = np.intersect1d(a[0], b[0], assume_unique=True, return_indices=True)
-    return ids, a[1][at_a], b[1][at_b]
+            other = readings.runs[name]
+            for prompt in other.vocabulary_prompts:
+                if (model, prompt) in other.results and (model, prompt) in default.results:
+                    (a, usual), (b, then) = (r.rewards(model, prompt) for r in (default, other))
+                    ids, at, at_b = np.intersect1d(a, b, assume_unique=True, return_indices=True)
+                    yield model, name, entry, prompt, (ids, usual[at], then[at_b])
 
 
 def _finished(folders: Sequence[epath.Path]) -> Run | None:

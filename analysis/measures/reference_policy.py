@@ -1,7 +1,7 @@
 """Replies with both a language model's probability and rewards: what an exact policy needs."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -57,8 +57,8 @@ class Replies:
     def standardised(self) -> Array:
         """Rewards [M, N] in standard deviations from the mean, under the reference policy."""
         p = np.exp(self.log_p)
-        centred = self.rewards - [[dot(own, p)] for own in self.rewards]
-        return np.array([own / np.sqrt(dot(own**2, p)) for own in centred])
+        centred = self.rewards - [[dot(reward, p)] for reward in self.rewards]
+        return np.array([reward / np.sqrt(dot(reward**2, p)) for reward in centred])
 
     @cached_property
     def strengths(self) -> Array:
@@ -89,35 +89,31 @@ class Replies:
 def vocabularies(run: Run, models: Sequence[str]) -> Iterator[Replies]:
     """The vocabulary under every prompt that a language model was given too.
 
-    Args:
-      run: the run.
-      models: slugs of the reward models, in the order of `Replies.models`. A model is taken with
-        a language model of the same tokens alone (`token_tables`): of two tokenizers, "one token"
-        is not the same set of replies. Results that are not complete are left out, and so are
-        models that give all replies one reward.
+    `models` are slugs of the reward models, in the order of `Replies.models`. A model is taken with
+    a language model of the same tokens alone (`token_tables`): of two tokenizers, "one token" is
+    not the same set of replies. Results that are not complete are left out, and so are models that
+    give all replies one reward.
     """
     tables = token_tables(run, models)
     for prompt in run.vocabulary_prompts:
-        groups = _by_tokens(run, models, prompt, tables)
-        for at, own in groups.items():
+        groups: dict[int, list[str]] = {}  # Models by table of tokens.
+        for model in models:
+            if (model, prompt) in run.results and run.results[model, prompt].complete:
+                groups.setdefault(tables[model], []).append(model)
+        for at, group in groups.items():
             chosen = _form_of(run, prompt, [pair for pair in run.logprobs if tables[pair[0]] == at])
-            if chosen is None:
-                continue
-            reference, form = chosen
-            both = _tokens(run, prompt, own, reference, form)
-            of = VOCABULARY if len(groups) == 1 else f"{VOCABULARY} of {reference}"
-            yield from _replies(of, prompt, own, reference, form, both)
+            if chosen is not None:
+                both = _tokens(run, prompt, group, *chosen)
+                of = VOCABULARY if len(groups) == 1 else f"{VOCABULARY} of {chosen[0]}"
+                yield from _replies(of, prompt, group, *chosen, both)
 
 
 def token_tables(run: Run, models: Sequence[str]) -> dict[str, int]:
     """Number of the table of tokens of each model, and of each language model of the run.
 
     Two models have one number where the same ids are the same tokens. The key of their vocabulary
-    says less: it differs with the chat template and the special tokens, too.
-
-    Args:
-      run: the run.
-      models: slugs of reward models; those that scored no vocabulary are left out.
+    says less: it differs with the chat template and the special tokens, too. Of the reward
+    `models`, those that scored no vocabulary are left out.
     """
     numbers: dict[str, int] = {}
     known: list[pl.DataFrame] = []
@@ -133,30 +129,17 @@ def token_tables(run: Run, models: Sequence[str]) -> dict[str, int]:
     return {slug: numbers[run.same_vocabulary(slug)] for slug in slugs}
 
 
-def _by_tokens(
-    run: Run, models: Sequence[str], prompt: str, tables: Mapping[str, int]
-) -> dict[int, list[str]]:
-    """The models that scored all of their vocabulary under a prompt, by table of tokens."""
-    groups: dict[int, list[str]] = {}
-    for model in models:
-        if (model, prompt) in run.results and run.results[model, prompt].complete:
-            groups.setdefault(tables[model], []).append(model)
-    return groups
-
-
 def lists(run: Run, models: Sequence[str]) -> Iterator[Replies]:
     """Every list under every prompt under which a language model read it too."""
     for items, prompt in run.lists():
-        own = [model for model in models if (items, model, prompt) in run.items]
-        asked = [(m, form) for name, m, form in run.item_logprobs if name == items]
-        chosen = _form_of(run, prompt, asked)
-        if chosen is None or not own:
-            continue
-        reference, form = chosen
-        rewards = run.item_scores(items, prompt, own).drop("item")
-        read = run.replies(items, reference, form).select("item_id", "item", "logprob")
-        both = read.join(rewards, on="item_id", how="inner", validate="1:1").sort("item_id")
-        yield from _replies(LIST + items, prompt, own, reference, form, both)
+        scored = [model for model in models if (items, model, prompt) in run.items]
+        forms = [(m, form) for name, m, form in run.item_logprobs if name == items]
+        chosen = _form_of(run, prompt, forms)
+        if chosen is not None and scored:
+            rewards = run.item_scores(items, prompt, scored).drop("item")
+            read = run.replies(items, *chosen).select("item_id", "item", "logprob")
+            both = read.join(rewards, on="item_id", how="inner", validate="1:1").sort("item_id")
+            yield from _replies(LIST + items, prompt, scored, *chosen, both)
 
 
 def without_reference(run: Run, models: Sequence[str]) -> list[str]:
@@ -166,12 +149,12 @@ def without_reference(run: Run, models: Sequence[str]) -> list[str]:
     return [model for model in models if model in tables and tables[model] not in known]
 
 
-def _form_of(run: Run, prompt: str, asked: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+def _form_of(run: Run, prompt: str, forms: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
     """Language model and form for `prompt`: the chat form before the plain one, then by slug.
 
     The references of implicit rewards go before other language models.
     """
-    alike = [(m, form) for m, form in asked if run.prompts[form] == run.prompts[prompt]]
+    alike = [(m, form) for m, form in forms if run.prompts[form] == run.prompts[prompt]]
     pairs = [record[schema.PAIR] for record in run.models.values() if schema.PAIR in record]
     first = {pair["reference"]["slug"] for pair in pairs}
     return min(
@@ -187,8 +170,8 @@ def _tokens(
     """token_id, token, logprob, and a column per model."""
     both = run.next_tokens(reference, form).select("token_id", "token", "logprob")
     for model in models:
-        own = dict(zip(("token_id", model), run.rewards(model, prompt), strict=True))
-        frame = pl.DataFrame(own, schema={"token_id": pl.UInt32, model: pl.Float32})
+        columns = dict(zip(("token_id", model), run.rewards(model, prompt), strict=True))
+        frame = pl.DataFrame(columns, schema={"token_id": pl.UInt32, model: pl.Float32})
         both = both.join(frame, on="token_id", how="inner", validate="1:1")
     return both.sort("token_id")
 
@@ -218,6 +201,6 @@ def _replies(
             texts=both[:, 1],
             log_p=normal,
             covered=min(1.0, float(np.exp(log_p).sum())),
-            models=tuple(model for model, own in zip(models, differ, strict=True) if own),
+            models=tuple(np.array(models)[differ].tolist()),
             rewards=rewards[differ],
         )

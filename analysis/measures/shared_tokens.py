@@ -1,6 +1,5 @@
 """Strings that exactly one token of every model decodes to, and their rewards."""
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,13 +21,9 @@ def shared_vocabulary(
 
     Case and spaces count by default. A string that comes from more than one id in any
     vocabulary is dropped, because no rule would say which of its scores to take. That is decided
-    after trimming and folding, which therefore drop words that have several spellings.
-
-    Args:
-      run: the run.
-      trim: whether outer white space is stripped first.
-      fold_case: whether case is folded first.
-      round_trip: whether only tokens are taken whose text tokenises to themselves.
+    after outer white space is stripped (`trim`) and case is folded (`fold_case`), which therefore
+    drop words that have several spellings. With `round_trip` only tokens are taken whose text
+    tokenises to themselves.
 
     Returns:
       token, and one column per model (named by its slug, in sorted order) with the token_id there;
@@ -46,23 +41,19 @@ def shared_vocabulary(
     first = {run.same_vocabulary(slug): slug for slug in sorted(models, reverse=True)}
     unique = {key: _unambiguous(run, slug, text, round_trip) for key, slug in first.items()}
     frames = [unique[run.same_vocabulary(slug)].rename({"token_id": slug}) for slug in models]
-    return functools.reduce(_on_token, frames).sort("token")
+    joined = frames[0]
+    for frame in frames[1:]:
+        joined = joined.join(frame, on="token", how="inner", validate="1:1")
+    return joined.sort("token")
 
 
 def shared_rewards(
     run: Run, shared: pl.DataFrame, prompt: str, models: Sequence[str] | None = None
 ) -> pl.DataFrame:
-    """Rewards of the shared vocabulary under one prompt, one row per token.
+    """Rewards of the table of `shared_vocabulary` under one prompt, one row per token.
 
-    Args:
-      run: the run.
-      shared: the table of `shared_vocabulary`.
-      prompt: id of the prompt.
-      models: slugs, in the order of the columns; all that were scored under it by default.
-
-    Returns:
-      token, and one float32 column per model; sorted by token. Tokens that are not scored by every
-      model are left out.
+    token, and one float32 column per model, in the order of `models` (all that were scored under
+    the prompt by default); sorted by token. Tokens that are not scored by every model are left out.
     """
     scored = np.ones(shared.height, dtype=np.bool_)
     columns: dict[str, Array] = {}
@@ -77,13 +68,7 @@ def shared_rewards(
 
 
 def stems_of(run: Run, model: str, token_ids: Array) -> Array:
-    """Number of the stem of each of a model's tokens (`stems.stem_numbers`); int64 [N].
-
-    Args:
-      run: the run.
-      model: slug of the model.
-      token_ids: ascending token ids [N].
-    """
+    """Number of the stem of each of a model's tokens (ascending ids [N]), by `stem_numbers`."""
     vocabulary = run.vocabulary(model).collect()
     known = np.searchsorted(vocabulary["token_id"].to_numpy(), token_ids)
     return stem_numbers(vocabulary["token"][known])
@@ -97,7 +82,3 @@ def _unambiguous(run: Run, model: str, text: pl.Expr, round_trip: bool) -> pl.Da
         vocabulary = vocabulary.filter(round_trip="same")
     tokens = vocabulary.select(text.alias("token"), "token_id")
     return tokens.filter(~pl.col("token").is_duplicated())
-
-
-def _on_token(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
-    return left.join(right, on="token", how="inner", validate="1:1")

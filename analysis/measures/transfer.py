@@ -59,50 +59,37 @@ def rule_of(method: str) -> str | None:
 def transfer_matrix(run: Run, best: pl.DataFrame) -> pl.DataFrame:
     """The reward of every found reply under every model and prompt that scored its text.
 
-    Args:
-      run: the run.
-      best: what `sequences_table` returns.
-
-    Returns:
-      The table `MATRIX`, replies of one direction together, universal ones first; standardised is
-      null where the vocabulary was not scored.
+    The table `MATRIX` of what `sequences_table` returns, replies of one direction together,
+    universal ones first; standardised is null where the vocabulary was not scored.
     """
-    together = pl.col("method").map_elements(lambda m: rule_of(m) is not None, pl.Boolean)
-    found = best.select(
-        source=pl.when(together).then(pl.lit(TOGETHER)).otherwise("model"),
-        source_prompt=pl.when(together).then(pl.lit(TOGETHER)).otherwise("prompt"),
-        direction="direction",
-        method="method",
-        seed="seed",
-        text="text",
-        length="length",
+    universal = pl.col("method").map_elements(lambda m: rule_of(m) is not None, pl.Boolean)
+    replies = best.select(
+        pl.when(universal).then(pl.lit(TOGETHER)).otherwise("model").alias("source"),
+        pl.when(universal).then(pl.lit(TOGETHER)).otherwise("prompt").alias("source_prompt"),
+        *("direction", "method", "seed", "text", "length"),
     ).unique(maintain_order=True)
-    keys = ["direction", "universal", *SEARCH, "target", "prompt"]
-    joined = MATRIX.concat(_scored(run, found)).unique(
-        [*SEARCH, "target", "prompt"], maintain_order=True
-    )
-    joined = joined.with_columns(universal=pl.col("source") != TOGETHER)
-    return joined.sort(list(dict.fromkeys(keys))).select(list(MATRIX.schema))
+    scores = MATRIX.concat(_scored(run, replies))
+    scores = scores.unique([*SEARCH, "target", "prompt"], maintain_order=True)
+    keys = [*(name for name in SEARCH if name != "direction"), "target", "prompt"]
+    return scores.sort("direction", pl.col("source") != TOGETHER, *keys)
 
 
-def _scored(run: Run, found: pl.DataFrame) -> Iterator[pl.DataFrame]:
+def _scored(run: Run, replies: pl.DataFrame) -> Iterator[pl.DataFrame]:
     moments: dict[tuple[str, str], tuple[float, float]] = {}
     for items, target, prompt in run.items:
         if not items.startswith(schema.FOUND):
             continue
         scores = run.item_scores(items, prompt, [target]).unique("item", keep="first")
         scores = scores.select(text="item", reward=target)
-        own = found.join(scores, on="text", how="inner", validate="m:1")
+        known = replies.join(scores, on="text", how="inner", validate="m:1")
         cell = (target, prompt)
         if cell in run.results and cell not in moments:
             rewards = run.rewards(*cell)[1].astype(np.float64)
             moments[cell] = float(rewards.mean()), float(rewards.std())
         mean, sd = moments.get(cell, (np.nan, np.nan))
-        known = bool(sd > 0)
-        standardised = (pl.col("reward").cast(pl.Float64) - mean) / sd if known else pl.lit(None)
-        yield MATRIX.frame(
-            own.with_columns(standardised=standardised), target=target, prompt=prompt
-        )
+        standardised = (pl.col("reward").cast(pl.Float64) - mean) / sd if sd > 0 else pl.lit(None)
+        known = known.with_columns(standardised=standardised)
+        yield MATRIX.frame(known, target=target, prompt=prompt)
 
 
 def judges_of(run: Run) -> dict[str, set[tuple[str, str]]]:
@@ -110,11 +97,10 @@ def judges_of(run: Run) -> dict[str, set[tuple[str, str]]]:
     judges: dict[str, set[tuple[str, str]]] = {}
     for keys, _, record in run.read_searches():
         if rule_of(keys["method"]):
-            own = judges.setdefault(keys["method"], set())
-            own.add((keys["model"], keys["prompt"]))
-            own |= {
-                (model, prompt) for model, prompt, *_ in (record.universal or {}).get("judges", ())
-            }
+            sought = judges.setdefault(keys["method"], set())
+            sought.add((keys["model"], keys["prompt"]))
+            listed = (record.universal or {}).get("judges", ())
+            sought |= {(model, prompt) for model, prompt, *_ in listed}
     return judges
 
 
@@ -124,15 +110,11 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
     Both are compared over the same judges, by the rule of the universal search: other models and
     prompts that scored the replies do not count, nor do replies sought for the mean of prompts.
 
-    Args:
-      run: the run.
-      matrix: what `transfer_matrix` returns.
-
     Returns:
-      direction, rule, judges (of the search), known (those whose rewards can be standardised, at
-      least two), text, value, the same of the other reply (alone, alone_value). Values are standard
-      deviations, with the sign turned for `min`: higher is better. One row per direction and
-      method, of its best seed; none where there is nothing to compare.
+      Of the table `MATRIX`: direction, rule, judges (of the search), known (those whose rewards can
+      be standardised, at least two), text, value, the same of the other reply (alone, alone_value).
+      Values are standard deviations, with the sign turned for `min`: higher is better. One row per
+      direction and method, of its best seed; none where there is nothing to compare.
     """
     rows, keys = [], ["target", "prompt"]
     sign = pl.when(direction="max").then(1.0).otherwise(-1.0)

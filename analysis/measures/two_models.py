@@ -22,45 +22,26 @@ _READING = ("mode", "pooling", "form")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is known of one model under one prompt, whether it has been scored or will be.
+    """What is known of one model under one prompt, whether it has been scored or will be."""
 
-    Attributes:
-      text: of the prompt.
-      kind: `schema.SCORES_DIR`, or `schema.LOGPROBS_DIR` of a language model.
-      fingerprint: what its numbers depend on.
-      ids: of the tokens, ascending.
-    """
-
-    text: str
-    kind: str
-    fingerprint: Mapping[str, Any]  # Any: JSON of the manifest
-    ids: Array
+    text: str  # Of the prompt.
+    kind: str  # `schema.SCORES_DIR`, or `schema.LOGPROBS_DIR` of a language model.
+    fingerprint: Mapping[str, Any]  # What its numbers depend on. Any: JSON of the manifest.
+    ids: Array  # Of the tokens, ascending.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Side:
-    """One side of a comparison, whether it has been scored or will be.
+    """One side of a comparison, whether it has been scored or will be."""
 
-    Attributes:
-      name: as messages have it, such as `--before`.
-      slug: of the model.
-      tokens: token id -> text, of the vocabulary.
-      prompts: prompt id -> what is known of the model under it.
-    """
-
-    name: str
-    slug: str
-    tokens: Mapping[int, str]
-    prompts: Mapping[str, Asked]
+    name: str  # As messages have it, such as `--before`.
+    slug: str  # Of the model.
+    tokens: Mapping[int, str]  # Token id -> text, of the vocabulary.
+    prompts: Mapping[str, Asked]  # Prompt id -> what is known of the model under it.
 
 
 def side_of(run: Run, slug: str = "", name: str = f"--{BEFORE}") -> Side:
-    """One model of a run as a side.
-
-    Args:
-      run: the run.
-      slug: of the model; "": the only one of the run.
-      name: as messages have it.
+    """One model of a run as a side; `slug` may be "" for the only one of the run.
 
     Raises:
       AssayError: a run of several models, or of other ones.
@@ -70,8 +51,8 @@ def side_of(run: Run, slug: str = "", name: str = f"--{BEFORE}") -> Side:
     for prompt, result in scored(run, slug).items():
         ids, _ = run._cache.rewards(result, run.same_vocabulary(slug))
         text = run.prompts.get(prompt) or run.prompts[prompt + CHAT]
-        fingerprint = result.fingerprint
-        prompts[prompt] = Asked(text=text, kind=result.kind, fingerprint=fingerprint, ids=ids)
+        known = Asked(text=text, kind=result.kind, fingerprint=result.fingerprint, ids=ids)
+        prompts[prompt] = known
     table = run.vocabulary(slug).select("token_id", "token").collect()
     return Side(name=name, slug=slug, tokens=dict(table.iter_rows()), prompts=prompts)
 
@@ -79,10 +60,7 @@ def side_of(run: Run, slug: str = "", name: str = f"--{BEFORE}") -> Side:
 def matching(before: Side, after: Side, chosen: Sequence[str] = ()) -> list[str]:
     """The prompts under which two sides can be compared, in the order of the first.
 
-    Args:
-      before: the first side.
-      after: the second.
-      chosen: ids of prompts that are wanted; none: all, and both sides must then have the same.
+    `chosen` are the ids that are wanted; none: all, and both sides must then have the same.
 
     Raises:
       AssayError: two vocabularies; a prompt that only one side has, or that has two texts; two
@@ -105,19 +83,15 @@ def matching(before: Side, after: Side, chosen: Sequence[str] = ()) -> list[str]
 
 
 def left_out(run: Run) -> str:
-    """Which tokens only one of two models has, in words; "" where both have the same.
-
-    Args:
-      run: what `two_models` returned.
-    """
+    """Which tokens only one model of `two_models` has, in words; "" where both have the same."""
     tables = {s: run.vocabulary(s).select("token_id", "token").collect() for s in (BEFORE, AFTER)}
     shared = shared_ids(run)
     for side, table in tables.items():
-        own = table.filter(~np.isin(table["token_id"].to_numpy(), shared))
-        if own.height:
-            named = ", ".join(f"{i} {token!r}" for i, token in own.head(3).iter_rows())
-            tokens = "1 token" if own.height == 1 else f"{own.height:,} tokens"
-            more = ", …" if own.height > 3 else ""
+        alone = table.filter(~np.isin(table["token_id"].to_numpy(), shared))
+        if alone.height:
+            named = ", ".join(f"{i} {token!r}" for i, token in alone.head(3).iter_rows())
+            tokens = "1 token" if alone.height == 1 else f"{alone.height:,} tokens"
+            more = ", …" if alone.height > 3 else ""
             return f"left out: {tokens} that only {side} has ({named}{more})"
     return ""
 
@@ -125,8 +99,7 @@ def left_out(run: Run) -> str:
 def shared_ids(run: Run) -> Array:
     """The token ids that both models of `two_models` have, ascending; others are left out."""
     before, after = (run.vocabulary(s).select("token_id").collect() for s in (BEFORE, AFTER))
-    shared = np.intersect1d(before.to_series().to_numpy(), after.to_series().to_numpy())
-    return np.asarray(shared)
+    return np.intersect1d(before.to_series().to_numpy(), after.to_series().to_numpy())
 
 
 def language_models(run: Run) -> list[str]:
@@ -138,15 +111,11 @@ def language_models(run: Run) -> list[str]:
 def two_models(
     before: Run, after: Run, prompts: Sequence[str] = (), models: tuple[str, str] = ("", "")
 ) -> Run:
-    """A run of the models "before" and "after": each is the one model of a run.
+    """A run of the models "before" and "after", each of a run of its own.
 
-    One vocabulary may have up to `ADDED` tokens that the other lacks.
-
-    Args:
-      before: the run of the first model.
-      after: the run of the second; both models may have one slug.
-      prompts: ids of prompts that are compared; by default all of both runs.
-      models: slug of the model in each run; "": its only one.
+    `models` are their slugs there, which may be equal; "": the only one. `prompts` are ids of those
+    that are compared; by default all of both runs. One vocabulary may have up to `ADDED` tokens
+    that the other lacks.
 
     Raises:
       AssayError: what `side_of` and `matching` refuse.
@@ -159,11 +128,11 @@ def two_models(
     check_conversions({side: run._records[sides[side].slug] for side, run in runs.items()})
     kept = matching(sides[BEFORE], sides[AFTER], prompts)
     named = {side: sides[side].slug for side in runs}
-    results: dict[tuple[str, str], Result] = {}
-    for side, run in runs.items():
-        for prompt in kept:
-            result = scored(run, named[side])[prompt]
-            results[side, prompt] = dataclasses.replace(result, model=side)
+    results = {
+        (side, prompt): dataclasses.replace(scored(run, named[side])[prompt], model=side)
+        for side, run in runs.items()
+        for prompt in kept
+    }
     return dataclasses.replace(
         before,
         folders=tuple(dict.fromkeys((*before.folders, *after.folders))),
@@ -189,19 +158,19 @@ def _shared_lists(runs: Mapping[str, Run], named: Mapping[str, str]) -> dict[Any
 
     Raises AssayError for a list that they read in two modes.
     """
-    own = {
+    lists = {
         side: {name: r for (name, model), r in run.conversations.items() if model == named[side]}
         for side, run in runs.items()
     }
-    shared = sorted(set(own[BEFORE]) & set(own[AFTER]))
+    shared = sorted(set(lists[BEFORE]) & set(lists[AFTER]))
     for name in shared:
-        modes = {side: results[name].fingerprint.get("mode") for side, results in own.items()}
+        modes = {side: results[name].fingerprint.get("mode") for side, results in lists.items()}
         if modes[BEFORE] != modes[AFTER]:
             said = " and ".join(f"--{side} with mode={mode!r}" for side, mode in modes.items())
             raise AssayError(f"list {name!r}: scored by {said}; allowed: the same mode")
     return {
         (name, side): dataclasses.replace(results[name], model=side)
-        for side, results in own.items()
+        for side, results in lists.items()
         for name in shared
     }
 
@@ -213,9 +182,9 @@ def scored(run: Run, model: str) -> dict[str, Result]:
     plain form too.
     """
     kinds = (run.logprobs, run.results)
-    found = {p: r for results in kinds for (m, p), r in results.items() if m == model}
-    plain = {prompt: prompt.removesuffix(CHAT) for prompt in found}
-    return {p if plain[p] in found else plain[p]: result for p, result in found.items()}
+    every = {p: r for results in kinds for (m, p), r in results.items() if m == model}
+    plain = {prompt: prompt.removesuffix(CHAT) for prompt in every}
+    return {p if plain[p] in every else plain[p]: result for p, result in every.items()}
 
 
 def _only(run: Run, slug: str, name: str) -> str:
@@ -226,9 +195,9 @@ def _only(run: Run, slug: str, name: str) -> str:
     if slug and slug not in there:
         raise AssayError(f"{name}_model={slug!r}; allowed: {', '.join(there)}")
     if not slug and len(there) != 1:
-        found = f"holds {', '.join(there)}" if there else "holds no scores of a vocabulary"
+        holds = f"holds {', '.join(there)}" if there else "holds no scores of a vocabulary"
         allowed = f"name one by {name}_model" if there else "a run of assay sweep or logprobs"
-        raise AssayError(f"{name}={run.folders[0]} {found}; allowed: {allowed}")
+        raise AssayError(f"{name}={run.folders[0]} {holds}; allowed: {allowed}")
     return slug or next(iter(there))
 
 

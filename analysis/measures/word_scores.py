@@ -1,9 +1,8 @@
 """Rewards of words in a list or a vocabulary, the same words for every model and prompt."""
 
 import dataclasses
-import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -12,7 +11,7 @@ import scipy.stats
 from analysis.run import Run, places
 from analysis.statistics import Array
 from analysis.statistics.distributions import log_ratio
-from analysis.words.spellings import folded
+from analysis.words.stems import folded
 
 VOCABULARY = "vocabulary"
 PAIR = "\n"  # Between the two language models of a ratio; no slug holds it.
@@ -69,7 +68,10 @@ def of_lists(run: Run, models: Sequence[str], words: Sequence[str]) -> Iterator[
     """
     for name in run.item_lists():
         scored_pairs = {(m, p) for items, m, p in run.items if items == name}
-        read = functools.partial(_item_rewards, run, name)
+
+        def read(model: str, prompt: str, items: str = name) -> pl.DataFrame:
+            return run.item_scores(items, prompt, [model]).select(word="item", value=model)
+
         yield _scores(name, models, run.prompts, scored_pairs, read, words)
 
 
@@ -114,27 +116,23 @@ def of_vocabulary(run: Run, models: Sequence[str], words: Sequence[str]) -> Word
         token_ids, rewards = run.rewards(model, prompt)
         wanted = spelt[model]["token_id"].to_numpy()
         at, known = places(token_ids, wanted)
-        own = spelt[model].select("word", value=pl.Series(rewards[at], dtype=pl.Float64))
-        return own.filter(known)
+        values = pl.Series(rewards[at], dtype=pl.Float64)
+        return spelt[model].select("word", value=values).filter(known)
 
-    return _scores(VOCABULARY, scored, run.prompts, set(run.results), read, words)
-
-
-def _item_rewards(run: Run, items: str, model: str, prompt: str) -> pl.DataFrame:
-    return run.item_scores(items, prompt, [model]).select(word="item", value=model)
+    return _scores(VOCABULARY, scored, run.prompts, run.results, read, words)
 
 
 def _spellings(run: Run, models: Sequence[str], words: Sequence[str]) -> dict[str, pl.DataFrame]:
     """Model -> token_id and word of the spellings that are a token of every model."""
     first = {run.same_vocabulary(model): model for model in reversed(models)}
     wanted = pl.Series(list(words), dtype=pl.String).implode()
-    found = {}
+    spelt = {}
     for key, model in first.items():
         tokens = run.vocabulary(model).select("token_id", "token", word=folded(pl.col("token")))
-        found[key] = tokens.filter(pl.col("word").is_in(wanted)).collect()
-    sets = [set(frame["token"]) for frame in found.values()]
+        spelt[key] = tokens.filter(pl.col("word").is_in(wanted)).collect()
+    sets = [set(frame["token"]) for frame in spelt.values()]
     common = pl.Series(sorted(set.intersection(*sets)) if sets else [], dtype=pl.String).implode()
-    kept = {key: frame.filter(pl.col("token").is_in(common)) for key, frame in found.items()}
+    kept = {key: frame.filter(pl.col("token").is_in(common)) for key, frame in spelt.items()}
     return {model: kept[run.same_vocabulary(model)] for model in models}
 
 
@@ -142,7 +140,7 @@ def _scores(
     source: str,
     models: Sequence[str],
     prompts: Iterable[str],
-    scored_pairs: set[tuple[str, str]],
+    scored_pairs: Collection[tuple[str, str]],
     read: Callable[[str, str], pl.DataFrame],
     words: Sequence[str],
 ) -> WordScores:
@@ -150,18 +148,17 @@ def _scores(
     wanted = pl.Series(sorted(set(words)), dtype=pl.String).implode()
     by_pair: dict[tuple[str, str], dict[str, float]] = {}
     for model, prompt in ((m, p) for m in models for p in prompts if (m, p) in scored_pairs):
-        own = read(model, prompt).with_columns(
-            word=folded(pl.col("word")), value=pl.col("value").cast(pl.Float64)
-        )
-        known = own.filter(pl.col("word").is_in(wanted)).group_by("word", maintain_order=True)
-        by_pair[model, prompt] = dict(known.agg(pl.col("value").mean()).iter_rows())
+        read_words = read(model, prompt).select(folded(pl.col("word")), pl.col("value").cast(float))
+        known = read_words.filter(pl.col("word").is_in(wanted))
+        means = known.group_by("word", maintain_order=True).agg(pl.col("value").mean())
+        by_pair[model, prompt] = dict(means.iter_rows())
     common = sorted(set.intersection(*map(set, by_pair.values()))) if by_pair else []
     shown_models = [m for m in models if any(model == m for model, _ in by_pair)]
     shown_prompts = [p for p in prompts if any(prompt == p for _, prompt in by_pair)]
     values = np.full((len(shown_models), len(shown_prompts), len(common)), np.nan)
-    for (model, prompt), own_values in by_pair.items():
+    for (model, prompt), value in by_pair.items():
         at = shown_models.index(model), shown_prompts.index(prompt)
-        values[at] = [own_values[word] for word in common]
+        values[at] = [value[word] for word in common]
     return WordScores(
         source=source, models=shown_models, prompts=shown_prompts, words=common, values=values
     )

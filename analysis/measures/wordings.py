@@ -4,6 +4,7 @@ Where no question has two wordings, each framing is taken as one question.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -91,9 +92,11 @@ def of_vocabulary(
     for prompt, text in run.vocabulary_prompts.items():
         if all((model, prompt) in run.results for model in models):
             first.setdefault(text, prompt)
-    texts = {prompt: text for text, prompt in first.items()}
-    named = leveled(questions(texts, path))
-    scored = _scored_everywhere(run, shared, models, list(texts))
+    named = leveled(questions({prompt: text for text, prompt in first.items()}, path))
+    kept = np.ones(shared.height, dtype=np.bool_)  # Tokens that are scored everywhere.
+    for model, prompt in itertools.product(models, first.values()):
+        kept &= places(run.rewards(model, prompt)[0], shared[model].to_numpy())[1]
+    scored = shared.filter(kept)
     if named is None or scored.height < 2:
         return None
     level, prompts = named
@@ -129,15 +132,3 @@ def leveled(prompt_questions: pl.DataFrame) -> tuple[str, pl.DataFrame] | None:
         if (counts["len"] > 1).any():
             return level, named.select("prompt", "question", "framing", "wording")
     return None
-
-
-def _scored_everywhere(
-    run: Run, shared: pl.DataFrame, models: Sequence[str], prompts: Sequence[str]
-) -> pl.DataFrame:
-    """The shared tokens that every model scored under every prompt."""
-    kept = np.ones(shared.height, dtype=np.bool_)
-    for model in models:
-        wanted = shared[model].to_numpy()
-        for prompt in prompts:
-            kept &= places(run.rewards(model, prompt)[0], wanted)[1]
-    return shared.filter(kept)

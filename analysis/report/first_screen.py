@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from analysis.study import Study
-from analysis.words import lexicons, spellings
+from analysis.words import lexicons, stems
 
 WORDS = 10  # At either end.
 _BARS = 48
@@ -39,10 +39,10 @@ def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
 def whole_words(study: Study, model: str, common: set[str]) -> pl.DataFrame:
     """token_id, token and word (in lower case) of a vocabulary's tokens that are whole words."""
     tokens = study.run.vocabulary(model).filter(~pl.col("is_special")).collect()
-    words = tokens.select("token_id", "token", word=spellings.folded(pl.col("token")))
-    words = words.filter(pl.col("token").str.contains(spellings.WORD))
+    words = tokens.select("token_id", "token", word=stems.folded(pl.col("token")))
+    words = words.filter(pl.col("token").str.contains(stems.WORD))
     for kept in (
-        pl.col("token").str.contains(spellings.STARTS),
+        pl.col("token").str.contains(stems.STARTS),
         pl.col("word").is_in(sorted(common)),
     ):
         fewer = words.filter(kept)

@@ -10,8 +10,7 @@ import polars as pl
 
 from analysis.statistics import Array
 from analysis.words import lexicons, matching
-from analysis.words.categories import categories
-from analysis.words.lexicons import LexiconError
+from analysis.words.lexicons import LexiconError, categories
 from engine.settings import Options
 
 # Script -> characters of it. Letters of no script in the list are "other letters".

@@ -6,11 +6,12 @@ import numpy as np
 import scipy.special
 
 from analysis.statistics import Array, ranks
-from analysis.statistics.inference import clustered_error, half_width, two_sided_p
+from analysis.statistics.inference import Estimate, clustered, clustered_error, student
 from analysis.statistics.kendall import ranking, tau_of
 
-# --- Correlations by name; intervals of Pearson's r and of a difference of two, clustered --------
+# --- Correlations by name; the interval of Pearson's r, clustered ---------------------------------
 
+LEAST_CLUSTERS = 4  # Of which an interval is made.
 _NEAREST = 1 - 1e-12  # To 1 that r is taken to be, so that its Fisher transform is finite.
 
 
@@ -33,60 +34,40 @@ def standardised(x: Array) -> Array:
 
 
 def influence(a: Array, b: Array) -> Array:
-    """What each point adds to Pearson's r, times N; float64 [N].
-
-    Args:
-      a: one side, `standardised`; float64 [N].
-      b: the other one.
-    """
+    """What each point adds to Pearson's r of two `standardised` sides [N], times N; float64 [N]."""
     r = float(np.mean(a * b))
     return np.asarray(a * b - r / 2 * (a**2 + b**2))
 
 
-def pearson_interval(r: float, points: Array, clusters: Array) -> tuple[float, float, float]:
-    """95 % interval of Pearson's r, and the p-value of r = 0; whole clusters are resampled.
+def pearson_interval(r: float, points: Array, clusters: Array) -> Estimate:
+    """Pearson's r with its interval and the p of r = 0; whole clusters are resampled.
 
     Delta method on Fisher's scale, where the error is at least that of as many unrelated normal
-    pairs as there are clusters, 1 / sqrt(clusters − 3).
+    pairs as there are clusters, 1 / sqrt(clusters − 3). There is none for fewer than
+    `LEAST_CLUSTERS`. A difference of two r has the interval of `inference.clustered`, by the
+    difference of their influence.
 
     Args:
       r: Pearson's r.
       points: its `influence`; float64 [N].
-      clusters: number of the cluster of each point, such as the stem of a token, from 0 without
-        gaps; int64 [N].
-
-    Returns:
-      Both ends and p; NaN for fewer than four clusters, or where r is not defined.
+      clusters: number of the cluster of each point, as in `inference`; int64 [N].
     """
     count = int(clusters.max()) + 1
-    if math.isnan(r) or count < 4:
-        return math.nan, math.nan, math.nan
-    r = max(-_NEAREST, min(_NEAREST, r))
-    error = max(clustered_error(points, clusters) / (1 - r**2), 1 / math.sqrt(count - 3))
-    half, centre = half_width(error, count), math.atanh(r)
-    p = two_sided_p(centre, error, count)
-    return math.tanh(centre - half), math.tanh(centre + half), p
+    if math.isnan(r) or count < LEAST_CLUSTERS:
+        return Estimate(r)
+    slope = 1 - _inside(r) ** 2
+    error = max(clustered_error(points, clusters) / slope, 1 / math.sqrt(count - 3))
+    return _on_fishers_scale(r, error, count)
 
 
-def difference_interval(
-    difference: float, points: Array, clusters: Array
-) -> tuple[float, float, float]:
-    """95 % interval of the difference of two r of the same points, and p of no difference.
+def _inside(r: float) -> float:
+    return max(-_NEAREST, min(_NEAREST, r))
 
-    Args:
-      difference: of the two r.
-      points: difference of their `influence`; float64 [N].
-      clusters: as in `pearson_interval`.
 
-    Returns:
-      Both ends and p; NaN for fewer than four clusters, or where an r is not defined.
-    """
-    count = int(clusters.max()) + 1
-    if math.isnan(difference) or count < 4:
-        return math.nan, math.nan, math.nan
-    error = clustered_error(points, clusters)
-    half = half_width(error, count)
-    return difference - half, difference + half, two_sided_p(difference, error, count)
+def _on_fishers_scale(r: float, error: float, clusters: int) -> Estimate:
+    """A correlation whose `error` is that of its Fisher transform."""
+    _, low, high, p = student(math.atanh(_inside(r)), error, clusters)
+    return Estimate(r, math.tanh(low), math.tanh(high), p)
 
 
 # --- Spearman's rank correlation with an interval and a p-value, also with other things held equal
@@ -94,26 +75,18 @@ def difference_interval(
 
 def spearman_intervals(
     x: Array, others: Array, rng: np.random.Generator, draws: int
-) -> list[tuple[float, float]]:
-    """95 % bootstrap intervals of Spearman's rho of `x` with each of `others`, over items.
+) -> list[Estimate]:
+    """Spearman's rho of `x` with each of `others`, with a bootstrap interval over items, and p.
 
     Items are drawn with replacement, and ranked again in each draw. The interval is Student's t
     times the standard deviation of the drawn values on Fisher's scale, around rho itself, so that
-    it stays inside -1 and 1.
-
-    Args:
-      x: values [N].
-      others: values [M, N]; all intervals take the same draws of items.
-      rng: draws the items.
-      draws: number of draws.
-
-    Returns:
-      The ends for each of `others`; NaN for fewer than four items or where rho is not defined.
+    it stays inside -1 and 1; there is none for fewer than four items. `x` is [N] and `others`
+    [M, N]; all intervals take the same draws of items.
     """
     size = len(x)
     values = [ranks.spearman(x, y) for y in others]
     if size < 4:
-        return [(math.nan, math.nan)] * len(values)
+        return [Estimate(rho, p=spearman_p(rho, size)) for rho in values]
     places = [_places(side) for side in (x, *others)]
     drawn = np.empty((draws, len(values)))
     for draw in range(draws):
@@ -133,31 +106,28 @@ def spearman_p(rho: float, size: int) -> float:
     return float(2 * scipy.special.stdtr(size - 2, -abs(t)))
 
 
-def partial_spearman(x: Array, y: Array, held: Array) -> tuple[float, float]:
+def partial_spearman(x: Array, y: Array, held: Array) -> Estimate:
     """Spearman's rho of `x` and `y` [N] with the ranks of `held` [K, N] held equal, and its p.
 
     Pearson's r of what least squares on the ranks of `held` leave of the ranks of both (Conover
-    1999, 5.4). The p is two-sided, by Student's t with N - 2 - K degrees of freedom.
-
-    Returns:
-      rho and p; NaN where they are not defined: a side is constant, or explained by `held`, or
-      fewer than K + 3 values.
+    1999, 5.4). The p is two-sided, by Student's t with N - 2 - K degrees of freedom; there is no
+    interval. NaN where a side is constant or explained by `held`, and for fewer than K + 3 values.
     """
     n, k = len(x), len(held)
     design = np.column_stack([np.ones(n), *map(ranks.average_ranks, held)])
     if n < k + 3:
-        return math.nan, math.nan
+        return Estimate(math.nan)
     basis, _ = np.linalg.qr(design)
     left = []
     for values in (x, y):
         rank = ranks.average_ranks(values)
         rest = rank - basis @ (basis.T @ rank)
         if float(rest @ rest) <= 1e-9 * max(float(((rank - rank.mean()) ** 2).sum()), 1.0):
-            return math.nan, math.nan
+            return Estimate(math.nan)
         left.append(rest)
     rho = float(left[0] @ left[1] / math.sqrt((left[0] @ left[0]) * (left[1] @ left[1])))
     rho = max(-1.0, min(1.0, rho))
-    return rho, spearman_p(rho, n - k)
+    return Estimate(rho, p=spearman_p(rho, n - k))
 
 
 def _places(x: Array) -> Array:
@@ -178,38 +148,27 @@ def _correlation(x: Array, y: Array, counts: Array) -> float:
     return float(weighted @ y) / scale if scale > 0 else math.nan
 
 
-def _interval(rho: float, drawn: Array, size: int) -> tuple[float, float]:
+def _interval(rho: float, drawn: Array, size: int) -> Estimate:
     if math.isnan(rho):
-        return math.nan, math.nan
-    near = 1 - 1e-12  # Fisher's scale has no place for 1.
-    known = drawn[~np.isnan(drawn)]
-    error = float(np.arctanh(np.clip(known, -near, near)).std(ddof=1)) if len(known) > 1 else 0.0
-    half = half_width(error, size)
-    middle = math.atanh(max(-near, min(near, rho)))
-    return math.tanh(middle - half), math.tanh(middle + half)
+        return Estimate(rho)
+    near = np.clip(drawn[~np.isnan(drawn)], -_NEAREST, _NEAREST)
+    error = float(np.arctanh(near).std(ddof=1)) if len(near) > 1 else 0.0
+    return _on_fishers_scale(rho, error, size)._replace(p=spearman_p(rho, size))
 
 
 # --- Principal axes of points in the plane, with intervals of their shares of the variance -------
 
 
-def principal_axes(
-    a: Array, b: Array, clusters: Array
-) -> list[tuple[float, float, float, float, float]]:
+def principal_axes(a: Array, b: Array, clusters: Array) -> list[tuple[float, float, Estimate]]:
     """Both principal axes of the points (a, b) [N], by falling share.
 
     The interval of a share is by the delta method, whose influence of a point is that of the
-    eigenvalues (Critchley 1985); it assumes no distribution of the points. Whole clusters are
-    taken as a random sample.
-
-    Args:
-      a: one coordinate of each point.
-      b: the other one.
-      clusters: number of the cluster of each point, such as the stem of a token, from 0 without
-        gaps; int64 [N].
+    eigenvalues (Critchley 1985); it assumes no distribution of the points. `clusters` as in
+    `inference`.
 
     Returns:
-      For each axis: loading of a (>= 0), loading of b, share of the variance, and the ends of the
-      share's 95 % interval. No axes for N < 2; shares are NaN where all points are equal.
+      For each axis: loading of a (>= 0), loading of b, and share of the variance. No axes for
+      N < 2; shares are NaN where all points are equal.
     """
     if len(a) < 2:
         return []
@@ -221,16 +180,11 @@ def principal_axes(
     for k in (1, 0):
         first, second = (float(v) for v in vectors[:, k])
         sign = -1.0 if first < 0 or (first == 0 and second < 0) else 1.0
-        share = (
-            _share(squares[:, k], squares.sum(axis=1), clusters) if total > 0 else (math.nan,) * 3
-        )
-        axes.append((sign * first, sign * second, *share))
+        share = Estimate(math.nan)
+        if total > 0:
+            part, whole = squares[:, k], squares.sum(axis=1)
+            value = float(part.sum() / whole.sum())
+            points = (part - value * whole) * (len(part) / float(whole.sum()))
+            share = clustered(value, points, clusters).within(0.0, 1.0)
+        axes.append((sign * first, sign * second, share))
     return axes
-
-
-def _share(part: Array, whole: Array, clusters: Array) -> tuple[float, float, float]:
-    """Ratio of the sums of `part` and `whole` [N], and its 95 % interval."""
-    share = float(part.sum() / whole.sum())
-    error = clustered_error((part - share * whole) * (len(part) / float(whole.sum())), clusters)
-    half = half_width(error, int(clusters.max()) + 1)
-    return share, max(share - half, 0.0), min(share + half, 1.0)

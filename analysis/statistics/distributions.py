@@ -7,7 +7,7 @@ import scipy.ndimage
 import scipy.special
 
 from analysis.statistics import Array, ranks
-from analysis.statistics.inference import cluster_sums, clustered_error, half_width, two_sided_p
+from analysis.statistics.inference import Estimate, cluster_sums, clustered, two_sided_p
 from analysis.statistics.permutation_tests import degrees_of_freedom
 from analysis.statistics.ranks import dot
 
@@ -43,26 +43,19 @@ def moments(x: Array) -> dict[str, float]:
     }
 
 
-def skewness_interval(x: Array, clusters: Array) -> tuple[float, float, float]:
-    """95 % interval of the skewness of `x` [N], and the p-value of skewness 0, clustered.
+def skewness_interval(x: Array, clusters: Array) -> Estimate:
+    """The skewness of `x` [N] with its interval, and the p-value of skewness 0, clustered.
 
     The interval is by the delta method. The p-value takes the error that the skewness has where it
     is 0 (a score test): with heavy tails the delta method finds too small an error, and 27 of 100
     samples of 20 Laplace values would be called skewed. The interval is widened to reach 0 where p
-    is 0.05 or more.
-
-    Args:
-      x: the values.
-      clusters: number of the cluster of each value, such as the stem of a token, from 0 without
-        gaps; int64 [N].
-
-    Returns:
-      Both ends and p; NaN for one cluster, or where all values are equal.
+    is 0.05 or more. All NaN for one cluster, or where all values are equal. `clusters` as in
+    `inference`.
     """
     x = np.asarray(x, dtype=np.float64)
     count = int(clusters.max()) + 1
     if x.min() == x.max() or count < 2:
-        return math.nan, math.nan, math.nan
+        return Estimate(math.nan)
     z = (x - x.mean()) / x.std()
     squares = z * z
     cubes = squares * z
@@ -70,19 +63,15 @@ def skewness_interval(x: Array, clusters: Array) -> tuple[float, float, float]:
     if_none = cluster_sums(cubes - 3 * z, clusters)
     p = two_sided_p(float(if_none.sum()), math.sqrt(dot(if_none, if_none)), count)
     points = cubes - skewness - 3 * z - 1.5 * skewness * (squares - 1)
-    half = half_width(clustered_error(points, clusters), count)
-    low, high = skewness - half, skewness + half
-    return (low, high, p) if p < 0.05 else (min(low, 0.0), max(high, 0.0), p)
+    estimate = clustered(skewness, points, clusters)._replace(p=p)
+    return estimate if p < 0.05 else estimate.reaching_zero()
 
 
 def density(x: Array) -> tuple[Array, Array]:
-    """Gaussian kernel density of `x` [N >= 1], between its lowest and highest value.
+    """256 values from the lowest to the highest of `x` [N >= 1], and its density at each.
 
-    Scott's bandwidth, as `scipy.stats.gaussian_kde` takes it, but on binned values: O(N).
-
-    Returns:
-      256 values and the density at each, per unit of `x`. Where all values are equal, that one
-      value with density 1.
+    Gaussian kernels of Scott's bandwidth, as `scipy.stats.gaussian_kde` takes them, but on binned
+    values: O(N). Per unit of `x`. Where all values are equal, that one value with density 1.
     """
     x = np.asarray(x, dtype=np.float64)
     low, high = float(x.min()), float(x.max())
@@ -114,41 +103,33 @@ def cohens_d(x: Array, y: Array) -> float:
     return float(x.mean() - y.mean()) / pooled if pooled > 0 else math.nan
 
 
-def auc(x: Array, y: Array, x_groups: Array, y_groups: Array) -> tuple[float, float, float, float]:
+def auc(x: Array, y: Array, x_groups: Array, y_groups: Array) -> Estimate:
     """Probability that a value of `x` exceeds one of `y`, ties counted half, in O(N log N).
 
-    Args:
-      x: values [N] of one side.
-      y: values [M] of the other.
-      x_groups: cluster of each value of `x`, any labels: values of one cluster may be correlated.
-        A cluster lies on one side.
-      y_groups: likewise of `y`.
-
-    Returns:
-      The probability (the common-language effect size), the ends of its 95 % interval and the
-      two-sided p against 1/2, by Obuchowski's variance for clustered data (1997), which is
-      DeLong's (1988) where each value is a cluster of its own, and Student's t with
-      Satterthwaite's degrees of freedom. The ends and p are NaN where a side has fewer than five
-      clusters, the probability where a side has no value.
+    The common-language effect size with its interval and the p of 1/2, by Obuchowski's variance for
+    clustered data (1997), which is DeLong's (1988) where each value is a cluster of its own, and
+    Student's t with Satterthwaite's degrees of freedom. The ends and p are NaN where a side has
+    fewer than five clusters, the probability where a side has no value. `x` is [N], `y` is [M], and
+    their groups are any labels of clusters, each of which lies on one side.
     """
     n, m = len(x), len(y)
     sides = [np.unique(groups, return_inverse=True)[1] for groups in (x_groups, y_groups)]
     if min(n, m) == 0:
-        return (math.nan,) * 4
+        return Estimate(math.nan)
     both = ranks.average_ranks(np.concatenate([x, y]))
     above = (both[:n] - ranks.average_ranks(x)) / m
     below = 1 - (both[n:] - ranks.average_ranks(y)) / n
     chance = float(above.mean())
     free = np.array([side.max() for side in sides])
     if free.min() + 1 < _FEWEST:
-        return chance, math.nan, math.nan, math.nan
+        return Estimate(chance)
     parts = np.array([_mean_variance(above, sides[0]), _mean_variance(below, sides[1])])
     error = math.sqrt(parts.sum())
     degrees = degrees_of_freedom(parts[:, None], free)[0]
     half = float(scipy.special.stdtrit(degrees, 0.975)) * error
     t = abs(chance - 0.5) / error if error > 0 else math.nan
     p = 2 * float(scipy.special.stdtr(degrees, -t))
-    return chance, max(chance - half, 0.0), min(chance + half, 1.0), p
+    return Estimate(chance, chance - half, chance + half, p).within(0.0, 1.0)
 
 
 def _mean_variance(x: Array, clusters: Array) -> float:

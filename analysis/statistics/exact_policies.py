@@ -3,7 +3,8 @@
 Where every reply has a known probability p and a known reward r, no training and no sampling is
 needed: the policy that maximises E[r] - β KL(π ‖ p) is π ∝ p exp(r / β) (Korbak et al. 2022,
 arXiv 2205.11275, eq. 4), and the best of n draws has the distribution of a highest order statistic.
-Logarithms are natural, so KL and entropy are in nats. Everything is float64.
+Logarithms are natural, so KL and entropy are in nats. Everything is float64. `log_p` are the
+log-probabilities of the reference policy [N], which sum to 1, and `reward` is of each reply [N].
 """
 
 import math
@@ -32,16 +33,10 @@ def _log_sum(x: Array) -> float:
 
 
 def optimal(log_p: Array, reward: Array, strength: float) -> Array:
-    """Log-probabilities of the optimum of KL-regularised training.
+    """Log-probabilities [N] of the optimum of KL-regularised training; -inf where π is 0.
 
-    Args:
-      log_p: log-probabilities of the reference policy [N]; they sum to 1.
-      reward: reward of each reply [N].
-      strength: 1/β, at least 0, per unit of reward. 0 gives the reference policy; infinity gives
-        the replies of the highest reward, in the proportions of the reference policy.
-
-    Returns:
-      log π [N]; -inf where π is 0.
+    `strength` is 1/β, at least 0, per unit of reward. 0 gives the reference policy; infinity gives
+    the replies of the highest reward, in the proportions of the reference policy.
     """
     reward = np.asarray(reward, np.float64)
     if math.isinf(strength):
@@ -50,30 +45,22 @@ def optimal(log_p: Array, reward: Array, strength: float) -> Array:
 
 
 def best_of(log_p: Array, reward: Array, draws: Sequence[float]) -> Iterator[Array]:
-    """Log-probabilities of the reply of highest reward among n independent draws.
+    """Log-probabilities [N] of the reply of highest reward among n draws, for each n of `draws`.
 
-    Among draws of equal reward, each is taken with the same chance, so replies of equal reward keep
-    their proportions.
-
-    Args:
-      log_p: log-probabilities of the reference policy [N]; they sum to 1.
-      reward: reward of each reply [N].
-      draws: numbers of draws, each at least 1.
-
-    Yields:
-      log π [N] for each n of `draws`; very unlikely replies may be -inf.
+    Each is at least 1. Among draws of equal reward, each is taken with the same chance, so replies
+    of equal reward keep their proportions. Very unlikely replies may be -inf.
     """
     # Replies of one reward win together: with the mass above a, and their own mass b, the chance
     # is (1 - a)^n - (1 - a - b)^n. A mass below the smallest number counts as that number.
     _, group = np.unique(-np.asarray(reward, np.float64), return_inverse=True)
-    own = np.maximum(np.bincount(group, np.exp(log_p)), np.finfo(np.float64).tiny)
-    above = np.minimum(np.cumsum(own) - own, 1.0)
-    share = np.where(above < 1, np.minimum(own / np.maximum(1 - above, own), 1.0), 1.0)
+    mass = np.maximum(np.bincount(group, np.exp(log_p)), np.finfo(np.float64).tiny)
+    above = np.minimum(np.cumsum(mass) - mass, 1.0)
+    share = np.where(above < 1, np.minimum(mass / np.maximum(1 - above, mass), 1.0), 1.0)
     for n in draws:
         with np.errstate(divide="ignore"):
             log_not_above = n * np.log1p(-above)
             log_wins = log_not_above + np.log(-np.expm1(n * np.log1p(-share)))
-            policy = normalised(log_p + (log_wins - np.log(own))[group])
+            policy = normalised(log_p + (log_wins - np.log(mass))[group])
         yield policy
 
 
@@ -99,44 +86,32 @@ def entropy(log_pi: Array) -> float:
 
 
 def strengths(log_p: Array, reward: Array, kls: Array) -> Array:
-    """The 1/β at which the optimal policy is each KL away from the reference.
+    """The 1/β [K] at which the optimal policy is each of `kls` (ascending [K]) from the reference.
 
-    Args:
-      log_p: log-probabilities of the reference policy [N]; they sum to 1.
-      reward: reward of each reply [N].
-      kls: KLs in nats, ascending [K].
-
-    Returns:
-      1/β [K]; NaN where no β reaches the KL: above -log(probability of the best replies), and
-      everywhere for rewards that are equal but for rounding.
+    NaN where no β reaches the KL: above -log(probability of the best replies), and everywhere for
+    rewards that are equal but for rounding.
     """
     reward = np.asarray(reward, np.float64)
     p, gap = np.exp(log_p), reward - reward.max()
-    found = np.full(len(kls), np.nan)
+    reached = np.full(len(kls), np.nan)
     spread = math.sqrt(dot(p, (gap - dot(p, gap)) ** 2))
     if spread <= _FLAT * np.abs(reward).max():
-        return found
+        return reached
     most, at = -_log_sum(log_p[gap == 0]), _tilted(log_p, gap, 1 / spread)
     for k, wanted in enumerate(kls):
         if not wanted < most * (1 - 1e-9):
             break
         at = _solved(log_p, gap, float(wanted), at)
-        found[k] = at.strength
-    return found
+        reached[k] = at.strength
+    return reached
 
 
 class _Tilted(NamedTuple):
-    """What a policy of a given 1/β has; dKL/d(1/β) is variance / β.
+    """What a policy of a given 1/β has; dKL/d(1/β) is variance / β."""
 
-    Attributes:
-      strength: 1/β.
-      nats: KL(π ‖ p).
-      variance: of the reward under π.
-    """
-
-    strength: float
-    nats: float
-    variance: float
+    strength: float  # 1/β.
+    nats: float  # KL(π ‖ p).
+    variance: float  # Of the reward under π.
 
 
 def _solved(log_p: Array, gap: Array, wanted: float, at: _Tilted) -> _Tilted:

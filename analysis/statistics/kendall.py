@@ -16,7 +16,7 @@ import scipy.stats
 from scipy.stats._stats import _kendall_dis
 
 from analysis.statistics import Array
-from analysis.statistics.inference import clustered_error, half_width
+from analysis.statistics.inference import Estimate, clustered_error, half_width
 
 _SMALL = 1_000  # Things up to which every pair of them is compared at once.
 _BLOCK = 4_000_000  # Comparisons held in memory.
@@ -104,14 +104,9 @@ def tau_matrix(columns: Sequence[Ranking]) -> Array:
 
 
 def concordant_shares(a: Ranking, b: Ranking, tau: float) -> tuple[float, float]:
-    """Shares of the pairs of things that both put in the same, and in the opposite order.
+    """Shares of the pairs of N >= 2 things that both put in the same, and in the opposite order.
 
-    The rest are pairs that one of the two ties.
-
-    Args:
-      a: one order of N >= 2 things.
-      b: the other one.
-      tau: tau-b of the two.
+    The rest are pairs that one of the two ties. `tau` is tau-b of the two.
     """
     size = len(a.ranks)
     pairs = size * (size - 1) / 2
@@ -122,18 +117,15 @@ def concordant_shares(a: Ranking, b: Ranking, tau: float) -> tuple[float, float]
 
 def dense_rows(x: Array) -> Array:
     """Ranks of each row of `x` [K, N], ties equal and no gaps, float32; 0 in a row with a NaN."""
-    found = scipy.stats.rankdata(x, method="dense", axis=1).astype(np.float32)
-    return np.where(np.isnan(x).any(axis=1, keepdims=True), np.float32(0), found)
+    dense = scipy.stats.rankdata(x, method="dense", axis=1).astype(np.float32)
+    return np.where(np.isnan(x).any(axis=1, keepdims=True), np.float32(0), dense)
 
 
 def signs(x: Array) -> Iterator[tuple[slice, Array]]:
     """Sign of the difference of every two things in each row of `x`, a block of things at a time.
 
-    Args:
-      x: float32 [K, N], as `dense_rows` returns it.
-
-    Yields:
-      A slice of the things, and float32 [K, that many, N].
+    `x` is float32 [K, N], as `dense_rows` returns it. Yields a slice of the things, and float32
+    [K, that many, N].
     """
     count, size = x.shape
     step = max(1, _BLOCK // max(count * size, 1))
@@ -157,13 +149,13 @@ def tau_of(a: Ranking, b: Ranking) -> float:
 def _of_few(x: Array) -> Array:
     """`tau_b_matrix` of few things, of the ranks `x` [K, N] without gaps, float32."""
     count = len(x)
-    together = np.zeros((count, count))
+    products = np.zeros((count, count))
     for _, block in signs(x):
         flat = block.reshape(count, -1)
-        together += flat @ flat.T
-    untied = np.diag(together)
+        products += flat @ flat.T
+    untied = np.diag(products)
     scale = np.divide(1, np.sqrt(untied), out=np.full(count, math.nan), where=untied > 0)
-    taus: Array = np.clip(together * scale[:, None] * scale[None, :], -1.0, 1.0)
+    taus: Array = np.clip(products * scale[:, None] * scale[None, :], -1.0, 1.0)
     np.fill_diagonal(taus, np.where(untied > 0, 1.0, math.nan))
     return taus
 
@@ -210,53 +202,32 @@ class Order:
     @classmethod
     def of(cls, x: Array) -> "Order":
         """The order of `x` [N >= 1]."""
-        own, size = ranking(x), len(x)
-        equal = np.bincount(own.ascending)
+        ordered, size = ranking(x), len(x)
+        equal = np.bincount(ordered.ascending)
         percentiles = (np.cumsum(equal) - equal / 2) / size
-        bins = (percentiles * _BINS).astype(np.int64)[own.ranks]
+        bins = (percentiles * _BINS).astype(np.int64)[ordered.ranks]
         counts = np.bincount(bins, minlength=_BINS)
         net = _net_below(counts, 0) / size
         within = 1 - float((counts * counts).sum()) / size**2
         spread = float((counts * net**2).sum()) / size / within if within else math.nan
-        return cls(own, bins, 1 - counts[bins] / size, spread)
+        return cls(ordered, bins, 1 - counts[bins] / size, spread)
 
 
-def pair_interval(
-    x: Order, y: Order, clusters: Array, tau: float, tests: int
-) -> tuple[float, float]:
-    """95 % interval of tau-b of two orders; whole clusters are resampled.
+def pair_interval(x: Order, y: Order, clusters: Array, tau: float, tests: int) -> Estimate:
+    """Tau-b of two orders with its interval, without p; whole clusters are resampled.
 
     The interval is widened to reach 0 where two unrelated orders of as many clusters could give
-    `tau`: a few things that all agree have an error of 0 by the delta method.
-
-    Args:
-      x: one order of N things.
-      y: the other one.
-      clusters: number of the cluster of each thing, such as the stem of a token, from 0 without
-        gaps; int64 [N].
-      tau: Kendall's tau-b of the two.
-      tests: number of intervals that hold together with 95 % (Bonferroni).
-
-    Returns:
-      Both ends, within −1 and 1; NaN for one cluster, or where an order is constant.
+    `tau`, their tau-b: a few things that all agree have an error of 0 by the delta method. The ends
+    are NaN for one cluster, or where an order is constant. `clusters` and `tests` as in
+    `inference`.
     """
     count = int(clusters.max()) + 1
-    half = half_width(pair_error(x, y, clusters), count, tests)
+    half = half_width(clustered_error(pair_influence(x, y), clusters), count, tests)
     if math.isnan(half):
-        return math.nan, math.nan
-    low, high = max(tau - half, -1.0), min(tau + half, 1.0)
-    if abs(tau) <= half_width(unrelated_error(count, x.spread * y.spread), count, tests):
-        return min(low, 0.0), max(high, 0.0)
-    return low, high
-
-
-def pair_error(x: Order, y: Order, clusters: Array) -> float:
-    """Standard error of tau-b, clustered; NaN for one cluster or a constant order.
-
-    Arguments as in `pair_interval`.
-    """
-    points = pair_influence(x, y)
-    return math.nan if np.isnan(points).any() else clustered_error(points, clusters)
+        return Estimate(tau)
+    estimate = Estimate(tau, tau - half, tau + half).within(-1.0, 1.0)
+    unrelated = half_width(unrelated_error(count, x.spread * y.spread), count, tests)
+    return estimate.reaching_zero() if abs(tau) <= unrelated else estimate
 
 
 def pair_influence(x: Order, y: Order) -> Array:
@@ -268,14 +239,14 @@ def pair_influence(x: Order, y: Order) -> Array:
     cell = x.bins * _BINS + y.bins
     cells = np.bincount(cell, minlength=_BINS * _BINS)
     net = _net_below(_net_below(cells.reshape(_BINS, _BINS), 0), 1)
-    own = net.ravel()[cell] / len(cell)
+    agreement = net.ravel()[cell] / len(cell)
     mean_x, mean_y = float(x.apart.mean()), float(y.apart.mean())
     if mean_x == 0 or mean_y == 0:
         return np.full(len(cell), math.nan)
     scale = math.sqrt(mean_x * mean_y)
-    tau = float(own.mean()) / scale
+    tau = float(agreement.mean()) / scale
     ties = x.apart / mean_x + y.apart / mean_y
-    return np.asarray(2 * own / scale - tau * ties)
+    return np.asarray(2 * agreement / scale - tau * ties)
 
 
 def contributions(x: Array, weights: Array) -> Array:
@@ -299,7 +270,7 @@ def contributions(x: Array, weights: Array) -> Array:
     totals = untied.sum(axis=1, keepdims=True)
     scale = np.divide(1, np.sqrt(totals), out=np.zeros((len(x), 1)), where=totals > 0)
     scaled = (weights * scale * scale.T).astype(np.float32)
-    found = np.zeros((len(weights), x.shape[1]))
+    sums = np.zeros((len(weights), x.shape[1]))
     rows = np.zeros((len(weights), len(x)))  # Sum of each row of weights · tau.
     for at, block in signs(x):
         flat = block.reshape(len(x), -1)
@@ -307,46 +278,34 @@ def contributions(x: Array, weights: Array) -> Array:
             product = (weight @ flat) * flat
             rows[c] += product.sum(axis=1, dtype=np.float64)
             each = product.sum(axis=0).reshape(block.shape[1:])
-            found[c, at] = each.sum(axis=1, dtype=np.float64)
+            sums[c, at] = each.sum(axis=1, dtype=np.float64)
     ties = np.divide(untied, totals, out=np.zeros(x.shape), where=totals > 0)
-    each_thing: Array = found - rows @ (ties - ties.mean(axis=1, keepdims=True))
+    each_thing: Array = sums - rows @ (ties - ties.mean(axis=1, keepdims=True))
     return each_thing
 
 
-def sum_interval(own: Array, value: float, count: int) -> tuple[float, float]:
-    """95 % interval of a weighted sum of tau, the things taken as a random sample.
+def sum_interval(shares: Array, value: float, count: int) -> Estimate:
+    """A weighted sum of tau with its interval, without p; the things are a random sample.
 
     The interval is widened to reach 0 where two unrelated orders of as many things could give
-    `value`: a few things that all agree have an error of 0.
-
-    Args:
-      own: `contributions` to the sum [n], of all things or of a random sample of them.
-      value: the sum over all things.
-      count: number of all things.
-
-    Returns:
-      The ends; NaN for fewer than three things.
+    `value`, the sum over all `count` things: a few that all agree have an error of 0. `shares` are
+    `contributions` to the sum [n], of all things or of a random sample; the ends are NaN for n < 3.
     """
-    n = len(own)
-    if n < 3 or math.isnan(value):
-        return math.nan, math.nan
-    error = 2 * n * float(own.std(ddof=1)) / math.sqrt(count)
-    half = half_width(error, n)
-    low, high = value - half, value + half
-    if abs(value) <= float(scipy.stats.norm.ppf(0.975)) * unrelated_error(count):
-        return min(low, 0.0), max(high, 0.0)
-    return low, high
+    n = len(shares)
+    if n < 3:
+        return Estimate(value)
+    half = half_width(2 * n * float(shares.std(ddof=1)) / math.sqrt(count), n)
+    estimate = Estimate(value, value - half, value + half)
+    unrelated = float(scipy.stats.norm.ppf(0.975)) * unrelated_error(count)
+    return estimate.reaching_zero() if abs(value) <= unrelated else estimate
 
 
 def unrelated_error(count: int, spread: float = 1 / 9) -> float:
     """Standard error of the tau of two unrelated orders of `count` things.
 
     Without ties, where `spread` is 1/9, it is Kendall's sqrt(2 (2 n + 5) / (9 n (n − 1))). A mean
-    over several pairs of unrelated orders has a smaller error; this one is on the safe side.
-
-    Args:
-      count: number of things.
-      spread: product of the `Order.spread` of both.
+    over several pairs of unrelated orders has a smaller error; this one is on the safe side. With
+    ties, `spread` is the product of the `Order.spread` of both.
     """
     return math.sqrt(4 * spread * (count + 2.5) / (count * (count - 1)))
 

@@ -1,14 +1,14 @@
 """Tests that permute labels over words, models, prompts or places."""
 
-import dataclasses
 import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 import scipy.special
 
 from analysis.statistics import Array
-from analysis.statistics.inference import half_width
+from analysis.statistics.inference import Estimates, half_width
 
 # --- The difference of one group of words from other groups, word forms held, and its test -------
 # Words of one stem ("mother", "mothers") are rated alike, so they are one unit: they change groups
@@ -17,30 +17,12 @@ from analysis.statistics.inference import half_width
 _COLUMNS = 256  # Columns that are permuted at once; bounds the memory.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Contrast:
-    """A difference in mean, and what permuting the units says of it; one entry per column.
-
-    Attributes:
-      difference: float64 [C], the labelled words less the others, at equal word form.
-      low: float64 [C], lower end of the 95 % interval.
-      high: float64 [C], its upper end.
-      p: float64 [C], two-sided.
-    """
-
-    difference: Array
-    low: Array
-    high: Array
-    p: Array
-
-
 def arrangements(
     chosen: int, total: int, rng: np.random.Generator, draws: int
 ) -> tuple[Array, bool]:
-    """Ways to choose `chosen` of `total` units, one in each row.
+    """Ways to choose `chosen` of `total` units, one in each row: bool [A, total].
 
-    Returns:
-      bool [A, total], and whether these are all ways: where there are at most `draws`.
+    And whether these are all ways: where there are at most `draws`.
     """
     exact = math.comb(total, chosen) <= draws
     if exact:
@@ -56,28 +38,21 @@ def arrangements(
 def weights(labels: Array, strata: Array, included: Array | None = None) -> Array:
     """Weights of the words in the difference of labelled from other words of the same stratum.
 
-    They are those of the label in a least-squares fit of a value on the label and the strata.
-
-    Args:
-      labels: bool [A, N].
-      strata: any label [N].
-      included: bool [A, N], the words that count; by default all.
-
-    Returns:
-      float64 [A, N]; a row of NaN where no stratum holds both labelled and other words.
+    They are those of the label in a least-squares fit of a value on the `labels` (bool [A, N]) and
+    the `strata` (any label [N]); `included` are the words that count (bool [A, N]), by default all.
+    float64 [A, N]; a row of NaN where no stratum holds both labelled and other words.
     """
     kept = np.ones(labels.shape) if included is None else included.astype(np.float64)
     marked = labels * kept
     centred = np.zeros(labels.shape)
     for stratum in np.unique(strata):
-        own = strata == stratum
-        count = np.maximum(kept[:, own].sum(axis=1, keepdims=True), 1)
-        mean = marked[:, own].sum(axis=1, keepdims=True) / count
-        centred[:, own] = (marked[:, own] - mean) * kept[:, own]
+        here = strata == stratum
+        count = np.maximum(kept[:, here].sum(axis=1, keepdims=True), 1)
+        mean = marked[:, here].sum(axis=1, keepdims=True) / count
+        centred[:, here] = (marked[:, here] - mean) * kept[:, here]
     size = (centred**2).sum(axis=1, keepdims=True)
     size[size < 1e-9] = np.nan
-    found: Array = centred / size
-    return found
+    return np.asarray(centred / size)
 
 
 def standardised(weights: Array) -> Array:
@@ -85,8 +60,7 @@ def standardised(weights: Array) -> Array:
 
     Among arrangements, such a difference orders as the t statistic of least squares does.
     """
-    scaled: Array = weights / np.linalg.norm(weights, axis=1, keepdims=True)
-    return scaled
+    return np.asarray(weights / np.linalg.norm(weights, axis=1, keepdims=True))
 
 
 def compared(labels: Array, strata: Array) -> tuple[int, int]:
@@ -103,13 +77,13 @@ def contrast(
     units: Array,
     rng: np.random.Generator,
     draws: int,
-) -> Contrast:
-    """The difference of labelled words from the others, with its interval and its p.
+) -> Estimates:
+    """The difference of labelled words from the others at equal word form, with interval and p.
 
     p is the share of arrangements of the units with a difference as large, each standardised by its
     weights; all arrangements are enumerated where there are at most `draws`. The interval takes its
     standard error from the arrangements too, the difference taken out first; with one stratum and a
-    word a unit it is the interval of the two-sample t-test.
+    word a unit it is the interval of the two-sample t-test. NaN where nothing can be compared.
 
     Args:
       values: float64 [N, C], without NaN; the same arrangements serve all columns.
@@ -118,21 +92,16 @@ def contrast(
       units: any label [N], such as the stem.
       rng: draws the arrangements.
       draws: number of arrangements, at most.
-
-    Returns:
-      Entries are NaN where nothing can be compared.
     """
     _, first, unit = np.unique(units, return_index=True, return_inverse=True)
     marked, total = int(labels[first].sum()), len(first)
-    nothing = np.full(values.shape[1], math.nan)
-    own = weights(labels[None], strata)[0]
-    if np.isnan(own).any():
-        return Contrast(difference=nothing, low=nothing, high=nothing, p=nothing)
+    observed = weights(labels[None], strata)[0]
+    if np.isnan(observed).any():
+        return Estimates(*np.full((4, values.shape[1]), math.nan))
     ways, exact = arrangements(marked, total, rng, draws)
     every = weights(ways[:, unit], strata)
-    every = every[~np.isnan(every[:, 0])]
-    every = standardised(every)
-    difference, size = own @ values, float(np.linalg.norm(own))
+    every = standardised(every[~np.isnan(every[:, 0])])
+    difference, size = observed @ values, float(np.linalg.norm(observed))
     residual = values - np.outer(labels, difference)
     extreme, square = np.empty((2, values.shape[1]))
     for start in range(0, values.shape[1], _COLUMNS):
@@ -141,67 +110,49 @@ def contrast(
         square[part] = ((every @ residual[:, part]) ** 2).mean(axis=0)
     shared = np.intersect1d(strata[labels], strata[~labels])
     freedom = total - 1 - len(shared)
-    half = nothing
+    half = np.full(values.shape[1], math.nan)
     if freedom > 0:
         error = size * np.sqrt(square * (total - 1) / freedom)
         half = half_width(1.0, freedom + 1) * error
-    return Contrast(
-        difference=difference,
-        low=difference - half,
-        high=difference + half,
-        p=extreme / len(every) if exact else (1 + extreme) / (1 + len(every)),
-    )
+    p = extreme / len(every) if exact else (1 + extreme) / (1 + len(every))
+    return Estimates(difference, difference - half, difference + half, p)
 
 
 def as_large(permuted: Array, observed: Array) -> Array:
     """How many entries of each column of `permuted` [A, C] are as far from 0 as `observed` [C]."""
     far = np.abs(permuted) >= np.abs(observed) * (1 - 1e-9) - 1e-12
-    count: Array = far.sum(axis=0)
-    return count
+    return np.asarray(far.sum(axis=0))
 
 
 # --- Difference between two groups of a few things, such as models of two bases ------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Difference:
+class Difference(NamedTuple):
     """Difference in mean between two groups, one number per column of the values.
 
     Attributes:
-      difference: mean of the first group less that of the second [C].
+      value: mean of the first group less that of the second [C].
       p: two-sided p of the permutation test [C].
       least_p: the smallest p that the test can give with groups of these sizes.
       assignments: number of assignments of things to groups that were compared.
-      exact: whether these are all assignments.
     """
 
-    difference: Array
+    value: Array
     p: Array
     least_p: float
     assignments: int
-    exact: bool
 
 
 def permutation_test(
     values: Array, first: Array, rng: np.random.Generator, draws: int
 ) -> Difference:
-    """Permutation test of the difference in mean between two groups.
+    """Permutation test of the difference in mean between two groups, neither of them empty.
 
-    The labels of the groups are permuted over the things. All assignments are compared where there
-    are at most `draws`, else as many random ones.
-
-    Args:
-      values: float64 [N, C], one test per column; the same assignments serve all columns.
-      first: bool [N], True in the first group.
-      rng: draws the assignments where there are too many.
-      draws: number of assignments at most.
-
-    Raises:
-      ValueError: a group is empty.
+    The labels of the groups (`first`, bool [N]) are permuted over the things. All assignments are
+    compared where there are at most `draws`, else as many random ones. There is one test per column
+    of `values`, float64 [N, C]; the same assignments serve all columns.
     """
     size, chosen = len(first), int(first.sum())
-    if chosen in (0, size):
-        raise ValueError("a group is empty")
     count = math.comb(size, chosen)
     ways, exact = arrangements(chosen, size, rng, draws)
     share, other_share = 1 / chosen, -1 / (size - chosen)
@@ -211,36 +162,29 @@ def permutation_test(
     attainable = (2 if 2 * chosen == size else 1) / count
     p = extreme / count if exact else (1 + extreme) / (1 + len(ways))
     least = attainable if exact else max(attainable, 1 / (1 + len(ways)))
-    return Difference(difference=observed, p=p, least_p=least, assignments=len(ways), exact=exact)
+    return Difference(observed, p, least, len(ways))
 
 
-def welch_interval(values: Array, first: Array) -> tuple[Array, Array]:
-    """95 % interval of the difference in mean between two groups (Welch 1947).
+def welch_interval(values: Array, first: Array) -> Estimates:
+    """The difference in mean between two groups of `values` [N, C], with its interval (Welch 1947).
 
-    Args:
-      values: float64 [N, C].
-      first: bool [N], True in the first group.
-
-    Returns:
-      Both ends [C]; NaN where a group has fewer than two members.
+    `first` is bool [N]. Without p; the ends are NaN where a group has fewer than two members.
     """
     groups = values[first], values[~first]
+    middle = groups[0].mean(axis=0) - groups[1].mean(axis=0)
     if min(map(len, groups)) < 2:
-        return np.full(values.shape[1], math.nan), np.full(values.shape[1], math.nan)
+        return Estimates(middle, *np.full((2, len(middle)), math.nan))
     parts = np.stack([group.var(axis=0, ddof=1) / len(group) for group in groups])
     free = np.array([len(group) - 1 for group in groups])
     quantile = scipy.special.stdtrit(degrees_of_freedom(parts, free), 0.975)
     half = quantile * np.sqrt(parts.sum(axis=0))
-    middle = groups[0].mean(axis=0) - groups[1].mean(axis=0)
-    return middle - half, middle + half
+    return Estimates(middle, middle - half, middle + half)
 
 
 def degrees_of_freedom(parts: Array, free: Array) -> Array:
-    """Degrees of freedom of a sum of variances [K, C] (Satterthwaite 1946); float64 [C].
+    """Degrees of freedom of the sum of variances `parts` [K, C], each with its `free` [K].
 
-    Args:
-      parts: the variances that are summed.
-      free: degrees of freedom of each [K].
+    Satterthwaite 1946; float64 [C].
     """
     total = parts.sum(axis=0)
     spread = (parts**2 / free[:, None]).sum(axis=0)
@@ -262,17 +206,9 @@ def label_agreement(
 ) -> tuple[float, float]:
     """How much more alike two things of one label are, and its one-sided permutation p.
 
-    Args:
-      similarity: symmetric float64 [N, N].
-      labels: int64 [N].
-      compared: symmetric bool [N, N], the pairs that are compared.
-      strata: int64 [N]; labels are permuted among the things of a stratum.
-      rng: draws the permutations.
-      draws: number of permutations.
-
-    Returns:
-      Mean similarity of pairs of one label less that of pairs of different labels, and p; both NaN
-      where one of the two kinds of pairs does not occur.
+    That is the mean `similarity` (symmetric float64 [N, N]) of pairs of one label less that of
+    pairs of different ones, of the `compared` pairs (symmetric bool [N, N]); both NaN where one of
+    the two kinds does not occur. `labels` are permuted among the things of one of the `strata`.
     """
     first, second = np.nonzero(np.triu(compared, 1))
     values = similarity[first, second]
@@ -306,16 +242,12 @@ def mean_place_test(places: Array, rng: np.random.Generator, draws: int) -> Arra
     """Two-sided p of the mean place of each thing, against orders that know nothing of it.
 
     Under the null every order holds the same places, each at a random thing, independently of the
-    other orders. All things then have one distribution, which is drawn once for all of them.
+    other orders. All things then have one distribution, which is drawn once for all of them: as
+    many means as `draws` permutations of the things have, a million at most.
 
-    Args:
-      places: place of each thing in each order [K, N], such as percentiles.
-      rng: draws the places.
-      draws: permutations of the N things that the drawn means are worth; a million means at most.
-
-    Returns:
-      p [N] = (1 + drawn means at least as far from the middle) / (1 + drawn means); NaN for fewer
-      than two orders, because every place of a single order is taken by something.
+    `places` are [K, N], such as percentiles. p [N] = (1 + drawn means at least as far from the
+    middle) / (1 + drawn means); NaN for fewer than two orders, because every place of a single
+    order is taken by something.
     """
     orders, things = places.shape
     if orders < 2:
@@ -324,7 +256,7 @@ def mean_place_test(places: Array, rng: np.random.Generator, draws: int) -> Arra
     drawn = np.zeros(count)
     for order in places:
         drawn += order[rng.integers(things, size=count)] - order.mean()
-    found = np.abs(places.mean(axis=0) - places.mean())
+    far = np.abs(places.mean(axis=0) - places.mean())
     reached = np.sort(np.abs(drawn / orders))
-    extreme = count - np.searchsorted(reached, found - 1e-12, side="left")
+    extreme = count - np.searchsorted(reached, far - 1e-12, side="left")
     return np.asarray((1 + extreme) / (1 + count))

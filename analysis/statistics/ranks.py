@@ -1,10 +1,9 @@
-"""Ranks, percentiles and medians, and how much two rankings agree at their ends."""
+"""Ranks and percentiles, and how much two rankings agree at their ends."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.stats
 
 from analysis.statistics import Array
 
@@ -35,9 +34,9 @@ def average_ranks(x: Array) -> Array:
     values = x[order]
     firsts = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(x)])
     ends = np.append(firsts, len(x))[1:]
-    found = np.empty(len(x))
-    found[order] = np.repeat((firsts + ends + 1) / 2, ends - firsts)
-    return found
+    average = np.empty(len(x))
+    average[order] = np.repeat((firsts + ends + 1) / 2, ends - firsts)
+    return average
 
 
 def percentiles(x: Array) -> Array:
@@ -99,34 +98,11 @@ def extremes(x: Array, count: int, highest: bool) -> Array:
     return indices[np.argsort(key[indices], kind="stable")][:count]
 
 
-# --- Intervals of medians ------------------------------------------------------------------------
-
-
-def median_interval(x: Array) -> tuple[float, float]:
-    """Interval of the median of `x` [N] that holds it in at least 95 % of samples.
-
-    Both ends are values of the sample, chosen by the binomial distribution, so that nothing is
-    assumed of the shape. NaN for fewer than six values, whose extremes hold the median less often.
-    """
-    if len(x) < 6:
-        return math.nan, math.nan
-    test = scipy.stats.quantile_test(np.asarray(x, np.float64), p=0.5)
-    low, high = test.confidence_interval(0.95)
-    return float(low), float(high)
-
-
 # --- How much of one end of a ranking is the same in another ranking of the same things ----------
 
 
 def end_overlap(x: Array, y: Array, count: int, highest: bool) -> int:
-    """How many of the `count` highest (or lowest) of `x` are among those of `y`.
-
-    Args:
-      x: numbers [N]; of equal ones the earlier comes first.
-      y: other numbers of the same things [N].
-      count: things at the end; N where that is less.
-      highest: whether the highest are compared.
-    """
+    """How many of the `count` highest (or lowest) of `x` [N] are among those of `y` [N]."""
     ends = [extremes(each, count, highest) for each in (x, y)]
     return len(np.intersect1d(ends[0], ends[1]))
 
@@ -142,12 +118,9 @@ def rank_biased_overlap(x: Array, y: Array, p: float) -> float:
     """Extrapolated rank-biased overlap of two rankings of the same N things, highest first.
 
     Tied values share their positions evenly, so the result is the mean over all ways of breaking
-    the ties (RBO^a). 1 for one order, NaN for N = 0. O(N log N).
-
-    Args:
-      x: `kendall.Ranking.positions` [2, N] of the first ranking.
-      y: those of the second, of the same things in the same order.
-      p: persistence: depth d weighs (1 - p) p^(d-1). At 0.9 the first ten weigh 86 %.
+    the ties (RBO^a). 1 for one order, NaN for N = 0. O(N log N). `x` and `y` are their
+    `kendall.Ranking.positions` [2, N]. With persistence p, depth d weighs (1 - p) p^(d-1): at 0.9
+    the first ten weigh 86 %.
     """
     n = x.shape[1]
     if n == 0:

@@ -1,7 +1,7 @@
 """Least squares with cluster-robust errors, and ranks beside their regression to the mean."""
 
-import dataclasses
 import math
+from typing import NamedTuple
 
 import numpy as np
 import scipy.special
@@ -11,59 +11,52 @@ from analysis.statistics import Array, ranks
 # --- Ordinary least squares with cluster-robust standard errors ----------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Fit:
+class Fit(NamedTuple):
     """A least-squares fit; coefficients in the order of the columns, the intercept first.
 
     Attributes:
-      coefficients: float64 [K + 1]; NaN where the design does not identify them.
-      stderr: cluster-robust standard errors, as `coefficients`; also NaN where a fit without one
-        of the clusters would not be identified.
-      p: two-sided p of each coefficient against zero (Student's t with the degrees of freedom of
-        its standard error, which are fewer than the clusters).
+      value: the coefficients, float64 [K + 1]; NaN where the design does not identify them.
       low: lower ends of the 95 % intervals, by the same t as `p`; NaN where `stderr` is.
       high: upper ends.
+      p: two-sided p of each coefficient against zero (Student's t with the degrees of freedom of
+        its standard error, which are fewer than the clusters).
+      stderr: cluster-robust standard errors, as `value`; also NaN where a fit without one of the
+        clusters would not be identified.
       n: observations.
     """
 
-    coefficients: Array
-    stderr: Array
-    p: Array
+    value: Array
     low: Array
     high: Array
+    p: Array
+    stderr: Array
     n: int
 
 
 def ols(y: Array, x: Array, groups: Array) -> Fit:
-    """Fits y = a + x b.
+    """Fits y = a + x b, of outcomes [N] and predictors [N, K] or [N].
 
-    Args:
-      y: outcomes [N].
-      x: predictors [N, K] or [N].
-      groups: cluster of each observation [N], any labels: errors may be correlated inside a
-        cluster. Standard errors are those of the jackknife over clusters (CR3 of Cameron & Miller
-        2015): with some tens of unequal clusters the plain sandwich (CR1) is too small.
-
-    Returns:
-      The fit; all NaN where observations are too few or predictors collinear.
+    `groups` are any labels of clusters [N], inside which errors may be correlated. Standard errors
+    are those of the jackknife over clusters (CR3 of Cameron & Miller 2015): with some tens of
+    unequal clusters the plain sandwich (CR1) is too small. All NaN where observations are too few
+    or predictors collinear.
     """
     design, y = _design(x), np.asarray(y, dtype=np.float64)
     n, k = design.shape
     nan = np.full(k, math.nan)
-    coefficients, bread = _solved(y, design, groups)
-    if np.isnan(coefficients).any():
-        return Fit(coefficients=nan, stderr=nan, p=nan, low=nan, high=nan, n=n)
+    value, bread = _solved(y, design, groups)
+    if np.isnan(value).any():
+        return Fit(nan, nan, nan, nan, nan, n)
     clusters = np.unique(groups, return_inverse=True)[1]
-    parts = _clusters(design, y - design @ coefficients, clusters, bread)
+    parts = _clusters(design, y - design @ value, clusters, bread)
     if np.abs(np.linalg.det(parts.left)).min() < _SINGULAR:
-        return Fit(coefficients=coefficients, stderr=nan, p=nan, low=nan, high=nan, n=n)
+        return Fit(value, nan, nan, nan, nan, n)
     stderr = _jackknife(parts, bread)
-    t = np.divide(coefficients, stderr, out=np.full(k, math.nan), where=stderr > 0)
+    t = np.divide(value, stderr, out=np.full(k, math.nan), where=stderr > 0)
     df = np.array([_degrees(parts, bread, j) for j in range(k)])
     p = 2 * scipy.special.stdtr(df, -np.abs(t))
     half = scipy.special.stdtrit(df, 0.975) * stderr
-    low, high = coefficients - half, coefficients + half
-    return Fit(coefficients=coefficients, stderr=stderr, p=p, low=low, high=high, n=n)
+    return Fit(value, value - half, value + half, p, stderr, n)
 
 
 def coefficients(y: Array, x: Array, groups: Array) -> Array:
@@ -87,32 +80,24 @@ def _solved(y: Array, design: Array, groups: Array) -> tuple[Array, Array]:
 _SINGULAR = 1e-9
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Clusters:
-    """Sums over each cluster g of G, with X and e its rows of the design and its residuals.
+class _Clusters(NamedTuple):
+    """Sums over each cluster g of G, with X and e its rows of the design and its residuals."""
 
-    Attributes:
-      total: X'1 [G, K].
-      score: X'e [G, K].
-      own: X'X [G, K, K].
-      left: I - X'X @ bread [G, K, K]; singular where the fit is not identified without g.
-    """
-
-    total: Array
-    score: Array
-    own: Array
-    left: Array
+    total: Array  # X'1 [G, K].
+    score: Array  # X'e [G, K].
+    square: Array  # X'X [G, K, K].
+    left: Array  # I - X'X @ bread [G, K, K]; singular where the fit is not identified without g.
 
 
 def _clusters(design: Array, residuals: Array, clusters: Array, bread: Array) -> _Clusters:
     count, k = int(clusters.max()) + 1, design.shape[1]
     products = (design[:, :, None] * design[:, None, :]).reshape(-1, k * k)
-    own = _sums(products, clusters, count).reshape(count, k, k)
+    square = _sums(products, clusters, count).reshape(count, k, k)
     return _Clusters(
         total=_sums(design, clusters, count),
         score=_sums(design * residuals[:, None], clusters, count),
-        own=own,
-        left=np.eye(k) - own @ bread,
+        square=square,
+        left=np.eye(k) - square @ bread,
     )
 
 
@@ -137,7 +122,7 @@ def _degrees(parts: _Clusters, bread: Array, j: int) -> float:
     count, k = parts.total.shape
     column = np.broadcast_to(bread[:, j, None], (count, k, 1))
     w = np.linalg.solve(parts.left.transpose(0, 2, 1), column)[:, :, 0]
-    u = np.einsum("gij,gj->gi", parts.own, w)
+    u = np.einsum("gij,gj->gi", parts.square, w)
     s = (parts.total * w).sum(axis=1)
     v = np.concatenate([s[:, None] * parts.total, u], axis=1)
     inner = bread @ (parts.total.T @ parts.total) @ bread
@@ -171,14 +156,10 @@ def line(y: Array, x: Array) -> tuple[float, float]:
 def nearest_residuals(models: Array, people: Array) -> Array:
     """For each item, the residual of the model that is nearest to what people's rank predicts.
 
-    Args:
-      models: ranks of the items [M, N].
-      people: ranks of the items [N].
-
-    Returns:
-      float64 [N]: positive where every model ranks the item lower than its own regression on
-      people's ranks predicts (rank 1 is the best), negative where every model ranks it higher;
-      the residual with the smallest size. Zero where the models stand on both sides.
+    Of ranks by models [M, N] and by people [N]; float64 [N]. Positive where every model ranks the
+    item lower than its own regression on people's ranks predicts (rank 1 is the best), negative
+    where every model ranks it higher; the residual with the smallest size. Zero where the models
+    stand on both sides.
     """
     return _nearest(models - models.mean(axis=1, keepdims=True), people)
 
@@ -200,20 +181,13 @@ def largest_by_chance(
     People's normal scores are regressed on those of the models, then on a cubic of what these
     predict, because people may follow the models less far at the ends. The residuals are shuffled
     over the items. So people stay correlated with each model as they were, the models keep their
-    ranks, and what people add falls on any item.
+    ranks, and what people add falls on any item. They are shuffled inside `bands`, labels [N]:
+    where these hold items of about as many comparisons, errors of people's ranks stay where they
+    are.
 
-    Args:
-      models: ranks of the items [M, N].
-      people: ranks of the items [N].
-      bands: label of each item [N]; residuals are shuffled inside a band. Where they hold items
-        of about as many comparisons, errors of people's ranks stay where they are.
-      rng: draws the permutations.
-      draws: number of permutations.
-
-    Returns:
-      float64 [draws]: sizes, so never negative. Empty for one model, whose heavy tails alone may
-      leave an item apart, and for fewer than ten items a model, which are too few to estimate how
-      people depend on the models.
+    Of ranks by models [M, N] and by people [N]; float64 [draws], never negative. Empty for one
+    model, whose heavy tails alone may leave an item apart, and for fewer than ten items a model,
+    which are too few to estimate how people depend on the models.
     """
     count, size = models.shape
     if count < 2 or size < _ITEMS_PER_PREDICTOR * (count + 1):
@@ -229,8 +203,8 @@ def largest_by_chance(
     largest = np.empty(draws)
     shuffled = np.empty(size)
     for draw in range(draws):
-        for own in members:
-            shuffled[own] = rng.permutation(left[own])
+        for band in members:
+            shuffled[band] = rng.permutation(left[band])
         order = np.argsort(fitted + shuffled)
         drawn = np.empty(size)
         drawn[order] = np.arange(1, size + 1)
@@ -249,9 +223,7 @@ def _fitted(design: Array, y: Array) -> Array:
 def adjusted_p(values: Array, largest: Array) -> Array:
     """P of each size of `values` [N], corrected for all of them (Westfall & Young 1993).
 
-    Args:
-      values: such as `nearest_residuals`.
-      largest: the largest size in each draw without an effect; where empty, p is NaN.
+    `largest` holds the largest size in each draw without an effect; where empty, p is NaN.
     """
     if len(largest) == 0:
         return np.full(len(values), np.nan)

@@ -13,10 +13,9 @@ from analysis.statistics import Array, ranks
 
 
 def permutations(size: int, draws: int, rng: np.random.Generator) -> tuple[Array, bool]:
-    """Permutations of `size` things: all of them where there are at most `draws`, else random ones.
+    """Permutations of `size` things, int64 [P, size]: all where there are at most `draws`.
 
-    Returns:
-      int64 [P, size], and whether these are all permutations (the identity is then among them).
+    Else random ones. And whether these are all (the identity is then among them).
     """
     if size <= 8 and math.factorial(size) <= draws:
         return np.array(list(itertools.permutations(range(size)))), True
@@ -31,8 +30,7 @@ def pairs_of(matrix: Array) -> Array:
 def pair_places(orders: Array) -> Array:
     """For each permutation `orders` [P, M] of the models, where each pair comes from.
 
-    Returns:
-      int64 [P, M (M - 1) / 2]: `pairs_of(matrix)[places]` are the pairs of the permuted matrix.
+    int64 [P, M (M - 1) / 2]: `pairs_of(matrix)[places]` are the pairs of the permuted matrix.
     """
     size = orders.shape[1]
     rows, columns = np.tril_indices(size, -1)
@@ -44,16 +42,10 @@ def pair_places(orders: Array) -> Array:
 def mantel(
     similarity: Array, predictors: Array, places: Array, exact: bool
 ) -> Iterator[tuple[float, float]]:
-    """Mantel's test (1967) of each predictor; models of `similarity` are permuted.
+    """Mantel's test (1967): Pearson's r of each predictor, and its one-sided p.
 
-    Args:
-      similarity: symmetric [M, M].
-      predictors: symmetric [K, M, M].
-      places: `pair_places` of the permutations [P, N].
-      exact: whether these are all permutations.
-
-    Yields:
-      Pearson's r, and its one-sided p.
+    Models of `similarity` (symmetric [M, M]) are permuted; `predictors` are symmetric [K, M, M],
+    `places` the `pair_places` of the permutations [P, N], and `exact` whether these are all.
     """
     y = pairs_of(similarity)
     shuffled = y[places]
@@ -70,9 +62,8 @@ def mantel(
 def joint(similarity: Array, predictors: Array) -> tuple[Array, float]:
     """Least squares of the pairs of `similarity` on all `predictors` [K, M, M] together.
 
-    Returns:
-      Standardised coefficients [K], NaN for a predictor that is constant or a linear combination of
-      those before it; and R².
+    Standardised coefficients [K], NaN for a predictor that is constant or a linear combination of
+    those before it; and R².
     """
     beta = np.full(len(predictors), math.nan)
     y = pairs_of(similarity)
@@ -127,22 +118,17 @@ def classical_mds(distances: Array) -> Array:
 def metric_mds(distances: Array, rng: np.random.Generator) -> tuple[Array, float]:
     """Metric scaling by SMACOF (de Leeuw 1977), as in the paper's Fig 2B.
 
-    The best of the classical solution and 16 random starts, each improved.
-
-    Args:
-      distances: symmetric [M, M], zero diagonal, no NaN.
-      rng: draws the random starts.
-
-    Returns:
-      Coordinates [M, 2], turned to principal axes, and Kruskal's stress-1 (0 is a perfect map; it
-      divides by the drawn distances, scikit-learn's by the given ones).
+    The best of the classical solution and 16 random starts, each improved, of `distances`
+    (symmetric [M, M], zero diagonal, no NaN): coordinates [M, 2], turned to principal axes, and
+    Kruskal's stress-1 (0 is a perfect map; it divides by the drawn distances, scikit-learn's by the
+    given ones).
     """
     scale = float(distances.max(initial=0.0)) or 1.0
     size = (len(distances), 2)
     begin = [classical_mds(distances)]
     begin += [scale * rng.normal(size=size) for _ in range(_STARTS)]
     maps = [_smacof(distances, start) for start in begin]
-    best = min(maps, key=lambda points: _raw_stress(distances, points))
+    best = min(maps, key=lambda points: _squares(_between(points) - distances))
     return _oriented(best), stress(distances, best)
 
 
@@ -191,16 +177,11 @@ def _guttman(distances: Array, points: Array, drawn: Array) -> Array:
     return np.asarray(pull @ points / len(points))
 
 
-def _raw_stress(distances: Array, points: Array) -> float:
-    return _squares(_between(points) - distances)
-
-
 def _squares(x: Array) -> float:
     return float((x**2).sum())
 
 
 # --- Groups of models of which every two agree ---------------------------------------------------
-
 
 _CERTAIN = 1e-12  # agreement that is above 0
 
@@ -208,13 +189,10 @@ _CERTAIN = 1e-12  # agreement that is above 0
 def blocs(certain: Array) -> list[list[int]]:
     """Complete linkage, cut at 0: merges two groups as long as all of their models agree.
 
-    Args:
-      certain: the least agreement of every two models that the evidence allows, such as the lower
-        end of an interval of Kendall's tau; symmetric, float64 [M, M]; the diagonal is ignored.
-
-    Returns:
-      The groups as ascending indices: the largest group first, then by their first index. Every two
-      models of a group are above 0.
+    `certain` is the least agreement of every two models that the evidence allows, such as the lower
+    end of an interval of Kendall's tau; symmetric, float64 [M, M]; the diagonal is ignored. The
+    groups are ascending indices, the largest group first, then by their first index; every two
+    models of a group are above 0.
     """
     size = len(certain)
     labels = np.zeros(min(size, 1), dtype=np.int64)

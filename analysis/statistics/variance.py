@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from analysis.statistics import Array
-from analysis.statistics.inference import clustered_error, half_width
+from analysis.statistics.inference import Estimates, clustered_error, half_width
 
 # --- Variance of values by token, model and prompt: shares and components of a crossed design
 
@@ -13,18 +13,14 @@ COMPONENTS = ("token", "token × model", "token × prompt", "token × model × p
 _TOKENS = 4096  # That are centred at a time.
 
 
-def shares(cube: Array, clusters: Array) -> tuple[Array, Array, Array]:
-    """Shares of the sum of squares of `cube` [T, M, P], and their 95 % interval; float64 [4] each.
+def shares(cube: Array, clusters: Array) -> Estimates:
+    """Shares of the sum of squares of `cube` [T, M, P], with intervals; float64 [4] each.
 
-    In the order of `COMPONENTS`. Noise has a share in each: see `noise_shares`.
-
-    Args:
-      cube: the values.
-      clusters: number of the stem of each token, from 0 without gaps; int64 [T]. Whole stems are
-        taken as a random sample, and a share as a ratio (delta method).
+    In the order of `COMPONENTS`. Noise has a share in each: see `noise_shares`. `clusters` are
+    those of tokens, as in `inference`; a share is taken as a ratio (delta method).
     """
-    share, low, high = _ratios(_sums_of_squares(cube), clusters, 1)
-    return share, np.maximum(low, 0.0), np.minimum(high, 1.0)
+    share, low, high, _ = _ratios(_sums_of_squares(cube), clusters, 1)
+    return Estimates(share, np.maximum(low, 0.0), np.minimum(high, 1.0))
 
 
 def noise_shares(models: int, prompts: int) -> Array:
@@ -43,22 +39,14 @@ def estimates(cube: Array) -> Array:
     return np.asarray(_corrected(cube).sum(axis=0) / (len(cube) - 1))
 
 
-def estimated_shares(cube: Array, clusters: Array) -> tuple[Array, Array, Array]:
-    """Shares of the `estimates` in their sum, and intervals that hold together with 95 %.
+def estimated_shares(cube: Array, clusters: Array) -> Estimates:
+    """Shares of the `estimates` in their sum, with intervals; float64 [4] each.
 
-    Their mean is 0 where a component has no variance, so a share may be below 0.
-
-    Args:
-      cube: as in `estimates`.
-      clusters: as in `shares`.
-
-    Returns:
-      The share and both ends of its interval, float64 [4] each. The first three intervals hold
-      together (Bonferroni). NaN for one model or one prompt.
+    Their mean is 0 where a component has no variance, so a share may be below 0. The first three
+    intervals hold together with 95 % (Bonferroni). NaN for one model or one prompt.
     """
     if min(cube.shape[1:]) == 1:
-        nan = np.full(4, math.nan)
-        return nan, nan, nan
+        return Estimates(*np.full((3, 4), math.nan))
     return _ratios(_corrected(cube), clusters, 3)
 
 
@@ -80,17 +68,17 @@ def _freedom(models: int, prompts: int) -> Array:
     return np.array([1, models - 1, prompts - 1, (models - 1) * (prompts - 1)])
 
 
-def _ratios(parts: Array, clusters: Array, tests: int) -> tuple[Array, Array, Array]:
+def _ratios(parts: Array, clusters: Array, tests: int) -> Estimates:
     """Shares of the columns of `parts` [T, 4] in their sum, with intervals; float64 [4] each."""
     total = parts.sum()
     if total == 0:
-        nan = np.full(4, math.nan)
-        return nan, nan, nan
+        return Estimates(*np.full((3, 4), math.nan))
     share = parts.sum(axis=0) / total
     left = (parts - share * parts.sum(axis=1, keepdims=True)) * (len(parts) / total)
     count = int(clusters.max()) + 1
-    half = np.array([half_width(clustered_error(own, clusters), count, tests) for own in left.T])
-    return share, share - half, share + half
+    errors = (clustered_error(influence, clusters) for influence in left.T)
+    half = np.array([half_width(error, count, tests) for error in errors])
+    return Estimates(share, share - half, share + half)
 
 
 def _sums_of_squares(cube: Array) -> Array:
@@ -126,9 +114,7 @@ def _squares_of_centred(centred: Array) -> Array:
 NESTED = ("common", "question", "wording")
 
 
-def nested_shares(
-    values: Array, questions: Array, wordings: Array, clusters: Array
-) -> tuple[Array, Array, Array]:
+def nested_shares(values: Array, questions: Array, wordings: Array, clusters: Array) -> Estimates:
     """Shares of the variance of items that all prompts, a question or a wording have alone.
 
     The covariance of two prompts over the items holds what is common to all prompts and, where
@@ -145,8 +131,8 @@ def nested_shares(
       clusters: label of each item [N]; items of one label (forms of a word) vary together.
 
     Returns:
-      The shares in the order of `NESTED` and both ends of their 95 % interval, which takes the
-      labels as a random sample and a share as a ratio (delta method); float64 [3] each. NaN for
+      The shares in the order of `NESTED`, float64 [3] each, with intervals that take the labels
+      as a random sample and a share as a ratio (delta method). NaN for
       what cannot be told apart: one question has no component of questions, and its wordings'
       common part is "common"; without two wordings of a question there is none of wordings.
     """
@@ -160,7 +146,7 @@ def nested_shares(
     left = sums - share * total[:, None]
     error = math.sqrt(count) * left.std(axis=0, ddof=1) / total.sum()
     half = half_width(1.0, count) * error
-    return share, share - half, share + half
+    return Estimates(share, share - half, share + half)
 
 
 def _covariances(centred: Array, questions: Array, wordings: Array) -> Array:
@@ -170,13 +156,13 @@ def _covariances(centred: Array, questions: Array, wordings: Array) -> Array:
     are none.
     """
     squares, prompts = (centred**2).sum(axis=1), len(questions)
-    asked, pairs = _squared_sums(centred, questions)
+    questioned, pairs = _squared_sums(centred, questions)
     worded, alike = _squared_sums(centred, wordings)
     total = centred.sum(axis=1) ** 2
     columns = (
         (squares, prompts),
-        (asked - squares, pairs),
-        (total - asked - worded + squares, prompts * (prompts - 1) - pairs - alike),
+        (questioned - squares, pairs),
+        (total - questioned - worded + squares, prompts * (prompts - 1) - pairs - alike),
     )
     return np.stack([x / n if n else np.full(len(x), math.nan) for x, n in columns], axis=1)
 

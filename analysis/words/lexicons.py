@@ -1,4 +1,4 @@
-"""Word lists: sentiment, frequency, and words for groups of people.
+"""Word lists: sentiment, frequency, words for groups of people, and words in categories.
 
 No word list of others is shipped. AFINN and wordfreq are read from the packages of those names
 where they are installed (their data files only; the code is never imported), or from a path.
@@ -19,11 +19,13 @@ from engine.errors import AssayError
 from engine.runs.schema import Columns
 
 _IDENTITY = pathlib.Path(__file__).parent / "identity.csv"
+_CATEGORIES = pathlib.Path(__file__).parent / "categories.csv"
 _PLACEBO = pathlib.Path(__file__).parent / "placebo.csv"
 FORMS = ("singular", "plural", "adjective", "abstract")
 NEUTRAL = "neutral"
 _LEAST_FREQUENT = 0.3  # Of a million words: above it, few tokens are the beginning of a word.
 _TERMS = ("word", "group", "axis", "form", "stem")
+_IN_CATEGORIES: Columns = dict.fromkeys(("word", "category", "scale"), pl.String)
 _AFINN: Columns = {"word": pl.String, "value": pl.Float64}
 _BING: Columns = {"word": pl.String, "valence": pl.String}
 _FREQUENCY: Columns = {"word": pl.String, "per_million": pl.Float64}
@@ -36,9 +38,8 @@ class LexiconError(AssayError):
 def afinn(path: str = "") -> pl.DataFrame:
     """AFINN-111 (Nielsen 2011): word, value (-5 to 5); words lower-case, once each.
 
-    Args:
-      path: a file with a word, a tab and a value in each line; "" for the file of the installed
-        package `afinn`.
+    From a file with a word, a tab and a value in each line, by default that of the installed
+    package `afinn`.
     """
     source = path or _installed("afinn", "data/AFINN-111.txt", "an AFINN file by options.afinn")
     rows = [line.rsplit("\t", 1) for line in _lines(source) if line.strip()]
@@ -52,9 +53,8 @@ def afinn(path: str = "") -> pl.DataFrame:
 def bing(path: str) -> pl.DataFrame:
     """Bing Liu's opinion lexicon: word, valence ("positive" or "negative").
 
-    Args:
-      path: a CSV word,sentiment, or the folder of positive-words.txt and negative-words.txt.
-        Words in both lists are left out.
+    From a CSV word,sentiment, or the folder of positive-words.txt and negative-words.txt. Words in
+    both lists are left out.
     """
     folder = pathlib.Path(path)
     if folder.is_dir():
@@ -91,11 +91,7 @@ def frequency(path: str = "", join: str = "forms") -> pl.DataFrame:
 
 
 def common_words(path: str = "") -> set[str]:
-    """Words that are not rare, in lower case; none where no list of frequencies is at hand.
-
-    Args:
-      path: as `frequency` takes it.
-    """
+    """Words that are not rare, in lower case; none where `frequency` has no list at hand."""
     try:
         common = frequency(path).filter(pl.col("per_million") >= _LEAST_FREQUENT)
     except LexiconError:
@@ -155,23 +151,48 @@ def identity(path: str = "") -> pl.DataFrame:
 def placebo(besides: pl.DataFrame | None = None) -> pl.DataFrame:
     """Placebo kinds: ordinary words by kind (months, fruits, sizes, …) and axis.
 
-    Groups of people are compared with them.
-
-    The list is `analysis/words/placebo.csv`. A kind is a group, and kinds of one subject are an
-    axis (fruits and drinks are food). No word is about people, and no kind is defined by being good
-    or bad (virtues, illnesses, weapons).
-
-    Args:
-      besides: terms whose words are left out, in any case.
-
-    Returns:
-      word, group, axis, form, stem, as `identity` returns them.
+    Groups of people are compared with them. The list is `analysis/words/placebo.csv`. A kind is a
+    group, and kinds of one subject are an axis (fruits and drinks are food). No word is about
+    people, and no kind is defined by being good or bad (virtues, illnesses, weapons). Columns are
+    those of `identity`; words of `besides` are left out, in any case.
     """
     words = _terms(str(_PLACEBO), _TERMS)
     if besides is None:
         return words
     folded = pl.col("word").str.to_lowercase()
     return words.filter(~folded.is_in(besides.select(folded)["word"].implode()))
+
+
+def categories(path: str = "") -> pl.DataFrame:
+    """Words by category, and the scale on which categories are compared.
+
+    The built-in list is `analysis/words/categories.csv`. It was written for Assay from general
+    knowledge and is not part of any published dictionary: nouns of agency and communion (the Big
+    Two of social judgement), and nouns for the virtues and the vices of five moral foundations.
+    Both ends of a scale are equally good or equally bad, so that a category does not stand high
+    because its words are kinder.
+
+    Args:
+      path: a CSV word,category or word,category,scale, which replaces the built-in list. Without
+        the column scale all categories are on one scale, which has the name of the file.
+
+    Returns:
+      word (lower-case), category, scale; in the order of the file. A word of two categories of one
+      scale is left out of that scale, because it belongs to both sides of their comparison.
+
+    Raises:
+      LexiconError: no such file or column, an empty cell, or no words.
+    """
+    source = path or str(_CATEGORIES)
+    table = read_table(source, ("word", "category"))
+    if "scale" not in table.columns:
+        table = table.with_columns(scale=pl.lit(pathlib.Path(source).stem))
+    table = table.select(list(_IN_CATEGORIES)).with_columns(pl.all().str.strip_chars())
+    table = table.with_columns(pl.col("word").str.to_lowercase())
+    if table.height == 0 or any((table[name].fill_null("") == "").any() for name in _IN_CATEGORIES):
+        raise LexiconError(f"{source}: no rows, or an empty cell")
+    distinct = table.unique(maintain_order=True)
+    return distinct.filter(~pl.struct("word", "scale").is_duplicated())
 
 
 def _installed(package: str, file: str, instead: str) -> pathlib.Path:

@@ -1,16 +1,23 @@
-"""Tokens of a vocabulary that are words of a list."""
+"""Tokens of a vocabulary that are words of a list, and kinds of them."""
 
 import polars as pl
 
+from analysis.words import lexicons
+from analysis.words.stems import stems
+from engine.runs.schema import Columns
+
+KINDS: Columns = {
+    **dict.fromkeys(("list", "words"), pl.String),
+    "token_id": pl.UInt32,
+    "stem": pl.String,
+}
+
 
 def match(vocabulary: pl.DataFrame, lexicon: pl.DataFrame, trim: bool) -> pl.DataFrame:
-    """Tokens that are words of a lexicon, in any case.
+    """Tokens (token_id, token) that are words of a lexicon, in any case.
 
-    Args:
-      vocabulary: token_id and token; other columns are dropped.
-      lexicon: word (lower-case, once each), and more columns.
-      trim: whether outer white space of a token is ignored. The paper does not ignore it, so
-        that " love" matches nothing.
+    The lexicon has word (lower-case, once each), and more columns. With `trim` outer white space of
+    a token is ignored. The paper does not ignore it, so that " love" matches nothing.
 
     Returns:
       token_id, token, word and the lexicon's columns, sorted by token_id.
@@ -21,11 +28,9 @@ def match(vocabulary: pl.DataFrame, lexicon: pl.DataFrame, trim: bool) -> pl.Dat
 
 
 def match_cased(vocabulary: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
-    """Tokens that are identity terms; outer spaces are ignored, a term's capital is required.
+    """Tokens (token_id, token) that are identity terms, as `lexicons.identity` has them.
 
-    Args:
-      vocabulary: token_id and token.
-      terms: what `lexicons.identity` returns, or other words.
+    Outer spaces are ignored, a term's capital is required.
 
     Returns:
       token_id, token, the columns of `terms`, surface (leading space and capital, as "_A"),
@@ -54,3 +59,36 @@ def match_cased(vocabulary: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
     upper = start != start.str.to_lowercase()
     surface = spaced + pl.when(upper).then(pl.lit("A")).otherwise(pl.lit("a"))
     return both.with_columns(surface=surface).sort("token_id")
+
+
+def kinds(
+    vocabulary: pl.DataFrame, afinn: str, identity: str, categories: str, trim: bool
+) -> pl.DataFrame:
+    """Tokens (token_id, token) of each kind of words; those of AFINN where it is installed.
+
+    `afinn`, `identity` and `categories` are paths, as `lexicons` takes them; `trim` as of `match`,
+    except for identity terms.
+
+    Returns:
+      list ("AFINN", an axis of groups, or a scale of categories), words ("positive words", a group
+      or a category), token_id, stem.
+    """
+    people = match_cased(vocabulary, lexicons.identity(identity))
+    people = people.filter(pl.col("axis") != lexicons.NEUTRAL)
+    frames = [people.select("token_id", "stem", list="axis", words="group")]
+    for _, listed in lexicons.categories(categories).group_by("scale", maintain_order=True):
+        matched = match(vocabulary, listed, trim)
+        stem = stems(matched["word"])
+        frames.append(matched.select("token_id", list="scale", words="category", stem=stem))
+    try:
+        graded = match(vocabulary, lexicons.afinn(afinn), trim)
+    except lexicons.LexiconError:  # the chapter on sentiment says so
+        graded = None
+    if graded is not None:
+        graded = graded.filter(pl.col("value") != 0).sort(pl.col("value") < 0, maintain_order=True)
+        side = pl.when(pl.col("value") > 0).then(pl.lit("positive")).otherwise(pl.lit("negative"))
+        named = {"list": pl.lit("AFINN"), "words": side + " words"}
+        frames.insert(0, graded.select("token_id", **named, stem=stems(graded["word"])))
+    return pl.concat(
+        [frame.select(pl.col(k).cast(t) for k, t in KINDS.items()) for frame in frames]
+    )

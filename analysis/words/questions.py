@@ -78,8 +78,8 @@ def questions(prompts: Mapping[str, str], path: str = "") -> pl.DataFrame:
 
 def _asked(text: str) -> tuple[str, str]:
     """The quality that `text` asks for, and its wording; "" where it asks for none or several."""
-    found = [match for pattern in _ASKED for match in pattern.finditer(text)]
-    places = {match.span("quality") for match in found}
+    matches = (match for pattern in _ASKED for match in pattern.finditer(text))
+    places = {match.span("quality") for match in matches}
     if len(places) != 1:
         return "", text
     start, stop = places.pop()

@@ -1,15 +1,17 @@
-"""Words of one origin ("abandon", "abandoned"), which are one cluster of errors."""
+"""Spellings of one word; words of one origin ("abandon", "abandoned"), a cluster of errors."""
 
 import collections
 import functools
 import re
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.words.spellings import dense_numbers, folded
-
+WORD = r"^[ _▁]?[\p{L}\p{M}][\p{L}\p{M}'’-]+$"
+STARTS = r"^[ _▁]"  # Where a tokenizer marks the starts of words, other tokens are mostly endings.
+_Texts = TypeVar("_Texts", pl.Series, pl.Expr)
 # Endings, longest first; a final e is taken off before one is looked for. "less" is not among
 # them, because it turns the valence round. A final s is no plural in "famous", "crisis" and "kiss".
 _ENDING = re.compile(
@@ -24,6 +26,21 @@ _LAST_Y = re.compile("y$")
 _NUMBERED: collections.deque[tuple[pl.Series, npt.NDArray[np.int64]]] = collections.deque(maxlen=8)
 
 
+def words(tokens: pl.Series) -> npt.NDArray[np.int64]:
+    """`dense_numbers` of the words of tokens [N]; case and outer spaces make no difference."""
+    return dense_numbers(folded(tokens))
+
+
+def folded(tokens: _Texts) -> _Texts:
+    """The tokens (a series, or an expression) in lower case, without outer spaces."""
+    return tokens.str.strip_chars().str.to_lowercase()
+
+
+def dense_numbers(labels: pl.Series) -> npt.NDArray[np.int64]:
+    """Number of each label [N]; int64 [N], from 0 without gaps."""
+    return labels.rank("dense").cast(pl.Int64).to_numpy() - 1
+
+
 @functools.lru_cache(maxsize=2**18)  # Vocabularies have most of their words in common.
 def stem(word: str) -> str:
     """`word` without its endings, the same for most forms of a word.
@@ -33,8 +50,8 @@ def stem(word: str) -> str:
     clusters larger. Irregular forms ("anger" and "angry") stay apart.
     """
     left = word.lower()
-    while found := _ending(left):
-        left = left[:-found]
+    while letters := _ending(left):
+        left = left[:-letters]
     # Few words need these two; "$" is also before a last line end.
     if left.endswith(("y", "\n")):
         left = _LAST_Y.sub("i", left)
@@ -46,20 +63,12 @@ def stem(word: str) -> str:
 def stems(words: pl.Series) -> pl.Series:
     """The stem of each word."""
     distinct = words.unique()
-    return words.replace_strict(
-        distinct, list(map(stem, distinct.to_list())), return_dtype=pl.String
-    )
+    each = [stem(word) for word in distinct.to_list()]
+    return words.replace_strict(distinct, each, return_dtype=pl.String)
 
 
 def stem_numbers(tokens: pl.Series) -> npt.NDArray[np.int64]:
-    """Number of the stem of each token; case and outer spaces make no difference.
-
-    Args:
-      tokens: text of each token [N].
-
-    Returns:
-      int64 [N], from 0 without gaps; read only.
-    """
+    """`dense_numbers` of the stems of tokens [N], read only; case and outer spaces do not count."""
     for known, numbers in _NUMBERED:
         if known.equals(tokens):
             return numbers

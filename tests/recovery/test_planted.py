@@ -105,7 +105,7 @@ def test_the_share_of_a_framing_axis_is_recovered(rng):
     for _ in range(DRAWS):
         opposed, same = 2 * rng.standard_t(8, size=1000), rng.standard_t(8, size=1000)
         first, second = principal_axes(opposed + same, same - opposed, np.arange(1000))
-        held += covered(0.8, first[3], first[4])
+        held += covered(0.8, first[2].low, first[2].high)
         assert first[:2] == pytest.approx((math.sqrt(0.5), -math.sqrt(0.5)), abs=0.06)
         assert second[0] * second[1] > 0
     assert COVERED[0] <= held <= COVERED[1]
@@ -218,7 +218,7 @@ def test_variance_is_split_as_it_was_made(rng):
         )
         parts = [s * rng.normal(size=size) for s, size in zip(deviations, sizes, strict=True)]
         cube = sum(parts, np.zeros((tokens, models, prompts)))
-        _, low, high = variance.shares(cube, np.arange(tokens))
+        _, low, high, _ = variance.shares(cube, np.arange(tokens))
         truth = expected / expected.sum()
         held += (low <= truth) & (truth <= high)
         found.append(variance.estimates(cube))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from analysis.words.categories import categories
+from analysis.words.lexicons import categories
 from analysis.words.questions import NEGATIVE, questions
 from configs.prompts import FOLLOW_UP
 from tests.support import runs

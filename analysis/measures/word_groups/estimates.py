@@ -14,16 +14,16 @@ import polars as pl
 
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q, several
 from analysis.measures.word_groups import placebo
-from analysis.measures.word_groups.standing import Standing
+from analysis.measures.word_groups.standing import Standing, known_mean
 from analysis.statistics import Array, permutation_tests
-from analysis.statistics.inference import bootstrap_means, t_test
+from analysis.statistics.inference import Estimates, bootstrap_means, t_test
 from analysis.words.lexicons import NEUTRAL
 
 LEAST_WORDS = 5  # On each side of a contrast; with fewer it has an interval, and no test.
 _FOR_AN_INTERVAL = 999  # Arrangements that a standard error takes; a small p takes more.
 _SIZES = ("words", "stems", "other_words", "other_stems")
 _CONTRAST = ("contrast", "contrast_low", "contrast_high", "p")
-_NUMBERS = ("mean_percentile", "ci_low", "ci_high", *_CONTRAST, "difference")
+_MEAN = ("mean_percentile", "ci_low", "ci_high")
 _PARTS = ("", "_low", "_high", "_spread", "_placebo_low", "_placebo_high")
 PLACE = (
     Column("kinds_lower", "count", "ordinary kinds lower", "kinds whose contrast is lower"),
@@ -73,7 +73,7 @@ GROUPS = Spec(
 )
 
 
-class Estimates(NamedTuple):
+class Tables(NamedTuple):
     """Two tables: one row per model, prompt and group, and one per prompt and group."""
 
     groups: pl.DataFrame
@@ -82,7 +82,7 @@ class Estimates(NamedTuple):
 
 def estimate(
     standing: Standing, rng: np.random.Generator, permutations: int, bootstraps: int
-) -> Estimates:
+) -> Tables:
     """Estimates of every group that is neither neutral nor a placebo: `GROUPS`, `OVER_MODELS`.
 
     `standing` has the words of the groups, neutral words, and placebo words. Each test takes
@@ -94,15 +94,15 @@ def estimate(
     drawn: tuple[bytes, Array, Array] | None = None  # Neighbours are often of the same sizes.
     people = standing.words.filter(pl.col("group") != NEUTRAL, placebo=False)
     for axis, group in people.select("axis", "group").unique().sort("axis", "group").rows():
-        own = measure(standing, axis, group, rng, permutations, bootstraps)
-        sizes = np.stack([own["stems"], own["other_stems"]])
+        measured = measure(standing, axis, group, rng, permutations, bootstraps)
+        sizes = np.stack([measured["stems"], measured["other_stems"]])
         if drawn is None or drawn[0] != sizes.tobytes():
             drawn = (sizes.tobytes(), kinds.distances(sizes[0]), kinds.contrasts(*sizes))
         _, distances, contrasts = drawn
-        lower, count = placebo.lower(contrasts, own["contrast"])
-        columns = own | {
-            "placebo_share": placebo.rarity(contrasts, own["contrast"]),
-            "placebo_percentile": placebo.percentile(distances, own["difference"]),
+        lower, count = placebo.lower(contrasts, measured["contrast"])
+        columns = measured | {
+            "placebo_share": placebo.rarity(contrasts, measured["contrast"]),
+            "placebo_percentile": placebo.percentile(distances, measured["difference"]),
             **{"kinds_lower": lower, "kinds": count},
         }
         table = standing.cells.with_row_index("place").with_columns(
@@ -112,12 +112,12 @@ def estimate(
         )
         cells.append(table.filter(pl.col("words") > 0))
         kinds_here = (distances, contrasts)
-        prompts += over_models(standing, axis, group, own, kinds_here, rng, permutations)
-    asked = standing.cells["prompt"].unique(maintain_order=True).to_list()
-    rows = sorted(prompts, key=lambda row: asked.index(row["prompt"]))
+        prompts += over_models(standing, axis, group, measured, kinds_here, rng, permutations)
+    order = standing.cells["prompt"].unique(maintain_order=True).to_list()
+    rows = sorted(prompts, key=lambda row: order.index(row["prompt"]))
     groups = [frame for frame in cells if frame.height]
     cells_of = pl.concat(groups).sort("place", maintain_order=True) if groups else []
-    return Estimates(GROUPS.frame(cells_of), OVER_MODELS.frame(rows))
+    return Tables(GROUPS.frame(cells_of), OVER_MODELS.frame(rows))
 
 
 def measure(
@@ -140,33 +140,30 @@ def measure(
     on_axis = standing.rows(placebo=False, axis=axis)
     form, unit = standing.words["form"].to_numpy(), standing.words["unit"].to_numpy()
     cells = standing.cells.height
-    found = {"n": np.nansum(standing.tokens[mine], axis=0).astype(np.int64)}
-    found |= {name: np.zeros(cells, dtype=np.int64) for name in _SIZES}
-    found |= {name: np.full(cells, np.nan) for name in _NUMBERS}
+    columns = {"n": np.nansum(standing.tokens[mine], axis=0).astype(np.int64)}
+    columns |= {name: np.zeros(cells, dtype=np.int64) for name in _SIZES}
+    columns |= {name: np.full(cells, np.nan) for name in (*_MEAN, *_CONTRAST)}
     for present, adjusted, at in standing.same_words:
-        own, here = mine & present, on_axis & adjusted
-        if not own.any():
+        there, here = mine & present, on_axis & adjusted
+        if not there.any():
             continue
-        values = standing.percentile[np.ix_(own, at)]
-        ends = np.clip(bootstrap_means(values, unit[own], rng, bootstraps), 0, 1)
-        for name, numbers in zip(_NUMBERS, (values.mean(axis=0), *ends), strict=False):
-            found[name][at] = numbers
-        sides = (own, here & ~mine)
+        values = standing.percentile[np.ix_(there, at)]
+        means = bootstrap_means(values, unit[there], rng, bootstraps)
+        for name, numbers in zip(_MEAN, means[:3], strict=True):
+            columns[name][at] = np.clip(numbers, 0, 1)
+        sides = (there, here & ~mine)
         sizes = [size for side in sides for size in (side.sum(), len(np.unique(unit[side])))]
         for name, size in zip(_SIZES, sizes, strict=True):
-            found[name][at] = size
+            columns[name][at] = size
         if len(np.unique(mine[here])) == 2:
             contrast = _contrast(
                 standing.adjusted[np.ix_(here, at)],
                 *(mine[here], form[here], unit[here], rng, permutations),
             )
             for name, numbers in zip(_CONTRAST, contrast, strict=True):
-                found[name][at] = numbers
-    known = ~np.isnan(standing.distance[mine])
-    total = np.where(known, standing.distance[mine], 0.0).sum(axis=0)
-    count = known.sum(axis=0)
-    np.divide(total, count, out=found["difference"], where=count > 0)
-    return found
+                columns[name][at] = numbers
+    columns["difference"] = known_mean(standing.distance[mine])
+    return columns
 
 
 def _contrast(
@@ -176,20 +173,19 @@ def _contrast(
     unit: Array,
     rng: np.random.Generator,
     permutations: int,
-) -> tuple[Array, Array, Array, Array]:
-    """The difference, the ends of its interval, and p, each [C]; without p for too few words."""
+) -> Estimates:
+    """The difference with its interval; without p for too few words."""
     few = min(permutation_tests.compared(labels, form)) < LEAST_WORDS
     draws = min(permutations, _FOR_AN_INTERVAL) if few else permutations
-    found = permutation_tests.contrast(values, labels, form, unit, rng, draws)
-    p = np.full(values.shape[1], np.nan) if few else found.p
-    return found.difference, found.low, found.high, p
+    estimates = permutation_tests.contrast(values, labels, form, unit, rng, draws)
+    return estimates._replace(p=np.full(values.shape[1], np.nan)) if few else estimates
 
 
 def over_models(
     standing: Standing,
     axis: str,
     group: str,
-    own: Mapping[str, Array],
+    measured: Mapping[str, Array],
     drawn: tuple[Array, Array],
     rng: np.random.Generator,
     permutations: int,
@@ -202,29 +198,30 @@ def over_models(
     models at once: would other words?), and p is the larger of the two. A group is tested where it
     is in each of two models or more that have words of it.
 
-    `own` is what `measure` returns of the group, and `drawn` are the distances and contrasts of the
-    placebo kinds [J, R, C], drawn at its sizes; stems are arranged `permutations` times at most.
+    `measured` is what `measure` returns of the group, and `drawn` are the distances and contrasts
+    of the placebo kinds [J, R, C], drawn at its sizes; stems are arranged `permutations` times at
+    most.
     """
     prompts = standing.cells["prompt"]
     cells = {
         prompt: (prompts == prompt).to_numpy().nonzero()[0]
         for prompt in prompts.unique(maintain_order=True)
     }
-    tested = ~np.isnan(own["p"])
+    tested = ~np.isnan(measured["p"])
     p_words = dict.fromkeys(cells, math.nan)
     if tested.any():
         p_words = _over_words(standing, axis, group, cells, rng, permutations)
     for prompt, every in cells.items():
-        at = every[own["words"][every] > 0]
+        at = every[measured["words"][every] > 0]
         if len(at) == 0:
             continue
-        contrast, distance = own["contrast"][at], own["difference"][at]
+        contrast, distance = measured["contrast"][at], measured["difference"][at]
         distances, apart = (kinds[:, :, at].mean(axis=2)[:, :, None] for kinds in drawn)
         mean, near = contrast.mean(keepdims=True), distance.mean(keepdims=True)
         lower, kinds = placebo.lower(apart, mean)
         ps = (math.nan, math.nan)
         if len(at) > 1 and tested[at].all():
-            ps = (p_words[prompt], t_test(contrast)[3])
+            ps = (p_words[prompt], t_test(contrast).p)
         yield {
             **{"prompt": prompt, "group": group, "axis": axis},
             **{"models": len(at), "above": int((contrast > 0).sum())},
@@ -239,11 +236,10 @@ def over_models(
 
 def _numbers(stem: str, values: Array, drawn: Array) -> dict[str, float]:
     """Columns of a mean over models: of a group's `values` [M], and of placebo kinds [J, R, 1]."""
-    mean, low, high, _ = t_test(values)
     spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
     known = drawn[~np.isnan(drawn)]
     band = np.quantile(known, (0.05, 0.95)).tolist() if len(known) else (math.nan, math.nan)
-    numbers = (mean, low, high, spread, *band)
+    numbers = (*t_test(values)[:3], spread, *band)
     return {f"{stem}{part}": number for part, number in zip(_PARTS, numbers, strict=True)}
 
 
@@ -276,14 +272,14 @@ def _over_words(
             values = standing.adjusted[np.ix_(here, at)]
             weights = permutation_tests.weights(ways[:, place[here]], form[here])
             permuted[:, at] = permutation_tests.standardised(weights) @ values
-            own_weights = permutation_tests.weights(mine[here][None], form[here])
-            observed[at] = (permutation_tests.standardised(own_weights) @ values)[0]
+            labelled = permutation_tests.weights(mine[here][None], form[here])
+            observed[at] = (permutation_tests.standardised(labelled) @ values)[0]
     p = {}
     for prompt, at in cells.items():
         at = at[~np.isnan(observed[at])]
         means = permuted[:, at].mean(axis=1)  # NaN where a model cannot compare; left out.
         means = means[~np.isnan(means)]
-        own = observed[at].mean(keepdims=True)
-        extreme = int(permutation_tests.as_large(means[:, None], own)[0])
+        mean = observed[at].mean(keepdims=True)
+        extreme = int(permutation_tests.as_large(means[:, None], mean)[0])
         p[prompt] = extreme / len(means) if exact else (1 + extreme) / (1 + len(means))
     return p

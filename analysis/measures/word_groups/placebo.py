@@ -60,12 +60,11 @@ class PlaceboKinds:
         for present, cells in self._batches(stems):
             count = int(stems[cells][0])
             known = present & ~np.isnan(self.standing.distance[:, cells]).any(axis=1)
-            for kind, rows in enumerate(self.rows):
-                own = rows & known
-                chosen = self._draw(own, count)
+            for kind, rows in enumerate(self.rows & known):
+                chosen = self._draw(rows, count)
                 if chosen is not None:
                     mean = chosen / chosen.sum(axis=1, keepdims=True)
-                    drawn[kind][:, cells] = mean @ self.standing.distance[np.ix_(own, cells)]
+                    drawn[kind][:, cells] = mean @ self.standing.distance[np.ix_(rows, cells)]
         return drawn
 
     def contrasts(self, stems: Array, others: Array) -> Array:
@@ -78,11 +77,11 @@ class PlaceboKinds:
         for present, cells in self._batches(stems, others):
             count, rest = int(stems[cells][0]), int(others[cells][0])
             for kind, (rows, axis) in enumerate(zip(self.rows, self.axes, strict=True)):
-                own, other = rows & present, axis & ~rows & present
-                chosen, beside = self._draw(own, count), self._draw(other, rest)
+                mine, other = rows & present, axis & ~rows & present
+                chosen, beside = self._draw(mine, count), self._draw(other, rest)
                 if chosen is None or beside is None:
                     continue
-                both = np.concatenate([np.flatnonzero(own), np.flatnonzero(other)])
+                both = np.concatenate([np.flatnonzero(mine), np.flatnonzero(other)])
                 labels = np.concatenate([chosen, np.zeros_like(beside)], axis=1)
                 included = np.concatenate([chosen, beside], axis=1)
                 each = weights(labels, form[both], included)
@@ -176,11 +175,11 @@ def rarity(drawn: Array, observed: Array) -> Array:
     return np.where(enough, (1 + share) / (1 + kinds), np.nan)
 
 
-def _over_draws(found: Array, drawn: Array) -> tuple[Array, Array]:
+def _over_draws(holds: Array, drawn: Array) -> tuple[Array, Array]:
     """The sum over kinds of the share of draws in which something is so, and the kinds: [C]."""
     known = ~np.isnan(drawn)
     draws = known.sum(axis=1)
-    share = np.where(known, found, 0.0).sum(axis=1) / np.maximum(draws, 1)
+    share = np.where(known, holds, 0.0).sum(axis=1) / np.maximum(draws, 1)
     return share.sum(axis=0), (draws > 0).sum(axis=0)
 
 
@@ -198,16 +197,16 @@ def placebo_contrasts(
         for kind, (axis, group) in enumerate(kinds.kinds):
             rows = kinds.rows[kind] & adjusted
             others = kinds.axes[kind] & ~kinds.rows[kind] & adjusted
-            own, beside = kinds.first(rows, stems), kinds.first(others, other_stems)
-            if own is None or beside is None:
+            mine, beside = kinds.first(rows, stems), kinds.first(others, other_stems)
+            if mine is None or beside is None:
                 continue
-            here = own | beside
-            found = permutation_tests.contrast(
+            here = mine | beside
+            estimates = permutation_tests.contrast(
                 standing.adjusted[np.ix_(here, at)],
-                *(own[here], form[here], unit[here], rng, _PERMUTATIONS),
+                *(mine[here], form[here], unit[here], rng, _PERMUTATIONS),
             )
-            numbers = {"contrast": pl.Series(found.difference), "p": pl.Series(found.p)}
-            same = {"group": group, "axis": axis, "words": int(own.sum())}
+            numbers = {"contrast": pl.Series(estimates.value), "p": pl.Series(estimates.p)}
+            same = {"group": group, "axis": axis, "words": int(mine.sum())}
             frames.append(PLACEBO.frame(standing.cells[at].with_columns(**numbers), **same))
     return PLACEBO.concat(frames).sort("model", "prompt", "axis", "group")
 

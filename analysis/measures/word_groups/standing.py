@@ -65,9 +65,8 @@ class Standing:
 def standing(frames: Sequence[pl.DataFrame]) -> Standing:
     """Gathers the tokens of words by word.
 
-    Args:
-      frames: what `chapters.groups.identity_words` returns, split by model and prompt in any way.
-        Without a column stem, a word is its own; without a column placebo, none is one.
+    `frames` are what `chapters.groups.identity_words` returns, split by model and prompt in any
+    way. Without a column stem, a word is its own; without a column placebo, none is one.
     """
     each = [_by_word(frame) for frame in frames if frame.height]
     words = pl.concat(frame.select(_WORD) for frame in each).unique().sort(_WORD)
@@ -110,10 +109,14 @@ def _beside_neutral(words: pl.DataFrame, adjusted: Array) -> Array:
     distance = np.full(adjusted.shape, np.nan)
     neutral = (words["group"] == NEUTRAL).to_numpy()
     for form in words["form"].unique(maintain_order=True):
-        own = (words["form"] == form).to_numpy()
-        known = ~np.isnan(adjusted[neutral & own])
-        count = known.sum(axis=0)
-        total = np.where(known, adjusted[neutral & own], 0.0).sum(axis=0)
-        centre = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
-        distance[own] = adjusted[own] - centre
+        rows = (words["form"] == form).to_numpy()
+        distance[rows] = adjusted[rows] - known_mean(adjusted[neutral & rows])
     return distance
+
+
+def known_mean(x: Array) -> Array:
+    """Mean over the rows of `x` [N, C] that are not NaN; [C], NaN where all are."""
+    known = ~np.isnan(x)
+    count = known.sum(axis=0)
+    total = np.where(known, x, 0.0).sum(axis=0)
+    return np.asarray(np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0))

@@ -11,7 +11,7 @@ import analysis
 from analysis import ModelInfo
 from analysis.blocks import pictures
 from analysis.chapters import categories
-from analysis.words.categories import categories as built_in
+from analysis.words.lexicons import categories as built_in
 from configs.prompts import FOLLOW_UP
 from tests.support import category_runs, charts, runs
 from tests.support.studies import texts, told

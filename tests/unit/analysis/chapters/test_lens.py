@@ -145,7 +145,7 @@ def test_rankings_that_are_late_are_said_and_no_curve_has_no_interval():
 def test_shares_of_none_and_of_all_tokens_have_an_interval(found):
     """Wilson's, with as many draws as there are stems; tokens come in two forms."""
     hit, stems = np.repeat(np.arange(10) < found, 2), np.repeat(np.arange(10), 2)
-    share, low, high = clustered_share(hit, stems, 5)
+    share, low, high, _ = clustered_share(hit, stems, 5)
     t = scipy.stats.t.ppf(1 - 0.025 / 5, 9)
     draws = 10 if found in (0, 10) else 9  # n − 1 in the error of a share
     ends = sorted(np.roots([1 + t**2 / draws, -2 * share - t**2 / draws, share**2]).real)

@@ -5,7 +5,13 @@ import pytest
 import scipy.stats
 
 from analysis.statistics import correlation, ranks
-from analysis.statistics.correlation import partial_spearman, spearman_intervals, spearman_p
+from analysis.statistics.correlation import (
+    LEAST_CLUSTERS,
+    partial_spearman,
+    spearman_intervals,
+    spearman_p,
+)
+from analysis.statistics.inference import clustered
 
 
 def three(rng, words, spellings, strength=0.5):
@@ -29,7 +35,7 @@ def interval(a, b, word):
 
 def differs(a, b, c, word):
     difference = ranks.pearson(a, b) - ranks.pearson(a, c)
-    return correlation.difference_interval(difference, influence(a, b) - influence(a, c), word)
+    return clustered(difference, influence(a, b) - influence(a, c), word, LEAST_CLUSTERS)
 
 
 def test_intervals_are_those_of_a_bootstrap_over_words(rng):
@@ -40,9 +46,9 @@ def test_intervals_are_those_of_a_bootstrap_over_words(rng):
         rows = np.concatenate([2 * words, 2 * words + 1])
         drawn.append(ranks.pearson(a[rows], b[rows]))
         gaps.append(drawn[-1] - ranks.pearson(a[rows], c[rows]))
-    low, high, _ = interval(a, b, word)
+    _, low, high, _ = interval(a, b, word)
     assert (low, high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.03)
-    low, high, _ = differs(a, b, c, word)
+    _, low, high, _ = differs(a, b, c, word)
     assert high - low == pytest.approx(4 * np.std(gaps), rel=0.12)
 
 
@@ -50,13 +56,13 @@ def test_both_intervals_hold_the_truth_and_unrelated_sides_alarm_at_the_nominal_
     held = [0, 0]
     for _ in range(200):
         word, a, b, c = three(rng, 150, 3)
-        low, high, _ = interval(a, b, word)
+        _, low, high, _ = interval(a, b, word)
         held[0] += low <= 0.5 <= high
-        low, high, _ = differs(a, b, c, word)
+        _, low, high, _ = differs(a, b, c, word)
         held[1] += low <= 0 <= high
     assert all(180 <= count <= 200 for count in held)
     drawn = (three(rng, 60, 3, 0.0) for _ in range(200))
-    found = [interval(a, b, word)[2] for word, a, b, _ in drawn]
+    found = [interval(a, b, word).p for word, a, b, _ in drawn]
     assert 1 <= sum(p < 0.05 for p in found) <= 20
 
 
@@ -68,7 +74,7 @@ def sample(rng, size, weight):
 
 def test_an_interval_is_that_of_items_drawn_one_by_one():
     x, y = sample(np.random.default_rng(0), 50, 0.6)
-    ((low, high),) = spearman_intervals(x, y[None], np.random.default_rng(1), draws=200)
+    ((_, low, high, _),) = spearman_intervals(x, y[None], np.random.default_rng(1), draws=200)
     rng, drawn = np.random.default_rng(1), []
     for _ in range(200):
         chosen = rng.integers(0, 50, 50)
@@ -84,7 +90,8 @@ def test_p_and_the_partial_correlation_of_nothing_held_are_scipys():
     assert spearman_p(ranks.spearman(x, y), 30) == pytest.approx(expected.pvalue)
     x, y, _ = drawn()
     expected = scipy.stats.spearmanr(np.round(x), y)
-    assert partial_spearman(np.round(x), y, np.empty((0, 80))) == pytest.approx(tuple(expected))
+    found = partial_spearman(np.round(x), y, np.empty((0, 80)))
+    assert (found.value, found.p) == pytest.approx(tuple(expected))
 
 
 @pytest.mark.slow
@@ -94,7 +101,7 @@ def test_intervals_hold_the_correlation_at_their_rate(size, weight, rng):
     for _ in range(200):
         x = rng.normal(size=size)
         y = weight * x + math.sqrt(1 - weight**2) * rng.normal(size=size)
-        ((low, high),) = spearman_intervals(x, y[None], rng, draws=200)
+        ((_, low, high, _),) = spearman_intervals(x, y[None], rng, draws=200)
         held += low <= truth <= high
     assert 180 <= held <= 199
 
@@ -109,7 +116,7 @@ def test_one_thing_held_is_the_formula_of_three_correlations():
     x, y, z = drawn()
     xy, xz, yz = (scipy.stats.spearmanr(a, b).statistic for a, b in ((x, y), (x, z[0]), (y, z[0])))
     expected = (xy - xz * yz) / math.sqrt((1 - xz**2) * (1 - yz**2))
-    assert partial_spearman(x, y, z[:1])[0] == pytest.approx(expected)
+    assert partial_spearman(x, y, z[:1]).value == pytest.approx(expected)
 
 
 def test_what_only_the_held_things_share_is_no_correlation(rng):
@@ -117,7 +124,7 @@ def test_what_only_the_held_things_share_is_no_correlation(rng):
     for _ in range(300):
         z = rng.normal(size=60)
         x, y = z + rng.normal(size=60), z + rng.normal(size=60)
-        found.append((partial_spearman(x, y, z[None][:0])[1], partial_spearman(x, y, z[None])[1]))
+        found.append([partial_spearman(x, y, held).p for held in (z[None][:0], z[None])])
     alone, held = (np.array(found) < 0.05).mean(axis=0)
     assert alone > 0.9
     assert held == pytest.approx(0.05, abs=0.035)
@@ -125,10 +132,10 @@ def test_what_only_the_held_things_share_is_no_correlation(rng):
 
 def test_equal_sides_have_an_interval_that_reaches_one(rng):
     x = np.arange(20.0)
-    low, high, p = interval(x, x, np.arange(20))
+    _, low, high, p = interval(x, x, np.arange(20))
     assert 0.9 < low < high <= 1.0
     assert p < 0.001
-    ((low, high),) = spearman_intervals(x, x[None], rng, 50)
+    ((_, low, high, _),) = spearman_intervals(x, x[None], rng, 50)
     assert 0.999 < low <= high <= 1
     assert spearman_p(1.0, 9) == 0
 
@@ -136,8 +143,8 @@ def test_equal_sides_have_an_interval_that_reaches_one(rng):
 def test_a_constant_or_fully_held_side_and_three_words_have_nothing(rng):
     x, y, ones = np.arange(10.0), rng.normal(size=10), np.ones(10)
     assert np.isnan(interval(x, ones, np.arange(10))).all()
-    assert np.isnan(interval(x[:6], x[:6] ** 2, np.arange(6) // 2)).all()
-    assert np.isnan(spearman_intervals(x[:3], x[None, :3], rng, 9)).all()
+    assert np.isnan(interval(x[:6], x[:6] ** 2, np.arange(6) // 2)[1:]).all()
+    assert np.isnan(spearman_intervals(x[:3], x[None, :3], rng, 9)[0][1:3]).all()
     assert np.isnan(spearman_intervals(x, ones[None], rng, 9)).all()
     assert np.isnan([spearman_p(math.nan, 9), spearman_p(0.5, 2)]).all()
     for side in (ones, x):

@@ -9,7 +9,7 @@ from hypothesis import given
 
 import analysis
 from analysis.statistics import inference
-from analysis.statistics.inference import t_test
+from analysis.statistics.inference import median_interval, t_test
 
 
 @pytest.mark.parametrize("size", [2, 3, 10])
@@ -28,9 +28,18 @@ def test_one_value_has_a_mean_alone_and_equal_values_no_p():
     assert np.isnan(t_test(np.array([3.0, 3.0]))[3])
 
 
+@pytest.mark.parametrize("size", [6, 7, 20, 33, 265])
+def test_the_interval_of_a_median_is_that_of_the_sign_test(size):
+    x = np.random.default_rng(size).normal(size=size)
+    outside = int((scipy.stats.binom.cdf(np.arange(size), size, 0.5) <= 0.025).sum()) - 1
+    _, low, high, _ = median_interval(x)
+    assert (low, high) == (np.sort(x)[outside], np.sort(x)[-1 - outside])
+    assert np.isnan(median_interval(x[:5])[1:]).all()
+
+
 @pytest.mark.slow
 def test_the_interval_of_a_mean_holds_it_at_its_rate_even_for_six(rng):
-    low, high = inference.bootstrap_means(
+    _, low, high, _ = inference.bootstrap_means(
         rng.normal(2.0, 1.0, size=(6, 400)), np.arange(6), rng, draws=1000
     )
     assert 0.92 <= np.mean((low <= 2.0) & (high >= 2.0)) <= 0.98
@@ -38,13 +47,13 @@ def test_the_interval_of_a_mean_holds_it_at_its_rate_even_for_six(rng):
 
 def test_rows_of_one_unit_are_drawn_together(rng):
     values = rng.normal(size=(6, 2))
-    low, high = inference.bootstrap_means(values, np.arange(6), rng, draws=4000)
+    _, low, high, _ = inference.bootstrap_means(values, np.arange(6), rng, draws=4000)
     twice = inference.bootstrap_means(
         np.repeat(values, 3, axis=0), np.repeat(np.arange(6), 3), rng, draws=4000
     )
-    np.testing.assert_allclose(twice, (low, high), rtol=0.1, atol=0.02)
+    np.testing.assert_allclose(twice[1:3], (low, high), rtol=0.1, atol=0.02)
     alone = inference.bootstrap_means(np.array([[1.0], [2.0]]), np.array([7, 7]), rng, 99)
-    assert np.isnan(alone).all()
+    assert np.isnan(alone[1:3]).all()
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))

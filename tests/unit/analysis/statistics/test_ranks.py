@@ -9,7 +9,7 @@ from hypothesis import given
 
 from analysis.statistics import ranks
 from analysis.statistics.kendall import ranking, tau_b
-from analysis.statistics.ranks import median_interval, rank_biased_overlap
+from analysis.statistics.ranks import rank_biased_overlap
 
 # Few different values, so that ties are the rule.
 TABLES = st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=0, max_size=30)
@@ -35,9 +35,8 @@ def test_a_side_without_an_order_gives_nan(statistic, x):
     assert math.isnan(statistic(x, np.arange(len(x), dtype=np.float32)))
 
 
-def test_what_is_not_known_and_too_few_values_give_nan():
+def test_what_is_not_known_gives_nan():
     assert np.isnan(ranks.average_ranks(np.array([1.0, math.nan, 3.0]))).all()
-    assert np.isnan([median_interval(np.arange(size)) for size in (0, 1, 5)]).all()
     assert math.isnan(overlap_of(np.array([]), np.array([]), 0.9))
 
 
@@ -85,13 +84,6 @@ def test_matrices_of_correlations_are_those_of_each_pair(rows):
             for j, y in enumerate(columns):
                 np.testing.assert_array_equal(matrix[i, j], pair(x, y))
                 np.testing.assert_array_equal(matrix[i, j], matrix[j, i])
-
-
-@pytest.mark.parametrize("size", [6, 7, 20, 33, 265])
-def test_the_interval_of_a_median_is_that_of_the_sign_test(size):
-    x = np.random.default_rng(size).normal(size=size)
-    outside = int((scipy.stats.binom.cdf(np.arange(size), size, 0.5) <= 0.025).sum()) - 1
-    assert median_interval(x) == (np.sort(x)[outside], np.sort(x)[-1 - outside])
 
 
 VALUES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=5)

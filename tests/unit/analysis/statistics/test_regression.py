@@ -55,18 +55,18 @@ def test_errors_are_those_of_fits_without_one_cluster(data, groups):
     y, x = data
     fit = regression.ols(y, x, groups)
     np.testing.assert_allclose(fit.stderr, loop_jackknife(y, x, groups))
-    t = np.abs(fit.coefficients / fit.stderr)
+    t = np.abs(fit.value / fit.stderr)
     degrees = dense_degrees(x, groups)
     np.testing.assert_allclose(fit.p, 2 * scipy.stats.t.sf(t, degrees))
     half = scipy.stats.t.ppf(0.975, degrees) * fit.stderr
-    np.testing.assert_allclose(fit.low, fit.coefficients - half)
-    np.testing.assert_allclose(fit.high, fit.coefficients + half)
+    np.testing.assert_allclose(fit.low, fit.value - half)
+    np.testing.assert_allclose(fit.high, fit.value + half)
 
 
 def test_a_slope_that_one_cluster_carries_has_no_error():
     x = np.array([0.0, 0.0, 0.0, 1.0, 2.0])
     fit = regression.ols(np.arange(5.0), x, np.array([0, 1, 2, 3, 3]))
-    assert np.isfinite(fit.coefficients).all()
+    assert np.isfinite(fit.value).all()
     assert np.isnan(fit.stderr).all()
     assert np.isnan([fit.p, fit.low, fit.high]).all()
 
@@ -74,7 +74,7 @@ def test_a_slope_that_one_cluster_carries_has_no_error():
 def test_coefficients_are_scipys(data):
     y, x = data
     fit, expected = regression.ols(y, x[:, 0], np.arange(60)), scipy.stats.linregress(x[:, 0], y)
-    assert fit.coefficients.tolist() == pytest.approx([expected.intercept, expected.slope])
+    assert fit.value.tolist() == pytest.approx([expected.intercept, expected.slope])
     assert fit.n == 60
 
 
@@ -90,7 +90,7 @@ def test_coefficients_are_scipys(data):
 )
 def test_what_is_not_identified_is_nan(y, x):
     fit = regression.ols(np.array(y), np.array(x), np.arange(len(y)))
-    assert np.isnan(fit.coefficients).all()
+    assert np.isnan(fit.value).all()
     assert np.isnan(fit.stderr).all()
     assert np.isnan([fit.p, fit.low, fit.high]).all()
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from analysis.words.categories import categories
-from analysis.words.lexicons import LexiconError
+from analysis.words.lexicons import LexiconError, categories
 from analysis.words.questions import QUALITIES, questions
 from configs import prompts
 

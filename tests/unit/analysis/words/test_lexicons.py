@@ -7,8 +7,7 @@ import pytest
 
 from analysis.words import lexicons, matching
 from analysis.words.lexicons import LexiconError
-from analysis.words.spellings import words
-from analysis.words.stems import stem, stem_numbers, stems
+from analysis.words.stems import stem, stem_numbers, stems, words
 
 
 def tokens(*texts):
