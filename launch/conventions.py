@@ -12,9 +12,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-from absl.flags import FlagValues
-
 from engine import mesh as meshes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
@@ -26,28 +23,28 @@ from launch.common.conventions import Values, conventions_of, dimensions_of, val
 from launch.common.inputs import ranked_lists
 from launch.common.text import counted, pieces, show
 
+_FLAGS = {
+    "checkpoint": ([], "As of `assay sweep`."),
+    "run": ("", "A run folder, new or to be continued or added to; not needed with --published."),
+    "published": (
+        [],
+        "Released rewards to reproduce: `card`, or .csv and .parquet files; comma-separated.",
+    ),
+    "layout": (
+        "",
+        "Layout of the files of --published, as of import_scores: elo, tokens, items or long.",
+    ),
+    "published_prompt": (
+        "",
+        "Prompt of --published, text or id, where its files do not say it.",
+    ),
+}
+
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags]
-    return command.run(
-        "conventions", argv, conventions, doc=__doc__, define=define, config="conventions"
-    )
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --checkpoint, --run, --published and what it needs, --prompt and --wait."""
-    flags.DEFINE_list("checkpoint", [], "As of `assay sweep`.", flag_values=given)
-    text = "A run folder, new or to be continued or added to; not needed with --published."
-    flags.DEFINE_string("run", "", text, flag_values=given)
-    text = "Released rewards to reproduce: `card`, or .csv and .parquet files; comma-separated."
-    flags.DEFINE_list("published", [], text, flag_values=given)
-    text = "Layout of the files of --published, as of import_scores: elo, tokens, items or long."
-    flags.DEFINE_string("layout", "", text, flag_values=given)
-    text = "Prompt of --published, text or id, where its files do not say it."
-    flags.DEFINE_string("published_prompt", "", text, flag_values=given)
-    scoring.define_prompt(given)
-    locking.define_wait(given)
+    define = (_FLAGS, scoring.PROMPT, locking.WAIT)
+    return command.run("conventions", argv, conventions, doc=__doc__, define=define)
 
 
 def conventions(given: command.Given) -> str:

@@ -10,8 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from absl import flags
-from absl.flags import FlagValues
 from etils import epath
 from ml_collections import ConfigDict
 
@@ -36,6 +34,13 @@ from launch.pipeline import Say
 _CATEGORIES = Path(analysis.__file__).parent / "words" / "categories.csv"
 _POLICY = TemplatePolicy(bos="template", date=None)
 SEARCHES = ("search", "together", "certified")
+_FLAGS = {
+    "all": (
+        False,
+        "Also a third prompt, searches of a second model and of one reply for both, the best of "
+        "the words, certified, and a comparison.",
+    ),
+}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -75,17 +80,8 @@ class Demo(pipeline.Scored):
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags, scoring.define_prompt, locking.define_wait]
-    return command.run("demo", argv, demo, doc=__doc__, define=define, config="demo")
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --all."""
-    text = (
-        "Also a third prompt, searches of a second model and of one reply for both, the best of "
-        "the words, certified, and a comparison."
-    )
-    flags.DEFINE_bool("all", False, text, flag_values=given)
+    define = (_FLAGS, scoring.PROMPT, locking.WAIT)
+    return command.run("demo", argv, demo, doc=__doc__, define=define)
 
 
 def demo(given: command.Given) -> command.CommandResult:

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import flags
-from absl.flags import FlagValues
 from etils import epath
 from ml_collections import ConfigDict
 
@@ -42,6 +40,16 @@ from launch.common.text import counted
 from launch.pipeline import Say
 
 _NAMED = 3  # models whose names the default of --out holds
+_FLAGS = {
+    "language_model": (
+        [],
+        "Language models, comma-separated: what they would say, and would say after training.",
+    ),
+    "out": (
+        None,
+        "Folder to write: run/ and report/ in it; by default reports/<the models' names>.",
+    ),
+}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -61,25 +69,8 @@ class Report(pipeline.Scored):
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    return command.run(
-        "report",
-        argv,
-        report,
-        doc=__doc__,
-        define=[define_flags, inputs.define_flags, locking.define_wait],
-        config="report",
-        positional="checkpoint",
-    )
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --checkpoint, --prompt, --language_model and --out."""
-    scoring.define_models(given)
-    scoring.define_prompt(given)
-    text = "Language models, comma-separated: what they would say, and would say after training."
-    flags.DEFINE_list("language_model", [], text, flag_values=given)
-    text = "Folder to write: run/ and report/ in it; by default reports/<the models' names>."
-    flags.DEFINE_string("out", None, text, flag_values=given)
+    define = (scoring.MODELS, scoring.PROMPT, _FLAGS, inputs.FLAGS, locking.WAIT)
+    return command.run("report", argv, report, doc=__doc__, define=define, positional=True)
 
 
 def report(given: command.Given) -> command.CommandResult:

@@ -12,9 +12,6 @@ import functools
 import sys
 from collections.abc import Sequence
 
-from absl import flags
-from absl.flags import FlagValues
-
 from analysis.published import verdicts
 from analysis.published.comparison import totals, uncounted
 from analysis.published.data import Published
@@ -44,6 +41,43 @@ from launch.reproduction.call import (
     write_people,
 )
 
+_FLAGS = {
+    "root": (None, "Folder of everything that is written, new or of an earlier call."),
+    "source-dir": (
+        None,
+        "Folder with a folder for each model, named owner--name or by its slug; nothing is "
+        "downloaded then. It is only read.",
+    ),
+    "elo": (
+        None,
+        "The EloEverything items: a CSV in the layout of the authors' release, with human "
+        "ranks, or any list of items (.txt, .csv, .parquet).",
+    ),
+    "column": ("name", "Column of --elo that holds the items."),
+    "keep": (
+        "all",
+        f"{' or '.join(KEEP)}: with none, what was downloaded for a model goes below --root, "
+        "and is removed with its checkpoint when its results of all stages are complete.",
+    ),
+    "published": (
+        "",
+        "Folder of values to compare with instead of the paper's: <root>/own of another call.",
+    ),
+    "readings": (
+        DIFFERING,
+        f"{', '.join(TRIED)}: of which models one of the paper's conventions is changed at a "
+        "time, to find what explains a difference: those of which a published value differs, "
+        "under these prompts, or all.",
+    ),
+    "devices": (None, "With --plan: other devices than those here, as for `assay plan`."),
+    "models": (
+        ["paper"],
+        "Models: paper (the ten and their language models), or slugs of `assay models`.",
+    ),
+    "only": ([], f"Stages to run: {', '.join(Stage)}. All by default."),
+    "plan": (False, "Print what would be done, and do nothing."),
+}
+
 
 class ModelsFailed(AssayError):
     """Some models failed; the page is about the rest."""
@@ -53,49 +87,8 @@ class ModelsFailed(AssayError):
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags, locking.define_wait]
-    return command.run("reproduce", argv, reproduce, doc=__doc__, define=define, config="reproduce")
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --root, --models, --only, --source-dir, --elo, --column, --keep and more."""
-    texts = {
-        "root": (None, "Folder of everything that is written, new or of an earlier call."),
-        "source-dir": (
-            None,
-            "Folder with a folder for each model, named owner--name or by its slug; nothing is "
-            "downloaded then. It is only read.",
-        ),
-        "elo": (
-            None,
-            "The EloEverything items: a CSV in the layout of the authors' release, with human "
-            "ranks, or any list of items (.txt, .csv, .parquet).",
-        ),
-        "column": ("name", "Column of --elo that holds the items."),
-        "keep": (
-            "all",
-            f"{' or '.join(KEEP)}: with none, what was downloaded for a model goes below --root, "
-            "and is removed with its checkpoint when its results of all stages are complete.",
-        ),
-        "published": (
-            "",
-            "Folder of values to compare with instead of the paper's: <root>/own of another call.",
-        ),
-        "readings": (
-            DIFFERING,
-            f"{', '.join(TRIED)}: of which models one of the paper's conventions is changed at a "
-            "time, to find what explains a difference: those of which a published value differs, "
-            "under these prompts, or all.",
-        ),
-        "devices": (None, "With --plan: other devices than those here, as for `assay plan`."),
-    }
-    for name, (default, text) in texts.items():
-        flags.DEFINE_string(name, default, text, flag_values=given)
-    models = "Models: paper (the ten and their language models), or slugs of `assay models`."
-    flags.DEFINE_list("models", ["paper"], models, flag_values=given)
-    only = f"Stages to run: {', '.join(Stage)}. All by default."
-    flags.DEFINE_list("only", [], only, flag_values=given)
-    flags.DEFINE_bool("plan", False, "Print what would be done, and do nothing.", flag_values=given)
+    define = (_FLAGS, locking.WAIT)
+    return command.run("reproduce", argv, reproduce, doc=__doc__, define=define)
 
 
 @dataclasses.dataclass

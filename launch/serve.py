@@ -20,32 +20,19 @@ from engine.errors import AssayError
 from launch.common import command, scoring
 from launch.common.text import say, show
 
+_RUN = {"run": (None, "The run folder that questions are kept in.")}
+_HOST = {"host": ("127.0.0.1", "Address to listen at; by default other machines cannot connect.")}
+
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    return command.run(
-        "serve",
-        argv,
-        serve,
-        doc=__doc__,
-        define=[scoring.define_models, _define],
-        config="serve",
-        positional="checkpoint",
-    )
+    define = (scoring.MODELS, _RUN, _define_port, _HOST)
+    return command.run("serve", argv, serve, doc=__doc__, define=define, positional=True)
 
 
-def _define(given: FlagValues) -> None:
-    flags.DEFINE_string(
-        "run", None, "The run folder that questions are kept in.", flag_values=given
-    )
+def _define_port(given: FlagValues) -> None:
     flags.DEFINE_integer(
         "port", 8431, "Of the page; 0: any.", lower_bound=0, upper_bound=65535, flag_values=given
-    )
-    flags.DEFINE_string(
-        "host",
-        "127.0.0.1",
-        "Address to listen at; by default other machines cannot connect.",
-        flag_values=given,
     )
 
 

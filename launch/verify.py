@@ -25,23 +25,27 @@ from engine.sweep.rescore import rescore, whole_results
 from launch.common import command, locking, sources
 from launch.common.text import show
 
+_RUN = {
+    "run": (None, "A run folder."),
+    "rebuild": (False, "First make manifest.json anew from the parts; no file is removed."),
+}
+_MODELS = {
+    "checkpoint": (
+        [],
+        "Models to re-score, comma-separated: checkpoints, models' folders or hub ids.",
+    ),
+}
+
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags]
-    return command.run("verify", argv, check, doc=__doc__, define=define, config="verify")
+    define = (_RUN, _define_rescore, _MODELS, locking.WAIT)
+    return command.run("verify", argv, check, doc=__doc__, define=define)
 
 
-def define_flags(given: FlagValues) -> None:
-    """Defines --run, --rebuild, --rescore, --checkpoint and --wait."""
-    flags.DEFINE_string("run", None, "A run folder.", flag_values=given)
-    rebuilt = "First make manifest.json anew from the parts; no file is removed."
-    flags.DEFINE_bool("rebuild", False, rebuilt, flag_values=given)
+def _define_rescore(given: FlagValues) -> None:
     rows = "Rows of each result to compute again by the plain pass; needs --checkpoint."
     flags.DEFINE_integer("rescore", 0, rows, lower_bound=0, flag_values=given)
-    models = "Models to re-score, comma-separated: checkpoints, models' folders or hub ids."
-    flags.DEFINE_list("checkpoint", [], models, flag_values=given)
-    locking.define_wait(given)
 
 
 def check(given: command.Given) -> command.CommandResult:

@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping, Sequence, Sized
 from typing import Any
 
 import polars as pl
-from absl import flags
-from absl.flags import FlagValues
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from tqdm import tqdm
@@ -23,52 +21,31 @@ from engine.scoring.reward_passes import default_dtype
 from engine.settings import ImplicitSettings, Settings, SweepSettings
 from engine.sweep.outcomes import Outcome
 from launch.common import command, joining, sources
-from launch.common.command import Given, paths
-from launch.common.locking import define_wait
+from launch.common.command import Flags, Given, paths
+from launch.common.locking import WAIT
 from launch.common.text import aligned, counted, nearest, pieces
 
 _SHOWN = 5  # tokens per end
 
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --checkpoint, --run, --prompt, --wait, and those that join several processes."""
-    define_models(given)
-    flags.DEFINE_string(
-        "run", None, "A run folder, new or to be continued or added to.", flag_values=given
-    )
-    define_prompt(given)
-    define_wait(given)
-    joining.define_flags(given)
-
-
-def define_models(given: FlagValues) -> None:
-    """Defines --checkpoint."""
-    flags.DEFINE_list(
-        "checkpoint",
+MODELS: Flags = {
+    "checkpoint": (
         [],
         "Models to score, comma-separated: checkpoints, models' folders or hub ids. They are run "
         "in float32 on a CPU, elsewhere in bfloat16, or in float16 where they are stored in it; "
         "--config.dtype names another.",
-        flag_values=given,
-    )
-
-
-def define_reward_of(given: FlagValues) -> None:
-    """Defines --reward-of."""
-    flags.DEFINE_list(
-        "reward-of",
+    ),
+}
+PROMPT: Flags = {"prompt": ((), "A prompt of your own instead of --config.prompts")}
+RUN: Flags = {"run": (None, "A run folder, new or to be continued or added to.")}
+# Of commands that score models into a run, by several processes too.
+FLAGS = (MODELS, RUN, PROMPT, WAIT, joining.define_flags)
+REWARD_OF: Flags = {
+    "reward-of": (
         [],
         "<policy>,<reference>: instead of --checkpoint, two language models; the reward of a reply "
         "is β (log π - log π_ref), as of DPO (docs/implicit-rewards.md).",
-        flag_values=given,
-    )
-
-
-def define_prompt(given: FlagValues) -> None:
-    """Defines --prompt."""
-    flags.DEFINE_multi_string(
-        "prompt", [], "A prompt of your own instead of --config.prompts", flag_values=given
-    )
+    ),
+}
 
 
 def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
