@@ -114,8 +114,7 @@ def _settings(given: command.Given) -> Demo:
         root=epath.Path(config.root),
         slugs=slugs,
         prompts=prompts,
-        list_name=inputs.list_name(path) if config.words else "",
-        replies=list(dict.fromkeys(replies)),
+        items=(inputs.list_name(path), list(dict.fromkeys(replies))) if config.words else None,
         word_prompts=scoring.chosen_prompts(config.word_prompts, ()),
         settings=settings,
         word_settings=dataclasses.replace(settings, lens=False),
@@ -185,7 +184,8 @@ def search_more(work: Demo, say: Say) -> None:
     if len(searched) > 1:
         work.search("search", searched[1:])
     tokens = set(searched[0].tokens.values()) if searched else set()
-    words = tuple(text for word in work.replies if (text := f" {word}") in tokens)
+    replies = work.items[1] if work.items else []
+    words = tuple(text for word in replies if (text := f" {word}") in tokens)
     enough = len(words) >= work.searches["certified"].topk
     what = (
         f"the best of {len(words)} words, certified" if enough else "too few words to choose from"

@@ -34,8 +34,7 @@ class Scored:
     Attributes:
       root: folder of everything that is written.
       prompts: prompt id -> text, of the sweeps.
-      list_name: name of the list of replies, or "" for none.
-      replies: the list.
+      items: name of the list of replies, and the replies; None for none.
       word_prompts: prompt id -> text, of the list.
       conversations_list: a list whose rows have prompts of their own, or None.
       settings: of the reward models' sweeps.
@@ -49,8 +48,7 @@ class Scored:
 
     root: epath.Path
     prompts: Mapping[str, str]
-    list_name: str
-    replies: Sequence[str]
+    items: tuple[str, Sequence[str]] | None
     word_prompts: Mapping[str, str]
     settings: SweepSettings
     word_settings: SweepSettings
@@ -77,13 +75,14 @@ def sweep(work: Scored, say: Say) -> None:
 
 def score(work: Scored, say: Say) -> None:
     """Scores the list."""
-    if not work.list_name:
+    if work.items is None:
         return
+    name, replies = work.items
     under = text.counted(len(work.word_prompts), "prompt")
-    say(f"scoring {text.counted(len(work.replies), 'reply')} of {work.list_name} under {under}")
+    say(f"scoring {text.counted(len(replies), 'reply')} of {name} under {under}")
     where = (work.word_prompts, work.run, work.word_settings, work.mesh)
-    items = (work.list_name, work.replies)
-    work.new += sweep_rewards(work.models, *where, on_outcomes=scoring.show_models, items=items)
+    show = scoring.show_models
+    work.new += sweep_rewards(work.models, *where, on_outcomes=show, items=work.items)
 
 
 def judge(work: Scored, say: Say) -> None:
@@ -105,9 +104,8 @@ def logprobs(work: Scored, say: Say) -> None:
     where = (work.run, work.logprobs, work.mesh)
     if work.prompts:
         work.new += sweep_logprobs(work.language, work.prompts, *where)
-    if work.list_name:
-        items = (work.list_name, work.replies)
-        work.new += sweep_logprobs(work.language, work.word_prompts, *where, items=items)
+    if work.items is not None:
+        work.new += sweep_logprobs(work.language, work.word_prompts, *where, items=work.items)
 
 
 class Dispensable(AssayError):

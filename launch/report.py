@@ -78,13 +78,11 @@ def report(given: command.Given) -> command.CommandResult:
     root = storage.path_of(given.out or _default_out(command.paths(given, "checkpoint")))
     listed = conversations.given_list(given, sweeps=True) if given.items is not None else None
     alone = given.items is not None and listed is None  # replies without prompts of their own
-    name, replies = inputs.list_given(given) if alone else ("", [])
     prompts, chosen = scoring.prompts(given), _settings(given.config, [], [])
     work = Report(
         root=root,
         prompts=prompts,
-        list_name=name,
-        replies=replies,
+        items=inputs.list_given(given) if alone else None,
         word_prompts=prompts,
         conversations_list=listed,
         mesh=scoring.dtype_and_mesh(given.config, [])[1],
@@ -143,7 +141,10 @@ def convert(work: Report, say: Say) -> None:
     names, languages = command.paths(given, "checkpoint"), given.language_model
     say(f"opening {counted(len(names) + len(languages), 'model')}")
     verify = scoring.verify_setting(given.config)
-    work.models, work.language = sources.of_two_kinds(names, languages, given.config, verify)
+    models = sources.checkpoints(names, given.config, verify)
+    models += sources.plain_checkpoints(languages, given.config, verify)
+    models = sources.with_distinct_names([*names, *languages], models)
+    work.models, work.language = models[: len(names)], models[len(names) :]
     for model in work.models:
         if model.card.kind == LANGUAGE:
             raise AssayError(

@@ -26,6 +26,7 @@ from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_rewards
 from launch import pipeline
 from launch.common import command, locking, searching
+from launch.common.convention_runs import Failed
 from launch.common.text import aligned, in_hours, say
 from launch.pipeline import ModelState, Say
 from launch.reproduction import page, plan, readings, runs, sources
@@ -77,12 +78,6 @@ _FLAGS = {
     "only": ([], f"Stages to run: {', '.join(Stage)}. All by default."),
     "plan": (False, "Print what would be done, and do nothing."),
 }
-
-
-class ModelsFailed(AssayError):
-    """Some models failed; the page is about the rest."""
-
-    exit_status = 1
 
 
 def main(argv: Sequence[str]) -> int:
@@ -149,11 +144,11 @@ def reproduce(given: command.Given) -> str:
         said = f"{len(failed)} of {len(states)} models failed: {', '.join(failed)}"
         if Stage.PAGE not in call.stages:
             if failed:
-                raise ModelsFailed(said)
+                raise Failed(said)
             return f"{call.root}: {len(states)} models, no page was asked for"
         path, compared = page.write(call, states, published, compared_with)
     if failed:
-        raise ModelsFailed(f"{said}; {path} is about the others")
+        raise Failed(f"{said}; {path} is about the others")
     counts = totals(compared)
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in verdicts.KINDS)
     return f"page: {path.resolve()} ({kinds}; {uncounted(compared)} not counted)"

@@ -42,7 +42,7 @@ _NOISE_STEP = 4  # the noise floor's steps are smaller by this factor
 
 
 class Failed(AssayError):
-    """Some conventions could not be computed; the rest are complete."""
+    """Some models or conventions could not be computed; the rest are complete."""
 
     exit_status = 1
 

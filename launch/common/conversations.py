@@ -96,9 +96,9 @@ def score(
         models, None, run, settings, mesh, on_outcomes=on_outcomes, items=listed[:3]
     )
     if processes.writes():
-        from launch.common import judged  # the analysis, which no other list needs
+        from launch.common import facts  # the analysis, which no other list needs
 
-        judged.write(run, listed.name, [model.card.slug for model in models])
+        facts.write_replies(run, listed.name, [model.card.slug for model in models])
     return rewards
 
 

@@ -6,13 +6,11 @@ since they are there sooner in a small step.
 """
 
 import base64
-import collections
 import dataclasses
 import functools
 import itertools
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -59,14 +57,6 @@ class Model:
 
     checkpoint: Checkpoint
     scorer: RewardScorer  # as of a sweep
-
-    @classmethod
-    def load(
-        cls, checkpoint: Checkpoint, settings: SweepSettings, mesh: Mesh, step: int
-    ) -> "Model":
-        """Restores a checkpoint, for steps of a size."""
-        with memory_errors([checkpoint.card.slug], mesh, "step_size", step):
-            return cls(checkpoint, load_scorer(settings, mesh, [checkpoint], step))
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, loaded: RewardScorer) -> "Model":
@@ -147,7 +137,8 @@ def load_models(
             probe = {"probe-of-serve": _EXAMPLE}
             [found] = check_vocabulary([checkpoint], probe, where, settings, mesh).values()
             step: Any = found["step_size"]
-            models.append(Model.load(checkpoint, settings, mesh, step))
+            with memory_errors([checkpoint.card.slug], mesh, "step_size", step):
+                models.append(Model(checkpoint, load_scorer(settings, mesh, [checkpoint], step)))
     return models
 
 
@@ -165,9 +156,9 @@ class Explorer:
         if len(set(slugs)) < len(slugs):
             raise AssayError(f"model {slugs[0]!r} was given twice; names must differ")
         self.models, self.settings, self.run, self.desk = models, settings, run, Desk()
-        self._answers: collections.OrderedDict[int, tuple[Question, np.ndarray]]
-        self._answers, self._numbers = collections.OrderedDict(), itertools.count(1)
-        self._lock = threading.Lock()
+        # Of the desk's thread alone.
+        self._answers: dict[int, tuple[Question, np.ndarray]] = {}
+        self._numbers = itertools.count(1)
 
     @functools.cached_property
     def about(self) -> Json:
@@ -180,7 +171,6 @@ class Explorer:
                     "slug": model.checkpoint.card.slug,
                     "source": model.checkpoint.card.source,
                     "tokens": len(model.checkpoint.tokens),
-                    "columns": list(model.detailed.columns[0]),
                     "tokenizer": model.checkpoint.card.tokenizer_hash,
                 }
                 for model in self.models
@@ -207,12 +197,10 @@ class Explorer:
                 self._reply_numbers(model, _EXAMPLE, [reply])
 
     def first_words(self, job: Job, question: Question) -> None:
-        """Tells `began`, and `rows` with the rewards of common words, in a few small steps."""
+        """Tells `rows` with the rewards of common words, in a few small steps."""
         model = self.models[question.model]
         with self._memory(model):
-            job.tell("began", rows=len(model.checkpoint.tokens))
-            tell = functools.partial(self._tell, job, model)
-            self._first(model, question.prompt, tell)
+            self._first(model, question.prompt, functools.partial(self._tell, job, model))
 
     def rank(self, job: Job, question: Question) -> None:
         """Tells `rows` with their rewards as they are computed, then `done`, with a number to keep.
@@ -236,11 +224,9 @@ class Explorer:
                 numbers[:, start + places] = numbers[:, sources]
                 if len(places):
                     tell(start + places, numbers[:, sources])
-        with self._lock:
-            answer = next(self._numbers)
-            self._answers[answer] = question, numbers
-            while len(self._answers) > _ANSWERS:
-                self._answers.popitem(last=False)
+        answer = next(self._numbers)
+        self._answers[answer] = question, numbers
+        self._answers.pop(answer - _ANSWERS, None)
         job.tell("done", answer=answer)
 
     def reply(self, job: Job, question: Question, replies: Sequence[str]) -> None:
@@ -269,15 +255,14 @@ class Explorer:
                 job.tell("step", step=steps, reward=sign * float(rewards[-1]), text=text)
             self.desk.between(job)
 
-        job.tell("began", steps=settings.steps)
+        job.tell("began")
         with self._memory(model):
             run_problem(problem, [model.scorer], progress=progress)
         job.tell("done")
 
     def keep(self, job: Job, answer: int) -> None:
         """Writes a ranking into the run, as a sweep would; tells `kept`, with a line."""
-        with self._lock:
-            held = self._answers.get(answer)
+        held = self._answers.get(answer)
         if self.run is None or held is None:
             raise AssayError("keep: no such ranking, or no --run; rank the question again")
         question, numbers = held
