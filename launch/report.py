@@ -85,7 +85,6 @@ def report(given: command.Given) -> command.CommandResult:
         items=inputs.list_given(given) if alone else None,
         word_prompts=prompts,
         conversations_list=listed,
-        mesh=scoring.dtype_and_mesh(given.config, [])[1],
         given=given,
         analyze=reporting.settings_of(given.config.analyze),
         **chosen,
@@ -119,10 +118,11 @@ def _settings(
     config: ConfigDict, models: Sequence[Checkpoint], language: Sequence[Checkpoint]
 ) -> dict[str, Any]:
     """The settings of each kind of step; `auto`'s dtype depends on the models."""
-    settings, _ = scoring.settings(config, models)
+    settings, mesh = scoring.settings(config, models)
     common, _ = scoring.shared_settings(config, language)
     mode = "text" if settings.mode == AUTO else settings.mode  # as of `assay score`
     return {
+        "mesh": mesh,
         "settings": settings,
         "word_settings": dataclasses.replace(settings, mode=mode, lens=False),
         "logprobs": LogprobSettings(form=config.form, **common),

@@ -200,18 +200,13 @@ def extremes(model: str, prompt: str, scores: pl.DataFrame, left: int = 0) -> st
 
 
 def show_models(outcomes: Sequence[Outcome]) -> None:
-    """Prints `table` on standard error, if there are several models."""
+    """Prints `show_table`, if there are several models."""
     if len(outcomes) > 1:
         show_table(outcomes)
 
 
 def show_table(outcomes: Sequence[Outcome]) -> None:
-    """Prints `table` on standard error, for a single model too: as of a shard, among others."""
-    tqdm.write(table(outcomes), file=sys.stderr)
-
-
-def table(outcomes: Sequence[Outcome]) -> str:
-    """One line per model: prompts done, new rows, seconds, and whether it is complete."""
+    """Prints a line per model on standard error: what was done of it, and whether all was."""
     head = ("model", "prompts", "new rows", "seconds", "status")
     rows = [
         (
@@ -223,7 +218,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
         )
         for outcome in outcomes
     ]
-    return "\n".join(aligned([head, *rows]))
+    tqdm.write("\n".join(aligned([head, *rows])), file=sys.stderr)
 
 
 def _row(scores: pl.DataFrame) -> str:

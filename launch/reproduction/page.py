@@ -40,9 +40,9 @@ def write(
         if study is not None:
             made[name] = study
         values[name] = tables.own_of(title, study, infos, failures, _absent(call), items)
-    changes = studies.single_changes(call, published, items)
+    singles = studies.single_changes(call, published)
     every = Readings(
-        paper=values[PAPER], ours=values[OURS], noise=values.get(NOISE), singles=changes
+        paper=values[PAPER], ours=values[OURS], noise=values.get(NOISE), singles=singles
     )
     compared = comparison.compare(published, every)
     run_values.replaced(published, values[PAPER]).write(call.root / "own")

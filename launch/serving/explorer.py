@@ -96,30 +96,23 @@ def _with_columns(checkpoint: Checkpoint, scorer: RewardScorer, objectives: str)
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class Held(RewardScorer):
     """The scorer of a sweep whose numbers are there already; the self-check computes its own."""
 
-    scorer: RewardScorer
     numbers: np.ndarray  # float32 [1, V]
 
-    def prefill(self, prompt: PromptIds) -> Prefix:
-        """The prefix, which gates are read from."""
-        return self.scorer.prefill(prompt)
-
     def score(
-        self, prefix: Prefix, rows: RewardRows, start: int, stop: int, advance: Callable[[int], Any]
+        self,
+        prefix: Prefix | None,
+        rows: RewardRows,
+        start: int,
+        stop: int,
+        advance: Callable[[int], object] = lambda candidates: None,
+        on_step: object = None,
     ) -> list[np.ndarray]:
         """Numbers of rows [start, stop)."""
         advance(stop - start)
         return [self.numbers[:, start:stop]]
-
-    def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
-        """Numbers of some rows by the plain pass."""
-        return self.scorer.score_plainly(rows, sample)
-
-    def coefficients(self, prefix: Prefix) -> Sequence[Json | None]:
-        """Weights of a gated head's objectives."""
-        return self.scorer.coefficients(prefix)
 
 
 def load_models(
@@ -271,9 +264,8 @@ class Explorer:
         settings = dataclasses.replace(self.settings, step_size=step, check_memory=False)
         where = {prompt: question.prompt}, self.run, settings, model.scorer.mesh
         with lock_and_clean(self.run, "serve"), self._memory(model):
-            count = sweep_rewards(
-                [model.checkpoint], *where, load=lambda *_: Held(model.scorer, numbers)
-            )
+            scorer = Held(**vars(model.scorer), numbers=numbers)
+            count = sweep_rewards([model.checkpoint], *where, load=lambda *_: scorer)
         what = f"{count:,} rewards" if count else "there already"
         job.tell("kept", line=f"{model.checkpoint.card.slug} under {prompt}: {what}")
 
