@@ -45,23 +45,14 @@ _FLAGS = {
 
 @dataclasses.dataclass(kw_only=True)
 class Demo(pipeline.Scored):
-    """What the demo computes, and what its steps have made so far; `new` counts sequences too.
+    """What the demo computes, and what its steps have made so far; `new` counts sequences too."""
 
-    Attributes:
-      slugs: of the reward models.
-      searches: of `SEARCHES`, the settings.
-      pair: slugs of the two models that are compared.
-      limits: of that comparison.
-      config: of configs/demo.py.
-      whole: whether the steps are those of --all.
-    """
-
-    slugs: Sequence[str]
-    searches: Mapping[str, SearchSettings]
-    pair: Sequence[str]
-    limits: Limits
-    config: ConfigDict
-    whole: bool = True
+    slugs: Sequence[str]  # of the reward models
+    searches: Mapping[str, SearchSettings]  # of `SEARCHES`, the settings
+    pair: Sequence[str]  # slugs of the two models that are compared
+    limits: Limits  # of that comparison
+    config: ConfigDict  # of configs/demo.py
+    whole: bool = True  # whether the steps are those of --all
 
     @property
     def compares(self) -> bool:

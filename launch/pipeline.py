@@ -29,35 +29,22 @@ Step = Callable[[Work, Say], None]
 
 @dataclasses.dataclass(kw_only=True)
 class Scored:
-    """What the steps below take, and what they have made so far.
+    """What the steps below take, and what they have made so far."""
 
-    Attributes:
-      root: folder of everything that is written.
-      prompts: prompt id -> text, of the sweeps.
-      items: name of the list of replies, and the replies; None for none.
-      word_prompts: prompt id -> text, of the list.
-      conversations_list: a list whose rows have prompts of their own, or None.
-      settings: of the reward models' sweeps.
-      word_settings: of the reward models' lists.
-      logprobs: of the language models.
-      mesh: devices.
-      models: checkpoints of the reward models.
-      language: those of the language models.
-      new: rewards and log-probabilities that this call has computed.
-    """
-
-    root: epath.Path
-    prompts: Mapping[str, str]
+    root: epath.Path  # folder of everything that is written
+    prompts: Mapping[str, str]  # prompt id -> text, of the sweeps
+    # Name of the list of replies, and the replies; None for none.
     items: tuple[str, Sequence[str]] | None
-    word_prompts: Mapping[str, str]
-    settings: SweepSettings
-    word_settings: SweepSettings
-    logprobs: LogprobSettings
+    word_prompts: Mapping[str, str]  # prompt id -> text, of the list
+    settings: SweepSettings  # of the reward models' sweeps
+    word_settings: SweepSettings  # of the reward models' lists
+    logprobs: LogprobSettings  # of the language models
     mesh: Mesh
+    # A list whose rows have prompts of their own, or None.
     conversations_list: ConversationList | None = None
-    models: Sequence[Checkpoint] = ()
-    language: Sequence[Checkpoint] = ()
-    new: int = 0
+    models: Sequence[Checkpoint] = ()  # checkpoints of the reward models
+    language: Sequence[Checkpoint] = ()  # those of the language models
+    new: int = 0  # rewards and log-probabilities that this call has computed
 
     @property
     def run(self) -> str:
@@ -114,17 +101,11 @@ class Dispensable(AssayError):
 
 @dataclasses.dataclass
 class ModelState:
-    """What became of one model.
+    """What became of one model."""
 
-    Attributes:
-      name: of the model, for readers.
-      failure: why it failed, one line; "" where it did not.
-      seconds: wall time.
-    """
-
-    name: str
-    failure: str = ""
-    seconds: float = 0.0
+    name: str  # of the model, for readers
+    failure: str = ""  # why it failed, one line; "" where it did not
+    seconds: float = 0.0  # wall time
 
 
 def run(steps: Sequence[Step[Work]], work: Work) -> None:

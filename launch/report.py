@@ -54,17 +54,11 @@ _FLAGS = {
 
 @dataclasses.dataclass(kw_only=True)
 class Report(pipeline.Scored):
-    """What a report needs, and what its steps have made so far.
+    """What a report needs, and what its steps have made so far."""
 
-    Attributes:
-      given: the parsed flags, of which the first step reads the models.
-      analyze: settings of the page.
-      page: the page, once it is written.
-    """
-
-    given: command.Given
-    analyze: AnalyzeSettings
-    page: epath.Path | None = None
+    given: command.Given  # the parsed flags, of which the first step reads the models
+    analyze: AnalyzeSettings  # settings of the page
+    page: epath.Path | None = None  # the page, once it is written
 
 
 def main(argv: Sequence[str]) -> int:

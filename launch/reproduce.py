@@ -88,19 +88,12 @@ def main(argv: Sequence[str]) -> int:
 
 @dataclasses.dataclass
 class ModelWork:
-    """What the steps of one model take.
-
-    Attributes:
-      call: the call.
-      published: the values to compare with.
-      spec: the model.
-      computed: whether a step had something to do.
-    """
+    """What the steps of one model take."""
 
     call: Call
-    published: Published
+    published: Published  # the values to compare with
     spec: ModelSpec
-    computed: bool = False
+    computed: bool = False  # whether a step had something to do
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:

@@ -37,17 +37,12 @@ _PATHS = ("run", "report", "out", "root", "checkpoint")  # flags whose values --
 
 @dataclasses.dataclass(frozen=True)
 class CommandResult:
-    """What a command says at its end.
+    """What a command says at its end."""
 
-    Attributes:
-      text: its last lines.
-      facts: what they say, as JSON has it; called with --json alone.
-      exit_status: 1 where a check has found something.
-    """
-
-    text: str
+    text: str  # its last lines
+    # What they say, as JSON has it; called with --json alone.
     facts: Callable[[], Mapping[str, Any]] = dict  # Any: what JSON holds
-    exit_status: int = 0
+    exit_status: int = 0  # 1 where a check has found something
 
 
 def run(

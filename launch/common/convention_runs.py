@@ -81,22 +81,13 @@ class Weights:
 
 @dataclasses.dataclass
 class ConventionRuns:
-    """The runs of one model under its conventions, below one folder.
-
-    Attributes:
-      checkpoint: the model.
-      run: the folder that holds the runs.
-      prompts: prompt id -> text, of vocabularies.
-      lists: lists that are scored too.
-      settings: of the default convention; the others change mode, pooling and dtype.
-      mesh: the devices.
-    """
+    """The runs of one model under its conventions, below one folder."""
 
     checkpoint: Checkpoint
-    run: epath.Path
-    prompts: Mapping[str, str]
-    lists: Sequence[RankedList]
-    settings: SweepSettings
+    run: epath.Path  # the folder that holds the runs
+    prompts: Mapping[str, str]  # prompt id -> text, of vocabularies
+    lists: Sequence[RankedList]  # lists that are scored too
+    settings: SweepSettings  # of the default convention; the others change mode, pooling and dtype
     mesh: Mesh
     _failures: dict[str, str] = dataclasses.field(default_factory=dict)
     _weights: Weights = dataclasses.field(default_factory=Weights)

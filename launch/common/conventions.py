@@ -27,27 +27,16 @@ _PROBE = "What?"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Convention:
-    """One way to read a model.
+    """One way to read a model."""
 
-    Attributes:
-      bos: as `TemplatePolicy.bos`.
-      date: the date for a template that prints one; `OWN_DATE` or `NO_DATE`.
-      newlines: as `TemplatePolicy.newlines`.
-      mode: how a reply becomes token ids, `ids` or `text`.
-      pooling: where the reward is read: a kind of `engine.scoring.rows.Pooling`.
-      head: kind of the head: one of URM's two published ones.
-      softcap: `on` or `off`; `none` for a model without a soft-cap of attention.
-      dtype: of the decoder.
-    """
-
-    bos: str
-    date: str
-    newlines: str
-    mode: str
-    pooling: str
-    head: str
-    softcap: str
-    dtype: str
+    bos: str  # as `TemplatePolicy.bos`
+    date: str  # the date for a template that prints one; `OWN_DATE` or `NO_DATE`
+    newlines: str  # as `TemplatePolicy.newlines`
+    mode: str  # how a reply becomes token ids, `ids` or `text`
+    pooling: str  # where the reward is read: a kind of `engine.scoring.rows.Pooling`
+    head: str  # kind of the head: one of URM's two published ones
+    softcap: str  # `on` or `off`; `none` for a model without a soft-cap of attention
+    dtype: str  # of the decoder
 
     @property
     def weights(self) -> tuple[str, str, str]:

@@ -100,22 +100,14 @@ def check_second_dtype(config: ConfigDict) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What is tried of a model.
+    """What is tried of a model."""
 
-    Attributes:
-      prompts: of its vocabulary; none where every published value is met.
-      lists: of items.
-      dimensions: that are varied.
-      dates: that are tried.
-      dtypes: that are tried.
-      places: the results, once they are complete: a run below <root>/runs, and a path in it.
-    """
-
-    prompts: Sequence[str]
-    lists: Sequence[str]
-    dimensions: Sequence[str]
-    dates: Sequence[str]
-    dtypes: Sequence[str]
+    prompts: Sequence[str]  # of its vocabulary; none where every published value is met
+    lists: Sequence[str]  # of items
+    dimensions: Sequence[str]  # that are varied
+    dates: Sequence[str]  # that are tried
+    dtypes: Sequence[str]  # that are tried
+    # The results, once they are complete: a run below <root>/runs, and a path in it.
     places: Sequence[Sequence[str]] = ()
 
     def within(self, done: "Scope | None") -> bool:

@@ -17,15 +17,10 @@ Fields = Mapping[str, Any]  # Any: JSON
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """A question to one of the models.
+    """A question to one of the models."""
 
-    Attributes:
-      model: its number.
-      prompt: the question, behind its system turn if there is one: `chat_template.with_system`.
-    """
-
-    model: int
-    prompt: str
+    model: int  # its number
+    prompt: str  # the question, behind its system turn if there is one: `chat_template.with_system`
 
 
 def parse(body: bytes) -> Fields:
