@@ -9,8 +9,6 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from absl import flags
-from absl.flags import FlagValues
 from ml_collections import ConfigDict
 
 from engine.errors import AssayError
@@ -35,6 +33,7 @@ _FLAGS = {
         "cpu-64GB, or cpu for this machine's, with its free memory. By default those of this "
         "machine.",
     ),
+    "prompts": (3, "Prompts whose vocabulary is swept.", None, None),
 }
 _SLOWER = (
     "; TPUs have no matrix units for float16: --config.dtype=bfloat16 is faster, but rounds "
@@ -44,11 +43,7 @@ _SLOWER = (
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    return command.run("plan", argv, report, doc=__doc__, define=[_FLAGS, _define_prompts])
-
-
-def _define_prompts(given: FlagValues) -> None:
-    flags.DEFINE_integer("prompts", 3, "Prompts whose vocabulary is swept.", flag_values=given)
+    return command.run("plan", argv, report, doc=__doc__, define=[_FLAGS])
 
 
 def report(given: command.Given) -> command.CommandResult:

@@ -8,8 +8,6 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from absl import flags
-from absl.flags import FlagValues
 from etils import epath
 from ml_collections import ConfigDict
 
@@ -25,11 +23,15 @@ from engine.sweep.rescore import rescore, whole_results
 from launch.common import command, locking, sources
 from launch.common.text import show
 
-_RUN = {
+_FLAGS = {
     "run": (None, "A run folder."),
     "rebuild": (False, "First make manifest.json anew from the parts; no file is removed."),
-}
-_MODELS = {
+    "rescore": (
+        0,
+        "Rows of each result to compute again by the plain pass; needs --checkpoint.",
+        0,
+        None,
+    ),
     "checkpoint": (
         [],
         "Models to re-score, comma-separated: checkpoints, models' folders or hub ids.",
@@ -39,13 +41,8 @@ _MODELS = {
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = (_RUN, _define_rescore, _MODELS, locking.WAIT)
+    define = (_FLAGS, locking.WAIT)
     return command.run("verify", argv, check, doc=__doc__, define=define)
-
-
-def _define_rescore(given: FlagValues) -> None:
-    rows = "Rows of each result to compute again by the plain pass; needs --checkpoint."
-    flags.DEFINE_integer("rescore", 0, rows, lower_bound=0, flag_values=given)
 
 
 def check(given: command.Given) -> command.CommandResult:

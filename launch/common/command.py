@@ -24,9 +24,10 @@ from launch.common import joining
 from launch.common.text import escape_unencodable, nearest, one_line, show
 
 Given = Any  # parsed FlagValues: flags are attributes of several types
-# Name of a flag -> default and meaning. The default says the type: a list is comma-separated, a
-# tuple is of a flag that may be repeated; a boolean; else a text. Any: of these types.
-Flags = Mapping[str, tuple[Any, str]]
+# Name of a flag -> default and meaning; of an integer also its least and its largest value. Else
+# the default says the type: a list is comma-separated, a tuple is of a flag that may be repeated, a
+# boolean; else a text. Any: of these types.
+Flags = Mapping[str, tuple[Any, ...]]
 
 _CONFIG_HELP = (
     "File that declares the settings below, as configs/search.py:paper; --config.<key>=<value> "
@@ -165,9 +166,10 @@ def _define(given: FlagValues, stated: Flags | Callable[[FlagValues], None]) -> 
         tuple: flags.DEFINE_multi_string,
         bool: flags.DEFINE_bool,
     }
-    for name, (default, meaning) in stated.items():
-        define = kinds.get(type(default), flags.DEFINE_string)
-        define(name, default, meaning, flag_values=given)
+    integer: Any = flags.DEFINE_integer
+    for name, (default, meaning, *bounds) in stated.items():
+        define = integer if bounds else kinds.get(type(default), flags.DEFINE_string)
+        define(name, default, meaning, *bounds, flag_values=given)
 
 
 def _define_common(given: FlagValues, config: str) -> None:

@@ -38,7 +38,7 @@ MODELS: Flags = {
 PROMPT: Flags = {"prompt": ((), "A prompt of your own instead of --config.prompts")}
 RUN: Flags = {"run": (None, "A run folder, new or to be continued or added to.")}
 # Of commands that score models into a run, by several processes too.
-FLAGS = (MODELS, RUN, PROMPT, WAIT, joining.define_flags)
+FLAGS = (MODELS, RUN, PROMPT, WAIT, joining.FLAGS)
 REWARD_OF: Flags = {
     "reward-of": (
         [],
