@@ -127,22 +127,19 @@ def run_each(
         state = ModelState(name)
         states.append(state)
         began, work = time.monotonic(), make()
+        say = functools.partial(_say_after, f"{name}: ")
         try:
             for step in steps:
-                _run_dispensable(step, work, state)
+                try:
+                    step(work, say)
+                except Dispensable as error:
+                    _note(state, error, "the next step")
         except LockError:
             raise
         except Exception as error:  # whatever it is, the other models need not wait for it
             _note(state, error, "the other models")
         state.seconds = time.monotonic() - began
     return states
-
-
-def _run_dispensable(step: Step[Work], work: Work, state: ModelState) -> None:
-    try:
-        step(work, functools.partial(_say_after, f"{state.name}: "))
-    except Dispensable as error:
-        _note(state, error, "the next step")
 
 
 def _note(state: ModelState, error: Exception, following: str) -> None:

@@ -11,8 +11,9 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from analysis.published import verdicts
+from analysis.published import data, verdicts
 from analysis.published.comparison import totals, uncounted
 from analysis.published.data import Published
 from configs.known_models import ModelSpec
@@ -123,7 +124,7 @@ def reproduce(given: command.Given) -> str:
         raise AssayError("--devices without --plan; allowed: --plan, which computes nothing")
     if {Stage.SWEEP, Stage.ITEMS} & {*call.stages}:
         readings.check_second_dtype(call.config)
-    published, compared_with = page.read_published(given.published)
+    published = data.read(Path(given.published) if given.published else None)
     plan.check(call, plan.needs(call, []))
     call.root.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as locks:
@@ -139,7 +140,7 @@ def reproduce(given: command.Given) -> str:
             if failed:
                 raise Failed(said)
             return f"{call.root}: {len(states)} models, no page was asked for"
-        path, compared = page.write(call, states, published, compared_with)
+        path, compared = page.write(call, states, published, given.published)
     if failed:
         raise Failed(f"{said}; {path} is about the others")
     counts = totals(compared)

@@ -26,8 +26,7 @@ _NAMED = 4  # new sequences that the last line quotes
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = scoring.FLAGS
-    return command.run("search", argv, search, doc=__doc__, define=define, positional=True)
+    return command.run("search", argv, search, doc=__doc__, define=scoring.FLAGS, positional=True)
 
 
 def search(given: command.Given) -> command.CommandResult:
