@@ -92,19 +92,15 @@ def report(given: command.Given) -> command.CommandResult:
         for model, prompt in itertools.product(slugs, prompts)
         if (model, prompt) in run.results
     ]
-    slugs += [model.card.slug for model in work.language]
-    result = scoring.result(
-        "\n".join([*words, f"report: {work.page}"]), work.run, slugs, [*prompts.values()]
-    )
+    every = [*slugs, *(model.card.slug for model in work.language)]
 
     def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
-        results = [*result.facts()["results"]]
+        results = [*facts.of_run(work.run, every, prompts.values())["results"]]
         if listed is not None:
-            rewards = [model.card.slug for model in work.models]
-            results += facts.of_conversations(work.run, listed.name, rewards)
+            results += facts.of_conversations(work.run, listed.name, slugs)
         return {"page": str(work.page), "results": results}
 
-    return dataclasses.replace(result, facts=json_facts)
+    return command.CommandResult("\n".join([*words, f"report: {work.page}"]), json_facts)
 
 
 # Any: settings are of several types.

@@ -21,7 +21,7 @@ def search_settings(capsys):
             found.append(given.config.to_dict())
             return "read"
 
-        status = command.run("search", argv, body, doc=None)
+        status = command.run("search", argv, body, doc=None, config="search")
         return found[0] if status == 0 else capsys.readouterr().err
 
     return read
