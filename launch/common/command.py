@@ -24,9 +24,9 @@ from launch.common import joining
 from launch.common.text import escape_unencodable, nearest, one_line, show
 
 Given = Any  # parsed FlagValues: flags are attributes of several types
-# Name of a flag -> default and meaning; of an integer also its least and its largest value. Else
-# the default says the type: a list is comma-separated, a tuple is of a flag that may be repeated, a
-# boolean; else a text. Any: of these types.
+# Name of a flag -> its default, its meaning and, of an integer, its least and its largest value.
+# The default of another one says its type: a list is comma-separated, a tuple is of a flag that may
+# be repeated, a boolean needs no value; else it is a text. Any: of these types.
 Flags = Mapping[str, tuple[Any, ...]]
 
 _CONFIG_HELP = (
