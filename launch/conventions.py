@@ -60,28 +60,27 @@ def conventions(given: command.Given) -> str:
     for model in models:
         meshes.check_mesh(mesh, model.card.decoder)
     sets = [published_rewards.reward_sets(given, model) for model in models]
-    lines, failed = [], None
+    lines: list[str] = []
+    failures: list[str] = []
     if given.run:
         run, prompts = storage.path_of(given.run), scoring.prompts(given)
         scored = (run, prompts, ranked_lists(run, config.lists), settings, mesh)
-        try:
-            new, count = _computed(given, models, scored, every)
+        new, count, failures = _computed(given, models, scored, every)
+        if not failures:  # else what is published is compared all the same
             lines.append(
                 f"{run}/readings: {counted(count, 'reading')} of "
                 f"{scoring.models_by_prompts(models, prompts)}, {scoring.outcome(new, 'rewards')}"
             )
-        except Failed as error:  # what is published is compared all the same
-            failed = error
     for model, values, published in zip(models, every, sets, strict=True):
         check = config.check_memory
         if given.published:
             lines += published_rewards.compare_and_show(
                 model, published, values, mesh, check_memory=check
             )
-    if failed:
+    if failures:
         if lines:
             show("\n".join(lines))
-        raise failed
+        raise Failed("; ".join([*failures, "the others are complete"]))
     return "\n".join(lines)
 
 
@@ -90,10 +89,10 @@ def _computed(
     models: Sequence[Checkpoint],
     scored: tuple[Any, ...],  # Any: the other arguments of ConventionRuns
     every: Sequence[Values],
-) -> tuple[int, int]:
-    """Scores the models; returns the number of new rewards, and that of all conventions.
+) -> tuple[int, int, list[str]]:
+    """Scores the models; returns the numbers of new rewards and of all conventions, and failures.
 
-    Raises Failed if some conventions, or some of several models, could not be computed.
+    A failure is of some conventions, or of one of several models.
     """
     combined = given.config.all_combinations
     named = [conventions_of(values, all_combinations=combined) for values in every]
@@ -110,9 +109,7 @@ def _computed(
                 if len(models) == 1:
                     raise
                 failures.append(f"{model.card.slug}: no reading could be computed: {error}")
-    if failures:
-        raise Failed("; ".join([*failures, "the others are complete"]))
-    return new, sum(map(len, named))
+    return new, sum(map(len, named)), failures
 
 
 if __name__ == "__main__":
