@@ -34,10 +34,7 @@ _FLAGS = {
         "",
         "Layout of the files of --published, as of import_scores: elo, tokens, items or long.",
     ),
-    "published_prompt": (
-        "",
-        "Prompt of --published, text or id, where its files do not say it.",
-    ),
+    "published_prompt": ("", "Prompt of --published, text or id, where its files do not say it."),
 }
 
 

@@ -154,10 +154,7 @@ def check_memory(work: Report, say: Say) -> None:
     for model, settings in ((model, settings) for models, settings in kinds for model in models):
         planned, prefix, own = model_of_checkpoint(model)
         sweep = SweepWork(
-            prefix=prefix,
-            own=own,
-            step_size=settings.step_size,
-            self_check=settings.self_check,
+            prefix=prefix, own=own, step_size=settings.step_size, self_check=settings.self_check
         )
         placed = planned.on(room, settings.dtype)
         sweep = dataclasses.replace(sweep, step_size=fitting.fitting_step(placed, sweep))

@@ -201,7 +201,7 @@ class Explorer:
         The first words' rewards are told again, perhaps with other last bits.
         """
         model = self.models[question.model]
-        scorer, tell = model.scorer, functools.partial(self._tell_and_look, job, model)
+        scorer = model.scorer
         with self._memory(model):
             rows = self._rows(model, question.prompt)
             rows.check(model.checkpoint.card.decoder)
@@ -210,13 +210,14 @@ class Explorer:
             for start, stop in parts.ranges(len(rows), self.settings.part_size):
 
                 def on_step(places: np.ndarray, values: np.ndarray, start: int = start) -> None:
-                    tell(start + places, values)
+                    self._tell(job, model, start + places, values)
+                    self.desk.between(job)
 
                 [numbers[:, start:stop]] = scorer.score(prefix, rows, start, stop, on_step=on_step)
                 places, sources = rows.duplicates(start, stop)
                 numbers[:, start + places] = numbers[:, sources]
                 if len(places):
-                    tell(start + places, numbers[:, sources])
+                    self._tell(job, model, start + places, numbers[:, sources])
         answer = next(self._numbers)
         self._answers[answer] = question, numbers
         self._answers.pop(answer - _ANSWERS, None)
@@ -294,11 +295,6 @@ class Explorer:
         rows.check(model.checkpoint.card.decoder)
         [numbers] = model.detailed.score(model.prefill(rows.prompt), rows, 0, len(rows))
         return numbers
-
-    def _tell_and_look(self, job: Job, *told: Any) -> None:
-        """Tells rows and their rewards, then lets the desk do what is short."""
-        self._tell(job, *told)
-        self.desk.between(job)
 
     @staticmethod
     def _tell(job: Job, model: Model, places: np.ndarray, numbers: np.ndarray) -> None:
