@@ -11,25 +11,15 @@ from pathlib import Path
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RewardSet:
-    """Published rewards of replies to one prompt.
+    """Published rewards of replies to one prompt."""
 
-    Attributes:
-      name: of the set.
-      source: where the numbers are stated; "" for a file.
-      prompt: the user's turn.
-      replies: the assistant's turns; of tokens, their texts.
-      token_ids: ids of the tokens that are the replies; None for texts.
-      rewards: of the replies, in their order.
-      tolerance: largest difference that counts as the same.
-    """
-
-    name: str
-    source: str = ""
-    prompt: str
-    replies: Sequence[str]
-    token_ids: Sequence[int] | None = None
-    rewards: Sequence[float]
-    tolerance: float
+    name: str  # of the set
+    source: str = ""  # where the numbers are stated; "" for a file
+    prompt: str  # the user's turn
+    replies: Sequence[str]  # the assistant's turns; of tokens, their texts
+    token_ids: Sequence[int] | None = None  # ids of the tokens that are the replies; None for texts
+    rewards: Sequence[float]  # of the replies, in their order
+    tolerance: float  # largest difference that counts as the same
 
     def reproduced(self, rewards: Iterable[float]) -> bool:
         """Whether every reward is within tolerance."""

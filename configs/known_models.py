@@ -18,45 +18,40 @@ DATE = "26 Jul 2024"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """One published reward or language model.
-
-    bos: how the model was trained, or what its card says: one BOS, from the template or put in
-      front of it, or two (the GRMs). The paper's own pipeline always added a second BOS:
-      `--config.bos=double`.
-    weights: hub id of the reward model from whose weights it was trained, if any. Such models agree
-      partly for that reason.
-    reward: which token's logit is the reward, of one that is published as a language model
-      (`engine.settings.ConvertSettings.reward`).
-    pickled: whether the main branch holds pickled weights alone, as far as known: one of the hub's
-      conversions is needed (`--revision=refs/pr/<number>`).
-    tensor_bytes: bytes of all tensors in the repository, if stated somewhere; a conversion that
-      reads another number is refused.
-    architecture: the class of its config.json, or another one of that decoder and kind.
-    head: kind of the head (`HeadConfig.kind`), "" for a language model; a conversion that finds
-      another kind is refused.
-    dtype: dtype of the published weights, as far as known; a conversion reports a difference.
-    rows: of the embedding, where they are known; some have rows more than ids, for padding.
-    noise: standard deviation of one text's reward over batches, within the authors' release of
-      Christian et al. 2025. Their rewards and ours both have it.
-    """
+    """One published reward or language model."""
 
     hub_id: str
     nickname: str
     developer: str
     base: str
     size_b: float
-    dtype: str
-    architecture: str
+    dtype: str  # of the published weights, as far as known; a conversion reports a difference
+    architecture: str  # the class of its config.json, or another one of that decoder and kind
     rewardbench_rank: int | None = None
     revision: str | None = None
+    # How the model was trained, or what its card says: one BOS, from the template or put in front
+    # of it, or two (the GRMs). The paper's own pipeline always added a second BOS:
+    # `--config.bos=double`.
     bos: str = "template"
     date: str = ""
+    # Kind of the head (`HeadConfig.kind`), "" for a language model; a conversion that finds another
+    # kind is refused.
     head: str = ""
+    # Hub id of the reward model from whose weights it was trained, if any. Such models agree partly
+    # for that reason.
     weights: str = ""
+    # Which token's logit is the reward, of one that is published as a language model
+    # (`engine.settings.ConvertSettings.reward`).
     reward: str = ""
+    # Whether the main branch holds pickled weights alone, as far as known: one of the hub's
+    # conversions is needed (`--revision=refs/pr/<number>`).
     pickled: bool = False
+    # Bytes of all tensors in the repository, if stated somewhere; a conversion that reads another
+    # number is refused.
     tensor_bytes: int | None = None
-    rows: int | None = None
+    rows: int | None = None  # of the embedding, where known; some have more than ids, for padding
+    # Standard deviation of one text's reward over batches, within the authors' release of
+    # Christian et al. 2025. Their rewards and ours both have it.
     noise: float = 0.0
 
     @property

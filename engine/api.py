@@ -269,7 +269,7 @@ class RewardModel:
           AssayError: the extra `serve` is not installed, or the port is taken.
         """
         try:  # the page stands above the engine: what does not ask for it does not load it
-            from launch.serving.notebook import explore
+            from launch.serving.server import explore
         except ModuleNotFoundError as error:
             raise AssayError(f"no package {error.name}; pip install 'assay[serve]'") from error
         models = [self, *([second] if second else [])]

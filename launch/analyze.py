@@ -3,24 +3,18 @@
 import sys
 from collections.abc import Sequence
 
-from absl import flags
-from absl.flags import FlagValues
-
 from engine.runs import storage
 from launch.common import command, reporting
+
+_FLAGS = {
+    "run": ([], "Run folders, comma-separated."),
+    "report": (None, "Folder to write; an older report in it is replaced."),
+}
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags]
-    return command.run("analyze", argv, analyze, doc=__doc__, define=define, config="analyze")
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --run and --report."""
-    flags.DEFINE_list("run", [], "Run folders, comma-separated.", flag_values=given)
-    report = "Folder to write; an older report in it is replaced."
-    flags.DEFINE_string("report", None, report, flag_values=given)
+    return command.run("analyze", argv, analyze, doc=__doc__, define=[_FLAGS])
 
 
 def analyze(given: command.Given) -> command.CommandResult:

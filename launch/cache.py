@@ -24,7 +24,7 @@ _ALL = "true"  # what absl makes of a flag without a value
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    return command.run("cache", argv, cache, doc=__doc__, define=[define_flags])
+    return command.run("cache", argv, cache, doc=__doc__, define=[define_flags], config=False)
 
 
 def define_flags(given: FlagValues) -> None:

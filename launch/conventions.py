@@ -12,9 +12,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-from absl.flags import FlagValues
-
 from engine import mesh as meshes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
@@ -26,28 +23,25 @@ from launch.common.conventions import Values, conventions_of, dimensions_of, val
 from launch.common.inputs import ranked_lists
 from launch.common.text import counted, pieces, show
 
+_FLAGS = {
+    "checkpoint": ([], "As of `assay sweep`."),
+    "run": ("", "A run folder, new or to be continued or added to; not needed with --published."),
+    "published": (
+        [],
+        "Released rewards to reproduce: `card`, or .csv and .parquet files; comma-separated.",
+    ),
+    "layout": (
+        "",
+        "Layout of the files of --published, as of import_scores: elo, tokens, items or long.",
+    ),
+    "published_prompt": ("", "Prompt of --published, text or id, where its files do not say it."),
+}
+
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags]
-    return command.run(
-        "conventions", argv, conventions, doc=__doc__, define=define, config="conventions"
-    )
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --checkpoint, --run, --published and what it needs, --prompt and --wait."""
-    flags.DEFINE_list("checkpoint", [], "As of `assay sweep`.", flag_values=given)
-    text = "A run folder, new or to be continued or added to; not needed with --published."
-    flags.DEFINE_string("run", "", text, flag_values=given)
-    text = "Released rewards to reproduce: `card`, or .csv and .parquet files; comma-separated."
-    flags.DEFINE_list("published", [], text, flag_values=given)
-    text = "Layout of the files of --published, as of import_scores: elo, tokens, items or long."
-    flags.DEFINE_string("layout", "", text, flag_values=given)
-    text = "Prompt of --published, text or id, where its files do not say it."
-    flags.DEFINE_string("published_prompt", "", text, flag_values=given)
-    scoring.define_prompt(given)
-    locking.define_wait(given)
+    define = (_FLAGS, scoring.PROMPT, locking.WAIT)
+    return command.run("conventions", argv, conventions, doc=__doc__, define=define)
 
 
 def conventions(given: command.Given) -> str:
@@ -63,28 +57,27 @@ def conventions(given: command.Given) -> str:
     for model in models:
         meshes.check_mesh(mesh, model.card.decoder)
     sets = [published_rewards.reward_sets(given, model) for model in models]
-    lines, failed = [], None
+    lines: list[str] = []
+    failures: list[str] = []
     if given.run:
         run, prompts = storage.path_of(given.run), scoring.prompts(given)
         scored = (run, prompts, ranked_lists(run, config.lists), settings, mesh)
-        try:
-            new, count = _computed(given, models, scored, every)
+        new, count, failures = _computed(given, models, scored, every)
+        if not failures:  # else what is published is compared all the same
             lines.append(
                 f"{run}/readings: {counted(count, 'reading')} of "
                 f"{scoring.models_by_prompts(models, prompts)}, {scoring.outcome(new, 'rewards')}"
             )
-        except Failed as error:  # what is published is compared all the same
-            failed = error
     for model, values, published in zip(models, every, sets, strict=True):
         check = config.check_memory
         if given.published:
             lines += published_rewards.compare_and_show(
                 model, published, values, mesh, check_memory=check
             )
-    if failed:
+    if failures:
         if lines:
             show("\n".join(lines))
-        raise failed
+        raise Failed("; ".join([*failures, "the others are complete"]))
     return "\n".join(lines)
 
 
@@ -93,10 +86,10 @@ def _computed(
     models: Sequence[Checkpoint],
     scored: tuple[Any, ...],  # Any: the other arguments of ConventionRuns
     every: Sequence[Values],
-) -> tuple[int, int]:
-    """Scores the models; returns the number of new rewards, and that of all conventions.
+) -> tuple[int, int, list[str]]:
+    """Scores the models; returns the numbers of new rewards and of all conventions, and failures.
 
-    Raises Failed if some conventions, or some of several models, could not be computed.
+    A failure is of some conventions, or of one of several models.
     """
     combined = given.config.all_combinations
     named = [conventions_of(values, all_combinations=combined) for values in every]
@@ -113,9 +106,7 @@ def _computed(
                 if len(models) == 1:
                     raise
                 failures.append(f"{model.card.slug}: no reading could be computed: {error}")
-    if failures:
-        raise Failed("; ".join([*failures, "the others are complete"]))
-    return new, sum(map(len, named))
+    return new, sum(map(len, named)), failures
 
 
 if __name__ == "__main__":

@@ -6,34 +6,24 @@ See configs/convert.py.
 import sys
 from collections.abc import Sequence
 
-from absl import flags
-from absl.flags import FlagValues
-
 from engine.runs import storage
 from engine.settings import ConvertSettings
 from launch.common import command, converting, sources
 
+_FLAGS = {
+    "source": (None, "A folder in Hugging Face format, an adapter of peft, or a hub id of either."),
+    "checkpoint": (None, "The checkpoint folder to make, local or in an object store."),
+    "revision": (None, "Commit, tag or branch of a hub id."),
+    "base": (
+        "",
+        "Folder or hub id of an adapter's base, in place of the one that the adapter names.",
+    ),
+}
+
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags]
-    return command.run("convert", argv, convert, doc=__doc__, define=define, config="convert")
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --source, --checkpoint, --revision and --base."""
-    source = "A folder in Hugging Face format, an adapter of peft, or a hub id of either."
-    flags.DEFINE_string("source", None, source, flag_values=given)
-    flags.DEFINE_string(
-        "checkpoint",
-        None,
-        "The checkpoint folder to make, local or in an object store.",
-        flag_values=given,
-    )
-    revision = "Commit, tag or branch of a hub id."
-    flags.DEFINE_string("revision", None, revision, flag_values=given)
-    base = "Folder or hub id of an adapter's base, in place of the one that the adapter names."
-    flags.DEFINE_string("base", "", base, flag_values=given)
+    return command.run("convert", argv, convert, doc=__doc__, define=[_FLAGS])
 
 
 def convert(given: command.Given) -> command.CommandResult:

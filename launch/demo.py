@@ -10,8 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from absl import flags
-from absl.flags import FlagValues
 from etils import epath
 from ml_collections import ConfigDict
 
@@ -36,27 +34,25 @@ from launch.pipeline import Say
 _CATEGORIES = Path(analysis.__file__).parent / "words" / "categories.csv"
 _POLICY = TemplatePolicy(bos="template", date=None)
 SEARCHES = ("search", "together", "certified")
+_FLAGS = {
+    "all": (
+        False,
+        "Also a third prompt, searches of a second model and of one reply for both, the best of "
+        "the words, certified, and a comparison.",
+    ),
+}
 
 
 @dataclasses.dataclass(kw_only=True)
 class Demo(pipeline.Scored):
-    """What the demo computes, and what its steps have made so far; `new` counts sequences too.
+    """What the demo computes, and what its steps have made so far; `new` counts sequences too."""
 
-    Attributes:
-      slugs: of the reward models.
-      searches: of `SEARCHES`, the settings.
-      pair: slugs of the two models that are compared.
-      limits: of that comparison.
-      config: of configs/demo.py.
-      whole: whether the steps are those of --all.
-    """
-
-    slugs: Sequence[str]
-    searches: Mapping[str, SearchSettings]
-    pair: Sequence[str]
-    limits: Limits
-    config: ConfigDict
-    whole: bool = True
+    slugs: Sequence[str]  # of the reward models
+    searches: Mapping[str, SearchSettings]  # of `SEARCHES`, the settings
+    pair: Sequence[str]  # slugs of the two models that are compared
+    limits: Limits  # of that comparison
+    config: ConfigDict  # of configs/demo.py
+    whole: bool = True  # whether the steps are those of --all
 
     @property
     def compares(self) -> bool:
@@ -75,17 +71,8 @@ class Demo(pipeline.Scored):
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags, scoring.define_prompt, locking.define_wait]
-    return command.run("demo", argv, demo, doc=__doc__, define=define, config="demo")
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --all."""
-    text = (
-        "Also a third prompt, searches of a second model and of one reply for both, the best of "
-        "the words, certified, and a comparison."
-    )
-    flags.DEFINE_bool("all", False, text, flag_values=given)
+    define = (_FLAGS, scoring.PROMPT, locking.WAIT)
+    return command.run("demo", argv, demo, doc=__doc__, define=define)
 
 
 def demo(given: command.Given) -> command.CommandResult:
@@ -118,8 +105,7 @@ def _settings(given: command.Given) -> Demo:
         root=epath.Path(config.root),
         slugs=slugs,
         prompts=prompts,
-        list_name=inputs.list_name(path) if config.words else "",
-        replies=list(dict.fromkeys(replies)),
+        items=(inputs.list_name(path), list(dict.fromkeys(replies))) if config.words else None,
         word_prompts=scoring.chosen_prompts(config.word_prompts, ()),
         settings=settings,
         word_settings=dataclasses.replace(settings, lens=False),
@@ -189,7 +175,8 @@ def search_more(work: Demo, say: Say) -> None:
     if len(searched) > 1:
         work.search("search", searched[1:])
     tokens = set(searched[0].tokens.values()) if searched else set()
-    words = tuple(text for word in work.replies if (text := f" {word}") in tokens)
+    replies = work.items[1] if work.items else []
+    words = tuple(text for word in replies if (text := f" {word}") in tokens)
     enough = len(words) >= work.searches["certified"].topk
     what = (
         f"the best of {len(words)} words, certified" if enough else "too few words to choose from"

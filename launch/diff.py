@@ -11,8 +11,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
-from absl.flags import FlagValues
 from ml_collections import config_flags
 
 import analysis
@@ -29,31 +27,29 @@ from engine.settings import Limits
 from launch.common import command, comparing, conversations, locking, reporting, scoring, sources
 from launch.common.text import aligned, say
 
+_SIDE = "A run of one model, or a checkpoint."
+_FLAGS = {
+    BEFORE: (None, _SIDE),
+    f"{BEFORE}_model": ("", f"Slug of the model in --{BEFORE}, where it is a run of several."),
+    AFTER: (None, _SIDE),
+    f"{AFTER}_model": ("", f"Slug of the model in --{AFTER}, where it is a run of several."),
+    "noise": (
+        [],
+        "Other sweeps of one of the two models (dtype, step size, mesh), which measure the noise.",
+    ),
+    "items": (
+        "",
+        "Pairs that both judge: a .csv, .jsonl or .parquet with prompt, chosen and rejected.",
+    ),
+    "report": (None, "Folder to write."),
+    "run": ("", "Folder for the rewards of checkpoints, new or to be continued."),
+}
+
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags]
-    return command.run("diff", argv, diff, doc=__doc__, define=define, config="diff")
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --before, --after, their models, --noise, --items, --report, --run and --prompt."""
-    for side in (BEFORE, AFTER):
-        what = "A run of one model, or a checkpoint."
-        flags.DEFINE_string(side, None, what, flag_values=given)
-        what = f"Slug of the model in --{side}, where it is a run of several."
-        flags.DEFINE_string(f"{side}_model", "", what, flag_values=given)
-    what = (
-        "Other sweeps of one of the two models (dtype, step size, mesh), which measure the noise."
-    )
-    flags.DEFINE_list("noise", [], what, flag_values=given)
-    what = "Pairs that both judge: a .csv, .jsonl or .parquet with prompt, chosen and rejected."
-    flags.DEFINE_string("items", "", what, flag_values=given)
-    flags.DEFINE_string("report", None, "Folder to write.", flag_values=given)
-    what = "Folder for the rewards of checkpoints, new or to be continued."
-    flags.DEFINE_string("run", "", what, flag_values=given)
-    scoring.define_prompt(given)
-    locking.define_wait(given)
+    define = (_FLAGS, scoring.PROMPT, locking.WAIT)
+    return command.run("diff", argv, diff, doc=__doc__, define=define)
 
 
 def diff(given: command.Given) -> command.CommandResult:

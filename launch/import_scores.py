@@ -20,9 +20,6 @@ file may be imported again, and more files may be imported into the same run.
 import sys
 from collections.abc import Sequence
 
-from absl import flags
-from absl.flags import FlagValues
-
 from launch.common import command, locking
 from launch.common.released_layouts import Choices
 from launch.common.released_scores import import_scores as import_files
@@ -42,16 +39,10 @@ _FLAGS = {
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags]
-    return command.run("import_scores", argv, import_scores, doc=__doc__, define=define)
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines the flags of `_FLAGS`, all of text, --ignore and --wait."""
-    for name, (default, meaning) in _FLAGS.items():
-        flags.DEFINE_string(name, default, meaning, flag_values=given)
-    flags.DEFINE_list("ignore", [], "Columns to leave out.", flag_values=given)
-    locking.define_wait(given)
+    define = (_FLAGS, {"ignore": ([], "Columns to leave out.")}, locking.WAIT)
+    return command.run(
+        "import_scores", argv, import_scores, doc=__doc__, define=define, config=False
+    )
 
 
 def import_scores(given: command.Given) -> str:

@@ -13,16 +13,8 @@ from launch.common import command, inputs, locking, scoring, sharding
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_flags, sharding.define_flags, inputs.define_flags]
-    return command.run(
-        "logprobs",
-        argv,
-        logprobs,
-        doc=__doc__,
-        define=define,
-        config="logprobs",
-        positional="checkpoint",
-    )
+    define = (*scoring.FLAGS, sharding.SHARD, inputs.FLAGS)
+    return command.run("logprobs", argv, logprobs, doc=__doc__, define=define, positional=True)
 
 
 def logprobs(given: command.Given) -> command.CommandResult:

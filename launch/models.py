@@ -44,7 +44,7 @@ _COMMIT = 12  # characters of a commit that are shown
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    return command.run("models", argv, lambda given: table(), doc=__doc__)
+    return command.run("models", argv, lambda given: table(), doc=__doc__, config=False)
 
 
 def table() -> str:

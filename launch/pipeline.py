@@ -29,37 +29,22 @@ Step = Callable[[Work, Say], None]
 
 @dataclasses.dataclass(kw_only=True)
 class Scored:
-    """What the steps below take, and what they have made so far.
+    """What the steps below take, and what they have made so far."""
 
-    Attributes:
-      root: folder of everything that is written.
-      prompts: prompt id -> text, of the sweeps.
-      list_name: name of the list of replies, or "" for none.
-      replies: the list.
-      word_prompts: prompt id -> text, of the list.
-      conversations_list: a list whose rows have prompts of their own, or None.
-      settings: of the reward models' sweeps.
-      word_settings: of the reward models' lists.
-      logprobs: of the language models.
-      mesh: devices.
-      models: checkpoints of the reward models.
-      language: those of the language models.
-      new: rewards and log-probabilities that this call has computed.
-    """
-
-    root: epath.Path
-    prompts: Mapping[str, str]
-    list_name: str
-    replies: Sequence[str]
-    word_prompts: Mapping[str, str]
-    settings: SweepSettings
-    word_settings: SweepSettings
-    logprobs: LogprobSettings
+    root: epath.Path  # folder of everything that is written
+    prompts: Mapping[str, str]  # prompt id -> text, of the sweeps
+    # Name of the list of replies, and the replies; None for none.
+    items: tuple[str, Sequence[str]] | None
+    word_prompts: Mapping[str, str]  # prompt id -> text, of the list
+    settings: SweepSettings  # of the reward models' sweeps
+    word_settings: SweepSettings  # of the reward models' lists
+    logprobs: LogprobSettings  # of the language models
     mesh: Mesh
+    # A list whose rows have prompts of their own, or None.
     conversations_list: ConversationList | None = None
-    models: Sequence[Checkpoint] = ()
-    language: Sequence[Checkpoint] = ()
-    new: int = 0
+    models: Sequence[Checkpoint] = ()  # checkpoints of the reward models
+    language: Sequence[Checkpoint] = ()  # those of the language models
+    new: int = 0  # rewards and log-probabilities that this call has computed
 
     @property
     def run(self) -> str:
@@ -77,13 +62,14 @@ def sweep(work: Scored, say: Say) -> None:
 
 def score(work: Scored, say: Say) -> None:
     """Scores the list."""
-    if not work.list_name:
+    if work.items is None:
         return
+    name, replies = work.items
     under = text.counted(len(work.word_prompts), "prompt")
-    say(f"scoring {text.counted(len(work.replies), 'reply')} of {work.list_name} under {under}")
+    say(f"scoring {text.counted(len(replies), 'reply')} of {name} under {under}")
     where = (work.word_prompts, work.run, work.word_settings, work.mesh)
-    items = (work.list_name, work.replies)
-    work.new += sweep_rewards(work.models, *where, on_outcomes=scoring.show_models, items=items)
+    show = scoring.show_models
+    work.new += sweep_rewards(work.models, *where, on_outcomes=show, items=work.items)
 
 
 def judge(work: Scored, say: Say) -> None:
@@ -105,9 +91,8 @@ def logprobs(work: Scored, say: Say) -> None:
     where = (work.run, work.logprobs, work.mesh)
     if work.prompts:
         work.new += sweep_logprobs(work.language, work.prompts, *where)
-    if work.list_name:
-        items = (work.list_name, work.replies)
-        work.new += sweep_logprobs(work.language, work.word_prompts, *where, items=items)
+    if work.items is not None:
+        work.new += sweep_logprobs(work.language, work.word_prompts, *where, items=work.items)
 
 
 class Dispensable(AssayError):
@@ -116,17 +101,11 @@ class Dispensable(AssayError):
 
 @dataclasses.dataclass
 class ModelState:
-    """What became of one model.
+    """What became of one model."""
 
-    Attributes:
-      name: of the model, for readers.
-      failure: why it failed, one line; "" where it did not.
-      seconds: wall time.
-    """
-
-    name: str
-    failure: str = ""
-    seconds: float = 0.0
+    name: str  # of the model, for readers
+    failure: str = ""  # why it failed, one line; "" where it did not
+    seconds: float = 0.0  # wall time
 
 
 def run(steps: Sequence[Step[Work]], work: Work) -> None:
@@ -148,22 +127,19 @@ def run_each(
         state = ModelState(name)
         states.append(state)
         began, work = time.monotonic(), make()
+        say = functools.partial(_say_after, f"{name}: ")
         try:
             for step in steps:
-                _run_dispensable(step, work, state)
+                try:
+                    step(work, say)
+                except Dispensable as error:
+                    _note(state, error, "the next step")
         except LockError:
             raise
         except Exception as error:  # whatever it is, the other models need not wait for it
             _note(state, error, "the other models")
         state.seconds = time.monotonic() - began
     return states
-
-
-def _run_dispensable(step: Step[Work], work: Work, state: ModelState) -> None:
-    try:
-        step(work, functools.partial(_say_after, f"{state.name}: "))
-    except Dispensable as error:
-        _note(state, error, "the next step")
 
 
 def _note(state: ModelState, error: Exception, following: str) -> None:

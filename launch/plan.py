@@ -9,8 +9,6 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from absl import flags
-from absl.flags import FlagValues
 from ml_collections import ConfigDict
 
 from engine.errors import AssayError
@@ -23,6 +21,20 @@ from launch.common import command, scoring
 from launch.common.planned_models import model_of_source
 from launch.common.text import aligned, in_hours
 
+_FLAGS = {
+    "source": (
+        None,
+        "A checkpoint, a folder in Hugging Face format, a config.json, a model of `assay models`, "
+        "or a hub id, of which config.json is downloaded.",
+    ),
+    "devices": (
+        None,
+        "Devices, comma-separated, each of which gets a line: 8xH100-80GB, v5e-16 (chips), "
+        "cpu-64GB, or cpu for this machine's, with its free memory. By default those of this "
+        "machine.",
+    ),
+    "prompts": (3, "Prompts whose vocabulary is swept.", None, None),
+}
 _SLOWER = (
     "; TPUs have no matrix units for float16: --config.dtype=bfloat16 is faster, but rounds "
     "weights that are stored in float16"
@@ -31,24 +43,7 @@ _SLOWER = (
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags]
-    return command.run("plan", argv, report, doc=__doc__, define=define, config="plan")
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --source, --devices and --prompts."""
-    source = (
-        "A checkpoint, a folder in Hugging Face format, a config.json, a model of `assay models`, "
-        "or a hub id, of which config.json is downloaded."
-    )
-    devices = (
-        "Devices, comma-separated, each of which gets a line: 8xH100-80GB, v5e-16 (chips), "
-        "cpu-64GB, or cpu for this machine's, with its free memory. By default those of this "
-        "machine."
-    )
-    flags.DEFINE_string("source", None, source, flag_values=given)
-    flags.DEFINE_string("devices", None, devices, flag_values=given)
-    flags.DEFINE_integer("prompts", 3, "Prompts whose vocabulary is swept.", flag_values=given)
+    return command.run("plan", argv, report, doc=__doc__, define=[_FLAGS])
 
 
 def report(given: command.Given) -> command.CommandResult:

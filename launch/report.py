@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import flags
-from absl.flags import FlagValues
 from etils import epath
 from ml_collections import ConfigDict
 
@@ -42,44 +40,31 @@ from launch.common.text import counted
 from launch.pipeline import Say
 
 _NAMED = 3  # models whose names the default of --out holds
+_FLAGS = {
+    "language_model": (
+        [],
+        "Language models, comma-separated: what they would say, and would say after training.",
+    ),
+    "out": (
+        None,
+        "Folder to write: run/ and report/ in it; by default reports/<the models' names>.",
+    ),
+}
 
 
 @dataclasses.dataclass(kw_only=True)
 class Report(pipeline.Scored):
-    """What a report needs, and what its steps have made so far.
+    """What a report needs, and what its steps have made so far."""
 
-    Attributes:
-      given: the parsed flags, of which the first step reads the models.
-      analyze: settings of the page.
-      page: the page, once it is written.
-    """
-
-    given: command.Given
-    analyze: AnalyzeSettings
-    page: epath.Path | None = None
+    given: command.Given  # the parsed flags, of which the first step reads the models
+    analyze: AnalyzeSettings  # settings of the page
+    page: epath.Path | None = None  # the page, once it is written
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    return command.run(
-        "report",
-        argv,
-        report,
-        doc=__doc__,
-        define=[define_flags, inputs.define_flags, locking.define_wait],
-        config="report",
-        positional="checkpoint",
-    )
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --checkpoint, --prompt, --language_model and --out."""
-    scoring.define_models(given)
-    scoring.define_prompt(given)
-    text = "Language models, comma-separated: what they would say, and would say after training."
-    flags.DEFINE_list("language_model", [], text, flag_values=given)
-    text = "Folder to write: run/ and report/ in it; by default reports/<the models' names>."
-    flags.DEFINE_string("out", None, text, flag_values=given)
+    define = (scoring.MODELS, scoring.PROMPT, _FLAGS, inputs.FLAGS, locking.WAIT)
+    return command.run("report", argv, report, doc=__doc__, define=define, positional=True)
 
 
 def report(given: command.Given) -> command.CommandResult:
@@ -87,16 +72,13 @@ def report(given: command.Given) -> command.CommandResult:
     root = storage.path_of(given.out or _default_out(command.paths(given, "checkpoint")))
     listed = conversations.given_list(given, sweeps=True) if given.items is not None else None
     alone = given.items is not None and listed is None  # replies without prompts of their own
-    name, replies = inputs.list_given(given) if alone else ("", [])
     prompts, chosen = scoring.prompts(given), _settings(given.config, [], [])
     work = Report(
         root=root,
         prompts=prompts,
-        list_name=name,
-        replies=replies,
+        items=inputs.list_given(given) if alone else None,
         word_prompts=prompts,
         conversations_list=listed,
-        mesh=scoring.dtype_and_mesh(given.config, [])[1],
         given=given,
         analyze=reporting.settings_of(given.config.analyze),
         **chosen,
@@ -110,19 +92,15 @@ def report(given: command.Given) -> command.CommandResult:
         for model, prompt in itertools.product(slugs, prompts)
         if (model, prompt) in run.results
     ]
-    slugs += [model.card.slug for model in work.language]
-    result = scoring.result(
-        "\n".join([*words, f"report: {work.page}"]), work.run, slugs, [*prompts.values()]
-    )
+    every = [*slugs, *(model.card.slug for model in work.language)]
 
     def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
-        results = [*result.facts()["results"]]
+        results = [*facts.of_run(work.run, every, prompts.values())["results"]]
         if listed is not None:
-            rewards = [model.card.slug for model in work.models]
-            results += facts.of_conversations(work.run, listed.name, rewards)
+            results += facts.of_conversations(work.run, listed.name, slugs)
         return {"page": str(work.page), "results": results}
 
-    return dataclasses.replace(result, facts=json_facts)
+    return command.CommandResult("\n".join([*words, f"report: {work.page}"]), json_facts)
 
 
 # Any: settings are of several types.
@@ -130,10 +108,11 @@ def _settings(
     config: ConfigDict, models: Sequence[Checkpoint], language: Sequence[Checkpoint]
 ) -> dict[str, Any]:
     """The settings of each kind of step; `auto`'s dtype depends on the models."""
-    settings, _ = scoring.settings(config, models)
+    settings, mesh = scoring.settings(config, models)
     common, _ = scoring.shared_settings(config, language)
     mode = "text" if settings.mode == AUTO else settings.mode  # as of `assay score`
     return {
+        "mesh": mesh,
         "settings": settings,
         "word_settings": dataclasses.replace(settings, mode=mode, lens=False),
         "logprobs": LogprobSettings(form=config.form, **common),
@@ -152,7 +131,10 @@ def convert(work: Report, say: Say) -> None:
     names, languages = command.paths(given, "checkpoint"), given.language_model
     say(f"opening {counted(len(names) + len(languages), 'model')}")
     verify = scoring.verify_setting(given.config)
-    work.models, work.language = sources.of_two_kinds(names, languages, given.config, verify)
+    models = sources.checkpoints(names, given.config, verify)
+    models += sources.plain_checkpoints(languages, given.config, verify)
+    models = sources.with_distinct_names([*names, *languages], models)
+    work.models, work.language = models[: len(names)], models[len(names) :]
     for model in work.models:
         if model.card.kind == LANGUAGE:
             raise AssayError(
@@ -172,10 +154,7 @@ def check_memory(work: Report, say: Say) -> None:
     for model, settings in ((model, settings) for models, settings in kinds for model in models):
         planned, prefix, own = model_of_checkpoint(model)
         sweep = SweepWork(
-            prefix=prefix,
-            own=own,
-            step_size=settings.step_size,
-            self_check=settings.self_check,
+            prefix=prefix, own=own, step_size=settings.step_size, self_check=settings.self_check
         )
         placed = planned.on(room, settings.dtype)
         sweep = dataclasses.replace(sweep, step_size=fitting.fitting_step(placed, sweep))

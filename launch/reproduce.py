@@ -11,11 +11,9 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from absl import flags
-from absl.flags import FlagValues
-
-from analysis.published import verdicts
+from analysis.published import data, verdicts
 from analysis.published.comparison import totals, uncounted
 from analysis.published.data import Published
 from configs.known_models import ModelSpec
@@ -29,6 +27,7 @@ from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_rewards
 from launch import pipeline
 from launch.common import command, locking, searching
+from launch.common.convention_runs import Failed
 from launch.common.text import aligned, in_hours, say
 from launch.pipeline import ModelState, Say
 from launch.reproduction import page, plan, readings, runs, sources
@@ -44,75 +43,58 @@ from launch.reproduction.call import (
     write_people,
 )
 
-
-class ModelsFailed(AssayError):
-    """Some models failed; the page is about the rest."""
-
-    exit_status = 1
+_FLAGS = {
+    "root": (None, "Folder of everything that is written, new or of an earlier call."),
+    "source-dir": (
+        None,
+        "Folder with a folder for each model, named owner--name or by its slug; nothing is "
+        "downloaded then. It is only read.",
+    ),
+    "elo": (
+        None,
+        "The EloEverything items: a CSV in the layout of the authors' release, with human "
+        "ranks, or any list of items (.txt, .csv, .parquet).",
+    ),
+    "column": ("name", "Column of --elo that holds the items."),
+    "keep": (
+        "all",
+        f"{' or '.join(KEEP)}: with none, what was downloaded for a model goes below --root, "
+        "and is removed with its checkpoint when its results of all stages are complete.",
+    ),
+    "published": (
+        "",
+        "Folder of values to compare with instead of the paper's: <root>/own of another call.",
+    ),
+    "readings": (
+        DIFFERING,
+        f"{', '.join(TRIED)}: of which models one of the paper's conventions is changed at a "
+        "time, to find what explains a difference: those of which a published value differs, "
+        "under these prompts, or all.",
+    ),
+    "devices": (None, "With --plan: other devices than those here, as for `assay plan`."),
+    "models": (
+        ["paper"],
+        "Models: paper (the ten and their language models), or slugs of `assay models`.",
+    ),
+    "only": ([], f"Stages to run: {', '.join(Stage)}. All by default."),
+    "plan": (False, "Print what would be done, and do nothing."),
+}
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags, locking.define_wait]
-    return command.run("reproduce", argv, reproduce, doc=__doc__, define=define, config="reproduce")
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --root, --models, --only, --source-dir, --elo, --column, --keep and more."""
-    texts = {
-        "root": (None, "Folder of everything that is written, new or of an earlier call."),
-        "source-dir": (
-            None,
-            "Folder with a folder for each model, named owner--name or by its slug; nothing is "
-            "downloaded then. It is only read.",
-        ),
-        "elo": (
-            None,
-            "The EloEverything items: a CSV in the layout of the authors' release, with human "
-            "ranks, or any list of items (.txt, .csv, .parquet).",
-        ),
-        "column": ("name", "Column of --elo that holds the items."),
-        "keep": (
-            "all",
-            f"{' or '.join(KEEP)}: with none, what was downloaded for a model goes below --root, "
-            "and is removed with its checkpoint when its results of all stages are complete.",
-        ),
-        "published": (
-            "",
-            "Folder of values to compare with instead of the paper's: <root>/own of another call.",
-        ),
-        "readings": (
-            DIFFERING,
-            f"{', '.join(TRIED)}: of which models one of the paper's conventions is changed at a "
-            "time, to find what explains a difference: those of which a published value differs, "
-            "under these prompts, or all.",
-        ),
-        "devices": (None, "With --plan: other devices than those here, as for `assay plan`."),
-    }
-    for name, (default, text) in texts.items():
-        flags.DEFINE_string(name, default, text, flag_values=given)
-    models = "Models: paper (the ten and their language models), or slugs of `assay models`."
-    flags.DEFINE_list("models", ["paper"], models, flag_values=given)
-    only = f"Stages to run: {', '.join(Stage)}. All by default."
-    flags.DEFINE_list("only", [], only, flag_values=given)
-    flags.DEFINE_bool("plan", False, "Print what would be done, and do nothing.", flag_values=given)
+    define = (_FLAGS, locking.WAIT)
+    return command.run("reproduce", argv, reproduce, doc=__doc__, define=define)
 
 
 @dataclasses.dataclass
 class ModelWork:
-    """What the steps of one model take.
-
-    Attributes:
-      call: the call.
-      published: the values to compare with.
-      spec: the model.
-      computed: whether a step had something to do.
-    """
+    """What the steps of one model take."""
 
     call: Call
-    published: Published
+    published: Published  # the values to compare with
     spec: ModelSpec
-    computed: bool = False
+    computed: bool = False  # whether a step had something to do
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
@@ -142,7 +124,7 @@ def reproduce(given: command.Given) -> str:
         raise AssayError("--devices without --plan; allowed: --plan, which computes nothing")
     if {Stage.SWEEP, Stage.ITEMS} & {*call.stages}:
         readings.check_second_dtype(call.config)
-    published, compared_with = page.read_published(given.published)
+    published = data.read(Path(given.published) if given.published else None)
     plan.check(call, plan.needs(call, []))
     call.root.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as locks:
@@ -156,11 +138,11 @@ def reproduce(given: command.Given) -> str:
         said = f"{len(failed)} of {len(states)} models failed: {', '.join(failed)}"
         if Stage.PAGE not in call.stages:
             if failed:
-                raise ModelsFailed(said)
+                raise Failed(said)
             return f"{call.root}: {len(states)} models, no page was asked for"
-        path, compared = page.write(call, states, published, compared_with)
+        path, compared = page.write(call, states, published, given.published)
     if failed:
-        raise ModelsFailed(f"{said}; {path} is about the others")
+        raise Failed(f"{said}; {path} is about the others")
     counts = totals(compared)
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in verdicts.KINDS)
     return f"page: {path.resolve()} ({kinds}; {uncounted(compared)} not counted)"

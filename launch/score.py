@@ -17,11 +17,8 @@ from launch.common.text import counted
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_flags, scoring.define_reward_of]
-    define += [sharding.define_flags, inputs.define_flags]
-    return command.run(
-        "score", argv, score, doc=__doc__, define=define, config="score", positional="checkpoint"
-    )
+    define = (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD, inputs.FLAGS)
+    return command.run("score", argv, score, doc=__doc__, define=define, positional=True)
 
 
 def score(given: command.Given) -> command.CommandResult:

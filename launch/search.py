@@ -26,10 +26,7 @@ _NAMED = 4  # new sequences that the last line quotes
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_flags]
-    return command.run(
-        "search", argv, search, doc=__doc__, define=define, config="search", positional="checkpoint"
-    )
+    return command.run("search", argv, search, doc=__doc__, define=scoring.FLAGS, positional=True)
 
 
 def search(given: command.Given) -> command.CommandResult:

@@ -11,42 +11,23 @@ import sys
 import time
 from collections.abc import Sequence
 
-from absl import flags
-from absl.flags import FlagValues
-
 from engine import processes
 from engine.checkpoint.card import REWARD
 from engine.errors import AssayError
 from launch.common import command, scoring
 from launch.common.text import say, show
 
+_FLAGS = {
+    "run": (None, "The run folder that questions are kept in."),
+    "port": (8431, "Of the page; 0: any.", 0, 65535),
+    "host": ("127.0.0.1", "Address to listen at; by default other machines cannot connect."),
+}
+
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    return command.run(
-        "serve",
-        argv,
-        serve,
-        doc=__doc__,
-        define=[scoring.define_models, _define],
-        config="serve",
-        positional="checkpoint",
-    )
-
-
-def _define(given: FlagValues) -> None:
-    flags.DEFINE_string(
-        "run", None, "The run folder that questions are kept in.", flag_values=given
-    )
-    flags.DEFINE_integer(
-        "port", 8431, "Of the page; 0: any.", lower_bound=0, upper_bound=65535, flag_values=given
-    )
-    flags.DEFINE_string(
-        "host",
-        "127.0.0.1",
-        "Address to listen at; by default other machines cannot connect.",
-        flag_values=given,
-    )
+    define = (scoring.MODELS, _FLAGS)
+    return command.run("serve", argv, serve, doc=__doc__, define=define, positional=True)
 
 
 def serve(given: command.Given) -> str:

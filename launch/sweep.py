@@ -9,10 +9,8 @@ from launch.common import command, locking, scoring, sharding
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_flags, scoring.define_reward_of, sharding.define_flags]
-    return command.run(
-        "sweep", argv, sweep, doc=__doc__, define=define, config="sweep", positional="checkpoint"
-    )
+    define = (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD)
+    return command.run("sweep", argv, sweep, doc=__doc__, define=define, positional=True)
 
 
 def sweep(given: command.Given) -> command.CommandResult:

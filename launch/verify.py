@@ -8,8 +8,6 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from absl import flags
-from absl.flags import FlagValues
 from etils import epath
 from ml_collections import ConfigDict
 
@@ -25,23 +23,26 @@ from engine.sweep.rescore import rescore, whole_results
 from launch.common import command, locking, sources
 from launch.common.text import show
 
+_FLAGS = {
+    "run": (None, "A run folder."),
+    "rebuild": (False, "First make manifest.json anew from the parts; no file is removed."),
+    "rescore": (
+        0,
+        "Rows of each result to compute again by the plain pass; needs --checkpoint.",
+        0,
+        None,
+    ),
+    "checkpoint": (
+        [],
+        "Models to re-score, comma-separated: checkpoints, models' folders or hub ids.",
+    ),
+}
+
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags]
-    return command.run("verify", argv, check, doc=__doc__, define=define, config="verify")
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --run, --rebuild, --rescore, --checkpoint and --wait."""
-    flags.DEFINE_string("run", None, "A run folder.", flag_values=given)
-    rebuilt = "First make manifest.json anew from the parts; no file is removed."
-    flags.DEFINE_bool("rebuild", False, rebuilt, flag_values=given)
-    rows = "Rows of each result to compute again by the plain pass; needs --checkpoint."
-    flags.DEFINE_integer("rescore", 0, rows, lower_bound=0, flag_values=given)
-    models = "Models to re-score, comma-separated: checkpoints, models' folders or hub ids."
-    flags.DEFINE_list("checkpoint", [], models, flag_values=given)
-    locking.define_wait(given)
+    define = (_FLAGS, locking.WAIT)
+    return command.run("verify", argv, check, doc=__doc__, define=define)
 
 
 def check(given: command.Given) -> command.CommandResult:

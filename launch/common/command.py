@@ -24,6 +24,10 @@ from launch.common import joining
 from launch.common.text import escape_unencodable, nearest, one_line, show
 
 Given = Any  # parsed FlagValues: flags are attributes of several types
+# Name of a flag -> its default, its meaning and, of an integer, its least and its largest value.
+# The default of another one says its type: a list is comma-separated, a tuple is of a flag that may
+# be repeated, a boolean needs no value; else it is a text. Any: of these types.
+Flags = Mapping[str, tuple[Any, ...]]
 
 _CONFIG_HELP = (
     "File that declares the settings below, as configs/search.py:paper; --config.<key>=<value> "
@@ -34,17 +38,12 @@ _PATHS = ("run", "report", "out", "root", "checkpoint")  # flags whose values --
 
 @dataclasses.dataclass(frozen=True)
 class CommandResult:
-    """What a command says at its end.
+    """What a command says at its end."""
 
-    Attributes:
-      text: its last lines.
-      facts: what they say, as JSON has it; called with --json alone.
-      exit_status: 1 where a check has found something.
-    """
-
-    text: str
+    text: str  # its last lines
+    # What they say, as JSON has it; called with --json alone.
     facts: Callable[[], Mapping[str, Any]] = dict  # Any: what JSON holds
-    exit_status: int = 0
+    exit_status: int = 0  # 1 where a check has found something
 
 
 def run(
@@ -53,9 +52,9 @@ def run(
     body: Callable[[Given], str | CommandResult],
     *,
     doc: str | None,
-    define: Sequence[Callable[[FlagValues], None]] = (),
-    config: str = "",
-    positional: str = "",
+    define: Sequence[Flags | Callable[[FlagValues], None]] = (),
+    config: bool = True,
+    positional: bool = False,
 ) -> int:
     """Runs a command; bad input becomes one line on standard error.
 
@@ -64,10 +63,9 @@ def run(
       argv: its arguments, without the program's name.
       body: what the command does with its parsed flags; returns the lines to print at the end.
       doc: what `--help` prints before the flags.
-      define: functions that define the command's flags.
-      config: name of the file in configs/ that `--config` reads by default; "" for a command
-        without settings.
-      positional: the flag, a list, to which arguments without a flag are added; "": there are none.
+      define: the command's flags, or functions that define them.
+      config: whether it has settings, those that the file of its name in configs/ declares.
+      positional: whether arguments without a flag are added to --checkpoint.
 
     Returns:
       Exit status (docs/several-processes.md): that of the result, 1 where some of several models
@@ -80,10 +78,10 @@ def run(
     given.set_gnu_getopt(True)
     try:
         with _quiet(), processes.on_signal(functools.partial(processes.end_by, name)):
-            for define_flags in define:
-                define_flags(given)
-            _define_common(given, config)
-            _parse(given, name, argv, has_config=bool(config), positional=positional)
+            for each in define:
+                _define(given, each)
+            _define_common(given, name if config else "")
+            _parse(given, name, argv, has_config=config, positional=positional)
             if given.help:
                 from launch.common import help as help_text  # of which most calls need nothing
 
@@ -159,19 +157,32 @@ def paths(given: Given, flag: str, *, none: bool = False) -> list[str]:
     return named
 
 
+def _define(given: FlagValues, stated: Flags | Callable[[FlagValues], None]) -> None:
+    if not isinstance(stated, Mapping):
+        stated(given)
+        return
+    kinds: dict[type, Any] = {  # Any: overloaded functions
+        list: flags.DEFINE_list,
+        tuple: flags.DEFINE_multi_string,
+        bool: flags.DEFINE_bool,
+    }
+    integer: Any = flags.DEFINE_integer
+    for name, (default, meaning, *bounds) in stated.items():
+        define = integer if bounds else kinds.get(type(default), flags.DEFINE_string)
+        define(name, default, meaning, *bounds, flag_values=given)
+
+
 def _define_common(given: FlagValues, config: str) -> None:
     flags.DEFINE_bool("help", False, "Print this text.", short_name="h", flag_values=given)
     text = "Print one JSON object in place of the last lines: paths, what was computed, seconds."
-    flags.DEFINE_bool("json", False, text, flag_values=given)
+    _define(given, {"json": (False, text)})
     if config:
-        text = "Print the settings, and do nothing."
-        flags.DEFINE_bool("print-config", False, text, flag_values=given)
-        default = config_files.default_file(config)
-        flags.DEFINE_string("config", default, _CONFIG_HELP, flag_values=given)
+        _define(given, {"print-config": (False, "Print the settings, and do nothing.")})
+        _define(given, {"config": (config_files.default_file(config), _CONFIG_HELP)})
 
 
 def _parse(
-    given: FlagValues, name: str, argv: Sequence[str], *, has_config: bool, positional: str
+    given: FlagValues, name: str, argv: Sequence[str], *, has_config: bool, positional: bool
 ) -> None:
     """Parses the flags that are known, then the overrides of the config that they name."""
     for argument in argv:
@@ -191,7 +202,7 @@ def _parse(
     except (ValueError, TypeError, LookupError) as error:  # of ml_collections, about a value
         raise AssayError(" ".join(str(error).split())) from error
     if positional:
-        given[positional].value = [*paths(given, positional, none=True), *rest]
+        given["checkpoint"].value = [*paths(given, "checkpoint", none=True), *rest]
     elif rest:
         raise AssayError(f"argument {rest[0]!r}; allowed: flags only, as --name=value")
 

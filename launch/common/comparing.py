@@ -64,40 +64,25 @@ class NeededSweep(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where the numbers of one model come from.
+    """Where the numbers of one model come from."""
 
-    Attributes:
-      side: what is known of them.
-      of: "before" or "after"; of noise, the side whose model it is.
-      folder: the run folder.
-      run: the run; None where a sweep writes it first.
-      sweep: that sweep, or None.
-    """
-
-    side: Side
-    of: str
+    side: Side  # what is known of them
+    of: str  # "before" or "after"; of noise, the side whose model it is
     folder: epath.Path
-    run: Run | None = None
-    sweep: NeededSweep | None = None
+    run: Run | None = None  # the run; None where a sweep writes it first
+    sweep: NeededSweep | None = None  # that sweep, or None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A comparison that has been checked.
+    """A comparison that has been checked."""
 
-    Attributes:
-      sides: "before" and "after".
-      prompts: ids of those that are compared.
-      noise: other sweeps of one of the two models, and the prompts that they share.
-      listed: pairs that both judge.
-      partial: whether runs may be incomplete.
-    """
-
-    sides: Mapping[str, Origin]
-    prompts: Sequence[str]
+    sides: Mapping[str, Origin]  # "before" and "after"
+    prompts: Sequence[str]  # ids of those that are compared
+    # Other sweeps of one of the two models, and the prompts that they share.
     noise: Sequence[tuple[Origin, Sequence[str]]]
-    listed: ConversationList | None
-    partial: bool
+    listed: ConversationList | None  # pairs that both judge
+    partial: bool  # whether runs may be incomplete
 
     @property
     def cost(self) -> str:

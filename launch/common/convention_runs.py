@@ -42,7 +42,7 @@ _NOISE_STEP = 4  # the noise floor's steps are smaller by this factor
 
 
 class Failed(AssayError):
-    """Some conventions could not be computed; the rest are complete."""
+    """Some models or conventions could not be computed; the rest are complete."""
 
     exit_status = 1
 
@@ -57,21 +57,18 @@ class ConventionJob(NamedTuple):
 
 
 class Weights:
-    """Loads a model once, for all conventions of the same weights on a mesh."""
+    """Loads a model once, for conventions of the same weights on a mesh that follow one another."""
 
-    def __init__(self, convention: Convention, mesh: Mesh):
-        self._key, self._mesh = convention.weights, mesh
-        self._dtype = dtype_named(convention.dtype)
+    def __init__(self) -> None:
+        self._key: object = None
         self._scorer: RewardScorer | None = None
 
-    @property
-    def loaded(self) -> bool:
-        """Whether the model is on the devices."""
+    def turn_to(self, convention: Convention, mesh: Mesh) -> bool:
+        """Whether the weights of a convention are loaded on a mesh; others are released."""
+        if self._key != (convention.weights, mesh):
+            self._key, self._scorer = (convention.weights, mesh), None
+            self._dtype, self._mesh = dtype_named(convention.dtype), mesh
         return self._scorer is not None
-
-    def are_of(self, convention: Convention, mesh: Mesh) -> bool:
-        """Whether a convention needs these weights on this mesh."""
-        return self._key == convention.weights and self._mesh is mesh
 
     def __call__(self, group: Sequence[Checkpoint], step_size: int) -> RewardScorer:
         """The model, for steps of a size."""
@@ -84,25 +81,16 @@ class Weights:
 
 @dataclasses.dataclass
 class ConventionRuns:
-    """The runs of one model under its conventions, below one folder.
-
-    Attributes:
-      checkpoint: the model.
-      run: the folder that holds the runs.
-      prompts: prompt id -> text, of vocabularies.
-      lists: lists that are scored too.
-      settings: of the default convention; the others change mode, pooling and dtype.
-      mesh: the devices.
-    """
+    """The runs of one model under its conventions, below one folder."""
 
     checkpoint: Checkpoint
-    run: epath.Path
-    prompts: Mapping[str, str]
-    lists: Sequence[RankedList]
-    settings: SweepSettings
+    run: epath.Path  # the folder that holds the runs
+    prompts: Mapping[str, str]  # prompt id -> text, of vocabularies
+    lists: Sequence[RankedList]  # lists that are scored too
+    settings: SweepSettings  # of the default convention; the others change mode, pooling and dtype
     mesh: Mesh
     _failures: dict[str, str] = dataclasses.field(default_factory=dict)
-    _weights: Weights | None = None
+    _weights: Weights = dataclasses.field(default_factory=Weights)
     _started: int = 0
 
     def __post_init__(self) -> None:
@@ -238,30 +226,28 @@ class ConventionRuns:
         for one in jobs:
             self._started += 1
             say(f"{self._slug}: reading {self._started}/{of}: {one.name}")
-            if self._weights is None or not self._weights.are_of(one.convention, one.mesh):
-                self._weights = None  # released before the next are loaded
-                self._weights = Weights(one.convention, one.mesh)
             try:
-                new += self._compute(one, self._weights)
+                new += self._compute(one)
             except AssayError as error:
                 if one.name == DEFAULT or not _is_of_the_convention(error):
                     raise
                 self._failures[one.name] = str(error)
         return new
 
-    def _compute(self, one: ConventionJob, weights: Weights) -> int:
+    def _compute(self, one: ConventionJob) -> int:
         run, model = folder_of(self.run, one.name), one.convention.applied(self.checkpoint)
         step = one.step or _recorded_step(run, self._slug) or self._step
         settings = self._settings_of(one.convention, step)
-        if weights.loaded:  # their memory is not free
+        load = self._weights
+        if load.turn_to(one.convention, one.mesh):  # the memory of what is loaded is not free
             settings = dataclasses.replace(settings, check_memory=False)
-        new = sweep_rewards([model], self.prompts, str(run), settings, one.mesh, load=weights)
+        new = sweep_rewards([model], self.prompts, str(run), settings, one.mesh, load=load)
         if one.name == DEFAULT:
             self._step = _recorded_step(run, self._slug)
             settings = dataclasses.replace(settings, step_size=self._step)
         for each in self.lists:
             where, items = (str(run), settings, one.mesh), (each.name, each.replies)
-            new += sweep_rewards([model], each.prompts, *where, load=weights, items=items)
+            new += sweep_rewards([model], each.prompts, *where, load=load, items=items)
             if not storage.exists(humans := run / schema.humans_path(each.name)):
                 storage.write_atomic(humans, each.humans)
         return new

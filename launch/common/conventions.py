@@ -27,27 +27,16 @@ _PROBE = "What?"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Convention:
-    """One way to read a model.
+    """One way to read a model."""
 
-    Attributes:
-      bos: as `TemplatePolicy.bos`.
-      date: the date for a template that prints one; `OWN_DATE` or `NO_DATE`.
-      newlines: as `TemplatePolicy.newlines`.
-      mode: how a reply becomes token ids, `ids` or `text`.
-      pooling: where the reward is read: a kind of `engine.scoring.rows.Pooling`.
-      head: kind of the head: one of URM's two published ones.
-      softcap: `on` or `off`; `none` for a model without a soft-cap of attention.
-      dtype: of the decoder.
-    """
-
-    bos: str
-    date: str
-    newlines: str
-    mode: str
-    pooling: str
-    head: str
-    softcap: str
-    dtype: str
+    bos: str  # as `TemplatePolicy.bos`
+    date: str  # the date for a template that prints one; `OWN_DATE` or `NO_DATE`
+    newlines: str  # as `TemplatePolicy.newlines`
+    mode: str  # how a reply becomes token ids, `ids` or `text`
+    pooling: str  # where the reward is read: a kind of `engine.scoring.rows.Pooling`
+    head: str  # kind of the head: one of URM's two published ones
+    softcap: str  # `on` or `off`; `none` for a model without a soft-cap of attention
+    dtype: str  # of the decoder
 
     @property
     def weights(self) -> tuple[str, str, str]:
@@ -94,12 +83,14 @@ def values_of(
     dimensions: Sequence[str],
     dates: Sequence[str],
     dtypes: Sequence[str],
+    base: Mapping[str, str] | None = None,
 ) -> Values:
     """The values of every dimension that the model allows, the default one first.
 
     A model without a soft-cap, or a template that prints no date, has one value there. Of the
     settings mode, pooling and dtype count. `dimensions` vary; the rest keep their default value.
-    `dates` and `dtypes` are tried beside those of checkpoint, template and settings.
+    `dates` and `dtypes` are tried beside those of checkpoint, template and settings. Values of
+    `base` are the default ones where the model allows them.
     """
     for dtype in dtypes:
         dtype_named(dtype)
@@ -120,18 +111,11 @@ def values_of(
         "softcap": ["on", "off"] if capped else ["none"],
         "dtype": [settings.dtype, *dtypes],
     }
+    for name, default in (base or {}).items():
+        if default in every[name]:
+            every[name].insert(0, default)
     unique = {name: list(dict.fromkeys(values)) for name, values in every.items()}
     return {name: v if name in dimensions else v[:1] for name, v in unique.items()}
-
-
-def based_on(values: Values, base: Mapping[str, str]) -> Values:
-    """The same values, with that of `base` first wherever the model allows it."""
-    return {
-        name: [base[name], *(v for v in allowed if v != base[name])]
-        if base.get(name) in allowed
-        else allowed
-        for name, allowed in values.items()
-    }
 
 
 def conventions_of(values: Values, *, all_combinations: bool) -> dict[str, Convention]:

@@ -34,18 +34,12 @@ Turns = list[dict[str, str]]
 
 
 class ConversationList(NamedTuple):
-    """A list of conversations.
+    """A list of conversations."""
 
-    Attributes:
-      name: of the list in the run.
-      table: `schema.LIST_COLUMNS`.
-      sha256: of the file.
-      left_out: columns of the file that are no labels, as their cells are neither text nor numbers.
-    """
-
-    name: str
-    table: pl.DataFrame
-    sha256: str
+    name: str  # of the list in the run
+    table: pl.DataFrame  # `schema.LIST_COLUMNS`
+    sha256: str  # of the file
+    # Columns of the file that are no labels, as their cells are neither text nor numbers.
     left_out: Sequence[str]
 
     @property
@@ -96,9 +90,9 @@ def score(
         models, None, run, settings, mesh, on_outcomes=on_outcomes, items=listed[:3]
     )
     if processes.writes():
-        from launch.common import judged  # the analysis, which no other list needs
+        from launch.common import facts  # the analysis, which no other list needs
 
-        judged.write(run, listed.name, [model.card.slug for model in models])
+        facts.write_replies(run, listed.name, [model.card.slug for model in models])
     return rewards
 
 
@@ -157,23 +151,15 @@ def _shared(given: Given) -> str:
 
 @dataclasses.dataclass
 class _Reader:
-    """Rows of a file -> conversations.
+    """Rows of a file -> conversations."""
 
-    Attributes:
-      columns: of the file.
-      sides: side -> the column of its reply.
-      shared: gives the prompt of the command line for replies that are texts; None: there is none.
-      flag: of the command line, beside which messages are refused; "": none.
-      is_csv: whether cells may hold messages as JSON.
-      left_out: columns that are no labels, once the rows are read.
-    """
-
-    columns: Sequence[str]
-    sides: Mapping[str, str]
+    columns: Sequence[str]  # of the file
+    sides: Mapping[str, str]  # side -> the column of its reply
+    # Gives the prompt of the command line for replies that are texts; None: there is none.
     shared: Callable[[], str] | None
-    flag: str
-    is_csv: bool
-    left_out: Sequence[str] = ()
+    flag: str  # of the command line, beside which messages are refused; "": none
+    is_csv: bool  # whether cells may hold messages as JSON
+    left_out: Sequence[str] = ()  # columns that are no labels, once the rows are read
 
     # Any: cells of a file.
     def table(self, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:

@@ -117,12 +117,7 @@ def convert(
             bar.update(done - bar.n)
 
         checkpoint = convert_model(
-            source,
-            destination,
-            slug=slug,
-            progress=progress,
-            note=notes.append,
-            **how,
+            source, destination, slug=slug, progress=progress, note=notes.append, **how
         )
     merged = adapter.notes(source.folder, source.base.place) if source.base else []
     for said in (*notes, *merged, *_notes(checkpoint, how["policy"])):

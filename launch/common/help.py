@@ -5,7 +5,7 @@ import textwrap
 from absl import flags
 from absl.flags import FlagValues
 
-from launch.common import config
+from launch.common import config, joining
 
 # A line that does something useful, for each command.
 EXAMPLES = {
@@ -29,19 +29,7 @@ EXAMPLES = {
     "serve": "assay serve out/my-reward-model --run=runs/asked",
 }
 # Flags that few calls need: after the others, in this order.
-_LATE = (
-    "wait",
-    "shard",
-    "multihost",
-    "coordinator",
-    "processes",
-    "process",
-    "join_timeout",
-    "config",
-    "print-config",
-    "json",
-    "help",
-)
+_LATE = ("wait", "shard", *joining.FLAGS, "config", "print-config", "json", "help")
 
 
 def text(name: str, doc: str, given: FlagValues, chosen: str) -> str:

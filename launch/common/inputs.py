@@ -7,39 +7,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
-from absl import flags
-from absl.flags import FlagValues
 from etils import epath
 
 from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
 from engine.runs import parts, schema, storage
 from engine.runs.reader import read_contents
-from launch.common.command import Given, paths
+from launch.common.command import Flags, Given, paths
 from launch.common.text import lines_of, nearest, pieces
 
 REPLIES = ("reply", "response", "completion")  # columns that hold them, in people's files
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --items, --column and --name."""
-    flags.DEFINE_string(
-        "items",
+FLAGS: Flags = {
+    "items": (
         None,
         "The replies: a .txt (one a line), .csv, .jsonl or .parquet. Of `assay score` and "
         "`assay report`, rows may have prompts of their own: prompt and reply; prompt, chosen and "
         "rejected; messages.",
-        flag_values=given,
-    )
-    flags.DEFINE_string(
-        "column",
-        None,
-        f"Column that holds them; by default name, {' or '.join(REPLIES)}.",
-        flag_values=given,
-    )
-    flags.DEFINE_string(
-        "name", None, "Name of the list in the run; by default the file's.", flag_values=given
-    )
+    ),
+    "column": (None, f"Column that holds them; by default name, {' or '.join(REPLIES)}."),
+    "name": (None, "Name of the list in the run; by default the file's."),
+}
 
 
 def list_given(given: Given) -> tuple[str, list[str]]:

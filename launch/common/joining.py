@@ -1,14 +1,10 @@
 """Joining the processes of one command: flags, environment, or what a cluster tells jax."""
 
-import functools
 import os
 import socket
 import sys
 import warnings
 from typing import Any
-
-from absl import flags
-from absl.flags import FlagValues
 
 from engine import processes
 from engine.errors import AssayError
@@ -17,24 +13,17 @@ _ALLOWED = (
     "allowed: --coordinator=host:port --processes=n --process=i; JAX_COORDINATOR_ADDRESS, "
     "JAX_NUM_PROCESSES and JAX_PROCESS_ID; or a start by SLURM, Open MPI, a TPU pod or GKE"
 )
-
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --multihost, --coordinator, --processes, --process and --join_timeout."""
-    flags.DEFINE_bool(
-        "multihost",
+FLAGS = {  # as `command.Flags`
+    "multihost": (
         False,
         "Run as one of several processes. The environment or the cluster says which one, or "
         "--coordinator, --processes and --process do. The run folder must be shared by all.",
-        flag_values=given,
-    )
-    flags.DEFINE_string(
-        "coordinator", None, "host:port of process 0; the port must be free.", flag_values=given
-    )
-    number = functools.partial(flags.DEFINE_integer, flag_values=given)
-    number("processes", None, "Number of processes.", lower_bound=1)
-    number("process", None, "Index of this process, from 0.", lower_bound=0)
-    number("join_timeout", 300, "Seconds within which all processes must start.", lower_bound=1)
+    ),
+    "coordinator": (None, "host:port of process 0; the port must be free."),
+    "processes": (None, "Number of processes.", 1, None),
+    "process": (None, "Index of this process, from 0.", 0, None),
+    "join_timeout": (300, "Seconds within which all processes must start.", 1, None),
+}
 
 
 def join(name: str, given: Any) -> None:  # parsed FlagValues

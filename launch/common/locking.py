@@ -1,27 +1,15 @@
-"""The lock of a run folder, and the flag that waits for it.
-
-`--help` prints a flag under the module that defines it, so this one is not part of another.
-"""
+"""The lock of a run folder, and the flag that waits for it."""
 
 import contextlib
 from collections.abc import Iterator
 
-from absl import flags
-from absl.flags import FlagValues
-
 from engine import processes
 from engine.runs import lock, storage
-from launch.common.command import Given
+from launch.common.command import Flags, Given
 
-
-def define_wait(given: FlagValues) -> None:
-    """Defines --wait."""
-    flags.DEFINE_bool(
-        "wait",
-        False,
-        "Wait for another command that writes the run, instead of refusing.",
-        flag_values=given,
-    )
+WAIT: Flags = {
+    "wait": (False, "Wait for another command that writes the run, instead of refusing.")
+}
 
 
 def run_lock(given: Given, run: str, command: str) -> contextlib.AbstractContextManager[None]:

@@ -139,7 +139,7 @@ def compare(
     # Weights and ids up to where rewards are read, which decide them -> conventions, rewards.
     found: dict[tuple[object, ...], tuple[list[Convention], list[np.ndarray]]] = {}
     reasons: list[str] = []
-    weights: Weights | None = None
+    weights = Weights()
     with progress(len(every), "readings", what="scoring", delay_s=5) as bar:
         for one in sorted(every, key=lambda one: one.weights):
             bar.update()
@@ -153,12 +153,10 @@ def compare(
             if key in found:
                 found[key][0].append(one)
                 continue
-            if weights is None or not weights.are_of(one, mesh):
-                weights = None  # released before the next are loaded
-                if check_memory and (reason := _refusal(applied, one.dtype, rows, mesh)):
-                    reasons.append(reason)
-                    continue
-                weights = Weights(one, mesh)
+            checked = weights.turn_to(one, mesh) or not check_memory
+            if not checked and (reason := _refusal(applied, one.dtype, rows, mesh)):
+                reasons.append(reason)
+                continue
             with memory_errors([model.card.slug], mesh, "published_rows", max(map(len, rows))):
                 found[key] = [one], _rewards(weights([applied], STEP_SIZE), applied, rows)
     if not found:

@@ -25,17 +25,11 @@ _TEXT = (pl.String, pl.Categorical, pl.Enum)
 
 @dataclasses.dataclass(frozen=True)
 class Released:
-    """One released file.
-
-    Attributes:
-      path: the file.
-      frame: its columns; those of a CSV file are text.
-      sha256: of its bytes.
-    """
+    """One released file."""
 
     path: Path
-    frame: pl.DataFrame
-    sha256: str
+    frame: pl.DataFrame  # its columns; those of a CSV file are text
+    sha256: str  # of its bytes
 
     def numbers(self, column: str) -> pl.Series:
         """A column as float64; raises AssayError for a value that is not finite as a float32."""

@@ -32,17 +32,12 @@ _SPECIAL = (
 
 
 class Layout(NamedTuple):
-    """A layout of released files.
+    """A layout of released files."""
 
-    Attributes:
-      begins: columns with which a file begins.
-      each: what each further column is named after; "" where every row names a model and a prompt.
-      values: what its numbers may be.
-    """
-
-    begins: Sequence[str]
+    begins: Sequence[str]  # columns with which a file begins
+    # What each further column is named after; "" where every row names a model and a prompt.
     each: str
-    values: Sequence[str]
+    values: Sequence[str]  # what its numbers may be
 
 
 LAYOUTS = {
@@ -56,25 +51,15 @@ _NO_USE = {"elo": ("column", "model"), "tokens": ("items", "column")}  # flags o
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What the flags of an import say of its files; "" where they say nothing.
+    """What the flags of an import say of its files; "" where they say nothing."""
 
-    Attributes:
-      layout: one of `LAYOUTS`.
-      prompt: a prompt's text or id, for files that do not say it.
-      items: name of the list.
-      model: id of the model, for a single file that does not say it.
-      column: column of the replies.
-      values: one of `VALUES`.
-      form: how a language model read the prompts, one of `FORMS`.
-    """
-
-    layout: str
-    prompt: str = ""
-    items: str = ""
-    model: str = ""
-    column: str = ""
-    values: str = "rewards"
-    form: str = "pretrained"
+    layout: str  # one of `LAYOUTS`
+    prompt: str = ""  # a prompt's text or id, for files that do not say it
+    items: str = ""  # name of the list
+    model: str = ""  # id of the model, for a single file that does not say it
+    column: str = ""  # column of the replies
+    values: str = "rewards"  # one of `VALUES`
+    form: str = "pretrained"  # how a language model read the prompts, one of `FORMS`
 
     def __post_init__(self) -> None:
         _check("layout", self.layout, tuple(LAYOUTS))

@@ -30,25 +30,17 @@ _COLUMNS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Import:
-    """All that an import adds to a run, by the names it has there.
+    """All that an import adds to a run, by the names it has there."""
 
-    Attributes:
-      choices: what the flags say of the files.
-      items: name of the list; "" for vocabularies.
-      models: entries in the manifest.
-      prompts: texts.
-      lists: items, in the order of the list.
-      tables: vocabularies, and what people think of items.
-      results: numbers of one model under one prompt, in the columns of the run, and their
-        fingerprint.
-    """
-
-    choices: Choices
-    items: str
-    models: dict[str, Json] = dataclasses.field(default_factory=dict)
-    prompts: dict[str, str] = dataclasses.field(default_factory=dict)
+    choices: Choices  # what the flags say of the files
+    items: str  # name of the list; "" for vocabularies
+    models: dict[str, Json] = dataclasses.field(default_factory=dict)  # entries in the manifest
+    prompts: dict[str, str] = dataclasses.field(default_factory=dict)  # texts
+    # Items, in the order of the list.
     lists: dict[str, pl.Series] = dataclasses.field(default_factory=dict)
+    # Vocabularies, and what people think of items.
     tables: dict[str, pl.DataFrame] = dataclasses.field(default_factory=dict)
+    # Numbers of one model under one prompt, in the columns of the run, and their fingerprint.
     results: dict[str, tuple[pl.DataFrame, Json]] = dataclasses.field(default_factory=dict)
 
     def add(self, path: Path, ignore: Sequence[str]) -> None:

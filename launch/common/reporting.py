@@ -73,7 +73,7 @@ def metadata() -> Mapping[str, analysis.ModelInfo]:
             size_b=float(spec.size_b),
             rewardbench_rank=spec.rewardbench_rank,
             lineage=spec.weights or spec.hub_id,
-            about=about_published(spec),
+            about=_about(spec),
         )
         for slug, spec in known_models.KNOWN.items()
     }
@@ -92,8 +92,7 @@ def metadata() -> Mapping[str, analysis.ModelInfo]:
     return published | embedded
 
 
-def about_published(spec: known_models.ModelSpec) -> str:
-    """A published model in a few plain words, as far as the registry knows them."""
+def _about(spec: known_models.ModelSpec) -> str:
     parts = [f"{spec.base}, {spec.size_b:g}B parameters", _HEADS.get(spec.head, "")]
     parts += [f"trained from {spec.weights}"] if spec.weights else []
     return ", ".join(filter(None, parts))

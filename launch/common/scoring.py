@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping, Sequence, Sized
 from typing import Any
 
 import polars as pl
-from absl import flags
-from absl.flags import FlagValues
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from tqdm import tqdm
@@ -23,52 +21,31 @@ from engine.scoring.reward_passes import default_dtype
 from engine.settings import ImplicitSettings, Settings, SweepSettings
 from engine.sweep.outcomes import Outcome
 from launch.common import command, joining, sources
-from launch.common.command import Given, paths
-from launch.common.locking import define_wait
+from launch.common.command import Flags, Given, paths
+from launch.common.locking import WAIT
 from launch.common.text import aligned, counted, nearest, pieces
 
 _SHOWN = 5  # tokens per end
 
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --checkpoint, --run, --prompt, --wait, and those that join several processes."""
-    define_models(given)
-    flags.DEFINE_string(
-        "run", None, "A run folder, new or to be continued or added to.", flag_values=given
-    )
-    define_prompt(given)
-    define_wait(given)
-    joining.define_flags(given)
-
-
-def define_models(given: FlagValues) -> None:
-    """Defines --checkpoint."""
-    flags.DEFINE_list(
-        "checkpoint",
+MODELS: Flags = {
+    "checkpoint": (
         [],
         "Models to score, comma-separated: checkpoints, models' folders or hub ids. They are run "
         "in float32 on a CPU, elsewhere in bfloat16, or in float16 where they are stored in it; "
         "--config.dtype names another.",
-        flag_values=given,
-    )
-
-
-def define_reward_of(given: FlagValues) -> None:
-    """Defines --reward-of."""
-    flags.DEFINE_list(
-        "reward-of",
+    ),
+}
+PROMPT: Flags = {"prompt": ((), "A prompt of your own instead of --config.prompts")}
+RUN: Flags = {"run": (None, "A run folder, new or to be continued or added to.")}
+# Of commands that score models into a run, by several processes too.
+FLAGS = (MODELS, RUN, PROMPT, WAIT, joining.FLAGS)
+REWARD_OF: Flags = {
+    "reward-of": (
         [],
         "<policy>,<reference>: instead of --checkpoint, two language models; the reward of a reply "
         "is β (log π - log π_ref), as of DPO (docs/implicit-rewards.md).",
-        flag_values=given,
-    )
-
-
-def define_prompt(given: FlagValues) -> None:
-    """Defines --prompt."""
-    flags.DEFINE_multi_string(
-        "prompt", [], "A prompt of your own instead of --config.prompts", flag_values=given
-    )
+    ),
+}
 
 
 def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
@@ -223,18 +200,13 @@ def extremes(model: str, prompt: str, scores: pl.DataFrame, left: int = 0) -> st
 
 
 def show_models(outcomes: Sequence[Outcome]) -> None:
-    """Prints `table` on standard error, if there are several models."""
+    """Prints `show_table`, if there are several models."""
     if len(outcomes) > 1:
         show_table(outcomes)
 
 
 def show_table(outcomes: Sequence[Outcome]) -> None:
-    """Prints `table` on standard error, for a single model too: as of a shard, among others."""
-    tqdm.write(table(outcomes), file=sys.stderr)
-
-
-def table(outcomes: Sequence[Outcome]) -> str:
-    """One line per model: prompts done, new rows, seconds, and whether it is complete."""
+    """Prints a line per model on standard error: what was done of it, and whether all was."""
     head = ("model", "prompts", "new rows", "seconds", "status")
     rows = [
         (
@@ -246,7 +218,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
         )
         for outcome in outcomes
     ]
-    return "\n".join(aligned([head, *rows]))
+    tqdm.write("\n".join(aligned([head, *rows])), file=sys.stderr)
 
 
 def _row(scores: pl.DataFrame) -> str:

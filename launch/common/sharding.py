@@ -2,27 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 
-from absl import flags
-from absl.flags import FlagValues
-
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.planning import flops
 from engine.sweep.outcomes import OnOutcomes
 from launch.common import scoring
-from launch.common.command import Given
+from launch.common.command import Flags, Given
 
-
-def define_flags(given: FlagValues) -> None:
-    """Defines --shard."""
-    flags.DEFINE_string(
-        "shard",
+SHARD: Flags = {
+    "shard": (
         None,
         "k/n: compute the k-th of n shares of the models and prompts, into <run>/shard-k-of-n. "
         "Give every command the same list.",
-        flag_values=given,
-    )
+    ),
+}
 
 
 def show_models(given: Given) -> OnOutcomes:

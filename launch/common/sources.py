@@ -61,22 +61,7 @@ def checkpoints(
             models.append(model_cache.checkpoint(*others[name], config, verify))
         else:
             models.append(Checkpoint.open(name, verify=verify))
-    return _with_distinct_names(names, models)
-
-
-def of_two_kinds(
-    rewards: Sequence[str],
-    languages: Sequence[str],
-    config: ConfigDict,
-    verify: bool | None = None,
-) -> tuple[list[Checkpoint], list[Checkpoint]]:
-    """Checkpoints of reward models and of language models, no two of one name.
-
-    The settings of conversion are those of reward models.
-    """
-    models = checkpoints(rewards, config, verify), plain_checkpoints(languages, config, verify)
-    every = _with_distinct_names([*rewards, *languages], [*models[0], *models[1]])
-    return every[: len(rewards)], every[len(rewards) :]
+    return with_distinct_names(names, models)
 
 
 def plain_checkpoints(
@@ -144,7 +129,7 @@ def name_of(source: str, depth: int = 1) -> str:
     return name
 
 
-def _with_distinct_names(places: Sequence[str], models: Sequence[Checkpoint]) -> list[Checkpoint]:
+def with_distinct_names(places: Sequence[str], models: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Renames different models of one name after as many of their folders as tell them apart."""
     if not models:
         return []

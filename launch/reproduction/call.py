@@ -51,35 +51,20 @@ class Stage(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Call:
-    """The flags and settings, checked.
+    """The flags and settings, checked."""
 
-    Attributes:
-      root: folder of everything that is written.
-      rewards: reward models, in the order of the paper.
-      languages: language models of Tables A1-A5, where a stage concerns them.
-      stages: those that are run.
-      source_dir: folder that holds a folder for each model; None: the hub.
-      elo: the items, with human ranks where they are known; None: not given.
-      keep: "all", or "none": downloads and checkpoints go when their results are complete.
-      prompts: prompt id -> text.
-      item_prompt: prompt id and text of the items.
-      searched: slugs of the models that are searched.
-      tried: for which models single conventions are changed; one of `TRIED`.
-      config: of configs/reproduce.py.
-    """
-
-    root: Path
-    rewards: Sequence[ModelSpec]
-    languages: Sequence[ModelSpec]
-    stages: Sequence[str]
-    source_dir: Path | None
-    elo: EloList | None
-    keep: str
-    prompts: Mapping[str, str]
-    item_prompt: tuple[str, str]
-    searched: Sequence[str]
-    tried: str
-    config: ConfigDict
+    root: Path  # folder of everything that is written
+    rewards: Sequence[ModelSpec]  # reward models, in the order of the paper
+    languages: Sequence[ModelSpec]  # language models of Tables A1-A5, where a stage concerns them
+    stages: Sequence[str]  # those that are run
+    source_dir: Path | None  # folder that holds a folder for each model; None: the hub
+    elo: EloList | None  # the items, with human ranks where they are known; None: not given
+    keep: str  # "all", or "none": downloads and checkpoints go when their results are complete
+    prompts: Mapping[str, str]  # prompt id -> text
+    item_prompt: tuple[str, str]  # prompt id and text of the items
+    searched: Sequence[str]  # slugs of the models that are searched
+    tried: str  # for which models single conventions are changed; one of `TRIED`
+    config: ConfigDict  # of configs/reproduce.py
 
     @property
     def models(self) -> list[ModelSpec]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from analysis import Study
-from analysis.published import comparison, data, explanations, page, run_values, tables
+from analysis.published import comparison, explanations, page, run_values, tables
 from analysis.published.comparison import Compared, Readings
 from analysis.published.data import Published
 from engine.runs import storage
@@ -16,15 +16,16 @@ from launch.reproduction import readings, runs, studies
 from launch.reproduction.call import NOISE, OURS, PAPER, Call
 
 NAME = "paper.html"
+_PAPERS = "the paper and the files of its authors’ release"
 
 
 def write(
-    call: Call, states: Sequence[ModelState], published: Published, compared_with: str
+    call: Call, states: Sequence[ModelState], published: Published, folder: str
 ) -> tuple[Path, list[Compared]]:
     """Compares what the runs hold with the published values, and writes the page.
 
-    `states` says what became of each model, and `compared_with` what the values are, for the
-    reader.
+    `states` says what became of each model, and `folder` where the values were read; "": they are
+    the paper's.
     """
     infos, items = studies.infos(), studies.list_name(call)
     failures = {slug: "not among --models" for slug in infos}
@@ -40,33 +41,26 @@ def write(
         if study is not None:
             made[name] = study
         values[name] = tables.own_of(title, study, infos, failures, _absent(call), items)
-    changes = studies.single_changes(call, published, items)
+    singles = studies.single_changes(call, published)
     every = Readings(
-        paper=values[PAPER], ours=values[OURS], noise=values.get(NOISE), singles=changes
+        paper=values[PAPER], ours=values[OURS], noise=values.get(NOISE), singles=singles
     )
     compared = comparison.compare(published, every)
     run_values.replaced(published, values[PAPER]).write(call.root / "own")
     say("figures")
-    with tempfile.TemporaryDirectory() as folder:
-        drawn = tables.draw(made[PAPER], Path(folder), items) if PAPER in made else {}
+    with tempfile.TemporaryDirectory() as place:
+        drawn = tables.draw(made[PAPER], Path(place), items) if PAPER in made else {}
     about = page.About(
         models=[(state.name, _progress(call, index, state)) for index, state in enumerate(states)],
         settings=readings.CONVENTIONS,
         facts=[*_facts(made.get(PAPER)), *noise_facts(call, made)],
         tried=untried(call, compared),
-        published=compared_with,
+        published=f"the values in {folder}" if folder else _PAPERS,
     )
     path = call.root / NAME
     text = page.render(compared, about, drawn)
     storage.write_atomic(storage.path_of(path), text.encode())
     return path, compared
-
-
-def read_published(folder: str) -> tuple[Published, str]:
-    """What to compare with: the paper, or the folder `own` of another reproduction."""
-    if not folder:
-        return data.read(), "the paper and the files of its authors’ release"
-    return data.read(Path(folder)), f"the values in {folder}"
 
 
 def untried(call: Call, compared: Sequence[Compared]) -> list[str]:

@@ -24,31 +24,21 @@ _SWEPT = (Stage.SWEEP, Stage.LOGPROBS, Stage.READINGS)  # with a row for every t
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What one model takes.
-
-    Attributes:
-      spec: the model.
-      fetch: bytes to download; 0 for a folder, or where they are in the cache already.
-      known: whether a folder or the registry states the bytes; otherwise estimated from the shapes.
-      checkpoint: bytes of the checkpoint that is to be made.
-      written: bytes of its missing results.
-      host: bytes of memory to convert it.
-      absent: whether it has work left for which --source-dir lacks its folder.
-      todo: stages, each with the results that it lacks and has in all; of readings at the most.
-      plans: for each of the devices.
-      seconds: of all sweeps, for each of the devices; None where the model does not fit, NaN where
-        the speed in a dtype is not known.
-    """
+    """What one model takes."""
 
     spec: ModelSpec
-    fetch: int
+    fetch: int  # bytes to download; 0 for a folder, or where they are in the cache already
+    # Whether a folder or the registry states the bytes; otherwise estimated from the shapes.
     known: bool
-    checkpoint: int
-    written: int
-    host: int
-    absent: bool
+    checkpoint: int  # bytes of the checkpoint that is to be made
+    written: int  # bytes of its missing results
+    host: int  # bytes of memory to convert it
+    absent: bool  # whether it has work left for which --source-dir lacks its folder
+    # Stages, each with the results that it lacks and has in all; of readings at the most.
     todo: Sequence[tuple[str, int, int]]
-    plans: Sequence[Plan]
+    plans: Sequence[Plan]  # for each of the devices
+    # Of all sweeps, for each of the devices; None where the model does not fit, NaN where the speed
+    # in a dtype is not known.
     seconds: Sequence[float | None]
 
 

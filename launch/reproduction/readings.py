@@ -27,15 +27,7 @@ from engine.scoring.reward_passes import dtype_named
 from engine.settings import AUTO, SweepSettings
 from launch.common import scoring
 from launch.common.convention_runs import ConventionRuns, Failed
-from launch.common.conventions import (
-    DIMENSIONS,
-    Convention,
-    Values,
-    based_on,
-    conventions_of,
-    dimensions_of,
-    values_of,
-)
+from launch.common.conventions import Convention, conventions_of, dimensions_of, values_of
 from launch.common.inputs import ranked_lists
 from launch.common.text import pieces, say
 from launch.reproduction import studies
@@ -70,16 +62,6 @@ CONVENTIONS = (
 _AT_MOST = {"bos": 2, "newlines": 1, "mode": 1, "pooling": 2, "head": 1, "softcap": 1}
 
 
-def values_in(
-    checkpoint: Checkpoint,
-    settings: SweepSettings,
-    dates: Sequence[str] = (),
-    dtypes: Sequence[str] = (),
-) -> Values:
-    """What a model allows of each dimension, the paper's values first."""
-    return based_on(values_of(checkpoint, settings, DIMENSIONS, dates, dtypes), BASE)
-
-
 def read_as(
     call: Call, run: str, converted: Checkpoint, *, listed: bool
 ) -> tuple[Checkpoint, SweepSettings, Mesh]:
@@ -92,8 +74,8 @@ def read_as(
     settings = SweepSettings(mode=mode, pooling=AUTO, objectives="none", **common)
     if run == OURS:
         return converted, settings, mesh
-    values = values_in(converted, settings)
-    paper = Convention(**{name: allowed[0] for name, allowed in values.items()})
+    values = values_of(converted, settings, (), (), (), BASE)
+    paper = Convention(**{name: value for name, [value] in values.items()})
     return paper.applied(converted), paper.settings(settings), mesh
 
 
@@ -118,22 +100,14 @@ def check_second_dtype(config: ConfigDict) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What is tried of a model.
+    """What is tried of a model."""
 
-    Attributes:
-      prompts: of its vocabulary; none where every published value is met.
-      lists: of items.
-      dimensions: that are varied.
-      dates: that are tried.
-      dtypes: that are tried.
-      places: the results, once they are complete: a run below <root>/runs, and a path in it.
-    """
-
-    prompts: Sequence[str]
-    lists: Sequence[str]
-    dimensions: Sequence[str]
-    dates: Sequence[str]
-    dtypes: Sequence[str]
+    prompts: Sequence[str]  # of its vocabulary; none where every published value is met
+    lists: Sequence[str]  # of items
+    dimensions: Sequence[str]  # that are varied
+    dates: Sequence[str]  # that are tried
+    dtypes: Sequence[str]  # that are tried
+    # The results, once they are complete: a run below <root>/runs, and a path in it.
     places: Sequence[Sequence[str]] = ()
 
     def within(self, done: "Scope | None") -> bool:
@@ -176,10 +150,7 @@ def compute(call: Call, converted: Checkpoint, scope: Scope) -> None:
       AssayError: the paper's convention cannot be computed.
     """
     _, settings, mesh = read_as(call, PAPER, converted, listed=False)
-    values = {
-        name: allowed if name in scope.dimensions else allowed[:1]
-        for name, allowed in values_in(converted, settings, scope.dates, scope.dtypes).items()
-    }
+    values = values_of(converted, settings, scope.dimensions, scope.dates, scope.dtypes, BASE)
     folder = storage.path_of(call.run(PAPER))
     prompts = {prompt: call.prompts[prompt] for prompt in scope.prompts}
     lists = [one for one in ranked_lists(folder, "auto") if one.name in scope.lists]

@@ -55,16 +55,13 @@ def study_of(call: Call, name: str, published: Published) -> Study | None:
     return tables.study_of(run, known, _settings(call, paper=name != OURS), published)
 
 
-def single_changes(call: Call, published: Published, items: str = "") -> list[RunValues]:
-    """The tables of the paper's run with one convention changed, for each that was computed.
-
-    `items` is the name of the list of items that is compared; "": the only one that was scored.
-    """
+def single_changes(call: Call, published: Published) -> list[RunValues]:
+    """The tables of the paper's run with one convention changed, for each that was computed."""
     run = tables.complete(call.run(PAPER))
     changes = []
     for name, changed, tried in [] if run is None else singles.changes(run):
         study = _values_alone(call, _rounded(changed), published)
-        values = tables.own_of(name, study, infos(), items=items)
+        values = tables.own_of(name, study, infos(), items=list_name(call))
         changes.append(dataclasses.replace(values, tried=tried))
     return changes
 

@@ -5,6 +5,7 @@ Between two steps of a computation it does what is quick, and stops what nobody 
 
 import collections
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,30 +21,22 @@ class Cancelled(Exception):
     """Nobody waits for this computation any more."""
 
 
+@dataclasses.dataclass(eq=False)
 class Job:
-    """A computation that somebody waits for.
+    """A computation that somebody waits for."""
 
-    Args:
-      work: what is computed; it calls `Desk.between` after each step. None where `first` is all.
-      tell: takes the name and the data of each event; called by the thread of the desk.
-      first: what is short, and is done before, between two steps of whatever is computed then.
-    """
-
-    # Any: JSON.
-    def __init__(
-        self,
-        work: Callable[["Job"], object] | None,
-        tell: Callable[[str, dict[str, Any]], object],
-        *,
-        first: Callable[["Job"], object] | None = None,
-    ):
-        self.work, self.first = work, first
-        self._tell, self._cancelled = tell, threading.Event()
+    # What is computed; it calls `Desk.between` after each step. None where `first` is all.
+    work: Callable[["Job"], object] | None
+    # Takes the name and the data of each event; called by the thread of the desk. Any: JSON.
+    listener: Callable[[str, dict[str, Any]], object]
+    # What is short, and is done before, between two steps of whatever is computed then.
+    first: Callable[["Job"], object] | None = None
+    _cancelled: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def tell(self, event: str, **data: Any) -> None:  # Any: JSON
         """Says something to whoever waits; nobody may be there any more."""
         with contextlib.suppress(RuntimeError):  # the event loop of the server has ended
-            self._tell(event, data)
+            self.listener(event, data)
 
     def cancel(self) -> None:
         """Has the computation end at its next step."""

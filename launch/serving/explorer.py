@@ -6,13 +6,11 @@ since they are there sooner in a small step.
 """
 
 import base64
-import collections
 import dataclasses
 import functools
 import itertools
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -61,14 +59,6 @@ class Model:
     scorer: RewardScorer  # as of a sweep
 
     @classmethod
-    def load(
-        cls, checkpoint: Checkpoint, settings: SweepSettings, mesh: Mesh, step: int
-    ) -> "Model":
-        """Restores a checkpoint, for steps of a size."""
-        with memory_errors([checkpoint.card.slug], mesh, "step_size", step):
-            return cls(checkpoint, load_scorer(settings, mesh, [checkpoint], step))
-
-    @classmethod
     def of(cls, checkpoint: Checkpoint, loaded: RewardScorer) -> "Model":
         """A model that a notebook has loaded."""
         return cls(checkpoint, _with_columns(checkpoint, loaded, "none"))
@@ -106,30 +96,23 @@ def _with_columns(checkpoint: Checkpoint, scorer: RewardScorer, objectives: str)
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class Held(RewardScorer):
     """The scorer of a sweep whose numbers are there already; the self-check computes its own."""
 
-    scorer: RewardScorer
     numbers: np.ndarray  # float32 [1, V]
 
-    def prefill(self, prompt: PromptIds) -> Prefix:
-        """The prefix, which gates are read from."""
-        return self.scorer.prefill(prompt)
-
     def score(
-        self, prefix: Prefix, rows: RewardRows, start: int, stop: int, advance: Callable[[int], Any]
+        self,
+        prefix: Prefix | None,
+        rows: RewardRows,
+        start: int,
+        stop: int,
+        advance: Callable[[int], object] = lambda candidates: None,
+        on_step: object = None,
     ) -> list[np.ndarray]:
         """Numbers of rows [start, stop)."""
         advance(stop - start)
         return [self.numbers[:, start:stop]]
-
-    def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
-        """Numbers of some rows by the plain pass."""
-        return self.scorer.score_plainly(rows, sample)
-
-    def coefficients(self, prefix: Prefix) -> Sequence[Json | None]:
-        """Weights of a gated head's objectives."""
-        return self.scorer.coefficients(prefix)
 
 
 def load_models(
@@ -147,7 +130,8 @@ def load_models(
             probe = {"probe-of-serve": _EXAMPLE}
             [found] = check_vocabulary([checkpoint], probe, where, settings, mesh).values()
             step: Any = found["step_size"]
-            models.append(Model.load(checkpoint, settings, mesh, step))
+            with memory_errors([checkpoint.card.slug], mesh, "step_size", step):
+                models.append(Model(checkpoint, load_scorer(settings, mesh, [checkpoint], step)))
     return models
 
 
@@ -165,9 +149,9 @@ class Explorer:
         if len(set(slugs)) < len(slugs):
             raise AssayError(f"model {slugs[0]!r} was given twice; names must differ")
         self.models, self.settings, self.run, self.desk = models, settings, run, Desk()
-        self._answers: collections.OrderedDict[int, tuple[Question, np.ndarray]]
-        self._answers, self._numbers = collections.OrderedDict(), itertools.count(1)
-        self._lock = threading.Lock()
+        # Of the desk's thread alone.
+        self._answers: dict[int, tuple[Question, np.ndarray]] = {}
+        self._numbers = itertools.count(1)
 
     @functools.cached_property
     def about(self) -> Json:
@@ -180,7 +164,6 @@ class Explorer:
                     "slug": model.checkpoint.card.slug,
                     "source": model.checkpoint.card.source,
                     "tokens": len(model.checkpoint.tokens),
-                    "columns": list(model.detailed.columns[0]),
                     "tokenizer": model.checkpoint.card.tokenizer_hash,
                 }
                 for model in self.models
@@ -207,12 +190,10 @@ class Explorer:
                 self._reply_numbers(model, _EXAMPLE, [reply])
 
     def first_words(self, job: Job, question: Question) -> None:
-        """Tells `began`, and `rows` with the rewards of common words, in a few small steps."""
+        """Tells `rows` with the rewards of common words, in a few small steps."""
         model = self.models[question.model]
         with self._memory(model):
-            job.tell("began", rows=len(model.checkpoint.tokens))
-            tell = functools.partial(self._tell, job, model)
-            self._first(model, question.prompt, tell)
+            self._first(model, question.prompt, functools.partial(self._tell, job, model))
 
     def rank(self, job: Job, question: Question) -> None:
         """Tells `rows` with their rewards as they are computed, then `done`, with a number to keep.
@@ -220,7 +201,7 @@ class Explorer:
         The first words' rewards are told again, perhaps with other last bits.
         """
         model = self.models[question.model]
-        scorer, tell = model.scorer, functools.partial(self._tell_and_look, job, model)
+        scorer = model.scorer
         with self._memory(model):
             rows = self._rows(model, question.prompt)
             rows.check(model.checkpoint.card.decoder)
@@ -229,18 +210,17 @@ class Explorer:
             for start, stop in parts.ranges(len(rows), self.settings.part_size):
 
                 def on_step(places: np.ndarray, values: np.ndarray, start: int = start) -> None:
-                    tell(start + places, values)
+                    self._tell(job, model, start + places, values)
+                    self.desk.between(job)
 
                 [numbers[:, start:stop]] = scorer.score(prefix, rows, start, stop, on_step=on_step)
                 places, sources = rows.duplicates(start, stop)
                 numbers[:, start + places] = numbers[:, sources]
                 if len(places):
-                    tell(start + places, numbers[:, sources])
-        with self._lock:
-            answer = next(self._numbers)
-            self._answers[answer] = question, numbers
-            while len(self._answers) > _ANSWERS:
-                self._answers.popitem(last=False)
+                    self._tell(job, model, start + places, numbers[:, sources])
+        answer = next(self._numbers)
+        self._answers[answer] = question, numbers
+        self._answers.pop(answer - _ANSWERS, None)
         job.tell("done", answer=answer)
 
     def reply(self, job: Job, question: Question, replies: Sequence[str]) -> None:
@@ -269,15 +249,14 @@ class Explorer:
                 job.tell("step", step=steps, reward=sign * float(rewards[-1]), text=text)
             self.desk.between(job)
 
-        job.tell("began", steps=settings.steps)
+        job.tell("began")
         with self._memory(model):
             run_problem(problem, [model.scorer], progress=progress)
         job.tell("done")
 
     def keep(self, job: Job, answer: int) -> None:
         """Writes a ranking into the run, as a sweep would; tells `kept`, with a line."""
-        with self._lock:
-            held = self._answers.get(answer)
+        held = self._answers.get(answer)
         if self.run is None or held is None:
             raise AssayError("keep: no such ranking, or no --run; rank the question again")
         question, numbers = held
@@ -286,9 +265,8 @@ class Explorer:
         settings = dataclasses.replace(self.settings, step_size=step, check_memory=False)
         where = {prompt: question.prompt}, self.run, settings, model.scorer.mesh
         with lock_and_clean(self.run, "serve"), self._memory(model):
-            count = sweep_rewards(
-                [model.checkpoint], *where, load=lambda *_: Held(model.scorer, numbers)
-            )
+            scorer = Held(**vars(model.scorer), numbers=numbers)
+            count = sweep_rewards([model.checkpoint], *where, load=lambda *_: scorer)
         what = f"{count:,} rewards" if count else "there already"
         job.tell("kept", line=f"{model.checkpoint.card.slug} under {prompt}: {what}")
 
@@ -317,11 +295,6 @@ class Explorer:
         rows.check(model.checkpoint.card.decoder)
         [numbers] = model.detailed.score(model.prefill(rows.prompt), rows, 0, len(rows))
         return numbers
-
-    def _tell_and_look(self, job: Job, *told: Any) -> None:
-        """Tells rows and their rewards, then lets the desk do what is short."""
-        self._tell(job, *told)
-        self.desk.between(job)
 
     @staticmethod
     def _tell(job: Job, model: Model, places: np.ndarray, numbers: np.ndarray) -> None:

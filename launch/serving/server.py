@@ -7,12 +7,20 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 import uvicorn
+from flax import nnx
 
+from configs import serve as serve_config
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
+from engine.scoring.reward_passes import RewardScorer
+from engine.settings import SweepSettings
+from launch.common.scoring import given_fields
 from launch.serving import app
-from launch.serving.explorer import Explorer
+from launch.serving.desk import Job
+from launch.serving.explorer import Explorer, Model
 
 HOST = "127.0.0.1"
 _STARTS_S = 10.0
@@ -88,6 +96,19 @@ class Server:
 
     def __repr__(self) -> str:
         return f"Server({self.address})"
+
+
+def explore(
+    loaded: Sequence[tuple[Checkpoint, RewardScorer]], run: str | None, port: int
+) -> Server:
+    """Serves models that are on devices already, in threads; see `RewardModel.explore`."""
+    first = loaded[0][1]
+    dtype = nnx.merge(first.graph, first.params).decoder.embedding[...].dtype
+    fields = given_fields(SweepSettings, serve_config.get_config())
+    settings = SweepSettings(**{**fields, "dtype": str(dtype), "step_size": first.step_size})
+    explorer = Explorer([Model.of(*each) for each in loaded], settings, run)
+    explorer.desk.enter(Job(lambda job: explorer.warm_up(), lambda event, data: None))
+    return Server(explorer, bind(HOST, port), framed=app.NOTEBOOKS)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -96,7 +96,8 @@ def call_on(root):
     """What the analyses take of a call."""
     config = reproduce.get_config()
     config.permutations = config.bootstraps = 99
-    return SimpleNamespace(run=lambda reading: str(root / "runs" / reading), config=config)
+    runs = root / "runs"
+    return SimpleNamespace(run=lambda reading: str(runs / reading), config=config, elo=None)
 
 
 @pytest.fixture(scope="module")
