@@ -18,7 +18,7 @@ from analysis.columns import KENDALL, MODEL, PEARSON, SPEARMAN, Column, P, Spec,
 from analysis.measures.combined import TOO_FEW, both_rewards, prompts_of, scored_prompts, with_both
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
-from analysis.sentences import count, decimals, listed, significant, span
+from analysis.sentences import decimals, listed, part_of, significant, span
 from analysis.statistics import Array, correlation, ranks
 from analysis.statistics.correlation import principal_axes
 from analysis.statistics.kendall import ranking, tau_matrix
@@ -283,9 +283,10 @@ def findings(
     lower = significant(own, "difference_q").filter(pl.col("difference") < 0)
     if lower.height:
         gaps = span(-lower["difference"].to_numpy(), 3)
+        models = part_of(lower.height, own.height, "model")
         text = (
-            f"In {lower.height} of {count(own.height, 'model')}, r of {good} and {bad} is lower "
-            f"than r of “greatest” and “best”, two questions of one framing, by {gaps} (q < .05)."
+            f"In {models}, r of {good} and {bad} is lower than r of “greatest” and “best”, two "
+            f"questions of one framing, by {gaps} (q < .05)."
         )
         yield Finding(text=text, picture="framing")
 
@@ -297,7 +298,7 @@ def _headline(
     said, what = [], "tokens"
     for models, how in ((turned, "the other way round"), (kept, "as before")):
         if models:
-            who = f"{len(models)} of {of} models" if len(models) > _NAMED else listed(models)
+            who = part_of(len(models), of, "model") if len(models) > _NAMED else listed(models)
             if models is kept and head:
                 who += f", the ones whose head is {_HEADS.get(head, head)},"
             said.append(f"{who} tend{'s' * (len(models) == 1)} to rate {what} {how}")

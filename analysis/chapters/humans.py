@@ -34,7 +34,7 @@ from analysis.measures.human_agreement import (
     side_by_side,
 )
 from analysis.measures.list_scores import ALL, scores_of
-from analysis.sentences import ALPHA, count, significant, unclear
+from analysis.sentences import ALPHA, part_of, significant, unclear
 from analysis.statistics import ranks, regression
 from analysis.study import Absent, Analysis, Study, Table, table
 from engine import display
@@ -252,8 +252,9 @@ def agreement_findings(correlations: pl.DataFrame, asked: Mapping[str, str]) -> 
         verb = "orders" if (above or below) == 1 else "order"
         done = f"{verb} “{items}” to some degree {'as people do' if above else 'in reverse'}"
         also = f", and {below} in reverse" if above and below else ""
-        models = count(part.filter(pl.col("spearman").is_not_nan()).height, "model")
-        text = f"Asked {asked[str(prompt)]}, {above or below} of {models} {done}{also}."
+        ordered = part.filter(pl.col("spearman").is_not_nan()).height
+        models = part_of(above or below, ordered, "model")
+        text = f"Asked {asked[str(prompt)]}, {models} {done}{also}."
         yield Finding(text=text, picture=f"humans_correlation_{items}_{prompt}")
 
 

@@ -32,7 +32,7 @@ from analysis.charts import look
 from analysis.charts.lines import MOST, lines
 from analysis.columns import PROMPT, Column, P, Spec, q
 from analysis.measures.reference_policy import KLS, LIST, Replies
-from analysis.sentences import ALPHA, count
+from analysis.sentences import ALPHA, count, part_of
 from analysis.statistics import Array
 from analysis.statistics.ranks import dot
 from analysis.study import Absent, Analysis, Study, Table, table
@@ -291,7 +291,7 @@ def findings(study: Study) -> Iterator[Finding]:
             shown = (of, worst) in drawn(study, own)
             yield Finding(
                 text=f"{place}, training on one model’s reward can cost another’s: in "
-                f"{turned.height} of {count(own.height, 'pair')} of models that agree at first, "
+                f"{part_of(turned.height, own.height, 'pair')} of models that agree at first, "
                 "the other reward rises, and falls again with more training.",
                 picture=stem_of(CURVES.name, of, worst) if shown else "",
             )
