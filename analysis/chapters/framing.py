@@ -22,7 +22,7 @@ from analysis.sentences import decimals, listed, part_of, significant, span
 from analysis.statistics import Array, correlation, ranks
 from analysis.statistics.correlation import principal_axes
 from analysis.statistics.kendall import ranking, tau_matrix
-from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
+from analysis.study import NO_VOCABULARY, Analysis, Study, Table, required, table
 
 _PAIR = (MODEL, Column("prompt_a", title="prompt"), Column("prompt_b", title="and prompt"))
 FRAMING = Spec(
@@ -69,7 +69,9 @@ _NAMED = 2  # Models that a headline names.
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    yield table(FRAMING.name, make=partial(_every_pair, study))
+    why = "No model was scored under two prompts." if study.run.results else NO_VOCABULARY
+    make = partial(framing_table, study.run, study.scored)
+    yield table(FRAMING.name, make=make, why=why)
     yield table(AXIS.name, make=partial(_axes, study))
 
 
@@ -158,13 +160,6 @@ def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> p
             kind = "same" if b >= 0 else "opposed"
             axes.append((model, *prompts, axis, kind, a, b, *share, both.height))
     return AXIS.frame(axes)
-
-
-def _every_pair(study: Study) -> pl.DataFrame:
-    if not study.run.results:
-        raise Absent(NO_VOCABULARY)
-    pairs = framing_table(study.run, study.scored)
-    return required(pairs, "No model was scored under two prompts.")
 
 
 def _axes(study: Study) -> pl.DataFrame:

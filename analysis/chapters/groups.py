@@ -58,8 +58,8 @@ def _tables(study: Study) -> Iterator[Table]:
     words = functools.cache(partial(_standing, study))
     seed, draws = study.options.seed, (study.options.permutations, study.options.bootstraps)
     estimates = functools.cache(lambda: estimate(words(), np.random.default_rng(seed), *draws))
-    yield table(GROUPS.name, make=lambda: required(estimates().groups, _NONE))
-    yield table(OVER_MODELS.name, make=lambda: required(estimates().over_models, _NONE))
+    yield table(GROUPS.name, make=lambda: estimates().groups, why=_NONE)
+    yield table(OVER_MODELS.name, make=lambda: estimates().over_models, why=_NONE)
     yield table(PLACEBO.name, make=lambda: _placebo(study, words(), made[GROUPS.name]))
     yield table(
         REFERENCE.name, make=lambda: reference_shares(made[GROUPS.name], made[PLACEBO.name])

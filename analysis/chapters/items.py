@@ -199,7 +199,9 @@ def shown_items(standing: pl.DataFrame, count: int) -> list[pl.DataFrame]:
 
 def _tables(study: Study) -> Iterator[Table]:
     for name in study.run.item_lists():
-        yield table("items_points", name, make=partial(_of_list, study, name), file=False)
+        make = partial(items_points, study.run, name, study.models)
+        why = f"No item of “{name}” was scored by every model of a prompt."
+        yield table("items_points", name, make=make, file=False, why=why)
     yield table(ENDS.name, make=lambda: items_top_bottom(_points(study), study.settings.top))
     yield table(PROMPTS.name, make=partial(_prompts, study))
     yield table(QUESTIONS.name, make=partial(_questions, study))
@@ -221,11 +223,6 @@ def _points(study: Study) -> pl.DataFrame:
     if not points:
         raise Absent(next(_incomparable(study), "No reward model scored a list of items."))
     return pl.concat(points)
-
-
-def _of_list(study: Study, name: str) -> pl.DataFrame:
-    points = items_points(study.run, name, study.models)
-    return required(points, f"No item of “{name}” was scored by every model of a prompt.")
 
 
 def _incomparable(study: Study) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import polars as pl
@@ -17,7 +17,7 @@ from analysis.run import Run, places
 from analysis.sentences import count, span
 from analysis.statistics.correlation import correlations
 from analysis.statistics.distributions import log_ratio
-from analysis.study import Absent, Analysis, Study, Table, required, table
+from analysis.study import Analysis, Study, Table, table
 
 AGAINST = (
     PROMPT.but(help="of the language model"),
@@ -53,13 +53,15 @@ _P_AND_Q = {"p": False, "q": True}  # The ratio is low where p is higher, high w
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    run, top = study.run, study.settings.top
-    why = "No reward model was scored under a prompt of the language models."
+    run = study.run
+    unscored = "No reward model was scored under a prompt of the language models."
+    alone = "No two language models were given one prompt in one form."
+    if not run.logprobs:
+        what = "next tokens" if run.item_logprobs else "log-probabilities"
+        unscored = alone = f"No language model’s {what} are in the run."
     make = partial(logprobs_rewards, run, study.models)
-    yield table(REWARDS.name, make=partial(_needing, run, make, why))
-    why = "No two language models were given one prompt in one form."
-    make = partial(logprobs_ratio, run, top)
-    yield table(RATIO.name, make=partial(_needing, run, make, why))
+    yield table(REWARDS.name, make=make, why=unscored)
+    yield table(RATIO.name, make=partial(logprobs_ratio, run, study.settings.top), why=alone)
 
 
 def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
@@ -141,14 +143,6 @@ def same_text(run: Run, prompt: str, asked: Iterable[str]) -> str | None:
     return next((p for p in alike if p in ids), None)
 
 
-def _needing(run: Run, make: Callable[[], pl.DataFrame], why: str) -> pl.DataFrame:
-    """What `make` returns; absent where no language model's next tokens are in the run."""
-    if not run.logprobs:
-        what = "next tokens" if run.item_logprobs else "log-probabilities"
-        raise Absent(f"No language model’s {what} are in the run.")
-    return required(make(), why)
-
-
 def _unambiguous(tokens: pl.DataFrame, column: str) -> pl.DataFrame:
     """Token and a column of the strings that decode from one token alone."""
     return tokens.filter(~pl.col("token").is_duplicated()).select("token", column)
@@ -202,10 +196,7 @@ ANALYSIS = Analysis(
     title="Language models",
     lead="Does a reward model rate high what a language model would have said?",
     make=_tables,
-    parts=(
-        _rewards_drawn,
-        lambda study: RATIO.rows(study.tables[RATIO.name]),
-    ),
+    parts=(_rewards_drawn, lambda study: RATIO.rows(study.tables[RATIO.name])),
     described=lambda study: described(study.tables[REWARDS.name], "tokens"),
     caveats=lambda study: (
         "The next token’s probability also depends on grammar: a reward need not.",

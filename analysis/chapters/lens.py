@@ -14,7 +14,7 @@ from analysis.measures import lens
 from analysis.measures.combined import prompts_of
 from analysis.measures.lens import FRAMES, MILESTONES, ORDER
 from analysis.sentences import part_of, significant, span
-from analysis.study import Absent, Analysis, Study, Table, required, table
+from analysis.study import Absent, Analysis, Study, Table, table
 
 NO_LENS = "No model was swept with the reward lens (--config.lens=true)."
 REFERENCE = ("greatest", "best")  # Two questions of one framing.
@@ -28,8 +28,8 @@ def _tables(study: Study) -> Iterator[Table]:
     few = "Fewer than ten tokens were swept with the lens."
     pair = "” and “".join(prompts_of(study))
     alone = f"No model was swept with the lens under both “{pair}”."
-    yield table(ORDER.name, make=lambda: required(both()[0], few))
-    yield table(FRAMES.name, make=lambda: required(both()[1], alone))
+    yield table(ORDER.name, make=lambda: both()[0], why=few)
+    yield table(FRAMES.name, make=lambda: both()[1], why=alone)
     yield table(
         MILESTONES.name, make=lambda: lens.milestones(made[ORDER.name], made.get(FRAMES.name))
     )
@@ -140,10 +140,7 @@ ANALYSIS = Analysis(
         _frames_drawn,
         lambda study: ORDER.rows(study.tables[ORDER.name]),
     ),
-    told=(
-        lambda s: order_findings(s.tables[MILESTONES.name]),
-        _frame_findings,
-    ),
+    told=(lambda s: order_findings(s.tables[MILESTONES.name]), _frame_findings),
     caveats=lambda study: (
         "The head was trained on the last layer. That it reads nothing after an early layer does "
         "not say that the layer holds nothing: the hidden state may hold it in another form.",

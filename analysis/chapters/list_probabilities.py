@@ -23,7 +23,7 @@ from analysis.columns import KENDALL, LIST, MODEL, SPEARMAN, Column, Spec
 from analysis.run import Run
 from analysis.statistics import ranks
 from analysis.statistics.correlation import correlations
-from analysis.study import Absent, Analysis, Study, Table, required, table
+from analysis.study import Analysis, Study, Table, required, table
 
 _PER_TOKEN = Column("spearman_per_token", "fixed", "ρ per token")
 REWARDS = Spec(
@@ -59,16 +59,21 @@ RATIO = Spec(
 
 def _tables(study: Study) -> Iterator[Table]:
     """For charts of lists under few prompts: ("item_logprobs_points", list, prompt, model)."""
-    yield table(REWARDS.name, make=partial(_rewards, study))
+    run, why = study.run, "No language model scored a list of items."
+    if run.item_logprobs:
+        why = "No reward model scored a list that a language model scored, under its prompt."
+    make = partial(item_logprobs_rewards, run, study.models)
+    yield table(REWARDS.name, make=make, why=why)
     compared = study.tables.get(REWARDS.name)
     if compared is not None:
         keys = compared.select("list", "prompt", "language_model").unique(maintain_order=True)
         few = keys.filter(~pl.col("list").is_in(lists_of_many_prompts(compared)))
         for items, prompt, model in few.iter_rows():
-            make = partial(item_logprobs_points, study.run, items, prompt, model, study.models)
+            make = partial(item_logprobs_points, run, items, prompt, model, study.models)
             yield table("item_logprobs_points", items, prompt, model, make=make, file=False)
     yield table(QUESTIONS.name, make=partial(_questions, study))
-    yield table(RATIO.name, make=partial(_ratio, study))
+    why = "No two language models scored one list under one prompt."
+    yield table(RATIO.name, make=partial(item_logprobs_ratio, run, study.settings.top), why=why)
 
 
 def lists_of_many_prompts(compared: pl.DataFrame) -> list[str]:
@@ -145,18 +150,6 @@ def item_logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
         same = {"list": items, "prompt": prompt}
         frames.append(ratio_ends(own, RATIO, "item", count, **same))
     return RATIO.concat(frames)
-
-
-def _rewards(study: Study) -> pl.DataFrame:
-    if not study.run.item_logprobs:
-        raise Absent("No language model scored a list of items.")
-    why = "No reward model scored a list that a language model scored, under its prompt."
-    return required(item_logprobs_rewards(study.run, study.models), why)
-
-
-def _ratio(study: Study) -> pl.DataFrame:
-    why = "No two language models scored one list under one prompt."
-    return required(item_logprobs_ratio(study.run, study.settings.top), why)
 
 
 def _questions(study: Study) -> pl.DataFrame:

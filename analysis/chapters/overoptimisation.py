@@ -82,8 +82,6 @@ PAIRS = Spec(
 RISES, TURNS, FALLS = "rises", "turns down", "falls"
 LEAST_LOSS = 0.1  # standard deviations of the read reward under the reference policy
 _SIGNS = 499  # draws of a test
-
-
 _AGREE = 0.5  # Correlation of two rewards above which one may stand for the other.
 _TWO_MODELS = (
     "Over-optimisation takes two reward models with the tokens and the prompt of one language "
@@ -102,11 +100,10 @@ def curves_of(replies: Replies) -> pl.DataFrame:
         kls, policies = replies.policies(at)
         gains = np.array([[dot(pi, z) for z in replies.standardised] for pi in policies])
         gains = gains.reshape(-1, len(replies.models))
-        for own, read in enumerate(replies.models):
-            numbers = {"kl": kls, "gain": gains[:, own], "own_gain": gains[:, at]}
+        for model_index, read in enumerate(replies.models):
             names = dict(zip(_PAIR, (replies.of, replies.prompt, optimised, read), strict=True))
-            columns = {name: pl.lit(value) for name, value in names.items()}
-            frames.append(pl.DataFrame(numbers).select(**columns, **{n: n for n in numbers}))
+            numbers = {"kl": kls, "gain": gains[:, model_index], "own_gain": gains[:, at]}
+            frames.append(CURVES.frame(pl.DataFrame(numbers), **names))
     return pl.concat(frames)
 
 
@@ -135,19 +132,17 @@ def pairs_of(replies: Replies, curves: pl.DataFrame) -> pl.DataFrame:
         peak = int(gains.argmax())
         loss = float(gains[peak] - gains[-1])
         found = correlation[places[names["optimised"]], places[names["read"]]]
-        ends = {"peak_kl": kls[peak], "peak_gain": gains[peak]}
-        ends |= {"last_kl": kls[-1], "last_gain": gains[-1], "loss": loss}
+        ends = (kls[peak], gains[peak], kls[-1], gains[-1], loss)
         turned = TURNS if gains[peak] >= LEAST_LOSS else FALLS
-        course = RISES if loss < LEAST_LOSS else turned
-        rows.append({**names, "correlation": found, **ends, "course": course})
+        rows.append((*names.values(), found, *ends, RISES if loss < LEAST_LOSS else turned))
     known = {key: kind for key, kind in PAIRS.schema.items() if key not in ("p", "q")}
-    return pl.DataFrame(rows, schema=known).sort(
+    return pl.DataFrame(rows, schema=known, orient="row").sort(
         "loss", "optimised", "read", descending=[True, False, False]
     )
 
 
 def with_p(replies: Replies, pairs: pl.DataFrame, least: float, seed: int) -> pl.DataFrame:
-    """`pairs` with a column p behind the loss: of falls as clear where nothing but chance turns.
+    """`pairs` with a column p: of falls as clear where nothing but chance turns.
 
     Null hypothesis: the read reward never falls where the optimised one rises (its isotonic
     regression), plus errors that are as likely of either sign, one draw for all spellings of a
@@ -176,9 +171,9 @@ def with_p(replies: Replies, pairs: pl.DataFrame, least: float, seed: int) -> pl
             z = replies.standardised[places[read]]
             found[optimised, read] = _p_of_falls(said, z, order, stem, signs)
     each = pairs.select("optimised", "read").iter_rows()
-    at = pairs.columns.index("loss") + 1
-    column = pl.Series("p", [found.get(pair, math.nan) for pair in each], dtype=pl.Float64)
-    return pairs.select(*pairs.columns[:at], column, *pairs.columns[at:])
+    return pairs.with_columns(
+        p=pl.Series([found.get(pair, math.nan) for pair in each], dtype=float)
+    )
 
 
 def _p_of_falls(said: Array, read: Array, order: Array, stem: Array, signs: Array) -> float:

@@ -24,7 +24,7 @@ from analysis.measures.pairs import (
     worst,
 )
 from analysis.sentences import bounds, decimals
-from analysis.study import Analysis, Study, Table, Tables, required, table
+from analysis.study import Analysis, Study, Table, Tables, table
 
 _NONE = "No list with prompts of its own was scored."
 _TO_READ, _TEXTS = 5, ("question", "chosen", "rejected")  # of the worst pairs of each model
@@ -38,7 +38,6 @@ def _tables(study: Study) -> Iterator[Table]:
         yield table("replies", name, make=partial(replies, run, name, study.models), file=False)
         yield table("judged", name, make=partial(_judged, made, name), file=False)
     judged = {name: frame for (name,), frame in made.of("judged").items()}
-
     of_pairs = {name: frame for name, frame in judged.items() if frame.height}
 
     def accuracy() -> pl.DataFrame:
@@ -51,9 +50,9 @@ def _tables(study: Study) -> Iterator[Table]:
         each = judged.items()
         return LENGTH.concat(lengths(name, made["replies", name], frame) for name, frame in each)
 
-    yield table(PAIRS.name, make=lambda: required(accuracy(), _NO_PAIRS))
-    yield table(WORST.name, make=lambda: required(lowest(), _NO_PAIRS))
-    yield table(LENGTH.name, make=lambda: required(length(), _NONE))
+    yield table(PAIRS.name, make=accuracy, why=_NO_PAIRS)
+    yield table(WORST.name, make=lowest, why=_NO_PAIRS)
+    yield table(LENGTH.name, make=length, why=_NONE)
 
 
 def _judged(made: Tables, name: str) -> pl.DataFrame:

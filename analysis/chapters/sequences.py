@@ -18,12 +18,10 @@ from analysis.run import Run
 from analysis.sentences import count, decimals
 from analysis.statistics import Array
 from analysis.statistics.ranks import percentiles_among
-from analysis.study import Analysis, Study, Table, required, table
+from analysis.study import Analysis, Study, Table, table
 from engine.runs.schema import ASCENT
 
 _SOUGHT = ("model", "prompt", "direction")
-
-
 _KEYS = ("model", "prompt", "direction", "method", "seed")
 _SEED, _REWARD = Column("seed", "count"), Column("reward", "number", dtype=pl.Float32)
 _SEARCH = (MODEL, PROMPT, Column("direction"), Column("method"), _SEED)
@@ -204,12 +202,11 @@ def _tables(study: Study) -> Iterator[Table]:
     run, made = study.run, study.tables
     none = "No search for sequences was run."
     open_ = "No sequence that a search found was certified."
-    yield table(SEQUENCES.name, make=lambda: required(sequences_table(run), none))
-    yield table(_TRACE.name, make=lambda: required(sequence_traces(run), none), file=False)
-    yield table(CERTIFICATES.name, make=lambda: required(sequence_certificates(run), open_))
+    yield table(SEQUENCES.name, make=partial(sequences_table, run), why=none)
+    yield table(_TRACE.name, make=partial(sequence_traces, run), file=False, why=none)
+    yield table(CERTIFICATES.name, make=partial(sequence_certificates, run), why=open_)
     unread = "No model scored the text of a sequence that a search found."
-    matrix = partial(transfer_matrix, run)
-    yield table(MATRIX.name, make=lambda: required(matrix(made[SEQUENCES.name]), unread))
+    yield table(MATRIX.name, make=lambda: transfer_matrix(run, made[SEQUENCES.name]), why=unread)
 
 
 def sequences_table(run: Run) -> pl.DataFrame:
@@ -402,11 +399,7 @@ ANALYSIS = Analysis(
     "the gradient of the reward, or tries replies in another way.",
     make=_tables,
     parts=(_searches_drawn, _certificates_shown, _matrix_shown),
-    told=(
-        beyond,
-        lambda s: universal(s.run, s.tables[MATRIX.name]),
-        certified,
-    ),
+    told=(beyond, lambda s: universal(s.run, s.tables[MATRIX.name]), certified),
     caveats=lambda study: (
         "A search finds a local extreme: another seed or method may find better, also where no "
         "swap of one token does.",

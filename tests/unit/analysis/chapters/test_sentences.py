@@ -47,7 +47,7 @@ def test_valences_without_grades_that_differ_are_said(rng):
     points = words(rng, lambda value, _: np.where(value > 0, -1.5, 0.0))
     (found,) = sentiment.bing_findings(analysis.valence_effects(points), QUOTED)
     assert found.text.startswith(
-        "Asked “best”, positive words of the Bing lexicon score lower than negative ones in both models"
+        "Asked “best”, positive words of the Bing lexicon score lower than negative ones in both"
     )
 
 
