@@ -9,20 +9,7 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Files, Finding, Folded, Heading, Picture, notes
-from analysis.chapters.blocs import (
-    BLOCS,
-    CLEAR,
-    DISPUTED,
-    RELATIONS,
-    blocs_of,
-    blocs_table,
-    consensus_ends,
-    disputed_words,
-    first_quoted,
-    kendall_pairs,
-    who,
-    with_nicknames,
-)
+from analysis.chapters import blocs as model_blocs
 from analysis.charts.heat_map import heat_map
 from analysis.measures.shared_tokens import NOTHING_SHARED
 from analysis.sentences import listed
@@ -121,7 +108,9 @@ def _overlaps(columns: Sequence[Ranking], p: float) -> Array:
 
 def _pairs_of(study: Study, prompt: str, orders: Callable[[], Mapping[str, Order]]) -> pl.DataFrame:
     kendall = study.tables["kendall_tau", prompt]
-    return kendall_pairs(study.tables["shared_rewards", prompt]["token"], orders(), kendall)
+    return model_blocs.kendall_pairs(
+        study.tables["shared_rewards", prompt]["token"], orders(), kendall
+    )
 
 
 def _blocs_of(study: Study, prompt: str) -> pl.DataFrame:
@@ -130,7 +119,7 @@ def _blocs_of(study: Study, prompt: str) -> pl.DataFrame:
     # Tau of a model with itself is not defined where it scores every token alike.
     has = dict(zip(models, ~np.isnan(np.diag(kendall.select(models).to_numpy())), strict=True))
     ordered, flat = [m for m in models if has[m]], [m for m in models if not has[m]]
-    return blocs_table(study.tables["kendall_pairs", prompt], ordered, flat)
+    return model_blocs.blocs_table(study.tables["kendall_pairs", prompt], ordered, flat)
 
 
 def _consensus_of(study: Study, prompt: str) -> pl.DataFrame:
@@ -139,14 +128,14 @@ def _consensus_of(study: Study, prompt: str) -> pl.DataFrame:
     if not rewards.height:
         raise Absent(study.tables.reason("shared_vocabulary") or NOTHING_SHARED)
     models = rewards.columns[1:]
-    groups = [models] if len(models) == 1 else blocs_of(study.tables["blocs", prompt])
-    ends = consensus_ends(rewards, groups, study.settings.top)
+    groups = [models] if len(models) == 1 else model_blocs.blocs_of(study.tables["blocs", prompt])
+    ends = model_blocs.consensus_ends(rewards, groups, study.settings.top)
     return required(ends, "No two models agree more than chance under this prompt.")
 
 
 def _disputed_of(study: Study, prompt: str) -> pl.DataFrame:
     blocs, rewards = study.tables["blocs", prompt], study.tables["shared_rewards", prompt]
-    words = disputed_words(rewards, blocs, study.settings.top)
+    words = model_blocs.disputed_words(rewards, blocs, study.settings.top)
     return required(words, "No two blocs of models disagree more than chance under this prompt.")
 
 
@@ -201,16 +190,16 @@ def _drawn(study: Study) -> Iterator[Block]:
 def _blocs_rows(study: Study, prompt: str) -> list[Block]:
     """The blocs of one prompt, with nicknames; a bloc itself has no other."""
     blocs, disputed = study.tables["blocs", prompt], study.tables.get("disputed_words", prompt)
-    named = with_nicknames(blocs, study, "models", "other_models")
+    named = model_blocs.with_nicknames(blocs, study, "models", "other_models")
     once = {name: pl.when(~_ITSELF).then(name) for name in ("other", "other_models")}
     lacking = [study.names[slug] for slug in blocs.filter(relation="no order")["models"]]
     both = ("models", "other_models")
-    words = None if disputed is None else with_nicknames(disputed, study, *both)
+    words = None if disputed is None else model_blocs.with_nicknames(disputed, study, *both)
     shown = named.with_columns(**once).filter(pl.col("relation") != "no order")
     return [
-        *BLOCS.rows(shown, prompt),
+        *model_blocs.BLOCS.rows(shown, prompt),
         *notes(f"{model} has no order to compare." for model in lacking),
-        *DISPUTED.rows(words, prompt),
+        *model_blocs.DISPUTED.rows(words, prompt),
     ]
 
 
@@ -237,7 +226,7 @@ def findings(study: Study) -> Iterator[Finding]:
 
 
 def _claims(blocs: pl.DataFrame) -> _Claims:
-    held = blocs.filter(pl.col("relation").is_in(RELATIONS))
+    held = blocs.filter(pl.col("relation").is_in(model_blocs.RELATIONS))
     return tuple(held.select("models", "other_models", "relation").rows())
 
 
@@ -249,7 +238,7 @@ def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
     """Who opposes whom, or where nobody does, who ranks alike."""
     said = []
     for models, others, relation in (_opposing(claims) or claims)[:_NAMED]:
-        first, second = (who(study, slugs.split()) for slugs in (models, others))
+        first, second = (model_blocs.who(study, slugs.split()) for slugs in (models, others))
         names = first if models == others else f"{first} on one side and {second} on the other"
         said.append(f"{names} {_PLAIN[relation]}")
     words = _disputed(study, prompts) if len(said) == 1 else ""
@@ -264,7 +253,7 @@ def _disputed(study: Study, prompts: list[str]) -> str:
     sides = [words.filter(higher=side)["token"] for side in ("bloc", "other")]
     if not all(map(len, sides)):
         return ""
-    (up, down), what = first_quoted(study, sides, _WORDS)
+    (up, down), what = model_blocs.first_quoted(study, sides, _WORDS)
     where = f", asked {study.prompt_names[prompts[0]]}," if len(prompts) > 1 else ""
     return (
         f" Of {what}, they differ most{where} on {up} (higher for the former) and {down} (the "
@@ -283,10 +272,10 @@ ANALYSIS = Analysis(
     lead="How alike do two models rank the shared vocabulary, whatever the scale of their rewards? "
     "Kendall’s τ is 1 for equal orders, 0 for unrelated and −1 for opposite ones. A bloc is a "
     "group of models that agree more than chance: the interval of τ is above 0 for every two of "
-    f"them. They rank alike where the interval of their mean τ is above {CLEAR}. Two blocs "
-    "disagree more than chance where the interval of τ is below 0 for every model of one with "
-    "every model of the other, and oppose one another where that of the mean is below "
-    f"−{CLEAR}. Intervals are of 95%, for all pairs under a prompt together. Ordinary "
+    f"them. They rank alike where the interval of their mean τ is above {model_blocs.CLEAR}. Two "
+    "blocs disagree more than chance where the interval of τ is below 0 for every model of one "
+    "with every model of the other, and oppose one another where that of the mean is below "
+    f"−{model_blocs.CLEAR}. Intervals are of 95%, for all pairs under a prompt together. Ordinary "
     "words are whole, and occur .3 times in a million or more.",
     make=_tables,
     parts=(_drawn,),

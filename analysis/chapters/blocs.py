@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from analysis.columns import KENDALL, Column, Spec, ends, several
+from analysis.columns import KENDALL, RANK, Column, Spec, ends, several
 from analysis.sentences import listed
 from analysis.statistics import Array, ranks
 from analysis.statistics.kendall import Order, concordant_shares, pair_interval
@@ -27,15 +27,16 @@ PAIRS = Spec(
         Column("stems", "count"),
     ),
 )
+_BLOC, _OTHER = (Column("bloc", "count"), Column("models")), Column("other", "count", "and bloc")
+_OTHER_MODELS, _WORD = Column("other_models", title="and models"), (RANK, Column("token", "token"))
 CLEAR = 0.3  # Mean tau beyond which models are said to rank alike, or to oppose one another.
 RELATIONS = ("alike", "agree", "opposed", "disagree")  # Those that are claimed.
 BLOCS = Spec(
     "blocs_<prompt>",
     (
-        Column("bloc", "count", help="1 is the largest"),
-        Column("models", help="slugs joined by spaces"),
-        Column("other", "count", "and bloc"),
-        Column("other_models", title="and models", help="the bloc itself or a later one"),
+        _BLOC[0].but(help="1 is the largest"),
+        _BLOC[1].but(help="slugs joined by spaces"),
+        *(_OTHER, _OTHER_MODELS.but(help="the bloc itself or a later one")),
         Column(
             "relation",
             help="within a bloc `agree`, or `alike` where ci_low is above 0.3, or `alone`; between "
@@ -53,9 +54,7 @@ BLOCS = Spec(
 CONSENSUS = Spec(
     "consensus_<prompt>",
     (
-        *(Column("bloc", "count"), Column("models")),
-        Column("end", help="`highest`, `lowest`, `disputed`"),
-        *(Column("rank", "count", dtype=pl.UInt32), Column("token", "token")),
+        *(*_BLOC, Column("end", help="`highest`, `lowest`, `disputed`"), *_WORD),
         Column("percentile", "share", "mean percentile", "mean over the models"),
         Column(
             "spread",
@@ -77,10 +76,9 @@ CONSENSUS = Spec(
 DISPUTED = Spec(
     "disputed_words_<prompt>",
     (
-        *(Column("bloc", "count"), Column("models")),
-        *(Column("other", "count", "and bloc"), Column("other_models", title="and models")),
+        *(*_BLOC, _OTHER, _OTHER_MODELS),
         Column("higher", help="which of them rates the word higher: `bloc` or `other`"),
-        *(Column("rank", "count", dtype=pl.UInt32), Column("token", "token")),
+        *_WORD,
         Column("percentile", "share", "percentile in the bloc", "mean over its models"),
         Column("other_percentile", "share", "in the other", "the same in the other bloc"),
     ),
@@ -187,8 +185,7 @@ def first_quoted(study: Study, sides: Sequence[pl.Series], count: int) -> tuple[
 def with_nicknames(table: pl.DataFrame, study: Study, *columns: str) -> pl.DataFrame:
     """`table` with an English list of nicknames where `columns` have slugs."""
     named = pl.col(*columns).map_elements(
-        lambda slugs: listed([study.names[slug] for slug in slugs.split()]),
-        return_dtype=pl.String,
+        lambda slugs: listed([study.names[slug] for slug in slugs.split()]), return_dtype=pl.String
     )
     return table.with_columns(named)
 

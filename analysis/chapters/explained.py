@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -81,7 +82,7 @@ def predictors(models: pl.DataFrame) -> dict[str, Array]:
       1 / (1 + |difference in B|); rank: 1 / (1 + |difference of RewardBench rank|). A trait that
       is not known of every model, or is the same for all pairs, is left out.
     """
-    traits = {
+    traits: dict[str, tuple[list[Any], Callable[..., float]]] = {  # Any: names or numbers
         "base": ([family(base) for base in models["base"]], _equal),
         "developer": (models["developer"].to_list(), _equal),
         "size": (models["size_b"].to_list(), _near),

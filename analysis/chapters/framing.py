@@ -14,7 +14,19 @@ import polars as pl
 from analysis.blocks import Block, Finding, Picture
 from analysis.charts.clouds import clouds
 from analysis.charts.look import Chart
-from analysis.columns import KENDALL, MODEL, PEARSON, SPEARMAN, Column, P, Spec, ends, q
+from analysis.columns import (
+    KENDALL,
+    MODEL,
+    PEARSON,
+    PROMPTS,
+    SPEARMAN,
+    Column,
+    P,
+    Spec,
+    ends,
+    q,
+    several,
+)
 from analysis.measures.combined import TOO_FEW, both_rewards, prompts_of, scored_prompts, with_both
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
@@ -24,14 +36,12 @@ from analysis.statistics.correlation import principal_axes
 from analysis.statistics.kendall import ranking, tau_matrix
 from analysis.study import NO_VOCABULARY, Analysis, Study, Table, required, table
 
-_PAIR = (MODEL, Column("prompt_a", title="prompt"), Column("prompt_b", title="and prompt"))
+_PAIR = (MODEL, *PROMPTS)
 FRAMING = Spec(
     "framing",
     (
-        *_PAIR,
-        *(PEARSON, SPEARMAN, KENDALL),
-        Column("n", "count", help="tokens"),
-        Column("stems", "count"),
+        *(*_PAIR, PEARSON, SPEARMAN, KENDALL),
+        *(Column("n", "count", help="tokens"), Column("stems", "count")),
         *ends("fixed", "95 %, of pearson"),
         P.but(help="of pearson 0"),
         q("prompt_a", "prompt_b", title="q of r = 0"),
@@ -52,14 +62,10 @@ FRAMING = Spec(
 AXIS = Spec(
     "framing_axis",
     (
-        *_PAIR,
-        Column("axis", "count", help="1 holds more variance"),
+        *(*_PAIR, Column("axis", "count", help="1 holds more variance")),
         Column("axis_kind", help="`same` or `opposed`"),
-        Column("loading_a", "number"),
-        Column("loading_b", "number"),
-        Column("share", "share"),
-        *ends("share", ""),
-        Column("n", "count"),
+        *several("number", "loading_a loading_b"),
+        *(Column("share", "share"), *ends("share", ""), Column("n", "count")),
     ),
     help="two axes are always one of each kind; not shown on the page",
 )
@@ -181,10 +187,7 @@ def _rewards(run: Run, model: str, prompts: Sequence[str]) -> tuple[Array, dict[
 
 
 def contrast(
-    pairs: pl.DataFrame,
-    principal: pl.DataFrame,
-    names: Mapping[str, str],
-    prompts: tuple[str, str],
+    pairs: pl.DataFrame, principal: pl.DataFrame, names: Mapping[str, str], prompts: tuple[str, str]
 ) -> Chart:
     """Rewards under one prompt against those under another, with r and the principal axes.
 
@@ -244,8 +247,8 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 def _told(study: Study) -> Iterator[Finding]:
     heads = {slug: str(record.get("head") or "") for slug, record in study.run.models.items()}
-    table, names, said = study.tables[FRAMING.name], study.names, study.prompt_names
-    yield from findings(table, prompts_of(study), names, said, heads)
+    table, prompts = study.tables[FRAMING.name], prompts_of(study)
+    yield from findings(table, prompts, study.names, study.prompt_names, heads)
 
 
 def findings(

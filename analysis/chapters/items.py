@@ -15,18 +15,9 @@ import polars as pl
 from analysis.blocks import Block, Finding, Heading, Picture, notes
 from analysis.chapters import items_controls
 from analysis.charts.cells import standings
-from analysis.columns import LIST, MODEL, PROMPT, Column, P, Spec, q
+from analysis.columns import LIST, MODEL, PROMPT, RANK, Column, P, Spec, q, several
 from analysis.ends import both_ends, head_and_tail
-from analysis.measures.list_scores import (
-    ALL,
-    KEYS,
-    SOME,
-    ListScores,
-    every_list,
-    items_points,
-    lists_in,
-    scores_of,
-)
+from analysis.measures import list_scores
 from analysis.sentences import listed, significant
 from analysis.statistics import Array
 from analysis.statistics.permutation_tests import mean_place_test
@@ -40,9 +31,7 @@ ITEM_ID, ITEM = Column("item_id", "count", "item id", dtype=pl.UInt32), Column("
 PROMPTS = Spec(
     "items_prompts",
     (
-        LIST,
-        PROMPT,
-        QUESTION.but(help="what the prompt asks for"),
+        *(LIST, PROMPT, QUESTION.but(help="what the prompt asks for")),
         FRAMING.but(help="`positive`, `negative` or empty"),
         Column("wording", help="the text, with `…` for what is asked for"),
     ),
@@ -50,13 +39,9 @@ PROMPTS = Spec(
 QUESTIONS = Spec(
     "items_questions",
     (
-        *(LIST, QUESTION, FRAMING),
-        Column("prompts", "count", "wordings", "wordings"),
-        *(ITEM_ID, ITEM),
-        Column("n", "count", "models", "models"),
-        Column("mean_percentile", "share"),
-        Column("lowest", "share"),
-        Column("highest", "share", help="over the models"),
+        *(LIST, QUESTION, FRAMING, Column("prompts", "count", "wordings", "wordings")),
+        *(ITEM_ID, ITEM, Column("n", "count", "models", "models")),
+        *several("share", "mean_percentile lowest highest", "over the models"),
         Column(
             "wording_spread",
             "share",
@@ -68,23 +53,20 @@ QUESTIONS = Spec(
     ),
     page="item n mean_percentile lowest highest wording_spread p q",
 )
-
-
 ROWS_SHOWN = 10  # Rows at each end of a list on the page; the file holds all.
 FEW = 3  # Prompts of a list up to which each has a figure of its own.
 ENDS = Spec(
     "items_top_bottom",
     (
-        *(LIST, PROMPT, MODEL),
-        Column("end"),
-        Column("rank", "count", dtype=pl.UInt32),
-        *(ITEM_ID, ITEM),
+        *(LIST, PROMPT, MODEL, Column("end"), RANK, ITEM_ID, ITEM),
         Column("reward", "number", dtype=pl.Float32),
     ),
 )
 
 
-def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) -> pl.DataFrame:
+def items_questions(
+    scores: list_scores.ListScores, rng: np.random.Generator, draws: int
+) -> pl.DataFrame:
     """Where each item of one list stands under each question: the table `QUESTIONS`.
 
     A model's percentile of an item is its mean over the wordings of the question. From the highest
@@ -93,7 +75,7 @@ def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) ->
     frames = []
     for question, framing, at in scores.parts():
         models, means = scores.means(at)
-        if question == ALL or not models:
+        if question == list_scores.ALL or not models:
             continue
         same = {"list": scores.name, "question": question, "framing": framing}
         numbers = {
@@ -112,7 +94,7 @@ def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) ->
     return QUESTIONS.concat(frames)
 
 
-def _wording_spread(scores: ListScores, at: Array) -> Array:
+def _wording_spread(scores: list_scores.ListScores, at: Array) -> Array:
     """Deviation of each item's percentiles over the prompts `at`, mean over the models; [N]."""
     spreads = [
         scores.percentiles[m, at[known]].std(axis=0, ddof=1)
@@ -124,13 +106,13 @@ def _wording_spread(scores: ListScores, at: Array) -> Array:
 
 def _prompts(study: Study) -> pl.DataFrame:
     return pl.concat(
-        PROMPTS.frame(scores.prompts, list=scores.name) for scores in every_list(study)
+        PROMPTS.frame(scores.prompts, list=scores.name) for scores in list_scores.every_list(study)
     )
 
 
 def _questions(study: Study) -> pl.DataFrame:
     rng, draws = np.random.default_rng(study.options.seed), study.options.permutations
-    frames = [items_questions(scores, rng, draws) for scores in every_list(study)]
+    frames = [items_questions(scores, rng, draws) for scores in list_scores.every_list(study)]
     return required(pl.concat(frames), "No model has an order of the items of a list.")
 
 
@@ -199,7 +181,7 @@ def shown_items(standing: pl.DataFrame, count: int) -> list[pl.DataFrame]:
 
 def _tables(study: Study) -> Iterator[Table]:
     for name in study.run.item_lists():
-        make = partial(items_points, study.run, name, study.models)
+        make = partial(list_scores.items_points, study.run, name, study.models)
         why = f"No item of “{name}” was scored by every model of a prompt."
         yield table("items_points", name, make=make, file=False, why=why)
     yield table(ENDS.name, make=lambda: items_top_bottom(_points(study), study.settings.top))
@@ -214,7 +196,7 @@ def items_top_bottom(points: pl.DataFrame, count: int) -> pl.DataFrame:
     Rank 1 is the extreme. Ties go to the lower item_id; the ends overlap in a list of fewer than
     twice `count` items.
     """
-    each = points.group_by(list(KEYS), maintain_order=True)
+    each = points.group_by(list(list_scores.KEYS), maintain_order=True)
     return ENDS.concat(ENDS.frame(both_ends(own, "reward", count)) for _, own in each)
 
 
@@ -238,7 +220,7 @@ def _drawn(study: Study) -> Iterator[Block]:
     for (name,), points in study.tables.of("items_points").items():
         prompts = prompts_in(points)
         if len(prompts) > FEW:
-            yield from _by_question(study, scores_of(study, name))
+            yield from _by_question(study, list_scores.scores_of(study, name))
         else:
             for prompt in prompts:
                 yield Heading(f"{name}, asked {study.prompt_names[prompt]}")
@@ -272,7 +254,7 @@ def _standing(
     return Picture(stem, caption, partial(standings, cells, by, value, groups, columns))
 
 
-def _by_question(study: Study, scores: ListScores) -> Iterator[Block]:
+def _by_question(study: Study, scores: list_scores.ListScores) -> Iterator[Block]:
     """One list under many prompts: by question, and model by model for each framing."""
     name = scores.name
     standing = study.tables[QUESTIONS.name].filter(list=name)
@@ -292,7 +274,7 @@ def _by_question(study: Study, scores: ListScores) -> Iterator[Block]:
             yield _standing(study, cells, "model", "percentile", study.names, stem, caption)
 
 
-def _means(scores: ListScores, at: Array) -> pl.DataFrame:
+def _means(scores: list_scores.ListScores, at: Array) -> pl.DataFrame:
     """item_id, item, model, percentile: the mean over the prompts `at`."""
     models, means = scores.means(at)
     return pl.concat(
@@ -306,7 +288,7 @@ def _ends(study: Study, name: str) -> Iterator[Block]:
     standing = study.tables.get(QUESTIONS.name)
     if standing is not None:
         own = standing.filter(list=name)
-        for question in own["question"].unique(maintain_order=True).head(SOME):
+        for question in own["question"].unique(maintain_order=True).head(list_scores.SOME):
             both = head_and_tail(own.filter(question=question), ROWS_SHOWN)
             yield from QUESTIONS.rows(both, title=f"{name}: “{question}”")
 
@@ -318,7 +300,7 @@ def _told(study: Study) -> Iterator[Finding]:
     prompts is not known, under the list's first question.
     """
     standing, prompts = study.tables[QUESTIONS.name], study.tables["items_prompts"]
-    for name in lists_in(standing):
+    for name in list_scores.lists_in(standing):
         own, asked = standing.filter(list=name), prompts.filter(list=name)
         part = own.filter(framing=POSITIVE)
         if not part.height:

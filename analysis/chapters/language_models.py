@@ -11,7 +11,17 @@ import polars as pl
 from analysis.blocks import Block, Picture
 from analysis.charts.estimates import estimates
 from analysis.charts.look import Chart
-from analysis.columns import KENDALL, MODEL, PEARSON, PROMPT, SPEARMAN, Column, Spec
+from analysis.columns import (
+    KENDALL,
+    LANGUAGE_MODEL,
+    MODEL,
+    PEARSON,
+    PROMPT,
+    RANK,
+    SPEARMAN,
+    Column,
+    Spec,
+)
 from analysis.ends import both_ends
 from analysis.run import Run, places
 from analysis.sentences import count, span
@@ -20,11 +30,8 @@ from analysis.statistics.distributions import log_ratio
 from analysis.study import Analysis, Study, Table, table
 
 AGAINST = (
-    PROMPT.but(help="of the language model"),
-    Column("language_model", title="language model"),
-    MODEL.but(help="of the rewards"),
-    Column("n", "count", help="strings"),
-    *(PEARSON, SPEARMAN, KENDALL),
+    *(PROMPT.but(help="of the language model"), LANGUAGE_MODEL, MODEL.but(help="of the rewards")),
+    *(Column("n", "count", help="strings"), PEARSON, SPEARMAN, KENDALL),
 )
 REWARDS = Spec("logprobs_rewards", AGAINST, title="Log-probability against reward")
 
@@ -32,12 +39,9 @@ REWARDS = Spec("logprobs_rewards", AGAINST, title="Log-probability against rewar
 def ratio_columns(key: str) -> tuple[Column, ...]:
     """Columns of a table of log-ratios of tokens or of items; `key` names what is compared."""
     return (
-        PROMPT,
-        Column("p"),
-        Column("q", help="language models"),
+        *(PROMPT, Column("p"), Column("q", help="language models")),
         Column("end", title="more probable under", help="the language model of higher probability"),
-        Column("rank", "count", dtype=pl.UInt32),
-        Column(key, "token"),
+        *(RANK, Column(key, "token")),
         Column("log_p", "number", "log p", dtype=pl.Float32),
         Column("log_q", "number", "log q", "natural", dtype=pl.Float32),
         Column(
@@ -46,9 +50,8 @@ def ratio_columns(key: str) -> tuple[Column, ...]:
     )
 
 
-RATIO = Spec(
-    "logprobs_ratio", ratio_columns("token"), title="Where two language models differ most"
-)
+_DIFFER = "Where two language models differ most"
+RATIO = Spec("logprobs_ratio", ratio_columns("token"), title=_DIFFER)
 _P_AND_Q = {"p": False, "q": True}  # The ratio is low where p is higher, high where q is.
 
 

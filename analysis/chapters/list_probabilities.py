@@ -8,18 +8,10 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import Block, Files, Folded, Picture
-from analysis.chapters.items import FEW
-from analysis.chapters.language_models import (
-    AGAINST,
-    RATIO_CAVEAT,
-    against,
-    described,
-    ratio_columns,
-    ratio_ends,
-    same_text,
-)
+from analysis.chapters import language_models
+from analysis.chapters.items import FEW, FRAMING, QUESTION
 from analysis.charts.clouds import clouds
-from analysis.columns import KENDALL, LIST, MODEL, SPEARMAN, Column, Spec
+from analysis.columns import KENDALL, LANGUAGE_MODEL, LIST, MODEL, SPEARMAN, Column, Spec
 from analysis.run import Run
 from analysis.statistics import ranks
 from analysis.statistics.correlation import correlations
@@ -28,18 +20,17 @@ from analysis.study import Analysis, Study, Table, required, table
 _PER_TOKEN = Column("spearman_per_token", "fixed", "ρ per token")
 REWARDS = Spec(
     "item_logprobs",
-    (LIST, *(c if c.key == "model" else c.but(help="") for c in AGAINST), _PER_TOKEN),
+    (
+        LIST,
+        *(c if c.key == "model" else c.but(help="") for c in language_models.AGAINST),
+        _PER_TOKEN,
+    ),
     title="Log-probability against reward",
 )
 QUESTIONS = Spec(
     "item_logprobs_questions",
     (
-        LIST,
-        Column("question"),
-        Column("framing"),
-        Column("language_model", title="language model"),
-        MODEL,
-        Column("prompts", "count"),
+        *(LIST, QUESTION, FRAMING, LANGUAGE_MODEL, MODEL, Column("prompts", "count")),
         SPEARMAN.but(title="mean ρ", help="mean over the prompts"),
         Column("spearman_spread", "fixed", "spread", "standard deviation"),
         KENDALL.but(title="mean τ"),
@@ -51,7 +42,7 @@ QUESTIONS = Spec(
 )
 RATIO = Spec(
     "item_logprobs_ratio",
-    (LIST, *ratio_columns("item")),
+    (LIST, *language_models.ratio_columns("item")),
     title="Replies on which two language models differ most",
     help="columns as in logprobs_ratio.csv",
 )
@@ -104,7 +95,7 @@ def item_logprobs_points(
     points = run.replies(items, language_model, prompt)
     for model in models:
         asked = [p for name, m, p in run.items if (name, m) == (items, model)]
-        same = same_text(run, prompt, asked)
+        same = language_models.same_text(run, prompt, asked)
         if same is not None:
             own = run.item_scores(items, same, [model]).drop("item")
             points = points.join(own, on="item_id", how="inner", validate="1:1")
@@ -148,7 +139,7 @@ def item_logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
             if (name, p) == (items, prompt)
         }
         same = {"list": items, "prompt": prompt}
-        frames.append(ratio_ends(own, RATIO, "item", count, **same))
+        frames.append(language_models.ratio_ends(own, RATIO, "item", count, **same))
     return RATIO.concat(frames)
 
 
@@ -183,7 +174,7 @@ def _correlations(study: Study) -> Iterator[Block]:
             f"The items of “{name}”: right of zero, a model rates high what the language model "
             "would probably say."
         )
-        draw = partial(against, part, study.names, study.prompt_names)
+        draw = partial(language_models.against, part, study.names, study.prompt_names)
         yield Picture(f"item_logprobs_{name}", caption, draw)
     yield from REWARDS.rows(compared.filter(~in_many))
     if asked is not None:
@@ -221,11 +212,11 @@ ANALYSIS = Analysis(
     "have given?",
     make=_tables,
     parts=(_correlations, _items_drawn, _differences),
-    described=lambda study: described(study.tables[REWARDS.name], "items"),
+    described=lambda study: language_models.described(study.tables[REWARDS.name], "items"),
     caveats=lambda study: (
         "A long reply is improbable whatever it says: ρ per token takes the mean over its "
         "tokens, which in turn favours long words whose later tokens are predictable.",
-        RATIO_CAVEAT,
+        language_models.RATIO_CAVEAT,
     ),
     every_prompt=True,
 )

@@ -16,18 +16,7 @@ import polars as pl
 from scipy.optimize import isotonic_regression
 
 from analysis.blocks import Block, Finding, Heading, Picture
-from analysis.chapters.policies import (
-    FEW,
-    KL,
-    MANY,
-    asked_of,
-    drawn,
-    from_zero,
-    known_replies,
-    place_of,
-    reason,
-    stem_of,
-)
+from analysis.chapters import policies
 from analysis.charts import look
 from analysis.charts.lines import MOST, lines
 from analysis.columns import PROMPT, Column, P, Spec, q
@@ -97,8 +86,8 @@ def curves_of(replies: Replies) -> pl.DataFrame:
     """
     frames = []
     for at, optimised in enumerate(replies.models):
-        kls, policies = replies.policies(at)
-        gains = np.array([[dot(pi, z) for z in replies.standardised] for pi in policies])
+        kls, optima = replies.policies(at)
+        gains = np.array([[dot(pi, z) for z in replies.standardised] for pi in optima])
         gains = gains.reshape(-1, len(replies.models))
         for model_index, read in enumerate(replies.models):
             names = dict(zip(_PAIR, (replies.of, replies.prompt, optimised, read), strict=True))
@@ -172,7 +161,7 @@ def with_p(replies: Replies, pairs: pl.DataFrame, least: float, seed: int) -> pl
             found[optimised, read] = _p_of_falls(said, z, order, stem, signs)
     each = pairs.select("optimised", "read").iter_rows()
     return pairs.with_columns(
-        p=pl.Series([found.get(pair, math.nan) for pair in each], dtype=float)
+        p=pl.Series([found.get(pair, math.nan) for pair in each], dtype=pl.Float64)
     )
 
 
@@ -191,14 +180,14 @@ def _p_of_falls(said: Array, read: Array, order: Array, stem: Array, signs: Arra
     errors = read - rising
     by_word = np.array([np.bincount(stem, own * errors, minlength=len(signs)) for own in said])
     known = np.array([dot(own, rising) for own in said])[:, None]
-    drawn = _falls(known + by_word @ signs)
+    by_chance = _falls(known + by_word @ signs)
     fall = _falls(known + by_word.sum(axis=1, keepdims=True))
-    spread = drawn.std(axis=1, keepdims=True)
+    spread = by_chance.std(axis=1, keepdims=True)
     at = spread[:, 0] > 0  # not at the first KL, from which nothing can have fallen
     if not at.any():
         return math.nan
-    middle = drawn[at].mean(axis=1, keepdims=True)
-    each, own = (((x[at] - middle) / spread[at]).max(axis=0) for x in (drawn, fall))
+    middle = by_chance[at].mean(axis=1, keepdims=True)
+    each, own = (((x[at] - middle) / spread[at]).max(axis=0) for x in (by_chance, fall))
     equal = 1e-9  # Draws that are equal but for rounding count as equal.
     return float((1 + np.count_nonzero(each >= own - equal)) / (1 + signs.shape[1]))
 
@@ -217,10 +206,10 @@ def _tables(study: Study) -> Iterator[Table]:
 
 def _crossed(study: Study) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
     """What `curves_of` and `with_p` return of each set of replies."""
-    known = known_replies(study)
+    known = policies.known_replies(study)
     several = [replies for replies in known if len(replies.models) > 1]
     if not several:
-        raise Absent(_TWO_MODELS if known else reason(study))
+        raise Absent(_TWO_MODELS if known else policies.reason(study))
     curves = [curves_of(replies) for replies in several]
     seed = study.options.seed
     return [
@@ -239,10 +228,12 @@ def _drawn(study: Study) -> Iterator[Block]:
         f"than chance. Lines end at {KLS[-1]:g} nats, or where no policy is further away. At most "
         f"{MOST} models are drawn."
     )
-    for of, prompt in drawn(study, curves):
+    for of, prompt in policies.drawn(study, curves):
         own = curves.filter(of=of, prompt=prompt)
-        yield Heading(place_of(study, of, prompt))
-        yield Picture(stem_of(CURVES.name, of, prompt), caption, partial(crossed, own, study))
+        yield Heading(policies.place_of(study, of, prompt))
+        yield Picture(
+            policies.stem_of(CURVES.name, of, prompt), caption, partial(crossed, own, study)
+        )
     yield from PAIRS.rows(study.tables[PAIRS.name])
 
 
@@ -251,7 +242,9 @@ def crossed(curves: pl.DataFrame, study: Study) -> look.Chart:
     few = [model for model in study.names if model in curves["optimised"]][:MOST]
     last = pl.col("kl") == pl.col("kl").max().over("optimised")
     some = curves.filter(last | pl.col("kl").is_in(KLS[::2]), pl.col("read").is_in(few))
-    each = [from_zero(some.filter(optimised=model), ("optimised", "read")) for model in few]
+    each = [
+        policies.from_zero(some.filter(optimised=model), ("optimised", "read")) for model in few
+    ]
     shown = pl.concat(each).select(
         "kl",
         "gain",
@@ -259,7 +252,7 @@ def crossed(curves: pl.DataFrame, study: Study) -> look.Chart:
         trained=pl.col("optimised").replace(look.unique(study.names)),
         itself=pl.col("read") == pl.col("optimised"),
     )
-    titles = (KL, "gain, sd")
+    titles = (policies.KL, "gain, sd")
     return lines(shown, study.names, titles, x="kl", y="gain", panel="trained", thick="itself")
 
 
@@ -271,24 +264,24 @@ def findings(study: Study) -> Iterator[Finding]:
     only rise together do by chance. A list under more than `FEW` prompts is counted once.
     """
     pairs = study.tables[PAIRS.name]
-    for of, prompts in asked_of(pairs):
-        together = of.startswith(LIST) and len(prompts) > FEW
+    for of, prompts in policies.asked_of(pairs):
+        together = of.startswith(LIST) and len(prompts) > policies.FEW
         for asked in [prompts] if together else [[prompt] for prompt in prompts]:
             own = pairs.filter(pl.col("correlation") > _AGREE, of=of)
             own = own.filter(pl.col("prompt").is_in(asked))
             turned = own.filter(pl.col("q") < ALPHA, course=TURNS)
             if not turned.height:
                 continue
-            place = place_of(study, of, asked[0])
+            place = policies.place_of(study, of, asked[0])
             if together:
                 place = f"Over the {of.replace(' ', ' “', 1)}”, under {len(asked)} prompts"
             worst = turned.sort("loss", descending=True, maintain_order=True)["prompt"][0]
-            shown = (of, worst) in drawn(study, own)
+            shown = (of, worst) in policies.drawn(study, own)
             yield Finding(
                 text=f"{place}, training on one model’s reward can cost another’s: in "
                 f"{part_of(turned.height, own.height, 'pair')} of models that agree at first, "
                 "the other reward rises, and falls again with more training.",
-                picture=stem_of(CURVES.name, of, worst) if shown else "",
+                picture=policies.stem_of(CURVES.name, of, worst) if shown else "",
             )
 
 
@@ -321,6 +314,6 @@ ANALYSIS = Analysis(
         "more than chance does where two rewards only rise together.",
         "The read model is no more right than the optimised one: a loss says that the two "
         "disagree about what the policy has moved to.",
-        MANY,
+        policies.MANY,
     ),
 )

@@ -18,7 +18,7 @@ from analysis.blocks import Block, Finding, Folded, Heading, Picture, Text, note
 from analysis.chapters.blocs import who
 from analysis.charts import look
 from analysis.charts.lines import lines
-from analysis.columns import MODEL, PROMPT, Column, Spec
+from analysis.columns import MODEL, PROMPT, RANK, Column, Spec
 from analysis.measures.reference_policy import (
     KLS,
     LIST,
@@ -85,19 +85,14 @@ REPLIES = Spec(
     (
         *(_PLACE[0].but(help=""), PROMPT, MODEL),
         Column("kl", "number", help="1 or 4 nats"),
-        Column("end", help="`gains`, `loses`"),
-        Column("rank", "count", dtype=pl.UInt32),
-        Column("reply_id", "count", dtype=pl.UInt32),
-        Column("reply", "token"),
+        *(Column("end", help="`gains`, `loses`"), RANK),
+        *(Column("reply_id", "count", dtype=pl.UInt32), Column("reply", "token")),
         Column("p", "number", "reference, %", "reference"),
         Column("policy", "number", "policy, %"),
         Column("change", "number", "change, points", "policy − p"),
     ),
     page="model end rank reply p policy change",
 )
-MOVERS = REPLIES.schema
-
-
 FEW = 3  # Prompts of a list up to which each has a chart of its own.
 KL = "KL from the language model, nats"
 _REPLIES = "replies with a reference policy"
@@ -182,15 +177,13 @@ def movers(replies: Replies, kls: Sequence[float], count: int) -> pl.DataFrame:
         pi = replies.policy(at, nats)
         if pi is None:
             continue
-        keys = {"of": replies.of, "prompt": replies.prompt, "model": replies.models[at], "kl": nats}
+        keys = (replies.of, replies.prompt, replies.models[at], nats)
         for end, change in (("gains", pi - p), ("loses", p - pi)):
             chosen = extremes(change, count, highest=True)
             for rank, i in enumerate(chosen[change[chosen] > 0].tolist(), start=1):
-                own = {"end": end, "rank": rank}
-                own |= {"reply_id": int(replies.ids[i]), "reply": replies.texts[i]}
-                numbers = {"p": p[i], "policy": pi[i], "change": pi[i] - p[i]}
-                rows.append({**keys, **own, **numbers})
-    return pl.DataFrame(rows, schema=MOVERS)
+                reply = (int(replies.ids[i]), replies.texts[i])
+                rows.append((*keys, end, rank, *reply, p[i], pi[i], pi[i] - p[i]))
+    return REPLIES.frame(rows)
 
 
 def _tables(study: Study) -> Iterator[Table]:
@@ -232,13 +225,12 @@ def _left_out(study: Study) -> list[str]:
 
 
 def _policies(study: Study) -> pl.DataFrame:
-    none = pl.DataFrame(schema=POLICIES.schema)
-    return required(pl.concat([none, *map(policies_of, known_replies(study))]), reason(study))
+    return required(POLICIES.concat(map(policies_of, known_replies(study))), reason(study))
 
 
 def _movers(study: Study) -> pl.DataFrame:
     frames = [movers(each, _LISTED_KLS, study.settings.top) for each in known_replies(study)]
-    return required(pl.concat([pl.DataFrame(schema=REPLIES.schema), *frames]), reason(study))
+    return required(REPLIES.concat(frames), reason(study))
 
 
 def _drawn(study: Study) -> Iterator[Block]:
@@ -261,11 +253,11 @@ def _of_prompt(study: Study, of: str, prompt: str) -> Iterator[Block]:
     yield Heading(place_of(study, of, prompt), reference)
     yield Picture(stem_of("policies", of, prompt), caption, partial(gains, own, study))
     moved = study.tables.get(REPLIES.name)
-    moved = pl.DataFrame(schema=REPLIES.schema) if moved is None else moved  # None at few nats.
-    shown = moved.filter(pl.col("rank") <= study.settings.figure_top)
-    shown = shown.filter(of=of, prompt=prompt, kl=SHOWN_KL)
-    inside = REPLIES.rows(_in_percent(shown, "p", "policy", "change"), unfolded=True)
-    if inside:
+    if moved is not None:  # None where no policy is as far away
+        first = pl.col("rank") <= study.settings.figure_top
+        shown = moved.filter(first, of=of, prompt=prompt, kl=SHOWN_KL)
+        inside = REPLIES.rows(_in_percent(shown, "p", "policy", "change"), unfolded=True)
+    if moved is not None and inside:
         yield Folded(f"Replies that gain and lose most at a KL of {SHOWN_KL:g} nat", inside)
 
 

@@ -15,13 +15,7 @@ from analysis.charts.fans import fans
 from analysis.charts.look import Chart
 from analysis.charts.violins import violins
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
-from analysis.measures.matched_words import (
-    by_model_and_prompt,
-    lexicon_matches,
-    lexicon_rewards,
-    matches_block,
-    rules_in_words,
-)
+from analysis.measures import matched_words
 from analysis.sentences import counted, significant, unclear
 from analysis.statistics import regression
 from analysis.statistics.distributions import auc, cohens_d
@@ -93,7 +87,7 @@ def sentiment_slopes(points: pl.DataFrame) -> pl.DataFrame:
     The table `SLOPES` of what `lexicon_rewards` returns.
     """
     fits = []
-    for cell, own in by_model_and_prompt(with_stems(points)):
+    for cell, own in matched_words.by_model_and_prompt(with_stems(points)):
         for valence, chosen in _SIDES.items():
             y, x, stem = (
                 own.filter(chosen)[name].to_numpy() for name in ("reward", "value", "stem")
@@ -124,7 +118,7 @@ def valence_effects(points: pl.DataFrame) -> pl.DataFrame:
       The table `EFFECTS`; its intervals and p are clustered by stem, as those of slopes are.
     """
     effects = []
-    for cell, own in by_model_and_prompt(with_stems(points)):
+    for cell, own in matched_words.by_model_and_prompt(with_stems(points)):
         (good, good_stems), (bad, bad_stems) = (
             (side["reward"].to_numpy(), side["stem"].to_numpy())
             for side in (own.filter(valence=valence) for valence in _REACH)
@@ -152,14 +146,14 @@ def _lexicon(study: Study, name: str) -> tuple[pl.DataFrame, str]:
 
 def _matches(study: Study, name: str) -> pl.DataFrame:
     rule = study.options.match_trim
-    return lexicon_matches(study.run, study.models, *_lexicon(study, name), rule)
+    return matched_words.lexicon_matches(study.run, study.models, *_lexicon(study, name), rule)
 
 
 def _points(study: Study, name: str) -> pl.DataFrame:
     lexicon, source = _lexicon(study, name)
     rule = study.options.match_trim
-    own = lexicon_rewards(study.run, study.models, lexicon, rule)
-    how = rules_in_words(study.run, rule)
+    own = matched_words.lexicon_rewards(study.run, study.models, lexicon, rule)
+    how = matched_words.rules_in_words(study.run, rule)
     return required(own, f"No token matches a word of {source} ({how}).")
 
 
@@ -298,7 +292,7 @@ ANALYSIS = Analysis(
     parts=(
         _slopes_drawn,
         _effects_drawn,
-        lambda study: matches_block(study.tables, "sentiment", "bing"),
+        lambda study: matched_words.matches_block(study.tables, "sentiment", "bing"),
     ),
     told=(
         lambda s: slope_findings(s.tables[SLOPES.name], s.prompt_names),

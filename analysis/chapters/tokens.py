@@ -14,7 +14,7 @@ import polars as pl
 from analysis.blocks import Block, Finding, Folded, Heading, Picture, Under, side_by_side
 from analysis.chapters.blocs import CONSENSUS, first_quoted, who, with_nicknames
 from analysis.charts.token_bars import token_bars
-from analysis.columns import MODEL, TOKENS, Column, Spec
+from analysis.columns import MODEL, PROMPTS, TOKENS, Column, Spec
 from analysis.ends import both_ends, token_ends
 from analysis.measures.combined import (
     COMBINED,
@@ -69,10 +69,7 @@ FRAMED_LOGPROBS = {
     how: Spec(
         f"framing_logprobs_{how}",
         (
-            MODEL,
-            Column("prompt_a", title="prompt"),
-            Column("prompt_b", title="and prompt"),
-            *TOKENS[1:],
+            *(MODEL, *PROMPTS, *TOKENS[1:]),
             _LOGPROB.but(title=how, help=_UNDER_BOTH[how]),
         ),
         page="model prompt_a prompt_b end rank token token_id logprob",
