@@ -70,12 +70,12 @@ def by_layer(result: Result) -> pl.DataFrame:
     Raises:
       RunError: a number that is not finite, or a last layer that is not the reward.
     """
-    found = scan(result, result.layers).collect()
+    layers = scan(result, result.layers).collect()
     for name in result.layers:
-        refuse(found, _broken(name), f"{result.where}: {name} is not finite for token ids")
+        refuse(layers, _broken(name), f"{result.where}: {name} is not finite for token ids")
     other = pl.col(result.layers[-1]) != pl.col("reward")
-    refuse(found, other, f"{result.where}: the last layer is not the reward of token ids")
-    return found.drop("reward")
+    refuse(layers, other, f"{result.where}: the last layer is not the reward of token ids")
+    return layers.drop("reward")
 
 
 def present(result: Result, allow_incomplete: bool) -> Result | None:
@@ -199,8 +199,8 @@ def shared_conversations(results: Iterable[Result]) -> pl.DataFrame:
     """The table of one list of conversations; refuses results whose tables differ."""
     tables = ((result, conversations(result)) for result in results)
     first, table = next(tables)
-    for result, own in tables:
-        if not own.equals(table):
+    for result, other in tables:
+        if not other.equals(table):
             raise RunError(
                 f"{result.where}: other rows than {first.where} under the list name "
                 f"{result.items!r}; allowed: one file under a name (assay score --name)"

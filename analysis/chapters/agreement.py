@@ -50,7 +50,7 @@ _ITSELF = pl.col("bloc") == pl.col("other")  # Rows of `blocs_table` of a bloc, 
 def _tables(study: Study) -> Iterator[Table]:
     """Of each prompt the matrices, and what the blocs agree on and differ on."""
     matrices: dict[str, _Matrix] = {"kendall_tau": kendall.tau_matrix, "spearman": _rhos}
-    matrices["rbo"] = partial(_overlaps, p=study.options.rbo_p)
+    matrices["rbo"] = partial(overlaps, p=study.options.rbo_p)
     for prompt in study.run.vocabulary_prompts:
         orders = functools.cache(partial(_orders, study, prompt))
         for name, matrix in matrices.items():
@@ -81,23 +81,12 @@ def spearman_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
     return _square(_rankings(rewards), _rhos)
 
 
-def rbo_matrix(rewards: pl.DataFrame, p: float) -> pl.DataFrame:
-    """Rank-biased overlap of every pair of models: the table `rbo_<prompt>.csv`.
-
-    Takes and returns the same shapes as `kendall_matrix`.
-
-    Args:
-      rewards: as in `kendall_matrix`.
-      p: persistence, in (0, 1).
-    """
-    return _square(_rankings(rewards), partial(_overlaps, p=p))
-
-
 def _rhos(columns: Sequence[Ranking]) -> Array:
     return ranks.pearson_matrix([column.average for column in columns])
 
 
-def _overlaps(columns: Sequence[Ranking], p: float) -> Array:
+def overlaps(columns: Sequence[Ranking], p: float) -> Array:
+    """Rank-biased overlap of every two rankings [M, M]; `p` is the persistence, in (0, 1)."""
     values = np.empty((len(columns), len(columns)))
     for i, x in enumerate(columns):
         for j, y in enumerate(columns[: i + 1]):
@@ -181,9 +170,9 @@ def _drawn(study: Study) -> Iterator[Block]:
     for prompt in known:
         yield Heading(study.prompt_names[prompt])
         yield from _blocs_rows(study, prompt)
-        first, *others = (_heat_map(study, name, prompt) for name in _MATRICES)
+        first, *other_maps = (_heat_map(study, name, prompt) for name in _MATRICES)
         files = Files([f"{name}_{prompt}.csv" for name in (*_MATRICES, "kendall_pairs")])
-        yield from (first, Folded("Spearman’s ρ and rank-biased overlap", [*others, files]))
+        yield from (first, Folded("Spearman’s ρ and rank-biased overlap", [*other_maps, files]))
     yield from notes(study.tables.reason("kendall_tau", p) for p in prompts if p not in known)
 
 
@@ -237,9 +226,11 @@ def _opposing(claims: _Claims) -> list[tuple[str, str, str]]:
 def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
     """Who opposes whom, or where nobody does, who ranks alike."""
     said = []
-    for models, others, relation in (_opposing(claims) or claims)[:_NAMED]:
-        first, second = (model_blocs.who(study, slugs.split()) for slugs in (models, others))
-        names = first if models == others else f"{first} on one side and {second} on the other"
+    for models, other_models, relation in (_opposing(claims) or claims)[:_NAMED]:
+        first, second = (model_blocs.who(study, slugs.split()) for slugs in (models, other_models))
+        names = (
+            first if models == other_models else f"{first} on one side and {second} on the other"
+        )
         said.append(f"{names} {_PLAIN[relation]}")
     words = _disputed(study, prompts) if len(said) == 1 else ""
     return f"Asked {_prompts(study, prompts)}, {'; '.join(said)}.{words}"

@@ -159,8 +159,8 @@ def _under_prompt(study: Study, prompt: str) -> pl.DataFrame:
     if not by:
         raise Absent("No base, developer, size or rank is known of every model and varies.")
     rng = np.random.default_rng(study.options.seed)
-    found = rsa_table(matrix, by, rng, study.options.permutations)
-    return found.with_columns(prompt=pl.lit(prompt))
+    rsa = rsa_table(matrix, by, rng, study.options.permutations)
+    return rsa.with_columns(prompt=pl.lit(prompt))
 
 
 def _comparable(study: Study, prompt: str) -> pl.DataFrame:

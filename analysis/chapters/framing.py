@@ -101,7 +101,9 @@ def compared(rewards: Iterable[tuple[str, Mapping[str, Array], Array]]) -> pl.Da
       rewards: of each model its slug, prompt -> rewards [N], and the number of the stem of each
         token [N].
     """
-    return FRAMING.frame(row for model, own, stems in rewards for row in _pairs(model, own, stems))
+    return FRAMING.frame(
+        row for model, by_prompt, stems in rewards for row in _pairs(model, by_prompt, stems)
+    )
 
 
 def _scored_twice(
@@ -111,9 +113,9 @@ def _scored_twice(
     for model in models:
         scored = [p for p in run.vocabulary_prompts if (model, p) in run.results]
         if len(scored) > 1:
-            token_ids, own = _rewards(run, model, scored)
+            token_ids, by_prompt = _rewards(run, model, scored)
             if len(token_ids):
-                yield model, own, stems_of(run, model, token_ids)
+                yield model, by_prompt, stems_of(run, model, token_ids)
 
 
 def _pairs(
@@ -197,21 +199,23 @@ def contrast(
       names: slug -> nickname, in the order of the panels; models without pairs are left out.
       prompts: what the page calls both.
     """
-    each = {str(m): own for (m,), own in pairs.group_by("model", maintain_order=True)}
+    each = {str(m): points for (m,), points in pairs.group_by("model", maintain_order=True)}
     titled = {m: _titled(name, each[m]) if m in each else name for m, name in names.items()}
-    lines = pl.concat(_lines(own, principal.filter(model=model)) for model, own in each.items())
+    lines = pl.concat(
+        _lines(points, principal.filter(model=model)) for model, points in each.items()
+    )
     titles = (f"reward under {prompts[0]}", f"under {prompts[1]}")
     return clouds(pairs, titled, titles, x="a", y="b", lines=lines, shared=False, columns=5)
 
 
-def _titled(name: str, own: pl.DataFrame) -> str:
-    r = ranks.pearson(own["a"].to_numpy(), own["b"].to_numpy())
+def _titled(name: str, points: pl.DataFrame) -> str:
+    r = ranks.pearson(points["a"].to_numpy(), points["b"].to_numpy())
     return f"{name}, r undefined" if math.isnan(r) else f"{name}, r = {decimals(r)}"
 
 
-def _lines(own: pl.DataFrame, principal: pl.DataFrame) -> pl.DataFrame:
+def _lines(pairs: pl.DataFrame, principal: pl.DataFrame) -> pl.DataFrame:
     """The principal axes through the mean, two standard deviations each way."""
-    points = own.select("a", "b").to_numpy()
+    points = pairs.select("a", "b").to_numpy()
     middle = points.mean(axis=0)
     rows = []
     for row in principal.iter_rows(named=True):
@@ -268,20 +272,20 @@ def findings(
       heads: slug -> kind of head, as far as it is known.
     """
     pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
-    own = table.filter(pair & pl.col("pearson").is_not_nan())
+    rows = table.filter(pair & pl.col("pearson").is_not_nan())
     good, bad = (said.get(prompt, f"“{prompt}”") for prompt in prompts)
-    certain = significant(own)
+    certain = significant(rows)
     if certain.height:
         sides = (certain.filter(pl.col("pearson") < 0), certain.filter(pl.col("pearson") > 0))
         turned, kept = (part["model"].to_list() for part in sides)
         head = _common_head(kept, [m for m in heads if m not in kept], heads)
         turned, kept = ([names[m] for m in side] for side in (turned, kept))
-        text = _headline(turned, kept, own.height, good, bad, head)
+        text = _headline(turned, kept, rows.height, good, bad, head)
         yield Finding(text=text, picture="framing")
-    lower = significant(own, "difference_q").filter(pl.col("difference") < 0)
+    lower = significant(rows, "difference_q").filter(pl.col("difference") < 0)
     if lower.height:
         gaps = span(-lower["difference"].to_numpy(), 3)
-        models = part_of(lower.height, own.height, "model")
+        models = part_of(lower.height, rows.height, "model")
         text = (
             f"In {models}, r of {good} and {bad} is lower than r of “greatest” and “best”, two "
             f"questions of one framing, by {gaps} (q < .05)."
@@ -304,12 +308,12 @@ def _headline(
     return f"Asked {bad} instead of {good}, {'; '.join(said)}."
 
 
-def _common_head(kept: Sequence[str], others: Sequence[str], heads: Mapping[str, str]) -> str:
+def _common_head(kept: Sequence[str], turned: Sequence[str], heads: Mapping[str, str]) -> str:
     """The kind of head of two reward models or more, if two others or more have another; or ""."""
     rank_alike = {"affine": "linear"}  # a constant is added
     kinds, further = (
         [rank_alike.get(kind, kind) for m in side if (kind := heads.get(m, "")) != "lm"]
-        for side in (kept, others)
+        for side in (kept, turned)
     )
     alone = len(set(kinds)) == 1 and kinds[0] not in further and "" not in (*kinds, *further)
     return kinds[0] if alone and len(kinds) > 1 < len(further) else ""

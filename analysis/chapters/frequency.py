@@ -56,8 +56,8 @@ def frequency_points(points: pl.DataFrame, frequency: pl.DataFrame) -> pl.DataFr
         frequency, on="word", how="inner", validate="m:m", maintain_order="left_right"
     ).with_columns(log_frequency=pl.col("per_million").log())
     fits = [
-        (*cell.values(), float(regression.coefficients(*_data(own))[2]))
-        for cell, own in by_model_and_prompt(sentiment.with_stems(joined))
+        (*cell.values(), float(regression.coefficients(*_data(words))[2]))
+        for cell, words in by_model_and_prompt(sentiment.with_stems(joined))
     ]
     # A join, because stacked cells are many chunks, and what is filtered from many chunks keeps as
     # much memory as the whole.
@@ -75,15 +75,15 @@ def frequency_slopes(points: pl.DataFrame) -> pl.DataFrame:
     `points` is what `frequency_points` returns.
     """
     return SLOPES.frame(
-        {**cell, **sentiment.slope_of(regression.ols(*_data(own)))}
-        for cell, own in by_model_and_prompt(sentiment.with_stems(points))
+        {**cell, **sentiment.slope_of(regression.ols(*_data(words)))}
+        for cell, words in by_model_and_prompt(sentiment.with_stems(points))
     )
 
 
-def _data(own: pl.DataFrame) -> tuple[Array, Array, Array]:
+def _data(words: pl.DataFrame) -> tuple[Array, Array, Array]:
     """What `regression.ols` takes."""
-    design = own.select("log_frequency", "value").to_numpy()
-    return own["reward"].to_numpy(), design, own["stem"].to_numpy()
+    design = words.select("log_frequency", "value").to_numpy()
+    return words["reward"].to_numpy(), design, words["stem"].to_numpy()
 
 
 def _points(study: Study) -> pl.DataFrame:

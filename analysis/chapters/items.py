@@ -89,8 +89,8 @@ def items_questions(
             **{key: pl.Series(values, dtype=pl.Float64) for key, values in numbers.items()}
         ).with_columns(pl.col("wording_spread").fill_nan(None))
         place = pl.col("mean_percentile").round(12)
-        own = QUESTIONS.frame(each, **same, prompts=len(at), n=len(models))
-        frames.append(own.sort(place, "item_id", descending=[True, False]))
+        rows = QUESTIONS.frame(each, **same, prompts=len(at), n=len(models))
+        frames.append(rows.sort(place, "item_id", descending=[True, False]))
     return QUESTIONS.concat(frames)
 
 
@@ -121,12 +121,12 @@ def ends_beyond_chance(part: pl.DataFrame) -> str:
 
     "" where there is none; `part` are rows of `QUESTIONS` of one list.
     """
-    asked = part["question"].unique(maintain_order=True).to_list()
+    questions = part["question"].unique(maintain_order=True).to_list()
     certain = significant(part).with_columns(high=pl.col("mean_percentile") > 0.5)
     each = certain.group_by("item_id", "item", "high", maintain_order=True).agg(
-        asked=pl.len(), mean=pl.col("mean_percentile").mean()
+        questions=pl.len(), mean=pl.col("mean_percentile").mean()
     )
-    each = each.filter(asked=len(asked)).sort("mean", "item_id", descending=[True, False])
+    each = each.filter(questions=len(questions)).sort("mean", "item_id", descending=[True, False])
     ends = {
         "highest": each.filter(high=True).head(_NAMED),
         "lowest": each.filter(high=False).tail(_NAMED).reverse(),
@@ -140,8 +140,8 @@ def ends_beyond_chance(part: pl.DataFrame) -> str:
         for end, items in named.items()
     )
     return (
-        f"Asked for {listed([f'“{name}”' for name in asked])}, the {models} models together rate "
-        f"{said} of the list “{part['list'][0]}”."
+        f"Asked for {listed([f'“{name}”' for name in questions])}, the {models} models together "
+        f"rate {said} of the list “{part['list'][0]}”."
     )
 
 
@@ -197,7 +197,7 @@ def items_top_bottom(points: pl.DataFrame, count: int) -> pl.DataFrame:
     twice `count` items.
     """
     each = points.group_by(list(list_scores.KEYS), maintain_order=True)
-    return ENDS.concat(ENDS.frame(both_ends(own, "reward", count)) for _, own in each)
+    return ENDS.concat(ENDS.frame(both_ends(rows, "reward", count)) for _, rows in each)
 
 
 def _points(study: Study) -> pl.DataFrame:
@@ -266,9 +266,9 @@ def _by_question(study: Study, scores: list_scores.ListScores) -> Iterator[Block
     for framing in (*ASKED_FOR, ""):
         at = scores.framed(framing)
         if len(at):
-            asked = f", asked for {ASKED_FOR[framing]}" if framing else ""
+            purpose = f", asked for {ASKED_FOR[framing]}" if framing else ""
             prompts = "prompts" if len(at) > 1 else "prompt"
-            caption = f"The models{asked}: each one’s mean over {len(at)} {prompts}."
+            caption = f"The models{purpose}: each one’s mean over {len(at)} {prompts}."
             stem = "_".join(filter(None, ("items_models", name, framing)))
             cells = _means(scores, at)
             yield _standing(study, cells, "model", "percentile", study.names, stem, caption)
@@ -287,9 +287,9 @@ def _ends(study: Study, name: str) -> Iterator[Block]:
     """The first and last items of a list under each of the first questions, as tables."""
     standing = study.tables.get(QUESTIONS.name)
     if standing is not None:
-        own = standing.filter(list=name)
-        for question in own["question"].unique(maintain_order=True).head(list_scores.SOME):
-            both = head_and_tail(own.filter(question=question), ROWS_SHOWN)
+        rows = standing.filter(list=name)
+        for question in rows["question"].unique(maintain_order=True).head(list_scores.SOME):
+            both = head_and_tail(rows.filter(question=question), ROWS_SHOWN)
             yield from QUESTIONS.rows(both, title=f"{name}: “{question}”")
 
 
@@ -301,11 +301,11 @@ def _told(study: Study) -> Iterator[Finding]:
     """
     standing, prompts = study.tables[QUESTIONS.name], study.tables["items_prompts"]
     for name in list_scores.lists_in(standing):
-        own, asked = standing.filter(list=name), prompts.filter(list=name)
-        part = own.filter(framing=POSITIVE)
+        items, wordings = standing.filter(list=name), prompts.filter(list=name)
+        part = items.filter(framing=POSITIVE)
         if not part.height:
-            part = own.filter(question=own["question"][0])
-        first = asked.filter(question=part["question"][0])["prompt"][0]
+            part = items.filter(question=items["question"][0])
+        first = wordings.filter(question=part["question"][0])["prompt"][0]
         few = len(prompts_in(study.tables["items_points", name])) <= FEW
         stem = f"items_standing_{name}_{first}" if few else f"items_prompts_{name}"
         if text := ends_beyond_chance(part):

@@ -84,18 +84,18 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
         for key, model in vocabularies.items()
     }
     for language, prompt in run.logprobs:
-        own = _unambiguous(run.next_tokens(language, prompt), "logprob")
+        logprobs = _unambiguous(run.next_tokens(language, prompt), "logprob")
         common = {
-            key: own.join(known, on="token", how="inner", validate="1:1").sort("token")
+            key: logprobs.join(known, on="token", how="inner", validate="1:1").sort("token")
             for key, known in tokens.items()
         }
         for model in scored:
-            asked = same_text(run, prompt, (p for m, p in run.results if m == model))
-            if asked is None:
+            same = same_text(run, prompt, (p for m, p in run.results if m == model))
+            if same is None:
                 continue
             both = common[run.same_vocabulary(model)]
-            at, known = places(run.rewards(model, asked)[0], both["token_id"].to_numpy())
-            x, y = both["logprob"].to_numpy()[known], run.rewards(model, asked)[1][at[known]]
+            at, known = places(run.rewards(model, same)[0], both["token_id"].to_numpy())
+            x, y = both["logprob"].to_numpy()[known], run.rewards(model, same)[1][at[known]]
             keys = {"prompt": prompt, "language_model": language, "model": model}
             each.append({**keys, "n": len(x), **correlations(x, y)})
     return REWARDS.frame(each)
@@ -109,9 +109,9 @@ def logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
     """
     frames = []
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
-        asked = [model for model, p in run.logprobs if p == prompt]
-        own = {m: _unambiguous(run.next_tokens(m, prompt), "logprob") for m in asked}
-        frames.append(ratio_ends(own, RATIO, "token", count, prompt=prompt))
+        models = [model for model, p in run.logprobs if p == prompt]
+        logprobs = {m: _unambiguous(run.next_tokens(m, prompt), "logprob") for m in models}
+        frames.append(ratio_ends(logprobs, RATIO, "token", count, prompt=prompt))
     return RATIO.concat(frames)
 
 
@@ -139,9 +139,9 @@ def ratio_ends(
     return spec.concat(frames)
 
 
-def same_text(run: Run, prompt: str, asked: Iterable[str]) -> str | None:
-    """The first prompt among `asked`, in the order of the run, that has the text of `prompt`."""
-    ids = set(asked)
+def same_text(run: Run, prompt: str, prompts: Iterable[str]) -> str | None:
+    """The first prompt among `prompts`, in the order of the run, that has the text of `prompt`."""
+    ids = set(prompts)
     alike = (p for p, text in run.prompts.items() if text == run.prompts[prompt])
     return next((p for p in alike if p in ids), None)
 

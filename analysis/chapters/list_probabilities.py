@@ -94,11 +94,11 @@ def item_logprobs_points(
     """
     points = run.replies(items, language_model, prompt)
     for model in models:
-        asked = [p for name, m, p in run.items if (name, m) == (items, model)]
-        same = language_models.same_text(run, prompt, asked)
+        scored = [p for name, m, p in run.items if (name, m) == (items, model)]
+        same = language_models.same_text(run, prompt, scored)
         if same is not None:
-            own = run.item_scores(items, same, [model]).drop("item")
-            points = points.join(own, on="item_id", how="inner", validate="1:1")
+            rewards = run.item_scores(items, same, [model]).drop("item")
+            points = points.join(rewards, on="item_id", how="inner", validate="1:1")
     return points.sort("item_id")
 
 
@@ -133,13 +133,13 @@ def item_logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
     """
     frames = []
     for items, prompt in dict.fromkeys((items, prompt) for items, _, prompt in run.item_logprobs):
-        own = {
+        logprobs = {
             model: run.replies(items, model, prompt).select("item_id", "item", "logprob")
             for name, model, p in run.item_logprobs
             if (name, p) == (items, prompt)
         }
         same = {"list": items, "prompt": prompt}
-        frames.append(language_models.ratio_ends(own, RATIO, "item", count, **same))
+        frames.append(language_models.ratio_ends(logprobs, RATIO, "item", count, **same))
     return RATIO.concat(frames)
 
 
@@ -147,10 +147,10 @@ def _questions(study: Study) -> pl.DataFrame:
     """The table `QUESTIONS`: means over the wordings of each question, by the text of a prompt."""
     compared, prompts = study.tables[REWARDS.name], study.tables["items_prompts"]
     text = pl.col("prompt").replace(dict(study.run.prompts))
-    asked = prompts.select("list", "question", "framing", text=text)
-    asked = asked.unique(["list", "text"], maintain_order=True)
+    by_text = prompts.select("list", "question", "framing", text=text)
+    by_text = by_text.unique(["list", "text"], maintain_order=True)
     joined = compared.with_columns(text=text).join(
-        asked, on=["list", "text"], how="inner", validate="m:1", maintain_order="left"
+        by_text, on=["list", "text"], how="inner", validate="m:1", maintain_order="left"
     )
     keys = ["list", "question", "framing", "language_model", "model"]
     means = joined.group_by(keys, maintain_order=True).agg(
@@ -166,10 +166,10 @@ def _correlations(study: Study) -> Iterator[Block]:
     compared, made = study.tables[REWARDS.name], study.tables
     many = lists_of_many_prompts(compared)
     in_many = pl.col("list").is_in(many)
-    asked = made.get(QUESTIONS.name)
+    by_question = made.get(QUESTIONS.name)
     for (name,), part in compared.group_by("list", maintain_order=True):
-        if name in many and asked is not None:
-            part = asked.filter(list=name).rename({"question": "prompt"})
+        if name in many and by_question is not None:
+            part = by_question.filter(list=name).rename({"question": "prompt"})
         caption = (
             f"The items of “{name}”: right of zero, a model rates high what the language model "
             "would probably say."
@@ -177,8 +177,8 @@ def _correlations(study: Study) -> Iterator[Block]:
         draw = partial(language_models.against, part, study.names, study.prompt_names)
         yield Picture(f"item_logprobs_{name}", caption, draw)
     yield from REWARDS.rows(compared.filter(~in_many))
-    if asked is not None:
-        yield from QUESTIONS.rows(asked.filter(in_many))
+    if by_question is not None:
+        yield from QUESTIONS.rows(by_question.filter(in_many))
 
 
 def _items_drawn(study: Study) -> Iterator[Block]:

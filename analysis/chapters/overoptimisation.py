@@ -111,19 +111,19 @@ def pairs_of(replies: Replies, curves: pl.DataFrame) -> pl.DataFrame:
     correlation = (z * np.exp(replies.log_p)) @ z.T
     places = {model: at for at, model in enumerate(replies.models)}
     rows = []
-    for key, own in curves.group_by(list(_PAIR), maintain_order=True):
+    for key, curve in curves.group_by(list(_PAIR), maintain_order=True):
         names = dict(zip(_PAIR, map(str, key), strict=True))
         if names["optimised"] == names["read"]:
             continue
         # The reference policy itself is where every curve starts.
-        kls = np.append(0.0, own["kl"].to_numpy())
-        gains = np.append(0.0, own["gain"].to_numpy())
+        kls = np.append(0.0, curve["kl"].to_numpy())
+        gains = np.append(0.0, curve["gain"].to_numpy())
         peak = int(gains.argmax())
         loss = float(gains[peak] - gains[-1])
-        found = correlation[places[names["optimised"]], places[names["read"]]]
+        r = correlation[places[names["optimised"]], places[names["read"]]]
         ends = (kls[peak], gains[peak], kls[-1], gains[-1], loss)
         turned = TURNS if gains[peak] >= LEAST_LOSS else FALLS
-        rows.append((*names.values(), found, *ends, RISES if loss < LEAST_LOSS else turned))
+        rows.append((*names.values(), r, *ends, RISES if loss < LEAST_LOSS else turned))
     known = {key: kind for key, kind in PAIRS.schema.items() if key not in ("p", "q")}
     return pl.DataFrame(rows, schema=known, orient="row").sort(
         "loss", "optimised", "read", descending=[True, False, False]
@@ -151,17 +151,17 @@ def with_p(replies: Replies, pairs: pl.DataFrame, least: float, seed: int) -> pl
     signs = 2 * signs.astype(np.float64) - 1
     places = {model: at for at, model in enumerate(replies.models)}
     tested = pairs.filter(pl.col("correlation") > least).select("optimised", "read")
-    found = {}
-    for (optimised,), own in tested.group_by("optimised"):
+    p_values = {}
+    for (optimised,), alike in tested.group_by("optimised"):
         at = places[str(optimised)]
         said = np.concatenate([[np.exp(replies.log_p)], replies.policies(at)[1]])
         order = np.argsort(replies.standardised[at], kind="stable")
-        for read in own["read"]:
+        for read in alike["read"]:
             z = replies.standardised[places[read]]
-            found[optimised, read] = _p_of_falls(said, z, order, stem, signs)
+            p_values[optimised, read] = _p_of_falls(said, z, order, stem, signs)
     each = pairs.select("optimised", "read").iter_rows()
     return pairs.with_columns(
-        p=pl.Series([found.get(pair, math.nan) for pair in each], dtype=pl.Float64)
+        p=pl.Series([p_values.get(pair, math.nan) for pair in each], dtype=pl.Float64)
     )
 
 
@@ -178,8 +178,8 @@ def _p_of_falls(said: Array, read: Array, order: Array, stem: Array, signs: Arra
     rising = np.empty_like(read)
     rising[order] = isotonic_regression(read[order]).x
     errors = read - rising
-    by_word = np.array([np.bincount(stem, own * errors, minlength=len(signs)) for own in said])
-    known = np.array([dot(own, rising) for own in said])[:, None]
+    by_word = np.array([np.bincount(stem, pi * errors, minlength=len(signs)) for pi in said])
+    known = np.array([dot(pi, rising) for pi in said])[:, None]
     by_chance = _falls(known + by_word @ signs)
     fall = _falls(known + by_word.sum(axis=1, keepdims=True))
     spread = by_chance.std(axis=1, keepdims=True)
@@ -187,9 +187,9 @@ def _p_of_falls(said: Array, read: Array, order: Array, stem: Array, signs: Arra
     if not at.any():
         return math.nan
     middle = by_chance[at].mean(axis=1, keepdims=True)
-    each, own = (((x[at] - middle) / spread[at]).max(axis=0) for x in (by_chance, fall))
+    drawn, here = (((x[at] - middle) / spread[at]).max(axis=0) for x in (by_chance, fall))
     equal = 1e-9  # Draws that are equal but for rounding count as equal.
-    return float((1 + np.count_nonzero(each >= own - equal)) / (1 + signs.shape[1]))
+    return float((1 + np.count_nonzero(drawn >= here - equal)) / (1 + signs.shape[1]))
 
 
 def _falls(gains: Array) -> Array:
@@ -213,8 +213,8 @@ def _crossed(study: Study) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
     curves = [curves_of(replies) for replies in several]
     seed = study.options.seed
     return [
-        (own, with_p(r, pairs_of(r, own), _AGREE, seed))
-        for r, own in zip(several, curves, strict=True)
+        (curve, with_p(r, pairs_of(r, curve), _AGREE, seed))
+        for r, curve in zip(several, curves, strict=True)
     ]
 
 
@@ -229,10 +229,10 @@ def _drawn(study: Study) -> Iterator[Block]:
         f"{MOST} models are drawn."
     )
     for of, prompt in policies.drawn(study, curves):
-        own = curves.filter(of=of, prompt=prompt)
+        shown = curves.filter(of=of, prompt=prompt)
         yield Heading(policies.place_of(study, of, prompt))
         yield Picture(
-            policies.stem_of(CURVES.name, of, prompt), caption, partial(crossed, own, study)
+            policies.stem_of(CURVES.name, of, prompt), caption, partial(crossed, shown, study)
         )
     yield from PAIRS.rows(study.tables[PAIRS.name])
 
@@ -265,21 +265,21 @@ def findings(study: Study) -> Iterator[Finding]:
     """
     pairs = study.tables[PAIRS.name]
     for of, prompts in policies.asked_of(pairs):
-        together = of.startswith(LIST) and len(prompts) > policies.FEW
-        for asked in [prompts] if together else [[prompt] for prompt in prompts]:
-            own = pairs.filter(pl.col("correlation") > _AGREE, of=of)
-            own = own.filter(pl.col("prompt").is_in(asked))
-            turned = own.filter(pl.col("q") < ALPHA, course=TURNS)
+        counted_once = of.startswith(LIST) and len(prompts) > policies.FEW
+        for prompt_ids in [prompts] if counted_once else [[prompt] for prompt in prompts]:
+            alike = pairs.filter(pl.col("correlation") > _AGREE, of=of)
+            alike = alike.filter(pl.col("prompt").is_in(prompt_ids))
+            turned = alike.filter(pl.col("q") < ALPHA, course=TURNS)
             if not turned.height:
                 continue
-            place = policies.place_of(study, of, asked[0])
-            if together:
-                place = f"Over the {of.replace(' ', ' “', 1)}”, under {len(asked)} prompts"
+            place = policies.place_of(study, of, prompt_ids[0])
+            if counted_once:
+                place = f"Over the {of.replace(' ', ' “', 1)}”, under {len(prompt_ids)} prompts"
             worst = turned.sort("loss", descending=True, maintain_order=True)["prompt"][0]
-            shown = (of, worst) in policies.drawn(study, own)
+            shown = (of, worst) in policies.drawn(study, alike)
             yield Finding(
                 text=f"{place}, training on one model’s reward can cost another’s: in "
-                f"{part_of(turned.height, own.height, 'pair')} of models that agree at first, "
+                f"{part_of(turned.height, alike.height, 'pair')} of models that agree at first, "
                 "the other reward rises, and falls again with more training.",
                 picture=policies.stem_of(CURVES.name, of, worst) if shown else "",
             )

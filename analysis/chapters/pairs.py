@@ -89,8 +89,8 @@ def _accuracy(study: Study) -> Iterator[Block]:
 def _margins(study: Study) -> Iterator[Block]:
     for (name,), frame in study.tables.of("judged").items():
         if frame.height:
-            draw = partial(histograms, frame, study.names, "margin", "margin", "pairs")
             caption = f"{name}: reward of the chosen reply less that of the rejected one."
+            draw = partial(histograms, frame, study.names)
             yield Picture(f"pairs_margins_{name}", caption, draw)
 
 
@@ -117,11 +117,11 @@ def _read(study: Study) -> Iterator[Block]:
 def _told(study: Study) -> Iterator[Finding]:
     """The best model of each list, where it is sure to differ from chance."""
     shares = study.tables[PAIRS.name].filter(label=ALL)
-    for (name,), own in shares.group_by("list", maintain_order=True):
-        best = own.sort("accuracy", "model", descending=[True, False]).row(0, named=True)
+    for (name,), rows in shares.group_by("list", maintain_order=True):
+        best = rows.sort("accuracy", "model", descending=[True, False]).row(0, named=True)
         if not (best["ci_low"] > 0.5 or best["ci_high"] < 0.5):  # or no interval
             continue
-        alone = own.filter(accuracy=best["accuracy"]).height == 1 < own.height
+        alone = rows.filter(accuracy=best["accuracy"]).height == 1 < rows.height
         most = " (the most of all models)" if alone else ""
         ends = bounds(100 * best["ci_low"], 100 * best["ci_high"], 1)
         share = f"{100 * best['accuracy']:.1f} % (95 % {ends})"

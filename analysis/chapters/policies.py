@@ -129,12 +129,12 @@ def _rows_of(replies: Replies, at: int) -> Iterator[dict[str, Any]]:
     keys |= {"reference": replies.reference, "covered": replies.covered}
     best = best_of(replies.log_p, reward, DRAWS)
     drawn = {n: _numbers(replies, at, policy) for n, policy in zip(DRAWS, best, strict=True)}
-    for strength in _line(replies, at, [own["kl"] for own in drawn.values()]):
-        own = {"method": OPTIMAL, "n": None, "beta": unit / strength, "bound": None}
-        yield {**keys, **own, **_numbers(replies, at, optimal(replies.log_p, z, strength))}
+    for strength in _line(replies, at, [values["kl"] for values in drawn.values()]):
+        values = {"method": OPTIMAL, "n": None, "beta": unit / strength, "bound": None}
+        yield {**keys, **values, **_numbers(replies, at, optimal(replies.log_p, z, strength))}
     for n, numbers in drawn.items():
-        own = {"method": BEST_OF_N, "n": n, "beta": None, "bound": best_of_bound(n)}
-        yield {**keys, **own, **numbers}
+        values = {"method": BEST_OF_N, "n": n, "beta": None, "bound": best_of_bound(n)}
+        yield {**keys, **values, **numbers}
 
 
 def _line(replies: Replies, at: int, kls: Sequence[float]) -> list[float]:
@@ -142,8 +142,8 @@ def _line(replies: Replies, at: int, kls: Sequence[float]) -> list[float]:
     z = replies.standardised[at]
     beyond = np.arange(KLS[-1] + 1, kl(optimal(replies.log_p, z, math.inf), replies.log_p))
     between = np.unique([*(nats for nats in kls if nats > _ROUNDING), *beyond])
-    found = np.append(replies.strengths[at], strengths(replies.log_p, z, between))
-    return [*np.unique(found[np.isfinite(found)]).tolist(), math.inf]
+    every = np.append(replies.strengths[at], strengths(replies.log_p, z, between))
+    return [*np.unique(every[np.isfinite(every)]).tolist(), math.inf]
 
 
 def _numbers(replies: Replies, at: int, policy: Array) -> dict[str, Any]:
@@ -197,8 +197,8 @@ def known_replies(study: Study) -> list[Replies]:
     if _REPLIES not in study.shared:
         both = (vocabularies(study.run, study.models), lists(study.run, study.models))
         study.shared[_REPLIES] = [replies for each in both for replies in each]
-    found: list[Replies] = study.shared[_REPLIES]
-    return found
+    known: list[Replies] = study.shared[_REPLIES]
+    return known
 
 
 def reason(study: Study) -> str:
@@ -241,9 +241,9 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 
 def _of_prompt(study: Study, of: str, prompt: str) -> Iterator[Block]:
-    own = study.tables[POLICIES.name].filter(of=of, prompt=prompt)
-    share = f"{100 * own['covered'][0]:.3g} % of its probability"
-    reference = f"reference policy: {own['reference'][0]}, which gives these replies {share}"
+    rows = study.tables[POLICIES.name].filter(of=of, prompt=prompt)
+    share = f"{100 * rows['covered'][0]:.3g} % of its probability"
+    reference = f"reference policy: {rows['reference'][0]}, which gives these replies {share}"
     caption = (
         "Rise of the mean reward, in standard deviations under the language model, against the KL "
         "from it. Lines: the optimal policy, which nothing can be above; a line ends where the "
@@ -251,7 +251,7 @@ def _of_prompt(study: Study, of: str, prompt: str) -> Iterator[Block]:
         "million."
     )
     yield Heading(place_of(study, of, prompt), reference)
-    yield Picture(stem_of("policies", of, prompt), caption, partial(gains, own, study))
+    yield Picture(stem_of("policies", of, prompt), caption, partial(gains, rows, study))
     moved = study.tables.get(REPLIES.name)
     if moved is not None:  # None where no policy is as far away
         first = pl.col("rank") <= study.settings.figure_top
@@ -261,10 +261,10 @@ def _of_prompt(study: Study, of: str, prompt: str) -> Iterator[Block]:
         yield Folded(f"Replies that gain and lose most at a KL of {SHOWN_KL:g} nat", inside)
 
 
-def gains(own: pl.DataFrame, study: Study) -> look.Chart:
+def gains(rows: pl.DataFrame, study: Study) -> look.Chart:
     """The optimal policies of each model as lines, best of n as points; of one prompt's rows."""
-    optimal = from_zero(own.filter(method=OPTIMAL), ("model",))
-    best = own.filter(pl.col("n") > 1, method=BEST_OF_N)  # n = 1 is where the lines start.
+    optimal = from_zero(rows.filter(method=OPTIMAL), ("model",))
+    best = rows.filter(pl.col("n") > 1, method=BEST_OF_N)  # n = 1 is where the lines start.
     titles = (KL, "gain of the mean reward, sd")
     return lines(optimal, study.names, titles, x="kl", y="gain", points=best, panel="")
 
@@ -286,15 +286,15 @@ def drawn(study: Study, rows_of: pl.DataFrame) -> Iterator[tuple[str, str]]:
 
 def asked_of(rows_of: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
     """Each set of replies of a table, and its prompts."""
-    for (of,), own in rows_of.group_by("of", maintain_order=True):
-        yield str(of), own["prompt"].unique(maintain_order=True).to_list()
+    for (of,), rows in rows_of.group_by("of", maintain_order=True):
+        yield str(of), rows["prompt"].unique(maintain_order=True).to_list()
 
 
 def _first_wordings(study: Study, prompts: Sequence[str]) -> list[str]:
     """The first wordings of up to `FEW` questions; questions of each framing take turns."""
     texts = {prompt: study.run.prompts[prompt] for prompt in prompts}
-    asked = questions(texts, study.options.questions)
-    first = asked.unique("question", keep="first", maintain_order=True)
+    worded = questions(texts, study.options.questions)
+    first = worded.unique("question", keep="first", maintain_order=True)
     turn = pl.int_range(pl.len()).over("framing")
     return first.sort(turn, maintain_order=True)["prompt"].head(FEW).to_list()
 
@@ -340,13 +340,13 @@ def findings(study: Study) -> Iterator[Finding]:
     """The replies that gain most in the models under each prompt of a chart."""
     moved = study.tables[REPLIES.name].filter(kl=SHOWN_KL, end="gains", rank=1)
     for of, prompt in drawn(study, study.tables[POLICIES.name]):
-        own = moved.filter(of=of, prompt=prompt)
-        first = own.group_by("reply", maintain_order=True).agg("model").head(_NAMED)
+        rows = moved.filter(of=of, prompt=prompt)
+        first = rows.group_by("reply", maintain_order=True).agg("model").head(_NAMED)
         said = [
             f"“{look.token(reply).strip()}” ({who(study, models)})"
             for reply, models in first.iter_rows()
         ]
-        more = own["reply"].n_unique() - len(said)
+        more = rows["reply"].n_unique() - len(said)
         if said:
             yield Finding(
                 text=f"{place_of(study, of, prompt)}: a language model that is trained a little "

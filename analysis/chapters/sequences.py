@@ -180,11 +180,11 @@ def _found_more(study: Study, sure: pl.DataFrame) -> str:
     if not more.height:
         return ""
     row = more.sort("lead", *_SOUGHT, descending=[True, False, False, False]).row(0, named=True)
-    found, reward = (f"{row[name]:.3g}".replace("-", "−") for name in ("found", "reward"))
+    theirs, reward = (f"{row[name]:.3g}".replace("-", "−") for name in ("found", "reward"))
     prompt = study.prompt_names.get(row["prompt"], f"“{row['prompt']}”")
     return (
         f" Another search of {study.names[row['model']]} under {prompt} "
-        f"found {found}, where the certified reply has {reward}: no swap of one token leads there."
+        f"found {theirs}, where the certified reply has {reward}: no swap of one token leads there."
     )
 
 
@@ -270,13 +270,13 @@ def sequence_certificates(run: Run) -> pl.DataFrame:
     for keys, steps, record in run.read_searches():
         if record.certificate is None:
             continue
-        own = {**keys, "seed": int(keys["seed"]), "rejected": record.rejected}
-        own["method"] = keys["method"].removesuffix(ASCENT)
-        own |= {
-            name: record.certificate.get(name) for name in CERTIFICATES.schema if name not in own
+        row = {**keys, "seed": int(keys["seed"]), "rejected": record.rejected}
+        row["method"] = keys["method"].removesuffix(ASCENT)
+        row |= {
+            name: record.certificate.get(name) for name in CERTIFICATES.schema if name not in row
         }
         last = steps.row(-1, named=True)
-        rows.append({**own, "reward": last["reward"], "text": last["text"]})
+        rows.append({**row, "reward": last["reward"], "text": last["text"]})
     return CERTIFICATES.frame(rows).sort(*_KEYS)
 
 
@@ -291,13 +291,13 @@ def _percentile(singles: Array | None, reward: float) -> float | None:
 
 
 def _searches_drawn(study: Study) -> Iterator[Block]:
-    found, traces = study.tables[SEQUENCES.name], study.tables[_TRACE.name]
+    best, traces = study.tables[SEQUENCES.name], study.tables[_TRACE.name]
     caption = (
         "The best reward so far of each search: high sought (solid) or low (dashed); one line for "
         "each prompt and seed."
     )
     yield Picture("sequence_traces", caption, partial(courses, study, traces))
-    yield from SEQUENCES.rows(found)
+    yield from SEQUENCES.rows(best)
 
 
 def courses(study: Study, traces: pl.DataFrame) -> look.Chart:
@@ -371,22 +371,18 @@ def transfer_map(study: Study, known: pl.DataFrame) -> look.Chart:
         f"{look.name(look.token(row['text']), 20)}"
         for place, row in enumerate(firsts.iter_rows(named=True), start=1)
     ]
-    several = known["prompt"].n_unique() > 1
-    cells = known.sort("target", "prompt").with_columns(
-        column=pl.struct("target", "prompt").map_elements(
-            lambda of: (
-                study.names.get(of["target"], of["target"])
-                + (f" · {look.name(study.prompt_names[of['prompt']], 16)}" if several else "")
-            ),
-            pl.String,
-        )
+    column = pl.col("target").replace(study.names)
+    if known["prompt"].n_unique() > 1:
+        prompts = {prompt: look.name(said, 16) for prompt, said in study.prompt_names.items()}
+        column = pl.format("{} · {}", column, pl.col("prompt").replace(prompts))
+    replies = firsts.with_columns(reply=pl.Series(labels, dtype=pl.String))
+    cells = known.sort("target", "prompt").with_columns(column=column)
+    matrix = cells.join(replies, on=SEARCH, how="inner").pivot(
+        "column", index="reply", values="standardised", sort_columns=False
     )
-    both = cells.join(
-        firsts.with_columns(reply=pl.Series(labels, dtype=pl.String)), on=SEARCH, how="inner"
+    matrix = replies.select("reply").join(
+        matrix, on="reply", how="left", validate="1:1", maintain_order="left"
     )
-    matrix = both.pivot("column", index="reply", values="standardised", sort_columns=False)
-    order = pl.Series(labels, dtype=pl.String).to_frame("reply")
-    matrix = order.join(matrix, on="reply", how="left", validate="1:1", maintain_order="left")
     most = max(float(known["standardised"].abs().to_numpy().max()), 1.0)
     return heat_map(matrix, {}, "reward, sd of single tokens", most, 1)
 

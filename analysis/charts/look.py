@@ -94,8 +94,8 @@ def colours(models: Iterable[str]) -> dict[str, str]:
     Beyond nine others, colours repeat.
     """
     slugs = list(models)
-    others = sorted(slug for slug in slugs if slug not in _PAPER)
-    chosen = {slug: _OTHERS[i % len(_OTHERS)] for i, slug in enumerate(others)}
+    unlisted = sorted(slug for slug in slugs if slug not in _PAPER)
+    chosen = {slug: _OTHERS[i % len(_OTHERS)] for i, slug in enumerate(unlisted)}
     return {slug: _PAPER.get(slug) or chosen[slug] for slug in slugs}
 
 
@@ -122,8 +122,8 @@ def looks(kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
     every = list(kinds)
     known = {kind: _KNOWN[kind.strip("“”")] for kind in every if kind.strip("“”") in _KNOWN}
     free = [place for place in range(len(_HUES)) if place not in known.values()]
-    others = [kind for kind in every if kind not in known]
-    places = {kind: free[i % len(free)] for i, kind in enumerate(others)} | known
+    unknown = [kind for kind in every if kind not in known]
+    places = {kind: free[i % len(free)] for i, kind in enumerate(unknown)} | known
     return {kind: (_HUES[places[kind]], _SHAPES[places[kind]]) for kind in every}
 
 

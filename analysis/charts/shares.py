@@ -45,10 +45,9 @@ def shares(
     scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
     x = alt.X("drawn:Q", title=None if panel else label, axis=alt.Axis(tickCount=5))
     numbers = look.told(percent="share", low="95% from", high="to")
+    high, wide = max(len(rows), 1) * look.STEP, 230 if panel else 420
     chart = (
-        alt.Chart(
-            look.data(shown), height=max(len(rows), 1) * look.STEP, width=230 if panel else 420
-        )
+        alt.Chart(look.data(shown), height=high, width=wide)
         .mark_bar(height=11)
         .encode(
             x=x,

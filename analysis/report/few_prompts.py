@@ -46,7 +46,8 @@ def limited(study: Study, prompts: Collection[str]) -> Study:
     """The study without what is of other prompts of vocabularies than `prompts`."""
     run = study.run
     swept = run.vocabulary_prompts
-    dropped = {p for p in run.prompts if _is_swept(p, swept) and p not in prompts}
+    every = {p for p in run.prompts if p in swept or _base(p) in swept}
+    dropped = every.difference(prompts)
     forms = {prompt for prompt in dropped if _base(prompt) in prompts}
     dropped -= forms  # the same prompt as a language model gets it
     few = dataclasses.replace(
@@ -67,17 +68,15 @@ def _section(chapter: Chapter, study: Study, few: Study) -> Section:
         return whole
     section = chapter.section(few)
     stems = {picture.stem for picture in pictures(section.blocks)}
-    found = [Finding(text=f.text, picture=f.picture * (f.picture in stems)) for f in whole.findings]
-    return dataclasses.replace(section, findings=found, described=whole.described)
+    findings = [
+        Finding(text=f.text, picture=f.picture * (f.picture in stems)) for f in whole.findings
+    ]
+    return dataclasses.replace(section, findings=findings, described=whole.described)
 
 
 def _base(prompt: str) -> str:
     """The prompt's id without its form: `greatest` for `greatest.chat`."""
     return prompt.rpartition(".")[0] or prompt
-
-
-def _is_swept(prompt: str, swept: Collection[str]) -> bool:
-    return prompt in swept or _base(prompt) in swept
 
 
 def _without(frame: pl.DataFrame, dropped: Collection[str]) -> pl.DataFrame:
