@@ -231,7 +231,7 @@ def check_schema(path: epath.Path, data: bytes, columns: schema.Columns) -> None
     if wrong:
         raise RunError(
             f"{path}: column {wrong[0]} is {actual.get(wrong[0], 'absent')}; "
-            f"expected {_name(columns[wrong[0]])}"
+            f"expected {columns[wrong[0]]}"
         )
 
 
@@ -256,7 +256,3 @@ def _finite(result: Result) -> pl.DataFrame:
     if not (each[1:] > each[:-1]).all():
         refuse(scores, pl.col(key).is_duplicated(), f"{result.where}: duplicate {ids}")
     return scores
-
-
-def _name(dtype: type[pl.DataType] | pl.DataType) -> str:
-    return dtype.__name__ if isinstance(dtype, type) else str(dtype)

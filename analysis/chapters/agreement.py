@@ -206,17 +206,13 @@ def findings(study: Study) -> Iterator[Finding]:
     """Who opposes whom under which prompts, or where nobody does, who ranks alike."""
     same: dict[_Claims, list[str]] = {}
     for (prompt,), blocs in study.tables.of("blocs").items():
-        if claims := _claims(blocs):
+        held = blocs.filter(pl.col("relation").is_in(model_blocs.RELATIONS))
+        if claims := tuple(held.select("models", "other_models", "relation").rows()):
             same.setdefault(claims, []).append(prompt)
     ordered = sorted(same.items(), key=lambda item: not _opposing(item[0]))
     if ordered:
         plain = " ".join(_plainly(study, claims, prompts) for claims, prompts in ordered[:_NAMED])
         yield Finding(text=plain, picture=f"kendall_tau_{ordered[0][1][0]}")
-
-
-def _claims(blocs: pl.DataFrame) -> _Claims:
-    held = blocs.filter(pl.col("relation").is_in(model_blocs.RELATIONS))
-    return tuple(held.select("models", "other_models", "relation").rows())
 
 
 def _opposing(claims: _Claims) -> list[tuple[str, str, str]]:
@@ -226,14 +222,14 @@ def _opposing(claims: _Claims) -> list[tuple[str, str, str]]:
 def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
     """Who opposes whom, or where nobody does, who ranks alike."""
     said = []
-    for models, other_models, relation in (_opposing(claims) or claims)[:_NAMED]:
-        first, second = (model_blocs.who(study, slugs.split()) for slugs in (models, other_models))
-        names = (
-            first if models == other_models else f"{first} on one side and {second} on the other"
-        )
-        said.append(f"{names} {_PLAIN[relation]}")
+    for models, rivals, relation in (_opposing(claims) or claims)[:_NAMED]:
+        first, second = (model_blocs.who(study, slugs.split()) for slugs in (models, rivals))
+        who = first if models == rivals else f"{first} on one side and {second} on the other"
+        said.append(f"{who} {_PLAIN[relation]}")
     words = _disputed(study, prompts) if len(said) == 1 else ""
-    return f"Asked {_prompts(study, prompts)}, {'; '.join(said)}.{words}"
+    names = [study.prompt_names[prompt] for prompt in prompts]
+    many = f"{len(names)} prompts such as {names[0]}"
+    return f"Asked {listed(names) if len(names) <= _NAMED else many}, {'; '.join(said)}.{words}"
 
 
 def _disputed(study: Study, prompts: list[str]) -> str:
@@ -250,11 +246,6 @@ def _disputed(study: Study, prompts: list[str]) -> str:
         f" Of {what}, they differ most{where} on {up} (higher for the former) and {down} (the "
         "latter)."
     )
-
-
-def _prompts(study: Study, prompts: list[str]) -> str:
-    names = [study.prompt_names[prompt] for prompt in prompts]
-    return listed(names) if len(names) <= _NAMED else f"{len(names)} prompts such as {names[0]}"
 
 
 ANALYSIS = Analysis(

@@ -39,11 +39,9 @@ class Changes:
 
     def tables(self, study: Study) -> Iterator[Table]:
         """changes.csv, changes_checks.csv, changes_tokens.csv and changes_words.csv."""
-        run, made = study.run, study.tables
-        top = study.settings.top
-        yield table(
-            measured.CHANGES.name, make=partial(measured.changes, run, self.noise, self.limits)
-        )
+        run, made, top = study.run, study.tables, study.settings.top
+        make = partial(measured.changes, run, self.noise, self.limits)
+        yield table(measured.CHANGES.name, make=make)
         yield table(measured.WORDS.name, make=lambda: measured.moved_words(run, _kinds(study)))
         yield table(
             measured.CHECKS.name,
@@ -57,9 +55,8 @@ class Changes:
             ),
         )
         yield table(measured.TOKENS.name, make=partial(measured.moved_tokens, run, self.noise, top))
-        yield table(
-            "noise_floors", make=partial(measured.noise_floors, run, self.noise), file=False
-        )
+        make = partial(measured.noise_floors, run, self.noise)
+        yield table("noise_floors", make=make, file=False)
 
     def section(self, study: Study) -> Section:
         """For each prompt, the shifts of tokens and of kinds of words."""

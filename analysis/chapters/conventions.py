@@ -52,7 +52,7 @@ SUMMARY = Spec(
 
 def _tables(study: Study) -> Iterator[Table]:
     """Four tables, and for the page ("conventions_missing",)."""
-    made, tried = study.tables, functools.cache(partial(_found, study))
+    made, tried = study.tables, functools.cache(partial(_tried_readings, study))
     count = study.settings.top
     yield table(AGREEMENT.name, make=lambda: readings.agreement(tried(), count))
     yield table(
@@ -67,7 +67,7 @@ def _tables(study: Study) -> Iterator[Table]:
     yield table("conventions_missing", make=lambda: missing(tried()), file=False)
 
 
-def _found(study: Study) -> Readings:
+def _tried_readings(study: Study) -> Readings:
     tried = readings.readings_of(study.run)
     if tried is None or not any(tried.computed(model) for model in tried.models()):
         raise Absent(_NONE)

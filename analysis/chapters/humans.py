@@ -175,7 +175,7 @@ def _drawn(study: Study) -> Iterator[Block]:
             made[spec.name].filter(list=items, prompt=prompt) for spec in (GAP, CORRELATION, FIT)
         )
         gaps = gaps.sort("residual", "item", descending=[True, False])
-        yield Heading(f"{items}, asked {_asked(study, prompt)}")
+        yield Heading(f"{items}, asked {_called(study, prompt)}")
         if left := fit["left_out"][0]:
             yield Text(
                 f"{left:,} of {left + fit['n'][0]:,} items, which people compared fewer than "
@@ -219,7 +219,7 @@ _HOW = (
 )
 
 
-def _asked(study: Study, prompt: str) -> str:
+def _called(study: Study, prompt: str) -> str:
     """How the page calls a prompt, or a question."""
     return study.prompt_names.get(prompt, f"for “{prompt}”")
 
@@ -237,7 +237,7 @@ def correlation(table: pl.DataFrame, names: Mapping[str, str]) -> Chart:
 
 def _told(study: Study) -> Iterator[Finding]:
     correlations = study.tables[CORRELATION.name]
-    prompt_names = {prompt: _asked(study, prompt) for prompt in correlations["prompt"].unique()}
+    prompt_names = {prompt: _called(study, prompt) for prompt in correlations["prompt"].unique()}
     yield from agreement_findings(correlations, prompt_names)
     yield from item_findings(study.tables[GAP.name])
 

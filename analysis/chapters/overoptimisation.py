@@ -264,7 +264,7 @@ def findings(study: Study) -> Iterator[Finding]:
     only rise together do by chance. A list under more than `FEW` prompts is counted once.
     """
     pairs = study.tables[PAIRS.name]
-    for of, prompts in policies.asked_of(pairs):
+    for of, prompts in policies.prompts_by_replies(pairs):
         counted_once = of.startswith(LIST) and len(prompts) > policies.FEW
         for prompt_ids in [prompts] if counted_once else [[prompt] for prompt in prompts]:
             alike = pairs.filter(pl.col("correlation") > _AGREE, of=of)

@@ -278,13 +278,13 @@ def from_zero(curves: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 def drawn(study: Study, rows_of: pl.DataFrame) -> Iterator[tuple[str, str]]:
     """Replies and prompt of each chart: vocabularies, and lists under up to `FEW` prompts."""
-    for of, prompts in asked_of(rows_of):
+    for of, prompts in prompts_by_replies(rows_of):
         many = len(prompts) > FEW and of.startswith(LIST)
         chosen = _first_wordings(study, prompts) if many else prompts
         yield from ((of, prompt) for prompt in chosen)
 
 
-def asked_of(rows_of: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
+def prompts_by_replies(rows_of: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
     """Each set of replies of a table, and its prompts."""
     for (of,), rows in rows_of.group_by("of", maintain_order=True):
         yield str(of), rows["prompt"].unique(maintain_order=True).to_list()
@@ -306,11 +306,8 @@ def stem_of(name: str, of: str, prompt: str) -> str:
 
 def place_of(study: Study, of: str, prompt: str) -> str:
     """Prompt and replies in words, such as "Asked “best”, over the list “words”"."""
-    return f"Asked {study.prompt_names[prompt]}, over the {_replies_of(of)}"
-
-
-def _replies_of(of: str) -> str:
-    return f"list “{of.removeprefix(LIST)}”" if of.startswith(LIST) else of
+    replies = f"list “{of.removeprefix(LIST)}”" if of.startswith(LIST) else of
+    return f"Asked {study.prompt_names[prompt]}, over the {replies}"
 
 
 def _few_kls(study: Study) -> Iterator[Block]:

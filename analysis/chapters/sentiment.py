@@ -259,12 +259,9 @@ def slope_findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator
         ]
         alike.setdefault("; ".join(clauses), []).append(prompts[prompt])
     for clauses, names in alike.items():
-        yield Finding(text=f"Asked {_any_of(names)}: {clauses}.", picture="sentiment_slopes")
-
-
-def _any_of(prompts: Sequence[str]) -> str:
-    many = len(prompts) > _NAMED
-    return f"{len(prompts)} prompts, such as {prompts[0]}" if many else " or ".join(prompts)
+        many = len(names) > _NAMED
+        questions = f"{len(names)} prompts, such as {names[0]}" if many else " or ".join(names)
+        yield Finding(text=f"Asked {questions}: {clauses}.", picture="sentiment_slopes")
 
 
 def bing_findings(effects: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:

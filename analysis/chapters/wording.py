@@ -197,7 +197,7 @@ def _labels(wordings: Wordings, known: Array) -> tuple[Array, Array]:
 
 def _tables(study: Study) -> Iterator[Table]:
     """Three tables, each of all lists and of the vocabulary."""
-    computed = functools.cache(partial(_found, study))
+    computed = functools.cache(partial(_computed_rows, study))
 
     def make(spec: Spec, why: str) -> pl.DataFrame:
         rows = [row for one in computed() for row in one[spec.name]]
@@ -208,7 +208,7 @@ def _tables(study: Study) -> Iterator[Table]:
         yield table(spec.name, make=partial(make, spec, why))
 
 
-def _found(study: Study) -> list[dict[str, list[Row]]]:
+def _computed_rows(study: Study) -> list[dict[str, list[Row]]]:
     """The rows of the lists, then of the vocabulary, of which two prompts ask one question."""
     made, options = study.tables, study.options
     sources = [of_list(scores_of(study, name)) for (name,) in made.of("items_points")]

@@ -139,21 +139,15 @@ def around_zero(most: float) -> alt.Scale:
     return alt.Scale(domain=[-most, most], scheme="redblue")
 
 
-def from_zero(most: float) -> alt.Scale:
-    """The colours of numbers from 0 to `most`."""
-    return alt.Scale(domain=[0, most], scheme="yellowgreenblue")
-
-
 def unique(names: Mapping[str, str]) -> dict[str, str]:
     """Slug -> nickname, or the slug where two models have one nickname."""
     labels = list(names.values())
     return {slug: name if labels.count(name) == 1 else slug for slug, name in names.items()}
 
 
-def named(frame: pl.DataFrame, names: Mapping[str, str], column: str = "model") -> pl.DataFrame:
+def named(frame: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
     """`frame` with the column `name`: the nickname of its `model`, or its slug."""
-    labels = unique(names)
-    return frame.with_columns(name=pl.col(column).replace(labels))
+    return frame.with_columns(name=pl.col("model").replace(unique(names)))
 
 
 def data(frame: pl.DataFrame, sparse: bool = False) -> alt.InlineData:

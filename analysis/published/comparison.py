@@ -263,9 +263,9 @@ def _reward(row: Row) -> dict[str, Any]:
 
 def _line(row: Row, readings: Readings, not_judged: str) -> Line:
     printed, within = float(row["value"]), row["within"]
-    computed, missing = _found(readings.paper.number, row)
-    ours, _ = _found(readings.ours.number, row)
-    other = _found(readings.noise.number, row)[0] if readings.noise else None
+    computed, missing = _looked_up(readings.paper.number, row)
+    ours, _ = _looked_up(readings.ours.number, row)
+    other = _looked_up(readings.noise.number, row)[0] if readings.noise else None
     verdict = Verdict(NOT_RUN, missing or not_judged)
     free = False
     if computed is not None and not not_judged:
@@ -275,7 +275,7 @@ def _line(row: Row, readings: Readings, not_judged: str) -> Line:
             computed,
             noise=None if other is None else abs(computed - other),
             others={readings.ours.name: ours},
-            singles={one.name: _found(one.number, row)[0] for one in _tried(readings, row)},
+            singles={one.name: _looked_up(one.number, row)[0] for one in _tried(readings, row)},
         )
         free = verdict.kind == SAME and abs(printed) <= within
     if free:
@@ -298,7 +298,9 @@ def _line(row: Row, readings: Readings, not_judged: str) -> Line:
     )
 
 
-def _found(find: Callable[..., T], *which: Any) -> tuple[T | None, str]:  # Any: what is looked for
+def _looked_up(
+    find: Callable[..., T], *which: Any
+) -> tuple[T | None, str]:  # Any: what is looked for
     """A value of a run, or None and why there is none."""
     try:
         return find(*which), ""
@@ -321,17 +323,19 @@ def _list(rows: Sequence[Row], readings: Readings, not_judged: str) -> TokenList
     where = [first[key] for key in ("exhibit", "prompt", "model", "end")]
     by_id = first["exhibit"] == "table_2"
     printed = [Entry(str(row["token_id"]) if by_id else row["token"], row["score"]) for row in rows]
-    computed, missing = _found(readings.paper.entries, *where)
-    ours, _ = _found(readings.ours.entries, *where)
+    computed, missing = _looked_up(readings.paper.entries, *where)
+    ours, _ = _looked_up(readings.ours.entries, *where)
     verdict = Verdict(NOT_RUN, missing or not_judged)
     if computed is not None and not not_judged:
         verdict = verdicts.of_list(
             printed,
             computed,
             descending=first["end"] == "top",
-            noise=_found(readings.noise.entries, *where)[0] if readings.noise else None,
+            noise=_looked_up(readings.noise.entries, *where)[0] if readings.noise else None,
             others={readings.ours.name: ours},
-            singles={one.name: _found(one.entries, *where)[0] for one in _tried(readings, first)},
+            singles={
+                one.name: _looked_up(one.entries, *where)[0] for one in _tried(readings, first)
+            },
         )
     return TokenList(
         model=first["model"],
@@ -351,7 +355,8 @@ def _unpublished(exhibit: Exhibit, readings: Readings) -> list[TokenList]:
     lists = []
     for where in itertools.product(exhibit.prompts, readings.paper.slugs, ("top", "bottom")):
         both = (
-            _found(one.entries, exhibit.id, *where)[0] for one in (readings.paper, readings.ours)
+            _looked_up(one.entries, exhibit.id, *where)[0]
+            for one in (readings.paper, readings.ours)
         )
         computed, ours = ([entry.text for entry in (each or ())[:SHOWN]] for each in both)
         if computed:

@@ -115,7 +115,9 @@ def pack(
         "rows": len(texts),
         "held": {"tokens": len(texts), "of": of, "scores": scores},
         "display": display.signs(texts),
-        "tokens": _add(blobs, _json(texts)),
+        "tokens": _add(
+            blobs, json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode()
+        ),
         "prompts": [
             {"id": prompt, "text": run.prompts[prompt], "short": short}
             for prompt, short in zip(prompts, shorts, strict=True)
@@ -248,10 +250,6 @@ def blob_of(data: bytes) -> str:
 def _add(blobs: list[str], data: bytes) -> int:
     blobs.append(blob_of(data))
     return len(blobs) - 1
-
-
-def _json(value: Any) -> bytes:  # Any: JSON
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _filter(blobs: list[str], one: TokenSets) -> dict[str, Any]:  # Any: JSON
