@@ -25,7 +25,7 @@ def count(number: int, what: str, several: str = "") -> str:
 def part_of(number: int, whole: int, what: str) -> str:
     """How many of a whole: "3 of 5 models", "all 5 models", "both models", "the one model"."""
     if number < whole:
-        return f"{number} of {whole:,} {what}s"
+        return f"{number:,} of {whole:,} {what}s"
     return {1: f"the one {what}", 2: f"both {what}s"}.get(whole, f"all {whole:,} {what}s")
 
 

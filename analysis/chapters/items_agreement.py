@@ -113,16 +113,10 @@ def _by_question(
     *parts, last = scores.parts()
     for part in (*parts, *(scores.framings() if parts else ()), last):
         pairs = each.filter(pl.col("prompt").is_in(part[2].tolist()))
-        yield (
-            part,
-            pairs.group_by("model_a", "model_b", maintain_order=True).agg(
-                prompts=pl.len().cast(pl.Int64),
-                kendall=pl.col("kendall").mean(),
-                kendall_spread=pl.col("kendall").std(),
-                spearman=pl.col("spearman").mean(),
-                spearman_spread=pl.col("spearman").std(),
-            ),
-        )
+        grouped = pairs.group_by("model_a", "model_b", maintain_order=True)
+        both = pl.col("kendall", "spearman")
+        count = pl.len().cast(pl.Int64).alias("prompts")
+        yield part, grouped.agg(count, both.mean(), both.std().name.suffix("_spread"))
 
 
 def _of_means(scores: ListScores, at: Array) -> pl.DataFrame:

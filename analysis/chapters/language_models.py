@@ -77,7 +77,7 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
       models: slugs of the reward models, in the order of the rows.
     """
     each = []
-    scored = [model for model in models if model in run.vocabulary_models]
+    scored = [model for model in models if model in run.vocabulary_models] if run.logprobs else []
     vocabularies = {run.same_vocabulary(model): model for model in scored}
     tokens = {
         key: _unambiguous(run.vocabulary(model).collect(), "token_id")
