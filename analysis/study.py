@@ -114,17 +114,6 @@ class Tables:
         """The tables of one name, by the rest of their keys, in the order they were made."""
         return {key[1:]: frame for key, frame in self.frames.items() if key[0] == name}
 
-    def filtered(
-        self,
-        keep: Callable[[tuple[str, ...]], bool],
-        cut: Callable[[pl.DataFrame], pl.DataFrame],
-    ) -> "Tables":
-        """The tables whose key `keep` accepts, each as `cut` leaves it; for the page alone."""
-        part = Tables()
-        part.frames = {key: cut(frame) for key, frame in self.frames.items() if keep(key)}
-        part.absent = dict(self.absent)
-        return part
-
     def reason(self, *key: str) -> str | None:
         """Why the table of `key` is absent; None where it is not."""
         return self.absent.get(key)

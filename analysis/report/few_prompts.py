@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import polars as pl
 
 from analysis.blocks import Finding, Section, pictures
-from analysis.study import Chapter, Study
+from analysis.study import Chapter, Study, Tables
 from analysis.words.questions import questions
 
 _PANELS = 120  # Of the figures of one kind, one for each model and prompt that is shown.
@@ -47,19 +47,17 @@ def limited(study: Study, prompts: Collection[str]) -> Study:
     run = study.run
     swept = run.vocabulary_prompts
     every = {p for p in run.prompts if p in swept or _base(p) in swept}
-    dropped = every.difference(prompts)
-    forms = {prompt for prompt in dropped if _base(prompt) in prompts}
-    dropped -= forms  # the same prompt as a language model gets it
+    # A prompt's form for a language model stays with the prompt.
+    dropped = {p for p in every if p not in prompts and _base(p) not in prompts}
     few = dataclasses.replace(
         run, results={pair: r for pair, r in run.results.items() if pair[1] not in dropped}
     )
-    return dataclasses.replace(
-        study,
-        run=few,
-        tables=study.tables.filtered(
-            lambda key: not dropped.intersection(key), lambda frame: _without(frame, dropped)
-        ),
-    )
+    tables = Tables()
+    tables.absent = study.tables.absent
+    for key, frame in study.tables.frames.items():
+        if not dropped.intersection(key):
+            tables.frames[key] = _without(frame, dropped)
+    return dataclasses.replace(study, run=few, tables=tables)
 
 
 def _section(chapter: Chapter, study: Study, few: Study) -> Section:
@@ -81,6 +79,7 @@ def _base(prompt: str) -> str:
 
 def _without(frame: pl.DataFrame, dropped: Collection[str]) -> pl.DataFrame:
     """`frame` without the rows of some prompts."""
-    columns = [name for name in _COLUMNS if name in frame.columns]
-    keep = [~pl.col(name).is_in(sorted(dropped)) for name in columns]
-    return frame.filter(*keep) if keep else frame
+    for name in _COLUMNS:
+        if name in frame.columns:
+            frame = frame.filter(~pl.col(name).is_in(sorted(dropped)))
+    return frame
