@@ -165,30 +165,23 @@ class Section:
     @property
     def has_rows(self) -> bool:
         """Whether a table stands in the section."""
-        return _any_of(self.blocks, Rows)
+        return any(isinstance(block, Rows) for block in _each(self.blocks))
 
     @property
     def is_empty(self) -> bool:
         """Whether it has neither a figure nor a table: nothing but words."""
-        return not _any_of(self.blocks, *_SHOWN)
+        return not any(isinstance(block, _SHOWN) for block in _each(self.blocks))
 
 
-def _any_of(blocks: Iterable[Block], *kinds: type) -> bool:
-    return any(
-        _any_of(block.blocks, *kinds)
-        if isinstance(block, Folded | Under)
-        else isinstance(block, kinds)
-        for block in blocks
-    )
+def _each(blocks: Iterable[Block]) -> Iterator[Block]:
+    """`blocks` in the order of the page; inner ones in place of what holds them."""
+    for block in blocks:
+        yield from _each(block.blocks) if isinstance(block, Folded | Under) else (block,)
 
 
 def pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
     """The figures among `blocks`, inner ones too, in the order of the page."""
-    for block in blocks:
-        if isinstance(block, Picture):
-            yield block
-        elif isinstance(block, Folded | Under):
-            yield from pictures(block.blocks)
+    return (block for block in _each(blocks) if isinstance(block, Picture))
 
 
 def rows(

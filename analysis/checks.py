@@ -70,12 +70,12 @@ def by_layer(result: Result) -> pl.DataFrame:
     Raises:
       RunError: a number that is not finite, or a last layer that is not the reward.
     """
-    found = scan(result, result.layers).collect()
+    layers = scan(result, result.layers).collect()
     for name in result.layers:
-        refuse(found, _broken(name), f"{result.where}: {name} is not finite for token ids")
+        refuse(layers, _broken(name), f"{result.where}: {name} is not finite for token ids")
     other = pl.col(result.layers[-1]) != pl.col("reward")
-    refuse(found, other, f"{result.where}: the last layer is not the reward of token ids")
-    return found.drop("reward")
+    refuse(layers, other, f"{result.where}: the last layer is not the reward of token ids")
+    return layers.drop("reward")
 
 
 def present(result: Result, allow_incomplete: bool) -> Result | None:
@@ -199,8 +199,8 @@ def shared_conversations(results: Iterable[Result]) -> pl.DataFrame:
     """The table of one list of conversations; refuses results whose tables differ."""
     tables = ((result, conversations(result)) for result in results)
     first, table = next(tables)
-    for result, own in tables:
-        if not own.equals(table):
+    for result, other in tables:
+        if not other.equals(table):
             raise RunError(
                 f"{result.where}: other rows than {first.where} under the list name "
                 f"{result.items!r}; allowed: one file under a name (assay score --name)"
@@ -231,7 +231,7 @@ def check_schema(path: epath.Path, data: bytes, columns: schema.Columns) -> None
     if wrong:
         raise RunError(
             f"{path}: column {wrong[0]} is {actual.get(wrong[0], 'absent')}; "
-            f"expected {_name(columns[wrong[0]])}"
+            f"expected {columns[wrong[0]]}"
         )
 
 
@@ -256,7 +256,3 @@ def _finite(result: Result) -> pl.DataFrame:
     if not (each[1:] > each[:-1]).all():
         refuse(scores, pl.col(key).is_duplicated(), f"{result.where}: duplicate {ids}")
     return scores
-
-
-def _name(dtype: type[pl.DataType] | pl.DataType) -> str:
-    return dtype.__name__ if isinstance(dtype, type) else str(dtype)

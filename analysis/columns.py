@@ -56,10 +56,13 @@ PEARSON = Column("pearson", "fixed", "Pearson’s r")
 SPEARMAN = Column("spearman", "fixed", "Spearman’s ρ")
 KENDALL = Column("kendall", "fixed", "Kendall’s τ")
 P = Column("p", "p")
+RANK = Column("rank", "count", dtype=pl.UInt32)
+PROMPTS = (Column("prompt_a", title="prompt"), Column("prompt_b", title="and prompt"))
+LANGUAGE_MODEL = Column("language_model", title="language model")
 TOKENS = (
     MODEL,
     Column("end", help="`top` or `bottom`"),
-    Column("rank", "count", dtype=pl.UInt32),
+    RANK,
     Column("token_id", "count", "token id", dtype=pl.UInt32),
     Column("token", "token"),
 )

@@ -196,8 +196,10 @@ class Run:
             raise RunError(f"no scores of the conversations {name!r}")
         joined = checks.shared_conversations(results.values())
         for model, result in results.items():
-            own = checks.scan(result).collect().rename({"reward": model})
-            joined = joined.join(own, on="conversation_id", validate="1:1", maintain_order="left")
+            scores = checks.scan(result).collect().rename({"reward": model})
+            joined = joined.join(
+                scores, on="conversation_id", validate="1:1", maintain_order="left"
+            )
         return joined
 
     def humans(self, items: str) -> pl.DataFrame | None:
@@ -341,11 +343,11 @@ def load(
 
 def _check_tokens(contents: RunContents, results: list[Result], allow_incomplete: bool) -> None:
     for model in contents.models:
-        own = [result for result in results if result.model == model]
-        if not own:
+        of_model = [result for result in results if result.model == model]
+        if not of_model:
             continue
         if model not in contents.vocabularies:
-            raise RunError(f"{own[0].where}: the manifest names no vocabulary of {model}")
+            raise RunError(f"{of_model[0].where}: the manifest names no vocabulary of {model}")
         ids = checks.check_vocabulary(contents.vocabularies[model], model)
-        for result in own:
+        for result in of_model:
             checks.check_scores(result, ids, allow_incomplete)

@@ -22,6 +22,13 @@ def count(number: int, what: str, several: str = "") -> str:
     return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 
+def part_of(number: int, whole: int, what: str) -> str:
+    """How many of a whole: "3 of 5 models", "all 5 models", "both models", "the one model"."""
+    if number < whole:
+        return f"{number:,} of {whole:,} {what}s"
+    return {1: f"the one {what}", 2: f"both {what}s"}.get(whole, f"all {whole:,} {what}s")
+
+
 def minus(text: str) -> str:
     """`text` with a true minus sign in place of each hyphen."""
     return text.replace("-", "−")
@@ -141,11 +148,10 @@ def counted(
     up = certain.filter(pl.col(value) > zero).height
     down = certain.filter(pl.col(value) < zero).height
     if up and down:
-        return f"{above} in {up} of {known} models and {and_below} in {down}"
+        return f"{above} in {part_of(up, known, 'model')} and {and_below} in {down}"
     if not up and not down:
         return None
-    where = f"{up or down} of {known} models" if known > 1 else "the one model"
-    return f"{above if up else below} in {where}"
+    return f"{above if up else below} in {part_of(up or down, known, 'model')}"
 
 
 def unclear(table: pl.DataFrame, what: str, q: str = "q") -> str:

@@ -39,16 +39,18 @@ class Table:
       key: its name, and then what it is of, such as ("kendall_tau", "greatest").
       make: computes it; raises `Absent` where it cannot be made.
       file: whether it is written, as the parts of `key` joined by "_".
+      why: why it is absent where it has no rows; "": it may have none.
     """
 
     key: tuple[str, ...]
     make: Callable[[], pl.DataFrame]
     file: bool
+    why: str
 
 
-def table(*key: str, make: Callable[[], pl.DataFrame], file: bool = True) -> Table:
+def table(*key: str, make: Callable[[], pl.DataFrame], file: bool = True, why: str = "") -> Table:
     """A `Table` of the given key; `file=False` for one that only other chapters read."""
-    return Table(key=key, make=make, file=file)
+    return Table(key=key, make=make, file=file, why=why)
 
 
 class Tables:
@@ -76,7 +78,8 @@ class Tables:
         if wanted.key in self.frames or wanted.key in self.absent:
             raise ValueError(f"table {wanted.key}: made twice")
         try:
-            self.frames[wanted.key] = wanted.make()
+            made = wanted.make()
+            self.frames[wanted.key] = required(made, wanted.why) if wanted.why else made
         except Absent as absent:
             self.absent[wanted.key] = str(absent)
             return
@@ -110,17 +113,6 @@ class Tables:
     def of(self, name: str) -> dict[tuple[str, ...], pl.DataFrame]:
         """The tables of one name, by the rest of their keys, in the order they were made."""
         return {key[1:]: frame for key, frame in self.frames.items() if key[0] == name}
-
-    def filtered(
-        self,
-        keep: Callable[[tuple[str, ...]], bool],
-        cut: Callable[[pl.DataFrame], pl.DataFrame],
-    ) -> "Tables":
-        """The tables whose key `keep` accepts, each as `cut` leaves it; for the page alone."""
-        part = Tables()
-        part.frames = {key: cut(frame) for key, frame in self.frames.items() if keep(key)}
-        part.absent = dict(self.absent)
-        return part
 
     def reason(self, *key: str) -> str | None:
         """Why the table of `key` is absent; None where it is not."""

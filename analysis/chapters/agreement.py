@@ -9,20 +9,7 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Files, Finding, Folded, Heading, Picture, notes
-from analysis.chapters.blocs import (
-    BLOCS,
-    CLEAR,
-    DISPUTED,
-    RELATIONS,
-    blocs_of,
-    blocs_table,
-    consensus_ends,
-    disputed_words,
-    first_quoted,
-    kendall_pairs,
-    who,
-    with_nicknames,
-)
+from analysis.chapters import blocs as model_blocs
 from analysis.charts.heat_map import heat_map
 from analysis.measures.shared_tokens import NOTHING_SHARED
 from analysis.sentences import listed
@@ -63,7 +50,7 @@ _ITSELF = pl.col("bloc") == pl.col("other")  # Rows of `blocs_table` of a bloc, 
 def _tables(study: Study) -> Iterator[Table]:
     """Of each prompt the matrices, and what the blocs agree on and differ on."""
     matrices: dict[str, _Matrix] = {"kendall_tau": kendall.tau_matrix, "spearman": _rhos}
-    matrices["rbo"] = partial(_overlaps, p=study.options.rbo_p)
+    matrices["rbo"] = partial(overlaps, p=study.options.rbo_p)
     for prompt in study.run.vocabulary_prompts:
         orders = functools.cache(partial(_orders, study, prompt))
         for name, matrix in matrices.items():
@@ -94,23 +81,12 @@ def spearman_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
     return _square(_rankings(rewards), _rhos)
 
 
-def rbo_matrix(rewards: pl.DataFrame, p: float) -> pl.DataFrame:
-    """Rank-biased overlap of every pair of models: the table `rbo_<prompt>.csv`.
-
-    Takes and returns the same shapes as `kendall_matrix`.
-
-    Args:
-      rewards: as in `kendall_matrix`.
-      p: persistence, in (0, 1).
-    """
-    return _square(_rankings(rewards), partial(_overlaps, p=p))
-
-
 def _rhos(columns: Sequence[Ranking]) -> Array:
     return ranks.pearson_matrix([column.average for column in columns])
 
 
-def _overlaps(columns: Sequence[Ranking], p: float) -> Array:
+def overlaps(columns: Sequence[Ranking], p: float) -> Array:
+    """Rank-biased overlap of every two rankings [M, M]; `p` is the persistence, in (0, 1)."""
     values = np.empty((len(columns), len(columns)))
     for i, x in enumerate(columns):
         for j, y in enumerate(columns[: i + 1]):
@@ -121,7 +97,9 @@ def _overlaps(columns: Sequence[Ranking], p: float) -> Array:
 
 def _pairs_of(study: Study, prompt: str, orders: Callable[[], Mapping[str, Order]]) -> pl.DataFrame:
     kendall = study.tables["kendall_tau", prompt]
-    return kendall_pairs(study.tables["shared_rewards", prompt]["token"], orders(), kendall)
+    return model_blocs.kendall_pairs(
+        study.tables["shared_rewards", prompt]["token"], orders(), kendall
+    )
 
 
 def _blocs_of(study: Study, prompt: str) -> pl.DataFrame:
@@ -130,7 +108,7 @@ def _blocs_of(study: Study, prompt: str) -> pl.DataFrame:
     # Tau of a model with itself is not defined where it scores every token alike.
     has = dict(zip(models, ~np.isnan(np.diag(kendall.select(models).to_numpy())), strict=True))
     ordered, flat = [m for m in models if has[m]], [m for m in models if not has[m]]
-    return blocs_table(study.tables["kendall_pairs", prompt], ordered, flat)
+    return model_blocs.blocs_table(study.tables["kendall_pairs", prompt], ordered, flat)
 
 
 def _consensus_of(study: Study, prompt: str) -> pl.DataFrame:
@@ -139,14 +117,14 @@ def _consensus_of(study: Study, prompt: str) -> pl.DataFrame:
     if not rewards.height:
         raise Absent(study.tables.reason("shared_vocabulary") or NOTHING_SHARED)
     models = rewards.columns[1:]
-    groups = [models] if len(models) == 1 else blocs_of(study.tables["blocs", prompt])
-    ends = consensus_ends(rewards, groups, study.settings.top)
+    groups = [models] if len(models) == 1 else model_blocs.blocs_of(study.tables["blocs", prompt])
+    ends = model_blocs.consensus_ends(rewards, groups, study.settings.top)
     return required(ends, "No two models agree more than chance under this prompt.")
 
 
 def _disputed_of(study: Study, prompt: str) -> pl.DataFrame:
     blocs, rewards = study.tables["blocs", prompt], study.tables["shared_rewards", prompt]
-    words = disputed_words(rewards, blocs, study.settings.top)
+    words = model_blocs.disputed_words(rewards, blocs, study.settings.top)
     return required(words, "No two blocs of models disagree more than chance under this prompt.")
 
 
@@ -192,25 +170,25 @@ def _drawn(study: Study) -> Iterator[Block]:
     for prompt in known:
         yield Heading(study.prompt_names[prompt])
         yield from _blocs_rows(study, prompt)
-        first, *others = (_heat_map(study, name, prompt) for name in _MATRICES)
+        first, *other_maps = (_heat_map(study, name, prompt) for name in _MATRICES)
         files = Files([f"{name}_{prompt}.csv" for name in (*_MATRICES, "kendall_pairs")])
-        yield from (first, Folded("Spearman’s ρ and rank-biased overlap", [*others, files]))
+        yield from (first, Folded("Spearman’s ρ and rank-biased overlap", [*other_maps, files]))
     yield from notes(study.tables.reason("kendall_tau", p) for p in prompts if p not in known)
 
 
 def _blocs_rows(study: Study, prompt: str) -> list[Block]:
     """The blocs of one prompt, with nicknames; a bloc itself has no other."""
     blocs, disputed = study.tables["blocs", prompt], study.tables.get("disputed_words", prompt)
-    named = with_nicknames(blocs, study, "models", "other_models")
+    named = model_blocs.with_nicknames(blocs, study, "models", "other_models")
     once = {name: pl.when(~_ITSELF).then(name) for name in ("other", "other_models")}
     lacking = [study.names[slug] for slug in blocs.filter(relation="no order")["models"]]
     both = ("models", "other_models")
-    words = None if disputed is None else with_nicknames(disputed, study, *both)
+    words = None if disputed is None else model_blocs.with_nicknames(disputed, study, *both)
     shown = named.with_columns(**once).filter(pl.col("relation") != "no order")
     return [
-        *BLOCS.rows(shown, prompt),
+        *model_blocs.BLOCS.rows(shown, prompt),
         *notes(f"{model} has no order to compare." for model in lacking),
-        *DISPUTED.rows(words, prompt),
+        *model_blocs.DISPUTED.rows(words, prompt),
     ]
 
 
@@ -228,17 +206,13 @@ def findings(study: Study) -> Iterator[Finding]:
     """Who opposes whom under which prompts, or where nobody does, who ranks alike."""
     same: dict[_Claims, list[str]] = {}
     for (prompt,), blocs in study.tables.of("blocs").items():
-        if claims := _claims(blocs):
+        held = blocs.filter(pl.col("relation").is_in(model_blocs.RELATIONS))
+        if claims := tuple(held.select("models", "other_models", "relation").rows()):
             same.setdefault(claims, []).append(prompt)
     ordered = sorted(same.items(), key=lambda item: not _opposing(item[0]))
     if ordered:
         plain = " ".join(_plainly(study, claims, prompts) for claims, prompts in ordered[:_NAMED])
         yield Finding(text=plain, picture=f"kendall_tau_{ordered[0][1][0]}")
-
-
-def _claims(blocs: pl.DataFrame) -> _Claims:
-    held = blocs.filter(pl.col("relation").is_in(RELATIONS))
-    return tuple(held.select("models", "other_models", "relation").rows())
 
 
 def _opposing(claims: _Claims) -> list[tuple[str, str, str]]:
@@ -248,12 +222,14 @@ def _opposing(claims: _Claims) -> list[tuple[str, str, str]]:
 def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
     """Who opposes whom, or where nobody does, who ranks alike."""
     said = []
-    for models, others, relation in (_opposing(claims) or claims)[:_NAMED]:
-        first, second = (who(study, slugs.split()) for slugs in (models, others))
-        names = first if models == others else f"{first} on one side and {second} on the other"
-        said.append(f"{names} {_PLAIN[relation]}")
+    for models, rivals, relation in (_opposing(claims) or claims)[:_NAMED]:
+        first, second = (model_blocs.who(study, slugs.split()) for slugs in (models, rivals))
+        who = first if models == rivals else f"{first} on one side and {second} on the other"
+        said.append(f"{who} {_PLAIN[relation]}")
     words = _disputed(study, prompts) if len(said) == 1 else ""
-    return f"Asked {_prompts(study, prompts)}, {'; '.join(said)}.{words}"
+    names = [study.prompt_names[prompt] for prompt in prompts]
+    many = f"{len(names)} prompts such as {names[0]}"
+    return f"Asked {listed(names) if len(names) <= _NAMED else many}, {'; '.join(said)}.{words}"
 
 
 def _disputed(study: Study, prompts: list[str]) -> str:
@@ -264,17 +240,12 @@ def _disputed(study: Study, prompts: list[str]) -> str:
     sides = [words.filter(higher=side)["token"] for side in ("bloc", "other")]
     if not all(map(len, sides)):
         return ""
-    (up, down), what = first_quoted(study, sides, _WORDS)
+    (up, down), what = model_blocs.first_quoted(study, sides, _WORDS)
     where = f", asked {study.prompt_names[prompts[0]]}," if len(prompts) > 1 else ""
     return (
         f" Of {what}, they differ most{where} on {up} (higher for the former) and {down} (the "
         "latter)."
     )
-
-
-def _prompts(study: Study, prompts: list[str]) -> str:
-    names = [study.prompt_names[prompt] for prompt in prompts]
-    return listed(names) if len(names) <= _NAMED else f"{len(names)} prompts such as {names[0]}"
 
 
 ANALYSIS = Analysis(
@@ -283,10 +254,10 @@ ANALYSIS = Analysis(
     lead="How alike do two models rank the shared vocabulary, whatever the scale of their rewards? "
     "Kendall’s τ is 1 for equal orders, 0 for unrelated and −1 for opposite ones. A bloc is a "
     "group of models that agree more than chance: the interval of τ is above 0 for every two of "
-    f"them. They rank alike where the interval of their mean τ is above {CLEAR}. Two blocs "
-    "disagree more than chance where the interval of τ is below 0 for every model of one with "
-    "every model of the other, and oppose one another where that of the mean is below "
-    f"−{CLEAR}. Intervals are of 95%, for all pairs under a prompt together. Ordinary "
+    f"them. They rank alike where the interval of their mean τ is above {model_blocs.CLEAR}. Two "
+    "blocs disagree more than chance where the interval of τ is below 0 for every model of one "
+    "with every model of the other, and oppose one another where that of the mean is below "
+    f"−{model_blocs.CLEAR}. Intervals are of 95%, for all pairs under a prompt together. Ordinary "
     "words are whole, and occur .3 times in a million or more.",
     make=_tables,
     parts=(_drawn,),

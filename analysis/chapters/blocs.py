@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from analysis.columns import KENDALL, Column, Spec, ends, several
+from analysis.columns import KENDALL, RANK, Column, Spec, ends, several
 from analysis.sentences import listed
 from analysis.statistics import Array, ranks
 from analysis.statistics.kendall import Order, concordant_shares, pair_interval
@@ -26,15 +26,16 @@ PAIRS = Spec(
         Column("stems", "count"),
     ),
 )
+_BLOC, _OTHER = (Column("bloc", "count"), Column("models")), Column("other", "count", "and bloc")
+_OTHER_MODELS, _WORD = Column("other_models", title="and models"), (RANK, Column("token", "token"))
 CLEAR = 0.3  # Mean tau beyond which models are said to rank alike, or to oppose one another.
 RELATIONS = ("alike", "agree", "opposed", "disagree")  # Those that are claimed.
 BLOCS = Spec(
     "blocs_<prompt>",
     (
-        Column("bloc", "count", help="1 is the largest"),
-        Column("models", help="slugs joined by spaces"),
-        Column("other", "count", "and bloc"),
-        Column("other_models", title="and models", help="the bloc itself or a later one"),
+        _BLOC[0].but(help="1 is the largest"),
+        _BLOC[1].but(help="slugs joined by spaces"),
+        *(_OTHER, _OTHER_MODELS.but(help="the bloc itself or a later one")),
         Column(
             "relation",
             help="within a bloc `agree`, or `alike` where ci_low is above 0.3, or `alone`; between "
@@ -52,9 +53,7 @@ BLOCS = Spec(
 CONSENSUS = Spec(
     "consensus_<prompt>",
     (
-        *(Column("bloc", "count"), Column("models")),
-        Column("end", help="`highest`, `lowest`, `disputed`"),
-        *(Column("rank", "count", dtype=pl.UInt32), Column("token", "token")),
+        *(*_BLOC, Column("end", help="`highest`, `lowest`, `disputed`"), *_WORD),
         Column("percentile", "share", "mean percentile", "mean over the models"),
         Column(
             "spread",
@@ -76,10 +75,9 @@ CONSENSUS = Spec(
 DISPUTED = Spec(
     "disputed_words_<prompt>",
     (
-        *(Column("bloc", "count"), Column("models")),
-        *(Column("other", "count", "and bloc"), Column("other_models", title="and models")),
+        *(*_BLOC, _OTHER, _OTHER_MODELS),
         Column("higher", help="which of them rates the word higher: `bloc` or `other`"),
-        *(Column("rank", "count", dtype=pl.UInt32), Column("token", "token")),
+        *_WORD,
         Column("percentile", "share", "percentile in the bloc", "mean over its models"),
         Column("other_percentile", "share", "in the other", "the same in the other bloc"),
     ),
@@ -104,7 +102,7 @@ def kendall_pairs(
     labels = stem_numbers(tokens)
     values = kendall.select(list(orders)).to_numpy()
     two = list(itertools.combinations(enumerate(orders), 2))
-    found = []
+    rows = []
     for (i, a), (j, b) in two:
         tau = float(values[i, j])
         numbers = (np.nan,) * 4
@@ -112,8 +110,8 @@ def kendall_pairs(
             interval = pair_interval(orders[a], orders[b], labels, tau, len(two))
             both = concordant_shares(orders[a].ranking, orders[b].ranking, tau)
             numbers = (interval.low, interval.high, *both)
-        found.append((a, b, tau, *numbers, int(labels.max()) + 1))
-    return PAIRS.frame(found)
+        rows.append((a, b, tau, *numbers, int(labels.max()) + 1))
+    return PAIRS.frame(rows)
 
 
 def blocs_table(
@@ -142,22 +140,22 @@ def blocs_table(
             values = [row[name] for name in ("kendall", "ci_low", "ci_high")]
             numbers[:, i, j] = numbers[:, j, i] = values
     groups = blocs(np.nan_to_num(numbers[1], nan=-1.0))
-    found = []
+    rows = []
     for a, b in itertools.combinations_with_replacement(range(len(groups)), 2):
         cells = [(i, j) for i in groups[a] for j in groups[b] if a != b or i < j]
         each = numbers[:, [i for i, _ in cells], [j for _, j in cells]]
         means = _means(each)
         names = [" ".join(models[i] for i in groups[g]) for g in (a, b)]
         relation = _relation(a == b, each)
-        found.append((a + 1, names[0], b + 1, names[1], relation, len(cells), *means))
+        rows.append((a + 1, names[0], b + 1, names[1], relation, len(cells), *means))
     lacking = [(None, model, None, None, "no order", 0, *(np.nan,) * 5) for model in without_order]
-    return BLOCS.frame([*found, *lacking])
+    return BLOCS.frame([*rows, *lacking])
 
 
 def blocs_of(table: pl.DataFrame) -> list[list[str]]:
     """Slugs of the models of each bloc of at least two, in the order of `blocs_table`."""
-    own = table.filter(pl.col("relation").is_in(["alike", "agree"]))
-    return [models.split() for models in own["models"]]
+    agreeing = table.filter(pl.col("relation").is_in(["alike", "agree"]))
+    return [models.split() for models in agreeing["models"]]
 
 
 def who(study: Study, models: Sequence[str]) -> str:
@@ -187,23 +185,22 @@ def first_quoted(study: Study, sides: Sequence[pl.Series], count: int) -> tuple[
 def with_nicknames(table: pl.DataFrame, study: Study, *columns: str) -> pl.DataFrame:
     """`table` with an English list of nicknames where `columns` have slugs."""
     named = pl.col(*columns).map_elements(
-        lambda slugs: listed([study.names[slug] for slug in slugs.split()]),
-        return_dtype=pl.String,
+        lambda slugs: listed([study.names[slug] for slug in slugs.split()]), return_dtype=pl.String
     )
     return table.with_columns(named)
 
 
-def _means(own: Array) -> tuple[float, ...]:
-    """Mean tau, lowest, highest and the interval of the mean of `own` [3, pairs]."""
-    if own.shape[1] == 0:
+def _means(numbers: Array) -> tuple[float, ...]:
+    """Mean tau, lowest, highest and the interval of the mean of `numbers` [3, pairs]."""
+    if numbers.shape[1] == 0:
         return (np.nan,) * 5
-    tau, low, high = own
+    tau, low, high = numbers
     return float(tau.mean()), *map(float, (tau.min(), tau.max(), low.mean(), high.mean()))
 
 
-def _relation(same: bool, own: Array) -> str:
-    """How the models of a bloc, or of two, stand to one another; `own` [3, pairs]."""
-    _, low, high = own
+def _relation(same: bool, numbers: Array) -> str:
+    """How the models of a bloc, or of two, stand to one another; `numbers` [3, pairs]."""
+    _, low, high = numbers
     if same and not len(low):
         return "alone"
     if same:
@@ -258,8 +255,8 @@ def consensus_ends(
         if len(models) > 1:
             ends["disputed"] = means.sort("spread", "token", descending=[True, False])
         for end, ordered in ends.items():
-            own = first_words(ordered, count).with_row_index("rank", 1)
-            frames.append(CONSENSUS.frame(own, bloc=bloc, models=" ".join(models), end=end))
+            chosen = first_words(ordered, count).with_row_index("rank", 1)
+            frames.append(CONSENSUS.frame(chosen, bloc=bloc, models=" ".join(models), end=end))
     return CONSENSUS.concat(frames)
 
 
@@ -294,8 +291,8 @@ def disputed_words(rewards: pl.DataFrame, blocs: pl.DataFrame, count: int) -> pl
         named = {name: row[name] for name in ("bloc", "models", "other", "other_models")}
         for higher, by in (("bloc", -gap), ("other", gap)):
             ordered = both.filter(by < 0).sort(by, "token")
-            own = first_words(ordered, count).with_row_index("rank", 1)
-            frames.append(DISPUTED.frame(own, **named, higher=higher))
+            chosen = first_words(ordered, count).with_row_index("rank", 1)
+            frames.append(DISPUTED.frame(chosen, **named, higher=higher))
     return DISPUTED.concat(frames)
 
 

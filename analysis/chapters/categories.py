@@ -171,19 +171,24 @@ def _prompts() -> pl.Expr:
     return pl.when(framing.str.contains(" ")).then(framing).otherwise(framing + " prompts")
 
 
-def _panels(study: Study, own: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+def _panels(study: Study, contrasts: pl.DataFrame) -> tuple[pl.DataFrame, str]:
     """The contrasts of one scale that are drawn, with `panel`, and what they are.
 
     Every framing of a scale of two categories; the last framing of a scale of more, which is the
     difference of the two opposite ones where both occur, besides what is told.
     """
-    last, (category, against) = own["framing"][-1], own.select("category", "against").row(0)
+    last, (category, against) = (
+        contrasts["framing"][-1],
+        contrasts.select("category", "against").row(0),
+    )
     if against != OTHERS:
-        return own.with_columns(panel=_prompts()), f"{category} above {against}, percentile points"
+        return contrasts.with_columns(
+            panel=_prompts()
+        ), f"{category} above {against}, percentile points"
     keys = ["list", "scale", "category", "framing"]
     told = _sure(study).select(keys).unique()
-    also = pl.concat([told, own.filter(framing=last).select(keys).unique()])
-    shown = own.join(also.unique(), on=keys, how="semi", maintain_order="left")
+    also = pl.concat([told, contrasts.filter(framing=last).select(keys).unique()])
+    shown = contrasts.join(also.unique(), on=keys, how="semi", maintain_order="left")
     panel = pl.concat_str("category", _prompts(), separator=", ")
     alone = pl.col("category") if shown["framing"].n_unique() == 1 else panel
     return shown.with_columns(panel=alone), f"above the others, {last}, percentile points"
@@ -220,9 +225,9 @@ def _told(study: Study) -> Iterator[Finding]:
 def _described(study: Study) -> str:
     """Which category of the first scale that is drawn stands furthest from the others."""
     every = study.tables[BY_MODEL.name].filter(pl.col("contrast").is_not_nan())
-    own = every.filter(list=every["list"].first(), scale=every["scale"].first())
-    framing = next((name for name in _FRAMINGS if name in own["framing"]), "")
-    means = own.filter(framing=framing).group_by(
+    contrasts = every.filter(list=every["list"].first(), scale=every["scale"].first())
+    framing = next((name for name in _FRAMINGS if name in contrasts["framing"]), "")
+    means = contrasts.filter(framing=framing).group_by(
         "list", "scale", "framing", "category", "against", maintain_order=True
     )
     furthest = means.agg(pl.col("contrast").mean()).sort(pl.col("contrast").abs(), "category")

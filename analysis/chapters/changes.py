@@ -11,21 +11,7 @@ import polars as pl
 
 from analysis.blocks import Block, Heading, Picture, Section, Text
 from analysis.charts.shifts import shifts
-from analysis.measures.changes import (
-    CHANGE,
-    CHANGES,
-    CHECKS,
-    LEAST_STEMS,
-    TOKENS,
-    WORDS,
-    changes,
-    checks,
-    kinds_with_a_test,
-    moved_tokens,
-    moved_words,
-    noise_floors,
-    shift_map,
-)
+from analysis.measures import changes as measured
 from analysis.measures.matched_words import trims
 from analysis.measures.pairs import pairs as judged
 from analysis.measures.pairs import replies
@@ -53,38 +39,39 @@ class Changes:
 
     def tables(self, study: Study) -> Iterator[Table]:
         """changes.csv, changes_checks.csv, changes_tokens.csv and changes_words.csv."""
-        run, made = study.run, study.tables
-        top = study.settings.top
-        yield table(CHANGES.name, make=partial(changes, run, self.noise, self.limits))
-        yield table(WORDS.name, make=lambda: moved_words(run, _kinds(study)))
+        run, made, top = study.run, study.tables, study.settings.top
+        make = partial(measured.changes, run, self.noise, self.limits)
+        yield table(measured.CHANGES.name, make=make)
+        yield table(measured.WORDS.name, make=lambda: measured.moved_words(run, _kinds(study)))
         yield table(
-            CHECKS.name,
-            make=lambda: checks(
-                made[CHANGES.name],
-                made[WORDS.name],
-                [moved_words(pair, _kinds(study)) for _, pair in self.noise],
+            measured.CHECKS.name,
+            make=lambda: measured.checks(
+                made[measured.CHANGES.name],
+                made[measured.WORDS.name],
+                [measured.moved_words(pair, _kinds(study)) for _, pair in self.noise],
                 self.limits,
                 judged(replies(run, self.pairs)) if self.pairs else None,
                 self.pairs,
             ),
         )
-        yield table(TOKENS.name, make=partial(moved_tokens, run, self.noise, top))
-        yield table("noise_floors", make=partial(noise_floors, run, self.noise), file=False)
+        yield table(measured.TOKENS.name, make=partial(measured.moved_tokens, run, self.noise, top))
+        make = partial(measured.noise_floors, run, self.noise)
+        yield table("noise_floors", make=make, file=False)
 
     def section(self, study: Study) -> Section:
         """For each prompt, the shifts of tokens and of kinds of words."""
         made = study.tables
         blocks: list[Block] = [Text(_PERCENTILES, "how"), *_compared(study)]
-        blocks += CHANGES.rows(made[CHANGES.name], unfolded=True)
+        blocks += measured.CHANGES.rows(made[measured.CHANGES.name], unfolded=True)
         blocks.append(Text(_NOISE, "how") if self.noise else Text(_NO_NOISE, "note"))
         for prompt in study.run.vocabulary_prompts:
             blocks += _of_prompt(study, prompt)
-        blocks += WORDS.rows(made[WORDS.name])
+        blocks += measured.WORDS.rows(made[measured.WORDS.name])
         return Section(
             id="changes",
             title="What changed",
             label="Changes",
-            lead=_answer(made[CHANGES.name]),
+            lead=_answer(made[measured.CHANGES.name]),
             blocks=blocks,
             caveats=(
                 "Percentiles say nothing about the scale of the numbers: two models with the same "
@@ -97,7 +84,7 @@ class Changes:
 
 def _answer(summary: pl.DataFrame) -> str:
     """How far tokens moved, and how much of their order is left."""
-    change = summary.filter(of=CHANGE)
+    change = summary.filter(of=measured.CHANGE)
     moved = span(100 * change["mean_shift"].to_numpy())
     said = f"Tokens moved by {moved} percentile points on average"
     agreement = change["kendall"].to_numpy()
@@ -117,12 +104,12 @@ def _compared(study: Study) -> list[Block]:
         )
     if out := left_out(run):
         said.append(f"{out[0].upper()}{out[1:]}. Ranks and percentiles are among the others.")
-    tested, every = kinds_with_a_test(study.tables[WORDS.name])
+    tested, every = measured.kinds_with_a_test(study.tables[measured.WORDS.name])
     if tested < every:
         said.append(
-            f"{tested} of {every} kinds of words in this vocabulary have the {LEAST_STEMS} stems "
-            "that a test needs. The others have no p, so the limit on kinds of words cannot fail "
-            "by them, however far they moved."
+            f"{tested} of {every} kinds of words in this vocabulary have the "
+            f"{measured.LEAST_STEMS} stems that a test needs. The others have no p, so the limit "
+            "on kinds of words cannot fail by them, however far they moved."
         )
     return [Text(each, "note") for each in said]
 
@@ -141,14 +128,14 @@ def _of_prompt(study: Study, prompt: str) -> list[Block]:
         "Right: the kinds of words that moved most, with 95 % intervals; faint where q is not "
         "below .05."
     )
-    words = made[WORDS.name].filter(prompt=prompt)
-    draw = partial(shifts, shift_map(study.run, prompt), words)
-    moved = made[TOKENS.name].filter(prompt=prompt)
+    words = made[measured.WORDS.name].filter(prompt=prompt)
+    draw = partial(shifts, measured.shift_map(study.run, prompt), words)
+    moved = made[measured.TOKENS.name].filter(prompt=prompt)
     shown = moved.filter(pl.col("rank") <= study.settings.figure_top)
     return [
         Heading(f"“{study.run.prompts[prompt]}”"),
         Picture(f"changes_{prompt}", caption, draw),
-        *TOKENS.rows(shown, unfolded=True),
+        *measured.TOKENS.rows(shown, unfolded=True),
     ]
 
 

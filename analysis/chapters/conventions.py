@@ -52,27 +52,29 @@ SUMMARY = Spec(
 
 def _tables(study: Study) -> Iterator[Table]:
     """Four tables, and for the page ("conventions_missing",)."""
-    made, found = study.tables, functools.cache(partial(_found, study))
+    made, tried = study.tables, functools.cache(partial(_tried_readings, study))
     count = study.settings.top
-    yield table(AGREEMENT.name, make=lambda: readings.agreement(found(), count))
+    yield table(AGREEMENT.name, make=lambda: readings.agreement(tried(), count))
     yield table(
-        FINDINGS.name, make=lambda: by_reading.findings_table(study, found(), made[AGREEMENT.name])
+        FINDINGS.name,
+        make=lambda: by_reading.findings_table(study, tried(), made[AGREEMENT.name]),
     )
     yield table(
-        SUMMARY.name, make=lambda: summary(made[AGREEMENT.name], made[FINDINGS.name], found())
+        SUMMARY.name,
+        make=lambda: summary(made[AGREEMENT.name], made[FINDINGS.name], tried()),
     )
-    yield table(JUMPS.name, make=lambda: readings.jumps(found(), _JUMPS))
-    yield table("conventions_missing", make=lambda: missing(found()), file=False)
+    yield table(JUMPS.name, make=lambda: readings.jumps(tried(), _JUMPS))
+    yield table("conventions_missing", make=lambda: missing(tried()), file=False)
 
 
-def _found(study: Study) -> Readings:
-    found = readings.readings_of(study.run)
-    if found is None or not any(found.computed(model) for model in found.models()):
+def _tried_readings(study: Study) -> Readings:
+    tried = readings.readings_of(study.run)
+    if tried is None or not any(tried.computed(model) for model in tried.models()):
         raise Absent(_NONE)
-    return found
+    return tried
 
 
-def summary(agreement: pl.DataFrame, findings: pl.DataFrame, found: Readings) -> pl.DataFrame:
+def summary(agreement: pl.DataFrame, findings: pl.DataFrame, tried: Readings) -> pl.DataFrame:
     """The table `SUMMARY`: one row per reading, over models and prompts."""
     taus = agreement.group_by("reading", "noise", maintain_order=True).agg(
         models=pl.col("model").n_unique(),
@@ -87,7 +89,7 @@ def summary(agreement: pl.DataFrame, findings: pl.DataFrame, found: Readings) ->
     counts = decided.group_by("reading").agg(
         findings=pl.len(), **{kind: (changed == kind).sum() for kind in kinds}
     )
-    named = labels(found)
+    named = labels(tried)
     joined = taus.join(counts, on="reading", how="left", validate="1:1", maintain_order="left")
     joined = joined.sort(pl.col("reading").cast(pl.Enum(list(named))))
     return SUMMARY.frame(
@@ -97,25 +99,25 @@ def summary(agreement: pl.DataFrame, findings: pl.DataFrame, found: Readings) ->
     )
 
 
-def missing(found: Readings) -> pl.DataFrame:
+def missing(tried: Readings) -> pl.DataFrame:
     """Readings without results: model, reading (its label), same_as (label; null), failure."""
     types = dict.fromkeys(("model", "reading", "same_as", "failure"), pl.String)
-    named = labels(found)
+    named = labels(tried)
     lines = [
         (model, named[name], named.get(entry.same_as or "", entry.same_as), entry.failure)
-        for model in found.models()
-        for name, entry in found.index[model].items()
-        if name != DEFAULT and name not in found.computed(model)
+        for model in tried.models()
+        for name, entry in tried.index[model].items()
+        if name != DEFAULT and name not in tried.computed(model)
     ]
     return pl.DataFrame(lines, schema=types, orient="row")
 
 
-def labels(found: Readings) -> dict[str, str]:
+def labels(tried: Readings) -> dict[str, str]:
     """Reading -> what of it differs from the default, of all models; the noise floor's last."""
     named: dict[tuple[bool, str], str] = {}
-    for own in found.index.values():
-        for name, entry in own.items():
-            named.setdefault((entry.noise, name), label(entry, own[DEFAULT]))
+    for entries in tried.index.values():
+        for name, entry in entries.items():
+            named.setdefault((entry.noise, name), label(entry, entries[DEFAULT]))
     return {name: text for (_, name), text in sorted(named.items(), key=lambda one: one[0][0])}
 
 
@@ -212,11 +214,11 @@ def _furthest(study: Study, agreement: pl.DataFrame, named: Mapping[str, str]) -
     """
     taus = agreement.filter(pl.col("kendall").is_not_nan())
     floor = taus.filter("noise").group_by("model").agg(floor=pl.col("kendall").min())
-    others = taus.filter(~pl.col("noise")).join(floor, on="model", how="inner", validate="m:1")
+    compared = taus.filter(~pl.col("noise")).join(floor, on="model", how="inner", validate="m:1")
     pairs = pl.col("tokens") * (pl.col("tokens") - 1) / 4  # that τ = 0 turns round
-    own, by_noise = (1 - pl.col("kendall")) * pairs, (1 - pl.col("floor")) * pairs
-    excess, error = own - _TIMES * by_noise, (own + _TIMES**2 * by_noise).sqrt()
-    below = others.filter(excess > _ERRORS * error, pl.col("kendall") < _VISIBLE)
+    moved, by_noise = (1 - pl.col("kendall")) * pairs, (1 - pl.col("floor")) * pairs
+    excess, error = moved - _TIMES * by_noise, (moved + _TIMES**2 * by_noise).sqrt()
+    below = compared.filter(excess > _ERRORS * error, pl.col("kendall") < _VISIBLE)
     if not below.height:
         return None
     row = below.sort("kendall", "model", "reading", "prompt").row(0, named=True)

@@ -68,8 +68,8 @@ def samples(run: Run, rewards: Mapping[str, pl.DataFrame]) -> Iterator[Sample]:
             if frame.height:
                 yield model, prompt, frame[model].to_numpy(), shared
             else:
-                token_ids, own = run.rewards(model, prompt)
-                yield model, prompt, own, stems_of(run, model, token_ids)
+                token_ids, whole = run.rewards(model, prompt)
+                yield model, prompt, whole, stems_of(run, model, token_ids)
 
 
 def moments_table(data: Iterable[Sample]) -> pl.DataFrame:
@@ -77,8 +77,8 @@ def moments_table(data: Iterable[Sample]) -> pl.DataFrame:
     tested = ("skewness_low", "skewness_high", "p")
     return MOMENTS.frame(
         {"model": model, "prompt": prompt, **moments(x)}
-        | dict(zip(tested, skewness_interval(x, own)[1:], strict=True))
-        for model, prompt, x, own in data
+        | dict(zip(tested, skewness_interval(x, stems)[1:], strict=True))
+        for model, prompt, x, stems in data
     )
 
 

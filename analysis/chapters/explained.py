@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -81,21 +82,22 @@ def predictors(models: pl.DataFrame) -> dict[str, Array]:
       1 / (1 + |difference in B|); rank: 1 / (1 + |difference of RewardBench rank|). A trait that
       is not known of every model, or is the same for all pairs, is left out.
     """
-    traits = {
-        "base": _equal([family(base) for base in models["base"]]),
-        "developer": _equal(models["developer"].to_list()),
-        "size": _near(models["size_b"].to_list()),
-        "rank": _near(models["rewardbench_rank"].to_list()),
+    traits: dict[str, tuple[list[Any], Callable[..., float]]] = {  # Any: names or numbers
+        "base": ([family(base) for base in models["base"]], _equal),
+        "developer": (models["developer"].to_list(), _equal),
+        "size": (models["size_b"].to_list(), _near),
+        "rank": (models["rewardbench_rank"].to_list(), _near),
     }
-    known = {name: matrix for name, matrix in traits.items() if matrix is not None}
+    known = {
+        name: np.array([[alike(a, b) for b in values] for a in values])
+        for name, (values, alike) in traits.items()
+        if None not in values
+    }
     return {name: matrix for name, matrix in known.items() if np.ptp(pairs_of(matrix)) > 0}
 
 
 def rsa_table(
-    matrix: pl.DataFrame,
-    explained_by: Mapping[str, Array],
-    rng: np.random.Generator,
-    draws: int,
+    matrix: pl.DataFrame, explained_by: Mapping[str, Array], rng: np.random.Generator, draws: int
 ) -> pl.DataFrame:
     """Representational similarity analysis: which similarities of traits go with agreement.
 
@@ -113,14 +115,12 @@ def rsa_table(
     Returns:
       The table `RSA` of one prompt, without prompt and q.
     """
-    models = _ordered(matrix)
-    keep = [matrix.columns[1:].index(model) for model in models]
+    keep = [matrix.columns[1:].index(model) for model in _ordered(matrix)]
     values = matrix.select(matrix.columns[1:]).to_numpy()[np.ix_(keep, keep)]
     stack = np.array([m[np.ix_(keep, keep)] for m in explained_by.values()])
-    orders, exact = permutations(len(models), draws, rng)
-    places = pair_places(orders)
+    orders, exact = permutations(len(keep), draws, rng)
     betas, r_squared = joint(values, stack)
-    tests = mantel(values, stack, places, exact)
+    tests = mantel(values, stack, pair_places(orders), exact)
     each = [
         (name, len(pairs_of(values)), *test, beta, r_squared)
         for name, test, beta in zip(explained_by, tests, betas.tolist(), strict=True)
@@ -159,8 +159,8 @@ def _under_prompt(study: Study, prompt: str) -> pl.DataFrame:
     if not by:
         raise Absent("No base, developer, size or rank is known of every model and varies.")
     rng = np.random.default_rng(study.options.seed)
-    found = rsa_table(matrix, by, rng, study.options.permutations)
-    return found.with_columns(prompt=pl.lit(prompt))
+    rsa = rsa_table(matrix, by, rng, study.options.permutations)
+    return rsa.with_columns(prompt=pl.lit(prompt))
 
 
 def _comparable(study: Study, prompt: str) -> pl.DataFrame:
@@ -178,17 +178,12 @@ def _ordered(matrix: pl.DataFrame) -> list[str]:
     return [name for name, value in zip(names, diagonal, strict=True) if not np.isnan(value)]
 
 
-def _equal(values: Sequence[str | None]) -> Array | None:
-    if any(value is None for value in values):
-        return None
-    return np.array([[float(a == b) for b in values] for a in values])
+def _equal(a: str, b: str) -> float:
+    return float(a == b)
 
 
-def _near(values: Sequence[float | None]) -> Array | None:
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return None
-    return np.array([[1 / (1 + abs(a - b)) for b in known] for a in known])
+def _near(a: float, b: float) -> float:
+    return 1 / (1 + abs(a - b))
 
 
 def _drawn(study: Study) -> Iterator[Block]:

@@ -75,19 +75,19 @@ FINDINGS = Spec(
 ROW = {name: FINDINGS.schema[name] for name in ("finding", "of", *_FOUND)}
 
 
-def findings_table(study: Study, found: Readings, agreement: pl.DataFrame) -> pl.DataFrame:
+def findings_table(study: Study, readings: Readings, agreement: pl.DataFrame) -> pl.DataFrame:
     """The table `FINDINGS`: every finding under every reading.
 
     Where only another reading has a finding, the columns of the default one are null, and
     default_sure is false. `agreement` is `conventions_readings.csv`.
     """
     frames = [FINDINGS.frame([]).drop("as_noise")]
-    for model in found.models():
-        default = _effects(study, found, DEFAULT, model)
-        for name, entry in found.computed(model).items():
-            own = _effects(study, found, name, model)
+    for model in readings.models():
+        default = _effects(study, readings, DEFAULT, model)
+        for name, entry in readings.computed(model).items():
+            changed = _effects(study, readings, name, model)
             keys = {"model": pl.lit(model), "reading": pl.lit(name), "noise": pl.lit(entry.noise)}
-            both = (_beside(default.rows, own.rows), _orders(default, own))
+            both = (_beside(default.rows, changed.rows), _orders(default, changed))
             frames += [rows.with_columns(**keys) for rows in both]
     frames.append(_sets(agreement))
     return FINDINGS.frame(_with_noise(pl.concat(frames, how="diagonal")))
@@ -100,19 +100,19 @@ class _Effects(NamedTuple):
     groups: pl.DataFrame | None
 
 
-def _effects(study: Study, found: Readings, reading: str, model: str) -> _Effects:
+def _effects(study: Study, readings: Readings, reading: str, model: str) -> _Effects:
     """Findings of a model under a reading, as the chapters of a report of it alone make them."""
-    own = Study(run=found.run_of(reading, model), infos=study.infos, settings=study.settings)
+    alone = Study(run=readings.run_of(reading, model), infos=study.infos, settings=study.settings)
     for chapter, names in _MADE:
-        for wanted in chapter.tables(own):
+        for wanted in chapter.tables(alone):
             if wanted.key[0] in names:
-                own.tables.add(wanted)
+                alone.tables.add(wanted)
     frames = [pl.DataFrame(schema=ROW)]
     for kind in KINDS:
-        table = own.tables.get(kind.table)
+        table = alone.tables.get(kind.table)
         if table is not None and table.height:
             frames.append(_rows(table, kind))
-    return _Effects(rows=pl.concat(frames), groups=own.tables.get("identity"))
+    return _Effects(rows=pl.concat(frames), groups=alone.tables.get("identity"))
 
 
 def _rows(table: pl.DataFrame, kind: Kind) -> pl.DataFrame:
@@ -129,12 +129,12 @@ def _rows(table: pl.DataFrame, kind: Kind) -> pl.DataFrame:
     ).cast(pl.Schema(ROW))
 
 
-def _beside(default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
+def _beside(default: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """The findings of the default reading and of another, side by side; either may be absent."""
     keys = ["finding", "of"]
     named = {name: f"default_{name}" for name in ROW if name not in keys}
     joined = default.rename(named).join(
-        own, on=keys, how="full", coalesce=True, validate="1:1", maintain_order="left_right"
+        other, on=keys, how="full", coalesce=True, validate="1:1", maintain_order="left_right"
     )
     joined = joined.with_columns(pl.col("default_sure").fill_null(value=False))
     sure, was, value = pl.col("sure"), pl.col("default_sure"), pl.col("value")
@@ -153,7 +153,7 @@ def _beside(default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(change=change, outside=~inside)
 
 
-def _orders(default: _Effects, own: _Effects) -> pl.DataFrame:
+def _orders(default: _Effects, other: _Effects) -> pl.DataFrame:
     """The order of the groups of an axis by their mean percentile: τ with the default's.
 
     Axes of which no contrast has q below .05 under the default reading have no order.
@@ -163,17 +163,17 @@ def _orders(default: _Effects, own: _Effects) -> pl.DataFrame:
         keys = ["prompt", "axis", "group"]
         differ = (pl.col("q") < ALPHA).any().over("prompt", "axis")
         tested = default.groups.filter(differ).filter(pl.col("p").is_not_nan())
-        others = default.groups.clear() if own.groups is None else own.groups
+        other_groups = default.groups.clear() if other.groups is None else other.groups
         means = tested.select(*keys, default="mean_percentile").join(
-            others.select(*keys, own=pl.col("mean_percentile").fill_nan(None)),
+            other_groups.select(*keys, changed=pl.col("mean_percentile").fill_nan(None)),
             on=keys,
             how="left",
             validate="1:1",
         )
         for (prompt, axis), part in means.sort(keys).group_by(keys[:2], maintain_order=True):
             if part.height > 1:
-                both = part.drop_nulls("own")
-                tau = tau_b(both["default"].to_numpy(), both["own"].to_numpy())
+                both = part.drop_nulls("changed")
+                tau = tau_b(both["default"].to_numpy(), both["changed"].to_numpy())
                 rows.append((ORDER, f"{prompt} · {axis}", tau if both.height > 1 else None, 1.0))
     names = ("finding", "of", "value", "default_value")
     schema = {name: FINDINGS.schema[name] for name in names}
@@ -232,8 +232,8 @@ def survival(table: pl.DataFrame) -> dict[str, int]:
       another reading alone).
     """
     kinds = (REVERSED, LOST, ABSENT, GAINED)
-    own = table.filter(~pl.col("noise"), pl.col("default_sure").is_not_null())
-    told = own.group_by("finding", "model", "of").agg(
+    decided = table.filter(~pl.col("noise"), pl.col("default_sure").is_not_null())
+    told = decided.group_by("finding", "model", "of").agg(
         sure=pl.col("default_sure").first(),
         **{kind: (~pl.col("as_noise") & (pl.col("change") == kind)).any() for kind in kinds},
     )

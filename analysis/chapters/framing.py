@@ -14,25 +14,35 @@ import polars as pl
 from analysis.blocks import Block, Finding, Picture
 from analysis.charts.clouds import clouds
 from analysis.charts.look import Chart
-from analysis.columns import KENDALL, MODEL, PEARSON, SPEARMAN, Column, P, Spec, ends, q
+from analysis.columns import (
+    KENDALL,
+    MODEL,
+    PEARSON,
+    PROMPTS,
+    SPEARMAN,
+    Column,
+    P,
+    Spec,
+    ends,
+    q,
+    several,
+)
 from analysis.measures.combined import TOO_FEW, both_rewards, prompts_of, scored_prompts, with_both
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
-from analysis.sentences import count, decimals, listed, significant, span
+from analysis.sentences import decimals, listed, part_of, significant, span
 from analysis.statistics import Array, correlation, ranks
 from analysis.statistics.correlation import principal_axes
 from analysis.statistics.inference import clustered
 from analysis.statistics.kendall import ranking, tau_matrix
-from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
+from analysis.study import NO_VOCABULARY, Analysis, Study, Table, required, table
 
-_PAIR = (MODEL, Column("prompt_a", title="prompt"), Column("prompt_b", title="and prompt"))
+_PAIR = (MODEL, *PROMPTS)
 FRAMING = Spec(
     "framing",
     (
-        *_PAIR,
-        *(PEARSON, SPEARMAN, KENDALL),
-        Column("n", "count", help="tokens"),
-        Column("stems", "count"),
+        *(*_PAIR, PEARSON, SPEARMAN, KENDALL),
+        *(Column("n", "count", help="tokens"), Column("stems", "count")),
         *ends("fixed", "95 %, of pearson"),
         P.but(help="of pearson 0"),
         q("prompt_a", "prompt_b", title="q of r = 0"),
@@ -53,14 +63,10 @@ FRAMING = Spec(
 AXIS = Spec(
     "framing_axis",
     (
-        *_PAIR,
-        Column("axis", "count", help="1 holds more variance"),
+        *(*_PAIR, Column("axis", "count", help="1 holds more variance")),
         Column("axis_kind", help="`same` or `opposed`"),
-        Column("loading_a", "number"),
-        Column("loading_b", "number"),
-        Column("share", "share"),
-        *ends("share", ""),
-        Column("n", "count"),
+        *several("number", "loading_a loading_b"),
+        *(Column("share", "share"), *ends("share", ""), Column("n", "count")),
     ),
     help="two axes are always one of each kind; not shown on the page",
 )
@@ -70,7 +76,9 @@ _NAMED = 2  # Models that a headline names.
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    yield table(FRAMING.name, make=partial(_every_pair, study))
+    why = "No model was scored under two prompts." if study.run.results else NO_VOCABULARY
+    make = partial(framing_table, study.run, study.scored)
+    yield table(FRAMING.name, make=make, why=why)
     yield table(AXIS.name, make=partial(_axes, study))
 
 
@@ -94,7 +102,9 @@ def compared(rewards: Iterable[tuple[str, Mapping[str, Array], Array]]) -> pl.Da
       rewards: of each model its slug, prompt -> rewards [N], and the number of the stem of each
         token [N].
     """
-    return FRAMING.frame(row for model, own, stems in rewards for row in _pairs(model, own, stems))
+    return FRAMING.frame(
+        row for model, by_prompt, stems in rewards for row in _pairs(model, by_prompt, stems)
+    )
 
 
 def _scored_twice(
@@ -104,9 +114,9 @@ def _scored_twice(
     for model in models:
         scored = [p for p in run.vocabulary_prompts if (model, p) in run.results]
         if len(scored) > 1:
-            token_ids, own = _rewards(run, model, scored)
+            token_ids, by_prompt = _rewards(run, model, scored)
             if len(token_ids):
-                yield model, own, stems_of(run, model, token_ids)
+                yield model, by_prompt, stems_of(run, model, token_ids)
 
 
 def _pairs(
@@ -161,13 +171,6 @@ def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> p
     return AXIS.frame(axes)
 
 
-def _every_pair(study: Study) -> pl.DataFrame:
-    if not study.run.results:
-        raise Absent(NO_VOCABULARY)
-    pairs = framing_table(study.run, study.scored)
-    return required(pairs, "No model was scored under two prompts.")
-
-
 def _axes(study: Study) -> pl.DataFrame:
     _ = study.tables[FRAMING.name]  # absent where no model was scored under two prompts at all
     prompts = scored_prompts(study)
@@ -187,10 +190,7 @@ def _rewards(run: Run, model: str, prompts: Sequence[str]) -> tuple[Array, dict[
 
 
 def contrast(
-    pairs: pl.DataFrame,
-    principal: pl.DataFrame,
-    names: Mapping[str, str],
-    prompts: tuple[str, str],
+    pairs: pl.DataFrame, principal: pl.DataFrame, names: Mapping[str, str], prompts: tuple[str, str]
 ) -> Chart:
     """Rewards under one prompt against those under another, with r and the principal axes.
 
@@ -200,21 +200,23 @@ def contrast(
       names: slug -> nickname, in the order of the panels; models without pairs are left out.
       prompts: what the page calls both.
     """
-    each = {str(m): own for (m,), own in pairs.group_by("model", maintain_order=True)}
+    each = {str(m): points for (m,), points in pairs.group_by("model", maintain_order=True)}
     titled = {m: _titled(name, each[m]) if m in each else name for m, name in names.items()}
-    lines = pl.concat(_lines(own, principal.filter(model=model)) for model, own in each.items())
+    lines = pl.concat(
+        _lines(points, principal.filter(model=model)) for model, points in each.items()
+    )
     titles = (f"reward under {prompts[0]}", f"under {prompts[1]}")
     return clouds(pairs, titled, titles, x="a", y="b", lines=lines, shared=False, columns=5)
 
 
-def _titled(name: str, own: pl.DataFrame) -> str:
-    r = ranks.pearson(own["a"].to_numpy(), own["b"].to_numpy())
+def _titled(name: str, points: pl.DataFrame) -> str:
+    r = ranks.pearson(points["a"].to_numpy(), points["b"].to_numpy())
     return f"{name}, r undefined" if math.isnan(r) else f"{name}, r = {decimals(r)}"
 
 
-def _lines(own: pl.DataFrame, principal: pl.DataFrame) -> pl.DataFrame:
+def _lines(pairs: pl.DataFrame, principal: pl.DataFrame) -> pl.DataFrame:
     """The principal axes through the mean, two standard deviations each way."""
-    points = own.select("a", "b").to_numpy()
+    points = pairs.select("a", "b").to_numpy()
     middle = points.mean(axis=0)
     rows = []
     for row in principal.iter_rows(named=True):
@@ -250,8 +252,8 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 def _told(study: Study) -> Iterator[Finding]:
     heads = {slug: str(record.get("head") or "") for slug, record in study.run.models.items()}
-    table, names, said = study.tables[FRAMING.name], study.names, study.prompt_names
-    yield from findings(table, prompts_of(study), names, said, heads)
+    table, prompts = study.tables[FRAMING.name], prompts_of(study)
+    yield from findings(table, prompts, study.names, study.prompt_names, heads)
 
 
 def findings(
@@ -271,22 +273,23 @@ def findings(
       heads: slug -> kind of head, as far as it is known.
     """
     pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
-    own = table.filter(pair & pl.col("pearson").is_not_nan())
+    rows = table.filter(pair & pl.col("pearson").is_not_nan())
     good, bad = (said.get(prompt, f"“{prompt}”") for prompt in prompts)
-    certain = significant(own)
+    certain = significant(rows)
     if certain.height:
         sides = (certain.filter(pl.col("pearson") < 0), certain.filter(pl.col("pearson") > 0))
         turned, kept = (part["model"].to_list() for part in sides)
         head = _common_head(kept, [m for m in heads if m not in kept], heads)
         turned, kept = ([names[m] for m in side] for side in (turned, kept))
-        text = _headline(turned, kept, own.height, good, bad, head)
+        text = _headline(turned, kept, rows.height, good, bad, head)
         yield Finding(text=text, picture="framing")
-    lower = significant(own, "difference_q").filter(pl.col("difference") < 0)
+    lower = significant(rows, "difference_q").filter(pl.col("difference") < 0)
     if lower.height:
         gaps = span(-lower["difference"].to_numpy(), 3)
+        models = part_of(lower.height, rows.height, "model")
         text = (
-            f"In {lower.height} of {count(own.height, 'model')}, r of {good} and {bad} is lower "
-            f"than r of “greatest” and “best”, two questions of one framing, by {gaps} (q < .05)."
+            f"In {models}, r of {good} and {bad} is lower than r of “greatest” and “best”, two "
+            f"questions of one framing, by {gaps} (q < .05)."
         )
         yield Finding(text=text, picture="framing")
 
@@ -298,7 +301,7 @@ def _headline(
     said, what = [], "tokens"
     for models, how in ((turned, "the other way round"), (kept, "as before")):
         if models:
-            who = f"{len(models)} of {of} models" if len(models) > _NAMED else listed(models)
+            who = part_of(len(models), of, "model") if len(models) > _NAMED else listed(models)
             if models is kept and head:
                 who += f", the ones whose head is {_HEADS.get(head, head)},"
             said.append(f"{who} tend{'s' * (len(models) == 1)} to rate {what} {how}")
@@ -306,12 +309,12 @@ def _headline(
     return f"Asked {bad} instead of {good}, {'; '.join(said)}."
 
 
-def _common_head(kept: Sequence[str], others: Sequence[str], heads: Mapping[str, str]) -> str:
+def _common_head(kept: Sequence[str], turned: Sequence[str], heads: Mapping[str, str]) -> str:
     """The kind of head of two reward models or more, if two others or more have another; or ""."""
     rank_alike = {"affine": "linear"}  # a constant is added
     kinds, further = (
         [rank_alike.get(kind, kind) for m in side if (kind := heads.get(m, "")) != "lm"]
-        for side in (kept, others)
+        for side in (kept, turned)
     )
     alone = len(set(kinds)) == 1 and kinds[0] not in further and "" not in (*kinds, *further)
     return kinds[0] if alone and len(kinds) > 1 < len(further) else ""

@@ -8,14 +8,7 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import Block, Finding, Picture, Text
-from analysis.chapters.sentiment import (
-    FAMILY,
-    SPELLINGS,
-    in_order,
-    slope_columns,
-    slope_of,
-    with_stems,
-)
+from analysis.chapters import sentiment
 from analysis.charts.clouds import clouds, fitted
 from analysis.charts.estimates import estimates
 from analysis.columns import MODEL, PROMPT, Spec
@@ -29,7 +22,7 @@ SLOPES = Spec(
     "frequency_slopes",
     (
         *(MODEL, PROMPT),
-        *slope_columns(
+        *sentiment.slope_columns(
             "reward per unit of natural log frequency; with "
             "`--config.options.frequency_join=paper` a token counts once for each part of speech "
             "of its word"
@@ -63,8 +56,8 @@ def frequency_points(points: pl.DataFrame, frequency: pl.DataFrame) -> pl.DataFr
         frequency, on="word", how="inner", validate="m:m", maintain_order="left_right"
     ).with_columns(log_frequency=pl.col("per_million").log())
     fits = [
-        (*cell.values(), float(regression.coefficients(*_data(own))[2]))
-        for cell, own in by_model_and_prompt(with_stems(joined))
+        (*cell.values(), float(regression.coefficients(*_data(words))[2]))
+        for cell, words in by_model_and_prompt(sentiment.with_stems(joined))
     ]
     # A join, because stacked cells are many chunks, and what is filtered from many chunks keeps as
     # much memory as the whole.
@@ -82,15 +75,15 @@ def frequency_slopes(points: pl.DataFrame) -> pl.DataFrame:
     `points` is what `frequency_points` returns.
     """
     return SLOPES.frame(
-        {**cell, **slope_of(regression.ols(*_data(own)))}
-        for cell, own in by_model_and_prompt(with_stems(points))
+        {**cell, **sentiment.slope_of(regression.ols(*_data(words)))}
+        for cell, words in by_model_and_prompt(sentiment.with_stems(points))
     )
 
 
-def _data(own: pl.DataFrame) -> tuple[Array, Array, Array]:
+def _data(words: pl.DataFrame) -> tuple[Array, Array, Array]:
     """What `regression.ols` takes."""
-    design = own.select("log_frequency", "value").to_numpy()
-    return own["reward"].to_numpy(), design, own["stem"].to_numpy()
+    design = words.select("log_frequency", "value").to_numpy()
+    return words["reward"].to_numpy(), design, words["stem"].to_numpy()
 
 
 def _points(study: Study) -> pl.DataFrame:
@@ -128,7 +121,7 @@ def _points_drawn(study: Study) -> Iterator[Block]:
         "Each square is a few tokens: their reward to {}, with the fitted part of its valence "
         "taken out, against their frequency. The line is the slope."
     )
-    for prompt, shown in in_order(points, list(study.run.vocabulary_prompts)):
+    for prompt, shown in sentiment.in_order(points, list(study.run.vocabulary_prompts)):
         lines = fitted(shown, slopes.filter(prompt=prompt), "log_frequency", "residual")
         draw = partial(clouds, shown, study.names, titles, x="log_frequency", y="residual")
         caption = text.format(study.prompt_names[prompt])
@@ -147,7 +140,7 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
         "has its own scale."
     )
     yield Picture("frequency_slopes", caption, partial(draw, panel="name", shared=False))
-    yield from (*SLOPES.rows(slopes), Text(FAMILY, "how"))
+    yield from (*SLOPES.rows(slopes), Text(sentiment.FAMILY, "how"))
     yield from matches_block(study.tables, "frequency")
 
 
@@ -158,7 +151,7 @@ def findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Findi
       slopes: the table `SLOPES`.
       prompts: prompt id -> how the page calls it, in the order of the sentences.
     """
-    for prompt, _ in in_order(significant(slopes), list(prompts)):
+    for prompt, _ in sentiment.in_order(significant(slopes), list(prompts)):
         above, below = "commoner words score higher", "commoner words score lower"
         said = counted(slopes.filter(prompt=prompt), "slope", above, below, "lower")
         text = f"Asked {prompts[prompt]}, {said}, among words of equal sentiment in the lexicon."
@@ -175,7 +168,7 @@ ANALYSIS = Analysis(
     told=(lambda s: findings(s.tables[SLOPES.name], s.prompt_names),),
     described=lambda study: unclear(study.tables[SLOPES.name], "slopes of reward on frequency"),
     caveats=lambda study: (
-        SPELLINGS[study.options.match_trim],
+        sentiment.SPELLINGS[study.options.match_trim],
         "Common words are also shorter and better trained; the slope cannot tell these apart.",
     ),
 )

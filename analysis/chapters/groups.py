@@ -58,8 +58,8 @@ def _tables(study: Study) -> Iterator[Table]:
     words = functools.cache(partial(_standing, study))
     seed, draws = study.options.seed, (study.options.permutations, study.options.bootstraps)
     estimates = functools.cache(lambda: estimate(words(), np.random.default_rng(seed), *draws))
-    yield table(GROUPS.name, make=lambda: required(estimates().groups, _NONE))
-    yield table(OVER_MODELS.name, make=lambda: required(estimates().over_models, _NONE))
+    yield table(GROUPS.name, make=lambda: estimates().groups, why=_NONE)
+    yield table(OVER_MODELS.name, make=lambda: estimates().over_models, why=_NONE)
     yield table(PLACEBO.name, make=lambda: _placebo(study, words(), made[GROUPS.name]))
     yield table(
         REFERENCE.name, make=lambda: reference_shares(made[GROUPS.name], made[PLACEBO.name])
@@ -83,10 +83,10 @@ def reference_shares(groups: pl.DataFrame, placebo: pl.DataFrame) -> pl.DataFram
     rows = []
     for prompt in prompts:
         for name, part in both.items():
-            own = part.filter(pl.col("p").is_not_nan(), prompt=prompt)
-            if own.height:
-                far = own["placebo_share"].fill_nan(1.0) <= _FAR
-                rows.append((prompt, name, own.height, (own["p"] < 0.05).mean(), far.mean()))
+            tested = part.filter(pl.col("p").is_not_nan(), prompt=prompt)
+            if tested.height:
+                far = tested["placebo_share"].fill_nan(1.0) <= _FAR
+                rows.append((prompt, name, tested.height, (tested["p"] < 0.05).mean(), far.mean()))
     return REFERENCE.frame(rows)
 
 
@@ -122,9 +122,11 @@ def _placebo(study: Study, words: Standing, groups: pl.DataFrame) -> pl.DataFram
     tested = groups.filter(pl.col("p").is_not_nan())
     required(tested, f"No group has {LEAST_WORDS} words or more to compare with others.")
     rng = np.random.default_rng(study.options.seed)
-    stems, others = (int(np.median(tested[name])) for name in ("stems", "other_stems"))
-    found = placebo_contrasts(placebo_kinds(words, rng), stems, others, rng)
-    return required(found, "No model has ordinary kinds of words to compare groups of people with.")
+    stems, other_stems = (int(np.median(tested[name])) for name in ("stems", "other_stems"))
+    contrasts = placebo_contrasts(placebo_kinds(words, rng), stems, other_stems, rng)
+    return required(
+        contrasts, "No model has ordinary kinds of words to compare groups of people with."
+    )
 
 
 Cells = Mapping[str, Any]  # Any: cells of a table
@@ -143,15 +145,15 @@ def _described(study: Study) -> str:
         chance = ""
         if row["q"] >= ALPHA:
             chance = f" No test tells it apart from chance ({q_value(row['q'])})."
-        asked = study.prompt_names[prompt]
-        return f"Asked {asked}, {_distance(row, on_axis)}{mean}.{_place(row)}{chance}"
+        prompt_name = study.prompt_names[prompt]
+        return f"Asked {prompt_name}, {_distance(row, on_axis)}{mean}.{_place(row)}{chance}"
     return ""
 
 
 def _distance(row: Cells, on_axis: Sequence[str]) -> str:
     """How far the furthest group stands from the others of its axis."""
-    others = [group for group in on_axis if group != row["group"]]
-    against = others[0] if len(others) == 1 else f"the other groups by {row['axis']}"
+    other_groups = [group for group in on_axis if group != row["group"]]
+    against = other_groups[0] if len(other_groups) == 1 else f"the other groups by {row['axis']}"
     side = "below" if row["contrast"] < 0 else "above"
     return (
         f"of the groups with words enough for a test, those for {row['group']} stand furthest from "
@@ -178,8 +180,8 @@ def framing_of(study: Study, prompt: str) -> str:
     It is known of the texts of both papers, and of the prompts that options.questions or
     options.framing names.
     """
-    asked = questions(study.run.prompts, study.options.questions)
-    known = asked.filter(prompt=prompt)["framing"].item()
+    worded = questions(study.run.prompts, study.options.questions)
+    known = worded.filter(prompt=prompt)["framing"].item()
     named = dict(zip(study.options.framing, (POSITIVE, NEGATIVE), strict=True))
     return known or named.get(prompt, "")
 
@@ -194,10 +196,10 @@ def _drawn(study: Study) -> Iterator[Block]:
                 group_dots, *rows, study.names, measure, f"percentile points above {label}"
             )
             favour = ""
-            if asked := framing_of(study, prompt):
+            if framing := framing_of(study, prompt):
                 favour = (
-                    f" The prompt asks for {ASKED_FOR[asked]}, so a "
-                    f"{'low' if asked == POSITIVE else 'high'} place is unfavourable in models "
+                    f" The prompt asks for {ASKED_FOR[framing]}, so a "
+                    f"{'low' if framing == POSITIVE else 'high'} place is unfavourable in models "
                     "that follow the question."
                 )
             caption = (

@@ -34,7 +34,7 @@ from analysis.measures.human_agreement import (
     side_by_side,
 )
 from analysis.measures.list_scores import ALL, scores_of
-from analysis.sentences import ALPHA, count, significant, unclear
+from analysis.sentences import ALPHA, part_of, significant, unclear
 from analysis.statistics import ranks, regression
 from analysis.study import Absent, Analysis, Study, Table, table
 from engine import display
@@ -48,10 +48,10 @@ def _tables(study: Study) -> Iterator[Table]:
     made = study.tables
     for key in compared(study):
         yield table("humans", *key, make=partial(_ranked_by_people, study, key), file=False)
-    for key, found in made.of("humans").items():
-        yield table("humans_ranks", *key, make=partial(humans_ranks, found), file=False)
+    for key, ranked in made.of("humans").items():
+        yield table("humans_ranks", *key, make=partial(humans_ranks, ranked), file=False)
         yield table("humans_chance", *key, make=partial(_chance, study, key), file=False)
-        yield table("humans_kendall", *key, make=partial(humans_kendall, found))
+        yield table("humans_kendall", *key, make=partial(humans_kendall, ranked))
     yield table(CORRELATION.name, make=partial(_correlations, study))
     yield table(GAP.name, make=partial(_gaps, study))
     yield table(FIT.name, make=partial(_fits, study))
@@ -71,31 +71,31 @@ def compared(study: Study) -> Iterator[tuple[str, str]]:
 
 def sides(study: Study, key: tuple[str, str], least_matches: int = 0) -> pl.DataFrame | None:
     """People beside the models, as `side_by_side` has them; None where people ranked nothing."""
-    name, asked = key
+    name, prompt = key
     if key in study.run.lists():
-        return side_by_side(study.run, name, asked, study.models, least_matches)
+        return side_by_side(study.run, name, prompt, study.models, least_matches)
     people, scores = study.run.humans(name), scores_of(study, name)
     if people is None:
         return None
     places = {file_name(question): at for question, _, at in scores.parts()}
-    models, means = scores.means(places[asked])
+    models, means = scores.means(places[prompt])
     columns = {model: pl.Series(values) for model, values in zip(models, means, strict=True)}
     return beside(people, scores.items.with_columns(**columns), least_matches)
 
 
-def humans_kendall(found: pl.DataFrame) -> pl.DataFrame:
+def humans_kendall(ranked: pl.DataFrame) -> pl.DataFrame:
     """Kendall's tau-b between people and models, and among models: a square table."""
-    return kendall_matrix(found.drop("item_id", "matches"))
+    return kendall_matrix(ranked.drop("item_id", "matches"))
 
 
 def _ranked_by_people(study: Study, key: tuple[str, str]) -> pl.DataFrame:
     least = study.options.humans_matches
-    found = sides(study, key, least)
-    if found is None:
+    ranked = sides(study, key, least)
+    if ranked is None:
         raise Absent(_UNKNOWN.format(key[0]))
-    if not found.height:
+    if not ranked.height:
         raise Absent(f"No item of {key[0]} was compared by people {least} times or more.")
-    return found
+    return ranked
 
 
 def _chance(study: Study, key: tuple[str, ...]) -> pl.DataFrame:
@@ -120,8 +120,8 @@ def humans_chance(ranked: pl.DataFrame, rng: np.random.Generator, draws: int) ->
 def _correlations(study: Study) -> pl.DataFrame:
     seed, draws = study.options.seed, study.options.bootstraps
     each = (
-        humans_correlation(found, *key, np.random.default_rng(seed), draws)
-        for key, found in _known(study, "humans").items()
+        humans_correlation(ranked, *key, np.random.default_rng(seed), draws)
+        for key, ranked in _known(study, "humans").items()
     )
     return CORRELATION.frame(pl.concat(each))
 
@@ -175,7 +175,7 @@ def _drawn(study: Study) -> Iterator[Block]:
             made[spec.name].filter(list=items, prompt=prompt) for spec in (GAP, CORRELATION, FIT)
         )
         gaps = gaps.sort("residual", "item", descending=[True, False])
-        yield Heading(f"{items}, asked {_asked(study, prompt)}")
+        yield Heading(f"{items}, asked {_called(study, prompt)}")
         if left := fit["left_out"][0]:
             yield Text(
                 f"{left:,} of {left + fit['n'][0]:,} items, which people compared fewer than "
@@ -219,7 +219,7 @@ _HOW = (
 )
 
 
-def _asked(study: Study, prompt: str) -> str:
+def _called(study: Study, prompt: str) -> str:
     """How the page calls a prompt, or a question."""
     return study.prompt_names.get(prompt, f"for “{prompt}”")
 
@@ -237,12 +237,14 @@ def correlation(table: pl.DataFrame, names: Mapping[str, str]) -> Chart:
 
 def _told(study: Study) -> Iterator[Finding]:
     correlations = study.tables[CORRELATION.name]
-    asked = {prompt: _asked(study, prompt) for prompt in correlations["prompt"].unique()}
-    yield from agreement_findings(correlations, asked)
+    prompt_names = {prompt: _called(study, prompt) for prompt in correlations["prompt"].unique()}
+    yield from agreement_findings(correlations, prompt_names)
     yield from item_findings(study.tables[GAP.name])
 
 
-def agreement_findings(correlations: pl.DataFrame, asked: Mapping[str, str]) -> Iterator[Finding]:
+def agreement_findings(
+    correlations: pl.DataFrame, prompt_names: Mapping[str, str]
+) -> Iterator[Finding]:
     """In how many models an order like people's, or its reverse, is sure."""
     for (items, prompt), part in correlations.group_by("list", "prompt", maintain_order=True):
         certain = significant(part)["spearman"]
@@ -252,8 +254,9 @@ def agreement_findings(correlations: pl.DataFrame, asked: Mapping[str, str]) -> 
         verb = "orders" if (above or below) == 1 else "order"
         done = f"{verb} “{items}” to some degree {'as people do' if above else 'in reverse'}"
         also = f", and {below} in reverse" if above and below else ""
-        models = count(part.filter(pl.col("spearman").is_not_nan()).height, "model")
-        text = f"Asked {asked[str(prompt)]}, {above or below} of {models} {done}{also}."
+        ordered = part.filter(pl.col("spearman").is_not_nan()).height
+        models = part_of(above or below, ordered, "model")
+        text = f"Asked {prompt_names[str(prompt)]}, {models} {done}{also}."
         yield Finding(text=text, picture=f"humans_correlation_{items}_{prompt}")
 
 

@@ -15,18 +15,9 @@ import polars as pl
 from analysis.blocks import Block, Finding, Heading, Picture, notes
 from analysis.chapters import items_controls
 from analysis.charts.cells import standings
-from analysis.columns import LIST, MODEL, PROMPT, Column, P, Spec, q
+from analysis.columns import LIST, MODEL, PROMPT, RANK, Column, P, Spec, q, several
 from analysis.ends import both_ends, head_and_tail
-from analysis.measures.list_scores import (
-    ALL,
-    KEYS,
-    SOME,
-    ListScores,
-    every_list,
-    items_points,
-    lists_in,
-    scores_of,
-)
+from analysis.measures import list_scores
 from analysis.sentences import listed, significant
 from analysis.statistics import Array
 from analysis.statistics.permutation_tests import mean_place_test
@@ -40,9 +31,7 @@ ITEM_ID, ITEM = Column("item_id", "count", "item id", dtype=pl.UInt32), Column("
 PROMPTS = Spec(
     "items_prompts",
     (
-        LIST,
-        PROMPT,
-        QUESTION.but(help="what the prompt asks for"),
+        *(LIST, PROMPT, QUESTION.but(help="what the prompt asks for")),
         FRAMING.but(help="`positive`, `negative` or empty"),
         Column("wording", help="the text, with `…` for what is asked for"),
     ),
@@ -50,13 +39,9 @@ PROMPTS = Spec(
 QUESTIONS = Spec(
     "items_questions",
     (
-        *(LIST, QUESTION, FRAMING),
-        Column("prompts", "count", "wordings", "wordings"),
-        *(ITEM_ID, ITEM),
-        Column("n", "count", "models", "models"),
-        Column("mean_percentile", "share"),
-        Column("lowest", "share"),
-        Column("highest", "share", help="over the models"),
+        *(LIST, QUESTION, FRAMING, Column("prompts", "count", "wordings", "wordings")),
+        *(ITEM_ID, ITEM, Column("n", "count", "models", "models")),
+        *several("share", "mean_percentile lowest highest", "over the models"),
         Column(
             "wording_spread",
             "share",
@@ -68,23 +53,20 @@ QUESTIONS = Spec(
     ),
     page="item n mean_percentile lowest highest wording_spread p q",
 )
-
-
 ROWS_SHOWN = 10  # Rows at each end of a list on the page; the file holds all.
 FEW = 3  # Prompts of a list up to which each has a figure of its own.
 ENDS = Spec(
     "items_top_bottom",
     (
-        *(LIST, PROMPT, MODEL),
-        Column("end"),
-        Column("rank", "count", dtype=pl.UInt32),
-        *(ITEM_ID, ITEM),
+        *(LIST, PROMPT, MODEL, Column("end"), RANK, ITEM_ID, ITEM),
         Column("reward", "number", dtype=pl.Float32),
     ),
 )
 
 
-def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) -> pl.DataFrame:
+def items_questions(
+    scores: list_scores.ListScores, rng: np.random.Generator, draws: int
+) -> pl.DataFrame:
     """Where each item of one list stands under each question: the table `QUESTIONS`.
 
     A model's percentile of an item is its mean over the wordings of the question. From the highest
@@ -93,7 +75,7 @@ def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) ->
     frames = []
     for question, framing, at in scores.parts():
         models, means = scores.means(at)
-        if question == ALL or not models:
+        if question == list_scores.ALL or not models:
             continue
         same = {"list": scores.name, "question": question, "framing": framing}
         numbers = {
@@ -107,12 +89,12 @@ def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) ->
             **{key: pl.Series(values, dtype=pl.Float64) for key, values in numbers.items()}
         ).with_columns(pl.col("wording_spread").fill_nan(None))
         place = pl.col("mean_percentile").round(12)
-        own = QUESTIONS.frame(each, **same, prompts=len(at), n=len(models))
-        frames.append(own.sort(place, "item_id", descending=[True, False]))
+        rows = QUESTIONS.frame(each, **same, prompts=len(at), n=len(models))
+        frames.append(rows.sort(place, "item_id", descending=[True, False]))
     return QUESTIONS.concat(frames)
 
 
-def _wording_spread(scores: ListScores, at: Array) -> Array:
+def _wording_spread(scores: list_scores.ListScores, at: Array) -> Array:
     """Deviation of each item's percentiles over the prompts `at`, mean over the models; [N]."""
     spreads = [
         scores.percentiles[m, at[known]].std(axis=0, ddof=1)
@@ -124,13 +106,13 @@ def _wording_spread(scores: ListScores, at: Array) -> Array:
 
 def _prompts(study: Study) -> pl.DataFrame:
     return pl.concat(
-        PROMPTS.frame(scores.prompts, list=scores.name) for scores in every_list(study)
+        PROMPTS.frame(scores.prompts, list=scores.name) for scores in list_scores.every_list(study)
     )
 
 
 def _questions(study: Study) -> pl.DataFrame:
     rng, draws = np.random.default_rng(study.options.seed), study.options.permutations
-    frames = [items_questions(scores, rng, draws) for scores in every_list(study)]
+    frames = [items_questions(scores, rng, draws) for scores in list_scores.every_list(study)]
     return required(pl.concat(frames), "No model has an order of the items of a list.")
 
 
@@ -139,12 +121,12 @@ def ends_beyond_chance(part: pl.DataFrame) -> str:
 
     "" where there is none; `part` are rows of `QUESTIONS` of one list.
     """
-    asked = part["question"].unique(maintain_order=True).to_list()
+    questions = part["question"].unique(maintain_order=True).to_list()
     certain = significant(part).with_columns(high=pl.col("mean_percentile") > 0.5)
     each = certain.group_by("item_id", "item", "high", maintain_order=True).agg(
-        asked=pl.len(), mean=pl.col("mean_percentile").mean()
+        questions=pl.len(), mean=pl.col("mean_percentile").mean()
     )
-    each = each.filter(asked=len(asked)).sort("mean", "item_id", descending=[True, False])
+    each = each.filter(questions=len(questions)).sort("mean", "item_id", descending=[True, False])
     ends = {
         "highest": each.filter(high=True).head(_NAMED),
         "lowest": each.filter(high=False).tail(_NAMED).reverse(),
@@ -158,8 +140,8 @@ def ends_beyond_chance(part: pl.DataFrame) -> str:
         for end, items in named.items()
     )
     return (
-        f"Asked for {listed([f'“{name}”' for name in asked])}, the {models} models together rate "
-        f"{said} of the list “{part['list'][0]}”."
+        f"Asked for {listed([f'“{name}”' for name in questions])}, the {models} models together "
+        f"rate {said} of the list “{part['list'][0]}”."
     )
 
 
@@ -199,7 +181,9 @@ def shown_items(standing: pl.DataFrame, count: int) -> list[pl.DataFrame]:
 
 def _tables(study: Study) -> Iterator[Table]:
     for name in study.run.item_lists():
-        yield table("items_points", name, make=partial(_of_list, study, name), file=False)
+        make = partial(list_scores.items_points, study.run, name, study.models)
+        why = f"No item of “{name}” was scored by every model of a prompt."
+        yield table("items_points", name, make=make, file=False, why=why)
     yield table(ENDS.name, make=lambda: items_top_bottom(_points(study), study.settings.top))
     yield table(PROMPTS.name, make=partial(_prompts, study))
     yield table(QUESTIONS.name, make=partial(_questions, study))
@@ -212,8 +196,8 @@ def items_top_bottom(points: pl.DataFrame, count: int) -> pl.DataFrame:
     Rank 1 is the extreme. Ties go to the lower item_id; the ends overlap in a list of fewer than
     twice `count` items.
     """
-    each = points.group_by(list(KEYS), maintain_order=True)
-    return ENDS.concat(ENDS.frame(both_ends(own, "reward", count)) for _, own in each)
+    each = points.group_by(list(list_scores.KEYS), maintain_order=True)
+    return ENDS.concat(ENDS.frame(both_ends(rows, "reward", count)) for _, rows in each)
 
 
 def _points(study: Study) -> pl.DataFrame:
@@ -221,11 +205,6 @@ def _points(study: Study) -> pl.DataFrame:
     if not points:
         raise Absent(next(_incomparable(study), "No reward model scored a list of items."))
     return pl.concat(points)
-
-
-def _of_list(study: Study, name: str) -> pl.DataFrame:
-    points = items_points(study.run, name, study.models)
-    return required(points, f"No item of “{name}” was scored by every model of a prompt.")
 
 
 def _incomparable(study: Study) -> Iterator[str]:
@@ -241,7 +220,7 @@ def _drawn(study: Study) -> Iterator[Block]:
     for (name,), points in study.tables.of("items_points").items():
         prompts = prompts_in(points)
         if len(prompts) > FEW:
-            yield from _by_question(study, scores_of(study, name))
+            yield from _by_question(study, list_scores.scores_of(study, name))
         else:
             for prompt in prompts:
                 yield Heading(f"{name}, asked {study.prompt_names[prompt]}")
@@ -275,7 +254,7 @@ def _standing(
     return Picture(stem, caption, partial(standings, cells, by, value, groups, columns))
 
 
-def _by_question(study: Study, scores: ListScores) -> Iterator[Block]:
+def _by_question(study: Study, scores: list_scores.ListScores) -> Iterator[Block]:
     """One list under many prompts: by question, and model by model for each framing."""
     name = scores.name
     standing = study.tables[QUESTIONS.name].filter(list=name)
@@ -287,15 +266,15 @@ def _by_question(study: Study, scores: ListScores) -> Iterator[Block]:
     for framing in (*ASKED_FOR, ""):
         at = scores.framed(framing)
         if len(at):
-            asked = f", asked for {ASKED_FOR[framing]}" if framing else ""
+            purpose = f", asked for {ASKED_FOR[framing]}" if framing else ""
             prompts = "prompts" if len(at) > 1 else "prompt"
-            caption = f"The models{asked}: each one’s mean over {len(at)} {prompts}."
+            caption = f"The models{purpose}: each one’s mean over {len(at)} {prompts}."
             stem = "_".join(filter(None, ("items_models", name, framing)))
             cells = _means(scores, at)
             yield _standing(study, cells, "model", "percentile", study.names, stem, caption)
 
 
-def _means(scores: ListScores, at: Array) -> pl.DataFrame:
+def _means(scores: list_scores.ListScores, at: Array) -> pl.DataFrame:
     """item_id, item, model, percentile: the mean over the prompts `at`."""
     models, means = scores.means(at)
     return pl.concat(
@@ -308,9 +287,9 @@ def _ends(study: Study, name: str) -> Iterator[Block]:
     """The first and last items of a list under each of the first questions, as tables."""
     standing = study.tables.get(QUESTIONS.name)
     if standing is not None:
-        own = standing.filter(list=name)
-        for question in own["question"].unique(maintain_order=True).head(SOME):
-            both = head_and_tail(own.filter(question=question), ROWS_SHOWN)
+        rows = standing.filter(list=name)
+        for question in rows["question"].unique(maintain_order=True).head(list_scores.SOME):
+            both = head_and_tail(rows.filter(question=question), ROWS_SHOWN)
             yield from QUESTIONS.rows(both, title=f"{name}: “{question}”")
 
 
@@ -321,12 +300,12 @@ def _told(study: Study) -> Iterator[Finding]:
     prompts is not known, under the list's first question.
     """
     standing, prompts = study.tables[QUESTIONS.name], study.tables["items_prompts"]
-    for name in lists_in(standing):
-        own, asked = standing.filter(list=name), prompts.filter(list=name)
-        part = own.filter(framing=POSITIVE)
+    for name in list_scores.lists_in(standing):
+        items, wordings = standing.filter(list=name), prompts.filter(list=name)
+        part = items.filter(framing=POSITIVE)
         if not part.height:
-            part = own.filter(question=own["question"][0])
-        first = asked.filter(question=part["question"][0])["prompt"][0]
+            part = items.filter(question=items["question"][0])
+        first = wordings.filter(question=part["question"][0])["prompt"][0]
         few = len(prompts_in(study.tables["items_points", name])) <= FEW
         stem = f"items_standing_{name}_{first}" if few else f"items_prompts_{name}"
         if text := ends_beyond_chance(part):

@@ -112,17 +112,11 @@ def _by_question(
     """Each part of the prompts, and the means of every two models over its prompts."""
     *parts, last = scores.parts()
     for part in (*parts, *(scores.framings() if parts else ()), last):
-        own = each.filter(pl.col("prompt").is_in(part[2].tolist()))
-        yield (
-            part,
-            own.group_by("model_a", "model_b", maintain_order=True).agg(
-                prompts=pl.len().cast(pl.Int64),
-                kendall=pl.col("kendall").mean(),
-                kendall_spread=pl.col("kendall").std(),
-                spearman=pl.col("spearman").mean(),
-                spearman_spread=pl.col("spearman").std(),
-            ),
-        )
+        pairs = each.filter(pl.col("prompt").is_in(part[2].tolist()))
+        grouped = pairs.group_by("model_a", "model_b", maintain_order=True)
+        both = pl.col("kendall", "spearman")
+        count = pl.len().cast(pl.Int64).alias("prompts")
+        yield part, grouped.agg(count, both.mean(), both.std().name.suffix("_spread"))
 
 
 def _of_means(scores: ListScores, at: Array) -> pl.DataFrame:
@@ -145,8 +139,8 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
     """
     each = _by_prompt(scores)
     shares = _shares(scores, rng)
-    found = []
-    for (question, framing, at), own in _by_question(scores, each):
+    rows = []
+    for (question, framing, at), pairs in _by_question(scores, each):
         known = [p for p in at.tolist() if p in shares]
         if not known:
             continue
@@ -155,13 +149,13 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
         value = float(means["kendall"].to_numpy().mean())
         share = np.mean([shares[p] for p in known], axis=0)
         tau = kendall.sum_interval(share, value, scores.items.height)
-        models = {*own["model_a"], *own["model_b"]}
-        counts = (len(known), len(models), own.height, scores.items.height)
-        lowest, highest = own["kendall"].min(), own["kendall"].max()
+        models = {*pairs["model_a"], *pairs["model_b"]}
+        counts = (len(known), len(models), pairs.height, scores.items.height)
+        lowest, highest = pairs["kendall"].min(), pairs["kendall"].max()
         numbers = (*tau[:3], lowest, highest, means["kendall"].std())
         rho = means["spearman"].mean()
-        found.append((scores.name, question, framing, *counts, *numbers, rho))
-    return AGREEMENT.frame(found)
+        rows.append((scores.name, question, framing, *counts, *numbers, rho))
+    return AGREEMENT.frame(rows)
 
 
 def items_blocs(scores: ListScores, pairs: pl.DataFrame) -> pl.DataFrame:
@@ -169,9 +163,9 @@ def items_blocs(scores: ListScores, pairs: pl.DataFrame) -> pl.DataFrame:
     frames = []
     known = pairs.filter(pl.col("stems").is_not_null()).drop("kendall")
     known = known.rename({"kendall_of_means": "kendall"})
-    for (framing,), own in known.group_by("framing", maintain_order=True):
-        there = {*own["model_a"], *own["model_b"]}
-        blocs = blocs_table(own, [model for model in scores.models if model in there])
+    for (framing,), framed in known.group_by("framing", maintain_order=True):
+        there = {*framed["model_a"], *framed["model_b"]}
+        blocs = blocs_table(framed, [model for model in scores.models if model in there])
         frames.append(ITEM_BLOCS.frame(blocs, list=scores.name, framing=framing))
     return ITEM_BLOCS.concat(frames)
 
@@ -181,9 +175,9 @@ def square(pairs: pl.DataFrame, question: str = "") -> pl.DataFrame:
 
     Of one question, or of the last, which is all prompts.
     """
-    own = pairs.filter(pl.col("prompts") > 0, question=question or pairs["question"][-1])
-    both = pl.concat([own["model_a"], own["model_b"]]).unique(maintain_order=True)
-    there = own.select(model="model_a", other="model_b", tau="kendall")
+    of_question = pairs.filter(pl.col("prompts") > 0, question=question or pairs["question"][-1])
+    both = pl.concat([of_question["model_a"], of_question["model_b"]]).unique(maintain_order=True)
+    there = of_question.select(model="model_a", other="model_b", tau="kendall")
     mirrored = there.select(model="other", other="model", tau="tau")
     diagonal = pl.DataFrame({"model": both, "other": both, "tau": 1.0})
     cells = pl.concat([there, mirrored, diagonal])
@@ -195,7 +189,7 @@ def square(pairs: pl.DataFrame, question: str = "") -> pl.DataFrame:
 
 def _by_prompt(scores: ListScores) -> pl.DataFrame:
     """Prompt (its place), model_a, model_b, kendall, spearman: every pair that has an order."""
-    found = []
+    rows = []
     for p in range(scores.prompts.height):
         known = np.flatnonzero(scores.known[:, p])
         if len(known) < 2:
@@ -204,10 +198,10 @@ def _by_prompt(scores: ListScores) -> pl.DataFrame:
         taus, rhos = tau_b_matrix(x), np.corrcoef(x)
         for i, j in itertools.combinations(range(len(known)), 2):
             names = (scores.models[known[i]], scores.models[known[j]])
-            found.append((p, *names, float(taus[i, j]), float(rhos[i, j])))
+            rows.append((p, *names, float(taus[i, j]), float(rhos[i, j])))
     names = ("prompt", "model_a", "model_b", "kendall", "spearman")
     types = (pl.Int64, pl.String, pl.String, pl.Float64, pl.Float64)
-    return pl.DataFrame(found, schema=dict(zip(names, types, strict=True)), orient="row")
+    return pl.DataFrame(rows, schema=dict(zip(names, types, strict=True)), orient="row")
 
 
 def _shares(scores: ListScores, rng: np.random.Generator) -> dict[int, Array]:
@@ -262,8 +256,8 @@ def _of_models(study: Study, name: str) -> Iterator[Block]:
     pairs = of_list(study, ITEM_PAIRS, name)
     parts = pairs["question"].unique(maintain_order=True).to_list()
     for part in [part for part in parts if part in _FRAMED] or parts[-1:]:
-        asked = f", asked for {ASKED_FOR[part.split()[0]]}" if part in _FRAMED else ""
-        caption = f"Kendall’s τ-b of every two models{asked}: the mean over the prompts."
+        purpose = f", asked for {ASKED_FOR[part.split()[0]]}" if part in _FRAMED else ""
+        caption = f"Kendall’s τ-b of every two models{purpose}: the mean over the prompts."
         draw = partial(heat_map, square(pairs, part), study.names, "Kendall’s τ")
         yield Picture(_picture(name, part), caption, draw)
     yield from AGREEMENT.rows(of_list(study, AGREEMENT, name))
@@ -288,13 +282,13 @@ def _told(study: Study) -> Iterator[Finding]:
 def _said(study: Study, name: str) -> Iterator[tuple[str, str]]:
     """The sentences on a list, and the charts that show them."""
     pairs, blocs = (of_list(study, spec, name) for spec in (ITEM_PAIRS, ITEM_BLOCS))
-    for own in framed_rows(of_list(study, AGREEMENT, name)):
+    for row in framed_rows(of_list(study, AGREEMENT, name)):
         # A mean over models that oppose one another describes none of them.
-        of, text = {"framing": own["framing"]}, ""
-        if own["framing"]:
+        of, text = {"framing": row["framing"]}, ""
+        if row["framing"]:
             text = opposition(pairs.filter(**of), blocs.filter(**of), study.names)
-        if text := text or agreement_beyond_chance(own):
-            yield text, _picture(name, own["question"])
+        if text := text or agreement_beyond_chance(row):
+            yield text, _picture(name, row["question"])
     kinds = of_list(study, items_framing.PROMPT_KINDS, name)
     if text := items_framing.framing_beyond_chance(kinds):
         yield text, f"items_prompt_kinds_{name}"
@@ -309,18 +303,18 @@ def framed_rows(agreement: pl.DataFrame) -> list[dict[str, Any]]:  # Any: cells 
     return (framed if framed.height else agreement.tail(1)).to_dicts()
 
 
-def agreement_beyond_chance(own: Mapping[str, Any]) -> str:  # Any: cells of a table
+def agreement_beyond_chance(row: Mapping[str, Any]) -> str:  # Any: cells of a table
     """Whether the models agree on a list.
 
-    "" where the interval of their mean tau holds 0, and of fewer than 10 items; `own` is a row of
+    "" where the interval of their mean tau holds 0, and of fewer than 10 items; `row` is a row of
     `AGREEMENT`.
     """
-    if own["items"] < FEWEST or not (own["ci_low"] > 0 or own["ci_high"] < 0):
+    if row["items"] < FEWEST or not (row["ci_low"] > 0 or row["ci_high"] < 0):
         return ""
-    start = f"Asked for {ASKED_FOR[own['framing']]}, the" if own["framing"] else "The"
-    verb = "agree" if own["kendall"] > 0 else "disagree"
+    start = f"Asked for {ASKED_FOR[row['framing']]}, the" if row["framing"] else "The"
+    verb = "agree" if row["kendall"] > 0 else "disagree"
     return (
-        f"{start} {own['models']} models {verb} more than chance on the order of “{own['list']}”."
+        f"{start} {row['models']} models {verb} more than chance on the order of “{row['list']}”."
     )
 
 

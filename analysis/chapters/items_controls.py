@@ -95,8 +95,8 @@ def items_controls(scores: ListScores, traits: pl.DataFrame) -> pl.DataFrame:
     The table `CONTROLS` without q, of what `items_traits` returns.
     """
     known = traits.join(scores.items.select("item_id"), on="item_id", how="inner", validate="1:1")
-    found = []
-    for asked, at in views(scores):
+    rows = []
+    for view, at in views(scores):
         models, means = scores.means(at)
         named = [*zip(models, means, strict=True)]
         if len(models) > 1:
@@ -111,9 +111,9 @@ def items_controls(scores: ListScores, traits: pl.DataFrame) -> pl.DataFrame:
                 y = percentiles[chosen]
                 rho = partial_spearman(x, y, np.empty((0, len(x))))
                 cleared = partial_spearman(x, y, by)
-                keys = (scores.name, asked, model, trait)
-                found.append((*keys, len(x), rho.value, "".join(held), cleared.value, cleared.p))
-    return _EACH.frame(found)
+                keys = (scores.name, view, model, trait)
+                rows.append((*keys, len(x), rho.value, "".join(held), cleared.value, cleared.p))
+    return _EACH.frame(rows)
 
 
 def _known(traits: pl.DataFrame, trait: str, other: str) -> tuple[pl.DataFrame, list[str]]:
@@ -168,17 +168,17 @@ def drawn(study: Study) -> Iterator[Block]:
     controls = study.tables[CONTROLS.name]
     sure = pl.when(pl.col("q") < ALPHA).then(pl.lit("yes")).otherwise(pl.lit("no"))
     for name in lists_in(controls):
-        own = controls.filter(list=name)
+        rows = controls.filter(list=name)
         titled = pl.col("trait").replace(_TITLES)
         draw = partial(
             estimates,
-            own.select("model", titled, "asked", "partial", sure=sure),
+            rows.select("model", titled, "asked", "partial", sure=sure),
             study.names,
             "partial Spearman’s ρ with the item’s percentile",
             value="partial",
             panel="trait",
             colour="asked",
-            kinds=own["asked"].unique(maintain_order=True).to_list(),
+            kinds=rows["asked"].unique(maintain_order=True).to_list(),
             hollow="sure",
             width=220,
         )
@@ -189,7 +189,7 @@ def drawn(study: Study) -> Iterator[Block]:
         )
         yield Heading(f"{name}: length and frequency")
         yield Picture(f"items_controls_{name}", caption, draw)
-        yield from CONTROLS.rows(own.filter(model=ALL_MODELS), unfolded=True)
+        yield from CONTROLS.rows(rows.filter(model=ALL_MODELS), unfolded=True)
 
 
 def told(study: Study) -> Iterator[Finding]:
@@ -205,11 +205,11 @@ def preferred(certain: pl.DataFrame) -> list[str]:
     """Where longer or commoner items stand; of rows of one list and trait, of all models."""
     each = []
     for row in certain.iter_rows(named=True):
-        asked = ASKED_FOR.get(row["asked"], f"“{row['asked']}”")
+        purpose = ASKED_FOR.get(row["asked"], f"“{row['asked']}”")
         where = "higher" if row["partial"] > 0 else "lower"
         each.append(
-            f"{where} when asked for {asked} (partial ρ = {decimals(row['partial'])}, {row['n']:,} "
-            f"items, {q_value(row['q'])})"
+            f"{where} when asked for {purpose} (partial ρ = {decimals(row['partial'])}, "
+            f"{row['n']:,} items, {q_value(row['q'])})"
         )
     if not each:
         return []

@@ -72,7 +72,7 @@ def items_between_prompts(scores: ListScores) -> pl.DataFrame:
     """The table `BETWEEN` of one list, in the order of the models and questions."""
     names = scores.prompts["question"].to_list()
     upper = np.triu_indices(len(names), 1)
-    found = []
+    frames = []
     for m, model in enumerate(scores.models):
         taus = pl.Series(tau_b_matrix(scores.percentiles[m])[upper], dtype=pl.Float64)
         a, b = ([names[i] for i in side] for side in upper)
@@ -86,8 +86,8 @@ def items_between_prompts(scores: ListScores) -> pl.DataFrame:
             lowest=tau.min(),
             highest=tau.max(),
         )
-        found.append(BETWEEN.frame(grouped, list=scores.name, model=model))
-    return pl.concat(found)
+        frames.append(BETWEEN.frame(grouped, list=scores.name, model=model))
+    return pl.concat(frames)
 
 
 def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataFrame:
@@ -114,10 +114,10 @@ def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataF
         masks = _masks(scores.prompts.filter(pl.Series(known)))
         counts[m] = masks.sum(axis=(1, 2)) // 2
         weights = masks / np.maximum(2 * counts[m], 1)[:, None, None]
-        own = tau_b_matrix(x)
-        values[m] = np.where(counts[m] > 0, (weights * own).sum(axis=(1, 2)), math.nan)
+        taus = tau_b_matrix(x)
+        values[m] = np.where(counts[m] > 0, (weights * taus).sum(axis=(1, 2)), math.nan)
         shares[m] = kendall.contributions(x[:, at], weights)
-    found = []
+    rows = []
     for kind, contrast in _CONTRASTS.items():
         used = np.flatnonzero(contrast)
         sign = np.array(contrast)[used]
@@ -129,8 +129,8 @@ def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataF
             tau = kendall.sum_interval(share, value, size)
             pairs = int(counts[np.ix_(chosen, used)].sum())
             counts_of = (len(chosen), pairs, size)
-            found.append((scores.name, name, kind, *counts_of, *tau[:3]))
-    return PROMPT_KINDS.frame(found)
+            rows.append((scores.name, name, kind, *counts_of, *tau[:3]))
+    return PROMPT_KINDS.frame(rows)
 
 
 def _masks(prompts: pl.DataFrame) -> Array:
@@ -142,8 +142,8 @@ def _masks(prompts: pl.DataFrame) -> Array:
     known = prompts["framing"].to_numpy() != ""
     framed = known[:, None] & known[None, :]
     other = ~same & framed & alike
-    own = np.eye(prompts.height, dtype=bool)
-    kinds = [same & ~own, other & ~worded, framed & ~alike, other & worded]
+    itself = np.eye(prompts.height, dtype=bool)
+    kinds = [same & ~itself, other & ~worded, framed & ~alike, other & worded]
     return np.array(kinds, dtype=np.float64)
 
 
@@ -200,11 +200,11 @@ def framing_beyond_chance(kinds: pl.DataFrame) -> str:
     "" where the interval of the mean tau holds 0, and of fewer than 10 items; `kinds` are of one
     list.
     """
-    own = kinds.filter(kind=FRAMING)
-    mean = own.filter(pl.col("items") >= FEWEST, model=ALL_MODELS)
+    opposite = kinds.filter(kind=FRAMING)
+    mean = opposite.filter(pl.col("items") >= FEWEST, model=ALL_MODELS)
     if not mean.height or not (mean["ci_low"][0] > 0 or mean["ci_high"][0] < 0):
         return ""
-    each = own.filter(pl.col("model") != ALL_MODELS)
+    each = opposite.filter(pl.col("model") != ALL_MODELS)
     below, above = (each["ci_high"] < 0).sum(), (each["ci_low"] > 0).sum()
     order = f"the order of “{kinds['list'][0]}” in part"
     done = f"the models {'reverse' if mean['kendall'][0] < 0 else 'keep'} {order}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import polars as pl
@@ -11,20 +11,27 @@ import polars as pl
 from analysis.blocks import Block, Picture
 from analysis.charts.estimates import estimates
 from analysis.charts.look import Chart
-from analysis.columns import KENDALL, MODEL, PEARSON, PROMPT, SPEARMAN, Column, Spec
+from analysis.columns import (
+    KENDALL,
+    LANGUAGE_MODEL,
+    MODEL,
+    PEARSON,
+    PROMPT,
+    RANK,
+    SPEARMAN,
+    Column,
+    Spec,
+)
 from analysis.ends import both_ends
 from analysis.run import Run, places
 from analysis.sentences import count, span
 from analysis.statistics.correlation import correlations
 from analysis.statistics.distributions import log_ratio
-from analysis.study import Absent, Analysis, Study, Table, required, table
+from analysis.study import Analysis, Study, Table, table
 
 AGAINST = (
-    PROMPT.but(help="of the language model"),
-    Column("language_model", title="language model"),
-    MODEL.but(help="of the rewards"),
-    Column("n", "count", help="strings"),
-    *(PEARSON, SPEARMAN, KENDALL),
+    *(PROMPT.but(help="of the language model"), LANGUAGE_MODEL, MODEL.but(help="of the rewards")),
+    *(Column("n", "count", help="strings"), PEARSON, SPEARMAN, KENDALL),
 )
 REWARDS = Spec("logprobs_rewards", AGAINST, title="Log-probability against reward")
 
@@ -32,12 +39,9 @@ REWARDS = Spec("logprobs_rewards", AGAINST, title="Log-probability against rewar
 def ratio_columns(key: str) -> tuple[Column, ...]:
     """Columns of a table of log-ratios of tokens or of items; `key` names what is compared."""
     return (
-        PROMPT,
-        Column("p"),
-        Column("q", help="language models"),
+        *(PROMPT, Column("p"), Column("q", help="language models")),
         Column("end", title="more probable under", help="the language model of higher probability"),
-        Column("rank", "count", dtype=pl.UInt32),
-        Column(key, "token"),
+        *(RANK, Column(key, "token")),
         Column("log_p", "number", "log p", dtype=pl.Float32),
         Column("log_q", "number", "log q", "natural", dtype=pl.Float32),
         Column(
@@ -46,20 +50,21 @@ def ratio_columns(key: str) -> tuple[Column, ...]:
     )
 
 
-RATIO = Spec(
-    "logprobs_ratio", ratio_columns("token"), title="Where two language models differ most"
-)
+_DIFFER = "Where two language models differ most"
+RATIO = Spec("logprobs_ratio", ratio_columns("token"), title=_DIFFER)
 _P_AND_Q = {"p": False, "q": True}  # The ratio is low where p is higher, high where q is.
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    run, top = study.run, study.settings.top
-    why = "No reward model was scored under a prompt of the language models."
+    run = study.run
+    unscored = "No reward model was scored under a prompt of the language models."
+    alone = "No two language models were given one prompt in one form."
+    if not run.logprobs:
+        what = "next tokens" if run.item_logprobs else "log-probabilities"
+        unscored = alone = f"No language model’s {what} are in the run."
     make = partial(logprobs_rewards, run, study.models)
-    yield table(REWARDS.name, make=partial(_needing, run, make, why))
-    why = "No two language models were given one prompt in one form."
-    make = partial(logprobs_ratio, run, top)
-    yield table(RATIO.name, make=partial(_needing, run, make, why))
+    yield table(REWARDS.name, make=make, why=unscored)
+    yield table(RATIO.name, make=partial(logprobs_ratio, run, study.settings.top), why=alone)
 
 
 def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
@@ -72,25 +77,25 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
       models: slugs of the reward models, in the order of the rows.
     """
     each = []
-    scored = [model for model in models if model in run.vocabulary_models]
+    scored = [model for model in models if model in run.vocabulary_models] if run.logprobs else []
     vocabularies = {run.same_vocabulary(model): model for model in scored}
     tokens = {
         key: _unambiguous(run.vocabulary(model).collect(), "token_id")
         for key, model in vocabularies.items()
     }
     for language, prompt in run.logprobs:
-        own = _unambiguous(run.next_tokens(language, prompt), "logprob")
+        logprobs = _unambiguous(run.next_tokens(language, prompt), "logprob")
         common = {
-            key: own.join(known, on="token", how="inner", validate="1:1").sort("token")
+            key: logprobs.join(known, on="token", how="inner", validate="1:1").sort("token")
             for key, known in tokens.items()
         }
         for model in scored:
-            asked = same_text(run, prompt, (p for m, p in run.results if m == model))
-            if asked is None:
+            same = same_text(run, prompt, (p for m, p in run.results if m == model))
+            if same is None:
                 continue
             both = common[run.same_vocabulary(model)]
-            at, known = places(run.rewards(model, asked)[0], both["token_id"].to_numpy())
-            x, y = both["logprob"].to_numpy()[known], run.rewards(model, asked)[1][at[known]]
+            at, known = places(run.rewards(model, same)[0], both["token_id"].to_numpy())
+            x, y = both["logprob"].to_numpy()[known], run.rewards(model, same)[1][at[known]]
             keys = {"prompt": prompt, "language_model": language, "model": model}
             each.append({**keys, "n": len(x), **correlations(x, y)})
     return REWARDS.frame(each)
@@ -104,9 +109,9 @@ def logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
     """
     frames = []
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
-        asked = [model for model, p in run.logprobs if p == prompt]
-        own = {m: _unambiguous(run.next_tokens(m, prompt), "logprob") for m in asked}
-        frames.append(ratio_ends(own, RATIO, "token", count, prompt=prompt))
+        models = [model for model, p in run.logprobs if p == prompt]
+        logprobs = {m: _unambiguous(run.next_tokens(m, prompt), "logprob") for m in models}
+        frames.append(ratio_ends(logprobs, RATIO, "token", count, prompt=prompt))
     return RATIO.concat(frames)
 
 
@@ -134,19 +139,11 @@ def ratio_ends(
     return spec.concat(frames)
 
 
-def same_text(run: Run, prompt: str, asked: Iterable[str]) -> str | None:
-    """The first prompt among `asked`, in the order of the run, that has the text of `prompt`."""
-    ids = set(asked)
+def same_text(run: Run, prompt: str, prompts: Iterable[str]) -> str | None:
+    """The first prompt among `prompts`, in the order of the run, that has the text of `prompt`."""
+    ids = set(prompts)
     alike = (p for p, text in run.prompts.items() if text == run.prompts[prompt])
     return next((p for p in alike if p in ids), None)
-
-
-def _needing(run: Run, make: Callable[[], pl.DataFrame], why: str) -> pl.DataFrame:
-    """What `make` returns; absent where no language model's next tokens are in the run."""
-    if not run.logprobs:
-        what = "next tokens" if run.item_logprobs else "log-probabilities"
-        raise Absent(f"No language model’s {what} are in the run.")
-    return required(make(), why)
 
 
 def _unambiguous(tokens: pl.DataFrame, column: str) -> pl.DataFrame:
@@ -202,10 +199,7 @@ ANALYSIS = Analysis(
     title="Language models",
     lead="Does a reward model rate high what a language model would have said?",
     make=_tables,
-    parts=(
-        _rewards_drawn,
-        lambda study: RATIO.rows(study.tables[RATIO.name]),
-    ),
+    parts=(_rewards_drawn, lambda study: RATIO.rows(study.tables[RATIO.name])),
     described=lambda study: described(study.tables[REWARDS.name], "tokens"),
     caveats=lambda study: (
         "The next token’s probability also depends on grammar: a reward need not.",

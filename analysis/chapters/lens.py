@@ -13,8 +13,8 @@ from analysis.charts.lines import lines
 from analysis.measures import lens
 from analysis.measures.combined import prompts_of
 from analysis.measures.lens import FRAMES, MILESTONES, ORDER
-from analysis.sentences import significant, span
-from analysis.study import Absent, Analysis, Study, Table, required, table
+from analysis.sentences import part_of, significant, span
+from analysis.study import Absent, Analysis, Study, Table, table
 
 NO_LENS = "No model was swept with the reward lens (--config.lens=true)."
 REFERENCE = ("greatest", "best")  # Two questions of one framing.
@@ -28,8 +28,8 @@ def _tables(study: Study) -> Iterator[Table]:
     few = "Fewer than ten tokens were swept with the lens."
     pair = "” and “".join(prompts_of(study))
     alone = f"No model was swept with the lens under both “{pair}”."
-    yield table(ORDER.name, make=lambda: required(both()[0], few))
-    yield table(FRAMES.name, make=lambda: required(both()[1], alone))
+    yield table(ORDER.name, make=lambda: both()[0], why=few)
+    yield table(FRAMES.name, make=lambda: both()[1], why=alone)
     yield table(
         MILESTONES.name, make=lambda: lens.milestones(made[ORDER.name], made.get(FRAMES.name))
     )
@@ -91,9 +91,10 @@ def order_findings(layers: pl.DataFrame) -> Iterator[Finding]:
     if not early.height:
         return
     rest = "; in the others not surely before the last one" if early.height < every.height else ""
+    part = part_of(early.height, every.height, "ranking")
     yield Finding(
         text="A model’s ranking of the words is half way to its final form after "
-        f"{_depths(early)} of the layers at the latest, in {_of(early, every, 'rankings')}{rest}.",
+        f"{_depths(early)} of the layers at the latest, in {part}{rest}.",
         picture="lens",
     )
 
@@ -112,8 +113,8 @@ def _frame_findings(study: Study) -> Iterator[Finding]:
     yield Finding(
         text=f"After the last layer, τ of the rankings under {good} and {bad} is lower than that "
         f"of {first} and {second} by {span(wide['difference'].to_numpy())} in "
-        f"{_of(wide, tested, 'models')} (q < .05). Half of this difference is there after "
-        f"{_depths(apart)} of the layers.",
+        f"{part_of(wide.height, tested.height, 'model')} (q < .05). Half of this difference is "
+        f"there after {_depths(apart)} of the layers.",
         picture="lens_framing",
     )
 
@@ -123,12 +124,6 @@ def _depths(rows: pl.DataFrame) -> str:
     depths: list[int] = (100 * rows["layer_high"] / rows["layers"]).ceil().cast(pl.Int64).to_list()
     low, high = min(depths), max(depths)
     return f"{low}%" if low == high else f"{low} to {high}%"
-
-
-def _of(part: pl.DataFrame, whole: pl.DataFrame, noun: str) -> str:
-    if whole.height == 1:
-        return f"the one {noun.removesuffix('s')}"
-    return f"{part.height} of {whole.height} {noun}"
 
 
 ANALYSIS = Analysis(
@@ -145,10 +140,7 @@ ANALYSIS = Analysis(
         _frames_drawn,
         lambda study: ORDER.rows(study.tables[ORDER.name]),
     ),
-    told=(
-        lambda s: order_findings(s.tables[MILESTONES.name]),
-        _frame_findings,
-    ),
+    told=(lambda s: order_findings(s.tables[MILESTONES.name]), _frame_findings),
     caveats=lambda study: (
         "The head was trained on the last layer. That it reads nothing after an early layer does "
         "not say that the layer holds nothing: the hidden state may hold it in another form.",

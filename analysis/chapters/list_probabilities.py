@@ -8,38 +8,29 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import Block, Files, Folded, Picture
-from analysis.chapters.items import FEW
-from analysis.chapters.language_models import (
-    AGAINST,
-    RATIO_CAVEAT,
-    against,
-    described,
-    ratio_columns,
-    ratio_ends,
-    same_text,
-)
+from analysis.chapters import language_models
+from analysis.chapters.items import FEW, FRAMING, QUESTION
 from analysis.charts.clouds import clouds
-from analysis.columns import KENDALL, LIST, MODEL, SPEARMAN, Column, Spec
+from analysis.columns import KENDALL, LANGUAGE_MODEL, LIST, MODEL, SPEARMAN, Column, Spec
 from analysis.run import Run
 from analysis.statistics import ranks
 from analysis.statistics.correlation import correlations
-from analysis.study import Absent, Analysis, Study, Table, required, table
+from analysis.study import Analysis, Study, Table, required, table
 
 _PER_TOKEN = Column("spearman_per_token", "fixed", "ρ per token")
 REWARDS = Spec(
     "item_logprobs",
-    (LIST, *(c if c.key == "model" else c.but(help="") for c in AGAINST), _PER_TOKEN),
+    (
+        LIST,
+        *(c if c.key == "model" else c.but(help="") for c in language_models.AGAINST),
+        _PER_TOKEN,
+    ),
     title="Log-probability against reward",
 )
 QUESTIONS = Spec(
     "item_logprobs_questions",
     (
-        LIST,
-        Column("question"),
-        Column("framing"),
-        Column("language_model", title="language model"),
-        MODEL,
-        Column("prompts", "count"),
+        *(LIST, QUESTION, FRAMING, LANGUAGE_MODEL, MODEL, Column("prompts", "count")),
         SPEARMAN.but(title="mean ρ", help="mean over the prompts"),
         Column("spearman_spread", "fixed", "spread", "standard deviation"),
         KENDALL.but(title="mean τ"),
@@ -51,7 +42,7 @@ QUESTIONS = Spec(
 )
 RATIO = Spec(
     "item_logprobs_ratio",
-    (LIST, *ratio_columns("item")),
+    (LIST, *language_models.ratio_columns("item")),
     title="Replies on which two language models differ most",
     help="columns as in logprobs_ratio.csv",
 )
@@ -59,16 +50,21 @@ RATIO = Spec(
 
 def _tables(study: Study) -> Iterator[Table]:
     """For charts of lists under few prompts: ("item_logprobs_points", list, prompt, model)."""
-    yield table(REWARDS.name, make=partial(_rewards, study))
+    run, why = study.run, "No language model scored a list of items."
+    if run.item_logprobs:
+        why = "No reward model scored a list that a language model scored, under its prompt."
+    make = partial(item_logprobs_rewards, run, study.models)
+    yield table(REWARDS.name, make=make, why=why)
     compared = study.tables.get(REWARDS.name)
     if compared is not None:
         keys = compared.select("list", "prompt", "language_model").unique(maintain_order=True)
         few = keys.filter(~pl.col("list").is_in(lists_of_many_prompts(compared)))
         for items, prompt, model in few.iter_rows():
-            make = partial(item_logprobs_points, study.run, items, prompt, model, study.models)
+            make = partial(item_logprobs_points, run, items, prompt, model, study.models)
             yield table("item_logprobs_points", items, prompt, model, make=make, file=False)
     yield table(QUESTIONS.name, make=partial(_questions, study))
-    yield table(RATIO.name, make=partial(_ratio, study))
+    why = "No two language models scored one list under one prompt."
+    yield table(RATIO.name, make=partial(item_logprobs_ratio, run, study.settings.top), why=why)
 
 
 def lists_of_many_prompts(compared: pl.DataFrame) -> list[str]:
@@ -98,11 +94,11 @@ def item_logprobs_points(
     """
     points = run.replies(items, language_model, prompt)
     for model in models:
-        asked = [p for name, m, p in run.items if (name, m) == (items, model)]
-        same = same_text(run, prompt, asked)
+        scored = [p for name, m, p in run.items if (name, m) == (items, model)]
+        same = language_models.same_text(run, prompt, scored)
         if same is not None:
-            own = run.item_scores(items, same, [model]).drop("item")
-            points = points.join(own, on="item_id", how="inner", validate="1:1")
+            rewards = run.item_scores(items, same, [model]).drop("item")
+            points = points.join(rewards, on="item_id", how="inner", validate="1:1")
     return points.sort("item_id")
 
 
@@ -137,36 +133,24 @@ def item_logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
     """
     frames = []
     for items, prompt in dict.fromkeys((items, prompt) for items, _, prompt in run.item_logprobs):
-        own = {
+        logprobs = {
             model: run.replies(items, model, prompt).select("item_id", "item", "logprob")
             for name, model, p in run.item_logprobs
             if (name, p) == (items, prompt)
         }
         same = {"list": items, "prompt": prompt}
-        frames.append(ratio_ends(own, RATIO, "item", count, **same))
+        frames.append(language_models.ratio_ends(logprobs, RATIO, "item", count, **same))
     return RATIO.concat(frames)
-
-
-def _rewards(study: Study) -> pl.DataFrame:
-    if not study.run.item_logprobs:
-        raise Absent("No language model scored a list of items.")
-    why = "No reward model scored a list that a language model scored, under its prompt."
-    return required(item_logprobs_rewards(study.run, study.models), why)
-
-
-def _ratio(study: Study) -> pl.DataFrame:
-    why = "No two language models scored one list under one prompt."
-    return required(item_logprobs_ratio(study.run, study.settings.top), why)
 
 
 def _questions(study: Study) -> pl.DataFrame:
     """The table `QUESTIONS`: means over the wordings of each question, by the text of a prompt."""
     compared, prompts = study.tables[REWARDS.name], study.tables["items_prompts"]
     text = pl.col("prompt").replace(dict(study.run.prompts))
-    asked = prompts.select("list", "question", "framing", text=text)
-    asked = asked.unique(["list", "text"], maintain_order=True)
+    by_text = prompts.select("list", "question", "framing", text=text)
+    by_text = by_text.unique(["list", "text"], maintain_order=True)
     joined = compared.with_columns(text=text).join(
-        asked, on=["list", "text"], how="inner", validate="m:1", maintain_order="left"
+        by_text, on=["list", "text"], how="inner", validate="m:1", maintain_order="left"
     )
     keys = ["list", "question", "framing", "language_model", "model"]
     means = joined.group_by(keys, maintain_order=True).agg(
@@ -182,19 +166,19 @@ def _correlations(study: Study) -> Iterator[Block]:
     compared, made = study.tables[REWARDS.name], study.tables
     many = lists_of_many_prompts(compared)
     in_many = pl.col("list").is_in(many)
-    asked = made.get(QUESTIONS.name)
+    by_question = made.get(QUESTIONS.name)
     for (name,), part in compared.group_by("list", maintain_order=True):
-        if name in many and asked is not None:
-            part = asked.filter(list=name).rename({"question": "prompt"})
+        if name in many and by_question is not None:
+            part = by_question.filter(list=name).rename({"question": "prompt"})
         caption = (
             f"The items of “{name}”: right of zero, a model rates high what the language model "
             "would probably say."
         )
-        draw = partial(against, part, study.names, study.prompt_names)
+        draw = partial(language_models.against, part, study.names, study.prompt_names)
         yield Picture(f"item_logprobs_{name}", caption, draw)
     yield from REWARDS.rows(compared.filter(~in_many))
-    if asked is not None:
-        yield from QUESTIONS.rows(asked.filter(in_many))
+    if by_question is not None:
+        yield from QUESTIONS.rows(by_question.filter(in_many))
 
 
 def _items_drawn(study: Study) -> Iterator[Block]:
@@ -228,11 +212,11 @@ ANALYSIS = Analysis(
     "have given?",
     make=_tables,
     parts=(_correlations, _items_drawn, _differences),
-    described=lambda study: described(study.tables[REWARDS.name], "items"),
+    described=lambda study: language_models.described(study.tables[REWARDS.name], "items"),
     caveats=lambda study: (
         "A long reply is improbable whatever it says: ρ per token takes the mean over its "
         "tokens, which in turn favours long words whose later tokens are predictable.",
-        RATIO_CAVEAT,
+        language_models.RATIO_CAVEAT,
     ),
     every_prompt=True,
 )

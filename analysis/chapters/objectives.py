@@ -19,7 +19,7 @@ from analysis.columns import MODEL, PROMPT, SPEARMAN, TOKENS, Column, Spec
 from analysis.ends import both_ends
 from analysis.run import Run
 from analysis.statistics import ranks
-from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
+from analysis.study import NO_VOCABULARY, Analysis, Study, Table, table
 from engine.runs.reader import Result
 
 REWARD = "reward"
@@ -52,8 +52,9 @@ def _tables(study: Study) -> Iterator[Table]:
     run, count = study.run, study.settings.top
     for cell in [key for key, result in run.results.items() if result.objectives]:
         yield table("objectives", *cell, make=partial(objectives_spearman, run, *cell))
-    yield table(OBJECTIVES.name, make=partial(_objectives, study))
-    yield table(ENDS.name, make=lambda: required(objectives_ends(run, study.models, count), _NONE))
+    why = _NONE if run.results else NO_VOCABULARY
+    yield table(OBJECTIVES.name, make=partial(objectives_table, run, study.models), why=why)
+    yield table(ENDS.name, make=partial(objectives_ends, run, study.models, count), why=_NONE)
 
 
 def objectives_table(run: Run, models: Sequence[str]) -> pl.DataFrame:
@@ -151,12 +152,6 @@ def _against_reward(scores: pl.DataFrame, name: str, weight: float | None) -> di
         lowest, highest = (scores[end].to_numpy() for end in (quantiles[0], quantiles[-1]))
         numbers["spread"] = float((highest - lowest).mean(dtype=np.float64))
     return numbers
-
-
-def _objectives(study: Study) -> pl.DataFrame:
-    if not study.run.results:
-        raise Absent(NO_VOCABULARY)
-    return required(objectives_table(study.run, study.models), _NONE)
 
 
 _PANELS = {

@@ -16,23 +16,12 @@ import polars as pl
 from scipy.optimize import isotonic_regression
 
 from analysis.blocks import Block, Finding, Heading, Picture
-from analysis.chapters.policies import (
-    FEW,
-    KL,
-    MANY,
-    asked_of,
-    drawn,
-    from_zero,
-    known_replies,
-    place_of,
-    reason,
-    stem_of,
-)
+from analysis.chapters import policies
 from analysis.charts import look
 from analysis.charts.lines import MOST, lines
 from analysis.columns import PROMPT, Column, P, Spec, q
 from analysis.measures.reference_policy import KLS, LIST, Replies
-from analysis.sentences import ALPHA, count
+from analysis.sentences import ALPHA, count, part_of
 from analysis.statistics import Array
 from analysis.statistics.ranks import dot
 from analysis.study import Absent, Analysis, Study, Table, table
@@ -82,8 +71,6 @@ PAIRS = Spec(
 RISES, TURNS, FALLS = "rises", "turns down", "falls"
 LEAST_LOSS = 0.1  # standard deviations of the read reward under the reference policy
 _SIGNS = 499  # draws of a test
-
-
 _AGREE = 0.5  # Correlation of two rewards above which one may stand for the other.
 _TWO_MODELS = (
     "Over-optimisation takes two reward models with the tokens and the prompt of one language "
@@ -99,14 +86,13 @@ def curves_of(replies: Replies) -> pl.DataFrame:
     """
     frames = []
     for at, optimised in enumerate(replies.models):
-        kls, policies = replies.policies(at)
-        gains = np.array([[dot(pi, z) for z in replies.standardised] for pi in policies])
+        kls, optima = replies.policies(at)
+        gains = np.array([[dot(pi, z) for z in replies.standardised] for pi in optima])
         gains = gains.reshape(-1, len(replies.models))
-        for own, read in enumerate(replies.models):
-            numbers = {"kl": kls, "gain": gains[:, own], "own_gain": gains[:, at]}
+        for model_index, read in enumerate(replies.models):
             names = dict(zip(_PAIR, (replies.of, replies.prompt, optimised, read), strict=True))
-            columns = {name: pl.lit(value) for name, value in names.items()}
-            frames.append(pl.DataFrame(numbers).select(**columns, **{n: n for n in numbers}))
+            numbers = {"kl": kls, "gain": gains[:, model_index], "own_gain": gains[:, at]}
+            frames.append(CURVES.frame(pl.DataFrame(numbers), **names))
     return pl.concat(frames)
 
 
@@ -125,29 +111,27 @@ def pairs_of(replies: Replies, curves: pl.DataFrame) -> pl.DataFrame:
     correlation = (z * np.exp(replies.log_p)) @ z.T
     places = {model: at for at, model in enumerate(replies.models)}
     rows = []
-    for key, own in curves.group_by(list(_PAIR), maintain_order=True):
+    for key, curve in curves.group_by(list(_PAIR), maintain_order=True):
         names = dict(zip(_PAIR, map(str, key), strict=True))
         if names["optimised"] == names["read"]:
             continue
         # The reference policy itself is where every curve starts.
-        kls = np.append(0.0, own["kl"].to_numpy())
-        gains = np.append(0.0, own["gain"].to_numpy())
+        kls = np.append(0.0, curve["kl"].to_numpy())
+        gains = np.append(0.0, curve["gain"].to_numpy())
         peak = int(gains.argmax())
         loss = float(gains[peak] - gains[-1])
-        found = correlation[places[names["optimised"]], places[names["read"]]]
-        ends = {"peak_kl": kls[peak], "peak_gain": gains[peak]}
-        ends |= {"last_kl": kls[-1], "last_gain": gains[-1], "loss": loss}
+        r = correlation[places[names["optimised"]], places[names["read"]]]
+        ends = (kls[peak], gains[peak], kls[-1], gains[-1], loss)
         turned = TURNS if gains[peak] >= LEAST_LOSS else FALLS
-        course = RISES if loss < LEAST_LOSS else turned
-        rows.append({**names, "correlation": found, **ends, "course": course})
+        rows.append((*names.values(), r, *ends, RISES if loss < LEAST_LOSS else turned))
     known = {key: kind for key, kind in PAIRS.schema.items() if key not in ("p", "q")}
-    return pl.DataFrame(rows, schema=known).sort(
+    return pl.DataFrame(rows, schema=known, orient="row").sort(
         "loss", "optimised", "read", descending=[True, False, False]
     )
 
 
 def with_p(replies: Replies, pairs: pl.DataFrame, least: float, seed: int) -> pl.DataFrame:
-    """`pairs` with a column p behind the loss: of falls as clear where nothing but chance turns.
+    """`pairs` with a column p: of falls as clear where nothing but chance turns.
 
     Null hypothesis: the read reward never falls where the optimised one rises (its isotonic
     regression), plus errors that are as likely of either sign, one draw for all spellings of a
@@ -167,18 +151,18 @@ def with_p(replies: Replies, pairs: pl.DataFrame, least: float, seed: int) -> pl
     signs = 2 * signs.astype(np.float64) - 1
     places = {model: at for at, model in enumerate(replies.models)}
     tested = pairs.filter(pl.col("correlation") > least).select("optimised", "read")
-    found = {}
-    for (optimised,), own in tested.group_by("optimised"):
+    p_values = {}
+    for (optimised,), alike in tested.group_by("optimised"):
         at = places[str(optimised)]
         said = np.concatenate([[np.exp(replies.log_p)], replies.policies(at)[1]])
         order = np.argsort(replies.standardised[at], kind="stable")
-        for read in own["read"]:
+        for read in alike["read"]:
             z = replies.standardised[places[read]]
-            found[optimised, read] = _p_of_falls(said, z, order, stem, signs)
+            p_values[optimised, read] = _p_of_falls(said, z, order, stem, signs)
     each = pairs.select("optimised", "read").iter_rows()
-    at = pairs.columns.index("loss") + 1
-    column = pl.Series("p", [found.get(pair, math.nan) for pair in each], dtype=pl.Float64)
-    return pairs.select(*pairs.columns[:at], column, *pairs.columns[at:])
+    return pairs.with_columns(
+        p=pl.Series([p_values.get(pair, math.nan) for pair in each], dtype=pl.Float64)
+    )
 
 
 def _p_of_falls(said: Array, read: Array, order: Array, stem: Array, signs: Array) -> float:
@@ -194,18 +178,18 @@ def _p_of_falls(said: Array, read: Array, order: Array, stem: Array, signs: Arra
     rising = np.empty_like(read)
     rising[order] = isotonic_regression(read[order]).x
     errors = read - rising
-    by_word = np.array([np.bincount(stem, own * errors, minlength=len(signs)) for own in said])
-    known = np.array([dot(own, rising) for own in said])[:, None]
-    drawn = _falls(known + by_word @ signs)
+    by_word = np.array([np.bincount(stem, pi * errors, minlength=len(signs)) for pi in said])
+    known = np.array([dot(pi, rising) for pi in said])[:, None]
+    by_chance = _falls(known + by_word @ signs)
     fall = _falls(known + by_word.sum(axis=1, keepdims=True))
-    spread = drawn.std(axis=1, keepdims=True)
+    spread = by_chance.std(axis=1, keepdims=True)
     at = spread[:, 0] > 0  # not at the first KL, from which nothing can have fallen
     if not at.any():
         return math.nan
-    middle = drawn[at].mean(axis=1, keepdims=True)
-    each, own = (((x[at] - middle) / spread[at]).max(axis=0) for x in (drawn, fall))
+    middle = by_chance[at].mean(axis=1, keepdims=True)
+    drawn, here = (((x[at] - middle) / spread[at]).max(axis=0) for x in (by_chance, fall))
     equal = 1e-9  # Draws that are equal but for rounding count as equal.
-    return float((1 + np.count_nonzero(each >= own - equal)) / (1 + signs.shape[1]))
+    return float((1 + np.count_nonzero(drawn >= here - equal)) / (1 + signs.shape[1]))
 
 
 def _falls(gains: Array) -> Array:
@@ -222,15 +206,15 @@ def _tables(study: Study) -> Iterator[Table]:
 
 def _crossed(study: Study) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
     """What `curves_of` and `with_p` return of each set of replies."""
-    known = known_replies(study)
+    known = policies.known_replies(study)
     several = [replies for replies in known if len(replies.models) > 1]
     if not several:
-        raise Absent(_TWO_MODELS if known else reason(study))
+        raise Absent(_TWO_MODELS if known else policies.reason(study))
     curves = [curves_of(replies) for replies in several]
     seed = study.options.seed
     return [
-        (own, with_p(r, pairs_of(r, own), _AGREE, seed))
-        for r, own in zip(several, curves, strict=True)
+        (curve, with_p(r, pairs_of(r, curve), _AGREE, seed))
+        for r, curve in zip(several, curves, strict=True)
     ]
 
 
@@ -244,10 +228,12 @@ def _drawn(study: Study) -> Iterator[Block]:
         f"than chance. Lines end at {KLS[-1]:g} nats, or where no policy is further away. At most "
         f"{MOST} models are drawn."
     )
-    for of, prompt in drawn(study, curves):
-        own = curves.filter(of=of, prompt=prompt)
-        yield Heading(place_of(study, of, prompt))
-        yield Picture(stem_of(CURVES.name, of, prompt), caption, partial(crossed, own, study))
+    for of, prompt in policies.drawn(study, curves):
+        shown = curves.filter(of=of, prompt=prompt)
+        yield Heading(policies.place_of(study, of, prompt))
+        yield Picture(
+            policies.stem_of(CURVES.name, of, prompt), caption, partial(crossed, shown, study)
+        )
     yield from PAIRS.rows(study.tables[PAIRS.name])
 
 
@@ -256,7 +242,9 @@ def crossed(curves: pl.DataFrame, study: Study) -> look.Chart:
     few = [model for model in study.names if model in curves["optimised"]][:MOST]
     last = pl.col("kl") == pl.col("kl").max().over("optimised")
     some = curves.filter(last | pl.col("kl").is_in(KLS[::2]), pl.col("read").is_in(few))
-    each = [from_zero(some.filter(optimised=model), ("optimised", "read")) for model in few]
+    each = [
+        policies.from_zero(some.filter(optimised=model), ("optimised", "read")) for model in few
+    ]
     shown = pl.concat(each).select(
         "kl",
         "gain",
@@ -264,7 +252,7 @@ def crossed(curves: pl.DataFrame, study: Study) -> look.Chart:
         trained=pl.col("optimised").replace(look.unique(study.names)),
         itself=pl.col("read") == pl.col("optimised"),
     )
-    titles = (KL, "gain, sd")
+    titles = (policies.KL, "gain, sd")
     return lines(shown, study.names, titles, x="kl", y="gain", panel="trained", thick="itself")
 
 
@@ -276,24 +264,24 @@ def findings(study: Study) -> Iterator[Finding]:
     only rise together do by chance. A list under more than `FEW` prompts is counted once.
     """
     pairs = study.tables[PAIRS.name]
-    for of, prompts in asked_of(pairs):
-        together = of.startswith(LIST) and len(prompts) > FEW
-        for asked in [prompts] if together else [[prompt] for prompt in prompts]:
-            own = pairs.filter(pl.col("correlation") > _AGREE, of=of)
-            own = own.filter(pl.col("prompt").is_in(asked))
-            turned = own.filter(pl.col("q") < ALPHA, course=TURNS)
+    for of, prompts in policies.prompts_by_replies(pairs):
+        counted_once = of.startswith(LIST) and len(prompts) > policies.FEW
+        for prompt_ids in [prompts] if counted_once else [[prompt] for prompt in prompts]:
+            alike = pairs.filter(pl.col("correlation") > _AGREE, of=of)
+            alike = alike.filter(pl.col("prompt").is_in(prompt_ids))
+            turned = alike.filter(pl.col("q") < ALPHA, course=TURNS)
             if not turned.height:
                 continue
-            place = place_of(study, of, asked[0])
-            if together:
-                place = f"Over the {of.replace(' ', ' “', 1)}”, under {len(asked)} prompts"
+            place = policies.place_of(study, of, prompt_ids[0])
+            if counted_once:
+                place = f"Over the {of.replace(' ', ' “', 1)}”, under {len(prompt_ids)} prompts"
             worst = turned.sort("loss", descending=True, maintain_order=True)["prompt"][0]
-            shown = (of, worst) in drawn(study, own)
+            shown = (of, worst) in policies.drawn(study, alike)
             yield Finding(
                 text=f"{place}, training on one model’s reward can cost another’s: in "
-                f"{turned.height} of {count(own.height, 'pair')} of models that agree at first, "
+                f"{part_of(turned.height, alike.height, 'pair')} of models that agree at first, "
                 "the other reward rises, and falls again with more training.",
-                picture=stem_of(CURVES.name, of, worst) if shown else "",
+                picture=policies.stem_of(CURVES.name, of, worst) if shown else "",
             )
 
 
@@ -326,6 +314,6 @@ ANALYSIS = Analysis(
         "more than chance does where two rewards only rise together.",
         "The read model is no more right than the optimised one: a loss says that the two "
         "disagree about what the policy has moved to.",
-        MANY,
+        policies.MANY,
     ),
 )

@@ -24,7 +24,7 @@ from analysis.measures.pairs import (
     worst,
 )
 from analysis.sentences import bounds, decimals
-from analysis.study import Analysis, Study, Table, Tables, required, table
+from analysis.study import Analysis, Study, Table, Tables, table
 
 _NONE = "No list with prompts of its own was scored."
 _TO_READ, _TEXTS = 5, ("question", "chosen", "rejected")  # of the worst pairs of each model
@@ -38,7 +38,6 @@ def _tables(study: Study) -> Iterator[Table]:
         yield table("replies", name, make=partial(replies, run, name, study.models), file=False)
         yield table("judged", name, make=partial(_judged, made, name), file=False)
     judged = {name: frame for (name,), frame in made.of("judged").items()}
-
     of_pairs = {name: frame for name, frame in judged.items() if frame.height}
 
     def accuracy() -> pl.DataFrame:
@@ -51,9 +50,9 @@ def _tables(study: Study) -> Iterator[Table]:
         each = judged.items()
         return LENGTH.concat(lengths(name, made["replies", name], frame) for name, frame in each)
 
-    yield table(PAIRS.name, make=lambda: required(accuracy(), _NO_PAIRS))
-    yield table(WORST.name, make=lambda: required(lowest(), _NO_PAIRS))
-    yield table(LENGTH.name, make=lambda: required(length(), _NONE))
+    yield table(PAIRS.name, make=accuracy, why=_NO_PAIRS)
+    yield table(WORST.name, make=lowest, why=_NO_PAIRS)
+    yield table(LENGTH.name, make=length, why=_NONE)
 
 
 def _judged(made: Tables, name: str) -> pl.DataFrame:
@@ -90,8 +89,8 @@ def _accuracy(study: Study) -> Iterator[Block]:
 def _margins(study: Study) -> Iterator[Block]:
     for (name,), frame in study.tables.of("judged").items():
         if frame.height:
-            draw = partial(histograms, frame, study.names, "margin", "margin", "pairs")
             caption = f"{name}: reward of the chosen reply less that of the rejected one."
+            draw = partial(histograms, frame, study.names)
             yield Picture(f"pairs_margins_{name}", caption, draw)
 
 
@@ -118,11 +117,11 @@ def _read(study: Study) -> Iterator[Block]:
 def _told(study: Study) -> Iterator[Finding]:
     """The best model of each list, where it is sure to differ from chance."""
     shares = study.tables[PAIRS.name].filter(label=ALL)
-    for (name,), own in shares.group_by("list", maintain_order=True):
-        best = own.sort("accuracy", "model", descending=[True, False]).row(0, named=True)
+    for (name,), rows in shares.group_by("list", maintain_order=True):
+        best = rows.sort("accuracy", "model", descending=[True, False]).row(0, named=True)
         if not (best["ci_low"] > 0.5 or best["ci_high"] < 0.5):  # or no interval
             continue
-        alone = own.filter(accuracy=best["accuracy"]).height == 1 < own.height
+        alone = rows.filter(accuracy=best["accuracy"]).height == 1 < rows.height
         most = " (the most of all models)" if alone else ""
         ends = bounds(100 * best["ci_low"], 100 * best["ci_high"], 1)
         share = f"{100 * best['accuracy']:.1f} % (95 % {ends})"

@@ -18,7 +18,7 @@ from analysis.blocks import Block, Finding, Folded, Heading, Picture, Text, note
 from analysis.chapters.blocs import who
 from analysis.charts import look
 from analysis.charts.lines import lines
-from analysis.columns import MODEL, PROMPT, Column, Spec
+from analysis.columns import MODEL, PROMPT, RANK, Column, Spec
 from analysis.measures.reference_policy import (
     KLS,
     LIST,
@@ -85,19 +85,14 @@ REPLIES = Spec(
     (
         *(_PLACE[0].but(help=""), PROMPT, MODEL),
         Column("kl", "number", help="1 or 4 nats"),
-        Column("end", help="`gains`, `loses`"),
-        Column("rank", "count", dtype=pl.UInt32),
-        Column("reply_id", "count", dtype=pl.UInt32),
-        Column("reply", "token"),
+        *(Column("end", help="`gains`, `loses`"), RANK),
+        *(Column("reply_id", "count", dtype=pl.UInt32), Column("reply", "token")),
         Column("p", "number", "reference, %", "reference"),
         Column("policy", "number", "policy, %"),
         Column("change", "number", "change, points", "policy − p"),
     ),
     page="model end rank reply p policy change",
 )
-MOVERS = REPLIES.schema
-
-
 FEW = 3  # Prompts of a list up to which each has a chart of its own.
 KL = "KL from the language model, nats"
 _REPLIES = "replies with a reference policy"
@@ -134,12 +129,12 @@ def _rows_of(replies: Replies, at: int) -> Iterator[dict[str, Any]]:
     keys |= {"reference": replies.reference, "covered": replies.covered}
     best = best_of(replies.log_p, reward, DRAWS)
     drawn = {n: _numbers(replies, at, policy) for n, policy in zip(DRAWS, best, strict=True)}
-    for strength in _line(replies, at, [own["kl"] for own in drawn.values()]):
-        own = {"method": OPTIMAL, "n": None, "beta": unit / strength, "bound": None}
-        yield {**keys, **own, **_numbers(replies, at, optimal(replies.log_p, z, strength))}
+    for strength in _line(replies, at, [values["kl"] for values in drawn.values()]):
+        values = {"method": OPTIMAL, "n": None, "beta": unit / strength, "bound": None}
+        yield {**keys, **values, **_numbers(replies, at, optimal(replies.log_p, z, strength))}
     for n, numbers in drawn.items():
-        own = {"method": BEST_OF_N, "n": n, "beta": None, "bound": best_of_bound(n)}
-        yield {**keys, **own, **numbers}
+        values = {"method": BEST_OF_N, "n": n, "beta": None, "bound": best_of_bound(n)}
+        yield {**keys, **values, **numbers}
 
 
 def _line(replies: Replies, at: int, kls: Sequence[float]) -> list[float]:
@@ -147,8 +142,8 @@ def _line(replies: Replies, at: int, kls: Sequence[float]) -> list[float]:
     z = replies.standardised[at]
     beyond = np.arange(KLS[-1] + 1, kl(optimal(replies.log_p, z, math.inf), replies.log_p))
     between = np.unique([*(nats for nats in kls if nats > _ROUNDING), *beyond])
-    found = np.append(replies.strengths[at], strengths(replies.log_p, z, between))
-    return [*np.unique(found[np.isfinite(found)]).tolist(), math.inf]
+    every = np.append(replies.strengths[at], strengths(replies.log_p, z, between))
+    return [*np.unique(every[np.isfinite(every)]).tolist(), math.inf]
 
 
 def _numbers(replies: Replies, at: int, policy: Array) -> dict[str, Any]:
@@ -182,15 +177,13 @@ def movers(replies: Replies, kls: Sequence[float], count: int) -> pl.DataFrame:
         pi = replies.policy(at, nats)
         if pi is None:
             continue
-        keys = {"of": replies.of, "prompt": replies.prompt, "model": replies.models[at], "kl": nats}
+        keys = (replies.of, replies.prompt, replies.models[at], nats)
         for end, change in (("gains", pi - p), ("loses", p - pi)):
             chosen = extremes(change, count, highest=True)
             for rank, i in enumerate(chosen[change[chosen] > 0].tolist(), start=1):
-                own = {"end": end, "rank": rank}
-                own |= {"reply_id": int(replies.ids[i]), "reply": replies.texts[i]}
-                numbers = {"p": p[i], "policy": pi[i], "change": pi[i] - p[i]}
-                rows.append({**keys, **own, **numbers})
-    return pl.DataFrame(rows, schema=MOVERS)
+                reply = (int(replies.ids[i]), replies.texts[i])
+                rows.append((*keys, end, rank, *reply, p[i], pi[i], pi[i] - p[i]))
+    return REPLIES.frame(rows)
 
 
 def _tables(study: Study) -> Iterator[Table]:
@@ -204,8 +197,8 @@ def known_replies(study: Study) -> list[Replies]:
     if _REPLIES not in study.shared:
         both = (vocabularies(study.run, study.models), lists(study.run, study.models))
         study.shared[_REPLIES] = [replies for each in both for replies in each]
-    found: list[Replies] = study.shared[_REPLIES]
-    return found
+    known: list[Replies] = study.shared[_REPLIES]
+    return known
 
 
 def reason(study: Study) -> str:
@@ -232,13 +225,12 @@ def _left_out(study: Study) -> list[str]:
 
 
 def _policies(study: Study) -> pl.DataFrame:
-    none = pl.DataFrame(schema=POLICIES.schema)
-    return required(pl.concat([none, *map(policies_of, known_replies(study))]), reason(study))
+    return required(POLICIES.concat(map(policies_of, known_replies(study))), reason(study))
 
 
 def _movers(study: Study) -> pl.DataFrame:
     frames = [movers(each, _LISTED_KLS, study.settings.top) for each in known_replies(study)]
-    return required(pl.concat([pl.DataFrame(schema=REPLIES.schema), *frames]), reason(study))
+    return required(REPLIES.concat(frames), reason(study))
 
 
 def _drawn(study: Study) -> Iterator[Block]:
@@ -249,9 +241,9 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 
 def _of_prompt(study: Study, of: str, prompt: str) -> Iterator[Block]:
-    own = study.tables[POLICIES.name].filter(of=of, prompt=prompt)
-    share = f"{100 * own['covered'][0]:.3g} % of its probability"
-    reference = f"reference policy: {own['reference'][0]}, which gives these replies {share}"
+    rows = study.tables[POLICIES.name].filter(of=of, prompt=prompt)
+    share = f"{100 * rows['covered'][0]:.3g} % of its probability"
+    reference = f"reference policy: {rows['reference'][0]}, which gives these replies {share}"
     caption = (
         "Rise of the mean reward, in standard deviations under the language model, against the KL "
         "from it. Lines: the optimal policy, which nothing can be above; a line ends where the "
@@ -259,20 +251,20 @@ def _of_prompt(study: Study, of: str, prompt: str) -> Iterator[Block]:
         "million."
     )
     yield Heading(place_of(study, of, prompt), reference)
-    yield Picture(stem_of("policies", of, prompt), caption, partial(gains, own, study))
+    yield Picture(stem_of("policies", of, prompt), caption, partial(gains, rows, study))
     moved = study.tables.get(REPLIES.name)
-    moved = pl.DataFrame(schema=REPLIES.schema) if moved is None else moved  # None at few nats.
-    shown = moved.filter(pl.col("rank") <= study.settings.figure_top)
-    shown = shown.filter(of=of, prompt=prompt, kl=SHOWN_KL)
-    inside = REPLIES.rows(_in_percent(shown, "p", "policy", "change"), unfolded=True)
-    if inside:
+    if moved is not None:  # None where no policy is as far away
+        first = pl.col("rank") <= study.settings.figure_top
+        shown = moved.filter(first, of=of, prompt=prompt, kl=SHOWN_KL)
+        inside = REPLIES.rows(_in_percent(shown, "p", "policy", "change"), unfolded=True)
+    if moved is not None and inside:
         yield Folded(f"Replies that gain and lose most at a KL of {SHOWN_KL:g} nat", inside)
 
 
-def gains(own: pl.DataFrame, study: Study) -> look.Chart:
+def gains(rows: pl.DataFrame, study: Study) -> look.Chart:
     """The optimal policies of each model as lines, best of n as points; of one prompt's rows."""
-    optimal = from_zero(own.filter(method=OPTIMAL), ("model",))
-    best = own.filter(pl.col("n") > 1, method=BEST_OF_N)  # n = 1 is where the lines start.
+    optimal = from_zero(rows.filter(method=OPTIMAL), ("model",))
+    best = rows.filter(pl.col("n") > 1, method=BEST_OF_N)  # n = 1 is where the lines start.
     titles = (KL, "gain of the mean reward, sd")
     return lines(optimal, study.names, titles, x="kl", y="gain", points=best, panel="")
 
@@ -286,23 +278,23 @@ def from_zero(curves: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 def drawn(study: Study, rows_of: pl.DataFrame) -> Iterator[tuple[str, str]]:
     """Replies and prompt of each chart: vocabularies, and lists under up to `FEW` prompts."""
-    for of, prompts in asked_of(rows_of):
+    for of, prompts in prompts_by_replies(rows_of):
         many = len(prompts) > FEW and of.startswith(LIST)
         chosen = _first_wordings(study, prompts) if many else prompts
         yield from ((of, prompt) for prompt in chosen)
 
 
-def asked_of(rows_of: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
+def prompts_by_replies(rows_of: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
     """Each set of replies of a table, and its prompts."""
-    for (of,), own in rows_of.group_by("of", maintain_order=True):
-        yield str(of), own["prompt"].unique(maintain_order=True).to_list()
+    for (of,), rows in rows_of.group_by("of", maintain_order=True):
+        yield str(of), rows["prompt"].unique(maintain_order=True).to_list()
 
 
 def _first_wordings(study: Study, prompts: Sequence[str]) -> list[str]:
     """The first wordings of up to `FEW` questions; questions of each framing take turns."""
     texts = {prompt: study.run.prompts[prompt] for prompt in prompts}
-    asked = questions(texts, study.options.questions)
-    first = asked.unique("question", keep="first", maintain_order=True)
+    worded = questions(texts, study.options.questions)
+    first = worded.unique("question", keep="first", maintain_order=True)
     turn = pl.int_range(pl.len()).over("framing")
     return first.sort(turn, maintain_order=True)["prompt"].head(FEW).to_list()
 
@@ -314,11 +306,8 @@ def stem_of(name: str, of: str, prompt: str) -> str:
 
 def place_of(study: Study, of: str, prompt: str) -> str:
     """Prompt and replies in words, such as "Asked “best”, over the list “words”"."""
-    return f"Asked {study.prompt_names[prompt]}, over the {_replies_of(of)}"
-
-
-def _replies_of(of: str) -> str:
-    return f"list “{of.removeprefix(LIST)}”" if of.startswith(LIST) else of
+    replies = f"list “{of.removeprefix(LIST)}”" if of.startswith(LIST) else of
+    return f"Asked {study.prompt_names[prompt]}, over the {replies}"
 
 
 def _few_kls(study: Study) -> Iterator[Block]:
@@ -348,13 +337,13 @@ def findings(study: Study) -> Iterator[Finding]:
     """The replies that gain most in the models under each prompt of a chart."""
     moved = study.tables[REPLIES.name].filter(kl=SHOWN_KL, end="gains", rank=1)
     for of, prompt in drawn(study, study.tables[POLICIES.name]):
-        own = moved.filter(of=of, prompt=prompt)
-        first = own.group_by("reply", maintain_order=True).agg("model").head(_NAMED)
+        rows = moved.filter(of=of, prompt=prompt)
+        first = rows.group_by("reply", maintain_order=True).agg("model").head(_NAMED)
         said = [
             f"“{look.token(reply).strip()}” ({who(study, models)})"
             for reply, models in first.iter_rows()
         ]
-        more = own["reply"].n_unique() - len(said)
+        more = rows["reply"].n_unique() - len(said)
         if said:
             yield Finding(
                 text=f"{place_of(study, of, prompt)}: a language model that is trained a little "

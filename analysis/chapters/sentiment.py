@@ -15,13 +15,7 @@ from analysis.charts.fans import fans
 from analysis.charts.look import Chart
 from analysis.charts.violins import violins
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
-from analysis.measures.matched_words import (
-    by_model_and_prompt,
-    lexicon_matches,
-    lexicon_rewards,
-    matches_block,
-    rules_in_words,
-)
+from analysis.measures import matched_words
 from analysis.sentences import counted, significant, unclear
 from analysis.statistics import regression
 from analysis.statistics.distributions import auc, cohens_d
@@ -93,10 +87,10 @@ def sentiment_slopes(points: pl.DataFrame) -> pl.DataFrame:
     The table `SLOPES` of what `lexicon_rewards` returns.
     """
     fits = []
-    for cell, own in by_model_and_prompt(with_stems(points)):
+    for cell, words in matched_words.by_model_and_prompt(with_stems(points)):
         for valence, chosen in _SIDES.items():
             y, x, stem = (
-                own.filter(chosen)[name].to_numpy() for name in ("reward", "value", "stem")
+                words.filter(chosen)[name].to_numpy() for name in ("reward", "value", "stem")
             )
             fits.append({**cell, "valence": valence, **slope_of(regression.ols(y, x, stem))})
     return SLOPES.frame(fits)
@@ -124,10 +118,10 @@ def valence_effects(points: pl.DataFrame) -> pl.DataFrame:
       The table `EFFECTS`; its intervals and p are clustered by stem, as those of slopes are.
     """
     effects = []
-    for cell, own in by_model_and_prompt(with_stems(points)):
+    for cell, words in matched_words.by_model_and_prompt(with_stems(points)):
         (good, good_stems), (bad, bad_stems) = (
             (side["reward"].to_numpy(), side["stem"].to_numpy())
-            for side in (own.filter(valence=valence) for valence in _REACH)
+            for side in (words.filter(valence=valence) for valence in _REACH)
         )
         tested = auc(good, bad, good_stems, bad_stems)
         row = (*cell.values(), cohens_d(good, bad), *tested, len(good), len(bad))
@@ -152,23 +146,23 @@ def _lexicon(study: Study, name: str) -> tuple[pl.DataFrame, str]:
 
 def _matches(study: Study, name: str) -> pl.DataFrame:
     rule = study.options.match_trim
-    return lexicon_matches(study.run, study.models, *_lexicon(study, name), rule)
+    return matched_words.lexicon_matches(study.run, study.models, *_lexicon(study, name), rule)
 
 
 def _points(study: Study, name: str) -> pl.DataFrame:
     lexicon, source = _lexicon(study, name)
     rule = study.options.match_trim
-    own = lexicon_rewards(study.run, study.models, lexicon, rule)
-    how = rules_in_words(study.run, rule)
-    return required(own, f"No token matches a word of {source} ({how}).")
+    points = matched_words.lexicon_rewards(study.run, study.models, lexicon, rule)
+    how = matched_words.rules_in_words(study.run, rule)
+    return required(points, f"No token matches a word of {source} ({how}).")
 
 
 def in_order(points: pl.DataFrame, prompts: Sequence[str]) -> Iterator[tuple[str, pl.DataFrame]]:
     """The rows of each prompt that has any, in the order of `prompts`."""
     for prompt in prompts:
-        own = points.filter(prompt=prompt)
-        if own.height:
-            yield prompt, own
+        rows = points.filter(prompt=prompt)
+        if rows.height:
+            yield prompt, rows
 
 
 def _slopes_drawn(study: Study) -> Iterator[Block]:
@@ -183,22 +177,21 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
         reach=pl.col("valence").replace_strict(_REACH, return_dtype=pl.Float64),
     )
     label = "change of reward (up) by the sentiment of the word, −5 to 5 (across)"
-    draw = partial(fans, shown, study.names, label, colour="question", reach="reach")
-    yield Picture("sentiment_slopes", caption, draw)
+    yield Picture("sentiment_slopes", caption, partial(fans, shown, study.names, label))
     yield from (*SLOPES.rows(slopes), Text(FAMILY, "how"))
     text = (
         "Each square is a few tokens: their reward to {} against their valence. Lines are least "
         "squares within positive words and within all others."
     )
     points, pictures = study.tables["sentiment_points"], []
-    for prompt, own in in_order(points, list(study.run.vocabulary_prompts)):
+    for prompt, words in in_order(points, list(study.run.vocabulary_prompts)):
         lines = pl.concat(
             fitted(
-                own.filter(chosen), slopes.filter(prompt=prompt, valence=side), *_AXES
+                words.filter(chosen), slopes.filter(prompt=prompt, valence=side), *_AXES
             ).with_columns(line=pl.lit(side))
             for side, chosen in _SIDES.items()
         )
-        draw = partial(clouds, own, study.names, ("valence of the word (AFINN)", "reward"))
+        draw = partial(clouds, words, study.names, ("valence of the word (AFINN)", "reward"))
         drawn = partial(draw, x=_AXES[0], y=_AXES[1], lines=lines)
         said = text.format(study.prompt_names[prompt])
         pictures.append(Picture(f"sentiment_points_{prompt}", said, drawn))
@@ -216,8 +209,8 @@ def _effects_drawn(study: Study) -> Iterator[Block]:
     yield from (*EFFECTS.rows(effects), Text(FAMILY, "how"))
     text = "Rewards of the negative and the positive words of the Bing lexicon under {}."
     pictures = []
-    for prompt, own in in_order(points, list(study.run.vocabulary_prompts)):
-        drawn = partial(_both_valences, own, study.names)
+    for prompt, words in in_order(points, list(study.run.vocabulary_prompts)):
+        drawn = partial(_both_valences, words, study.names)
         said = text.format(study.prompt_names[prompt])
         pictures.append(Picture(f"bing_points_{prompt}", said, drawn))
     yield Folded("Both kinds of words", pictures)
@@ -225,8 +218,8 @@ def _effects_drawn(study: Study) -> Iterator[Block]:
 
 def _both_valences(points: pl.DataFrame, names: Mapping[str, str]) -> Chart:
     samples = [
-        (str(model), str(valence), own["reward"].to_numpy(), own["token_id"].to_numpy())
-        for (model, valence), own in points.group_by("model", "valence", maintain_order=True)
+        (str(model), str(valence), words["reward"].to_numpy(), words["token_id"].to_numpy())
+        for (model, valence), words in points.group_by("model", "valence", maintain_order=True)
     ]
     kinds = {side: f"{side} words" for side in reversed(_REACH)}
     return violins(density_table(samples), quantiles_table(samples), names, kinds, "reward")
@@ -265,13 +258,10 @@ def slope_findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator
             if (said := counted(slopes.filter(prompt=prompt, valence=side), "slope", *_RISES))
         ]
         alike.setdefault("; ".join(clauses), []).append(prompts[prompt])
-    for clauses, asked in alike.items():
-        yield Finding(text=f"Asked {_any_of(asked)}: {clauses}.", picture="sentiment_slopes")
-
-
-def _any_of(prompts: Sequence[str]) -> str:
-    many = len(prompts) > _NAMED
-    return f"{len(prompts)} prompts, such as {prompts[0]}" if many else " or ".join(prompts)
+    for clauses, names in alike.items():
+        many = len(names) > _NAMED
+        questions = f"{len(names)} prompts, such as {names[0]}" if many else " or ".join(names)
+        yield Finding(text=f"Asked {questions}: {clauses}.", picture="sentiment_slopes")
 
 
 def bing_findings(effects: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:
@@ -284,8 +274,8 @@ def bing_findings(effects: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator
     for prompt, _ in in_order(significant(effects), list(prompts)):
         said = "positive words of the Bing lexicon score {} than negative ones"
         above, below = said.format("higher"), said.format("lower")
-        own = counted(effects.filter(prompt=prompt), "auc", above, below, "lower", 0.5)
-        yield Finding(text=f"Asked {prompts[prompt]}, {own}.", picture="bing_effects")
+        clause = counted(effects.filter(prompt=prompt), "auc", above, below, "lower", 0.5)
+        yield Finding(text=f"Asked {prompts[prompt]}, {clause}.", picture="bing_effects")
 
 
 ANALYSIS = Analysis(
@@ -298,7 +288,7 @@ ANALYSIS = Analysis(
     parts=(
         _slopes_drawn,
         _effects_drawn,
-        lambda study: matches_block(study.tables, "sentiment", "bing"),
+        lambda study: matched_words.matches_block(study.tables, "sentiment", "bing"),
     ),
     told=(
         lambda s: slope_findings(s.tables[SLOPES.name], s.prompt_names),

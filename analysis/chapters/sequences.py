@@ -18,12 +18,10 @@ from analysis.run import Run
 from analysis.sentences import count, decimals
 from analysis.statistics import Array
 from analysis.statistics.ranks import percentiles_among
-from analysis.study import Analysis, Study, Table, required, table
+from analysis.study import Analysis, Study, Table, table
 from engine.runs.schema import ASCENT
 
 _SOUGHT = ("model", "prompt", "direction")
-
-
 _KEYS = ("model", "prompt", "direction", "method", "seed")
 _SEED, _REWARD = Column("seed", "count"), Column("reward", "number", dtype=pl.Float32)
 _SEARCH = (MODEL, PROMPT, Column("direction"), Column("method"), _SEED)
@@ -182,11 +180,11 @@ def _found_more(study: Study, sure: pl.DataFrame) -> str:
     if not more.height:
         return ""
     row = more.sort("lead", *_SOUGHT, descending=[True, False, False, False]).row(0, named=True)
-    found, reward = (f"{row[name]:.3g}".replace("-", "−") for name in ("found", "reward"))
+    theirs, reward = (f"{row[name]:.3g}".replace("-", "−") for name in ("found", "reward"))
     prompt = study.prompt_names.get(row["prompt"], f"“{row['prompt']}”")
     return (
         f" Another search of {study.names[row['model']]} under {prompt} "
-        f"found {found}, where the certified reply has {reward}: no swap of one token leads there."
+        f"found {theirs}, where the certified reply has {reward}: no swap of one token leads there."
     )
 
 
@@ -204,12 +202,11 @@ def _tables(study: Study) -> Iterator[Table]:
     run, made = study.run, study.tables
     none = "No search for sequences was run."
     open_ = "No sequence that a search found was certified."
-    yield table(SEQUENCES.name, make=lambda: required(sequences_table(run), none))
-    yield table(_TRACE.name, make=lambda: required(sequence_traces(run), none), file=False)
-    yield table(CERTIFICATES.name, make=lambda: required(sequence_certificates(run), open_))
+    yield table(SEQUENCES.name, make=partial(sequences_table, run), why=none)
+    yield table(_TRACE.name, make=partial(sequence_traces, run), file=False, why=none)
+    yield table(CERTIFICATES.name, make=partial(sequence_certificates, run), why=open_)
     unread = "No model scored the text of a sequence that a search found."
-    matrix = partial(transfer_matrix, run)
-    yield table(MATRIX.name, make=lambda: required(matrix(made[SEQUENCES.name]), unread))
+    yield table(MATRIX.name, make=lambda: transfer_matrix(run, made[SEQUENCES.name]), why=unread)
 
 
 def sequences_table(run: Run) -> pl.DataFrame:
@@ -273,13 +270,13 @@ def sequence_certificates(run: Run) -> pl.DataFrame:
     for keys, steps, record in run.read_searches():
         if record.certificate is None:
             continue
-        own = {**keys, "seed": int(keys["seed"]), "rejected": record.rejected}
-        own["method"] = keys["method"].removesuffix(ASCENT)
-        own |= {
-            name: record.certificate.get(name) for name in CERTIFICATES.schema if name not in own
+        row = {**keys, "seed": int(keys["seed"]), "rejected": record.rejected}
+        row["method"] = keys["method"].removesuffix(ASCENT)
+        row |= {
+            name: record.certificate.get(name) for name in CERTIFICATES.schema if name not in row
         }
         last = steps.row(-1, named=True)
-        rows.append({**own, "reward": last["reward"], "text": last["text"]})
+        rows.append({**row, "reward": last["reward"], "text": last["text"]})
     return CERTIFICATES.frame(rows).sort(*_KEYS)
 
 
@@ -294,13 +291,13 @@ def _percentile(singles: Array | None, reward: float) -> float | None:
 
 
 def _searches_drawn(study: Study) -> Iterator[Block]:
-    found, traces = study.tables[SEQUENCES.name], study.tables[_TRACE.name]
+    best, traces = study.tables[SEQUENCES.name], study.tables[_TRACE.name]
     caption = (
         "The best reward so far of each search: high sought (solid) or low (dashed); one line for "
         "each prompt and seed."
     )
     yield Picture("sequence_traces", caption, partial(courses, study, traces))
-    yield from SEQUENCES.rows(found)
+    yield from SEQUENCES.rows(best)
 
 
 def courses(study: Study, traces: pl.DataFrame) -> look.Chart:
@@ -374,22 +371,18 @@ def transfer_map(study: Study, known: pl.DataFrame) -> look.Chart:
         f"{look.name(look.token(row['text']), 20)}"
         for place, row in enumerate(firsts.iter_rows(named=True), start=1)
     ]
-    several = known["prompt"].n_unique() > 1
-    cells = known.sort("target", "prompt").with_columns(
-        column=pl.struct("target", "prompt").map_elements(
-            lambda of: (
-                study.names.get(of["target"], of["target"])
-                + (f" · {look.name(study.prompt_names[of['prompt']], 16)}" if several else "")
-            ),
-            pl.String,
-        )
+    column = pl.col("target").replace(study.names)
+    if known["prompt"].n_unique() > 1:
+        prompts = {prompt: look.name(said, 16) for prompt, said in study.prompt_names.items()}
+        column = pl.format("{} · {}", column, pl.col("prompt").replace(prompts))
+    replies = firsts.with_columns(reply=pl.Series(labels, dtype=pl.String))
+    cells = known.sort("target", "prompt").with_columns(column=column)
+    matrix = cells.join(replies, on=SEARCH, how="inner").pivot(
+        "column", index="reply", values="standardised", sort_columns=False
     )
-    both = cells.join(
-        firsts.with_columns(reply=pl.Series(labels, dtype=pl.String)), on=SEARCH, how="inner"
+    matrix = replies.select("reply").join(
+        matrix, on="reply", how="left", validate="1:1", maintain_order="left"
     )
-    matrix = both.pivot("column", index="reply", values="standardised", sort_columns=False)
-    order = pl.Series(labels, dtype=pl.String).to_frame("reply")
-    matrix = order.join(matrix, on="reply", how="left", validate="1:1", maintain_order="left")
     most = max(float(known["standardised"].abs().to_numpy().max()), 1.0)
     return heat_map(matrix, {}, "reward, sd of single tokens", most, 1)
 
@@ -402,11 +395,7 @@ ANALYSIS = Analysis(
     "the gradient of the reward, or tries replies in another way.",
     make=_tables,
     parts=(_searches_drawn, _certificates_shown, _matrix_shown),
-    told=(
-        beyond,
-        lambda s: universal(s.run, s.tables[MATRIX.name]),
-        certified,
-    ),
+    told=(beyond, lambda s: universal(s.run, s.tables[MATRIX.name]), certified),
     caveats=lambda study: (
         "A search finds a local extreme: another seed or method may find better, also where no "
         "swap of one token does.",

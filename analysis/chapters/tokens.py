@@ -14,7 +14,7 @@ import polars as pl
 from analysis.blocks import Block, Finding, Folded, Heading, Picture, Under, side_by_side
 from analysis.chapters.blocs import CONSENSUS, first_quoted, who, with_nicknames
 from analysis.charts.token_bars import token_bars
-from analysis.columns import MODEL, TOKENS, Column, Spec
+from analysis.columns import MODEL, PROMPTS, TOKENS, Column, Spec
 from analysis.ends import both_ends, token_ends
 from analysis.measures.combined import (
     COMBINED,
@@ -69,10 +69,7 @@ FRAMED_LOGPROBS = {
     how: Spec(
         f"framing_logprobs_{how}",
         (
-            MODEL,
-            Column("prompt_a", title="prompt"),
-            Column("prompt_b", title="and prompt"),
-            *TOKENS[1:],
+            *(MODEL, *PROMPTS, *TOKENS[1:]),
             _LOGPROB.but(title=how, help=_UNDER_BOTH[how]),
         ),
         page="model prompt_a prompt_b end rank token token_id logprob",
@@ -143,8 +140,8 @@ def logprobs_ends(run: Run, prompt: str, count: int) -> pl.DataFrame:
     """The table `LOGPROBS`: both ends of each language model's next tokens under one prompt."""
     return LOGPROBS.concat(
         token_ends(run, model, _logprobs(run, model, prompt), count, LOGPROBS)
-        for model, asked in run.logprobs
-        if asked == prompt
+        for model, given in run.logprobs
+        if given == prompt
     )
 
 
@@ -175,11 +172,11 @@ def _logprobs(run: Run, model: str, prompt: str) -> pl.DataFrame:
 def _pairs(run: Run, prompts: tuple[str, str]) -> Iterator[tuple[str, str, str]]:
     """Model and ids of both prompts, for every language model and form that has both."""
     good, bad = prompts
-    for model, asked in run.logprobs:
-        form = asked.removeprefix(good)
-        is_form = asked == good or (asked.startswith(good) and form.startswith("."))
+    for model, prompt in run.logprobs:
+        form = prompt.removeprefix(good)
+        is_form = prompt == good or (prompt.startswith(good) and form.startswith("."))
         if is_form and (model, bad + form) in run.logprobs:
-            yield model, asked, bad + form
+            yield model, prompt, bad + form
 
 
 def shared_top_bottom(
@@ -195,9 +192,9 @@ def shared_top_bottom(
     """
     frames = []
     for model in (model for model in models if model in rewards.columns):
-        own = rewards.select("token", reward=pl.col(model).cast(pl.Float64))
+        numbers = rewards.select("token", reward=pl.col(model).cast(pl.Float64))
         ids = shared.select("token", token_id=model)
-        named = own.join(ids, on="token", how="inner", validate="1:1").sort("token_id")
+        named = numbers.join(ids, on="token", how="inner", validate="1:1").sort("token_id")
         frames.append(SHARED.frame(both_ends(named, "reward", count), model=model))
     return SHARED.concat(frames)
 
@@ -323,10 +320,10 @@ def findings(study: Study) -> Iterator[Finding]:
     """The words with the highest and the lowest mean percentiles over the models of each bloc."""
     drawn = study.tables.get("quantiles") is not None
     for (prompt,), ends in study.tables.of("consensus").items():
-        for (models,), own in ends.group_by("models", maintain_order=True):
+        for (models,), words in ends.group_by("models", maintain_order=True):
             slugs = str(models).split()
             if len(slugs) > 1:
-                sides = [own.filter(end=end)["token"] for end in ("highest", "lowest")]
+                sides = [words.filter(end=end)["token"] for end in ("highest", "lowest")]
                 (high, low), what = first_quoted(study, sides, _NAMED)
                 text = (
                     f"Asked {study.prompt_names[prompt]}, {who(study, slugs)} on average rank "

@@ -59,7 +59,7 @@ def variance_table(rewards: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         common.join(frame, on="token", how="left", validate="1:1", maintain_order="left")
         for frame in frames
     ]
-    values = [[ranks.percentiles(own[model].to_numpy()) for model in models] for own in each]
+    values = [[ranks.percentiles(joined[model].to_numpy()) for model in models] for joined in each]
     cube = np.array(values).transpose(2, 1, 0)
     stems = stem_numbers(common["token"])
     numbers = (

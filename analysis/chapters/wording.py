@@ -105,10 +105,10 @@ def _variance(wordings: Wordings, model: str, percentiles: Array) -> Iterator[Ro
     """Shares of the variance of one model, framing by framing."""
     questions, worded = (wordings.prompts[c].to_numpy() for c in ("question", "wording"))
     for framing, at in wordings.framings():
-        own = questions[at]
-        found = nested_shares(percentiles[at].T, own, worded[at], wordings.clusters)
-        counts = (len(set(own.tolist())), len(at), len(wordings.items))
-        for component, share, low, high in zip(NESTED, *found[:3], strict=True):
+        labels = questions[at]
+        nested = nested_shares(percentiles[at].T, labels, worded[at], wordings.clusters)
+        counts = (len(set(labels.tolist())), len(at), len(wordings.items))
+        for component, share, low, high in zip(NESTED, *nested[:3], strict=True):
             if not math.isnan(share):
                 keys = (wordings.source, wordings.level, framing, model, component)
                 yield (*keys, float(share), float(low), float(high), *counts)
@@ -142,8 +142,8 @@ def _agreement(wordings: Wordings, orders: Array, sample: Array) -> Iterator[Row
     if len(wordings.models) > 1:
         between = np.array([tau_b_matrix(sample[:, p]) for p in range(sample.shape[1])])
         for m, model in enumerate(wordings.models):
-            others = np.delete(between[:, m], m, axis=1)
-            yield (*keys, MODELS, model, others.size, _mean(others))
+            taus = np.delete(between[:, m], m, axis=1)
+            yield (*keys, MODELS, model, taus.size, _mean(taus))
 
 
 def _mean(values: Array) -> float:
@@ -196,18 +196,18 @@ def _labels(wordings: Wordings, known: Array) -> tuple[Array, Array]:
 
 def _tables(study: Study) -> Iterator[Table]:
     """Three tables, each of all lists and of the vocabulary."""
-    found = functools.cache(partial(_found, study))
+    computed = functools.cache(partial(_computed_rows, study))
 
     def make(spec: Spec, why: str) -> pl.DataFrame:
-        rows = [row for one in found() for row in one[spec.name]]
-        return required(spec.frame(rows), why if found() else ONE_WORDING)
+        rows = [row for one in computed() for row in one[spec.name]]
+        return required(spec.frame(rows), why if computed() else ONE_WORDING)
 
     for spec in (VARIANCE, AGREEMENT, COMPARISON):
         why = _NO_OTHERS if spec is COMPARISON else ONE_WORDING
         yield table(spec.name, make=partial(make, spec, why))
 
 
-def _found(study: Study) -> list[dict[str, list[Row]]]:
+def _computed_rows(study: Study) -> list[dict[str, list[Row]]]:
     """The rows of the lists, then of the vocabulary, of which two prompts ask one question."""
     made, options = study.tables, study.options
     sources = [of_list(scores_of(study, name)) for (name,) in made.of("items_points")]
@@ -226,8 +226,8 @@ def _shown(study: Study) -> Iterator[Block]:
     """Each list and the vocabulary: how much alike orders are, and the shares of the variance."""
     every, variance = study.tables[AGREEMENT.name], study.tables[VARIANCE.name]
     for items, level in every.select("list", "level").unique(maintain_order=True).iter_rows():
-        own = every.filter(list=items)
-        draw = partial(estimates, own, study.names, "Kendall’s τ", value="kendall")
+        rows = every.filter(list=items)
+        draw = partial(estimates, rows, study.names, "Kendall’s τ", value="kendall")
         yield Heading("The vocabulary" if items == VOCABULARY else f"List “{items}”")
         yield Text(_FRAMINGS if level == FRAMING else _QUESTIONS, "how")
         yield Picture(
@@ -257,11 +257,11 @@ def _told(study: Study) -> Iterator[Finding]:
 
 
 def _headline(row: dict[str, Any]) -> str:
-    asked = "the question" if row["comparison"] == ONE_QUESTION else "asking for good or for bad"
+    what = "the question" if row["comparison"] == ONE_QUESTION else "asking for good or for bad"
     several = row["models"] > 1
     who = f"on average, the {row['models']} models order" if several else "the model orders"
     return (
-        f"Not the wording alone but {asked} matters: {who} {_said(row['list'])} more alike "
+        f"Not the wording alone but {what} matters: {who} {_said(row['list'])} more alike "
         f"under two {row['comparison']} than under two {row['against']}."
     )
 

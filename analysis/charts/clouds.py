@@ -47,24 +47,10 @@ def clouds(
     across = alt.X("x:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
     up = alt.Y("y:Q", title=titles[1], scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
     paint = look.by_model(names, models, legend=None)
-    squares = (
-        alt.Chart()
-        .transform_filter("isValid(datum.words)")
-        .mark_square(size=34)
-        .encode(
-            across,
-            up,
-            color=paint,
-            opacity=alt.Opacity(
-                "words:Q", scale=alt.Scale(type="sqrt", range=[0.15, 1]), legend=None
-            ),
-            tooltip=[
-                "name:N",
-                alt.Tooltip("words:Q", title="tokens"),
-                alt.Tooltip("some:N", title="such as"),
-            ],
-        )
-    )
+    fuller = alt.Opacity("words:Q", scale=alt.Scale(type="sqrt", range=[0.15, 1]), legend=None)
+    about = [alt.Tooltip("words:Q", title="tokens"), alt.Tooltip("some:N", title="such as")]
+    squares = alt.Chart().transform_filter("isValid(datum.words)").mark_square(size=34)
+    squares = squares.encode(across, up, color=paint, opacity=fuller, tooltip=["name:N", *about])
     layers: list[alt.Chart] = [squares]
     if lines is not None:
         fits = alt.Chart().transform_filter("isValid(datum.line)").mark_line(style="ink")
@@ -86,18 +72,11 @@ def _binned(points: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
         for axis, key, edge in zip(("i", "j"), (x, y), edges, strict=True)
     }
     word = next((key for key in ("word", "token", "item") if key in points.columns), None)
-    shown = (
-        pl.lit(None, pl.String)
-        if word is None
-        else pl.col(word).map_elements(look.token, pl.String)
-    )
-    counted = (
-        points.select("model", some=shown)
-        .with_columns(**{k: pl.Series(v) for k, v in places.items()})
-        .group_by("model", "i", "j", maintain_order=True)
-        .agg(words=pl.len(), some=pl.col("some").head(_WORDS).str.join(", "))
-        .sort("i", "j")
-    )
+    shown = pl.col(word).map_elements(look.token, pl.String) if word else pl.lit(None, pl.String)
+    placed = points.select("model", some=shown, **{k: pl.Series(v) for k, v in places.items()})
+    bins = placed.group_by("model", "i", "j", maintain_order=True)
+    some = pl.col("some").head(_WORDS).str.join(", ")
+    counted = bins.agg(words=pl.len(), some=some).sort("i", "j")
     middles = {
         new: pl.Series((edge[:-1] + edge[1:])[counted[place].to_numpy()] / 2)
         for new, place, edge in zip(("x", "y"), ("i", "j"), edges, strict=True)

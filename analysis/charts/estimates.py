@@ -16,8 +16,6 @@ def estimates(
     label: str,
     *,
     value: str,
-    low: str = "ci_low",
-    high: str = "ci_high",
     row: str = "name",
     panel: str = "",
     colour: str = "name",
@@ -32,15 +30,13 @@ def estimates(
     mean: str = "",
     beside: bool = True,
 ) -> look.Chart:
-    """A dot for each row of a table, with a line from `low` to `high` where both are known.
+    """A dot for each row of a table, with a line from ci_low to ci_high where both are known.
 
     Args:
       table: rows in the order in which they are drawn; with the column `model`, or without.
       names: slug -> nickname; the column `name` of the chart is that of `model`.
       label: what the number is, for the axis.
       value: column of the estimate.
-      low: column of the lower end of its interval.
-      high: column of the upper end.
       row: column whose values are the rows of the chart.
       panel: column whose values are panels side by side; "" draws one.
       colour: column that colours the dots: "name" in the models' colours, another in `kinds`.
@@ -58,24 +54,21 @@ def estimates(
       beside: whether the dots of a row stand below one another; else they share a line.
     """
     form = form or ("share" if scale == 100 else "fixed")
-    shown = _drawn(table, names, {"value": value, "low": low, "high": high}, scale, form)
+    keys = {"value": value, "low": "ci_low", "high": "ci_high"}
+    shown = _drawn(table, names, keys, scale, form)
     panels = shown[panel].unique(maintain_order=True).to_list() if panel else []
     rows = shown[row].unique(maintain_order=True).to_list()
     y = alt.Y(f"{row}:N", sort=rows, title=None, axis=alt.Axis(grid=True))
-    x = alt.X(
-        "value:Q",
-        title=None if panel else label,
-        scale=alt.Scale(zero=False),
-        axis=alt.Axis(tickCount=5),
-    )
+    title, axis = None if panel else label, alt.Axis(tickCount=5)
+    x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False), axis=axis)
+    told = colour in (row, panel)  # by the axis or the panels
+    legend = None if told else alt.Legend()
     if colour == "name":
         present = [model for model in names if model in table["model"]]
-        paint = look.by_model(
-            names, present, legend=None if "name" in (row, panel) else alt.Legend()
-        )
+        paint = look.by_model(names, present, legend=legend)
     else:
-        paint = look.by_kind(colour, kinds, legend=None if colour in (row, panel) else alt.Legend())
-    apart = beside and colour not in (row, panel)
+        paint = look.by_kind(colour, kinds, legend=legend)
+    apart = beside and not told
     offset = alt.YOffset(f"{colour}:N") if apart else alt.Undefined
     base = alt.Chart().encode(y=y, color=paint, tooltip=_tooltips(shown, label), yOffset=offset)
     lines = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("low:Q"), x2="high:Q")

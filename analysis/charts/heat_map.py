@@ -31,7 +31,8 @@ def heat_map(
     across = [labels.get(name, name) for name in columns]
     down = cells["row"].unique(maintain_order=True).to_list()
     signed = (cells["value"].fill_nan(None) < -0.05 * most).any()
-    scale = look.around_zero(most) if signed else look.from_zero(most)
+    plain = alt.Scale(domain=[0, most], scheme="yellowgreenblue")
+    scale = look.around_zero(most) if signed else plain
     paint = alt.Color("value:Q", scale=scale, title=label, legend=alt.Legend(gradientLength=140))
     base = alt.Chart(look.data(cells)).encode(
         x=alt.X("column:N", sort=across, title=None, axis=alt.Axis(labelAngle=-40, grid=False)),

@@ -1,4 +1,4 @@
-"""How many numbers lie in each range: bars."""
+"""How many margins lie in each range: bars."""
 
 from __future__ import annotations
 
@@ -13,39 +13,29 @@ from analysis.charts import look
 _BINS = 30
 
 
-def histograms(
-    table: pl.DataFrame, names: Mapping[str, str], value: str, label: str, unit: str
-) -> look.Chart:
-    """One panel for each model: counts of a column's numbers, with a line at zero.
+def histograms(table: pl.DataFrame, names: Mapping[str, str]) -> look.Chart:
+    """One panel for each model: how many pairs have which margin, with a line at zero.
 
     Args:
-      table: model, and the column `value`.
+      table: model and margin; each model has bins of its own.
       names: slug -> nickname, in the order of the panels; models without rows are left out.
-      value: column of the numbers; each model has bins of its own.
-      label: what they are, for the axis.
-      unit: what is counted, such as "pairs".
     """
     models = [model for model in names if model in table["model"]]
     labels, bins = look.unique(names), []
     for model in models:
-        counts, edges = np.histogram(table.filter(model=model)[value].to_numpy(), _BINS)
+        counts, edges = np.histogram(table.filter(model=model)["margin"].to_numpy(), _BINS)
         columns = {"low": edges[:-1], "high": edges[1:], "count": counts}
         bins.append(pl.DataFrame(columns).with_columns(model=pl.lit(model)))
     shown = look.named(pl.concat(bins), names)
-    bars = (
-        alt.Chart()
-        .mark_bar(binSpacing=0)
-        .encode(
-            x=alt.X("low:Q", title=None, bin="binned", axis=alt.Axis(tickCount=5)),
-            x2="high:Q",
-            y=alt.Y("count:Q", title=unit, axis=alt.Axis(tickCount=4)),
-            color=look.by_model(names, models, legend=None),
-            tooltip=[
-                *("name:N", alt.Tooltip("count:Q", title=unit)),
-                *(alt.Tooltip(f"{end}:Q", format=".3~g") for end in ("low", "high")),
-            ],
-        )
+    ends = [alt.Tooltip(f"{end}:Q", format=".3~g") for end in ("low", "high")]
+    bars = alt.Chart().mark_bar(binSpacing=0)
+    bars = bars.encode(
+        x=alt.X("low:Q", title=None, bin="binned", axis=alt.Axis(tickCount=5)),
+        x2="high:Q",
+        y=alt.Y("count:Q", title="pairs", axis=alt.Axis(tickCount=4)),
+        color=look.by_model(names, models, legend=None),
+        tooltip=["name:N", alt.Tooltip("count:Q", title="pairs"), *ends],
     )
     zero = alt.Chart().mark_rule(style="ink").encode(x=alt.XDatum(0))
     layered = alt.LayerChart(layer=[bars, zero], data=look.data(shown), width=190, height=120)
-    return look.faceted(layered, [labels[m] for m in models], 4, label=label, apart="xy")
+    return look.faceted(layered, [labels[m] for m in models], 4, label="margin", apart="xy")

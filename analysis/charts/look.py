@@ -94,8 +94,8 @@ def colours(models: Iterable[str]) -> dict[str, str]:
     Beyond nine others, colours repeat.
     """
     slugs = list(models)
-    others = sorted(slug for slug in slugs if slug not in _PAPER)
-    chosen = {slug: _OTHERS[i % len(_OTHERS)] for i, slug in enumerate(others)}
+    unlisted = sorted(slug for slug in slugs if slug not in _PAPER)
+    chosen = {slug: _OTHERS[i % len(_OTHERS)] for i, slug in enumerate(unlisted)}
     return {slug: _PAPER.get(slug) or chosen[slug] for slug in slugs}
 
 
@@ -122,8 +122,8 @@ def looks(kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
     every = list(kinds)
     known = {kind: _KNOWN[kind.strip("“”")] for kind in every if kind.strip("“”") in _KNOWN}
     free = [place for place in range(len(_HUES)) if place not in known.values()]
-    others = [kind for kind in every if kind not in known]
-    places = {kind: free[i % len(free)] for i, kind in enumerate(others)} | known
+    unknown = [kind for kind in every if kind not in known]
+    places = {kind: free[i % len(free)] for i, kind in enumerate(unknown)} | known
     return {kind: (_HUES[places[kind]], _SHAPES[places[kind]]) for kind in every}
 
 
@@ -139,21 +139,15 @@ def around_zero(most: float) -> alt.Scale:
     return alt.Scale(domain=[-most, most], scheme="redblue")
 
 
-def from_zero(most: float) -> alt.Scale:
-    """The colours of numbers from 0 to `most`."""
-    return alt.Scale(domain=[0, most], scheme="yellowgreenblue")
-
-
 def unique(names: Mapping[str, str]) -> dict[str, str]:
     """Slug -> nickname, or the slug where two models have one nickname."""
     labels = list(names.values())
     return {slug: name if labels.count(name) == 1 else slug for slug, name in names.items()}
 
 
-def named(frame: pl.DataFrame, names: Mapping[str, str], column: str = "model") -> pl.DataFrame:
+def named(frame: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
     """`frame` with the column `name`: the nickname of its `model`, or its slug."""
-    labels = unique(names)
-    return frame.with_columns(name=pl.col(column).replace(labels))
+    return frame.with_columns(name=pl.col("model").replace(unique(names)))
 
 
 def data(frame: pl.DataFrame, sparse: bool = False) -> alt.InlineData:

@@ -11,6 +11,11 @@ from analysis.charts import look
 
 HUMAN = "human"
 _LOWER, _HIGHER = "lower than people’s rank predicts", "higher than it predicts"
+_NUMBERS = {
+    "people": "people’s rank",
+    "predicted": "predicted from it",
+    "models": "median of the models",
+}
 _FIRST = 1000  # Ranks of the lower panel.
 
 
@@ -37,18 +42,10 @@ def dumbbells(gaps: pl.DataFrame, count: int) -> look.Chart:
         )
         for end, part in ends.items()
     )
-    paint = alt.Color(
-        "end:N",
-        scale=alt.Scale(domain=list(ends), range=[look.BOTTOM, look.TOP]),
-        legend=None,
-    )
+    scale = alt.Scale(domain=list(ends), range=[look.BOTTOM, look.TOP])
+    paint = alt.Color("end:N", scale=scale, legend=None)
     numbers = [
-        alt.Tooltip(f"{key}:Q", title=title, format=",.0f")
-        for key, title in (
-            ("people", "people’s rank"),
-            ("predicted", "predicted from it"),
-            ("models", "median of the models"),
-        )
+        alt.Tooltip(f"{key}:Q", title=title, format=",.0f") for key, title in _NUMBERS.items()
     ]
     rows = alt.Y("item:N", sort=shown["item"].to_list(), title=None, axis=alt.Axis(labelLimit=230))
     across = alt.X("people:Q", title=None, axis=alt.Axis(tickCount=6, format=",.0f"))
@@ -90,19 +87,16 @@ def trajectories(
     )
     first = alt.Scale(type="log", domain=[min(_FIRST, ranked.height), 0.9], clamp=True)
     whole = alt.Scale(domain=[ranked.height, 1])
+    across = alt.X("by:N", sort=list(labels.values()), title=None)
+    legend = alt.Legend(orient="right", columns=1, symbolLimit=0)
+    paint = look.by_kind("item", kinds, legend=legend)
+    tooltip = ["item:N", "by:N", alt.Tooltip("rank:Q", format=",.4~g")]
     panels = [
         base.encode(
-            x=alt.X(
-                "by:N",
-                sort=list(labels.values()),
-                title=None,
-                axis=alt.Axis(labelAngle=-40, labels=below),
-            ),
+            x=across.axis(labelAngle=-40, labels=below),
             y=alt.Y("rank:Q", title=title, scale=scale),
-            color=look.by_kind(
-                "item", kinds, legend=alt.Legend(orient="right", columns=1, symbolLimit=0)
-            ),
-            tooltip=["item:N", "by:N", alt.Tooltip("rank:Q", format=",.4~g")],
+            color=paint,
+            tooltip=tooltip,
         ).properties(height=height)
         for title, scale, height, below in (
             ("rank (1 is best)", whole, 220, False),

@@ -45,18 +45,14 @@ def shares(
     scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
     x = alt.X("drawn:Q", title=None if panel else label, axis=alt.Axis(tickCount=5))
     numbers = look.told(percent="share", low="95% from", high="to")
-    chart = (
-        alt.Chart(
-            look.data(shown), height=max(len(rows), 1) * look.STEP, width=230 if panel else 420
-        )
-        .mark_bar(height=11)
-        .encode(
-            x=x,
-            y=alt.Y(f"{row}:N", sort=rows, title=None),
-            color=alt.Color("component:N", scale=scale, title=None),
-            order=alt.Order("place:Q"),
-            tooltip=[f"{row}:N", "component:N", *numbers],
-        )
+    high, wide = max(len(rows), 1) * look.STEP, 230 if panel else 420
+    chart = alt.Chart(look.data(shown), height=high, width=wide).mark_bar(height=11)
+    chart = chart.encode(
+        x=x,
+        y=alt.Y(f"{row}:N", sort=rows, title=None),
+        color=alt.Color("component:N", scale=scale, title=None),
+        order=alt.Order("place:Q"),
+        tooltip=[f"{row}:N", "component:N", *numbers],
     )
     if not panel:
         return chart

@@ -32,21 +32,18 @@ def _map(cells: Array) -> alt.LayerChart:
     tokens = {"before": places[:, 0] * width, "after": places[:, 1] * width}
     frame = pl.DataFrame({**tokens, "tokens": cells[cells > 0].astype(np.int64)})
     ends = {"before2": pl.col("before") + width, "after2": pl.col("after") + width}
-    squares = (
-        alt.Chart(look.data(frame.with_columns(**ends)))
-        .mark_rect()
-        .encode(
-            alt.X("before:Q", title="percentile before", scale=alt.Scale(domain=[0, 100])),
-            alt.Y("after:Q", title="percentile after", scale=alt.Scale(domain=[0, 100])),
-            x2="before2:Q",
-            y2="after2:Q",
-            # Few tokens must be seen beside many.
-            opacity=alt.Opacity(
-                "tokens:Q", scale=alt.Scale(type="log", range=[0.12, 1]), legend=None
-            ),
-            color=alt.value(look.TOP),
-            tooltip=["before:Q", "after:Q", "tokens:Q"],
-        )
+    # Few tokens must be seen beside many.
+    fuller = alt.Opacity("tokens:Q", scale=alt.Scale(type="log", range=[0.12, 1]), legend=None)
+    scale = alt.Scale(domain=[0, 100])
+    squares = alt.Chart(look.data(frame.with_columns(**ends))).mark_rect()
+    squares = squares.encode(
+        alt.X("before:Q", title="percentile before", scale=scale),
+        alt.Y("after:Q", title="percentile after", scale=scale),
+        x2="before2:Q",
+        y2="after2:Q",
+        opacity=fuller,
+        color=alt.value(look.TOP),
+        tooltip=["before:Q", "after:Q", "tokens:Q"],
     )
     diagonal = alt.Chart(look.data(pl.DataFrame({"at": [0.0, 100.0]}))).mark_line(style="faint")
     return alt.LayerChart(
@@ -67,8 +64,7 @@ def _kinds(moved: pl.DataFrame) -> alt.LayerChart:
     title = "shift of the mean percentile, points"
     lines = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("ci_low:Q", title=title), x2="ci_high:Q")
     fill = alt.condition("datum.clear", alt.value(1.0), alt.value(0.25))
-    dots = base.mark_point(filled=True, size=46).encode(
-        x=alt.X("shift:Q", title=title), opacity=fill
-    )
+    dots = base.mark_point(filled=True, size=46)
+    dots = dots.encode(x=alt.X("shift:Q", title=title), opacity=fill)
     zero = alt.Chart().mark_rule(style="faint").encode(x=alt.XDatum(0))
     return alt.LayerChart(layer=[zero, lines, dots], data=look.data(frame), width=280, height=320)

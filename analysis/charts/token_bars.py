@@ -91,7 +91,7 @@ def _placed(
         between = (number.filter(end="top").min() + number.filter(end="bottom").max()) / 2
         rows = rows.with_columns(start=between.over("model"))
     else:
-        own = starts.select("model", start="median")
-        rows = rows.join(own, on="model", how="left", validate="m:1", maintain_order="left")
+        medians = starts.select("model", start="median")
+        rows = rows.join(medians, on="model", how="left", validate="m:1", maintain_order="left")
     reach = 1.04 * (number - pl.col("start")).abs().max().over("model")
     return rows.with_columns(low=pl.col("start") - reach, high=pl.col("start") + reach)

@@ -40,30 +40,18 @@ def violins(
     outlines = densities.with_columns(at=at, half=half.over("model", "prompt"))
     place = pl.int_range(pl.len()).over("model", "prompt")
     outlines = outlines.filter(place % _EVERY == 0)
-    shown = pl.concat(
-        [
-            outlines.select("model", "at", "reward", "half"),
-            quantiles.select(
-                pl.exclude("prompt"), at=at, kind=pl.col("prompt").replace(dict(kinds))
-            ),
-        ],
-        how="diagonal",
-    )
-    axis = alt.Axis(
-        values=list(places.values()),
-        labelExpr=f"{json.dumps([look.name(text, 18) for text in kinds.values()])}[datum.value]",
-        grid=False,
-    )
+    kind = pl.col("prompt").replace(dict(kinds))
+    boxes = quantiles.select(pl.exclude("prompt"), at=at, kind=kind)
+    shown = pl.concat([outlines.select("model", "at", "reward", "half"), boxes], how="diagonal")
+    said = f"{json.dumps([look.name(text, 18) for text in kinds.values()])}[datum.value]"
+    axis = alt.Axis(values=list(places.values()), labelExpr=said, grid=False)
     y = alt.Y("low:Q", title=None, axis=axis, scale=alt.Scale(domain=[len(kinds) - 0.5, -0.5]))
     x = alt.X("reward:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
     paint = look.by_model(names, models, legend=None)
-    shapes = (
-        alt.Chart()
-        .transform_filter("isValid(datum.reward)")
-        .transform_calculate(low="datum.at - datum.half", high="datum.at + datum.half")
-        .mark_area(opacity=0.5, orient="vertical")
-        .encode(x, y, y2="high:Q", color=paint, detail="at:N")
-    )
+    shapes = alt.Chart().transform_filter("isValid(datum.reward)")
+    shapes = shapes.transform_calculate(low="datum.at - datum.half", high="datum.at + datum.half")
+    shapes = shapes.mark_area(opacity=0.5, orient="vertical")
+    shapes = shapes.encode(x, y, y2="high:Q", color=paint, detail="at:N")
     spread = alt.Chart().transform_filter("isValid(datum.median)").encode(y="at:Q")
     tooltip = ["name:N", alt.Tooltip("kind:N", title="of")]
     tooltip += [alt.Tooltip(f"{key}:Q", format=".4~g") for key in ("q05", "q25", "median", "q75")]
@@ -74,10 +62,6 @@ def violins(
         spread.mark_rule(style="ink", strokeWidth=4).encode(x="q25:Q", x2="q75:Q", tooltip=tooltip),
         spread.mark_tick(color="white", thickness=2, size=9).encode(x="median:Q", tooltip=tooltip),
     ]
-    layered = alt.LayerChart(
-        layer=layers,
-        data=look.data(look.named(shown, names), sparse=True),
-        width=150,
-        height=max(46 * len(kinds), 60),
-    )
+    data, high = look.data(look.named(shown, names), sparse=True), max(46 * len(kinds), 60)
+    layered = alt.LayerChart(layer=layers, data=data, width=150, height=high)
     return look.faceted(layered, [labels[m] for m in models], 5, label=label, apart="x")

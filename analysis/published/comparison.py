@@ -97,9 +97,9 @@ class TokenList:
     Attributes:
       model: nickname.
       end: `top` or `bottom`.
-      published: tokens, the extreme first; none where the published list is not at hand.
-      computed: those in the paper's conventions.
+      computed: tokens in the paper's conventions, the extreme first.
       ours: those in our conventions.
+      published: those of the paper; none where its list is not at hand.
       common: published tokens among as many of the run's.
       at_rank: those that have the same rank.
       verdict: None where nothing is published.
@@ -108,13 +108,13 @@ class TokenList:
 
     model: str
     end: str
-    published: Sequence[str]
     computed: Sequence[str]
     ours: Sequence[str]
-    common: int
-    at_rank: int
-    verdict: Verdict | None
-    source: str
+    published: Sequence[str] = ()
+    common: int = 0
+    at_rank: int = 0
+    verdict: Verdict | None = None
+    source: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,9 +140,9 @@ class Compared:
     @property
     def counts(self) -> dict[str, int]:
         """Kind of verdict -> how many values that are counted have it."""
-        found = [line.verdict.kind for line in self.lines if line.counted]
-        found += [one.verdict.kind for one in self.lists if one.verdict]
-        return {kind: found.count(kind) for kind in verdicts.KINDS}
+        kinds = [line.verdict.kind for line in self.lines if line.counted]
+        kinds += [one.verdict.kind for one in self.lists if one.verdict]
+        return {kind: kinds.count(kind) for kind in verdicts.KINDS}
 
     @property
     def uncounted(self) -> int:
@@ -171,8 +171,8 @@ class Compared:
         return _reasons([*self.run_lines, *self.run_lists])
 
 
-def _reasons(found: Iterable[Line | TokenList]) -> list[tuple[str, int]]:
-    reasons = [one.verdict.why for one in found if one.verdict and one.verdict.kind == NOT_RUN]
+def _reasons(values: Iterable[Line | TokenList]) -> list[tuple[str, int]]:
+    reasons = [one.verdict.why for one in values if one.verdict and one.verdict.kind == NOT_RUN]
     return collections.Counter(reasons).most_common()
 
 
@@ -263,9 +263,9 @@ def _reward(row: Row) -> dict[str, Any]:
 
 def _line(row: Row, readings: Readings, not_judged: str) -> Line:
     printed, within = float(row["value"]), row["within"]
-    computed, missing = _found(readings.paper.number, row)
-    ours, _ = _found(readings.ours.number, row)
-    other = _found(readings.noise.number, row)[0] if readings.noise else None
+    computed, missing = _looked_up(readings.paper.number, row)
+    ours, _ = _looked_up(readings.ours.number, row)
+    other = _looked_up(readings.noise.number, row)[0] if readings.noise else None
     verdict = Verdict(NOT_RUN, missing or not_judged)
     free = False
     if computed is not None and not not_judged:
@@ -275,7 +275,7 @@ def _line(row: Row, readings: Readings, not_judged: str) -> Line:
             computed,
             noise=None if other is None else abs(computed - other),
             others={readings.ours.name: ours},
-            singles={one.name: _found(one.number, row)[0] for one in _tried(readings, row)},
+            singles={one.name: _looked_up(one.number, row)[0] for one in _tried(readings, row)},
         )
         free = verdict.kind == SAME and abs(printed) <= within
     if free:
@@ -298,7 +298,9 @@ def _line(row: Row, readings: Readings, not_judged: str) -> Line:
     )
 
 
-def _found(find: Callable[..., T], *which: Any) -> tuple[T | None, str]:  # Any: what is looked for
+def _looked_up(
+    find: Callable[..., T], *which: Any
+) -> tuple[T | None, str]:  # Any: what is looked for
     """A value of a run, or None and why there is none."""
     try:
         return find(*which), ""
@@ -321,17 +323,19 @@ def _list(rows: Sequence[Row], readings: Readings, not_judged: str) -> TokenList
     where = [first[key] for key in ("exhibit", "prompt", "model", "end")]
     by_id = first["exhibit"] == "table_2"
     printed = [Entry(str(row["token_id"]) if by_id else row["token"], row["score"]) for row in rows]
-    computed, missing = _found(readings.paper.entries, *where)
-    ours, _ = _found(readings.ours.entries, *where)
+    computed, missing = _looked_up(readings.paper.entries, *where)
+    ours, _ = _looked_up(readings.ours.entries, *where)
     verdict = Verdict(NOT_RUN, missing or not_judged)
     if computed is not None and not not_judged:
         verdict = verdicts.of_list(
             printed,
             computed,
             descending=first["end"] == "top",
-            noise=_found(readings.noise.entries, *where)[0] if readings.noise else None,
+            noise=_looked_up(readings.noise.entries, *where)[0] if readings.noise else None,
             others={readings.ours.name: ours},
-            singles={one.name: _found(one.entries, *where)[0] for one in _tried(readings, first)},
+            singles={
+                one.name: _looked_up(one.entries, *where)[0] for one in _tried(readings, first)
+            },
         )
     return TokenList(
         model=first["model"],
@@ -350,21 +354,13 @@ def _unpublished(exhibit: Exhibit, readings: Readings) -> list[TokenList]:
     """Lists of a run for which the published ones were not at hand."""
     lists = []
     for where in itertools.product(exhibit.prompts, readings.paper.slugs, ("top", "bottom")):
-        computed, _ = _found(readings.paper.entries, exhibit.id, *where)
-        ours, _ = _found(readings.ours.entries, exhibit.id, *where)
-        if computed is not None:
-            one = TokenList(
-                model=where[1],
-                end=where[2],
-                published=(),
-                computed=[entry.text for entry in computed[:SHOWN]],
-                ours=[entry.text for entry in (ours or ())[:SHOWN]],
-                common=0,
-                at_rank=0,
-                verdict=None,
-                source="",
-            )
-            lists.append(one)
+        both = (
+            _looked_up(one.entries, exhibit.id, *where)[0]
+            for one in (readings.paper, readings.ours)
+        )
+        computed, ours = ([entry.text for entry in (each or ())[:SHOWN]] for each in both)
+        if computed:
+            lists.append(TokenList(model=where[1], end=where[2], computed=computed, ours=ours))
     return lists
 
 
@@ -430,8 +426,8 @@ def _shown(exhibit: Exhibit, computed: RunValues) -> list[tuple[str, ...]]:
     """Rows of a table of the run with a header, for an exhibit whose numbers are not published."""
     nicknames = {slug: nickname for nickname, slug in computed.slugs.items()}
     if exhibit.id == "gcg" and ("sequences",) in computed.tables:
-        found = computed.tables["sequences",].select("model", "direction", "reward", "text")
-        rows = [(nicknames.get(m, m), d, f"{r:.3f}", t) for m, d, r, t in found.iter_rows()]
+        searches = computed.tables["sequences",].select("model", "direction", "reward", "text")
+        rows = [(nicknames.get(m, m), d, f"{r:.3f}", t) for m, d, r, t in searches.iter_rows()]
         return [("model", "direction", "reward", "text"), *rows]
     if exhibit.id == "figure_4" and ("framing",) in computed.tables:
         both = computed.tables["framing",].filter(

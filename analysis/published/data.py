@@ -71,11 +71,11 @@ def read(folder: Path | None = None) -> Published:
         exhibit of the paper.
     """
     folder = folder or Path(__file__).parent
-    found = Published(**{k: _read(folder / f"{k}.csv", schema) for k, schema in _FILES.items()})
-    strange = {*found.numbers["exhibit"], *found.tokens["exhibit"]} - BY_ID.keys()
+    published = Published(**{k: _read(folder / f"{k}.csv", schema) for k, schema in _FILES.items()})
+    strange = {*published.numbers["exhibit"], *published.tokens["exhibit"]} - BY_ID.keys()
     if strange:
         raise AssayError(f"{folder}: exhibit={min(strange)!r}; allowed: {', '.join(BY_ID)}")
-    return found
+    return published
 
 
 def _read(path: Path, schema: Columns) -> pl.DataFrame:

@@ -43,13 +43,13 @@ def unexplained(every: Iterable[Mapping[str, Any]]) -> list[str]:  # Any: cells 
     """A sentence for each model that none of its readings gives a differing value of."""
     sentences = []
     for model, group in itertools.groupby(every, key=lambda one: one["model"]):
-        own = [one for one in group if one["differing"]]  # others: tried where nothing differs
-        if own and not any(one["met"] for one in own):
-            tried = f"none of the {len(own)} changes gives"
-            if len(own) == 1:
-                tried = f"the change {own[0]['change']} does not give"
+        rows = [one for one in group if one["differing"]]  # others: tried where nothing differs
+        if rows and not any(one["met"] for one in rows):
+            tried = f"none of the {len(rows)} changes gives"
+            if len(rows) == 1:
+                tried = f"the change {rows[0]['change']} does not give"
             sentences.append(
-                f"{model}: {tried} any of the {max(one['differing'] for one in own)} values that "
+                f"{model}: {tried} any of the {max(one['differing'] for one in rows)} values that "
                 "differ. Another reason has to be looked for."
             )
     return sentences
@@ -60,7 +60,7 @@ def alike(compared: Sequence[Compared]) -> set[str]:
     kinds: dict[str, set[str]] = {}
     for model, verdict in _verdicts(compared):
         kinds.setdefault(model, set()).add(verdict.kind)
-    return {model for model, own in kinds.items() if SAME in own and DIFFERS not in own}
+    return {model for model, seen in kinds.items() if SAME in seen and DIFFERS not in seen}
 
 
 def _verdicts(compared: Sequence[Compared]) -> Iterator[tuple[str, Verdict]]:

@@ -139,21 +139,21 @@ class RunValues:
         frames = [
             self.tables[key].filter(model=slug, end=end) for key in keys if key in self.tables
         ]
-        found = next((frame for frame in frames if frame.height), None)
-        if found is None:
+        ends = next((frame for frame in frames if frame.height), None)
+        if ends is None:
             raise self._missing(slug, *keys)
         key = "token_id" if exhibit == "table_2" else "token"
         number = "logprob" if BY_ID[exhibit].stage == LOGPROBS else "reward"
-        rows = found.sort("rank").select(pl.col(key).alias("key"), number, "token").iter_rows()
+        rows = ends.sort("rank").select(pl.col(key).alias("key"), number, "token").iter_rows()
         return [Entry(str(key), float(score), text) for key, score, text in rows]
 
     def lists(self) -> list[str]:
         """Names of the lists of items that were scored, sorted."""
-        found = {key[1] for key in self.tables if key[0] in _OF_LISTS}
+        named = {key[1] for key in self.tables if key[0] in _OF_LISTS}
         for name in ("humans_correlation", "humans_gap"):
             table = self.tables.get((name,))
-            found |= set() if table is None else set(table["list"])
-        return sorted(found)
+            named |= set() if table is None else set(table["list"])
+        return sorted(named)
 
     def source(self, exhibit: str) -> str:
         """What the values of an exhibit are from, for a run that is compared with them later."""
@@ -162,10 +162,10 @@ class RunValues:
 
     def _reward(self, prompt: str, model: str, token_id: str) -> float:
         where = {"model": self._slug(model), "prompt": prompt}
-        found = self._table("printed_scores", of=where["model"]).filter(**where)
-        found = found.filter(token_id=int(token_id))
-        if found.height:
-            return float(found["reward"].item())
+        tokens = self._table("printed_scores", of=where["model"]).filter(**where)
+        tokens = tokens.filter(token_id=int(token_id))
+        if tokens.height:
+            return float(tokens["reward"].item())
         self._cell(("moments",), "model", model, prompt=prompt)  # it says that it was not scored
         raise Missing(f"token id {token_id} is not in the vocabulary")
 
@@ -195,10 +195,10 @@ class RunValues:
         """The number in one column of the one row that a table has for a model."""
         slug = self._slug(model) if model else ""
         chosen = {**where, **({"model": slug} if model else {})}
-        found = self._table(*key, of=slug).filter(**chosen)
-        if not found.height:
+        rows = self._table(*key, of=slug).filter(**chosen)
+        if not rows.height:
             raise self._missing(slug, key)
-        value: float | None = found[column][0]
+        value: float | None = rows[column][0]
         return value
 
     def _square(self, key: Key, model: str, other: str) -> float | None:
@@ -228,10 +228,10 @@ class RunValues:
         """Key of the matrix of agreement on the list that is compared; with `people`, of them."""
         name = self._compared_list()
         keys = [(_PEOPLE, name, prompt), *([] if people else [(_MODELS, name, prompt)])]
-        found = next((key for key in keys if key in self.tables), None)
-        if found is None:
+        known = next((key for key in keys if key in self.tables), None)
+        if known is None:
             raise self._missing("", (_PEOPLE,))
-        return found
+        return known
 
     def _slug(self, nickname: str) -> str:
         if nickname not in self.slugs:
@@ -288,5 +288,5 @@ def _replaced(part: pl.DataFrame, computed: RunValues) -> pl.DataFrame:
         "token": [entry.text for entry in entries],
         "score": [entry.score if by_id else None for entry in entries],
     }
-    own = pl.DataFrame(columns, schema={name: part.schema[name] for name in columns})
-    return part.head(len(entries)).with_columns(*own, source=pl.lit(computed.name))
+    values = pl.DataFrame(columns, schema={name: part.schema[name] for name in columns})
+    return part.head(len(entries)).with_columns(*values, source=pl.lit(computed.name))

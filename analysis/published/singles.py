@@ -21,18 +21,18 @@ def changes(run: Run) -> Iterator[tuple[str, Run, frozenset[tuple[str, str]]]]:
     Raises:
       RunError: as `analysis.load`.
     """
-    found = readings_of(run)
-    if found is None:
+    readings = readings_of(run)
+    if readings is None:
         return
-    for name in dict.fromkeys(name for own in found.index.values() for name in own):
+    for name in dict.fromkeys(name for entries in readings.index.values() for name in entries):
         results, items, said = {}, {}, ""
-        for slug, own in found.index.items():
-            entry = own.get(name)
+        for slug, entries in readings.index.items():
+            entry = entries.get(name)
             if name == DEFAULT or entry is None or entry.noise or entry.same_as == DEFAULT:
                 continue
-            source = found.runs.get(entry.same_as or name)
+            source = readings.runs.get(entry.same_as or name)
             if source is not None and slug in source.models:
-                said = said or label(entry, own[DEFAULT])
+                said = said or label(entry, entries[DEFAULT])
                 results |= {k: r for k, r in source.results.items() if k[0] == slug}
                 items |= {k: r for k, r in source.items.items() if k[1] == slug}
         results = {key: r for key, r in results.items() if key in run.results}

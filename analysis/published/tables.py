@@ -200,8 +200,8 @@ def draw(study: Study, folder: pathlib.Path, items: str = "") -> dict[str, list[
 def _of_other_lists(study: Study, items: str) -> set[str]:
     """Stems of the figures of every list but one; none where no list is named."""
     prefixes = [stem for e in EXHIBITS if e.stage == ITEMS for stem in e.pictures]
-    others = [key for key in study.run.lists() if items and key[0] != items]
-    return {f"{prefix}{name}_{prompt}" for prefix in prefixes for name, prompt in others}
+    other_lists = [key for key in study.run.lists() if items and key[0] != items]
+    return {f"{prefix}{name}_{prompt}" for prefix in prefixes for name, prompt in other_lists}
 
 
 def _belongs(picture: Picture, exhibit: Exhibit) -> bool:

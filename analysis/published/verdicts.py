@@ -196,8 +196,8 @@ def same_order(published: Sequence[Entry], computed: Sequence[Entry], *, descend
         found_places = [place for _, place in sorted(zip(groups, places, strict=True))]
         return found_places == list(range(len(places)))
     ordered = [known[place] for place in places]
-    found = [number for _, number in sorted(zip(groups, ordered, strict=True))]
-    return found == sorted(found) and found[-1:] == known[: len(published)][-1:]
+    regrouped = [number for _, number in sorted(zip(groups, ordered, strict=True))]
+    return regrouped == sorted(regrouped) and regrouped[-1:] == known[: len(published)][-1:]
 
 
 def largest_shift(published: Sequence[Entry], computed: Sequence[Entry]) -> int:

@@ -48,18 +48,18 @@ def columns_of(run: Run, by_model: Mapping[str, Array]) -> Iterator[Column]:
         for which, prompt in enumerate(run.vocabulary_prompts):
             if (model, prompt) in run.results:
                 ids, rewards = run.rewards(model, prompt)
-                own = rows[np.searchsorted(places, ids)]
-                yield at, which, own, ranks.percentiles(rewards)
+                scored_rows = rows[np.searchsorted(places, ids)]
+                yield at, which, scored_rows, ranks.percentiles(rewards)
 
 
 def standing(columns: Iterator[Column], rows: int, models: int, prompts: int) -> Standing:
     """Means and spreads of the percentiles of `rows` rows, read one column at a time."""
     sums = [np.zeros((groups, rows), dtype=np.float32) for groups in (models, prompts)]
     counts = [np.zeros((groups, rows), dtype=np.uint16) for groups in (models, prompts)]
-    for model, prompt, own, percentile in columns:
+    for model, prompt, places, percentile in columns:
         for of, group in enumerate((model, prompt)):
-            sums[of][group, own] += percentile
-            counts[of][group, own] += 1
+            sums[of][group, places] += percentile
+            counts[of][group, places] += 1
     with np.errstate(invalid="ignore"):  # NaN where a group has no value
         by_model, by_prompt = (s / n.astype(np.float32) for s, n in zip(sums, counts, strict=True))
         mean = sums[0].sum(axis=0) / counts[0].sum(axis=0)
@@ -94,12 +94,12 @@ def chosen(standing: Standing, words: Array, count: int) -> Array:
     ]
     # Words that found no room, and tokens of few models, only where the rest leaves any.
     rest = np.concatenate([words, _first(scored, -far)])
-    found = dict.fromkeys(taken)
+    picked = dict.fromkeys(taken)
     for row in [*np.stack(orders, axis=1).ravel(), *rest]:
-        if len(found) >= count:
+        if len(picked) >= count:
             break
-        found[row] = None
-    return np.sort(np.fromiter(found, dtype=np.uint32))
+        picked[row] = None
+    return np.sort(np.fromiter(picked, dtype=np.uint32))
 
 
 def _first(rows: Array, key: Array) -> Array:

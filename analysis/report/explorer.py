@@ -101,19 +101,23 @@ def pack(
     columns = _columns(blobs, run, by_model, of, kept)
     if kept is not None:
         sets = [_of_kept(one, kept) for one in sets]
-        inside = [np.isin(own, kept) for own in rows]
+        inside = [np.isin(table_rows, kept) for table_rows in rows]
         vocabularies = [
             v.filter(pl.Series(keep)) for v, keep in zip(vocabularies, inside, strict=True)
         ]
         pairs = zip(rows, inside, strict=True)
-        rows = [np.searchsorted(kept, own[keep]).astype(np.uint32) for own, keep in pairs]
+        rows = [
+            np.searchsorted(kept, table_rows[keep]).astype(np.uint32) for table_rows, keep in pairs
+        ]
         texts = [texts[row] for row in kept.tolist()]
     shorts = shortened([run.prompts[prompt] for prompt in prompts])
     meta = {
         "rows": len(texts),
         "held": {"tokens": len(texts), "of": of, "scores": scores},
         "display": display.signs(texts),
-        "tokens": _add(blobs, _json(texts)),
+        "tokens": _add(
+            blobs, json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode()
+        ),
         "prompts": [
             {"id": prompt, "text": run.prompts[prompt], "short": short}
             for prompt, short in zip(prompts, shorts, strict=True)
@@ -190,28 +194,28 @@ def _columns(
     models, prompts = list(by_model), list(run.vocabulary_prompts)
     every = by_model.values()
     held = [rows if kept is None else rows[np.isin(rows, kept)] for rows in every]
-    found = {}
-    for at, which, own, percentile in chosen_tokens.columns_of(run, by_model):
+    columns = {}
+    for at, which, scored_rows, percentile in chosen_tokens.columns_of(run, by_model):
         pair = models[at], prompts[which]
-        places = np.rint(2 * len(own) * percentile).astype(np.uint32)
+        places = np.rint(2 * len(scored_rows) * percentile).astype(np.uint32)
         dense = np.zeros(size, dtype=np.uint32)  # 0 where not scored
-        dense[own] = places
+        dense[scored_rows] = places
         of = dense[held[at]]
-        there = np.zeros(2 * len(own) + 1, dtype=bool)  # which places
+        there = np.zeros(2 * len(scored_rows) + 1, dtype=bool)  # which places
         there[of] = True
         there[0] = False
         values = np.flatnonzero(there).astype(np.uint32)
         equal = np.bincount(places)[values].astype(np.uint32)
         numbers = np.cumsum(there, dtype=np.uint32)[of]
         column = {
-            "scored": len(own),
+            "scored": len(scored_rows),
             "values": _add(blobs, byte_planes(numbers)),
             "places": _add(blobs, byte_planes(np.concatenate([_steps(values), equal]))),
         }
         if kept is None:
             column |= _rewards(blobs, run.rewards(*pair)[1])
-        found[pair] = column
-    return found
+        columns[pair] = column
+    return columns
 
 
 def _rewards(blobs: list[str], rewards: Array) -> dict[str, int]:
@@ -246,10 +250,6 @@ def blob_of(data: bytes) -> str:
 def _add(blobs: list[str], data: bytes) -> int:
     blobs.append(blob_of(data))
     return len(blobs) - 1
-
-
-def _json(value: Any) -> bytes:  # Any: JSON
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _filter(blobs: list[str], one: TokenSets) -> dict[str, Any]:  # Any: JSON

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import polars as pl
 
 from analysis.blocks import Finding, Section, pictures
-from analysis.study import Chapter, Study
+from analysis.study import Chapter, Study, Tables
 from analysis.words.questions import questions
 
 _PANELS = 120  # Of the figures of one kind, one for each model and prompt that is shown.
@@ -46,19 +46,18 @@ def limited(study: Study, prompts: Collection[str]) -> Study:
     """The study without what is of other prompts of vocabularies than `prompts`."""
     run = study.run
     swept = run.vocabulary_prompts
-    dropped = {p for p in run.prompts if _is_swept(p, swept) and p not in prompts}
-    forms = {prompt for prompt in dropped if _base(prompt) in prompts}
-    dropped -= forms  # the same prompt as a language model gets it
+    every = {p for p in run.prompts if p in swept or _base(p) in swept}
+    # A prompt's form for a language model stays with the prompt.
+    dropped = {p for p in every if p not in prompts and _base(p) not in prompts}
     few = dataclasses.replace(
         run, results={pair: r for pair, r in run.results.items() if pair[1] not in dropped}
     )
-    return dataclasses.replace(
-        study,
-        run=few,
-        tables=study.tables.filtered(
-            lambda key: not dropped.intersection(key), lambda frame: _without(frame, dropped)
-        ),
-    )
+    tables = Tables()
+    tables.absent = study.tables.absent
+    for key, frame in study.tables.frames.items():
+        if not dropped.intersection(key):
+            tables.frames[key] = _without(frame, dropped)
+    return dataclasses.replace(study, run=few, tables=tables)
 
 
 def _section(chapter: Chapter, study: Study, few: Study) -> Section:
@@ -67,8 +66,10 @@ def _section(chapter: Chapter, study: Study, few: Study) -> Section:
         return whole
     section = chapter.section(few)
     stems = {picture.stem for picture in pictures(section.blocks)}
-    found = [Finding(text=f.text, picture=f.picture * (f.picture in stems)) for f in whole.findings]
-    return dataclasses.replace(section, findings=found, described=whole.described)
+    findings = [
+        Finding(text=f.text, picture=f.picture * (f.picture in stems)) for f in whole.findings
+    ]
+    return dataclasses.replace(section, findings=findings, described=whole.described)
 
 
 def _base(prompt: str) -> str:
@@ -76,12 +77,9 @@ def _base(prompt: str) -> str:
     return prompt.rpartition(".")[0] or prompt
 
 
-def _is_swept(prompt: str, swept: Collection[str]) -> bool:
-    return prompt in swept or _base(prompt) in swept
-
-
 def _without(frame: pl.DataFrame, dropped: Collection[str]) -> pl.DataFrame:
     """`frame` without the rows of some prompts."""
-    columns = [name for name in _COLUMNS if name in frame.columns]
-    keep = [~pl.col(name).is_in(sorted(dropped)) for name in columns]
-    return frame.filter(*keep) if keep else frame
+    for name in _COLUMNS:
+        if name in frame.columns:
+            frame = frame.filter(~pl.col(name).is_in(sorted(dropped)))
+    return frame

@@ -61,12 +61,8 @@ def empty(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
     return list(by_reason.items())
 
 
-def headlines(sections: Sequence[Section], most: int = HEADLINES) -> list[tuple[Section, Finding]]:
+def headlines(sections: Sequence[Section]) -> list[tuple[Section, Finding]]:
     """The first finding of each section that has one, with the section, in the order of `ORDER`.
-
-    Args:
-      sections: those of the page.
-      most: number of findings at most.
 
     Raises:
       ValueError: a finding names a figure that its section does not have.
@@ -74,7 +70,7 @@ def headlines(sections: Sequence[Section], most: int = HEADLINES) -> list[tuple[
     places = {name: place for place, name in enumerate(ORDER.split())}
     told = [section for section in sections if section.findings]
     told.sort(key=lambda section: places.get(section.id, len(places)))  # stable: page order
-    return [(section, _first(section)) for section in told[:most]]
+    return [(section, _first(section)) for section in told[:HEADLINES]]
 
 
 def _first(section: Section) -> Finding:

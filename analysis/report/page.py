@@ -142,14 +142,14 @@ def lede(study: Study) -> str:
     lists = run.item_lists()
     if lists:
         models = {model for items, model, _ in run.items if items in lists}
-        asked = {prompt for items, _, prompt in run.items if items in lists}
+        prompt_ids = {prompt for items, _, prompt in run.items if items in lists}
         same = models == set(study.scored)
         who = "They also" if same else count(len(models), "reward model")
-        what = f"{count(len(lists), 'list')} of replies under {count(len(asked), 'prompt')}"
+        what = f"{count(len(lists), 'list')} of replies under {count(len(prompt_ids), 'prompt')}"
         said.append(f"{who} judged {what}.")
-    if own := run.conversation_lists():
+    if conversations := run.conversation_lists():
         models = {model for _, model in run.conversations}
-        who, what = count(len(models), "reward model"), count(len(own), "list")
+        who, what = count(len(models), "reward model"), count(len(conversations), "list")
         said.append(f"{who} judged {what} of replies that have prompts of their own.")
     return " ".join(said) or "Searches and language models, without the scores of a vocabulary."
 

@@ -68,15 +68,15 @@ def sets_of(texts: Sequence[str], options: Options) -> list[TokenSets]:
         "word category": lambda: _categories(tokens, options.categories),
         "group of people": lambda: _groups(tokens, options.identity),
     }
-    found = []
+    made = []
     for label, make in makers.items():
         try:
             matched = make()
         except LexiconError:  # the word list is not installed; its section says so
             continue
         if matched.height:
-            found.append(_sets(label, matched))
-    return found
+            made.append(_sets(label, matched))
+    return made
 
 
 def scripts(tokens: pl.DataFrame) -> pl.DataFrame:

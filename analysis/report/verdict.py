@@ -201,14 +201,10 @@ def _sources(run: Run) -> dict[str, dict[str, str | None]]:
     records = [run.models[side] for side in sides]
     sources = [str(record.get("source") or record["slug"]) for record in records]
     folders = [next(r.run for (m, _), r in run.results.items() if m == side) for side in sides]
-    names = _names(
-        sources,
-        [
-            f"{one} at {record.get('revision')}"
-            for one, record in zip(sources, records, strict=True)
-        ],
-        [f"{record['slug']} in {at}" for record, at in zip(records, folders, strict=True)],
-    )
+    pairs = zip(sources, records, strict=True)
+    revisions = [f"{source} at {record.get('revision')}" for source, record in pairs]
+    places = [f"{record['slug']} in {at}" for record, at in zip(records, folders, strict=True)]
+    names = _names(sources, revisions, places)
     known = zip(sides, names, records, sources, folders, strict=True)
     return {
         side: {

@@ -77,6 +77,7 @@ def said(values, q):
     [
         ([1.0, 1.0, -1.0], [0.01, 0.2, 0.04], "reward rises in 1 of 3 models and falls in 1"),
         ([1.0, 1.0, -1.0], [0.01, 0.04, 0.06], "reward rises in 2 of 3 models"),
+        ([1.0, 1.0, 1.0], [0.01, 0.04, 0.02], "reward rises in all 3 models"),
         ([-1.0], [0.01], "reward falls in the one model"),
         ([1.0, -1.0], [0.05, 0.5], None),
         ([1.0, math.nan], [0.01, math.nan], "reward rises in the one model"),

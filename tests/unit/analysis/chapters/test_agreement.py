@@ -48,10 +48,10 @@ def test_consensus_averages_percentiles_and_measures_their_spread():
 
 
 def test_overlaps_of_all_pairs_are_the_estimator_of_each(rewards):
-    table = agreement.rbo_matrix(rewards, 0.8)
-    for a, b in itertools.product(rewards.columns[1:], repeat=2):
-        x, y = (ranking(rewards[model].to_numpy()).positions for model in (a, b))
-        assert table.filter(model=a)[b].item() == pytest.approx(rank_biased_overlap(x, y, 0.8))
+    rankings = [ranking(rewards[model].to_numpy()) for model in rewards.columns[1:]]
+    matrix = agreement.overlaps(rankings, 0.8)
+    for (i, x), (j, y) in itertools.product(enumerate(rankings), repeat=2):
+        assert matrix[i, j] == pytest.approx(rank_biased_overlap(x.positions, y.positions, 0.8))
 
 
 @pytest.fixture

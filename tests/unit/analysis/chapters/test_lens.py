@@ -100,7 +100,7 @@ def test_the_layer_at_which_the_order_appears_is_found_and_said(appearing):
     (said,) = told(lens, appearing)
     assert said == (
         "A model’s ranking of the words is half way to its final form after 75% of the layers "
-        "at the latest, in 6 of 6 rankings."
+        "at the latest, in all 6 rankings."
     )
 
 
@@ -161,7 +161,7 @@ def test_the_layer_at_which_two_prompts_part_is_found_and_said(parting):
     assert frames.filter(pl.col("layer") < 7)["difference"].abs().max() < 0.05
     assert frames["difference"][-1] == pytest.approx(2 * frames["reference"][-1], abs=0.1)
     said = told(lens, parting)
-    assert len(said) == 2 and "in 2 of 2 models (q < .05)" in said[1]
+    assert len(said) == 2 and "in both models (q < .05)" in said[1]
     assert said[1].endswith("Half of this difference is there after 88% of the layers.")
 
 

@@ -38,7 +38,7 @@ def test_slopes_of_valence_that_were_planted_are_said(rng):
     points = words(rng, lambda value, _: 0.8 * np.maximum(value, 0))
     slopes = analysis.sentiment_slopes(points)
     first, *_ = sentiment.slope_findings(slopes, QUOTED)
-    start = "Asked “best”: among positive words, more positive ones score higher in 2 of 2 models"
+    start = "Asked “best”: among positive words, more positive ones score higher in both models"
     assert first.text.startswith(start)
     assert first.picture == "sentiment_slopes"
 
@@ -47,14 +47,14 @@ def test_valences_without_grades_that_differ_are_said(rng):
     points = words(rng, lambda value, _: np.where(value > 0, -1.5, 0.0))
     (found,) = sentiment.bing_findings(analysis.valence_effects(points), QUOTED)
     assert found.text.startswith(
-        "Asked “best”, positive words of the Bing lexicon score lower than negative ones in 2 of 2"
+        "Asked “best”, positive words of the Bing lexicon score lower than negative ones in both"
     )
 
 
 def test_a_slope_of_frequency_that_was_planted_is_said(rng):
     points = words(rng, lambda _, often: 0.9 * often)
     (said,) = frequency.findings(analysis.frequency_slopes(points), QUOTED)
-    assert "commoner words score higher in 2 of 2 models, among words of equal" in said.text
+    assert "commoner words score higher in both models, among words of equal" in said.text
 
 
 def test_words_without_an_effect_are_not_spoken_of(rng):
@@ -111,7 +111,7 @@ def people(rng, weight, slighted=False):
 
 def test_models_that_rank_as_people_do_are_counted(rng):
     (plain,), _, _ = people(rng, 0.6)
-    assert plain.text == "Asked “p”, 2 of 2 models order “list” to some degree as people do."
+    assert plain.text == "Asked “p”, both models order “list” to some degree as people do."
 
 
 def test_an_item_that_all_models_slight_is_named(rng):

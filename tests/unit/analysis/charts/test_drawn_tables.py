@@ -115,7 +115,7 @@ def test_a_tooltip_prints_numbers_as_the_table_does(tables, names):
 
 
 def drawn_fans(slopes, names):
-    return fans(slopes.with_columns(reach=5.0), names, "reward", colour="prompt", reach="reach")
+    return fans(slopes.with_columns(reach=5.0, question="prompt"), names, "reward")
 
 
 def test_slopes_that_are_not_defined_leave_a_gap(tables, names):
@@ -125,7 +125,7 @@ def test_slopes_that_are_not_defined_leave_a_gap(tables, names):
     )
     fan = drawn_fans(table, names)
     draw(fan)
-    assert "best" not in {row["prompt"] for row in charts.rows(fan)}
+    assert "best" not in {row["question"] for row in charts.rows(fan)}
     chart = estimates(table, names, "slope", value="slope", row="prompt", panel="name")
     draw(chart)
     assert "best" not in {row["prompt"] for row in charts.rows(chart)}
