@@ -125,18 +125,6 @@ def test_a_system_turn_is_part_of_the_conversation(server, run, checkpoint):
     np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "greatest"))
 
 
-@pytest.mark.slow
-def test_a_search_tells_its_trace(server):
-    wanted = {"direction": "max", "length": 2, "steps": 3, "topk": 64}
-    said = asked(server, "search", {**ASKED, **wanted})
-    steps = [data for event, data in said if event == "step"]
-    assert [step["step"] for step in steps] == [1, 2, 3]
-    assert steps[0]["reward"] <= steps[-1]["reward"]
-    last = steps[-1]
-    said = one(asked(server, "reply", {**ASKED, "replies": [last["text"]]}), "replies")
-    assert said["numbers"][0][0] == pytest.approx(last["reward"], rel=1e-4, abs=1e-5)
-
-
 def until(response, *names):
     """Reads events until those of the names have come, in their order; returns the last one's."""
     said = events(response)
@@ -213,18 +201,14 @@ def test_a_computation_that_fails_is_one_line_and_the_next_one_is_done(
         ("rank", [], "a JSON object"),
         ("rank", {"question": "x" * 8001}, "8,001 characters; allowed: 8,000"),
         ("rank", b" " * 300_000, "262,144 bytes"),
-        ("rank", {"question": ["x"]}, "question: allowed: a text"),
         ("rank", {}, "question: allowed: a text"),
         ("rank", {**ASKED, "model": 2}, "model: allowed: integers from 0 to 1"),
-        ("rank", {**ASKED, "model": True}, "model: allowed: integers"),
         ("rank", {**ASKED, "run": "/etc"}, "'run': no such field"),
         ("rank", {**ASKED, "question": "\ud800"}, "half of a character"),
         ("rank", {**ASKED, "question": "a␞b"}, "holds the character '␞'"),
         ("reply", {**ASKED, "replies": ["x"] * 33}, "a list of 1 to 32 texts"),
-        ("reply", {**ASKED, "replies": [1]}, "reply: allowed: a text"),
         ("search", {**ASKED, "steps": 10**9}, "steps: allowed: integers from 1 to 500"),
         ("search", {**ASKED, "direction": "both"}, "allowed: 'max', 'min'"),
-        ("keep", {"answer": "../x"}, "answer: allowed: integers"),
     ],
 )
 def test_what_is_no_question_is_refused_before_anything_is_computed(server, path, body, line):
