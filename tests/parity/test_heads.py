@@ -89,6 +89,10 @@ REFUSED = {
         lambda tensors: tensors.update({"gating.other": torch.ones(1)}),
         r"tensor 'gating\.other' is part of no gate that is understood$",
     ),
+    "rows that are no whole number of quantiles": (
+        lambda tensors: tensors.update({"regression_layer.weight": torch.ones(94, 32)}),
+        r"tensor 'regression_layer\.weight' has shape \[94, 32\]; config\.json implies \[90, 32\]$",
+    ),
 }
 
 
