@@ -16,6 +16,16 @@ class Done:
     out: list[str]
     err: list[str]
 
+    def fine(self) -> "Done":
+        """Itself, where the command ended well."""
+        assert self.code == 0, self
+        return self
+
+    def refusal(self) -> str:
+        """The line of a command that refused its input and did nothing else."""
+        assert (self.code, self.out, len(self.err)) == (2, [], 1), self
+        return self.err[0]
+
 
 @pytest.fixture
 def command(capsys):

@@ -51,24 +51,15 @@ def enabled(monkeypatch, tmp_path):
         jax.config.update(name, value)
 
 
-def start(cache):
+def printed(cache):
+    """Standard output of a process that compiles programs, ends well and says nothing else."""
     kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
     kept |= {"PYTHONPATH": str(ROOT), "ASSAY_CACHE": str(cache)}
     kept |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAMS],
-        env=kept,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def finished(process):
-    """Standard output of a process that ended well and said nothing else."""
-    out, err = process.communicate(timeout=300)
-    assert (process.returncode, err) == (0, "")
-    return out.splitlines()
+    command = [sys.executable, "-c", PROGRAMS]
+    done = subprocess.run(command, env=kept, text=True, capture_output=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
 
 
 def entries(cache):
@@ -114,11 +105,11 @@ def test_entries_whose_writer_was_killed_are_removed(enabled, tmp_path):
 
 def test_a_second_process_compiles_nothing_but_damaged_entries_and_says_no_word(tmp_path):
     """Truncated, garbled and empty ones; every fourth is whole."""
-    printed = finished(start(tmp_path))
+    first = printed(tmp_path)
     whole = entries(tmp_path)
-    assert len(printed) == 30 and len(whole) >= 30
+    assert len(first) == 30 and len(whole) >= 30
     for index, (name, data) in enumerate(whole.items()):
         damaged = (data[: len(data) // 2], data[::-1], b"", data)[index % 4]
         (tmp_path / "compiled" / name).write_bytes(damaged)
-    assert finished(start(tmp_path)) == printed
+    assert printed(tmp_path) == first
     assert set(entries(tmp_path)) == set(whole)

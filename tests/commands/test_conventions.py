@@ -17,8 +17,7 @@ from launch.common import convention_runs
 from launch.common.convention_runs import ConventionRuns
 from tests.support import folders, tiny
 from tests.support.killed import Killed, killed_after
-from tests.support.reproduction import parts
-from tests.support.sweeps import SETTINGS
+from tests.support.sweeps import SETTINGS, Run
 
 # A BOS, a line end behind it, and a date.
 TEMPLATE = "{{ bos_token }}\n\nToday: {{ date_string | default('1 May') }}" + tiny.CHATML
@@ -50,8 +49,7 @@ def folder(tmp_path):
 
 
 def rewards(run, reading, slug="dated"):
-    files = sorted((run / "readings" / reading / f"scores/model={slug}/prompt=best").iterdir())
-    return pl.concat([pl.read_parquet(file) for file in files])
+    return Run(run / "readings" / reading).frame(f"scores/model={slug}/prompt=best")
 
 
 def times(run):
@@ -62,8 +60,7 @@ def times(run):
 def test_every_dimension_that_the_model_allows_is_a_reading(
     command, dated, folder, tmp_path, light
 ):
-    done = command("conventions", f"--checkpoint={dated.path}", f"--run={folder}", *FEW)
-    assert done.code == 0, done.err
+    done = command("conventions", f"--checkpoint={dated.path}", f"--run={folder}", *FEW).fine()
     assert done.out[-1].endswith("12 readings of 1 model × 1 prompt, 480 new rewards")
     own = read_index(path_of(folder))["dated"]
     computed = {name for name, entry in own.items() if not entry.same_as}
@@ -79,8 +76,7 @@ def test_every_dimension_that_the_model_allows_is_a_reading(
     # The whole is read as a run, and the page compares the readings.
     assert analysis.load(folder).rewards("dated", "best")[0].shape == (40,)
     report = tmp_path / "report"
-    done = command("analyze", f"--run={folder}", f"--report={report}", *DRAWS)
-    assert done.code == 0, done.err
+    done = command("analyze", f"--run={folder}", f"--report={report}", *DRAWS).fine()
     table = pl.read_csv(report / "tables/conventions_summary.csv")
     assert set(table["reading"]) == {*READINGS, *noise}
     assert table.filter("noise")["kendall_low"].min() > 0.99
@@ -152,7 +148,7 @@ def test_a_killed_command_goes_on(command, cheap, folder, monkeypatch):
     assert command("conventions", f"--run={folder}", *arguments).code == 0
     after = times(folder)
     assert before.items() <= after.items() and len(after) == 5
-    assert parts(folder) == parts(whole)
+    assert folders.files_of(folder, "*.parquet") == folders.files_of(whole, "*.parquet")
     assert len(analysis.load(folder).results) == 1
 
 
@@ -164,13 +160,11 @@ def test_a_sweep_of_the_run_is_the_default_reading(command, dated, folder, monke
     for prompts in ("best", "best,worst"):
         calls.clear()
         few = ["--config.dimensions=bos", "--config.lists=", f"--config.prompts={prompts}"]
-        done = command("conventions", *common, *few)
-        assert done.code == 0, done.err
+        command("conventions", *common, *few).fine()
         assert calls[0] == 0 and calls[1] > 0
         part = f"scores/model=dated/prompt={prompts[-5:].strip(',')}/part-0000000-0000288.parquet"
         assert (folder / part).read_bytes() == (folder / "readings/default" / part).read_bytes()
-    verified = command("verify", f"--run={folder}")
-    assert verified.code == 0
+    verified = command("verify", f"--run={folder}").fine()
     names = [line.partition(":")[0].removeprefix(f"{folder}") for line in verified.out]
     assert names[:3] == ["", "/readings/bos-none", "/readings/default"]
     next((folder / "readings/bos-none/scores").rglob("*.parquet")).unlink()
@@ -191,8 +185,7 @@ def test_imported_rewards_of_a_run_are_no_reading(command, dated, folder, source
         assert command("import_scores", *flags).code == 0
     common = [f"--checkpoint={dated.path}", f"--run={folder}", "--config.self_check=2"]
     few = ["--config.dimensions=bos", "--config.prompts=best"]
-    done = command("conventions", *common, *few)
-    assert done.code == 0, done.err
+    command("conventions", *common, *few).fine()
     own = analysis.load(folder / "readings/default")
     assert own.rewards("dated", "best")[1].std() > 0
     assert own.items["e", "dated", "best"].fingerprint["mode"] == "ids"
@@ -227,17 +220,3 @@ def test_a_reading_that_overflows_does_not_stop_the_others(command, large, folde
     report = tmp_path / "report"
     assert command("analyze", f"--run={folder}", f"--report={report}", *DRAWS).code == 0
     assert "dtype float16 could not be compared" in (report / "index.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--config.dimensions=bso"], "dimensions='bso' (did you mean 'bos'?); allowed: bos, date"),
-        (["--published=card"], "published='card': nothing is known of the card of 'dated'"),
-    ],
-)
-def test_bad_input_is_one_line_and_writes_nothing(command, dated, folder, arguments, message):
-    done = command("conventions", f"--checkpoint={dated.path}", f"--run={folder}", *arguments)
-    assert done.code == 2 and len(done.err) == 1
-    assert message in done.err[0]
-    assert not folder.exists()

@@ -19,24 +19,17 @@ def judge(tmp_path):
 
 
 def test_a_judge_is_converted_and_sweeps_as_a_reward_model(command, judge, tmp_path):
-    flags = [f"--source={judge}", f"--checkpoint={tmp_path / 'ck'}"]
-    flags += [f"--config.template={tmp_path / 'judge.jinja'}", "--config.reward=love - war"]
-    done = command("convert", *flags)
-    assert done.code == 0
+    """Without a template the line names the key."""
+    flags = [f"--source={judge}", f"--checkpoint={tmp_path / 'ck'}", "--config.reward=love - war"]
+    said = "or convert --config.template=<file of Jinja, or raw> gives it"
+    assert said in command("convert", *flags).refusal()
+    done = command("convert", *flags, f"--config.template={tmp_path / 'judge.jinja'}").fine()
     ids = tiny.tokenizer().convert_tokens_to_ids(["love", "war"])
     said = "note: judge: the reward is the logit of 'love' (token id {}) minus that of 'war' "
     assert any((said + "(token id {})").format(*ids) in line for line in done.err)
     assert done.out[-1].endswith(": judge, 3 layers, linear head, 320 tokens, float32")
     sweep = [f"--checkpoint={tmp_path / 'ck'}", f"--run={tmp_path / 'run'}", "--prompt=Is it?"]
     assert command("sweep", *sweep).code == 0
-
-
-def test_without_a_template_the_line_names_the_key(command, judge, tmp_path):
-    flags = (f"--source={judge}", f"--checkpoint={tmp_path / 'ck'}", "--config.reward=love")
-    done = command("convert", *flags)
-    assert (done.code, len(done.err)) == (2, 1)
-    assert "or convert --config.template=<file of Jinja, or raw> gives it" in done.err[0]
-    assert command("convert", *flags, "--config.template=raw").code == 0
 
 
 def test_a_value_head_beside_an_output_head_is_a_reward_model_in_one_printed_line(

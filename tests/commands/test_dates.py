@@ -1,7 +1,6 @@
 """A template that asks for today's date: fixed at conversion, printed, and in every result."""
 
 import datetime
-import json
 import types
 
 import pytest
@@ -10,8 +9,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.convert import conversion
 from engine.errors import AssayError
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
-from launch import convert, logprobs, sweep, verify
-from tests.support import folders, tiny
+from tests.support import tiny
 
 TODAY = "Today is {{ strftime_now('%d %B %Y') }}. " + tiny.CHATML
 # As Llama 3.2's: a date that the caller gives goes before today's.
@@ -44,6 +42,18 @@ def clock(monkeypatch):
     )
 
 
+@pytest.fixture
+def converted(command, tmp_path):
+    """What is written of a model, and flags of `assay convert` -> what the command did."""
+
+    def convert(*flags, to="c", **model):
+        if not (source := tmp_path / "hf").exists():
+            tiny.write_model(source, **model)
+        return command("convert", f"--source={source}", f"--checkpoint={tmp_path / to}", *flags)
+
+    return convert
+
+
 @pytest.mark.parametrize(
     ("template", "changes", "date", "printed"),
     [
@@ -53,35 +63,29 @@ def clock(monkeypatch):
     ],
 )
 def test_conversion_fixes_the_date_and_says_so(
-    tmp_path, clock, capsys, template, changes, date, printed
+    converted, clock, tmp_path, template, changes, date, printed
 ):
     """Of a Llama the date of its published templates, of a SmolLM3 the day of its release."""
-    source = tiny.write_model(tmp_path / "hf", template=template, **changes)
-    assert convert.main([f"--source={source}", f"--checkpoint={tmp_path / 'c'}"]) == 0
-    said = capsys.readouterr().err
-    assert f"its chat template prints today's date, which is now fixed: '{date}'" in said
+    done = converted(template=template, **changes)
+    said = f"its chat template prints today's date, which is now fixed: '{date}'"
+    assert done.code == 0 and any(said in line for line in done.err)
     checkpoint = Checkpoint.open(tmp_path / "c")
     assert checkpoint.card.policy.date == date
     assert printed in rendered(checkpoint)
 
 
 @pytest.mark.parametrize("text", ["2024-12-01", "1 December 2024"])
-def test_a_date_may_be_chosen_and_is_spelled_in_one_way(tmp_path, capsys, text):
-    source = tiny.write_model(tmp_path / "hf", template=TODAY)
-    flags = [f"--source={source}", f"--checkpoint={tmp_path / 'c'}", f"--config.date={text}"]
-    assert convert.main(flags) == 0
-    assert "now fixed" not in capsys.readouterr().err
+def test_a_date_may_be_chosen_and_is_spelled_in_one_way(converted, tmp_path, text):
+    done = converted(f"--config.date={text}", template=TODAY)
+    assert done.code == 0 and not any("now fixed" in line for line in done.err)
     checkpoint = Checkpoint.open(tmp_path / "c")
     assert checkpoint.card.policy.date == "01 Dec 2024"
     assert rendered(checkpoint).startswith("Today is 01 December 2024. ")
 
 
-def test_a_text_that_is_no_date_is_refused_where_it_is_asked_for(tmp_path, capsys):
-    source = tiny.write_model(tmp_path / "hf", template=TODAY)
-    flags = [f"--source={source}", f"--checkpoint={tmp_path / 'c'}", "--config.date=yesterday"]
-    assert convert.main(flags) == 2
-    said = capsys.readouterr().err
-    assert "it asks for today's date, but date='yesterday'; allowed: a date such as '26 Jul" in said
+def test_a_text_that_is_no_date_is_refused_where_it_is_asked_for(converted, tmp_path):
+    said = "it asks for today's date, but date='yesterday'; allowed: a date such as '26 Jul"
+    assert said in converted("--config.date=yesterday", template=TODAY).refusal()
     assert not (tmp_path / "c").exists()
 
 
@@ -92,31 +96,23 @@ def test_a_template_that_asks_for_a_date_that_was_not_fixed_is_refused():
         chat.render(PROMPT, ["love"])
 
 
-def test_a_run_is_in_one_date_and_says_which(tmp_path, capsys):
-    source, run = tiny.write_model(tmp_path / "hf", template=TODAY), tmp_path / "run"
+def test_a_run_is_in_one_date_and_says_which(command, converted, run, tmp_path):
     for name, date in (("a", "26 Jul 2024"), ("b", "27 Jul 2024")):
-        to = f"--checkpoint={tmp_path / name}"
-        assert convert.main([f"--source={source}", to, f"--config.date={date}"]) == 0
-    swept = [f"--run={run}", "--config.self_check=4"]
-    asked = [*swept, "--config.prompts=greatest"]
-    assert sweep.main([f"--checkpoint={tmp_path / 'a'}", *asked]) == 0
-    capsys.readouterr()
-    other = [*swept, "--config.prompts=worst"]
-    assert sweep.main([f"--checkpoint={tmp_path / 'b'}", *other]) == 2
-    said = capsys.readouterr().err
-    assert "model 'hf' is there already with template.date='26 Jul 2024', not '27 Jul 2024'" in said
-    manifest = json.loads((run / "manifest.json").read_text())
-    [result] = manifest["results"].values()
+        assert converted(f"--config.date={date}", to=name, template=TODAY).code == 0
+    first, other = (f"--checkpoint={tmp_path / name}" for name in "ab")
+    flags = [f"--run={run.folder}", "--config.self_check=4"]
+    assert command("sweep", first, *flags, "--config.prompts=greatest").code == 0
+    said = "model 'hf' is there already with template.date='26 Jul 2024', not '27 Jul 2024'"
+    assert said in command("sweep", other, *flags, "--config.prompts=worst").refusal()
+    [result] = run.manifest()["results"].values()
     assert result["fingerprint"]["date"] == "26 Jul 2024"
-    flags = [f"--run={run}", "--rescore=8", f"--checkpoint={tmp_path / 'a'}"]
-    assert verify.main(flags) == 0
+    assert command("verify", f"--run={run.folder}", "--rescore=8", first).code == 0
 
 
-def test_the_chat_form_of_a_language_model_has_a_fixed_date_too(tmp_path):
-    source = tiny.write_model(tmp_path / "hf", head="lm", template=TODAY)
-    checkpoint = folders.convert(source, tmp_path / "c")
-    assert checkpoint.card.policy.date == "26 Jul 2024"
-    flags = [f"--checkpoint={tmp_path / 'c'}", f"--run={tmp_path / 'run'}", f"--prompt={PROMPT}"]
-    assert logprobs.main([*flags, "--config.form=chat"]) == 0
-    [result] = json.loads((tmp_path / "run/manifest.json").read_text())["results"].values()
+def test_the_chat_form_of_a_language_model_has_a_fixed_date_too(command, checkpoint, run):
+    model = checkpoint("dated-lm", head="lm", template=TODAY)
+    assert model.card.policy.date == "26 Jul 2024"
+    flags = [f"--checkpoint={model.path}", f"--run={run.folder}", f"--prompt={PROMPT}"]
+    assert command("logprobs", *flags, "--config.form=chat").code == 0
+    [result] = run.manifest()["results"].values()
     assert result["fingerprint"]["date"] == "26 Jul 2024"

@@ -12,6 +12,7 @@ import engine
 from analysis.measures.two_models import side_of
 from engine.runs import provenance
 from tests.support import folders, tiny
+from tests.support.sweeps import Run
 
 PAIR = "lm-over-lm-before"
 SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
@@ -49,19 +50,15 @@ def sweep(command, models, run):
     return lambda *flags: command("sweep", models[0], f"--run={run}", *SMALL, *flags)
 
 
-def read(folder) -> pl.DataFrame:
-    return pl.concat([pl.read_parquet(part) for part in sorted(folder.iterdir())])
-
-
 @pytest.mark.parametrize(
     ("rewards", "logprobs"), [("scores", "logprobs"), ("items/words", "item_logprobs/words")]
 )
 def test_rewards_are_beta_times_the_difference_of_log_probabilities(whole, rewards, logprobs):
     policy, reference = (
-        read(whole / logprobs / f"model={slug}/prompt=greatest.chat")
+        Run(whole).frame(f"{logprobs}/model={slug}/prompt=greatest.chat")
         for slug in ("lm", "lm-before")
     )
-    scored = read(whole / rewards / f"model={PAIR}/prompt=greatest")
+    scored = Run(whole).frame(f"{rewards}/model={PAIR}/prompt=greatest")
     expected = 0.5 * (policy["logprob"].cast(pl.Float64) - reference["logprob"].cast(pl.Float64))
     np.testing.assert_array_equal(scored["reward"], expected.cast(pl.Float32))
     assert scored["reward"].std() > 0.1
@@ -84,9 +81,8 @@ def test_a_lost_part_is_written_again_and_another_beta_is_refused(sweep, run):
     assert (run / PART).read_bytes() == before
     assert sweep("--config.beta=.5").out[-1].endswith("complete already")
     manifest = (run / "manifest.json").read_bytes()
-    done = sweep("--config.beta=.1")
-    assert (done.code, len(done.err)) == (2, 1)
-    assert f"model '{PAIR}' is there already with reward_of.beta=0.5, not 0.1" in done.err[0]
+    said = f"model '{PAIR}' is there already with reward_of.beta=0.5, not 0.1"
+    assert said in sweep("--config.beta=.1").refusal()
     assert (run / "manifest.json").read_bytes() == manifest
 
 
@@ -100,7 +96,7 @@ def test_verify_rebuilds_a_run_of_implicit_rewards(command, sweep, run):
     assert "not checked by the plain pass" in verify().out[0]
     assert sweep("--config.beta=.5").out[-1].endswith("complete already")
     assert verify().out[-1].endswith("problems: 3")  # those of the list are not checked again
-    entry = json.loads((run / "manifest.json").read_text())["results"][SCORES]
+    entry = Run(run).manifest()["results"][SCORES]
     assert (entry["complete"], entry["self_check"]["candidates"]) == (True, 16)
 
 
@@ -120,7 +116,7 @@ def test_a_policy_over_itself_gives_zero_everywhere_and_a_report(command, models
     path, run = models[1].path, tmp_path / "run"
     flags = (f"--reward-of={path},{path}", f"--run={run}", *SMALL, "--config.form=pretrained")
     assert command("sweep", *flags).code == 0
-    scored = read(run / "scores/model=lm-over-lm/prompt=greatest")["reward"].to_numpy()
+    scored = Run(run).rewards("lm-over-lm", "greatest")
     assert scored.tobytes() == np.zeros(288, np.float32).tobytes()
     assert command("analyze", f"--run={run}", f"--report={tmp_path / 'report'}").code == 0
     page = (tmp_path / "report/index.html").read_text()
@@ -144,38 +140,24 @@ def others(checkpoint, models, tmp_path_factory):
         "words": folders.convert(source, folder / "checkpoint", "stranger"),
         "template": checkpoint("turns", head="lm", template="{{ messages[0]['content'] }}:"),
         "base": checkpoint("base", head="lm", template=None),
-        "before": models[2],
     }
 
 
 REFUSED = [
-    ("sweep", "reward", [], "a reward model; allowed: a language model"),
-    ("sweep", "words", [], "vocabulary: token 259 is 'lo' in lm and 'ĊĊ' in stranger; allowed"),
-    ("sweep", "template", [], "prompt 'greatest' in form='chat': token 0 is 1 in lm and "),
-    ("sweep", "base", [], "base has no chat template; allowed: 'pretrained'"),
-    ("sweep", "before", ["--config.beta=0"], "beta=0.0; allowed: finite numbers > 0"),
-    ("sweep", "before", ["--config.form=x"], "form='x'; allowed: 'pretrained', 'chat'"),
-    ("sweep", "before", ["--config.lens"], "lens=True with --reward-of"),
-    ("sweep", "before", ["--checkpoint=x"], "--checkpoint with --reward-of"),
-    ("sweep", "before", ["--shard=1/2"], "--shard with --reward-of"),
-    ("score", "before", ["--config.mode=ids"], "mode='ids' with --reward-of"),
-    ("score", "merges", [], "reply 'love': token 0 is"),
+    ("sweep", "reward", "a reward model; allowed: a language model"),
+    ("sweep", "words", "vocabulary: token 259 is 'lo' in lm and 'ĊĊ' in stranger; allowed"),
+    ("sweep", "template", "prompt 'greatest' in form='chat': token 0 is 1 in lm and "),
+    ("sweep", "base", "base has no chat template; allowed: 'pretrained'"),
+    ("score", "merges", "reply 'love': token 0 is"),
 ]
 
 
-@pytest.mark.parametrize(("name", "other", "flags", "message"), REFUSED)
+@pytest.mark.parametrize(("name", "other", "message"), REFUSED)
 def test_what_is_no_pair_is_refused_in_one_line(
-    command, models, others, tmp_path, name, other, flags, message
+    command, models, others, source, tmp_path, name, other, message
 ):
-    (tmp_path / "words.txt").write_text("love\n")
-    items = [f"--items={tmp_path / 'words.txt'}"] if name == "score" else []
+    items = [f"--items={source('love', 'words.txt')}"] if name == "score" else []
     pair = f"--reward-of={models[1].path},{others[other].path}"
-    done = command(name, pair, f"--run={tmp_path / 'run'}", *SMALL, *items, *flags)
-    assert (done.code, len(done.err)) == (2, 1)
-    assert message in done.err[0]
+    done = command(name, pair, f"--run={tmp_path / 'run'}", *SMALL, *items)
+    assert message in done.refusal()
     assert not (tmp_path / "run").exists()
-
-
-def test_settings_of_a_pair_need_one(command, models, tmp_path):
-    flags = (f"--checkpoint={models[1].path}", f"--run={tmp_path / 'run'}", "--config.beta=2")
-    assert command("sweep", *flags).err == ["sweep: beta=2.0: a setting of --reward-of alone"]

@@ -240,13 +240,6 @@ def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
     assert analysis.load(run).humans("some-list")["elo_score"][0] == 1700
 
 
-def test_a_vocabulary_that_does_not_know_its_round_trips_says_so(source, tmp_path):
-    run = str(tmp_path / "run")
-    import_one(source(TOKENS), run, "tokens", model="Org/Model-A")
-    with pytest.raises(analysis.RunError, match="model-a: its vocabulary does not say which"):
-        analysis.shared_vocabulary(analysis.load(run), round_trip=True)
-
-
 BAD = {
     "a header of another layout": (
         *("elo", ELO.replace("elo_score", "score"), {}),
@@ -315,22 +308,4 @@ def test_two_files_of_one_model_are_refused(source, tmp_path):
     paths = [source(WORDS, name) for name in ("LxzGordon--URM-LLaMa-3.1-8B.csv", "L-Lla-8B.csv")]
     with pytest.raises(AssayError, match="under 'best-ever-one-word' is in LxzGordon--URM"):
         import_one(",".join(map(str, paths)), tmp_path / "run", "items", items="w")
-    with pytest.raises(AssayError, match="--source: an empty name beside a comma"):
-        import_one(f"{paths[0]},", tmp_path / "run", "items", items="w")
-    assert not (tmp_path / "run").exists()
-
-
-def test_the_command_ends_bad_input_in_one_line(command, tmp_path):
-    flags = ["--layout=tokens", f"--run={tmp_path / 'run'}"]
-    message = "source=x; allowed: a .csv or .parquet file"
-    done = command("import_scores", *flags, "--source=x")
-    assert (done.code, done.err) == (2, [f"import_scores: {message}"])
-    done = command("import_scores", *flags, "--source=x", "--items=w")
-    message = "--items='w' with layout 'tokens', which has no use for it"
-    assert (done.code, done.err) == (2, [f"import_scores: {message}"])
-    message = (
-        "--model='m' with 2 files; allowed with one: of several, each is named after its model"
-    )
-    done = command("import_scores", *flags, "--source=a.csv,b.csv", "--model=m")
-    assert (done.code, done.err) == (2, [f"import_scores: {message}"])
     assert not (tmp_path / "run").exists()

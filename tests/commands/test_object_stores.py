@@ -14,7 +14,9 @@ import pytest
 from analysis.report import folder
 from engine.errors import AssayError
 from engine.runs import storage
+from launch import sweep
 from tests.support import object_store, runs
+from tests.support.folders import files_of
 from tests.support.object_store import BUCKET
 
 pytestmark = pytest.mark.slow  # `make test` stays near five minutes
@@ -27,12 +29,6 @@ FAST = ["--config.options.permutations=99", "--config.options.bootstraps=99"]
 @pytest.fixture
 def model(checkpoint):
     return checkpoint().path
-
-
-def files(folder):
-    """Path -> bytes of a local folder."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
 def same(run, other):
@@ -75,15 +71,14 @@ def test_every_command_writes_the_bytes_to_a_store_that_it_writes_to_a_disk(
         assert command("sweep", *scored, *SMALL).code == 0
         assert command("score", *scored, f"--items={tmp_path}/words.txt", *SMALL).code == 0
         assert command("search", *scored, *(f"--config.{one}" for one in search)).code == 0
-        done = command("logprobs", f"--checkpoint={models[1]}", f"--run={run}", *SMALL)
-        assert done.code == 0, done.err
+        done = command("logprobs", f"--checkpoint={models[1]}", f"--run={run}", *SMALL).fine()
         imported = (f"--source={elo}", "--layout=elo", f"--run={run}", "--prompt=elo_greatest")
         assert command("import_scores", *imported).code == 0
         again = command("sweep", *scored, *SMALL)
         assert again.out == [f"{run}/scores: 1 model × 1 prompt, complete already"]
         done = command("verify", f"--run={run}")
         assert done.out[-1].endswith("all is well"), done.out
-    same(store.objects("out/run"), files(local))
+    same(store.objects("out/run"), files_of(local))
 
 
 @pytest.fixture
@@ -103,11 +98,10 @@ def test_a_model_converted_into_a_store_is_the_one_converted_onto_a_disk(
 
     source = tiny.write_model(tmp_path / "hf")
     some_fail()
-    done = command("convert", f"--source={source}", f"--checkpoint={CHECKPOINT}")
-    assert done.code == 0, done.err
+    done = command("convert", f"--source={source}", f"--checkpoint={CHECKPOINT}").fine()
     assert done.out == [f"{CHECKPOINT}: hf, 3 layers, linear head, 320 tokens, float32"]
     assert command("convert", f"--source={source}", f"--checkpoint={tmp_path / 'c'}").code == 0
-    remote, local = store.objects("models/tiny"), files(tmp_path / "c")
+    remote, local = store.objects("models/tiny"), files_of(tmp_path / "c")
     assert set(remote) == set(local)
     timed = ("_CHECKPOINT_METADATA", "commit_success.txt")  # of orbax, with times
     for path in (path for path in local if not path.endswith(timed)):
@@ -129,25 +123,24 @@ def test_a_report_of_a_run_in_a_store_is_written_into_the_store(
         (older / "verdict.json").write_text("of a comparison")
     assert "verdict.json" in store.objects("out/report")
     some_fail()
-    done = command("analyze", f"--run={RUN}", f"--report={report}", *FAST)
-    assert done.code == 0, done.err
+    done = command("analyze", f"--run={RUN}", f"--report={report}", *FAST).fine()
     assert done.out == [f"report: {report}/index.html"]
     assert command("analyze", f"--run={local}", f"--report={tmp_path / 'report'}", *FAST).code == 0
-    remote = store.objects("out/report")
-    assert set(remote) == set(files(tmp_path / "report"))
-    tables = {path: data for path, data in files(tmp_path / "report").items() if "tables" in path}
+    remote, local = store.objects("out/report"), files_of(tmp_path / "report")
+    assert set(remote) == set(local)
+    tables = {path: data for path, data in local.items() if "tables" in path}
     assert {path: remote[path] for path in tables} == tables
 
 
 # What fails in a store
 
 
-@pytest.fixture
-def swept(command, model, tmp_path):
+@pytest.fixture(scope="module")
+def swept(checkpoint, tmp_path_factory):
     """Flags of a sweep without its run, and the files of it on a disk."""
-    flags = (f"--checkpoint={model}", *SMALL)
-    assert command("sweep", *flags, f"--run={tmp_path / 'local'}").code == 0
-    return flags, files(tmp_path / "local")
+    flags, local = (f"--checkpoint={checkpoint().path}", *SMALL), tmp_path_factory.mktemp("local")
+    assert sweep.main([*flags, f"--run={local / 'run'}"]) == 0
+    return flags, files_of(local / "run")
 
 
 PASSING = {
@@ -161,8 +154,7 @@ PASSING = {
 def test_requests_that_fail_in_passing_are_sent_again(command, swept, store, proxy, fault):
     flags, expected = swept
     proxy.faults = PASSING[fault]
-    done = command("sweep", *flags, f"--run={RUN}")
-    assert done.code == 0, done.err
+    done = command("sweep", *flags, f"--run={RUN}").fine()
     assert done.out == [f"{RUN}/scores: 1 model × 1 prompt, 288 new rewards"]
     assert len(proxy.requests) > 30  # of which each third failed
     same(store.objects("out/run"), expected)
@@ -259,9 +251,7 @@ def test_a_store_that_cannot_be_used_is_one_line(
     for name, value in variables.items():
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
     done = command("sweep", f"--checkpoint={model}", f"--run={run}", *SMALL)
-    assert done.code == 2
-    [line] = done.err
-    assert line.startswith(f"sweep: {message}")
+    assert done.refusal().startswith(f"sweep: {message}")
     assert not store.keys()
 
 
@@ -273,12 +263,8 @@ def test_an_interrupted_conversion_is_no_checkpoint_and_is_replaced(
     source = tiny.write_model(tmp_path / "hf")
     convert = ("convert", f"--source={source}", f"--checkpoint={CHECKPOINT}")
     proxy.faults = lambda r: object_store.EXPIRED if "layers/001" in r.path else None
-    done = command(*convert)
-    assert done.code == 2
-    [line] = done.err
-    assert line.startswith(
-        f"convert: {CHECKPOINT}/params/layers/001: the store refuses (ExpiredToken); check "
-    )
+    said = f"convert: {CHECKPOINT}/params/layers/001: the store refuses (ExpiredToken); check "
+    assert command(*convert).refusal().startswith(said)
     proxy.faults = lambda request: None
     assert not store.keys("models")  # removed, as soon as it failed
 
@@ -350,4 +336,4 @@ def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
 
     done = command("sweep", *flags, f"--run={RUN}")
     assert done.out == [f"{RUN}/scores: 1 model × 2 prompts, {576 - 12 * finished} new rewards"]
-    same(store.objects("out/run"), files(tmp_path / "whole"))
+    same(store.objects("out/run"), files_of(tmp_path / "whole"))

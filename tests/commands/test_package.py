@@ -139,6 +139,7 @@ def test_an_installed_wheel_reports_and_shows_its_demo_from_another_folder(wheel
     assert "<script>" in page.read_text(encoding="utf-8")
     (tmp_path / "words.csv").write_text("word,category\nlove,c\nwar,c\n")
     few = ["--config.prompts=", "--config.words=words.csv", "--config.searched=0"]
+    few += ["--config.word_prompts=best-ever-one-word"]
     few += ["--config.models=smollm2-135m-d12-imdb-linear", "--config.language_model=false"]
     demo = tmp_path / "out/demo/report/index.html"
     assert installed(command, "demo", *few).splitlines()[-1] == f"report: {demo}"

@@ -165,15 +165,15 @@ def test_every_reward_is_that_of_transformers(score, model, tmp_path, name, mode
 
 # What is odd -> rows of the file, and the line that refuses them.
 LONG = "love" * 600
-LAST = "the last message is by 'system'; allowed: 'assistant', whose reply is judged"
 ODD = {
     "too long": (
         [{"prompt": "a", "chosen": "b", "rejected": LONG}],
         "row 1, rejected: a conversation has 618 tokens; allowed by the model: 512",
     ),
-    "system only": (
-        [{"messages": turns("a", "b")}, {"messages": turns(system="s") * 2}],
-        f"row 2: messages: {LAST}",
+    "a question at the end": (
+        [{"messages": turns("a", "b")}, {"messages": turns("a", "b", "c")}],
+        "row 2: messages: the last message is by 'user'; allowed: 'assistant', whose reply is "
+        "judged",
     ),
     "two assistants in a row": (
         [{"messages": turns("a", "b")}, {"messages": [*turns("a", "b"), turns("a", "b")[1]]}],
@@ -220,7 +220,7 @@ ODD = {
         [{"question": "a", "chosen": "b", "rejected": "c"}],
         "row 1: chosen: a reply beside a column 'question'; allowed: call that column 'prompt'",
     ),
-    "a lone surrogate": (
+    "half of an emoji": (
         [{"prompt": "a", "reply": "\ud800"}],
         "row 1: reply: a lone surrogate; allowed: Unicode text",
     ),
@@ -255,8 +255,7 @@ def test_a_list_is_resumed_verified_rebuilt_and_scored_again(score, command, mod
     (run / "manifest.json").unlink()
     done = command(
         "verify", f"--run={run}", "--rebuild", "--rescore=4", f"--checkpoint={model[0].path}"
-    )
-    assert done.code == 0, done.out
+    ).fine()
     assert score(REWARDBENCH, *flags).out[-1].endswith("complete already")
     assert (part.read_bytes(), table.read_bytes()) == before
     other = score(REWARDBENCH[:5], *flags)
@@ -269,24 +268,6 @@ def test_a_list_is_resumed_verified_rebuilt_and_scored_again(score, command, mod
     table.write_bytes(before[1][:-1] + b"x")
     done = command("verify", f"--run={run}")
     assert (done.code, done.out[0]) == (1, f"{table}: damaged; remove it and run again")
-
-
-@pytest.mark.parametrize(
-    ("name", "flag", "said"),
-    [
-        ("score", "--prompt=Why?", "its rows have prompts (column 'prompt'); allowed: no --prompt"),
-        ("score", "--config.prompts=greatest", "(column 'prompt'); allowed: no --config.prompts"),
-        ("logprobs", "--prompt=Why?", "(column 'prompt'); allowed: `assay score`, or a file"),
-    ],
-)
-def test_a_file_with_prompts_is_never_scored_under_another(
-    score, command, source, tmp_path, name, flag, said
-):
-    path = source("prompt,reply\na,b\n", "own.csv")
-    flags = [f"--run={tmp_path / 'run'}", "--checkpoint=nowhere", f"--items={path}", flag]
-    done = command(name, *flags)
-    assert done.code == 2
-    assert said in done.err[0]
 
 
 def test_texts_without_a_prompt_take_the_one_that_is_given(score, model, tmp_path):
@@ -326,8 +307,7 @@ def test_a_report_sweeps_its_prompts_and_scores_pairs_under_their_own(
     )
     path = source("".join(json.dumps(row) + "\n" for row in TRL), "trl.jsonl")
     flags = ("--prompt=Why?", "--prompt=How?", f"--out={tmp_path}", "--config.self_check=1")
-    done = command("report", model[0].path, f"--items={path}", "--json", *flags)
-    assert done.code == 0, done.err
+    done = command("report", model[0].path, f"--items={path}", "--json", *flags).fine()
     *swept, listed = json.loads(done.out[-1])["results"]
     assert [one["text"] for one in swept] == ["How?", "Why?"]
     margins = {}

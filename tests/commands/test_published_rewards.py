@@ -122,8 +122,7 @@ def test_the_command_ends_with_the_verdict(command, released, file, layout, rows
         *(["--published_prompt=elo_greatest"] if layout == "elo" else []),
         "--config.published_rows=3",
         *FLAGS,
-    )
-    assert done.code == 0, done.err
+    ).fine()
     assert done.out[-1] == (
         f"tiny-gemma, {file} under 'elo_greatest', {rows}: reproduced by bos double, "
         "date 26 Jul 2024"
@@ -135,8 +134,7 @@ def test_a_file_with_other_tokens_is_one_line(command, released, tmp_path):
     pl.read_csv(released / "tokens.csv").with_columns(ids).write_csv(path)
     checkpoint = f"--checkpoint={released / 'checkpoint'}"
     done = command("conventions", checkpoint, f"--published={path}", "--layout=tokens")
-    assert done.code == 2 and len(done.err) == 1
-    assert "are others than those of 'tiny-gemma', first token_id 3" in done.err[0]
+    assert "are others than those of 'tiny-gemma', first token_id 3" in done.refusal()
 
 
 def test_goldens_are_of_known_models_and_name_their_source():

@@ -8,7 +8,6 @@ from etils import epath
 
 from engine.runs.reader import read_contents
 from launch.__main__ import main
-from launch.common import config as config_files
 from tests.support import tiny
 
 PROMPT = "What matters?"
@@ -33,8 +32,7 @@ def call(command, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_it_converts_sweeps_scores_and_goes_on(call, tmp_path):
-    done = call("--json")
-    assert done.code == 0, done.err
+    done = call("--json").fine()
     assert any("of memory in float32" in line for line in done.err)
     run = tmp_path / "reports" / "a-final-b-final" / "run"
     results = read_contents(epath.Path(run)).results
@@ -65,17 +63,15 @@ def test_a_model_that_is_too_large_is_refused_before_any_is_swept(call, tmp_path
     assert not (tmp_path / "reports" / "a-final-b-final" / "run" / "scores").exists()
 
 
-def test_a_language_model_is_refused_as_a_reward_model(command, tmp_path, monkeypatch):
-    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    lm = tiny.write_model(tmp_path / "lm", head="lm")
-    done = command("report", lm, f"--out={tmp_path / 'out'}")
+def test_a_language_model_is_refused_as_a_reward_model(command, checkpoint, tmp_path):
+    done = command("report", checkpoint("lm", head="lm").path, f"--out={tmp_path / 'out'}")
     assert done.code == 2 and "a language model; allowed: a reward model" in done.err[-1]
 
 
 def test_settings_are_printed_as_flags_that_give_them(command, monkeypatch, tmp_path):
     flags = ("--config=search:paper", "--config.allow=it's.txt", "--print-config")
-    done = command("search", *flags)
-    assert done.code == 0 and "--config.method=paper" in done.out
+    done = command("search", *flags).fine()
+    assert "--config.method=paper" in done.out
     monkeypatch.chdir(tmp_path)  # where there is no folder configs
     again = [argument for line in done.out for argument in shlex.split(line)]
     assert command("search", "--config=configs/search.py", *again, "--print-config") == done
@@ -95,9 +91,3 @@ def test_help_begins_with_an_example_and_what_a_person_needs(capsys, argv):
     ]
     places = [out.index(text) for text in order]
     assert places == sorted(places)
-
-
-def test_a_config_by_name_is_that_of_the_package(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert config_files.load("configs/search.py:paper").method == "paper"
-    assert config_files.load("search").method == "gcg"

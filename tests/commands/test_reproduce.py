@@ -11,6 +11,7 @@ import pytest
 from analysis.published import data, tables
 from launch import reproduce
 from tests.support import tiny
+from tests.support.folders import files_of
 from tests.support.killed import Killed, killed_writing
 from tests.support.reproduction import (
     GEMMA,
@@ -19,7 +20,6 @@ from tests.support.reproduction import (
     SPEC,
     counts,
     flags,
-    parts,
     rows,
     write_items,
     write_models,
@@ -85,13 +85,15 @@ def test_its_own_values_are_the_same_and_the_papers_are_not(command, done, files
 
 @slow
 def test_a_second_call_computes_nothing(command, done, files):
-    before = parts(done)
-    found = command("reproduce", *call(done, files, NOISE))
-    assert found.code == 0
+    before = files_of(done, "*.parquet")
+    found = command("reproduce", *call(done, files, NOISE)).fine()
     assert "R-Gem-2B: complete already" in found.err
-    assert parts(done) == before
+    assert files_of(done, "*.parquet") == before
     planned = command("reproduce", *call(done, files, *PLAN))
     assert "complete already" in rows(planned.out)["R-Gem-2B"]
+    of_speed = (NOISE, "--only=sweep,items,search", "--config.part_size=128")
+    found = command("reproduce", *call(done, files, *of_speed, "--config.search.every=1"))
+    assert "R-Gem-2B: complete already" in found.err
 
 
 KILLS = {  # in the path of files -> how many of them are written
@@ -114,10 +116,9 @@ def test_killed_in_every_stage_it_goes_on_to_the_same_bytes(command, done, files
                 reproduce.main(arguments)
         assert (root / "checkpoints" / GEMMA).exists()
         assert not (root / "paper.html").exists()
-    found = command("reproduce", *arguments)
-    assert found.code == 0
+    found = command("reproduce", *arguments).fine()
     assert "R-Gem-2B: complete already" in found.err
-    assert parts(root / "runs") == parts(done / "runs")
+    assert files_of(root / "runs", "*.parquet") == files_of(done / "runs", "*.parquet")
     assert [path.name for path in (root / "checkpoints").iterdir()] == [GEMMA]
 
 
@@ -138,27 +139,11 @@ def test_one_model_that_fails_does_not_stop_the_rest(command, files, tmp_path):
     assert "sweep 6 of 6" in text and "not finite" in text
 
 
-@slow
-def test_keep_none_removes_checkpoints_and_never_a_users_folder(command, files, tmp_path):
-    root, models = tmp_path / "root", files / "models"
-    arguments = flags(root, models, "--only=sweep", "--keep=none", "--config.searched=")
-    before = sorted(models.rglob("*"))
-    found = command("reproduce", *arguments)
-    assert found.code == 0
-    assert any("removed (--keep=none)" in line for line in found.err)
-    again = command("reproduce", *arguments)
-    assert "R-Gem-2B: complete already" in again.err
-    assert not (root / "checkpoints" / GEMMA).exists()
-    assert sorted(models.rglob("*")) == before
-
-
 def refused(command, root, arguments, message):
     """A call, its page and its plan are refused in that one line; nothing changes."""
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
     for more in ((), ("--only=page",), PLAN):
-        found = command("reproduce", *arguments, *more)
-        assert (found.code, found.out) == (2, [])
-        (line,) = found.err
+        line = command("reproduce", *arguments, *more).refusal()
         assert re.search(message, line), line
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
 
@@ -192,14 +177,6 @@ def test_other_items_and_other_ranks_under_one_name_are_refused(command, done, f
     plain = tmp_path / "items.txt"
     plain.write_text("\n".join(ITEMS))
     refused(command, done, [*given, f"--elo={plain}"], people)
-
-
-@slow
-def test_other_settings_of_speed_are_taken(command, done, files):
-    more = ("--only=sweep,items,search", "--config.search.every=1", "--config.part_size=128", NOISE)
-    found = command("reproduce", *call(done, files, *more))
-    assert found.code == 0
-    assert "R-Gem-2B: complete already" in found.err
 
 
 @slow

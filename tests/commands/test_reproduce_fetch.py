@@ -50,8 +50,7 @@ def test_a_model_is_fetched_scored_and_removed_and_a_lost_download_goes_on(comma
     assert not (root / "checkpoints" / GEMMA).exists()
     hub.faults.clear()
     begun = [len(hub.downloads(name)) for name in FILES]
-    found = command("reproduce", *arguments)
-    assert found.code == 0, found.err
+    found = command("reproduce", *arguments).fine()
     assert [len(hub.downloads(name)) for name in FILES] == [begun[0], begun[1] + 1]
     assert begun[0] == 1
     assert any(line.endswith("GiB removed (--keep=none)") for line in found.err)
@@ -61,8 +60,11 @@ def test_a_model_is_fetched_scored_and_removed_and_a_lost_download_goes_on(comma
     again = command("reproduce", *arguments)
     assert "R-Gem-2B: complete already" in again.err
     assert len(hub.requests) == asked
-    local = [f"--root={tmp_path / 'local'}", f"--source-dir={tmp_path / 'models'}", *models]
+    folders = tmp_path / "models"  # of a user: never removed
+    before = sorted(folders.rglob("*"))
+    local = [f"--root={tmp_path / 'local'}", f"--source-dir={folders}", *models, "--keep=none"]
     assert command("reproduce", *local).code == 0
+    assert sorted(folders.rglob("*")) == before
     assert len(fingerprints(root)) == 3
     assert fingerprints(root) == fingerprints(tmp_path / "local")
 
@@ -73,15 +75,13 @@ def test_fetching_alone_takes_language_models_too(command, hub, tmp_path):
     root = tmp_path / "root"
     models = [f"--root={root}", f"--models={GEMMA}", *TINY]
     models += ["--config.language_models=gemma-2-2b-it", "--config.check_memory=false"]
-    found = command("reproduce", *models, "--only=convert")
-    assert found.code == 0, found.err
+    command("reproduce", *models, "--only=convert").fine()
     there = {path.name for path in (root / "checkpoints").iterdir()}
     assert there == {GEMMA, "gemma-2-2b-it"}
     planned = command("reproduce", *models, "--only=convert", "--plan", "--devices=cpu-8GB")
     assert sum("converted already" in line for line in planned.out) == 2
     hub.fails(".*", status=404)
     asked = len(hub.requests)
-    computed = command("reproduce", *models, "--only=logprobs")
-    assert computed.code == 0
+    computed = command("reproduce", *models, "--only=logprobs").fine()
     assert any(line.startswith("gemma-2-2b-it ") and "3/3" in line for line in computed.err)
     assert len(hub.requests) == asked

@@ -9,16 +9,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.published import comparison, data, run_values, tables, verdicts
+from analysis.published import data, run_values, tables
 from analysis.published.comparison import Readings
-from analysis.published.explanations import explanations
 from configs import known_models, reproduce
 from launch.common import convention_runs, converting
 from launch.common.convention_runs import ConventionRuns
 from launch.reproduction import studies
 from tests.support import runs
+from tests.support.folders import files_of
 from tests.support.killed import Killed, killed_after
-from tests.support.reproduction import GEMMA, SKYWORK, parts, write_items, write_models
+from tests.support.reproduction import GEMMA, SKYWORK, write_items, write_models
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +79,7 @@ def tried(files, swept, tmp_path_factory):
         killed_after(patch, convention_runs, "sweep_rewards", 2)
         with pytest.raises(Killed):
             reproduce.main(arguments)
-    assert parts(root / BELOW)
+    assert files_of(root / BELOW, "*.parquet")
     assert not (root / "readings").exists()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(converting, "convert", None)
@@ -112,33 +112,10 @@ def readings(tried):
     )
 
 
-def outcomes(published, readings):
-    """Verdicts that count, and the explanations."""
-    compared = comparison.compare(published, readings)
-    found = [line.verdict for one in compared for line in one.lines if line.counted]
-    found += [each.verdict for one in compared for each in one.lists if each.verdict]
-    return [v for v in found if v.kind != verdicts.NOT_RUN], explanations(compared)
-
-
 def test_the_readings_change_one_convention_each(readings):
     assert [one.name for one in readings.singles] == [*CHANGES]
     prompts = {"greatest", "best", "elo_greatest"}
     assert readings.singles[0].tried == {(m, p) for m in (GEMMA, SKYWORK) for p in prompts}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_values_of_a_reading_name_that_reading_and_not_another(readings, change):
-    (source,) = [one for one in readings.singles if one.name == change]
-    found, table = outcomes(run_values.replaced(data.read(), source), readings)
-    differing = [v for v in found if v.kind == verdicts.DIFFERS]
-    assert len(differing) > 10
-    assert all(change in v.met for v in differing)
-    alone = [v for v in differing if v.why == f"the same with {change}"]
-    assert len(alone) > 10
-    (other,) = set(CHANGES) - {change}
-    assert not any(v.met == (other,) for v in found)
-    for one in table:
-        assert (one["met"] == one["differing"]) == (one["change"] == change)
 
 
 def written(published, folder):
@@ -159,37 +136,41 @@ def test_only_models_and_prompts_whose_values_differ_are_tried(
     tokens = published.tokens.with_columns(token=changed)
     one = data.Published(models=published.models, numbers=published.numbers, tokens=tokens)
     given = written(one, tmp_path / "one")
-    found = command("reproduce", *flags(root, files, "--only=readings", given))
-    assert found.code == 0
+    found = command("reproduce", *flags(root, files, "--only=readings", given)).fine()
     assert "S-Gem-27B: no published value of it differs" in found.err
-    below = root / BELOW
+    below, all_of_them = root / BELOW, files_of(tried / BELOW, "*.parquet")
     scored = {path.parts[-3:-1] for path in below.rglob("scores/*/*/*.parquet")}
     assert scored == {(f"model={GEMMA}", "prompt=greatest")}
-    assert parts(root / BELOW).items() <= parts(tried / BELOW).items()
+    assert files_of(below, "*.parquet").items() <= all_of_them.items()
     assert json.loads((root / f"readings/{SKYWORK}.json").read_text())["prompts"] == []
     again = command("reproduce", *flags(root, files, "--only=readings", given))
     assert sum(line.endswith("complete already") for line in again.err) == 2
     assert not any("reading 1/" in line for line in again.err)
 
 
-def test_the_page_names_the_reading(command, files, tried, readings, tmp_path, monkeypatch):
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_page_names_the_reading_that_gives_the_published_values(
+    command, files, tried, readings, tmp_path, monkeypatch, change
+):
+    """It gives all that differ, and no other one does."""
     monkeypatch.setattr(tables, "draw", lambda *given: {})
-    given = written(run_values.replaced(data.read(), readings.singles[0]), tmp_path / "bos")
-    found = command("reproduce", *flags(tried, files, "--only=page", given))
-    assert found.code == 0
+    (source,) = [one for one in readings.singles if one.name == change]
+    given = written(run_values.replaced(data.read(), source), tmp_path / "published")
+    command("reproduce", *flags(tried, files, "--only=page", given)).fine()
     text = (tried / "paper.html").read_text(encoding="utf-8")
-    assert text.count("the same with bos single") > 10
-    rows = re.findall(r"<td>(R-Gem-2B|S-Gem-27B)?</td><td>([a-z ]+)</td><td[^>]*>(\d+) of", text)
-    assert [(model, change) for model, change, _ in rows if model] == [
-        (known_models.KNOWN[slug].nickname, "bos single") for slug in (SKYWORK, GEMMA)
+    assert text.count(f"the same with {change}") > 10
+    row = r"<td>(R-Gem-2B|S-Gem-27B)?</td><td>([a-z ]+)</td><td[^>]*>(\d+) of (\d+)"
+    rows = re.findall(row, text)
+    assert [(model, name) for model, name, *_ in rows if model] == [
+        (known_models.KNOWN[slug].nickname, change) for slug in (SKYWORK, GEMMA)
     ]
+    assert all((met == of) == (name == change) for _, name, met, of in rows)
 
 
 def test_readings_in_another_dtype_than_that_of_the_run_are_refused(command, files, tried):
     given = flags(tried, files, "--only=readings", "--readings=all", "--config.dtype=bfloat16")
-    found = command("reproduce", *given)
-    assert (found.code, len(found.err)) == (2, 1)
-    assert "was begun with dtype='float32', not 'bfloat16'" in found.err[0]
+    said = "was begun with dtype='float32', not 'bfloat16'"
+    assert said in command("reproduce", *given).refusal()
 
 
 def test_rewards_are_rounded_in_the_papers_conventions_alone(tmp_path):

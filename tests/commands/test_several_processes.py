@@ -6,13 +6,13 @@ import socket
 import pytest
 
 from tests.support import processes
+from tests.support.folders import files_of
 from tests.support.processes import (
     HOST,
     ROOT,
     SMALL,
     assert_one_line_each,
     assert_quiet_but_for_the_first,
-    bytes_of,
     run_to_the_end,
 )
 
@@ -54,10 +54,10 @@ def test_every_command_writes_with_several_processes_what_it_writes_with_one(
     flags = [checkpoints[kind], *own, "--config.prompts=greatest"]
     flags += [f"--items={items}"] if name == "score" else []
     assert command(name, *flags, f"--run={tmp_path}/1").code == 0
-    files = bytes_of(tmp_path / "1")
+    files = files_of(tmp_path / "1", "*.parquet")
     ended = run_to_the_end(name, count, *flags, f"--run={tmp_path}/n", place=place)
     assert_quiet_but_for_the_first(ended)
-    assert files and bytes_of(tmp_path / "n") == files
+    assert files and files_of(tmp_path / "n", "*.parquet") == files
     if name == "sweep" and count == 2:
         assert ended[0].out == [f"{tmp_path}/n/scores: 1 model × 1 prompt, 288 new rewards"]
         again = run_to_the_end(name, 2, *flags, f"--run={tmp_path}/1")
@@ -75,10 +75,10 @@ def test_a_universal_search_of_two_processes_writes_what_one_writes(
     flags += ["--config.length=2", "--config.steps=2", "--config.candidates=16", "--config.topk=8"]
     flags += ["--config.direction=max"]
     assert command("search", *flags, f"--run={tmp_path}/1").code == 0
-    assert len(bytes_of(tmp_path / "1")) == 4  # of two judges, and two vocabularies
+    assert len(files_of(tmp_path / "1", "*.parquet")) == 4  # of two judges, and two vocabularies
     ended = run_to_the_end("search", 2, *flags, f"--run={tmp_path}/2")
     assert_quiet_but_for_the_first(ended)
-    assert bytes_of(tmp_path / "2") == bytes_of(tmp_path / "1")
+    assert files_of(tmp_path / "2", "*.parquet") == files_of(tmp_path / "1", "*.parquet")
 
 
 # --- Refusals ---------------------------------------------------------------------------------
@@ -148,27 +148,22 @@ def test_processes_that_make_other_tokens_of_a_prompt_are_refused(checkpoint, tm
 @pytest.mark.slow
 def test_run_folders_that_are_not_shared_are_refused(checkpoints, tmp_path):
     ended = run_to_the_end(
-        "sweep", 2, checkpoints["reward"], *SMALL, own=lambda i: [f"--run={tmp_path}/{i}/run"]
+        *("sweep", 2, checkpoints["reward"], *SMALL),
+        own=lambda i: [f"--run={tmp_path}/{i}/run"],
+        patch="from engine.sweep import setup; setup._SHARED_S = 2.0",
     )
     pattern = rf"process 1 of 2 \({HOST}\): run {tmp_path}/1/run: not the folder that process 0 .*"
     assert_one_line_each(ended, 2, pattern)
     assert list(tmp_path.rglob("run")) == []
 
 
-def test_values_that_are_wrong_are_one_line(command, checkpoints, tmp_path):
-    flags = [checkpoints["reward"], f"--run={tmp_path}/run"]
-    done = command("sweep", *flags, "--coordinator=here", "--processes=2", "--process=0")
-    assert (done.code, done.out) == (2, [])
-    assert done.err == ["sweep: coordinator 'here'; allowed: host:port"]
-    done = command("sweep", *flags, "--coordinator=here:1234", "--processes=2", "--process=2")
-    assert done.err == ["sweep: process 2 of 2; allowed: 0 to the number of processes - 1"]
+def test_a_port_that_is_taken_is_one_line(command, checkpoints, tmp_path):
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         place, _ = processes.by_flags(port, 2, 0)
-        done = command("sweep", *flags, *place)
-    assert (done.code, done.out) == (2, [])
-    assert done.err == [
+        done = command("sweep", checkpoints["reward"], f"--run={tmp_path}/run", *place)
+    assert done.refusal() == (
         f"sweep: port {port}, the coordinator's: Address already in use; "
         "allowed: a coordinator whose port is free"
-    ]
+    )
     assert not (tmp_path / "run").exists()

@@ -1,6 +1,5 @@
 """`verify` finds what is wrong with a run, and makes a lost manifest from the parts."""
 
-import json
 import shutil
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 import analysis
 from tests.support import slow
 from tests.support.folders import flipped
+from tests.support.sweeps import Run
 
 SMALL = ("--config.step_size=64", "--config.part_size=100")
 SEARCH = ("--config.length=3", "--config.steps=3", "--config.candidates=16", "--config.topk=16")
@@ -52,15 +52,7 @@ def verify(command, run):
 
 
 def content(run):
-    return json.loads((run / "manifest.json").read_text())
-
-
-def edit(run, change):
-    """Lets `change` alter the manifest, as somebody would by hand."""
-    altered = content(run)
-    change(altered)
-    del altered["sha256"]
-    (run / "manifest.json").write_text(json.dumps(altered))
+    return Run(run).manifest()
 
 
 def test_a_run_as_its_commands_left_it_is_well(run, verify):
@@ -95,7 +87,7 @@ def remove(pattern):
 
 def of_result(change):
     """Alters what the manifest says of the greatest prompt's sweep."""
-    return lambda run: edit(run, lambda content: change(content["results"][SCORES]))
+    return lambda run: Run(run).edit_manifest(lambda content: change(content["results"][SCORES]))
 
 
 # What is wrong -> how it comes about, and the line that says so, behind the run's folder.
@@ -115,7 +107,7 @@ DAMAGES = {
         f"{SCORES}/part-0000150-0000250.parquet: not in the manifest",
     ),
     "a result that the manifest does not name": (
-        lambda run: edit(run, lambda content: content["results"].pop(SCORES)),
+        lambda run: Run(run).edit_manifest(lambda content: content["results"].pop(SCORES)),
         f"{SCORES}/part-0000000-0000100.parquet: not in the manifest",
     ),
     "another label": (
@@ -221,16 +213,10 @@ def test_a_wrong_reward_that_every_hash_vouches_for_is_found_by_scoring_it_again
     wrong = table.frame.with_columns(reward=pl.col("reward") + 1)
     about = {k: v for k, v in table.about.items() if k != "file_sha256"}
     digest = parts.write_part(epath.Path(run / SCORES), 100, 200, wrong, about)
-    edit(run, lambda c: c["results"][SCORES]["parts"][NAME].update(sha256=digest))
+    Run(run).edit_manifest(lambda c: c["results"][SCORES]["parts"][NAME].update(sha256=digest))
     assert verify().code == 0
     assert provenance.is_whole((run / PART).read_bytes())
     done = verify("--rescore=288", f"--checkpoint={models[0].path}")
     assert done.code == 1
     assert done.out[0].startswith(f"{run / SCORES}: re-scored: row 1")
     assert "the plain pass gives" in done.out[0] and "remove it and run" in done.out[0]
-
-
-def test_rows_are_scored_again_by_models_that_are_named(verify):
-    done = verify("--rescore=5")
-    assert (done.code, done.out) == (2, [])
-    assert done.err == ["verify: --rescore and --checkpoint; allowed: both or neither"]

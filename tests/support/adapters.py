@@ -93,11 +93,7 @@ def write(adapter: Adapter, folder: Path) -> PreTrainedModel:
     Returns:
       The model with its adapter beside its weights: W x + scale * (B (A x)).
     """
-    return write_on(adapter, torch_models.build(adapter.model), folder)
-
-
-def write_on(adapter: Adapter, trained: PreTrainedModel, folder: Path) -> PreTrainedModel:
-    """`write` for an adapter of a given model; the base keeps its head and its dtype."""
+    trained = torch_models.build(adapter.model)
     base = copy.deepcopy(trained)
     if adapter.causal:
         base = AutoModelForCausalLM.from_config(trained.config, dtype=trained.dtype).eval()

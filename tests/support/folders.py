@@ -1,4 +1,4 @@
-"""Model folders: converted as the command does it, and damaged."""
+"""Folders: of models, converted as the command does it; damaged; and what is in them."""
 
 import contextlib
 import json
@@ -44,3 +44,9 @@ def flipped(path: Path, position: int) -> Iterator[None]:
         yield
     finally:
         path.write_bytes(data)
+
+
+def files_of(folder: Path, pattern: str = "*") -> dict[str, bytes]:
+    """Path below a folder -> bytes of every file whose name matches."""
+    found = (path for path in sorted(folder.rglob(pattern)) if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}

@@ -15,12 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from analysis.chapters import (
-    items,
-    items_agreement,
-    items_controls,
-    items_framing,
-)
+from analysis.chapters import items, items_agreement, items_controls, items_framing
 from analysis.measures.list_scores import ALL_MODELS, POINTS, ListScores, list_scores
 from analysis.statistics import Array, ranks
 from analysis.statistics.inference import with_q
@@ -108,17 +103,13 @@ def shuffled_words(trait: str) -> Callable[[Drawn, np.random.Generator], Drawn]:
 
 
 Null = Callable[[Drawn, np.random.Generator], Drawn]
-_BY_MODEL = ("items shuffled in each model", shuffled_in_each_model)
-NULLS: dict[str, tuple[str, Null]] = {
-    ENDS: _BY_MODEL,
-    AGREE: _BY_MODEL,
-    OPPOSE: _BY_MODEL,
-    FRAMING: ("items shuffled under negative prompts", shuffled_under_negative),
-    LENGTH: (
-        "words shuffled within frequency bands",
-        shuffled_words(items_controls.FREQUENCY),
-    ),
-    FREQUENCY: ("words shuffled within length bands", shuffled_words(items_controls.LENGTH)),
+NULLS: dict[str, Null] = {
+    ENDS: shuffled_in_each_model,
+    AGREE: shuffled_in_each_model,
+    OPPOSE: shuffled_in_each_model,
+    FRAMING: shuffled_under_negative,
+    LENGTH: shuffled_words(items_controls.FREQUENCY),
+    FREQUENCY: shuffled_words(items_controls.LENGTH),
 }
 
 

@@ -22,6 +22,7 @@ _MAIN = """
 import runpy
 from engine import processes
 processes.HEARTBEAT_S = {}
+{}
 runpy.run_module({!r}, run_name="__main__")
 """
 # What process i compiles is read again by the next process i: never by two at the same time.
@@ -76,6 +77,7 @@ def running(
     *flags: object,
     devices: int = 1,
     heartbeat_s: int = 30,
+    patch: str = "",
     place: Callable[[int, int, int], tuple[list[str], dict[str, str]]] | None = None,
     own: Callable[[int], list[str]] = lambda index: [],
     before: Callable[[int], list[str]] = lambda index: [],
@@ -88,6 +90,7 @@ def running(
       *flags: of all processes.
       devices: virtual devices per process.
       heartbeat_s: seconds without a sign of life, after which a process counts as lost.
+      patch: Python that runs before the command.
       place: port, number and index -> flags and environment that tell a process its place; by
         default `by_flags`.
       own: index -> further flags of one process.
@@ -96,7 +99,7 @@ def running(
     port, started = free_port(), []
     for index in range(count):
         told, environment = (place or by_flags)(port, count, index) if count > 1 else ([], {})
-        main = ["-c", _MAIN.format(heartbeat_s, module)]
+        main = ["-c", _MAIN.format(heartbeat_s, patch, module)]
         command = [*before(index), sys.executable, *main, *told, *map(str, flags)]
         started.append(
             subprocess.Popen(
@@ -195,11 +198,3 @@ def assert_one_line_each(ended, code, pattern):
         assert one.out == []
         assert len(one.err) == 1, one.err
         assert re.fullmatch(f"sweep: {pattern}", one.err[0]), one.err
-
-
-def bytes_of(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "manifest.json"
-    }

@@ -82,13 +82,7 @@ USES = {
 
 
 def load(name: str, folder: Path, cache: Path) -> PreTrainedTokenizerBase:
-    """A published tokenizer with a published template, loaded as conversion loads it."""
-    write(name, folder, cache)
-    return load_tokenizer(folder)
-
-
-def write(name: str, folder: Path, cache: Path) -> None:
-    """Writes the files of a published tokenizer with a published template into a new folder."""
+    """A published tokenizer with a published template, loaded from files as conversion loads it."""
     package, kind = USES[name]
     folder.mkdir()
     (folder / "tokenizer.json").write_bytes(package.tokenizer_json(cache).read_bytes())
@@ -100,6 +94,7 @@ def write(name: str, folder: Path, cache: Path) -> None:
         "clean_up_tokenization_spaces": package is LLAMA3,  # as published
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return load_tokenizer(folder)
 
 
 def _sha256(content: bytes) -> str:

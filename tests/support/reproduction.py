@@ -65,8 +65,3 @@ def rows(lines: Sequence[str]) -> dict[str, str]:
 def counts(line: str) -> dict[str, int]:
     """`page: … (3 same, 0 within noise, …)` -> kind -> count."""
     return {kind: int(n) for n, kind in re.findall(r"(\d+) ([a-z ]+?)(?:,|;|\))", line)}
-
-
-def parts(folder: Path) -> dict[str, bytes]:
-    """File -> bytes of everything that was computed below a folder."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.parquet"))}

@@ -134,11 +134,8 @@ def add_items(
     run: pathlib.Path, items: str, model: str, prompt: str, rewards: Mapping[str, float | None]
 ) -> None:
     """Adds scores of an item list (item -> reward, or None for an item that is not scored yet)."""
-    columns = [range(len(rewards)), list(rewards), list(rewards.values())]
-    frame = pl.DataFrame(dict(zip(schema.ITEM_COLUMNS, columns, strict=True)))
-    path = schema.items_path(items, model, prompt)
-    scored = frame.cast(pl.Schema(schema.ITEM_COLUMNS)).drop_nulls()
-    _add_result(run, path, scored, prompt)
+    scored = _table(schema.ITEM_COLUMNS, range(len(rewards)), rewards, rewards.values())
+    _add_result(run, schema.items_path(items, model, prompt), scored.drop_nulls(), prompt)
 
 
 def add_conversations(
@@ -179,16 +176,9 @@ def add_humans(
     run: pathlib.Path, items: str, scores: Mapping[str, float], matches: int = 90
 ) -> None:
     """Adds human scores (item -> Elo, best first) of a list, each item in so many matches."""
-    count = len(scores)
-    columns = [
-        range(count),
-        list(scores),
-        range(1, count + 1),
-        list(scores.values()),
-        [matches] * count,
-    ]
-    frame = pl.DataFrame(dict(zip(schema.HUMAN_COLUMNS, columns, strict=True)))
-    frame.cast(pl.Schema(schema.HUMAN_COLUMNS)).write_parquet(run / schema.humans_path(items))
+    ranks, elo = range(1, len(scores) + 1), scores.values()
+    columns = range(len(scores)), scores, ranks, elo, [matches] * len(scores)
+    _table(schema.HUMAN_COLUMNS, *columns).write_parquet(run / schema.humans_path(items))
 
 
 def add_logprobs(
@@ -209,10 +199,8 @@ def add_item_logprobs(
     replies: Mapping[str, tuple[int, float]],
 ) -> None:
     """Adds a language model's log-probabilities of an item list (item -> tokens, logprob)."""
-    tokens, logprobs = zip(*replies.values(), strict=True)
-    columns = [range(len(replies)), list(replies), tokens, logprobs]
-    frame = pl.DataFrame(dict(zip(schema.ITEM_LOGPROB_COLUMNS, columns, strict=True)))
-    frame = frame.cast(pl.Schema(schema.ITEM_LOGPROB_COLUMNS))
+    columns = range(len(replies)), replies, *zip(*replies.values(), strict=True)
+    frame = _table(schema.ITEM_LOGPROB_COLUMNS, *columns)
     _add_result(run, schema.item_logprobs_path(items, model, prompt), frame, prompt)
     edit_manifest(run, lambda c: c["models"].setdefault(model, _model(model, None)))
 
@@ -258,6 +246,11 @@ def _model(slug: str, vocabulary: str | None) -> dict[str, Any]:
         "checkpoint_hash": f"{slug}-hash",
         "vocab": vocabulary,
     }
+
+
+def _table(columns: schema.Columns, *values: Iterable[Any]) -> pl.DataFrame:
+    frame = pl.DataFrame(dict(zip(columns, map(list, values), strict=True)))
+    return frame.cast(pl.Schema(columns))
 
 
 def _write_vocabulary(run: pathlib.Path, name: str, tokens: Sequence[str]) -> None:

@@ -115,12 +115,8 @@ def config(**changes) -> dict:
     }
 
 
-def tensors(config: dict, *, seed: int = 0, head: str = "linear", head_seed: int = 0) -> dict:
-    """Random float32 tensors by Hugging Face name.
-
-    Each is drawn from its own name and `seed`, so a model of fewer layers is the first layers of a
-    deeper one; the head alone follows `head_seed`. Large enough for rewards that vary.
-    """
+def decoder_shapes(config: dict, norms: Sequence[str] = ()) -> dict[str, tuple[int, ...]]:
+    """Hugging Face name -> shape of a decoder's tensors; `norms` are a layer's further ones."""
     width, ffn, size = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     queries, keys = config["num_attention_heads"] * size, config["num_key_value_heads"] * size
     layer = {
@@ -131,18 +127,26 @@ def tensors(config: dict, *, seed: int = 0, head: str = "linear", head_seed: int
         "mlp.gate_proj": (ffn, width),
         "mlp.up_proj": (ffn, width),
         "mlp.down_proj": (width, ffn),
-        "input_layernorm": (width,),
-        "post_attention_layernorm": (width,),
+        **{name: (width,) for name in ("input_layernorm", "post_attention_layernorm", *norms)},
     }
     shapes = {
         f"model.layers.{i}.{name}.weight": shape
         for i in range(config["num_hidden_layers"])
         for name, shape in layer.items()
     }
-    shapes |= {
+    return shapes | {
         "model.embed_tokens.weight": (config["vocab_size"], width),
         "model.norm.weight": (width,),
     }
+
+
+def tensors(config: dict, *, seed: int = 0, head: str = "linear", head_seed: int = 0) -> dict:
+    """Random float32 tensors by Hugging Face name.
+
+    Each is drawn from its own name and `seed`, so a model of fewer layers is the first layers of a
+    deeper one; the head alone follows `head_seed`. Large enough for rewards that vary.
+    """
+    width = config["hidden_size"]
     heads = {
         "linear": {"score.weight": (1, width)},
         "mlp": {
@@ -170,7 +174,7 @@ def tensors(config: dict, *, seed: int = 0, head: str = "linear", head_seed: int
         },
         "lm": {"lm_head.weight": (config["vocab_size"], width)},
     }
-    drawn = {name: _draw(name, shape, seed) for name, shape in shapes.items()}
+    drawn = {name: _draw(name, shape, seed) for name, shape in decoder_shapes(config).items()}
     return drawn | {name: _draw(name, s, head_seed) for name, s in heads[head].items()}
 
 

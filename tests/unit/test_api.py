@@ -37,13 +37,6 @@ def test_of_several_prompts_a_sweep_is_one_frame_with_each_prompt_in_front(model
         model.sweep([])
 
 
-def test_a_sweep_has_the_rewards_that_a_run_has(swept, run, checkpoint):
-    run.sweep([checkpoint()], {"greatest": PROMPT})
-    np.testing.assert_allclose(
-        swept.sort("token_id")["reward"], run.rewards("tiny", "greatest"), rtol=1e-5, atol=1e-6
-    )
-
-
 def test_scores_are_float32_in_the_order_of_the_replies(model, swept):
     tokens = ["war", "love", "truth", "love"]
     scores = model.score(PROMPT, tokens)

@@ -1,6 +1,7 @@
 """The mesh: where arrays lie changes no reward, and meshes that cannot work are refused."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,49 +12,43 @@ from engine import mesh as meshes
 from engine.errors import AssayError
 from tests.support import parity, slow
 
-SHAPES = [(4, 1), (2, 2), (1, 4)]
-
-
-def rewards_on(checkpoint, mesh) -> tuple[np.ndarray, np.ndarray]:
-    scorer = parity.restore(checkpoint, mesh=mesh).scorer
-    prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
-    behind_prefix = parity.respond(scorer, prompt, candidates)
-    return behind_prefix, scorer.plain_rewards(parity.sequences_of(prompt, candidates))
+# Name of a model of `parity.converted`, or query and key/value heads of a tiny one, whose key/value
+# heads are repeated where the axis does not divide them -> axes `data` and `model`.
+QUICK = [("gqa-llama3", 2, 2), ((12, 3), 1, 4)]
+MESHES = [
+    *((name, *mesh) for name in ("gqa-llama3", "qwen3_moe") for mesh in ((4, 1), (2, 2), (1, 4))),
+    *((name, 2, 2) for name in ("gpt_neox", "gpt2")),  # whose biases are added once
+    *(((heads, kv_heads), 1, 4) for heads, kv_heads in ((8, 2), (12, 3), (12, 1))),
+]
 
 
 @pytest.fixture(scope="module")
-def on_one_device(pair):
-    return rewards_on(pair.checkpoint, parity.make_mesh())
+def rewards_of(checkpoint, pair_of):
+    """Name in `MESHES`, and axes -> rewards behind a shared prefix, and by the plain pass."""
+
+    @functools.cache
+    def rewards(name, data=1, model=1) -> tuple[np.ndarray, np.ndarray]:
+        opened = pair_of(name).checkpoint if isinstance(name, str) else with_heads(*name)
+        scorer = parity.restore(opened, mesh=parity.make_mesh(data, model)).scorer
+        prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
+        behind_prefix = parity.respond(scorer, prompt, candidates)
+        return behind_prefix, scorer.plain_rewards(parity.sequences_of(prompt, candidates))
+
+    def with_heads(heads, kv_heads):
+        shape = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "hidden_size": 48}
+        return checkpoint(f"kv{kv_heads}-of-{heads}", intermediate_size=48, **shape)
+
+    return rewards
 
 
-@pytest.mark.parametrize(("data", "model"), slow.all_but([(2, 2)], SHAPES))
-def test_the_shape_of_the_mesh_leaves_rewards_unchanged(pair, on_one_device, data, model):
-    rewards = rewards_on(pair.checkpoint, parity.make_mesh(data, model))
-    for actual, expected in zip(rewards, on_one_device, strict=True):
-        parity.assert_close(actual, expected, scale=expected.std(), tolerance=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gpt_neox", "gpt2"])
-def test_biases_are_added_once_on_any_mesh(pair_of, name):
-    pair = pair_of(name)
-    expected = rewards_on(pair.checkpoint, parity.make_mesh())
-    for actual, right in zip(
-        rewards_on(pair.checkpoint, parity.make_mesh(2, 2)), expected, strict=True
-    ):
-        parity.assert_close(actual, right, scale=right.std(), tolerance=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("data", "model"), SHAPES)
-def test_a_mixture_has_the_same_rewards_on_any_mesh(pair_of, data, model):
+@pytest.mark.parametrize(("name", "data", "model"), slow.all_but(QUICK, MESHES))
+def test_the_shape_of_the_mesh_leaves_rewards_unchanged(rewards_of, name, data, model):
     """The same bytes where only candidates are divided."""
-    pair, prompt, candidates = pair_of("qwen3_moe"), parity.prompt_ids(), parity.ragged_candidates()
-    expected = parity.respond(pair.restored.scorer, prompt, candidates)
-    scorer = parity.restore(pair.checkpoint, mesh=parity.make_mesh(data, model)).scorer
-    actual = parity.respond(scorer, prompt, candidates)
-    parity.assert_close(actual, expected, scale=expected.std(), tolerance=1e-5)
-    assert model > 1 or np.array_equal(actual, expected)
+    alone = rewards_of(name)
+    for actual, expected in zip(rewards_of(name, data, model), alone, strict=True):
+        parity.assert_close(actual, expected, scale=expected.std(), tolerance=1e-5)
+    if model == 1:
+        np.testing.assert_array_equal(rewards_of(name, data, model)[0], alone[0])
 
 
 @pytest.mark.parametrize("model", [0, 3])
@@ -68,27 +63,6 @@ def test_a_model_axis_that_cuts_heads_or_feed_forward_unevenly_is_refused(pair, 
     message = rf"^mesh\.model=4; allowed: divisors of the decoder's {field}=6$"
     with pytest.raises(AssayError, match=message):
         meshes.check_mesh(parity.make_mesh(1, 4), config)
-
-
-def kv_checkpoint(checkpoint, heads: int, kv_heads: int):
-    shape = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "hidden_size": 48}
-    return checkpoint(f"kv{kv_heads}-of-{heads}", intermediate_size=48, **shape)
-
-
-# Query heads, key/value heads, axis `model`.
-REPEATED = [(8, 2, 4), (12, 3, 4), (12, 1, 4)]
-
-
-@pytest.mark.parametrize(("heads", "kv_heads", "model"), slow.all_but([(12, 3, 4)], REPEATED))
-def test_kv_heads_are_repeated_where_the_model_axis_does_not_divide_them(
-    checkpoint, heads, kv_heads, model
-):
-    opened = kv_checkpoint(checkpoint, heads, kv_heads)
-    expected = rewards_on(opened, parity.make_mesh())
-    for actual, right in zip(
-        rewards_on(opened, parity.make_mesh(4 // model, model)), expected, strict=True
-    ):
-        parity.assert_close(actual, right, scale=right.std(), tolerance=1e-5)
 
 
 def test_arrays_without_elements_are_no_arguments_of_what_devices_compute():

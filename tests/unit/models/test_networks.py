@@ -51,9 +51,8 @@ def test_products_of_a_step_in_bfloat16_are_float32_on_a_cpu(checkpoint, monkeyp
     np.testing.assert_allclose(rewards, expected, atol=0.02 * scale)
 
 
-@pytest.mark.parametrize("model", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_every_pass_runs_in_bfloat16_however_the_model_is_split(checkpoint, model):
-    scorer, prompt = scorer_of(checkpoint(), model), checkpoint().template.split(PROMPT)
+def test_every_pass_runs_in_bfloat16_where_the_model_is_split(checkpoint):
+    scorer, prompt = scorer_of(checkpoint(), model=2), checkpoint().template.split(PROMPT)
     rewards = scorer.rewards(scorer.prefill(prompt), token_candidates(prompt, TOKENS))
     plain = scorer.plain_rewards([[*prompt.prefix, t, *prompt.suffix] for t in TOKENS])
     np.testing.assert_allclose(rewards[0], plain[0], atol=0.1)

@@ -84,23 +84,21 @@ def test_a_system_turn_is_rendered_before_the_prompt_and_never_left_out():
         Cue.pretrained(template().tokenizer, asked)
 
 
-def test_a_template_whose_text_merges_with_every_reply_is_refused():
-    chat = template("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}")
-    with pytest.raises(AssayError, match="the reply 'love' does not stand as its own tokens"):
-        chat.split(PROMPT)
-
-
-def test_a_template_that_writes_nothing_before_the_reply_is_refused():
-    chat = template("{{ messages[1]['content'] }}<|im_end|>")
-    with pytest.raises(AssayError, match=r"^chat template of .*: it writes nothing before the rep"):
-        chat.around(PROMPT)
-
-
-@pytest.mark.parametrize("text", ["{% for m in messages %}", "{{ raise_exception('no user') }}"])
-def test_a_template_that_does_not_render_is_one_line(text):
-    broken = template(text)
-    with pytest.raises(AssayError, match="does not render a prompt and a reply") as error:
-        broken.render("What?", ["love"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}",
+            "the reply 'love' does not stand as its own tokens",
+        ),
+        ("{{ messages[1]['content'] }}<|im_end|>", "it writes nothing before the rep"),
+        ("{% for m in messages %}", "does not render a prompt and a reply"),
+        ("{{ raise_exception('no user') }}", "does not render a prompt and a reply"),
+    ],
+)
+def test_a_template_that_cannot_be_cut_at_the_reply_is_one_line(text, message):
+    with pytest.raises(AssayError, match=f"^chat template of .*: .*{message}") as error:
+        template(text).split(PROMPT)
     assert "\n" not in str(error.value)
 
 

@@ -1,8 +1,6 @@
 """Loading a tokenizer: tokenizer.json as it is, or a line that says how to make one."""
 
 import shutil
-import subprocess
-import sys
 
 import pytest
 import tokenizers
@@ -46,7 +44,7 @@ def test_the_lines_that_make_a_file_make_it(folder):
     said = f"{folder}: no tokenizer.json, only vocab.json; make it with:  pip install "
     assert str(caught.value).startswith(said)
     code = str(caught.value).rpartition("python -c ")[2].strip('"')
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    exec(code, {})
     assert load_tokenizer(folder)("love", add_special_tokens=False)["input_ids"]
 
 

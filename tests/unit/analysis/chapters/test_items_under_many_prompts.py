@@ -275,7 +275,7 @@ def test_a_planted_effect_is_claimed(claim, rng):
 @pytest.mark.parametrize("claim", nulls.NULLS)
 def test_a_claim_without_an_effect_is_rare(claim, rng):
     """At a rate of .05, more than 7 of 40 come once in 700 times."""
-    null = nulls.NULLS[claim][1]
+    null = nulls.NULLS[claim]
     assert sum(nulls.claims(null(nulls.synthetic(rng), rng), claim, rng) for _ in range(40)) <= 7
 
 
@@ -285,7 +285,7 @@ SHORT_LISTS = [(claim, n) for claim in (nulls.AGREE, nulls.OPPOSE, nulls.FRAMING
 @pytest.mark.parametrize(("claim", "words"), slow.all_but([(nulls.FRAMING, 5)], SHORT_LISTS))
 def test_a_claim_on_a_short_list_without_an_effect_is_rare(claim, words, rng):
     """At a rate of .05, more than 5 of 20 come once in 3,000 times."""
-    null = nulls.NULLS[claim][1]
+    null = nulls.NULLS[claim]
     made = (null(nulls.synthetic(rng, words=words), rng) for _ in range(20))
     said = sum(nulls.claims(one, claim, rng) for one in made)
     assert said == 0 if words < 10 else said <= 5

@@ -1,0 +1,157 @@
+"""Bad input of any command: one line that names it and what is allowed, and nothing is written."""
+
+import shlex
+
+import pytest
+
+from tests.support import runs
+
+FILES = {
+    "words.txt": "love\n",
+    "few.txt": "love\nwar\n",
+    "no-name.csv": "word,n\nlove,1\n",
+    "quotes.csv": 'name\n"say \\"no\\""\n',
+    "empty-line.txt": "love\r\n\r\nwar",
+    "list.json": "[]",
+    "prompts.csv": "prompt,reply\na,b\n",
+    "config.json": "{",
+}
+MODELS = "allowed: models to score, comma-separated: checkpoints, models' folders or hub ids"
+OF_PAIRS = "its rows have prompts (column 'prompt'); allowed: no --"
+OF_SHARDS = "allowed: k/n with 1 <= k <= n, as 2/8"
+# Command with its flags -> further flags -> what the line says; in braces, what `place` makes.
+CASES = {
+    "sweep --run={run}": {
+        "": f"--checkpoint is missing; {MODELS}",
+        "--checkpoint={model},": f"--checkpoint is missing; {MODELS}",
+        "--reward-of={language},{before} --config.beta=0": "beta=0.0; allowed: finite numbers > 0",
+        "--reward-of={language},{before} --config.form=x": "form='x'; allowed: 'pretrained', 'ch",
+        "--reward-of={language},{before} --config.lens": "lens=True with --reward-of",
+        "--reward-of={language},{before} --checkpoint=x": "--checkpoint with --reward-of",
+        "--reward-of={language},{before} --shard=1/2": "--shard with --reward-of",
+    },
+    "sweep --checkpoint={model}": {
+        "": "--run is missing; allowed: a run folder, new or to be continued or added to",
+    },
+    "sweep --checkpoint={model} --run={run}": {
+        "--chekpoint=x": "--chekpoint is no flag (did you mean 'checkpoint'?); see --h",
+        "--config.stepsize=8": "--config has no key 'stepsize' (did you mean 'step_si",
+        "--config.part_size=many": "flag --config.part_size=many: invalid literal for",
+        "typo": "typo: no such folder; allowed: a checkpoint, a model's folder, or a hub id",
+        "--config.prompts=greatst": "prompts='greatst' (did you mean 'greatest'?); allowed: grea",
+        "--config.prompts=": "nothing to score; give at least one checkpoint and one prompt",
+        "--prompt=\udcff": "argument '--prompt=\\udcff': not UTF-8; allowed: UTF-8 text",
+        "--config.dtype=fp8": "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'",
+        "--config.mesh.model=3": "mesh.model=3; allowed: divisors of the ",
+        "--config.step_size=0": "step_size=0; allowed: 'auto', or integers >= 1",
+        "--config.beta=2": "beta=2.0: a setting of --reward-of alone",
+        "--shard=0/2": f"shard='0/2'; {OF_SHARDS}",
+        "--shard=1/2/3": f"shard='1/2/3'; {OF_SHARDS}",
+        "--coordinator=here --processes=2 --process=0": "coordinator 'here'; allowed: host:port",
+        "--coordinator=h:1234 --processes=2 --process=2": "process 2 of 2; allowed: 0 to the nu",
+    },
+    "score --checkpoint={model} --run={run}": {
+        "--items={tmp}/words.txt --name=../words": "'../words'; allowed: lower-case letters, dig",
+        "--items={tmp}/words.txt --name=found-words": "'found-words'; allowed: names that do not ",
+        "--items={tmp}/no-name.csv": "items={tmp}/no-name.csv: no column 'name'; it has word, n",
+        "--items={tmp}/quotes.csv": "items={tmp}/quotes.csv: row 1 is not CSV: ",
+        "--items={tmp}/empty-line.txt": "line 2 is empty; allowed: a reply in each",
+        "--items={tmp}/list.json": "list.json; allowed: a .txt, .jsonl, .csv or .parquet file",
+        "--items={tmp}/missing.txt": "items={tmp}/missing.txt: No such file or directory",
+        "--items={tmp}/prompts.csv --prompt=Why?": OF_PAIRS + "prompt",
+        "--items={tmp}/prompts.csv --config.prompts=greatest": OF_PAIRS + "config.prompts",
+    },
+    "score --reward-of={language},{before} --run={run} --items={tmp}/words.txt": {
+        "--config.mode=ids": "mode='ids' with --reward-of",
+    },
+    "logprobs --run={run}": {
+        "--checkpoint={model}": "a reward model; allowed: a language model (`assay sweep` and `ass",
+        "--checkpoint={language} --items={tmp}/prompts.csv --prompt=Why?": (
+            "(column 'prompt'); allowed: `assay score`, or a file"
+        ),
+    },
+    "search": {
+        "--config.steps.x=1": "--config has no key 'x'",
+        "--config.mesh=1": "flag --config.mesh=1: Failed to parse '1' as a ConfigDict",
+        "--config=": "--config: No such file or directory: ''",
+    },
+    "search --checkpoint={model} --run={run} --config.length=3 --config.topk=16 "
+    "--config.candidates=12": {
+        "--config.certify=2": "certify=2; allowed: 0, or at least 3 sweeps",
+        "--config.judges={tmp}/absent.txt": "{tmp}/absent.txt: ",
+        "--config.allow={tmp}/few.txt": "topk=16; the filters leave 2 tokens: allow",
+        "--config.fixed=0,x": "fixed='0,x'; allowed: positions, as 0,3",
+    },
+    "analyze --report={tmp}/report": {
+        "": "--run is missing; allowed: run folders, comma-separated",
+        "--run={tmp}/nowhere": "{tmp}/nowhere: not a run folder (no such folder)",
+        "--run={small} --config.options.bing=nowhere.csv": (
+            "analyze.options.bing='nowhere.csv': no such file"
+        ),
+    },
+    "conventions --checkpoint={model} --run={run}": {
+        "--config.dimensions=bso": "dimensions='bso' (did you mean 'bos'?); allowed: bos, date",
+        "--published=card": "published='card': nothing is known of the card of 'tiny'",
+    },
+    "import_scores --layout=tokens --run={run}": {
+        "--source=x": "source=x; allowed: a .csv or .parquet file",
+        "--source=x --items=w": "--items='w' with layout 'tokens', which has no use for it",
+        "--source=a.csv,b.csv --model=m": (
+            "--model='m' with 2 files; allowed with one: of several, each is named after its model"
+        ),
+    },
+    "plan": {
+        "": "--source is missing; allowed: a checkpoint, a folder in Hugging Face format",
+        "--source=gemma-2-2b --devices=H300": "devices='H300'; allowed: [<count>x]<kind> or <TPU>-",
+        "--source=gemma-2-2b --devices=H100 --config.prefix=9999": (
+            "prefix=9999; allowed: 0 to 8192, the model's longest"
+        ),
+        "--source={tmp}/config.json --devices=H100": "config.json",
+    },
+    "reproduce --root={tmp}/root": {
+        "--models=grm-gemma-2b": "--models='grm-gemma-2b' (did you mean ",
+        "--only=items": "--only=items without --elo; allowed: --elo=",
+        "--source-dir=/nowhere": "--source-dir='/nowhere': no such folder",
+        "--published=/nowhere": "/nowhere/models.csv: No such file or directory",
+        "--config.second_dtype=float32": "such as 'bfloat16'",
+        "--config.item_prompt=x": "item_prompt='x'; allowed: ",
+        "--source-dir={tmp} --models=grm-gemma2-2b-rewardmodel-ft": (
+            "--source-dir={tmp}: no folder of Ray2333/GRM-gemma2-2B-rewardmodel-ft; allowed: "
+            "Ray2333--GRM-gemma2-2B-rewardmodel-ft or grm-gemma2-2b-rewardmodel-ft, with its "
+        ),
+    },
+    "verify --run={run}": {"--rescore=5": "--rescore and --checkpoint; allowed: both or neither"},
+}
+LINES = [
+    (f"{command} {flags}", said) for command, rows in CASES.items() for flags, said in rows.items()
+]
+
+
+@pytest.fixture
+def place(checkpoint, tmp_path):
+    """Text with names in braces -> the text with the folders and checkpoints of those names."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_bytes(text.encode())
+    makers = {
+        "model": lambda: checkpoint().path,
+        "language": lambda: checkpoint("lm", head="lm").path,
+        "before": lambda: checkpoint("lm-before", head="lm", seed=7).path,
+        "small": lambda: runs.small_run(tmp_path / "small"),
+        "run": lambda: tmp_path / "run",
+        "tmp": lambda: tmp_path,
+    }
+
+    def placed(text):
+        used = {name: make() for name, make in makers.items() if f"{{{name}}}" in text}
+        return text.format(**used) if used else text
+
+    return placed
+
+
+@pytest.mark.parametrize(("line", "said"), LINES)
+def test_bad_input_is_one_line_and_nothing_is_written(command, place, tmp_path, line, said):
+    name, *flags = shlex.split(place(line))
+    before = sorted(tmp_path.rglob("*"))
+    refused = command(name, *flags).refusal()
+    assert refused.startswith(f"{name}: ") and place(said) in refused
+    assert sorted(tmp_path.rglob("*")) == before
