@@ -66,7 +66,7 @@ def config(dark: bool = False) -> dict[str, Any]:  # Any: JSON
     axis = {"labelColor": soft, "titleColor": soft, "gridColor": grid, "domain": False}
     axis |= {"tickColor": grid, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": 400}
     header = {"labelColor": ink, "titleColor": soft, "labelFontSize": 11.5}
-    legend = {"labelColor": soft, "titleColor": soft}
+    legend = {"labelColor": soft, "titleColor": soft, "labelFontSize": 10, "titleFontSize": 11}
     return {
         "background": None,
         "font": FONT,

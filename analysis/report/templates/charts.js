@@ -4,10 +4,18 @@ const themes = JSON.parse(document.getElementById("themes")?.textContent ?? "[]"
 const darkPage = matchMedia("(prefers-color-scheme: dark)");
 const madeCharts = new Map(); // Element -> what vegaEmbed returned.
 
+// Charts beside headlines are drawn at about half their size: axes and titles have larger type.
+const larger = (text) => text.replace(/"(fontSize|labelFontSize|titleFontSize|labelLimit)":([\d.]+)/g, (all, key, size) => `"${key}":${1.4 * size}`);
+
 async function makeChart(box) {
   const spec = JSON.parse(document.getElementById(`chart-${box.dataset.chart}`).textContent);
+  let config = themes[darkPage.matches ? 1 : 0];
+  if (box.closest(".small")) {
+    config = JSON.parse(larger(JSON.stringify(config)));
+    if (spec.title?.fontSize) spec.title.fontSize *= 1.4;
+  }
   const canvas = document.createElement("div");
-  const options = { config: themes[darkPage.matches ? 1 : 0], actions: false, ast: true, renderer: "svg", logLevel: 1 };
+  const options = { config, actions: false, ast: true, renderer: "svg", logLevel: 1 };
   madeCharts.get(box)?.finalize();
   const made = await vegaEmbed(canvas, spec, options);
   madeCharts.set(box, made);
