@@ -25,25 +25,18 @@ Row: TypeAlias = Mapping[str, object] | Sequence[object]
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-      key: its name in the file.
-      form: how the page shows it: model, slug (model with its slug below), token, tokens, text,
-        count, number, fixed (three decimals), p, share or bool; it gives the type, unless `dtype`.
-      title: its heading on the page; the key by default.
-      help: what it holds, for the documentation.
-      dtype: its type, where it is another than `form` gives.
-      of: the column of p-values that this one corrects for many tests (q).
-      within: columns that name the family of a test; by default all rows are one family.
-    """
-
-    key: str
+    key: str  # its name in the file
+    # How the page shows it: model, slug (model with its slug below), token, tokens, text, count,
+    # number, fixed (three decimals), p, share or bool; it gives the type, unless `dtype`.
     form: str = "text"
-    title: str = ""
-    help: str = ""
+    title: str = ""  # its heading on the page; the key by default
+    help: str = ""  # what it holds, for the documentation
+    # Its type, where it is another than `form` gives.
     dtype: Any = None  # Any: a type of polars
-    of: str = ""
+    of: str = ""  # the column of p-values that this one corrects for many tests (q)
+    # Columns that name the family of a test; by default all rows are one family.
     within: Sequence[str] = ()
 
     def but(self, **changes: Any) -> Column:  # Any: of its attributes
@@ -90,21 +83,14 @@ def several(form: str, keys: str, help: str = "") -> tuple[Column, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A table of the report.
+    """A table of the report."""
 
-    Attributes:
-      name: of its file without `.csv`; "<prompt>" and the like stand for what it is of.
-      columns: in the order of the file.
-      page: keys of the columns on the page, in their order, separated by spaces; all by default.
-      title: its heading on the page.
-      help: what else the documentation says of it.
-    """
-
-    name: str
-    columns: Sequence[Column]
+    name: str  # of its file without `.csv`; "<prompt>" and the like stand for what it is of
+    columns: Sequence[Column]  # in the order of the file
+    # Keys of the columns on the page, in their order, separated by spaces; all by default.
     page: str = ""
-    title: str = ""
-    help: str = ""
+    title: str = ""  # its heading on the page
+    help: str = ""  # what else the documentation says of it
 
     @functools.cached_property
     def schema(self) -> Columns:

@@ -17,25 +17,17 @@ _DESCRIBED: Columns = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """Metadata of one model; None where it is not known.
+    """Metadata of one model; None where it is not known."""
 
-    Attributes:
-      nickname: the short name that tables and figures show.
-      developer: who trained it.
-      base: the family of base models it was trained from, such as "Gemma 2".
-      size_b: parameters in billions.
-      rewardbench_rank: its rank on RewardBench; orders the models in figures.
-      lineage: the reward-model weights or preference data it was trained from; models of one
-        lineage have the same string. A confound of the base model.
-      about: base, head and training in a few plain words; the page shows them below the nickname.
-    """
-
-    nickname: str
-    developer: str | None
-    base: str | None
-    size_b: float | None
-    rewardbench_rank: int | None
+    nickname: str  # the short name that tables and figures show
+    developer: str | None  # who trained it
+    base: str | None  # the family of base models it was trained from, such as "Gemma 2"
+    size_b: float | None  # parameters in billions
+    rewardbench_rank: int | None  # its rank on RewardBench; orders the models in figures
+    # The reward-model weights or preference data it was trained from; models of one lineage have
+    # the same string. A confound of the base model.
     lineage: str | None = None
+    # Base, head and training in a few plain words; the page shows them below the nickname.
     about: str = ""
 
 

@@ -5,26 +5,19 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbeddedModel:
-    """One reward model of the demo: the first layers of SmolLM2-135M-Instruct and a trained head.
+    """A reward model of the demo: the first layers of SmolLM2-135M-Instruct and a trained head."""
 
-    Attributes:
-        slug: folder name, and the stem of `demo/heads/<slug>.safetensors`.
-        nickname: short name for tables and figures.
-        depth: how many of the trunk's 30 layers the model keeps (the final norm follows them).
-        head: 'linear' (`score.weight`), 'mlp' (`score.0`, ReLU, `score.2`), or 'lm' (no reward
-            head: the language model itself, whose output head is its embedding).
-        source: the reviews that the head learned from: 'rt' (sentences) or 'imdb' (reviews).
-        frames: the prompts it was trained on: 'both' (praising and blaming), or 'praising' alone.
-            A linear head cannot reverse its preference with the prompt: trained on both, it stays
-            near chance. Linear heads therefore learn from praising prompts; they are the control
-            that cannot tell "greatest" from "worst".
-    """
-
-    slug: str
-    nickname: str
-    depth: int
+    slug: str  # folder name, and the stem of `demo/heads/<slug>.safetensors`
+    nickname: str  # short name for tables and figures
+    depth: int  # how many of the trunk's 30 layers the model keeps (the final norm follows them)
+    # 'linear' (`score.weight`), 'mlp' (`score.0`, ReLU, `score.2`), or 'lm' (no reward head: the
+    # language model itself, whose output head is its embedding).
     head: str
-    source: str = ""
+    source: str = ""  # the reviews that the head learned from: 'rt' (sentences) or 'imdb' (reviews)
+    # The prompts it was trained on: 'both' (praising and blaming), or 'praising' alone. A linear
+    # head cannot reverse its preference with the prompt: trained on both, it stays near chance.
+    # Linear heads therefore learn from praising prompts; they are the control that cannot tell
+    # "greatest" from "worst".
     frames: str = ""
 
     @property

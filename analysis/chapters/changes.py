@@ -25,17 +25,12 @@ from engine.settings import Limits
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Changes:
-    """The chapter.
+    """The chapter."""
 
-    Attributes:
-      limits: what before and after may differ by.
-      noise: name of a pair of sweeps of one model, and a run of the two; see `two_models`.
-      pairs: name of a list of pairs that both models judge; "" without.
-    """
-
-    limits: Limits
+    limits: Limits  # what before and after may differ by
+    # Name of a pair of sweeps of one model, and a run of the two; see `two_models`.
     noise: Sequence[tuple[str, Run]]
-    pairs: str = ""
+    pairs: str = ""  # name of a list of pairs that both models judge; "" without
 
     def tables(self, study: Study) -> Iterator[Table]:
         """changes.csv, changes_checks.csv, changes_tokens.csv and changes_words.csv."""

@@ -97,25 +97,15 @@ class Framed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scale:
-    """The words of one scale, as the models of one list rank them.
+    """The words of one scale, as the models of one list rank them."""
 
-    Attributes:
-      list: name of the list, or "vocabulary".
-      name: name of the scale.
-      models: slugs.
-      categories: category of each word [W].
-      percentiles: float64 [M, P, W], under the prompts that every model was asked.
-      by_question: the mean over the wordings of each question; float64 [M, Q, W].
-      framings: the framings of the prompts.
-    """
-
-    list: str
-    name: str
-    models: Sequence[str]
-    categories: Array
-    percentiles: Array
-    by_question: Array
-    framings: Sequence[Framed]
+    list: str  # name of the list, or "vocabulary"
+    name: str  # name of the scale
+    models: Sequence[str]  # slugs
+    categories: Array  # category of each word [W]
+    percentiles: Array  # float64 [M, P, W], under the prompts that every model was asked
+    by_question: Array  # the mean over the wordings of each question; float64 [M, Q, W]
+    framings: Sequence[Framed]  # the framings of the prompts
 
     def comparisons(self) -> Iterator[tuple[str, str, Array]]:
         """Each category, what it is compared with, and bool [W]: its words.

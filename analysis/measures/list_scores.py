@@ -24,22 +24,16 @@ _SAMPLE = 1_000  # Items from which an interval is computed, drawn where a list 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ListScores:
-    """Where the items of one list stand with every model under every prompt.
+    """Where the items of one list stand with every model under every prompt."""
 
-    Attributes:
-      name: the list.
-      items: item_id and item [N], those that every model scored under every prompt.
-      models: slugs [M].
-      prompts: prompt, question, framing, wording [P] (see `words.questions`), the prompts of one
-        question next to one another. Of prompts with the same text the first one is there.
-      percentiles: float64 [M, P, N]; NaN where the model did not score the list under the prompt,
-        or rates all items alike.
-    """
-
-    name: str
-    items: pl.DataFrame
-    models: tuple[str, ...]
+    name: str  # the list
+    items: pl.DataFrame  # item_id and item [N], those that every model scored under every prompt
+    models: tuple[str, ...]  # slugs [M]
+    # Prompt, question, framing, wording [P] (see `words.questions`), the prompts of one question
+    # next to one another. Of prompts with the same text the first one is there.
     prompts: pl.DataFrame
+    # Float64 [M, P, N]; NaN where the model did not score the list under the prompt, or rates all
+    # items alike.
     percentiles: Array
 
     def parts(self) -> Iterator[tuple[str, str, Array]]:

@@ -49,14 +49,10 @@ JUMPS = Spec(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Readings:
-    """The readings of a run.
+    """The readings of a run."""
 
-    Attributes:
-      index: which there are: slug -> reading -> entry, the default one first.
-      runs: reading -> the run of its finished results; the default one is among them.
-    """
-
-    index: Index
+    index: Index  # which there are: slug -> reading -> entry, the default one first
+    # Reading -> the run of its finished results; the default one is among them.
     runs: Mapping[str, Run]
 
     def models(self) -> list[str]:

@@ -24,34 +24,22 @@ KLS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Replies:
-    """A set of replies to one prompt: their probability in a language model, and their rewards.
+    """A set of replies to one prompt: their probability in a language model, and their rewards."""
 
-    Attributes:
-      of: `VOCABULARY` (each reply is one token; where models of several tokenizers share a
-        prompt, followed by the language model's slug), or "list " and the name of a list.
-      prompt: id of the reward models' prompt.
-      reference: slug of the language model.
-      form: id of the prompt as the language model was given it; it has the same text.
-      ids: token ids, or item ids, ascending [N].
-      texts: the token, or the item, of each id [N].
-      log_p: log-probabilities over these replies [N], which sum to 1; float64.
-      covered: probability of these replies together before that, at most 1: what a sum of float32
-        log-probabilities has above that is rounding, and is cut. Of a list in which an item begins
-        another one, it counts that one twice.
-      models: slugs of the reward models [M].
-      rewards: float64 [M, N].
-    """
-
+    # `VOCABULARY` (each reply is one token; where models of several tokenizers share a prompt,
+    # followed by the language model's slug), or "list " and the name of a list.
     of: str
-    prompt: str
-    reference: str
-    form: str
-    ids: Array
-    texts: pl.Series
-    log_p: Array
+    prompt: str  # id of the reward models' prompt
+    reference: str  # slug of the language model
+    form: str  # id of the prompt as the language model was given it; it has the same text
+    ids: Array  # token ids, or item ids, ascending [N]
+    texts: pl.Series  # the token, or the item, of each id [N]
+    log_p: Array  # log-probabilities over these replies [N], which sum to 1; float64
+    # Sum of their probabilities before that, at most 1 (what it has above is rounding of float32,
+    # and is cut). Of a list in which an item begins another one, it counts that one twice.
     covered: float
-    models: tuple[str, ...]
-    rewards: Array
+    models: tuple[str, ...]  # slugs of the reward models [M]
+    rewards: Array  # float64 [M, N]
 
     @cached_property
     def standardised(self) -> Array:

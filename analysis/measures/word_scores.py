@@ -19,21 +19,13 @@ PAIR = "\n"  # Between the two language models of a ratio; no slug holds it.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordScores:
-    """What models gave the same words under the same prompts.
+    """What models gave the same words under the same prompts."""
 
-    Attributes:
-      source: name of the list, or "vocabulary".
-      models: slugs.
-      prompts: prompt ids, in the order of the run.
-      words: the words, sorted.
-      values: float64 [M, P, W]; NaN where a model was not asked a prompt.
-    """
-
-    source: str
-    models: Sequence[str]
-    prompts: Sequence[str]
-    words: Sequence[str]
-    values: Array
+    source: str  # name of the list, or "vocabulary"
+    models: Sequence[str]  # slugs
+    prompts: Sequence[str]  # prompt ids, in the order of the run
+    words: Sequence[str]  # the words, sorted
+    values: Array  # float64 [M, P, W]; NaN where a model was not asked a prompt
 
     def only(self, words: Sequence[str]) -> "WordScores":
         """The same scores of those of `words` that are there."""

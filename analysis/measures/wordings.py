@@ -22,26 +22,18 @@ QUESTION, FRAMING = "question", "framing"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wordings:
-    """What models gave the same items under prompts, some of which ask one question.
+    """What models gave the same items under prompts, some of which ask one question."""
 
-    Attributes:
-      source: name of the list, or "vocabulary".
-      level: what is taken as one question: "question" (prompts that ask for one quality), or
-        "framing" where none was asked in two wordings (prompts that ask for something good).
-      items: the items or tokens [N].
-      clusters: label of each item; forms of one word have one label.
-      models: slugs.
-      prompts: prompt, question, framing, wording [P] of the prompts that every model was asked.
-      read: slug -> its percentiles, float64 [P, N].
-    """
-
-    source: str
+    source: str  # name of the list, or "vocabulary"
+    # What is taken as one question: "question" (prompts that ask for one quality), or "framing"
+    # where none was asked in two wordings (prompts that ask for something good).
     level: str
-    items: Sequence[str]
-    clusters: Array
-    models: Sequence[str]
+    items: Sequence[str]  # the items or tokens [N]
+    clusters: Array  # label of each item; forms of one word have one label
+    models: Sequence[str]  # slugs
+    # Prompt, question, framing, wording [P] of the prompts that every model was asked.
     prompts: pl.DataFrame
-    read: Callable[[str], Array]
+    read: Callable[[str], Array]  # slug -> its percentiles, float64 [P, N]
 
     def questions(self) -> Iterator[tuple[str, Array]]:
         """Each question of two wordings or more, and its prompts (indices)."""

@@ -46,96 +46,58 @@ _TABLE_1 = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Readings:
-    """The tables of a run under each reading of the models.
+    """The tables of a run under each reading of the models."""
 
-    Attributes:
-      paper: in the paper's conventions; the verdicts are of this one.
-      ours: in ours.
-      noise: in the paper's conventions and another dtype; None where it was not run.
-      singles: in the paper's conventions with one of them changed.
-    """
-
-    paper: RunValues
-    ours: RunValues
+    paper: RunValues  # in the paper's conventions; the verdicts are of this one
+    ours: RunValues  # in ours
+    # In the paper's conventions and another dtype; None where it was not run.
     noise: RunValues | None = None
-    singles: Sequence[RunValues] = ()
+    singles: Sequence[RunValues] = ()  # in the paper's conventions with one of them changed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """A published number beside a run's.
+    """A published number beside a run's."""
 
-    Attributes:
-      of: what it is of: a model, two models, an item.
-      model: nickname of the one model that it is of; "" where it is of several.
-      quantity: what is measured, and under which prompt where there are several.
-      published: as it is printed.
-      computed: the run's number in the paper's conventions; None where there is none.
-      ours: the same in our conventions.
-      difference: computed less published.
-      verdict: of the paper's conventions.
-      source: of the published number.
-      counted: whether the totals count it; not where any run would have that verdict.
-    """
-
-    of: str
-    model: str
-    quantity: str
-    published: str
+    of: str  # what it is of: a model, two models, an item
+    model: str  # nickname of the one model that it is of; "" where it is of several
+    quantity: str  # what is measured, and under which prompt where there are several
+    published: str  # as it is printed
+    # The run's number in the paper's conventions; None where there is none.
     computed: float | str | None
-    ours: float | str | None
-    difference: float | None
-    verdict: Verdict
-    source: str
-    counted: bool = True
+    ours: float | str | None  # the same in our conventions
+    difference: float | None  # computed less published
+    verdict: Verdict  # of the paper's conventions
+    source: str  # of the published number
+    counted: bool = True  # whether the totals count it; not where any run would have that verdict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenList:
-    """One end of a model's ranking, published and of a run.
+    """One end of a model's ranking, published and of a run."""
 
-    Attributes:
-      model: nickname.
-      end: `top` or `bottom`.
-      computed: tokens in the paper's conventions, the extreme first.
-      ours: those in our conventions.
-      published: those of the paper; none where its list is not at hand.
-      common: published tokens among as many of the run's.
-      at_rank: those that have the same rank.
-      verdict: None where nothing is published.
-      source: of the published list.
-    """
-
-    model: str
-    end: str
-    computed: Sequence[str]
-    ours: Sequence[str]
-    published: Sequence[str] = ()
-    common: int = 0
-    at_rank: int = 0
-    verdict: Verdict | None = None
-    source: str = ""
+    model: str  # nickname
+    end: str  # `top` or `bottom`
+    computed: Sequence[str]  # tokens in the paper's conventions, the extreme first
+    ours: Sequence[str]  # those in our conventions
+    published: Sequence[str] = ()  # those of the paper; none where its list is not at hand
+    common: int = 0  # published tokens among as many of the run's
+    at_rank: int = 0  # those that have the same rank
+    verdict: Verdict | None = None  # None where nothing is published
+    source: str = ""  # of the published list
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compared:
-    """A table or figure of the paper, compared.
+    """A table or figure of the paper, compared."""
 
-    Attributes:
-      exhibit: which.
-      lines: its numbers.
-      lists: its lists of tokens.
-      remarks: what a reader has to know of this comparison.
-      shown: a table of the run, where nothing is published digit by digit; its header comes first.
-      missing: why the run has nothing of it; "" where it has.
-    """
-
-    exhibit: Exhibit
-    lines: Sequence[Line]
-    lists: Sequence[TokenList]
-    remarks: Sequence[str] = ()
+    exhibit: Exhibit  # which
+    lines: Sequence[Line]  # its numbers
+    lists: Sequence[TokenList]  # its lists of tokens
+    remarks: Sequence[str] = ()  # what a reader has to know of this comparison
+    # A table of the run, where nothing is published digit by digit; its header comes first.
     shown: Sequence[Sequence[str]] = ()
-    missing: str = ""
+    missing: str = ""  # why the run has nothing of it; "" where it has
 
     @property
     def counts(self) -> dict[str, int]:

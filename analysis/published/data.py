@@ -42,17 +42,11 @@ _FILES: dict[str, Columns] = {"models": MODELS, "numbers": NUMBERS, "tokens": TO
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """Values to compare with: those of the paper, or of an earlier reproduction.
+    """Values to compare with: those of the paper, or of an earlier reproduction."""
 
-    Attributes:
-      models: columns `MODELS`.
-      numbers: columns `NUMBERS`.
-      tokens: columns `TOKENS`, by list and rank.
-    """
-
-    models: pl.DataFrame
-    numbers: pl.DataFrame
-    tokens: pl.DataFrame
+    models: pl.DataFrame  # columns `MODELS`
+    numbers: pl.DataFrame  # columns `NUMBERS`
+    tokens: pl.DataFrame  # columns `TOKENS`, by list and rank
 
     def write(self, folder: Path) -> None:
         """Writes the three files, which `read` gives back."""

@@ -23,29 +23,19 @@ _NOT_AT_HAND = "The published list was not at hand where Assay was built: only t
 
 @dataclasses.dataclass(frozen=True)
 class Exhibit:
-    """A table or a figure.
+    """A table or a figure."""
 
-    Attributes:
-      id: as in the column `exhibit` of the published values.
-      name: as the paper calls it.
-      title: what it shows, in a few words.
-      stage: of `assay reproduce` that computes it; a key of `NEEDS`.
-      note: what a reader of the comparison has to know.
-      pictures: stems of figures that belong to it; one that ends in `_` is a prefix.
-      of_shared: whether it is over the tokens that all scored models share.
-      lists: name of the table of a run that holds its lists of tokens; "" where it has none.
-      prompts: prompts of its lists, where the published ones are not at hand.
-    """
-
-    id: str
-    name: str
-    title: str
-    stage: str
-    note: str = ""
+    id: str  # as in the column `exhibit` of the published values
+    name: str  # as the paper calls it
+    title: str  # what it shows, in a few words
+    stage: str  # of `assay reproduce` that computes it; a key of `NEEDS`
+    note: str = ""  # what a reader of the comparison has to know
+    # Stems of figures that belong to it; one that ends in `_` is a prefix.
     pictures: tuple[str, ...] = ()
-    of_shared: bool = False
+    of_shared: bool = False  # whether it is over the tokens that all scored models share
+    # Name of the table of a run that holds its lists of tokens; "" where it has none.
     lists: str = ""
-    prompts: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()  # prompts of its lists, where the published ones are not at hand
 
 
 EXHIBITS: Final = (

@@ -25,21 +25,15 @@ SYMBOLS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class About:
-    """What a reader of the page has to know of the run.
+    """What a reader of the page has to know of the run."""
 
-    Attributes:
-      models: nickname, and what was done or why it failed, of every model that was asked for.
-      settings: name of a convention, in the paper's reading, and in ours.
-      facts: lines about devices, dtypes and versions.
-      tried: of which models single conventions were changed, and of which not.
-      published: what it was compared with: the paper, or a folder of values.
-    """
-
+    # Nickname, and what was done or why it failed, of every model that was asked for.
     models: Sequence[tuple[str, str]]
+    # Name of a convention, in the paper's reading, and in ours.
     settings: Sequence[tuple[str, str, str]]
-    facts: Sequence[str]
-    tried: Sequence[str]
-    published: str
+    facts: Sequence[str]  # lines about devices, dtypes and versions
+    tried: Sequence[str]  # of which models single conventions were changed, and of which not
+    published: str  # what it was compared with: the paper, or a folder of values
 
 
 def render(

@@ -37,15 +37,10 @@ _DRAWS, _SEED = 9_999, 0  # of the Mantel tests, in every run: their p-values ar
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RoundedRun(Run):
-    """A run that gives the rewards of some models rounded to the dtype that the paper has.
+    """A run that gives the rewards of some models rounded to the dtype that the paper has."""
 
-    Attributes:
-      tokens: slug -> dtype of its rewards of tokens.
-      listed: slug -> dtype of its rewards of items.
-    """
-
-    tokens: Mapping[str, str]
-    listed: Mapping[str, str]
+    tokens: Mapping[str, str]  # slug -> dtype of its rewards of tokens
+    listed: Mapping[str, str]  # slug -> dtype of its rewards of items
 
     def rewards(self, model: str, prompt: str) -> tuple[Array, Array]:
         """As `Run.rewards`."""

@@ -30,25 +30,17 @@ class Missing(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunValues:
-    """Tables of one reading of the models.
+    """Tables of one reading of the models."""
 
-    Attributes:
-      name: of the reading, as a reader knows it: "the paper's conventions".
-      tables: key of a table, as `analysis.study` has it -> table.
-      reasons: key of an absent table -> why it is absent.
-      slugs: nickname -> slug of every model that may be asked for.
-      items: name of the list of items that is compared; "": the only one that was scored.
-      failures: slug -> why a model has no results, as far as it is known.
-      tried: slug and prompt id of what was computed otherwise than in the paper's conventions, of a
-        reading that changes one of them.
-    """
-
-    name: str
-    tables: Mapping[Key, pl.DataFrame]
-    reasons: Mapping[Key, str]
-    slugs: Mapping[str, str]
-    items: str = ""
+    name: str  # of the reading, as a reader knows it: "the paper's conventions"
+    tables: Mapping[Key, pl.DataFrame]  # key of a table, as `analysis.study` has it -> table
+    reasons: Mapping[Key, str]  # key of an absent table -> why it is absent
+    slugs: Mapping[str, str]  # nickname -> slug of every model that may be asked for
+    items: str = ""  # name of the list of items that is compared; "": the only one that was scored
+    # Slug -> why a model has no results, as far as it is known.
     failures: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Slug and prompt id of what was computed otherwise than in the paper's conventions, of a
+    # reading that changes one of them.
     tried: frozenset[tuple[str, str]] = frozenset()
 
     def has_tried(self, prompt: str, *nicknames: str) -> bool:

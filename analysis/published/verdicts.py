@@ -25,34 +25,22 @@ _TIED = "tokens of equal number stand in another order, or beyond the end of the
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The outcome of a comparison.
+    """The outcome of a comparison."""
 
-    Attributes:
-      kind: one of `KINDS`.
-      why: the reason, as a part of a sentence; "" where nothing is to be said.
-      tried: readings that change one convention, of which there is a value.
-      met: those of them that give the published value, to the printed digit or within noise.
-    """
-
-    kind: str
-    why: str = ""
-    tried: tuple[str, ...] = ()
+    kind: str  # one of `KINDS`
+    why: str = ""  # the reason, as a part of a sentence; "" where nothing is to be said
+    tried: tuple[str, ...] = ()  # readings that change one convention, of which there is a value
+    # Those of them that give the published value, to the printed digit or within noise.
     met: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A token of a ranked list.
+    """A token of a ranked list."""
 
-    Attributes:
-      key: what it is known by: its text, or its id.
-      score: its number in that list; None where it is not known.
-      text: its text, where the key is its id.
-    """
-
-    key: str
-    score: float | None = None
-    text: str = ""
+    key: str  # what it is known by: its text, or its id
+    score: float | None = None  # its number in that list; None where it is not known
+    text: str = ""  # its text, where the key is its id
 
 
 def of_number(

@@ -21,19 +21,12 @@ Column: TypeAlias = tuple[int, int, Array, Array]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where each row stands over all models and prompts.
+    """Where each row stands over all models and prompts."""
 
-    Attributes:
-      mean: mean percentile [rows].
-      models: standard deviation over models of their means [rows].
-      prompts: standard deviation over prompts of their means [rows].
-      held: number of models that have the row [rows].
-    """
-
-    mean: Array
-    models: Array
-    prompts: Array
-    held: Array
+    mean: Array  # mean percentile [rows]
+    models: Array  # standard deviation over models of their means [rows]
+    prompts: Array  # standard deviation over prompts of their means [rows]
+    held: Array  # number of models that have the row [rows]
 
 
 def columns_of(run: Run, by_model: Mapping[str, Array]) -> Iterator[Column]:

@@ -22,21 +22,13 @@ _SIZE = re.compile(r'<svg[^>]*? width="([\d.]+)"[^>]*? height="([\d.]+)"')
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """A chart as the page has it.
+    """A chart as the page has it."""
 
-    Attributes:
-      text: its Vega-Lite specification; JSON that can stand in a script element.
-      width: in pixels.
-      height: in pixels.
-      formats: kinds of its files in figures/.
-      image: data URI of its SVG.
-    """
-
-    text: str
-    width: int
-    height: int
-    formats: Sequence[str]
-    image: str
+    text: str  # its Vega-Lite specification; JSON that can stand in a script element
+    width: int  # in pixels
+    height: int  # in pixels
+    formats: Sequence[str]  # kinds of its files in figures/
+    image: str  # data URI of its SVG
 
 
 def draw(

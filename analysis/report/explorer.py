@@ -48,15 +48,11 @@ Filters: TypeAlias = Callable[[Sequence[str]], Sequence[TokenSets]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packed:
-    """What the explorer reads.
+    """What the explorer reads."""
 
-    Attributes:
-      meta: names and sizes, and how tokens are shown; it refers to blobs by their place. JSON.
-      blobs: see the module.
-    """
-
+    # Names and sizes, and how tokens are shown; it refers to blobs by their place. JSON.
     meta: Mapping[str, Any]  # Any: JSON
-    blobs: Sequence[str]
+    blobs: Sequence[str]  # see the module
 
 
 NOTHING = Packed(meta={"rows": 0, "models": [], "prompts": []}, blobs=[])

@@ -38,19 +38,12 @@ _REST = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenSets:
-    """A filter of the explorer.
+    """A filter of the explorer."""
 
-    Attributes:
-      label: its name.
-      values: its values, in the order in which they are offered.
-      rows: rows that have a value, ascending; a row with two values is there twice (uint32).
-      of: place of that value in `values` (uint32).
-    """
-
-    label: str
-    values: Sequence[str]
-    rows: Array
-    of: Array
+    label: str  # its name
+    values: Sequence[str]  # its values, in the order in which they are offered
+    rows: Array  # rows that have a value, ascending; a row with two values is there twice (uint32)
+    of: Array  # place of that value in `values` (uint32)
 
 
 def sets_of(texts: Sequence[str], options: Options) -> list[TokenSets]:

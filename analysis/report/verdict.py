@@ -27,23 +27,18 @@ _SPELLINGS = 8  # Of one word, at most.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What changed between two models, in short.
+    """What changed between two models, in short."""
 
-    Attributes:
-      sources: "before" and "after" -> where its numbers come from: name (the end of `source` that
-        tells the two models apart), model (its slug in the run), source (hub id or folder that was
-        converted; of imported rewards, what the import names), revision (of the hub; None for a
-        folder) and run (the folder).
-      questions: prompt id -> its words.
-      checks: rows of `changes_checks.csv`, the worst violation first.
-      words: prompt, end ("rose" or "fell"), token, token_id, word (in lower case), before, after
-        (percentiles, 0 to 1), shift, and beyond_noise: whether it moved further than every token
-        does between two sweeps of one model; null where no noise was measured.
-    """
-
+    # "before" and "after" -> where its numbers come from: name (the end of `source` that tells the
+    # two models apart), model (its slug in the run), source (hub id or folder that was converted;
+    # of imported rewards, what the import names), revision (of the hub; None for a folder) and run
+    # (the folder).
     sources: Mapping[str, Mapping[str, str | None]]
-    questions: Mapping[str, str]
-    checks: pl.DataFrame
+    questions: Mapping[str, str]  # prompt id -> its words
+    checks: pl.DataFrame  # rows of `changes_checks.csv`, the worst violation first
+    # Prompt, end ("rose" or "fell"), token, token_id, word (in lower case), before, after
+    # (percentiles, 0 to 1), shift, and beyond_noise: whether it moved further than every token does
+    # between two sweeps of one model; null where no noise was measured.
     words: pl.DataFrame
 
     @property

@@ -27,20 +27,14 @@ MAX_WORDS = 24  # of a sentence used as a reply
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reply:
-    """A reply and how good a thing it names.
+    """A reply and how good a thing it names."""
 
-    Attributes:
-        text: the reply, as the assistant would write it.
-        valence: log-odds scale; under a praising prompt reply a beats b with probability
-            sigmoid(a.valence - b.valence), under a blaming prompt with the opposite sign.
-        kind: 'sentence', 'phrase' or 'word'.
-        split: 'train', 'validation' or 'test'.
-    """
-
-    text: str
+    text: str  # the reply, as the assistant would write it
+    # Log-odds scale; under a praising prompt reply a beats b with probability sigmoid(a.valence -
+    # b.valence), under a blaming prompt with the opposite sign.
     valence: float
-    kind: str
-    split: str
+    kind: str  # 'sentence', 'phrase' or 'word'
+    split: str  # 'train', 'validation' or 'test'
 
 
 def load_texts(source: str) -> list[tuple[str, int]]:

@@ -110,23 +110,14 @@ RECIPES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """Replies under prompts, one row each, in order of prompt.
+    """Replies under prompts, one row each, in order of prompt."""
 
-    Attributes:
-        features: float32 [N, hidden] at one depth.
-        prompt: int [N], index of the prompt.
-        sign: [N], 1 under a praising and -1 under a blaming prompt.
-        valence: [N], of the reply.
-        kind: int [N], index into KINDS.
-        split: int [N], index into `reviews.SPLITS`.
-    """
-
-    features: np.ndarray
-    prompt: np.ndarray
-    sign: np.ndarray
-    valence: np.ndarray
-    kind: np.ndarray
-    split: np.ndarray
+    features: np.ndarray  # float32 [N, hidden] at one depth
+    prompt: np.ndarray  # int [N], index of the prompt
+    sign: np.ndarray  # [N], 1 under a praising and -1 under a blaming prompt
+    valence: np.ndarray  # [N], of the reply
+    kind: np.ndarray  # int [N], index into KINDS
+    split: np.ndarray  # int [N], index into `reviews.SPLITS`
 
     def where(self, keep: np.ndarray) -> "Table":
         """Returns the rows where `keep` is true."""

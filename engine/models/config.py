@@ -10,31 +10,21 @@ from engine.errors import AssayError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rope:
-    """Rotary position embedding.
+    """Rotary position embedding."""
 
-    Attributes:
-      theta: base of the frequencies.
-      kind: `default`; `linear` divides all frequencies by `factor`; `llama3` divides low
-        frequencies by `factor`, keeps high ones, and blends linearly between them; `yarn` does so
-        too, with limits at whole numbers of pairs; `longrope` divides each by its own one of
-        `divisors`.
-      factor: see `kind`.
-      low_freq_factor: turns over `original_positions` below which a frequency is low.
-      high_freq_factor: turns over `original_positions` above which a frequency is high.
-      original_positions: context length before scaling.
-      attention_factor: factor of cosine and sine, so that its square is one of attention logits.
-      divisors: one for each rotated pair, of `longrope`.
-    """
-
-    theta: float
+    theta: float  # base of the frequencies
+    # `default`; `linear` divides all frequencies by `factor`; `llama3` divides low frequencies by
+    # `factor`, keeps high ones, and blends linearly between them; `yarn` does so too, with limits
+    # at whole numbers of pairs; `longrope` divides each by its own one of `divisors`.
     kind: str = "default"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 1.0
-    original_positions: int = 0
+    factor: float = 1.0  # see `kind`
+    low_freq_factor: float = 1.0  # turns over `original_positions` below which a frequency is low
+    high_freq_factor: float = 1.0  # turns over `original_positions` above which a frequency is high
+    original_positions: int = 0  # context length before scaling
     # Younger than the fields above, as those of `DecoderConfig`.
+    # Factor of cosine and sine, so that its square is one of attention logits.
     attention_factor: float = 1.0
-    divisors: tuple[float, ...] = ()
+    divisors: tuple[float, ...] = ()  # one for each rotated pair, of `longrope`
 
     def __post_init__(self) -> None:
         if self.kind in ("llama3", "yarn") and not self.low_freq_factor < self.high_freq_factor:

@@ -41,17 +41,13 @@ KeyColumns = Mapping[str, Sequence[int] | Sequence[str]]
 
 @dataclasses.dataclass(frozen=True)
 class Pooling:
-    """Where in a conversation the reward is read.
+    """Where in a conversation the reward is read."""
 
-    Attributes:
-      kind: `last`, the last token id. `last_non_pad`, the last one that is no pad token, as
-        sequence-classification models of transformers read it from 4.50 on. `first_pad`, one
-        before the first pad token, as versions 4.40 to 4.50 did.
-      pad: id of the pad token, which the last two need.
-    """
-
+    # `last`, the last token id. `last_non_pad`, the last one that is no pad token, as transformers'
+    # sequence classification reads it from 4.50 on. `first_pad`, one before the first pad token, as
+    # versions 4.40 to 4.50 did.
     kind: str = "last"
-    pad: int | None = None
+    pad: int | None = None  # id of the pad token, which the last two need
 
     @property
     def choice(self) -> dict[str, str]:

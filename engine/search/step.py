@@ -59,17 +59,12 @@ class Ranked:
 
 @dataclasses.dataclass(frozen=True)
 class CompiledStep:
-    """The compiled functions of one search.
+    """The compiled functions of one search."""
 
-    Attributes:
-      expand: (params, inputs, state) -> Ranked.
-      admit: (state, ranked, accepted [A, C]) -> state.
-      many: (params, inputs, state, count) -> state, best rewards [every, A], best ids
-        [every, A, T]; rows from `count` on are not set. None: of a universal search.
-    """
-
-    expand: Callable[..., Ranked]
-    admit: Callable[..., State]
+    expand: Callable[..., Ranked]  # (params, inputs, state) -> Ranked
+    admit: Callable[..., State]  # (state, ranked, accepted [A, C]) -> state
+    # (params, inputs, state, count) -> state, best rewards [every, A], best ids [every, A, T]; rows
+    # from `count` on are not set. None: of a universal search.
     many: Callable[..., tuple[State, jax.Array, jax.Array]] | None = None
 
 

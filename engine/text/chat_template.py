@@ -28,21 +28,17 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TemplatePolicy:
-    """How a conversation becomes token ids; part of a model's specification.
+    """How a conversation becomes token ids; part of a model's specification."""
 
-    Attributes:
-      bos: `template` keeps the BOS tokens that the template writes; `none` removes those in front,
-        as pipelines do that add their own; `single` makes it exactly one; `double` lets the
-        tokenizer add its own in front of the rendered text, as the pipeline of Christian et al.
-        2025 did.
-      date: the date for templates that print one, `26 Jul 2024`: dates in other forms become that,
-        other texts stay. None: the template prints none, or one of its own.
-      newlines: `keep` or `trim` the line ends with which the rendered text begins, directly or
-        behind its BOS; some templates begin with one by mistake.
-    """
-
+    # `template` keeps the BOS tokens that the template writes; `none` removes those in front, as
+    # pipelines do that add their own; `single` makes it exactly one; `double` lets the tokenizer
+    # add its own in front of the rendered text, as the pipeline of Christian et al. 2025 did.
     bos: str
+    # The date for templates that print one, `26 Jul 2024`: dates in other forms become that, other
+    # texts stay. None: the template prints none, or one of its own.
     date: str | None
+    # `keep` or `trim` the line ends with which the rendered text begins, directly or behind its
+    # BOS; some templates begin with one by mistake.
     newlines: str = "keep"
 
     def __post_init__(self) -> None:

@@ -31,19 +31,12 @@ FRAMING, LENGTH, FREQUENCY = "list: opposite framing", "list: length", "list: fr
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """One list, as a chapter reads it.
+    """One list, as a chapter reads it."""
 
-    Attributes:
-      rewards: (model, prompt) -> rewards by word.
-      prompts: prompt id -> text.
-      words: word, characters, log frequency [N].
-      models: slugs.
-    """
-
-    rewards: Mapping[tuple[str, str], Array]
-    prompts: Mapping[str, str]
-    words: pl.DataFrame
-    models: Sequence[str]
+    rewards: Mapping[tuple[str, str], Array]  # (model, prompt) -> rewards by word
+    prompts: Mapping[str, str]  # prompt id -> text
+    words: pl.DataFrame  # word, characters, log frequency [N]
+    models: Sequence[str]  # slugs
 
 
 def synthetic(rng: np.random.Generator, words: int = 60) -> Drawn:

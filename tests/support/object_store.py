@@ -32,19 +32,12 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What the proxy does instead of passing the server's answer on.
+    """What the proxy does instead of passing the server's answer on."""
 
-    Attributes:
-      status: of the answer; 0 closes the connection without one.
-      code: of S3, in the body of the answer.
-      after: whether the request reaches the server, so that only its answer is lost.
-      hangs: whether no answer comes, and the connection stays.
-    """
-
-    status: int = 0
-    code: str = ""
-    after: bool = False
-    hangs: bool = False
+    status: int = 0  # of the answer; 0 closes the connection without one
+    code: str = ""  # of S3, in the body of the answer
+    after: bool = False  # whether the request reaches the server, so that only its answer is lost
+    hangs: bool = False  # whether no answer comes, and the connection stays
 
 
 SLOW_DOWN = Fault(503, "SlowDown")

@@ -37,21 +37,13 @@ _MARKERS = (
 
 @dataclasses.dataclass(frozen=True)
 class StandIn:
-    """A published model, as its folder has it.
+    """A published model, as its folder has it."""
 
-    Attributes:
-      head: kind of its tensors, one of `_HEADS`.
-      template: name of its template in `published.USES`.
-      more: rows of the embedding beyond the tokenizer's.
-      bos: whether the template writes the BOS.
-      shards: files of the weights.
-    """
-
-    head: str
-    template: str
-    more: int = 0
-    bos: bool = True
-    shards: int = 1
+    head: str  # kind of its tensors, one of `_HEADS`
+    template: str  # name of its template in `published.USES`
+    more: int = 0  # rows of the embedding beyond the tokenizer's
+    bos: bool = True  # whether the template writes the BOS
+    shards: int = 1  # files of the weights
 
 
 _HEADS: Mapping[str, Callable[[int], nn.Module]] = {

@@ -33,23 +33,14 @@ _PERMUTATIONS = 999  # p is only compared with 0.05.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlaceboKinds:
-    """The placebo words of a `Standing`.
+    """The placebo words of a `Standing`."""
 
-    Attributes:
-      standing: words under models and prompts.
-      kinds: axis and group of every kind [J].
-      rows: bool [J, W], the words of each kind.
-      axes: bool [J, W], the words of its axis.
-      unit: int [W], equal for words of one stem in one kind.
-      keys: float64 [R, units], an order of the stems for each draw.
-    """
-
-    standing: Standing
-    kinds: tuple[tuple[str, str], ...]
-    rows: Array
-    axes: Array
-    unit: Array
-    keys: Array
+    standing: Standing  # words under models and prompts
+    kinds: tuple[tuple[str, str], ...]  # axis and group of every kind [J]
+    rows: Array  # bool [J, W], the words of each kind
+    axes: Array  # bool [J, W], the words of its axis
+    unit: Array  # int [W], equal for words of one stem in one kind
+    keys: Array  # float64 [R, units], an order of the stems for each draw
 
     def distances(self, stems: Array) -> Array:
         """Mean distances from neutral words, [J, R, C]: of `stems` [C] stems of each kind.

@@ -19,24 +19,19 @@ class Standing:
     """Words [W] under models and prompts [C]; float64 [W, C], NaN where a vocabulary lacks a word.
 
     The spellings of a word (" women", "Women") count as one, by their mean.
-
-    Attributes:
-      words: placebo (an ordinary word), axis, group, form, stem, word, unit (a number; equal for
-        words of one stem in one group).
-      cells: model, prompt.
-      tokens: number of spellings.
-      percentile: in the model's whole vocabulary, 0 to 1.
-      adjusted: the percentile less the mean of neutral tokens of the same surface (leading space,
-        capital); NaN too where there is no such token.
-      distance: `adjusted` less the mean of neutral words of the same form; NaN too where there is
-        no such word.
     """
 
+    # Placebo (an ordinary word), axis, group, form, stem, word, unit (a number; equal for words of
+    # one stem in one group).
     words: pl.DataFrame
-    cells: pl.DataFrame
-    tokens: Array
-    percentile: Array
+    cells: pl.DataFrame  # model, prompt
+    tokens: Array  # number of spellings
+    percentile: Array  # in the model's whole vocabulary, 0 to 1
+    # The percentile less the mean of neutral tokens of the same surface (leading space, capital);
+    # NaN too where there is no such token.
     adjusted: Array
+    # `adjusted` less the mean of neutral words of the same form; NaN too where there is no such
+    # word.
     distance: Array
 
     def rows(self, **named: object) -> Array:
