@@ -79,7 +79,7 @@ class LoadingSettings:
 
     verify: str = setting(
         "Compare parameters and tokenizer files with the hashes in model.json: `true`, `false`, or "
-        "`auto`: of parameters only less than 20 GB.",
+        "`auto`: tokenizer files, and parameters below 20 GB.",
         "auto",
     )
     mesh: MeshSettings = setting("The device mesh.")
@@ -249,8 +249,10 @@ class SearchSettings:
     )
     ascii_only: bool = setting("Printable ASCII tokens alone.", True)
     specials: bool = setting("Special tokens may be used.", False)
-    allow: tuple[str, ...] = setting("File of the tokens to use, one per line.", (), command="")
-    deny: tuple[str, ...] = setting("File of tokens not to use, one per line.", (), command="")
+    allow: tuple[str, ...] = setting(
+        "File of the only tokens to use, a text per line.", (), command=""
+    )
+    deny: tuple[str, ...] = setting("File of tokens not to use, a text per line.", (), command="")
     fixed: tuple[int, ...] = setting("Positions of `initial` that stay, as 0,2.", (), command="")
     initial: str = setting('Text at which the search begins; "": random tokens.', "")
     round_trip: bool = setting("Keep only sequences whose text tokenises back to them.", True)
@@ -261,7 +263,9 @@ class SearchSettings:
         "single token improves what was found, and go on from the best; 0: none.",
         0,
     )
-    certify_step: int = setting("Swaps per step on each device; 0: as memory and device allow.", 0)
+    certify_step: int = setting(
+        "Of certify: swaps per step on each device; 0: as memory allows.", 0
+    )
     every: int = setting("Steps between two saves.", 10)
     dtype: str = setting("Dtype of computation, as of `assay sweep`.", command="auto")
     seed: int = setting("Seed of the random numbers.", 0)
@@ -438,7 +442,9 @@ class ConvertSettings:
         "",
     )
     softcap: bool = setting("Gemma 2's attention soft-cap; the paper's library had none.", True)
-    merge_dtype: str = setting("Of a merged adapter: auto (as the files) or float32.", "auto")
+    merge_dtype: str = setting(
+        "Of a merged adapter: auto (rounded as the files) or float32.", "auto"
+    )
     check_memory: bool = setting("Refuse to begin where host memory or disk do not suffice.", True)
 
 
@@ -496,7 +502,9 @@ class Options:
         "strings that differ only in outer spaces are the same too.",
         command=False,
     )
-    shared_fold_case: bool = setting("Tokens are the same whatever their case.", command=False)
+    shared_fold_case: bool = setting(
+        "Strings that differ only in case are one shared token.", command=False
+    )
     shared_round_trip: bool = setting(
         "The shared vocabulary takes only tokens that round-trip in every model.", command=False
     )
@@ -683,8 +691,8 @@ class ReproduceSettings(PromptSettings):
 
     item_prompt: str = setting("Id of the prompt of the items.", "elo_greatest")
     second_dtype: str = setting(
-        "Another dtype in which the paper's conventions are run once more, for the noise of "
-        '"within noise": float32 on an accelerator, bfloat16 on a CPU; "": not measured.',
+        "Another dtype in which the paper's conventions are run once more (half as long again), "
+        'for "within noise": float32 on an accelerator, bfloat16 on a CPU; "": not measured.',
         "",
     )
     language_models: str = setting(

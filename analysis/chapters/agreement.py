@@ -222,9 +222,9 @@ def _opposing(claims: _Claims) -> list[tuple[str, str, str]]:
 def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
     """Who opposes whom, or where nobody does, who ranks alike."""
     said = []
-    for models, rivals, relation in (_opposing(claims) or claims)[:_NAMED]:
-        first, second = (model_blocs.who(study, slugs.split()) for slugs in (models, rivals))
-        who = first if models == rivals else f"{first} on one side and {second} on the other"
+    for models, other_models, relation in (_opposing(claims) or claims)[:_NAMED]:
+        first, second = (model_blocs.who(study, slugs.split()) for slugs in (models, other_models))
+        who = first if models == other_models else f"{first} on one side and {second} on the other"
         said.append(f"{who} {_PLAIN[relation]}")
     words = _disputed(study, prompts) if len(said) == 1 else ""
     names = [study.prompt_names[prompt] for prompt in prompts]

@@ -26,15 +26,17 @@ PAIRS = Spec(
         Column("stems", "count"),
     ),
 )
-_BLOC, _OTHER = (Column("bloc", "count"), Column("models")), Column("other", "count", "and bloc")
-_OTHER_MODELS, _WORD = Column("other_models", title="and models"), (RANK, Column("token", "token"))
+_BLOC, _MODELS = Column("bloc", "count"), Column("models")
+_OTHER = Column("other", "count", "and bloc")
+_OTHER_MODELS = Column("other_models", title="and models")
+_WORD = (RANK, Column("token", "token"))
 CLEAR = 0.3  # Mean tau beyond which models are said to rank alike, or to oppose one another.
 RELATIONS = ("alike", "agree", "opposed", "disagree")  # Those that are claimed.
 BLOCS = Spec(
     "blocs_<prompt>",
     (
-        _BLOC[0].but(help="1 is the largest"),
-        _BLOC[1].but(help="slugs joined by spaces"),
+        _BLOC.but(help="1 is the largest"),
+        _MODELS.but(help="slugs joined by spaces"),
         *(_OTHER, _OTHER_MODELS.but(help="the bloc itself or a later one")),
         Column(
             "relation",
@@ -53,7 +55,7 @@ BLOCS = Spec(
 CONSENSUS = Spec(
     "consensus_<prompt>",
     (
-        *(*_BLOC, Column("end", help="`highest`, `lowest`, `disputed`"), *_WORD),
+        *(_BLOC, _MODELS, Column("end", help="`highest`, `lowest`, `disputed`"), *_WORD),
         Column("percentile", "share", "mean percentile", "mean over the models"),
         Column(
             "spread",
@@ -75,7 +77,7 @@ CONSENSUS = Spec(
 DISPUTED = Spec(
     "disputed_words_<prompt>",
     (
-        *(*_BLOC, _OTHER, _OTHER_MODELS),
+        *(_BLOC, _MODELS, _OTHER, _OTHER_MODELS),
         Column("higher", help="which of them rates the word higher: `bloc` or `other`"),
         *_WORD,
         Column("percentile", "share", "percentile in the bloc", "mean over its models"),

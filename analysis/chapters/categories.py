@@ -177,14 +177,11 @@ def _panels(study: Study, contrasts: pl.DataFrame) -> tuple[pl.DataFrame, str]:
     Every framing of a scale of two categories; the last framing of a scale of more, which is the
     difference of the two opposite ones where both occur, besides what is told.
     """
-    last, (category, against) = (
-        contrasts["framing"][-1],
-        contrasts.select("category", "against").row(0),
-    )
+    last = contrasts["framing"][-1]
+    category, against = contrasts.select("category", "against").row(0)
     if against != OTHERS:
-        return contrasts.with_columns(
-            panel=_prompts()
-        ), f"{category} above {against}, percentile points"
+        shown = contrasts.with_columns(panel=_prompts())
+        return shown, f"{category} above {against}, percentile points"
     keys = ["list", "scale", "category", "framing"]
     told = _sure(study).select(keys).unique()
     also = pl.concat([told, contrasts.filter(framing=last).select(keys).unique()])

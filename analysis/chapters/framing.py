@@ -309,12 +309,12 @@ def _headline(
     return f"Asked {bad} instead of {good}, {'; '.join(said)}."
 
 
-def _common_head(kept: Sequence[str], turned: Sequence[str], heads: Mapping[str, str]) -> str:
+def _common_head(kept: Sequence[str], rest: Sequence[str], heads: Mapping[str, str]) -> str:
     """The kind of head of two reward models or more, if two others or more have another; or ""."""
     rank_alike = {"affine": "linear"}  # a constant is added
     kinds, further = (
         [rank_alike.get(kind, kind) for m in side if (kind := heads.get(m, "")) != "lm"]
-        for side in (kept, turned)
+        for side in (kept, rest)
     )
     alone = len(set(kinds)) == 1 and kinds[0] not in further and "" not in (*kinds, *further)
     return kinds[0] if alone and len(kinds) > 1 < len(further) else ""

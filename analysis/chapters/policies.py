@@ -253,11 +253,11 @@ def _of_prompt(study: Study, of: str, prompt: str) -> Iterator[Block]:
     yield Heading(place_of(study, of, prompt), reference)
     yield Picture(stem_of("policies", of, prompt), caption, partial(gains, rows, study))
     moved = study.tables.get(REPLIES.name)
-    if moved is not None:  # None where no policy is as far away
-        first = pl.col("rank") <= study.settings.figure_top
-        shown = moved.filter(first, of=of, prompt=prompt, kl=SHOWN_KL)
-        inside = REPLIES.rows(_in_percent(shown, "p", "policy", "change"), unfolded=True)
-    if moved is not None and inside:
+    if moved is None:  # no policy is as far away
+        return
+    first = pl.col("rank") <= study.settings.figure_top
+    shown = moved.filter(first, of=of, prompt=prompt, kl=SHOWN_KL)
+    if inside := REPLIES.rows(_in_percent(shown, "p", "policy", "change"), unfolded=True):
         yield Folded(f"Replies that gain and lose most at a KL of {SHOWN_KL:g} nat", inside)
 
 

@@ -102,11 +102,13 @@ def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.Da
                 _, before, after = _rewards(pair, prompt)
                 shift = np.abs(_shift(pair, prompt))
                 alike = (tau_b(before, after), ranks.spearman(before, after))
-                kept = (ranks.end_overlap(before, after, limits.ends, top) for top in (True, False))
+                kept = [
+                    ranks.end_overlap(before, after, limits.ends, top) / limits.ends
+                    for top in (True, False)
+                ]
                 moved = (float(shift.mean()), float(np.quantile(shift, 0.99)))
                 beyond = None if floor is None else float((shift > floor).mean())
-                ends = (count / limits.ends for count in kept)
-                rows.append((prompt, of, len(before), *alike, *ends, *moved, beyond))
+                rows.append((prompt, of, len(before), *alike, *kept, *moved, beyond))
     return CHANGES.frame(rows)
 
 
@@ -130,9 +132,9 @@ def moved_tokens(
             chosen = np.argsort(sign * shift, kind="stable")
             chosen = chosen[(sign * shift < 0)[chosen] & wanted[chosen]][:count]
             columns = (x[chosen].tolist() for x in (ids, *places, before, after, shift))
-            for rank, (token_id, *numbers) in enumerate(zip(*columns, strict=True), start=1):
-                beyond = None if floor is None else abs(numbers[-1]) > floor
-                rows.append((prompt, end, rank, token_id, texts[token_id], *numbers, beyond))
+            for rank, (token_id, *numbers, by) in enumerate(zip(*columns, strict=True), start=1):
+                beyond = None if floor is None else abs(by) > floor
+                rows.append((prompt, end, rank, token_id, texts[token_id], *numbers, by, beyond))
     return TOKENS.frame(rows)
 
 

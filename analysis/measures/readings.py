@@ -148,9 +148,12 @@ def _pairs(
             other = readings.runs[name]
             for prompt in other.vocabulary_prompts:
                 if (model, prompt) in other.results and (model, prompt) in default.results:
-                    (a, usual), (b, then) = (r.rewards(model, prompt) for r in (default, other))
-                    ids, at, at_b = np.intersect1d(a, b, assume_unique=True, return_indices=True)
-                    yield model, name, entry, prompt, (ids, usual[at], then[at_b])
+                    usual_ids, usual = default.rewards(model, prompt)
+                    other_ids, then = other.rewards(model, prompt)
+                    ids, *at = np.intersect1d(
+                        usual_ids, other_ids, assume_unique=True, return_indices=True
+                    )
+                    yield model, name, entry, prompt, (ids, usual[at[0]], then[at[1]])
 
 
 def _finished(folders: Sequence[epath.Path]) -> Run | None:

@@ -260,9 +260,8 @@ def _line(row: Row, readings: Readings, not_judged: str) -> Line:
     )
 
 
-def _looked_up(
-    find: Callable[..., T], *which: Any
-) -> tuple[T | None, str]:  # Any: what is looked for
+# Any: what is looked for.
+def _looked_up(find: Callable[..., T], *which: Any) -> tuple[T | None, str]:
     """A value of a run, or None and why there is none."""
     try:
         return find(*which), ""

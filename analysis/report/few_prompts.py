@@ -53,7 +53,7 @@ def limited(study: Study, prompts: Collection[str]) -> Study:
         run, results={pair: r for pair, r in run.results.items() if pair[1] not in dropped}
     )
     tables = Tables()
-    tables.absent = study.tables.absent
+    tables.absent = dict(study.tables.absent)
     for key, frame in study.tables.frames.items():
         if not dropped.intersection(key):
             tables.frames[key] = _without(frame, dropped)

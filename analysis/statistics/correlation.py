@@ -184,7 +184,7 @@ def principal_axes(a: Array, b: Array, clusters: Array) -> list[tuple[float, flo
         if total > 0:
             part, whole = squares[:, k], squares.sum(axis=1)
             value = float(part.sum() / whole.sum())
-            points = (part - value * whole) * (len(part) / float(whole.sum()))
-            share = clustered(value, points, clusters).within(0.0, 1.0)
+            influence = (part - value * whole) * (len(part) / float(whole.sum()))
+            share = clustered(value, influence, clusters).within(0.0, 1.0)
         axes.append((sign * first, sign * second, share))
     return axes

@@ -25,7 +25,7 @@ from engine.convert.safetensors import (
     read_json,
     unread,
 )
-from engine.errors import AssayError, prefixed
+from engine.errors import AssayError, malformed, prefixed
 
 WEIGHTS = "adapter_model.safetensors"
 PICKLED = "adapter_model.bin"  # of older versions of peft, and under ZeRO-3
@@ -164,6 +164,8 @@ def scale_of(config: Json, module: str) -> float:
     """What a module's product B A is multiplied with."""
     rank = rank_of(config, module)
     alpha = _number(config, "lora_alpha", "alpha_pattern", module)
+    if not 0 < alpha < math.inf:
+        raise AssayError(f"{CONFIG}: lora_alpha={short(alpha)}; allowed: numbers above 0")
     return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
@@ -234,7 +236,8 @@ def open_merged(base: Path, folder: Path, model_type: object, dtype: str = "auto
                 "='SEQ_CLS', or as one of modules_to_save); allowed: an adapter of a reward model"
             )
         decoder = {key: t for key, t in of_base.tensors.items() if key.startswith("model.")}
-        deltas = _deltas(config, adapter, matches.values(), decoder | whole, model_type)
+        with malformed(CONFIG):
+            deltas = _deltas(config, adapter, matches.values(), decoder | whole, model_type)
     tensors = decoder | whole
     if dtype == "float32":
         wide = np.dtype(np.float32)

@@ -140,7 +140,7 @@ def _base_of(opened: Source, cache: Path | None, base: str) -> Source:
     """The base of an adapter."""
     with prefixed(opened.place):
         config = adapter.read_config(opened.folder, opened.names)
-    own = config.get("base_model_name_or_path") or ""
+    own = str(config.get("base_model_name_or_path") or "")
     named, revision = base or own, None
     if not os.path.isdir(named):
         named, _, revision = named.partition("@")

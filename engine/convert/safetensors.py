@@ -194,7 +194,7 @@ def _indexed(folder: Path) -> list[str]:
     index = read_json(folder / INDEX).get("weight_map")
     if not isinstance(index, dict) or not index:
         raise AssayError(f"{INDEX}: no weight_map, an object tensor -> file")
-    return sorted(set(index.values()))
+    return sorted({str(name) for name in index.values()})
 
 
 def read_json(path: Path) -> Json:

@@ -200,7 +200,7 @@ def extremes(model: str, prompt: str, scores: pl.DataFrame, left: int = 0) -> st
 
 
 def show_models(outcomes: Sequence[Outcome]) -> None:
-    """Prints `show_table`, if there are several models."""
+    """Calls `show_table`, if there are several models."""
     if len(outcomes) > 1:
         show_table(outcomes)
 

@@ -132,7 +132,7 @@ def build(explorer: Explorer) -> Starlette:
 
         async def answer(request: Request) -> Response:
             try:
-                return await _stream(explorer, *read(requests.parse(await request.body())))
+                return await _stream(explorer, *read(requests.parse(await _body(request))))
             except AssayError as error:
                 return _error(400, str(error))
 
@@ -168,6 +168,16 @@ def build(explorer: Explorer) -> Starlette:
     for name, read in works.items():
         routes.append(Route(f"/api/{name}", asked(read), methods=["POST"]))
     return Starlette(routes=routes)
+
+
+async def _body(request: Request) -> bytes:
+    """The body of a request; raises AssayError for one that is too long."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > requests.BODY:
+            raise AssayError(f"request: allowed: {requests.BODY:,} bytes")
+    return body
 
 
 async def _stream(explorer: Explorer, first: Work | None, work: Work | None) -> StreamingResponse:

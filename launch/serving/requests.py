@@ -8,6 +8,7 @@ from typing import Any
 from engine.errors import AssayError
 from engine.text.chat_template import with_system
 
+BODY = 256 * 1024  # bytes of a request
 TEXT = 8000  # characters of a question, a system turn or a reply
 REPLIES = 32
 _SEARCH = {"length": (8, 1, 16), "steps": (50, 1, 500), "topk": (256, 1, 1024)}
@@ -74,4 +75,8 @@ def _text(fields: Fields, name: str, default: str | None = None) -> str:
         raise AssayError(f"{name}: allowed: a text")
     if len(value) > TEXT:
         raise AssayError(f"{name}: {len(value):,} characters; allowed: {TEXT:,}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # JSON may name half of a character
+        raise AssayError(f"{name}: holds half of a character; allowed: text") from error
     return value

@@ -21,7 +21,7 @@ def search_settings():
             found.append(given.config.to_dict())
             return "read"
 
-        assert command.run("search", argv, body, doc=None, config="search") == 0
+        assert command.run("search", argv, body, doc=None) == 0
         return found[0]
 
     return read

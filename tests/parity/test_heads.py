@@ -89,6 +89,15 @@ REFUSED = {
         lambda tensors: tensors.update({"gating.other": torch.ones(1)}),
         r"tensor 'gating\.other' is part of no gate that is understood$",
     ),
+    "a norm of a norm": (
+        lambda tensors: tensors.update(
+            {
+                f"gating.layers.3.{name}": torch.ones(20)
+                for name in ("weight", "bias", "running_mean", "running_var")
+            }
+        ),
+        r"gating\.layers\.3: a norm of a norm; allowed: of a layer$",
+    ),
     "rows that are no whole number of quantiles": (
         lambda tensors: tensors.update({"regression_layer.weight": torch.ones(94, 32)}),
         r"tensor 'regression_layer\.weight' has shape \[94, 32\]; config\.json implies \[90, 32\]$",

@@ -73,7 +73,7 @@ GROUPS = Spec(
 )
 
 
-class Tables(NamedTuple):
+class GroupTables(NamedTuple):
     """Two tables: one row per model, prompt and group, and one per prompt and group."""
 
     groups: pl.DataFrame
@@ -82,7 +82,7 @@ class Tables(NamedTuple):
 
 def estimate(
     standing: Standing, rng: np.random.Generator, permutations: int, bootstraps: int
-) -> Tables:
+) -> GroupTables:
     """Estimates of every group that is neither neutral nor a placebo: `GROUPS`, `OVER_MODELS`.
 
     `standing` has the words of the groups, neutral words, and placebo words. Each test takes
@@ -117,7 +117,7 @@ def estimate(
     rows = sorted(prompts, key=lambda row: order.index(row["prompt"]))
     groups = [frame for frame in cells if frame.height]
     cells_of = pl.concat(groups).sort("place", maintain_order=True) if groups else []
-    return Tables(GROUPS.frame(cells_of), OVER_MODELS.frame(rows))
+    return GroupTables(GROUPS.frame(cells_of), OVER_MODELS.frame(rows))
 
 
 def measure(

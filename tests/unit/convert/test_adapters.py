@@ -99,6 +99,14 @@ REFUSED = {
         template_alone,
         r"chat_template\.jinja without a tokenizer; allowed: the tokenizer that it belongs to",
     ),
+    "a scale of nothing": (
+        configured(lora_alpha=0),
+        r"adapter_config\.json: lora_alpha=0; allowed: numbers above 0$",
+    ),
+    "a pattern that is none": (
+        configured(rank_pattern={"(": 4}),
+        r"adapter_config\.json: a value of the wrong type .* unterminated subpattern",
+    ),
     "another rank": (
         configured(r=8),
         r"LoRA of 'model\.layers\.0\.\S+' has shapes \[4, \d+\] and \[\d+, 4\]; the base has "

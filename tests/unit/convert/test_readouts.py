@@ -26,7 +26,7 @@ def test_a_row_is_named_by_its_number_its_name_or_its_label(reward, labels, mixt
     np.testing.assert_array_equal(readouts._mixture(reward, ROWS, labels), mixture)
 
 
-@pytest.mark.parametrize("reward", ["1", "0", "1 - 2", "3", "yes"])
+@pytest.mark.parametrize("reward", ["1", "0", "1 - 2", "3", "yes", "row_2 - row_2"])
 def test_what_names_two_rows_or_none_is_refused_with_the_rows(reward):
     with pytest.raises(
         AssayError, match=r"allowed: .* of 0 \(1\), 1 \(0\), 2 \(row_2\), or a diff"
