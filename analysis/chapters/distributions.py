@@ -15,7 +15,7 @@ from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures.matched_words import CELL
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
-from analysis.sentences import count, significant, unclear
+from analysis.sentences import part_of, significant, unclear
 from analysis.statistics import Array
 from analysis.statistics.distributions import density, moments, skewness_interval
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, table
@@ -137,9 +137,10 @@ def findings(moments: pl.DataFrame) -> Iterator[Finding]:
     if certain.height:
         said = " and ".join(f"{n} towards {side} rewards" for side, n in sides.items() if n)
         slight = certain.filter(skew.abs() < _SLIGHT).height
+        skewed = part_of(certain.height, moments.height, "distribution")
         text = (
-            f"Of {count(moments.height, 'distribution')} (one per model and prompt), "
-            f"{certain.height} {'have' if certain.height > 1 else 'has'} a longer tail: {said}"
+            f"{skewed[0].upper()}{skewed[1:]} (one per model and prompt) "
+            f"{'have' if certain.height > 1 else 'has'} a longer tail: {said}"
             f"{f'; {slight} of them slightly' if slight else ''}."
         )
         yield Finding(text=text, picture="distributions")
