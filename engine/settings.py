@@ -31,16 +31,20 @@ _NONE: Any = dataclasses.MISSING
 
 
 # Any: defaults are of several types.
-def setting(text: str, default: Any = _NONE, *, command: Any = _NONE) -> Any:
+def setting(text: str, default: Any = _NONE, *, command: Any = _NONE, like: str = "") -> Any:
     """A field of a settings class.
 
     Args:
       text: what it means, for `--help`.
       default: of an instance; a field without one must be given.
       command: the default on the command line, where its form differs; None: a method's default.
+      like: the command whose settings it holds, which `--help` names instead of listing them.
     """
     shown = default if command is _NONE else command
-    return dataclasses.field(default=default, metadata={"help": text, "command": shown})
+    said = f"{text}, as of `{like}`." if like else text
+    return dataclasses.field(
+        default=default, metadata={"help": said, "command": shown, "like": like}
+    )
 
 
 def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
@@ -456,7 +460,7 @@ class SourceSettings:
         "Folder of converted models; by default models/ in $ASSAY_CACHE or ~/.cache/assay.", ""
     )
     base: str = setting("Folder or hub id of an adapter's base, in place of the one it names.", "")
-    convert: ConvertSettings = setting("Settings of conversion, as of `assay convert`.")
+    convert: ConvertSettings = setting("Settings of conversion", like="assay convert")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -647,14 +651,14 @@ class DiffSettings:
         "all",
     )
     limits: Limits = setting("What the models may differ by.")
-    analyze: AnalyzeSettings = setting("Settings of the report, as of `assay analyze`.")
+    analyze: AnalyzeSettings = setting("Settings of the report", like="assay analyze")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportSettings:
     """What `assay report` takes beside the settings of a sweep and of a language model."""
 
-    analyze: AnalyzeSettings = setting("Settings of the page, as of `assay analyze`.")
+    analyze: AnalyzeSettings = setting("Settings of the page", like="assay analyze")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -674,12 +678,10 @@ class DemoSettings(PromptSettings):
     searched: int = setting(
         "Models that are searched: the first, and with --all those after it; 0: none.", 2
     )
-    search: SearchSettings = setting(
-        "A search of each under the first prompt, as of `assay search`."
-    )
-    together: SearchSettings = setting("One reply for all models searched; as of `assay search`.")
+    search: SearchSettings = setting("A search of each under the first prompt", like="assay search")
+    together: SearchSettings = setting("One reply for all models searched", like="assay search")
     certified: SearchSettings = setting(
-        "The best reply of three of the words by the first of them; as of `assay search`."
+        "The best reply of three of the words by the first of them", like="assay search"
     )
     compared: str = setting("Two slugs of `models` that are compared as by `assay diff`.", "")
     limits: Limits = setting("Of that comparison.")
@@ -701,7 +703,7 @@ class ReproduceSettings(PromptSettings):
         "paper",
     )
     searched: str = setting('Models searched: "all" of --models, some slugs, or "": none.', "all")
-    search: SearchSettings = setting("The paper's search; as of `assay search`.")
+    search: SearchSettings = setting("The paper's search", like="assay search")
     dimensions: str = setting(
         "What --readings changes one at a time: `all` that a model allows, or some of bos, date, "
         "newlines, mode, pooling, head, softcap, dtype.",

@@ -78,10 +78,10 @@ def _described(
     fields = {f.name: f for each in reversed(classes) for f in dataclasses.fields(each)}
     for name, value in config.items():
         field = fields.get(name)
-        meaning = field.metadata["help"] if field else ""
+        meaning, like = (field.metadata[key] if field else "" for key in ("help", "like"))
         if not isinstance(value, ConfigDict):
             yield f"{above}{name}", value, meaning
-        elif field is None or not isinstance(field.type, type) or "as of" in meaning:
+        elif field is None or not isinstance(field.type, type) or like:
             yield f"{above}{name}.<key>", None, meaning
         else:
             yield from _described(value, (field.type,), f"{above}{name}.")
