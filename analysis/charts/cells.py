@@ -14,6 +14,7 @@ _TITLES = (["all"], ["highest", "lowest"], ["highest", "differ most", "lowest"])
 _BESIDE = 7  # Columns up to which the groups stand side by side.
 _MANY = 12  # Columns above which they are narrow, under upright names.
 _QUESTIONS = 8  # Up to which a panel names them.
+_WRITTEN = 4  # Up to which it writes their numbers.
 _PANEL = 126  # Pixels of a panel.
 
 
@@ -75,16 +76,23 @@ def between_prompts(table: pl.DataFrame, names: Mapping[str, str]) -> look.Chart
     panels = [name for model, name in look.unique(names).items() if model in table["model"]]
     few = len(questions) <= _QUESTIONS
     named = look.named(table, names).select("name", "question_a", "question_b", "kendall")
-    base = alt.Chart(look.data(named), width=_PANEL, height=_PANEL).mark_rect()
-    chart = base.encode(
+    base = alt.Chart().encode(
         x=_across("question_a:N", questions, -40, few),
         y=alt.Y("question_b:N", sort=questions, title=None, axis=alt.Axis(grid=False, labels=few)),
+    )
+    squares = base.mark_rect().encode(
         color=_paint("kendall", look.around_zero(1.0), "Kendall’s τ"),
         tooltip=[
             *("name:N", "question_a:N", "question_b:N"),
             alt.Tooltip("kendall:Q", title="mean τ", format=".3f"),
         ],
     )
+    ink = alt.condition("abs(datum.kendall) > 0.6", alt.value("#ffffff"), alt.value("#1d2530"))
+    numbers = base.mark_text(fontSize=10.5).encode(
+        text=alt.Text("kendall:Q", format=".2f"), color=ink
+    )
+    layers = [squares, numbers] if len(questions) <= _WRITTEN else [squares]
+    chart = alt.LayerChart(layer=layers, data=look.data(named), width=_PANEL, height=_PANEL)
     return look.faceted(chart, panels, 5)
 
 
