@@ -148,7 +148,7 @@ def convert(work: Report, say: Say) -> None:
 
 
 def check_memory(work: Report, say: Say) -> None:
-    """Says what each model takes here; refuses one that is too large before any is loaded."""
+    """Says what each model takes here; with `check_memory`, refuses one that is too large."""
     room = DeviceRoom.of(work.mesh)
     kinds = ((work.models, work.settings), (work.language, work.logprobs))
     for model, settings in ((model, settings) for models, settings in kinds for model in models):

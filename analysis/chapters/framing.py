@@ -110,7 +110,7 @@ def compared(rewards: Iterable[tuple[str, Mapping[str, Array], Array]]) -> pl.Da
 def _scored_twice(
     run: Run, models: Sequence[str]
 ) -> Iterator[tuple[str, Mapping[str, Array], Array]]:
-    """What `compared` takes, of the models that were scored under two prompts at least."""
+    """What `compared` takes, of the models with two prompts or more that share tokens."""
     for model in models:
         scored = [p for p in run.vocabulary_prompts if (model, p) in run.results]
         if len(scored) > 1:
@@ -310,7 +310,7 @@ def _headline(
 
 
 def _common_head(kept: Sequence[str], rest: Sequence[str], heads: Mapping[str, str]) -> str:
-    """The kind of head of two reward models or more, if two others or more have another; or ""."""
+    """The kind of head of all `kept` and of none of the `rest`, of each at least two; or ""."""
     rank_alike = {"affine": "linear"}  # a constant is added
     kinds, further = (
         [rank_alike.get(kind, kind) for m in side if (kind := heads.get(m, "")) != "lm"]

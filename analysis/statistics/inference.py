@@ -34,7 +34,7 @@ class Estimate(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """The fields of `Estimate` for several columns at once; float64 [C] each."""
+    """The fields of `Estimate` for several columns at once; float64 [C] each, or p alone NaN."""
 
     value: Array
     low: Array
@@ -149,7 +149,7 @@ def median_interval(x: Array) -> Estimate:
     """The median of `x` [N] with an interval that holds it in at least 95 % of samples, without p.
 
     Both ends are values of the sample, chosen by the binomial distribution, so that nothing is
-    assumed of the shape. NaN for fewer than six values, whose extremes hold the median less often.
+    assumed of the shape. They are NaN for fewer than six values: their extremes hold it less often.
     """
     median = float(np.median(x))
     if len(x) < 6:
@@ -168,7 +168,7 @@ def bootstrap_means(values: Array, units: Array, rng: np.random.Generator, draws
     Units are drawn with all their rows. The interval is Student's t times the bootstrap standard
     error, corrected by sqrt(U / (U-1)) for U units (Hesterberg 2015, "What teachers should know
     about the bootstrap", 3.1 and 4.2): percentile intervals of six values hold the mean in 85 of
-    100 draws, this one in 95. `values` are float64 [N, C]; the same draws serve all columns. Rows
+    100 cases, this one in 95. `values` are float64 [N, C]; the same draws serve all columns. Rows
     of one label of `units` [N] are drawn together.
     """
     names, unit = np.unique(units, return_inverse=True)
@@ -190,7 +190,7 @@ def with_q(
 ) -> pl.DataFrame:
     """`table`, one row per test, with a column `q` right behind its column of p-values, `p`.
 
-    NaN or null stay NaN. `within` names the columns that say the family of a test; by default all
+    NaN and null give NaN. `within` names the columns that say the family of a test; by default all
     rows are one family.
     """
     numbers = pl.col(p).cast(pl.Float64).fill_null(np.nan)

@@ -105,7 +105,7 @@ class Search:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunContents:
-    """What one run, or several merged, hold according to their manifests.
+    """What one run, or several merged, hold: by their manifests, and searches by their files.
 
     Attributes:
       models: slug -> its record.
@@ -165,7 +165,7 @@ def read_contents(run: epath.Path) -> RunContents:
 
 
 def merge(manifests: list[RunContents]) -> RunContents:
-    """One manifest of several runs: models sorted by slug, prompts in the order they first appear.
+    """The contents of several runs: models sorted by slug, prompts in the order they first appear.
 
     Where two runs hold the same model × prompt with the same fingerprint, the first complete
     one is kept.
@@ -259,7 +259,7 @@ def read_json(path: epath.Path) -> Json:
 def content_hash(content: Json) -> str:
     """sha256 of the content of a manifest, without its entry `sha256`.
 
-    A manifest without that entry, of an earlier version or edited by hand, is read unchecked.
+    A manifest without that entry, of an earlier Assay or edited by hand, is read unchecked.
     """
     kept = {key: value for key, value in content.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()

@@ -161,7 +161,7 @@ def _load(
 
 @contextlib.contextmanager
 def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
-    """Yields what runs a write (function, arguments) while the next part is computed.
+    """Yields a function that runs a write while the next part is computed.
 
     An error of a write surfaces at the next one, or at the end. The manifest of a run that fails is
     saved, also where Ctrl-C stops a command of one process. SIGTERM ends the process at once
@@ -190,7 +190,7 @@ def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
 
 @dataclasses.dataclass
 class _Open:
-    """A job of the pass that is computed."""
+    """A job of the pass under way."""
 
     job: RowsJob
     coefficients: Json | None  # of its objectives

@@ -25,7 +25,7 @@ from launch.common.text import escape_unencodable, nearest, one_line, show
 
 Given = Any  # parsed FlagValues: flags are attributes of several types
 # Name of a flag -> its default, its meaning and, of an integer, its least and its largest value.
-# The default of another one says its type: a list is comma-separated, a tuple is of a flag that may
+# Otherwise the default says the type: a list is comma-separated, a tuple is of a flag that may
 # be repeated, a boolean needs no value; else it is a text. Any: of these types.
 Flags = Mapping[str, tuple[Any, ...]]
 
@@ -41,7 +41,7 @@ class CommandResult:
     """What a command says at its end."""
 
     text: str  # its last lines
-    # What they say, as JSON has it; called with --json alone.
+    # What they say, as JSON has it; called only with --json.
     facts: Callable[[], Mapping[str, Any]] = dict  # Any: what JSON holds
     exit_status: int = 0  # 1 where a check has found something
 
@@ -70,7 +70,7 @@ def run(
     Returns:
       Exit status (docs/several-processes.md): that of the result, 1 where some of several models
       failed, 2 for bad input, 130 where the user interrupted it. Where there are several processes,
-      an error ends this one instead.
+      an error ends all of them instead.
     """
     escape_unencodable()
     as_json = "--json" in argv  # also of an error before flags are parsed
@@ -209,7 +209,7 @@ def _parse(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hides the progress notes of libraries; their errors stay."""
+    """Hides what libraries log below errors."""
     loggers = [logging.getLogger(n) for n in ("absl", "jax", "orbax", "transformers", "etils")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
