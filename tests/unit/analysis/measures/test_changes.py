@@ -191,7 +191,7 @@ def test_a_token_of_one_vocabulary_alone_is_left_out(tmp_path, rewards):
 
 def test_a_kind_of_fewer_than_five_stems_has_no_test(readings):
     run, _ = _both(readings, "loved")
-    words = moved_words(run, KINDS.with_columns(stem=pl.lit("one")))
+    words = moved_words(run, KINDS.with_columns(stem=pl.format("s{}", pl.int_range(pl.len()) % 4)))
     assert words["p"].is_nan().all()
     verdict = checks(changes(run, [], LIMITS), words, [], LIMITS)
     check = "largest significant shift of a kind of words"
