@@ -189,7 +189,8 @@ def _answer(
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
     compiled = _compiled(template)
     for messages in conversations:
-        given = json.dumps(messages, ensure_ascii=False)  # before a template changes them
+        said = [message[key] for message in messages for key in message if key != "role"]
+        given = "".join(map(str, said))  # before a template changes them
         texts.append(compiled.render(messages=messages, **variables))
         if (added := len(texts[-1]) - len(given)) > LONGEST_TEXT:
             said = f"it adds {added:,} characters to its messages; allowed: {LONGEST_TEXT:,}"
