@@ -91,6 +91,13 @@ def plain(token: str, limit: int = LIMIT) -> str:
     return "".join(segment.text for segment in segments(token, limit))
 
 
+def shortened(text: str, limit: int) -> str:
+    """A text with its signs, of which a long one lacks the middle; "" for the empty text."""
+    half = limit // 2
+    ends = [text] if len(text) <= limit else [text[:half], text[-half:]]
+    return " … ".join(plain(end, 10 * limit) for end in ends if end)  # a sign has ten characters
+
+
 def mark_at(token: str, at: int) -> str | None:
     """The sign that is shown for the character `at`; None where it is shown itself."""
     char = token[at]

@@ -143,6 +143,8 @@ def convert(work: Report, say: Say) -> None:
             )
     for model in work.language:
         model.expect(LANGUAGE)
+    if work.conversations_list is not None:  # before a sweep that may take hours
+        conversations.check_rendering(work.models, work.conversations_list)
     for name, value in _settings(given.config, work.models, work.language).items():
         setattr(work, name, value)
 

@@ -10,6 +10,7 @@
     run/item_logprobs/<list>/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
     run/conversations/<list>/list.parquet   conversations that have prompts of their own
     run/conversations/<list>/model=<slug>/part-<start>-<stop>.parquet
+    run/conversations/<list>/model=<slug>/rendered.txt   its first row as the model reads it
 
 A language model reads a prompt in a form: `greatest` is the prompt as plain text, `greatest.chat`
 the same prompt in the chat template (`prompt_in_form`); both have the text under `prompts`.
@@ -44,6 +45,7 @@ CONVERSATIONS_DIR = "conversations"
 READINGS_DIR = "readings"  # runs of other readings of the models (`engine.runs.convention_index`)
 HUMANS = "humans.parquet"
 LIST = "list.parquet"
+RENDERED = "rendered.txt"
 FOLDERS = (
     VOCAB_DIR,
     SCORES_DIR,

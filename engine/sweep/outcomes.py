@@ -6,7 +6,7 @@ import dataclasses
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import jax
@@ -33,6 +33,8 @@ class Outcome:
 
 Made = TypeVar("Made")
 OnOutcomes = Callable[[Sequence[Outcome]], object]  # called when every model was computed or failed
+# Called with the first row of a list as each model reads it, by slug (`Rows.first_row`).
+OnRendered = Callable[[Mapping[str, str]], object]
 # Called with a model's slug, a prompt's id, a frame of token_id, token and reward, and the number
 # of tokens that have no reward yet.
 OnRewards = Callable[[str, str, pl.DataFrame, int], object]

@@ -37,6 +37,7 @@ class RowReader:
     flag: str  # of the command line, beside which prompts and messages are refused; "": none
     json_cells: bool  # whether texts may hold messages as JSON: in .csv and .parquet files
     notes: list[str] = dataclasses.field(default_factory=list)  # what is left out of the file
+    has_messages: bool = False  # whether a cell is a list of messages, and not a text
 
     def table(self, rows: Sequence[Row]) -> pl.DataFrame:
         """The list: `schema.LIST_COLUMNS`, and `schema.GIVEN` where a row has any.
@@ -241,6 +242,7 @@ class RowReader:
             if isinstance(cell, dict):  # LLaMA-Factory's chosen and rejected
                 cell = [cell]
             if isinstance(cell, list) and cell and all(isinstance(each, dict) for each in cell):
+                self.has_messages = True
                 return [checked_message(number, each) for number, each in enumerate(cell, 1)]
             if isinstance(cell, list) and cell:
                 raise AssayError("a list of replies; write a row for each, or each pair")

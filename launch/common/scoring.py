@@ -199,6 +199,22 @@ def extremes(model: str, prompt: str, scores: pl.DataFrame, left: int = 0) -> st
     return "\n".join([title, f"  highest  {_row(highest)}", f"  lowest   {_row(lowest)}"])
 
 
+def show_first_row(texts: Mapping[str, str], read: str = "the reward is read") -> None:
+    """Prints how the first row of a list is rendered: once, unless models render it differently.
+
+    `texts` are by model, as of `Rows.first_row`; `read` says what becomes of the marked tokens.
+    """
+    for text in dict.fromkeys(texts.values()):
+        models = [model for model, own in texts.items() if own == text]
+        of = f" for {', '.join(models)}" if len(models) < len(texts) else ""
+        tqdm.write(f"first row{of} as rendered, {read} at ⟦ ⟧: {text}", file=sys.stderr)
+
+
+def show_continued_row(texts: Mapping[str, str]) -> None:
+    """`show_first_row` of language models, which read log-probabilities at all of a reply."""
+    show_first_row(texts, "log-probabilities are read")
+
+
 def show_models(outcomes: Sequence[Outcome]) -> None:
     """Calls `show_table`, if there are several models."""
     if len(outcomes) > 1:
