@@ -92,10 +92,10 @@ def plain(token: str, limit: int = LIMIT) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """A text with its signs, of which a long one lacks the middle; "" for the empty text."""
+    """`plain` of a text; of a long one without its middle."""
     half = limit // 2
     ends = [text] if len(text) <= limit else [text[:half], text[-half:]]
-    return " … ".join(plain(end, 10 * limit) for end in ends if end)  # a sign has ten characters
+    return " … ".join(plain(end, 10 * limit) for end in ends if end)  # signs have ten characters
 
 
 def mark_at(token: str, at: int) -> str | None:

@@ -27,10 +27,7 @@ def logprobs(given: command.Given) -> command.CommandResult:
     on_outcomes = sharding.show_models(given)
     with locking.run_lock(given, run, "logprobs"):
         new = sweep_logprobs(
-            *(models, prompts, run, settings, mesh),
-            items=items,
-            on_outcomes=on_outcomes,
-            on_rendered=scoring.show_continued_row,
+            models, prompts, run, settings, mesh, items=items, on_outcomes=on_outcomes
         )
     place = f"item_logprobs/{items[0]}" if items else "logprobs"
     return scoring.computed(run, place, models, prompts, new, "log-probabilities")

@@ -67,12 +67,9 @@ def score(work: Scored, say: Say) -> None:
     name, replies = work.items
     under = text.counted(len(work.word_prompts), "prompt")
     say(f"scoring {text.counted(len(replies), 'reply')} of {name} under {under}")
-    work.new += sweep_rewards(
-        *(work.models, work.word_prompts, work.run, work.word_settings, work.mesh),
-        on_outcomes=scoring.show_models,
-        items=work.items,
-        on_rendered=scoring.show_first_row,
-    )
+    where = (work.word_prompts, work.run, work.word_settings, work.mesh)
+    show = scoring.show_models
+    work.new += sweep_rewards(work.models, *where, on_outcomes=show, items=work.items)
 
 
 def judge(work: Scored, say: Say) -> None:
@@ -95,9 +92,9 @@ def logprobs(work: Scored, say: Say) -> None:
     if work.prompts:
         work.new += sweep_logprobs(work.language, work.prompts, *where)
     if work.items is not None:
-        show = scoring.show_continued_row
         where = (work.word_prompts, *where)
-        work.new += sweep_logprobs(work.language, *where, items=work.items, on_rendered=show)
+        show = scoring.show_first_rows
+        work.new += sweep_logprobs(work.language, *where, items=work.items, on_outcomes=show)
 
 
 class Dispensable(AssayError):

@@ -36,12 +36,7 @@ def score(given: command.Given) -> command.CommandResult:
     settings, mesh = scoring.settings(given.config, models)
     with locking.run_lock(given, run, "score"):
         show, items = sharding.show_models(given), (name, replies)
-        rewards = sweep_rewards(
-            *(models, prompts, run, settings, mesh),
-            on_outcomes=show,
-            items=items,
-            on_rendered=scoring.show_first_row,
-        )
+        rewards = sweep_rewards(models, prompts, run, settings, mesh, on_outcomes=show, items=items)
     return scoring.computed(run, f"items/{name}", models, prompts, rewards)
 
 

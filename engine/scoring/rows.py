@@ -122,20 +122,17 @@ class Rows(abc.ABC):
         """Raises AssayError for a conversation that a model cannot read: too long, unknown ids."""
         check_fits(*self.extent(), decoder)
 
-    def read_at(self, ids: Sequence[int]) -> slice:
-        """The positions of a conversation that its number belongs to."""
-        return slice(len(self.prompt.prefix), len(ids))
+    def read_at(self, ids: Sequence[int]) -> tuple[int, int]:
+        """First position of a conversation that its number belongs to, and the one behind all."""
+        return len(self.prompt.prefix), len(ids)
 
     def first_row(self, tokenizer: PreTrainedTokenizerBase) -> str:
         """The first row as its model reads it, in visible characters; ⟦ and ⟧ enclose `read_at`."""
         [ids] = self.sequences([0])
-        read = self.read_at(ids)
         whole: str = tokenizer.decode(ids)
-        # Where a character has several tokens, it stands behind the cut.
-        start, stop = (
-            len(os.path.commonprefix([whole, tokenizer.decode(ids[:end])]))  # noqa: RUF071 - texts
-            for end in (read.start, read.stop)
-        )
+        ends = (tokenizer.decode(ids[:end]) for end in self.read_at(ids))
+        # Up to a character of which only the first bytes are there.
+        start, stop = (len(os.path.commonprefix([whole, end])) for end in ends)  # noqa: RUF071
         pieces = whole[:start], whole[start:stop], whole[stop:]
         return "{}⟦{}⟧{}".format(*(shortened(piece, _SHOWN) for piece in pieces))
 
@@ -163,10 +160,9 @@ class RewardRows(Rows):
         """Token ids of the whole conversations of some rows."""
         return self.ids_of(rows)
 
-    def read_at(self, ids: Sequence[int]) -> slice:
-        """The position of a conversation at which its reward is read."""
-        at = self.pooling.position(ids)
-        return slice(at, at + 1)
+    def read_at(self, ids: Sequence[int]) -> tuple[int, int]:
+        """The position at which a conversation's reward is read, and the next one."""
+        return (at := self.pooling.position(ids)), at + 1
 
     @functools.cached_property
     def distinct(self) -> Distinct:
@@ -268,6 +264,8 @@ def _rows_of(
 ) -> RewardRows:
     """Rows of key columns, the texts of their replies, and the token ids of these alone."""
     template, mode = checkpoint.template, mode_of(checkpoint, [prompt], mode)
+    if not isinstance(prompt, str):
+        unread_keys(template, [[*prompt, {"role": "assistant", "content": "?"}]], [{}], ["prompt"])
     around = template.split(prompt) if mode == "ids" else template.around(prompt)
 
     def ids_of(rows: Sequence[int]) -> list[list[int]]:

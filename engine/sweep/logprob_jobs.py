@@ -31,7 +31,7 @@ from engine.scoring.rows import ContinuationRows, NextTokenRows
 from engine.settings import ImplicitSettings, LogprobSettings, Settings
 from engine.sweep import loop, setup
 from engine.sweep.jobs import RowsJob, read_part, write_part
-from engine.sweep.outcomes import OnOutcomes, OnRendered, OnRewards
+from engine.sweep.outcomes import OnOutcomes, OnRewards
 from engine.text.cue import Cue
 from engine.types import Prompt
 
@@ -47,7 +47,6 @@ def sweep_logprobs(
     *,
     items: Items | None = None,
     on_outcomes: OnOutcomes = lambda outcomes: None,
-    on_rendered: OnRendered = lambda texts: None,
 ) -> int:
     """Log-probability of every token, or of each reply of the list `items`, after every prompt.
 
@@ -85,8 +84,7 @@ def sweep_logprobs(
         restored = restore(group, mesh, dtype_named(settings.dtype))
         return LanguageScorer.build(*restored, mesh, step_size=step_size)
 
-    where = (manifest, jobs, load, settings, mesh)
-    return loop.run(*where, on_outcomes=on_outcomes, on_rendered=on_rendered)
+    return loop.run(manifest, jobs, load, settings, mesh, on_outcomes=on_outcomes)
 
 
 def language_rows(
@@ -211,12 +209,11 @@ def sweep_pair(
     *,
     on_rewards: OnRewards = lambda *result: None,
     on_outcomes: OnOutcomes = lambda outcomes: None,
-    on_rendered: OnRendered = lambda texts: None,
 ) -> int:
     """Implicit rewards of every token, or of each reply of the list `items`, under every prompt.
 
     The log-probabilities of both models go where `sweep_logprobs` writes them, and their difference
-    into `run/scores` or `run/items/<list>`. The callbacks are as of
+    into `run/scores` or `run/items/<list>`. `on_rewards` and `on_outcomes` are as of
     `sweep_rewards`; `on_rewards` is called for vocabularies only.
 
     Returns:
@@ -230,12 +227,7 @@ def sweep_pair(
     pair.check(prompts, items[1] if items else ())
     _enter(pair, prompts, run, settings, mesh, items)  # refuses before the first pass
     how = LogprobSettings(form=pair.settings.form, **dataclasses.asdict(settings))
-    sweep_logprobs(
-        *(pair.models, prompts, run, how, mesh),
-        items=items,
-        on_outcomes=on_outcomes,
-        on_rendered=on_rendered,
-    )
+    sweep_logprobs(pair.models, prompts, run, how, mesh, items=items, on_outcomes=on_outcomes)
     manifest, paths = _enter(pair, prompts, run, settings, mesh, items)
     if not processes.writes():
         return 0

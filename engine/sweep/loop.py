@@ -42,7 +42,7 @@ from engine.sweep.jobs import (
     step_of,
     write_part,
 )
-from engine.sweep.outcomes import OnOutcomes, OnRendered, Outcomes, SomeFailed, memory_errors
+from engine.sweep.outcomes import OnOutcomes, Outcomes, SomeFailed, memory_errors
 from engine.types import PromptIds
 
 # A first part of `_MANY` rows is reported early where the other rows take longer than `_LONG_S` s.
@@ -88,7 +88,6 @@ def run(
     *,
     on_numbers: OnNumbers = lambda job, numbers: None,
     on_outcomes: OnOutcomes = lambda outcomes: None,
-    on_rendered: OnRendered = lambda texts: None,
     tables: Mapping[str, pl.DataFrame] = MappingProxyType({}),
 ) -> int:
     """Records jobs in the run's manifest and computes their missing parts.
@@ -97,7 +96,6 @@ def run(
     models with a missing part, after the models before them were released; `on_numbers`, on process
     0, for each job that this call completes, and after the first part of the first pass if the rest
     of that pass takes long; `on_outcomes`, there too, with what became of each model.
-    `on_rendered` is called on process 0 once all inputs are found right, for lists only.
     `tables` are written into the run first, by path, unless it has them.
 
     A model that fails does not stop the other models. With several processes this holds for
@@ -116,8 +114,6 @@ def run(
     swept = [job.checkpoint for job in jobs if "token_id" in job.rows.part_columns]
     vocabularies = setup.vocabularies(manifest, swept) if processes.writes() else {}
     setup.begin(manifest, vocabularies, jobs, settings.part_size, tables)
-    if processes.writes() and not swept:
-        on_rendered(_rendered(manifest, jobs))
     pending = [
         group
         for group in grouped(jobs)
@@ -142,22 +138,15 @@ def run(
         manifest.save()
     for job in jobs:
         outcomes[job.model].done += manifest.result(job.path)["complete"]
+        if not swept and not outcomes[job.model].first_row:
+            text = job.rows.first_row(job.checkpoint.tokenizer)
+            outcomes[job.model].first_row = text
+            if job.path.startswith(schema.CONVERSATIONS_DIR):  # for the page
+                storage.write_atomic(manifest.run / job.path / schema.RENDERED, text.encode())
     on_outcomes(outcomes.all())
     if any(outcome.failure for outcome in outcomes.all()):
         raise SomeFailed(outcomes.all())
     return computed
-
-
-def _rendered(manifest: Manifest, jobs: Sequence[RowsJob]) -> dict[str, str]:
-    """The first row of a list as each model reads it; one of conversations is kept in the run."""
-    texts: dict[str, str] = {}
-    for job in jobs:
-        if job.model not in texts:
-            texts[job.model] = job.rows.first_row(job.checkpoint.tokenizer)
-            if job.path.startswith(schema.CONVERSATIONS_DIR):
-                file = manifest.run / job.path / schema.RENDERED
-                storage.write_atomic(file, texts[job.model].encode())
-    return texts
 
 
 def _load(

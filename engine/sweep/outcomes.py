@@ -6,7 +6,7 @@ import dataclasses
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import jax
@@ -28,13 +28,12 @@ class Outcome:
     done: int = 0  # jobs that are complete
     rows: int = 0  # that this command computed
     seconds: float = 0.0  # of loading and computing; models of one pass share it equally
+    first_row: str = ""  # of a list, as the model reads it (`Rows.first_row`)
     failure: str = ""  # why the model is not complete; "" if it is
 
 
 Made = TypeVar("Made")
 OnOutcomes = Callable[[Sequence[Outcome]], object]  # called when every model was computed or failed
-# Called with the first row of a list as each model reads it, by slug (`Rows.first_row`).
-OnRendered = Callable[[Mapping[str, str]], object]
 # Called with a model's slug, a prompt's id, a frame of token_id, token and reward, and the number
 # of tokens that have no reward yet.
 OnRewards = Callable[[str, str, pl.DataFrame, int], object]

@@ -28,7 +28,7 @@ from engine.scoring.rows import (
 from engine.settings import AUTO, SweepSettings
 from engine.sweep import loop, setup
 from engine.sweep.jobs import RowsJob, check_parts
-from engine.sweep.outcomes import OnOutcomes, OnRendered, OnRewards
+from engine.sweep.outcomes import OnOutcomes, OnRewards
 
 # A list's name, and its replies; or its table (`schema.LIST_COLUMNS`) of conversations with prompts
 # of their own, and the hash of the file that it was read from.
@@ -46,7 +46,6 @@ def sweep_rewards(
     load: loop.Load | None = None,
     *,
     items: Items | None = None,
-    on_rendered: OnRendered = lambda texts: None,
 ) -> int:
     """Scores every token under every prompt and model into `run/scores`, or the replies of a list.
 
@@ -54,8 +53,7 @@ def sweep_rewards(
     `run/items/<name>` or `run/conversations/<name>`. Models that share a decoder share a pass;
     `load` puts them on the devices, by default by restoring them. `on_rewards` is called, for
     vocabularies only, as soon as a model has all rewards under a prompt, and once early with those
-    of the first part (`loop.run`); `on_outcomes`, at the end, with what became of each model;
-    `on_rendered`, for lists only, with the first row as each model reads it.
+    of the first part (`loop.run`); `on_outcomes`, at the end, with what became of each model.
 
     Returns:
       The number of rewards that were computed; 0 if the run was complete.
@@ -84,13 +82,7 @@ def sweep_rewards(
         on_rewards(job.model, job.prompt, scores.with_columns(token=token), left)
 
     where = (manifest, jobs, load or partial(load_scorer, settings, mesh), settings, mesh)
-    return loop.run(
-        *where,
-        on_numbers=tell,
-        on_outcomes=on_outcomes,
-        on_rendered=on_rendered,
-        tables=tables,
-    )
+    return loop.run(*where, on_numbers=tell, on_outcomes=on_outcomes, tables=tables)
 
 
 def _say_text(jobs: Sequence[RowsJob]) -> None:

@@ -78,10 +78,7 @@ def score(
     for note in listed.notes:
         say(f"note: {note}")
     rewards = sweep_rewards(
-        *(models, None, run, settings, mesh),
-        on_outcomes=on_outcomes,
-        items=listed[:3],
-        on_rendered=scoring.show_first_row,
+        models, None, run, settings, mesh, on_outcomes=on_outcomes, items=listed[:3]
     )
     if processes.writes():
         from launch.common import facts  # the analysis, which no other list needs

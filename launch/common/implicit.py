@@ -45,10 +45,7 @@ def computed(
     where = (pair, prompts, run, Settings(**common), mesh, items)
     with locking.run_lock(given, run, command):
         rewards = sweep_pair(
-            *where,
-            on_rewards=scoring.show_extremes,
-            on_outcomes=scoring.show_models,
-            on_rendered=scoring.show_continued_row,
+            *where, on_rewards=scoring.show_extremes, on_outcomes=scoring.show_models
         )
     place = f"{run}/{f'items/{items[0]}' if items else 'scores'}"
     what = scoring.outcome(rewards, "rewards")

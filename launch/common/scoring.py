@@ -199,30 +199,18 @@ def extremes(model: str, prompt: str, scores: pl.DataFrame, left: int = 0) -> st
     return "\n".join([title, f"  highest  {_row(highest)}", f"  lowest   {_row(lowest)}"])
 
 
-def show_first_row(texts: Mapping[str, str], read: str = "the reward is read") -> None:
-    """Prints how the first row of a list is rendered: once, unless models render it differently.
-
-    `texts` are by model, as of `Rows.first_row`; `read` says what becomes of the marked tokens.
-    """
-    for text in dict.fromkeys(texts.values()):
-        models = [model for model, own in texts.items() if own == text]
-        of = f" for {', '.join(models)}" if len(models) < len(texts) else ""
-        tqdm.write(f"first row{of} as rendered, {read} at ⟦ ⟧: {text}", file=sys.stderr)
+def show_first_rows(outcomes: Sequence[Outcome]) -> None:
+    """Prints how the first row of a list is rendered: once, unless models render it differently."""
+    for row in dict.fromkeys(outcome.first_row for outcome in outcomes if outcome.first_row):
+        models = ", ".join(dict.fromkeys(o.model for o in outcomes if o.first_row == row))
+        tqdm.write(f"{models}: first row as rendered, read at ⟦ ⟧: {row}", file=sys.stderr)
 
 
-def show_continued_row(texts: Mapping[str, str]) -> None:
-    """`show_first_row` of language models, which read log-probabilities at all of a reply."""
-    show_first_row(texts, "log-probabilities are read")
-
-
-def show_models(outcomes: Sequence[Outcome]) -> None:
-    """Calls `show_table`, if there are several models."""
-    if len(outcomes) > 1:
-        show_table(outcomes)
-
-
-def show_table(outcomes: Sequence[Outcome]) -> None:
-    """Prints a line per model on standard error: what was done of it, and whether all was."""
+def show_models(outcomes: Sequence[Outcome], least: int = 2) -> None:
+    """Prints what was done of each of `least` or more models, and how they render a list's rows."""
+    show_first_rows(outcomes)
+    if len(outcomes) < least:
+        return
     head = ("model", "prompts", "new rows", "seconds", "status")
     rows = [
         (
