@@ -10,6 +10,8 @@ from etils import epath
 import analysis
 from analysis.measures import pairs
 from engine.runs import parts, schema
+from engine.sweep.outcomes import Outcome
+from launch.common.scoring import show_first_rows
 from tests.support import folders, slow, tiny
 from tests.support.tolerances import TOLERANCES
 
@@ -346,6 +348,100 @@ def test_a_csv_may_hold_messages_and_labels_are_kept(score, tmp_path):
     assert found["reward"].n_unique() == 1
     done = score([{"prompt": "a", "reply": "b", "tokens": [1]}], "--name=other")
     assert "note: no labels: tokens (neither text nor numbers)" in done.err
+
+
+# Texts that merge where they meet, end with eos, or hold spaces.
+TEXTS = [
+    ("Why?\n", "\nlove", " zq "),
+    (PROMPT, "?", "the truth<|im_end|>"),
+    ("user", "\nlove", ""),
+    ("é " * 200, "war " * 90, "love"),
+]
+
+
+def trl_ids(tokenizer, prompt, reply):
+    """As `RewardTrainer._prepare_dataset` of TRL 0.24 to 1.9 renders rows of texts."""
+    eos = tokenizer.eos_token
+    return tokenizer(text=prompt + (reply if reply.endswith(eos) else reply + eos))["input_ids"]
+
+
+@pytest.fixture(params=[0, 2], ids=["pad", "pad is eos"])
+def of_texts(request, tmp_path):
+    """A folder whose tokenizer adds BOS, its reward of ids by transformers, and its tokenizer."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    hf = tiny.write_model(
+        tmp_path / "judge", pad_token_id=request.param, max_position_embeddings=1024
+    )
+    tiny.tokenizer(adds_bos=True).save_pretrained(hf)
+    torch_model = AutoModelForSequenceClassification.from_pretrained(hf).eval()
+
+    @torch.no_grad()
+    def reward(ids):
+        return torch_model(torch.tensor([ids])).logits.item()
+
+    return hf, reward, AutoTokenizer.from_pretrained(hf), request.param == 2
+
+
+def test_rows_of_texts_are_rendered_as_trl_does(command, source, tmp_path, of_texts):
+    hf, reward, tokenizer, pad_is_eos = of_texts
+    rows = [dict(zip(("prompt", "chosen", "rejected"), texts, strict=True)) for texts in TEXTS]
+    path = source("".join(json.dumps(row) + "\n" for row in rows), "list.jsonl")
+    run = tmp_path / "run"
+    flags = (f"--checkpoint={hf}", f"--run={run}", f"--config.cache={tmp_path / 'cache'}")
+    flags = (*flags, "--config.self_check=2", "--config.convert.template=trl")
+    done = command("score", *flags, f"--items={path}").fine()
+    shown = "judge: first row as rendered, read at ⟦ ⟧: <|endoftext|>Why?↵↵"
+    shown += "⟦love⟧<|im_end|>" if pad_is_eos else "love⟦<|im_end|>⟧"
+    assert done.err.count(shown) == 1
+    found = pairs.replies(analysis.load(run), "list")["reward"].to_numpy()
+    ids = [trl_ids(tokenizer, prompt, reply) for prompt, *both in TEXTS for reply in both]
+    expected = np.array([reward(each) for each in ids])
+    assert np.abs(found - expected).max() < 1e-4 * np.ptp(expected)
+
+    command("sweep", *flags, "--prompt=Why?\n").fine()
+    swept = analysis.load(run).scores(models=["judge"]).collect()
+    prompt, eos = tokenizer("Why?\n")["input_ids"], tokenizer.eos_token_id
+    some = swept.filter(pl.col("token_id") % 40 == 7)
+    expected = np.array([reward([*prompt, i, eos]) for i in some["token_id"]])
+    assert np.abs(some["reward"].to_numpy() - expected).max() < 1e-4 * np.ptp(expected)
+
+
+def test_messages_are_not_rendered_as_trl_renders_texts(command, source, tmp_path):
+    """TRL renders them in the chat template. Nothing is swept before."""
+    hf, out = tiny.write_model(tmp_path / "judge"), tmp_path / "out"
+    flags = [f"--config.cache={tmp_path / 'cache'}", "--config.convert.template=trl"]
+    score = ["score", f"--checkpoint={hf}", f"--run={out}", *flags]
+    report = ["report", str(hf), f"--out={out}", *flags]
+    sides = [f"--before={hf}", f"--after={hf}", f"--report={tmp_path / 'r'}", f"--run={out}"]
+    path = source(json.dumps(TRL[1]) + "\n", "list.jsonl")
+    for call in (score, report, ["diff", *sides, *flags]):
+        done = command(*call, f"--items={path}")
+        said = f"{call[0]}: list: its rows hold messages, which TRL renders in the chat template, "
+        assert (done.code, done.err[-1].startswith(f"{said}and judge was converted")) == (2, True)
+        assert not (out / "manifest.json").exists()
+        assert not list(out.rglob("*.parquet"))
+    path = source(json.dumps({"prompt": "a", "reply": "b", "system": "c"}) + "\n", "list.jsonl")
+    said = "(template=trl is a prompt, its reply and eos; other turns need a chat template)"
+    assert command(*score, f"--items={path}").err[-1].endswith(said)
+
+
+def test_a_comparison_says_once_how_its_pairs_are_rendered(
+    command, source, tmp_path, light, capsys
+):
+    """Where models render them differently, each has a line."""
+    sides = [tiny.write_model(tmp_path / name, seed=seed) for seed, name in enumerate("ab")]
+    path = source(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}) + "\n", "list.jsonl")
+    flags = [f"--items={path}", "--config.noise=off", f"--config.cache={tmp_path / 'cache'}"]
+    flags += [f"--before={sides[0]}", f"--after={sides[1]}", f"--report={tmp_path / 'report'}"]
+    done = command("diff", *flags, f"--run={tmp_path / 'run'}")
+    [said] = [line for line in done.err if "first row" in line]
+    shown = "<|im_start|>user↵a<|im_end|>↵<|im_start|>assistant↵b<|im_end|>⟦↵⟧"
+    assert said == f"a, b: first row as rendered, read at ⟦ ⟧: {shown}"
+    rows = {"a": "x", "b": "y", "c": "x"}
+    show_first_rows([Outcome(model=m, prompts=1, first_row=row) for m, row in rows.items()])
+    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["a, c", "b"]
 
 
 def test_a_report_sweeps_its_prompts_and_scores_pairs_under_their_own(
