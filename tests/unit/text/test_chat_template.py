@@ -64,11 +64,11 @@ def test_a_reply_that_begins_with_a_newline_merges_with_the_templates(name="plai
 
 def test_the_cut_of_trl_stands_behind_the_prompt_where_a_reply_would_merge_with_it():
     chat = template(TRL, bos="double", adds_bos=True)
-    split = chat.split("Why?\n")
-    assert chat.tokenizer.decode(split.prefix) == "<|endoftext|>Why?\n"
+    split = chat.split("Why? ")
+    assert chat.tokenizer.decode(split.prefix) == "<|endoftext|>Why? "
     assert chat.tokenizer.convert_ids_to_tokens(split.suffix) == ["<|im_end|>"]
-    [merged] = chat.sequences("Why?\n", ["\n"])
-    assert merged != [*split.prefix, *chat.reply_ids("\n"), *split.suffix]
+    [merged] = chat.sequences("Why? ", ["love"])
+    assert merged != [*split.prefix, *chat.reply_ids("love"), *split.suffix]
     with pytest.raises(AssayError, match="template=trl is a prompt, its reply and eos; other"):
         chat.split(with_system("Be brief.", PROMPT))
 
