@@ -243,6 +243,8 @@ def _rows_of(
 ) -> RewardRows:
     """Rows of key columns, the texts of their replies, and the token ids of these alone."""
     template, mode = checkpoint.template, mode_of(checkpoint, [prompt], mode)
+    if not isinstance(prompt, str):
+        unread_keys(template, [[*prompt, {"role": "assistant", "content": "?"}]], [{}], ["prompt"])
     around = template.split(prompt) if mode == "ids" else template.around(prompt)
 
     def ids_of(rows: Sequence[int]) -> list[list[int]]:
