@@ -91,7 +91,7 @@ def _rendered(study: Study) -> Iterator[Block]:
     """How the first row of each list was rendered: once for models that read the same."""
     models: dict[tuple[str, str], list[str]] = {}
     for (name, model), result in study.run.conversations.items():
-        text = storage.read_if_there(result.folder / schema.RENDERED)
+        text = storage.read_if_there(result.run / schema.rendered_path(result.path))
         if text is not None and model in study.models:
             models.setdefault((name, text.decode()), []).append(study.names[model])
     for (name, text), each in models.items():

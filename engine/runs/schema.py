@@ -10,7 +10,7 @@
     run/item_logprobs/<list>/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
     run/conversations/<list>/list.parquet   conversations that have prompts of their own
     run/conversations/<list>/model=<slug>/part-<start>-<stop>.parquet
-    run/conversations/<list>/model=<slug>/rendered.txt   its first row as the model reads it
+    run/conversations/<list>/model=<slug>-rendered.txt   the first row as the model reads it
 
 A language model reads a prompt in a form: `greatest` is the prompt as plain text, `greatest.chat`
 the same prompt in the chat template (`prompt_in_form`); both have the text under `prompts`.
@@ -45,7 +45,6 @@ CONVERSATIONS_DIR = "conversations"
 READINGS_DIR = "readings"  # runs of other readings of the models (`engine.runs.convention_index`)
 HUMANS = "humans.parquet"
 LIST = "list.parquet"
-RENDERED = "rendered.txt"
 FOLDERS = (
     VOCAB_DIR,
     SCORES_DIR,
@@ -179,6 +178,11 @@ def item_logprobs_path(items: str, model: str, prompt: str) -> str:
 def conversations_path(name: str, model: str) -> str:
     """Folder of one model's scores of a list of conversations, relative to the run."""
     return f"{CONVERSATIONS_DIR}/{name}/model={model}"
+
+
+def rendered_path(path: str) -> str:
+    """Text of a list's first conversation as the model of the result at `path` reads it."""
+    return f"{path}-rendered.txt"
 
 
 def list_path(name: str) -> str:

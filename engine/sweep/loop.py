@@ -142,7 +142,7 @@ def run(
             text = job.rows.first_row(job.checkpoint.tokenizer)
             outcomes[job.model].first_row = text
             if job.path.startswith(schema.CONVERSATIONS_DIR):  # for the page
-                storage.write_atomic(manifest.run / job.path / schema.RENDERED, text.encode())
+                storage.write_atomic(manifest.run / schema.rendered_path(job.path), text.encode())
     on_outcomes(outcomes.all())
     if any(outcome.failure for outcome in outcomes.all()):
         raise SomeFailed(outcomes.all())

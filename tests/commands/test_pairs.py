@@ -1,6 +1,7 @@
 """`assay score` of files whose rows have prompts of their own, against transformers row by row."""
 
 import json
+from html import escape
 
 import numpy as np
 import polars as pl
@@ -439,6 +440,8 @@ def test_a_comparison_says_once_how_its_pairs_are_rendered(
     [said] = [line for line in done.err if "first row" in line]
     shown = "<|im_start|>user↵a<|im_end|>↵<|im_start|>assistant↵b<|im_end|>⟦↵⟧"
     assert said == f"a, b: first row as rendered, read at ⟦ ⟧: {shown}"
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert page.count("First row of list as") == page.count(f" at ⟦ ⟧: {escape(shown)}") == 1
     rows = {"a": "x", "b": "y", "c": "x"}
     show_first_rows([Outcome(model=m, prompts=1, first_row=row) for m, row in rows.items()])
     assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["a, c", "b"]

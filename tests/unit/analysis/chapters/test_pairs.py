@@ -106,8 +106,9 @@ def test_pairs_of_one_prompt_make_no_headline(judged, settings, tmp_path, light)
 def test_the_page_shows_the_worst_pairs_and_no_html_of_theirs(judged, settings, tmp_path, light):
     rows = [(f"{EVIL}{i}", EVIL, "y", {EVIL: str(i % 2)}) for i in range(30)]
     run = judged(rows, [-5.0, *[1.0] * 29])
-    folder = run.conversations["own", "m"].folder
-    (folder / schema.RENDERED).write_text(f"user {EVIL}⟦.⟧", encoding="utf-8")
+    result = run.conversations["own", "m"]
+    place = result.run / schema.rendered_path(result.path)
+    place.write_text(f"user {EVIL}⟦.⟧", encoding="utf-8")
     report = tmp_path / "report"
     written = write_report(run, report, {}, settings, chapters=[chapter.ANALYSIS])
     page = written.read_text(encoding="utf-8")
