@@ -184,8 +184,8 @@ class ChatTemplate:
 
     @property
     def is_trl(self) -> bool:
-        """Whether it is `TRL`: a prompt, its reply and eos."""
-        return self._source == TRL
+        """Whether it is `TRL`, also with a token put behind it (`convert.templates.mark`)."""
+        return TRL in self._source
 
     def asks_date(self) -> bool:
         """Whether the template mentions the function that gives today's date."""
@@ -255,7 +255,8 @@ class ChatTemplate:
             )
         suffix = _common_prefix([row[len(prefix) :][::-1] for row in rows])[::-1]
         if self.is_trl:  # cut where an empty reply stands: some replies merge with the prompt
-            prefix = self.sequences(prompt, [""])[0][: -len(suffix)]
+            [whole] = self.sequences(prompt, [""])
+            prefix = whole[: len(whole) - len(suffix)]
             return PromptIds(prompt=prompt, prefix=tuple(prefix), suffix=tuple(suffix)), None
         middles = [row[len(prefix) : len(row) - len(suffix)] for row in rows]
         pairs = zip(_PROBES, middles, strict=True)

@@ -94,7 +94,7 @@ def check_rendering(models: Sequence[Checkpoint], listed: ConversationList) -> N
             raise AssayError(
                 f"{listed.name}: its rows hold messages, which TRL renders in the chat template, "
                 f"and {model.card.slug} was converted with template=trl, for rows of texts; "
-                "convert it without --config.template"
+                "convert it without --config.template, or write the rows as texts"
             )
 
 
