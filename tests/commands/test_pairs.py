@@ -135,22 +135,30 @@ FILES = {
 }
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A checkpoint, and its rewards of conversations by transformers."""
+def in_torch(hf):
+    """Reward of ids by the classification model of transformers, and the tokenizer."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+    torch_model = AutoModelForSequenceClassification.from_pretrained(hf).eval()
+
+    @torch.no_grad()
+    def reward(ids):
+        return torch_model(torch.tensor([ids])).logits.item()
+
+    return reward, AutoTokenizer.from_pretrained(hf)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A checkpoint, and its rewards of conversations by transformers."""
     folder = tmp_path_factory.mktemp("pairs")
     hf = tiny.write_model(folder / "hf", template=TEMPLATE, max_position_embeddings=512)
     checkpoint = folders.convert(hf, folder / "checkpoint", "judge")
-    torch_model = AutoModelForSequenceClassification.from_pretrained(hf).eval()
-    tokenizer = AutoTokenizer.from_pretrained(hf)
+    of_ids, tokenizer = in_torch(hf)
 
-    @torch.no_grad()
     def reward(messages, **variables):
-        ids = tokenizer.apply_chat_template(messages, return_dict=False, **variables)
-        return torch_model(torch.tensor([ids])).logits.item()
+        return of_ids(tokenizer.apply_chat_template(messages, return_dict=False, **variables))
 
     return checkpoint, reward
 
@@ -360,72 +368,50 @@ TEXTS = [
 ]
 
 
-def trl_ids(tokenizer, prompt, reply):
-    """As `RewardTrainer._prepare_dataset` of TRL 0.24 to 1.9 renders rows of texts."""
-    eos = tokenizer.eos_token
-    return tokenizer(text=prompt + (reply if reply.endswith(eos) else reply + eos))["input_ids"]
-
-
-@pytest.fixture(params=[0, 2], ids=["pad", "pad is eos"])
-def of_texts(request, tmp_path):
-    """A folder whose tokenizer adds BOS, its reward of ids by transformers, and its tokenizer."""
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    hf = tiny.write_model(
-        tmp_path / "judge", pad_token_id=request.param, max_position_embeddings=1024
-    )
+@pytest.mark.parametrize("pad", [0, 2], ids=["pad", "pad is eos"])
+def test_rows_of_texts_are_rendered_as_trl_does(command, source, tmp_path, pad):
+    """As `RewardTrainer._prepare_dataset` of TRL 0.24 to 1.9 does, by a tokenizer that adds BOS."""
+    hf = tiny.write_model(tmp_path / "judge", pad_token_id=pad, max_position_embeddings=1024)
     tiny.tokenizer(adds_bos=True).save_pretrained(hf)
-    torch_model = AutoModelForSequenceClassification.from_pretrained(hf).eval()
-
-    @torch.no_grad()
-    def reward(ids):
-        return torch_model(torch.tensor([ids])).logits.item()
-
-    return hf, reward, AutoTokenizer.from_pretrained(hf), request.param == 2
-
-
-def test_rows_of_texts_are_rendered_as_trl_does(command, source, tmp_path, of_texts):
-    hf, reward, tokenizer, pad_is_eos = of_texts
     rows = [dict(zip(("prompt", "chosen", "rejected"), texts, strict=True)) for texts in TEXTS]
     path = source("".join(json.dumps(row) + "\n" for row in rows), "list.jsonl")
-    run = tmp_path / "run"
-    flags = (f"--checkpoint={hf}", f"--run={run}", f"--config.cache={tmp_path / 'cache'}")
-    flags = (*flags, "--config.self_check=2", "--config.convert.template=trl")
+    flags = [f"--checkpoint={hf}", f"--run={tmp_path}/run", f"--config.cache={tmp_path}/cache"]
+    flags += ["--config.self_check=2", "--config.convert.template=trl"]
     done = command("score", *flags, f"--items={path}").fine()
     shown = "judge: first row as rendered, read at ⟦ ⟧: <|endoftext|>Why?↵↵"
-    shown += "⟦love⟧<|im_end|>" if pad_is_eos else "love⟦<|im_end|>⟧"
+    shown += "love⟦<|im_end|>⟧" if pad == 0 else "⟦love⟧<|im_end|>"
     assert done.err.count(shown) == 1
-    found = pairs.replies(analysis.load(run), "list")["reward"].to_numpy()
-    ids = [trl_ids(tokenizer, prompt, reply) for prompt, *both in TEXTS for reply in both]
-    expected = np.array([reward(each) for each in ids])
-    assert np.abs(found - expected).max() < 1e-4 * np.ptp(expected)
-
     command("sweep", *flags, "--prompt=Why?\n").fine()
-    swept = analysis.load(run).scores(models=["judge"]).collect()
-    prompt, eos = tokenizer("Why?\n")["input_ids"], tokenizer.eos_token_id
-    some = swept.filter(pl.col("token_id") % 40 == 7)
-    expected = np.array([reward([*prompt, i, eos]) for i in some["token_id"]])
-    assert np.abs(some["reward"].to_numpy() - expected).max() < 1e-4 * np.ptp(expected)
+
+    (reward, tokenizer), run = in_torch(hf), analysis.load(tmp_path / "run")
+    eos, swept = tokenizer.eos_token, run.scores(models=["judge"]).collect()
+    swept = swept.filter(pl.col("token_id") % 40 == 7)
+    texts = [p + (r if r.endswith(eos) else r + eos) for p, *both in TEXTS for r in both]
+    start, end = tokenizer("Why?\n")["input_ids"], tokenizer.eos_token_id
+    for found, ids in (
+        (pairs.replies(run, "list"), tokenizer(text=texts)["input_ids"]),
+        (swept, [[*start, i, end] for i in swept["token_id"]]),
+    ):
+        expected = [reward(each) for each in ids]
+        within = 1e-4 * np.ptp(expected)
+        np.testing.assert_allclose(found["reward"], expected, rtol=0, atol=within)
 
 
 def test_messages_are_not_rendered_as_trl_renders_texts(command, source, tmp_path):
     """TRL renders them in the chat template. Nothing is swept before."""
     hf, out = tiny.write_model(tmp_path / "judge"), tmp_path / "out"
-    flags = [f"--config.cache={tmp_path / 'cache'}", "--config.convert.template=trl"]
-    score = ["score", f"--checkpoint={hf}", f"--run={out}", *flags]
-    report = ["report", str(hf), f"--out={out}", *flags]
-    sides = [f"--before={hf}", f"--after={hf}", f"--report={tmp_path / 'r'}", f"--run={out}"]
     path = source(json.dumps(TRL[1]) + "\n", "list.jsonl")
-    for call in (score, report, ["diff", *sides, *flags]):
-        done = command(*call, f"--items={path}")
-        said = f"{call[0]}: list: its rows hold messages, which TRL renders in the chat template, "
-        assert (done.code, done.err[-1].startswith(f"{said}and judge was converted")) == (2, True)
-        assert not (out / "manifest.json").exists()
+    sides = [f"--before={hf}", f"--after={hf}", f"--report={tmp_path / 'r'}", f"--run={out}"]
+    for name, *flags in (
+        ("score", f"--checkpoint={hf}", f"--run={out}"),
+        ("report", hf, f"--out={out}"),
+        ("diff", *sides),
+    ):
+        flags += [f"--config.cache={tmp_path / 'cache'}", "--config.convert.template=trl"]
+        done = command(name, *flags, f"--items={path}")
+        said = f"{name}: list: its rows hold messages, which TRL renders in the chat template, and"
+        assert (done.code, done.err[-1].startswith(f"{said} judge was converted")) == (2, True)
         assert not list(out.rglob("*.parquet"))
-    path = source(json.dumps({"prompt": "a", "reply": "b", "system": "c"}) + "\n", "list.jsonl")
-    said = "(template=trl is a prompt, its reply and eos; other turns need a chat template)"
-    assert command(*score, f"--items={path}").err[-1].endswith(said)
 
 
 def test_a_comparison_says_once_how_its_pairs_are_rendered(
