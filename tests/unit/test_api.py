@@ -60,7 +60,7 @@ def test_messages_may_be_the_prompt(model, swept):
         ([turn, PROMPT], "allowed: a text, or at least one message"),
         (
             [turn, {"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}, turn],
-            "prompt: the model's chat template does not write tool_calls; remove it from the row",
+            "prompt: the model's chat template does not write tool_calls; without it",
         ),
     ):
         with pytest.raises(engine.AssayError, match=why):
