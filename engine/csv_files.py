@@ -44,6 +44,7 @@ def read_csv(data: bytes) -> pl.DataFrame:
     except UnicodeDecodeError as error:
         line = len(data[: error.start + 1].splitlines())
         raise AssayError(f"line {line} is not UTF-8; allowed: UTF-8") from error
+    _check_separator(data)
     if b"\n" in data:
         _check_rows(data, rb"(?:%s|%s%s*+)" % (_QUOTED, _PLAIN, _RETURN), rb"\r?\n")
         data = _with_quoted_returns(data)
@@ -51,6 +52,13 @@ def read_csv(data: bytes) -> pl.DataFrame:
         _check_rows(data, _NAME, rb"\r")
     end = "\n" if b"\n" in data else "\r"
     return pl.read_csv(io.BytesIO(data), infer_schema=False, eol_char=end)
+
+
+def _check_separator(data: bytes) -> None:
+    """Refuses a header whose names are separated by semicolons or tabs alone."""
+    names = re.sub(_QUOTED, b"", re.split(rb"[\r\n]", data, maxsplit=1)[0])
+    if b"," not in names and (other := re.search(rb"[;\t]", names)):
+        raise AssayError(f"cells are separated by {other[0].decode()!r}; allowed: ','")
 
 
 def _check_rows(data: bytes, cell: bytes, end: bytes) -> None:

@@ -21,9 +21,49 @@ _RESULT = re.compile(
     rf"(?P<kind>{'|'.join(KINDS)})(?:/(?P<items>(?!model=)[^/]+))?"
     r"/model=(?P<model>[^/]+)(?:/prompt=(?P<prompt>[^/]+))?"
 )
+# Of a result in a run; no name in it begins with a dot.
+_PLACE = re.compile(
+    rf"(?:{'|'.join((*KINDS, schema.SEQUENCES_DIR))})(?:/[^/.][^/]*)?/model=[^/]+(?:/[^/.][^/]*)*"
+)
 
 Json = dict[str, Any]  # Any: what JSON holds
 REBUILD = "`assay verify --run=<dir> --rebuild` makes it from the parts"
+
+# What readers take from a manifest: types by key; "*" is any key. In a tuple: a value that may be
+# null, or missing unless None stands beside it.
+_TEXT, _INTEGER, _NUMBER = (str,), (int,), int | float
+_MODEL: Json = {
+    "vocab": (str, None),
+    **dict.fromkeys(("checkpoint_hash", "decoder_hash", "source", "head"), _TEXT),
+    "conversion": _INTEGER,
+    "base": ({"source": str},),
+    schema.PAIR: (
+        {"policy": {"slug": str}, "reference": {"slug": str}, "form": str, "beta": _NUMBER},
+    ),
+}
+_FINGERPRINT: Json = {
+    **dict.fromkeys(("mode", "dtype", "pooling", "checkpoint_hash"), _TEXT),
+    **dict.fromkeys(("rows", "lens"), _INTEGER),
+    "objectives": ([str],),
+    "tokens": ({"sha256": str},),
+}
+_ENTRY: Json = {
+    "fingerprint": _FINGERPRINT,
+    "parts": {"*": {"rows": int, "sha256": str}},
+    "complete": bool,
+    "self_check": (
+        dict.fromkeys(("candidates", "max_abs_difference", "tolerance"), _NUMBER),
+        None,
+    ),
+    "coefficients": ({"*": _NUMBER},),
+    "seconds": (_NUMBER, None),
+}
+_FORM: Json = {
+    "models": {"*": _MODEL},
+    "prompts": {"*": str},
+    "lists": {"*": {"items_hash": str}},
+    "results": {"*": _ENTRY},
+}
 
 
 class RunError(AssayError):
@@ -130,24 +170,18 @@ def read_contents(run: epath.Path) -> RunContents:
         model or prompt, or a name that cannot be part of a path.
     """
     raw = read_json(run / schema.MANIFEST)
-    try:
-        models = {slug: dict(record) for slug, record in raw["models"].items()}
-        results = {
-            path: _result(run, path, record)
-            for path, record in sorted(raw["results"].items())
-            if path.partition("/")[0] in KINDS
-        }
-        vocabularies = {
-            slug: run / schema.vocab_path(record["vocab"])
-            for slug, record in models.items()
-            if record["vocab"] is not None
-        }
-        prompts = dict(raw["prompts"])
-        searches = _searches(run, raw["results"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(
-            f"{run / schema.MANIFEST}: a key is missing or malformed: {error}"
-        ) from error
+    models, prompts = raw["models"], raw["prompts"]
+    results = {
+        path: _result(run, path, record)
+        for path, record in sorted(raw["results"].items())
+        if not path.startswith(f"{schema.SEQUENCES_DIR}/")
+    }
+    vocabularies = {
+        slug: run / schema.vocab_path(record["vocab"])
+        for slug, record in models.items()
+        if record["vocab"] is not None
+    }
+    searches = _searches(run, raw["results"])
     for result in results.values():
         if result.model not in models or result.prompt not in {*prompts, ""}:
             raise RunError(f"{result.where}: its model or its prompt is not in the manifest")
@@ -230,8 +264,8 @@ def read_json(path: epath.Path) -> Json:
     """The JSON object in a manifest.json.
 
     Raises:
-      RunError: no such file, not JSON, damaged, an object is missing, or a version that this code
-        does not know.
+      RunError: no such file, not JSON, damaged, a value of another type than readers need, a result
+        outside the run, or a version that this code does not know.
     """
     if not storage.is_file(path):
         folder = path.parent
@@ -250,10 +284,32 @@ def read_json(path: epath.Path) -> Json:
     unknown = [key for key in content if key not in known]
     if unknown or content.get("sha256") not in (None, content_hash(content)):
         raise RunError(f"{path}: damaged or edited: it does not fit its own sha256; {REBUILD}")
-    for key in schema.MANIFEST_KEYS:
-        if not isinstance(content.get(key), dict):
-            raise RunError(f"{path}: {key!r} is missing or no object; {REBUILD}")
+    if misfit := _misfit(content, _FORM, "the manifest"):
+        raise RunError(f"{path}: {misfit}; {REBUILD}")
+    for place, entry in content["results"].items():
+        if not _PLACE.fullmatch(place) or any("/" in name for name in entry["parts"]):
+            raise RunError(f"{path}: result {place!r} is no place in a run; {REBUILD}")
+    for slug, record in content["models"].items():
+        if "/" in (record["vocab"] or ""):
+            raise RunError(f"{path}: vocab {record['vocab']!r} of {slug!r} lies outside the run")
     return content
+
+
+# Any: a value that JSON holds, and its form as in `_FORM`.
+def _misfit(value: Any, form: Any, place: str) -> str:
+    """The first value that is not of its form, in words; "" if there is none."""
+    if isinstance(form, tuple):
+        absent = value is None or (value is ... and len(form) == 1)
+        return "" if absent else _misfit(value, form[0], place)
+    if not isinstance(value, type(form) if isinstance(form, dict | list) else form):
+        return f"{place} is {'missing' if value is ... else f'{value!r:.60}, of the wrong type'}"
+    if not isinstance(form, dict | list):
+        return ""
+    held = value if isinstance(value, dict) else dict(enumerate(value))
+    every = form[0] if isinstance(form, list) else form.get("*")
+    inside = dict.fromkeys(held, every) if every else form
+    each = (_misfit(held.get(key, ...), of, f"{key!r} of {place}") for key, of in inside.items())
+    return next(filter(None, each), "")
 
 
 def content_hash(content: Json) -> str:

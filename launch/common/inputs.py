@@ -13,6 +13,7 @@ from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
 from engine.runs import parts, schema, storage
 from engine.runs.reader import read_contents
+from engine.text.chat_template import checked_text
 from launch.common.command import Flags, Given, paths
 from launch.common.text import lines_of, nearest, pieces
 
@@ -32,6 +33,8 @@ FLAGS: Flags = {
 def list_given(given: Given) -> tuple[str, list[str]]:
     """Name of the list on the command line, and its replies."""
     path = Path(paths(given, "items")[0])
+    if path.suffix == ".txt" and given.column is not None:
+        raise AssayError(f"--column={given.column!r} of a .txt, which has none; leave it out")
     name = list_name(path) if given.name is None else given.name
     return checked_name("name", name), read_items(path, given.column, own_prompts=False)
 
@@ -60,8 +63,8 @@ def read_items(path: Path, column: str | None, *, own_prompts: bool = True) -> l
       own_prompts: whether a column of prompts, which is not read, is allowed.
 
     Raises:
-      AssayError: no such file or column, another file type, malformed CSV, or an empty reply, whose
-        line or row (counted from 1) the message names.
+      AssayError: no such file or column, another file type, malformed CSV, no reply, or one that is
+        empty or no Unicode, whose line or row (counted from 1) the message names.
     """
     if path.suffix == ".txt":
         replies, unit = lines_of("items", path), "line"
@@ -75,9 +78,13 @@ def read_items(path: Path, column: str | None, *, own_prompts: bool = True) -> l
         named = next((name for name in ("name", *REPLIES) if name in columns), "name")
         column = column or named
         replies, unit = _column(path, columns, rows, column), f"column {column!r}, row"
+    if not replies:
+        raise AssayError(f"items={path}: an empty file; allowed: at least one reply")
     for number, reply in enumerate(replies, 1):
         if not reply:
             raise AssayError(f"items={path}: {unit} {number} is empty; allowed: a reply in each")
+        with prefixed(f"items={path}: {unit} {number}"):
+            checked_text(reply)
     return replies
 
 
@@ -85,13 +92,22 @@ def read_items(path: Path, column: str | None, *, own_prompts: bool = True) -> l
 def read_rows(path: Path) -> tuple[list[str], list[dict[str, Any]], bytes]:
     """The columns and rows of a .csv, .jsonl or .parquet file of --items, and its bytes.
 
-    A row of a .jsonl may lack columns. Raises AssayError as `read_table`, or for a line that is no
-    JSON object, with its number from 1.
+    A row of a .jsonl may lack columns, and blank lines may follow the last. Raises AssayError as
+    `read_table`, for a file without rows, or for a line that is no JSON object, with its number
+    from 1.
     """
     if path.suffix != ".jsonl":
         frame, data = read_table(path, "items")
+        if frame.is_empty():
+            raise AssayError(f"items={path}: no rows; allowed: at least one")
         return frame.columns, frame.to_dicts(), data
     lines, rows = lines_of("items", path), []
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if not lines:
+        raise AssayError(f"items={path}: an empty file; allowed: a JSON object in each line")
+    if lines[0].lstrip().startswith("["):
+        raise AssayError(f"items={path}: a JSON array; allowed: a JSON object in each line")
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)

@@ -79,7 +79,7 @@ def checkpoint(
     if spec is not None and not Path(source).is_dir():
         revision = revision or spec.revision
     opened = hub.identify(source, revision, base=config.base)
-    with storage.reported(root):
+    with _named(root):
         root.mkdir(parents=True, exist_ok=True)
         key = _key(root, opened, settings)
         with _locked(root, key, source):
@@ -187,6 +187,18 @@ def _remembered(root: Path, path: Path) -> str:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _named(root: Path) -> Iterator[None]:
+    """Names a cache that cannot be read or written, and what chooses another."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"{root}: {error.strerror or error}"
+        raise AssayError(
+            f"{reason}; choose another cache by --config.cache or ASSAY_CACHE"
+        ) from error
 
 
 @contextmanager
