@@ -291,7 +291,8 @@ def read_json(path: epath.Path) -> Json:
             raise RunError(f"{path}: result {place!r} is no place in a run; {REBUILD}")
     for slug, record in content["models"].items():
         if "/" in (record["vocab"] or ""):
-            raise RunError(f"{path}: vocab {record['vocab']!r} of {slug!r} lies outside the run")
+            place = f"vocab {record['vocab']!r} of {slug!r}"
+            raise RunError(f"{path}: {place} lies outside the run; {REBUILD}")
     return content
 
 
@@ -307,7 +308,7 @@ def _misfit(value: Any, form: Any, place: str) -> str:
         return ""
     held = value if isinstance(value, dict) else dict(enumerate(value))
     every = form[0] if isinstance(form, list) else form.get("*")
-    inside = dict.fromkeys(held, every) if every else form
+    inside = form if isinstance(form, dict) and not every else dict.fromkeys(held, every)
     each = (_misfit(held.get(key, ...), of, f"{key!r} of {place}") for key, of in inside.items())
     return next(filter(None, each), "")
 

@@ -193,7 +193,7 @@ def test_the_api_and_the_command_have_the_same_settings(method):
     [
         ({"merge": 3, "method": "beam"}, "merge=3 with method='beam'; allowed: 0, or method='gcg'"),
         ({"length": 120}, "a conversation has 1.. tokens; allowed by the model: 128"),
-        ({"topk": 300}, "topk=300; the filters leave 285 tokens: allowed at most that"),
+        ({"allow": (" ",), "deny": (" ",)}, "the filters leave no token; relax ascii_only, spe"),
         ({"initial": "love"}, "initial='love': 1 tokens; allowed: 3, the length"),
         ({"initial": "a b", "deny": (" ",)}, "initial='a b': the filters leave out its token ' '"),
         ({"fixed": (0,)}, "fixed positions need an initial string to take their tokens from"),
