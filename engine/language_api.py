@@ -181,6 +181,4 @@ def ranked(tokens: Mapping[int, str], numbers: Mapping[str, np.ndarray]) -> pl.D
 
 def listed(responses: str | Sequence[str]) -> list[str]:
     """One text, or several, as a list; raises AssayError for one that no tokenizer reads."""
-    return [
-        checked_text(text) for text in ([responses] if isinstance(responses, str) else responses)
-    ]
+    return [*map(checked_text, [responses] if isinstance(responses, str) else responses)]

@@ -61,7 +61,7 @@ def staged(report: epath.Path, about: Mapping[str, object]) -> Iterator[pathlib.
             yield fresh
             (fresh / MARKER).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
-        reason = error.strerror or error
+        reason = error.strerror or str(error).splitlines()[0]
         raise ReportError(f"{report}: {reason}; choose another folder") from error
 
 

@@ -29,42 +29,6 @@ _PLACE = re.compile(
 Json = dict[str, Any]  # Any: what JSON holds
 REBUILD = "`assay verify --run=<dir> --rebuild` makes it from the parts"
 
-# What readers take from a manifest: types by key; "*" is any key. In a tuple: a value that may be
-# null, or missing unless None stands beside it.
-_TEXT, _INTEGER, _NUMBER = (str,), (int,), int | float
-_MODEL: Json = {
-    "vocab": (str, None),
-    **dict.fromkeys(("checkpoint_hash", "decoder_hash", "source", "head"), _TEXT),
-    "conversion": _INTEGER,
-    "base": ({"source": str},),
-    schema.PAIR: (
-        {"policy": {"slug": str}, "reference": {"slug": str}, "form": str, "beta": _NUMBER},
-    ),
-}
-_FINGERPRINT: Json = {
-    **dict.fromkeys(("mode", "dtype", "pooling", "checkpoint_hash"), _TEXT),
-    **dict.fromkeys(("rows", "lens"), _INTEGER),
-    "objectives": ([str],),
-    "tokens": ({"sha256": str},),
-}
-_ENTRY: Json = {
-    "fingerprint": _FINGERPRINT,
-    "parts": {"*": {"rows": int, "sha256": str}},
-    "complete": bool,
-    "self_check": (
-        dict.fromkeys(("candidates", "max_abs_difference", "tolerance"), _NUMBER),
-        None,
-    ),
-    "coefficients": ({"*": _NUMBER},),
-    "seconds": (_NUMBER, None),
-}
-_FORM: Json = {
-    "models": {"*": _MODEL},
-    "prompts": {"*": str},
-    "lists": {"*": {"items_hash": str}},
-    "results": {"*": _ENTRY},
-}
-
 
 class RunError(AssayError):
     """A run folder that cannot be analysed as it stands; the message is one line."""
@@ -284,33 +248,53 @@ def read_json(path: epath.Path) -> Json:
     unknown = [key for key in content if key not in known]
     if unknown or content.get("sha256") not in (None, content_hash(content)):
         raise RunError(f"{path}: damaged or edited: it does not fit its own sha256; {REBUILD}")
-    if misfit := _misfit(content, _FORM, "the manifest"):
-        raise RunError(f"{path}: {misfit}; {REBUILD}")
-    for place, entry in content["results"].items():
-        if not _PLACE.fullmatch(place) or any("/" in name for name in entry["parts"]):
-            raise RunError(f"{path}: result {place!r} is no place in a run; {REBUILD}")
-    for slug, record in content["models"].items():
-        if "/" in (record["vocab"] or ""):
-            place = f"vocab {record['vocab']!r} of {slug!r}"
-            raise RunError(f"{path}: {place} lies outside the run; {REBUILD}")
+    _check_types(path, content)
+    names = [record["vocab"] or "" for record in content["models"].values()]
+    names += [name for entry in content["results"].values() for name in entry["parts"]]
+    strays = [place for place in content["results"] if not _PLACE.fullmatch(place)]
+    if strays := strays + [name for name in names if "/" in name]:
+        raise RunError(f"{path}: {strays[0]!r} is no place in a run; {REBUILD}")
     return content
 
 
-# Any: a value that JSON holds, and its form as in `_FORM`.
-def _misfit(value: Any, form: Any, place: str) -> str:
-    """The first value that is not of its form, in words; "" if there is none."""
-    if isinstance(form, tuple):
-        absent = value is None or (value is ... and len(form) == 1)
-        return "" if absent else _misfit(value, form[0], place)
-    if not isinstance(value, type(form) if isinstance(form, dict | list) else form):
-        return f"{place} is {'missing' if value is ... else f'{value!r:.60}, of the wrong type'}"
-    if not isinstance(form, dict | list):
-        return ""
-    held = value if isinstance(value, dict) else dict(enumerate(value))
-    every = form[0] if isinstance(form, list) else form.get("*")
-    inside = form if isinstance(form, dict) and not every else dict.fromkeys(held, every)
-    each = (_misfit(held.get(key, ...), of, f"{key!r} of {place}") for key, of in inside.items())
-    return next(filter(None, each), "")
+def _check_types(path: epath.Path, content: Json) -> None:
+    """Refuses a manifest in which a value that readers need is missing or of another type."""
+    where, number = "models", int | float
+    try:
+        for slug, record in content["models"].items():
+            where = slug
+            texts = ("checkpoint_hash", "decoder_hash", "source", "head")
+            _expect(str | None, record["vocab"], *map(record.get, texts))
+            _expect(str, (record.get("base") or record | {"source": ""})["source"])
+            if pair := record.get(schema.PAIR):
+                _expect(str, pair["policy"]["slug"], pair["reference"]["slug"], pair["form"])
+                _expect(number, pair["beta"])
+        where = "prompts and lists"
+        _expect(str, *content["prompts"].values())
+        _expect(str, *(one["items_hash"] for one in content["lists"].values()))
+        for place, entry in content["results"].items():
+            where = place
+            said, check, parts = entry["fingerprint"], entry["self_check"], entry["parts"].values()
+            _expect(bool, entry["complete"])
+            _expect(str | None, *map(said.get, ("checkpoint_hash", "mode", "dtype", "pooling")))
+            _expect(int | None, said.get("rows"), said.get("lens"))
+            _expect(str, *said.get("objectives", ()), said.get("tokens", {"sha256": ""})["sha256"])
+            for key in ("candidates", "max_abs_difference", "tolerance") if check else ():
+                _expect(number, check[key])
+            _expect(number | None, entry["seconds"], *(entry.get("coefficients") or {}).values())
+            _expect(int, *(part["rows"] for part in parts))
+            _expect(str, *(part["sha256"] for part in parts))
+    except (AttributeError, KeyError, TypeError) as error:
+        said = f"{where}: a key is missing or malformed ({error})"
+        raise RunError(f"{path}: {said}; {REBUILD}") from error
+
+
+# Any: types and values of several kinds.
+def _expect(kind: Any, *values: Any) -> None:
+    """Raises TypeError for the first value that is of another type."""
+    for value in values:
+        if not isinstance(value, kind):
+            raise TypeError(f"{value!r:.60} is no {getattr(kind, '__name__', kind)}")
 
 
 def content_hash(content: Json) -> str:

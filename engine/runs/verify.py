@@ -134,27 +134,25 @@ def _check_result(run: epath.Path, path: str, entry: Json, findings: Findings) -
 
 
 def _check_tolerance(path: str, content: Json, largest: float) -> Iterator[str]:
-    """A self-check with another tolerance than the code has, or with a difference beyond it.
+    """A self-check with a larger tolerance than the code has, or with a difference beyond it.
 
-    `largest` is the largest absolute number of the result. The worst row of a mixture of experts
-    is not bounded, nor is that of a pair of language models by its rewards.
+    `largest` is the largest absolute number of the result. It bounds neither the worst row of a
+    mixture of experts, nor that of a pair of language models.
     """
     entry, slug = content["results"][path], path.partition("/model=")[2].partition("/")[0]
-    if not entry["self_check"]:
-        return
-    dtype, pair = (
-        entry["fingerprint"].get("dtype"),
+    pair, dtype = (
         content["models"].get(slug, {}).get(schema.PAIR),
+        entry["fingerprint"].get("dtype"),
     )
     plain = schema.SELF_CHECK_TOLERANCE.get(dtype, 0.0)
-    known = {plain, schema.OF_MIXTURE, *([max(schema.OF_MIXTURE, 10 * plain)] * _is_search(path))}
-    if pair:
-        known = {pair["beta"] * (first + second) for first in known for second in known}
-    allowed, found = (entry["self_check"][key] for key in ("tolerance", "max_abs_difference"))
-    bounded = not pair and allowed == plain < schema.OF_MIXTURE
-    within = not bounded or 0 <= found * (1 - allowed) <= allowed * max(1.0, largest)
-    if allowed not in known or not within:
-        said = f"self_check has a difference of {found:g} and a tolerance of {allowed:g}"
+    most = max(schema.OF_MIXTURE, 10 * plain if _is_search(path) else plain)
+    most *= 2 * pair["beta"] if pair else 1
+    check = entry["self_check"] or {"tolerance": 0.0, "max_abs_difference": 0.0}
+    tolerance, difference = check["tolerance"], check["max_abs_difference"]
+    bounded = not pair and tolerance <= plain < schema.OF_MIXTURE
+    within = 0 <= difference * (1 - tolerance) <= tolerance * max(1.0, largest)
+    if not 0 <= tolerance <= most or (bounded and not within):
+        said = f"self_check has a difference of {difference:g} and a tolerance of {tolerance:g}"
         yield f"{said}, beyond what {dtype} allows; remove it and {AGAIN}"
 
 

@@ -79,7 +79,7 @@ def read_items(path: Path, column: str | None, *, own_prompts: bool = True) -> l
         column = column or named
         replies, unit = _column(path, columns, rows, column), f"column {column!r}, row"
     if not replies:
-        raise AssayError(f"items={path}: an empty file; allowed: at least one reply")
+        raise AssayError(f"items={path}: no replies; allowed: at least one")
     for number, reply in enumerate(replies, 1):
         if not reply:
             raise AssayError(f"items={path}: {unit} {number} is empty; allowed: a reply in each")
@@ -93,21 +93,17 @@ def read_rows(path: Path) -> tuple[list[str], list[dict[str, Any]], bytes]:
     """The columns and rows of a .csv, .jsonl or .parquet file of --items, and its bytes.
 
     A row of a .jsonl may lack columns, and blank lines may follow the last. Raises AssayError as
-    `read_table`, for a file without rows, or for a line that is no JSON object, with its number
-    from 1.
+    `read_table`, or for a line that is no JSON object, with its number from 1.
     """
     if path.suffix != ".jsonl":
         frame, data = read_table(path, "items")
-        if frame.is_empty():
-            raise AssayError(f"items={path}: no rows; allowed: at least one")
         return frame.columns, frame.to_dicts(), data
     lines, rows = lines_of("items", path), []
     while lines and not lines[-1].strip():
         lines.pop()
-    if not lines:
-        raise AssayError(f"items={path}: an empty file; allowed: a JSON object in each line")
-    if lines[0].lstrip().startswith("["):
-        raise AssayError(f"items={path}: a JSON array; allowed: a JSON object in each line")
+    if not lines or lines[0].lstrip().startswith("["):
+        what = "a JSON array" if lines else "an empty file"
+        raise AssayError(f"items={path}: {what}; allowed: a JSON object in each line")
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)

@@ -191,14 +191,15 @@ def _digest(path: Path) -> str:
 
 @contextmanager
 def _named(root: Path) -> Iterator[None]:
-    """Names a cache that cannot be read or written, and what chooses another."""
+    """Names the file that cannot be read or written and, of one in the cache, what moves it."""
     try:
         yield
-    except OSError as error:
-        reason = f"{root}: {error.strerror or error}"
-        raise AssayError(
-            f"{reason}; choose another cache by --config.cache or ASSAY_CACHE"
-        ) from error
+    except (AssayError, OSError) as error:
+        place = getattr(error, "filename", None) or root
+        said = f"{place}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        if str(root) in said:
+            said += "; --config.cache or ASSAY_CACHE chooses another cache"
+        raise AssayError(said) from error
 
 
 @contextmanager

@@ -193,9 +193,8 @@ def test_a_cache_that_cannot_be_written_is_named(command, tmp_path, monkeypatch)
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "file"))
     model = tiny.write_model(tmp_path / "my-rm")
     refused = command("sweep", f"--checkpoint={model}", f"--run={tmp_path / 'run'}").refusal()
-    assert refused.endswith(
-        "Not a directory; choose another cache by --config.cache or ASSAY_CACHE"
-    )
+    why = "file/models: Not a directory; --config.cache or ASSAY_CACHE chooses another cache"
+    assert refused.endswith(why)
 
 
 def test_removing_waits_for_the_conversion_of_the_same_model(converted, config, tmp_path, capsys):

@@ -141,37 +141,26 @@ def test_a_run_with_a_fault_is_refused_with_its_name(small_run, message):
         analysis.load(small_run)
 
 
+ONE, PART = schema.scores_path("m-one", "greatest"), schema.part_name(0, 3)
 # What somebody wrote into a manifest -> how both readers refuse it.
 STRANGE = {
-    "'fingerprint' of 'scores/model=m-one/prompt=greatest' of .* is 'x', of the wrong type": (
+    f"{ONE}: a key is missing or malformed .'str' object": (
         lambda c: result(c).update(fingerprint="x")
     ),
-    "'candidates' of 'self_check' of .* is '<b>'": (
-        lambda c: result(c)["self_check"].update(candidates="<b>")
+    f"{ONE}: .*'<b>' is no int": lambda c: result(c)["self_check"].update(candidates="<b>"),
+    f"{ONE}: .*'3' is no int": lambda c: result(c)["parts"][PART].update(rows="3"),
+    f"{ONE}: .*1 is no str": lambda c: result(c)["fingerprint"].update(objectives=[1]),
+    f"{ONE}: .*'complete'": lambda c: result(c).pop("complete"),
+    "m-one: .*'linear'. is no str": lambda c: c["models"]["m-one"].update(head=["linear"]),
+    "prompts and lists: .*1 is no str": lambda c: c["prompts"].update(greatest=1),
+    f"'../x/{ONE}' is no place in a run": lambda c: c["results"].update({f"../x/{ONE}": result(c)}),
+    "'sequences/../../model=m/x' is no place in a run": (
+        lambda c: c["results"].update({"sequences/../../model=m/x": result(c)})
     ),
-    "'rows' of 'part-.*' of 'parts' of .* is '3'": (
-        lambda c: result(c)["parts"][schema.part_name(0, 3)].update(rows="3")
-    ),
-    "0 of 'objectives' of 'fingerprint' of .* is 1,": (
-        lambda c: result(c)["fingerprint"].update(objectives=[1])
-    ),
-    "'complete' of .* is missing": lambda c: result(c).pop("complete"),
-    "'head' of 'm-one' of 'models' of the manifest is \\['linear'\\]": (
-        lambda c: c["models"]["m-one"].update(head=["linear"])
-    ),
-    "'greatest' of 'prompts' of the manifest is 1,": lambda c: c["prompts"].update(greatest=1),
-    "result '../x/scores/model=m-one/prompt=greatest' is no place in a run": (
-        lambda c: c["results"].update({"../x/scores/model=m-one/prompt=greatest": result(c)})
-    ),
-    "result 'sequences/../../model=m-one/x.parquet' is no place in a run": (
-        lambda c: c["results"].update({"sequences/../../model=m-one/x.parquet": result(c)})
-    ),
-    "result 'scores/model=m-one/prompt=greatest' is no place in a run": (
+    "'../../x.parquet' is no place in a run": (
         lambda c: result(c)["parts"].update({"../../x.parquet": {"rows": 1, "sha256": ""}})
     ),
-    "vocab '../../v1' of 'm-one' lies outside the run": (
-        lambda c: c["models"]["m-one"].update(vocab="../../v1")
-    ),
+    "'../../v1' is no place in a run": lambda c: c["models"]["m-one"].update(vocab="../../v1"),
 }
 
 

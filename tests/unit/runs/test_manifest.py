@@ -68,7 +68,7 @@ def test_a_result_is_complete_only_between_its_finish_and_its_next_part(manifest
     [
         ("{", "not JSON"),
         ('{"version": 99}', "version 99; allowed: 1"),
-        ('{"version": 1, "models": {}}', "'prompts' of the manifest is missing; `assay verify"),
+        ('{"version": 1, "models": {}}', "prompts and lists: a key is missing or malformed"),
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_named(manifest, content, message):
