@@ -210,6 +210,11 @@ def test_bad_input_is_one_line_and_nothing_is_written(checkpoint, tmp_path, chan
     assert not (tmp_path / "run").exists()
 
 
+def test_no_more_tokens_are_proposed_than_are_allowed(checkpoint):
+    few = problem(checkpoint(), topk=256, allow=("a", "b", "c", "d", "e"))
+    assert few.settings.topk == 5
+
+
 def test_a_budget_that_ends_before_anything_is_found_is_refused(checkpoint, tmp_path):
     with pytest.raises(AssayError, match=r"^method='beam' ended before it found a sequence of 3"):
         search(tmp_path / "run", [checkpoint()], method="beam", steps=2)
