@@ -39,6 +39,14 @@ def list_given(given: Given) -> tuple[str, list[str]]:
     return checked_name("name", name), read_items(path, given.column, own_prompts=False)
 
 
+def has_list(given: Given) -> bool:
+    """Whether --items names a list; raises AssayError for a flag of lists without it."""
+    for flag in ("column", "name") if given.items is None else ():
+        if given[flag].value is not None:
+            raise AssayError(f"--{flag} without --items; give both or neither")
+    return given.items is not None
+
+
 def checked_name(flag: str, name: str) -> str:
     """Refuses a name that is kept for the lists of what searches find."""
     if name.startswith(schema.FOUND):

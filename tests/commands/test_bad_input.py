@@ -84,6 +84,9 @@ CASES = {
             "(column 'prompt'); allowed: `assay score`, or a file"
         ),
     },
+    "logprobs --checkpoint={language} --run={run} --name=x": {
+        "": "--name without --items; give both or neither",
+    },
     "report {model} --prompt=Why? --config.prompts=best --out={run}": {
         "": "--prompt beside --config.prompts; give one of the two",
     },
