@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ from analysis.run import Run
 from analysis.statistics import ranks
 from analysis.statistics.inference import Estimate, clustered_share
 from analysis.words.stems import dense_numbers
+from engine.runs import schema
 
 ALL = "all pairs"
 SECTION, MEAN = "RewardBench section", "mean of the sections"
@@ -99,7 +101,8 @@ REWARDBENCH: Mapping[str, Mapping[str, int]] = {
 }
 _SUBSETS = {subset for subsets in REWARDBENCH.values() for subset in subsets}
 
-Turns = Sequence[Mapping[str, str]]
+# Any: JSON values.
+Turns = Sequence[Mapping[str, Any]]
 
 
 def replies(run: Run, name: str, models: Sequence[str] | None = None) -> pl.DataFrame:
@@ -254,7 +257,7 @@ def _with_texts(table: pl.DataFrame) -> pl.DataFrame:
     The prompt of a pair is the turns with which both conversations begin.
     """
     texts: list[tuple[str, str]] = []
-    listed = table.select("row", "messages").iter_rows()
+    listed = zip(table["row"], schema.conversations(table)[0], strict=True)
     for _, entries in itertools.groupby(listed, key=lambda entry: entry[0]):
         conversations = [messages for _, messages in entries]
         first, last = conversations[0], conversations[-1]
@@ -268,7 +271,11 @@ def _with_texts(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spoken(turns: Turns) -> str:
-    """One message as it is; several with who speaks."""
-    if len(turns) == 1:
-        return turns[0]["content"]
-    return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
+    """One message as it is; several with who speaks; other keys than the content by name."""
+    texts = []
+    for turn in turns:
+        others = [f"{k}: {v}" for k, v in turn.items() if k not in ("role", "content")]
+        texts.append("\n".join([*others, turn["content"] or ""]))
+    if len(texts) == 1:
+        return texts[0]
+    return "\n\n".join(f"{turn['role']}: {text}" for turn, text in zip(turns, texts, strict=True))

@@ -18,6 +18,7 @@ docs/run-format.md explains every column, and every key of `manifest.json`. Ever
 in its metadata what computed it (`engine.runs.provenance`): the manifest is an index of them.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -108,6 +109,9 @@ LIST_COLUMNS: Columns = {
     "messages": pl.List(pl.Struct({"role": pl.String, "content": pl.String})),
     "labels": pl.List(pl.Struct({"name": pl.String, "value": pl.String})),
 }
+# A further column of lists whose templates read more than roles and contents, as JSON: `messages`
+# (the other keys of each) and `variables` (tools and others); null where a row has neither.
+GIVEN = "given"
 SEQUENCE_COLUMNS: Columns = {
     "step": pl.UInt32,
     "reward": pl.Float32,
@@ -185,6 +189,21 @@ def conversations_path(name: str, model: str) -> str:
 def list_path(name: str) -> str:
     """Table of the conversations of a list, relative to the run."""
     return f"{CONVERSATIONS_DIR}/{name}/{LIST}"
+
+
+# Any: JSON values.
+def conversations(table: pl.DataFrame) -> tuple[list[list[dict[str, Any]]], list[dict[str, Any]]]:
+    """Messages of a list's conversations, with all their keys, and variables of their templates."""
+    messages: list[list[dict[str, Any]]] = table["messages"].to_list()
+    if GIVEN not in table.columns:
+        return messages, [{} for _ in messages]
+    given = [
+        json.loads(text) if text else {"messages": [], "variables": {}} for text in table[GIVEN]
+    ]
+    for conversation, own in zip(messages, given, strict=True):
+        for message, others in zip(conversation, own["messages"], strict=False):
+            message.update(others)
+    return messages, [own["variables"] for own in given]
 
 
 def prompt_in_form(prompt: str, form: str) -> str:

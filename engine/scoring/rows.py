@@ -27,7 +27,8 @@ from engine.scoring.batches import (
     token_candidates,
 )
 from engine.settings import AUTO, MODES, POOLINGS, check_choice
-from engine.text.template_sandbox import Conversation
+from engine.text.chat_template import ChatTemplate
+from engine.text.template_sandbox import Conversation, Variables
 from engine.types import Prompt, PromptIds
 
 if TYPE_CHECKING:
@@ -242,6 +243,8 @@ def _rows_of(
 ) -> RewardRows:
     """Rows of key columns, the texts of their replies, and the token ids of these alone."""
     template, mode = checkpoint.template, mode_of(checkpoint, [prompt], mode)
+    if not isinstance(prompt, str):
+        unread_keys(template, [[*prompt, {"role": "assistant", "content": "?"}]], [{}], ["prompt"])
     around = template.split(prompt) if mode == "ids" else template.around(prompt)
 
     def ids_of(rows: Sequence[int]) -> list[list[int]]:
@@ -285,6 +288,8 @@ class ConversationRows(RewardRows):
     """Whole conversations, each with turns of its own before the reply."""
 
     conversations: Sequence[Conversation]  # their messages; the last is the reply
+    variables: Sequence[Variables]  # of each, what its template reads beside the messages
+    unread: Sequence[str]  # keys of messages that the template writes in no conversation
     names: Sequence[str]  # of each in messages, such as `row 7, chosen`
 
     unit = "conversations"
@@ -301,16 +306,26 @@ class ConversationRows(RewardRows):
             f"row {row}" if side == "reply" else f"row {row}, {side}"
             for row, side in table.select("row", "side").iter_rows()
         ]
-        template, conversations = checkpoint.template, table["messages"].to_list()
+        template, (conversations, variables) = checkpoint.template, schema.conversations(table)
+        unread = unread_keys(template, conversations, variables, names)
 
         def ids_of(rows: Sequence[int]) -> list[list[int]]:
             chosen = [conversations[row] for row in rows]
             if mode == "text":
-                return template.conversations(chosen)
-            arounds = {str(turns): template.split(turns) for *turns, _ in chosen}
-            sequences = []
-            for *turns, reply in chosen:
-                around, ids = arounds[str(turns)], template.reply_ids(reply["content"])
+                return template.conversations(chosen, [variables[row] for row in rows])
+            split = functools.cache(
+                lambda row: template.split(conversations[row][:-1], variables[row])
+            )
+            sequences, first = [], dict[str, int]()
+            for row in rows:
+                *turns, reply = conversations[row]
+                if more := sorted({*reply} - {"role", "content", *unread}):
+                    raise AssayError(
+                        f"mode='ids': the reply has {', '.join(more)}, which the template writes "
+                        "beside its content; allowed: --config.mode=text"
+                    )
+                around = split(first.setdefault(str((turns, variables[row])), row))
+                ids = template.reply_ids(reply["content"])
                 sequences.append([*around.prefix, *ids, *around.suffix])
             return sequences
 
@@ -321,6 +336,8 @@ class ConversationRows(RewardRows):
             ids_of=ids_of,
             pooling=pooling_of(checkpoint, pooling),
             conversations=conversations,
+            variables=variables,
+            unread=unread,
             names=names,
         )
 
@@ -356,7 +373,8 @@ class ConversationRows(RewardRows):
         distinct, whole, by_prompt = self.distinct, list[int](), dict[str, list[int]]()
         for row in range(start, stop):
             if distinct.first[distinct.of_row[row]] >= start:
-                by_prompt.setdefault(str(self.conversations[row][:-1]), []).append(row)
+                turns = (self.conversations[row][:-1], self.variables[row])
+                by_prompt.setdefault(str(turns), []).append(row)
         for rows in by_prompt.values():
             if alone or len(rows) >= _MANY:
                 yield self._behind(rows, start, len(distinct.ids))
@@ -379,6 +397,45 @@ class ConversationRows(RewardRows):
         return tuple(first[:shared]), [
             dataclasses.replace(bucket, rows=places[bucket.rows]) for bucket in buckets
         ]
+
+
+# What a model is to judge, never only a note beside it.
+_ESSENTIAL = ("tool_calls", "function_call", "tools", "documents")
+
+
+def unread_keys(
+    template: ChatTemplate,
+    conversations: Sequence[Conversation],
+    variables: Sequence[Variables],
+    names: Sequence[str],
+) -> list[str]:
+    """Keys of messages and variables without which a template writes the same texts.
+
+    Raises:
+      AssayError: a conversation, whose name the message gives, has calls of tools, tools or
+        documents, and the template leaves them out.
+    """
+
+    def text(conversation: Conversation, own: Variables) -> str | None:
+        try:
+            return template.texts([conversation], [own])[0]
+        except AssayError:
+            return None  # a message without text, once its calls are left out
+
+    read: dict[str, bool] = {}
+    for conversation, own, name in zip(conversations, variables, names, strict=True):
+        others = {key for turn in conversation for key in turn} - {"role", "content"}
+        whole = text(conversation, own) if others or own else None
+        for key in sorted(others | {*own}):
+            without = [{k: v for k, v in turn.items() if k != key} for turn in conversation]
+            written = whole != text(without, {k: v for k, v in own.items() if k != key})
+            if key in _ESSENTIAL and not written:
+                raise AssayError(
+                    f"{name}: the model's chat template does not write {key}; remove it from the "
+                    "row, if the model is to judge the reply without it"
+                )
+            read[key] = read.get(key, False) or written
+    return [key for key, written in read.items() if not written]
 
 
 class NextTokenRows(Rows):

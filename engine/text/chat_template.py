@@ -3,19 +3,21 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError, prefixed
 from engine.text import template_sandbox
-from engine.text.template_sandbox import Conversation, parsed_date, spelled
+from engine.text.template_sandbox import Conversation, Variables, parsed_date, spelled
 from engine.types import Prompt, PromptIds
 
 BOS_POLICIES = ("template", "none", "single", "double")
 NEWLINES = ("keep", "trim")
 ROLES = ("system", "developer", "user", "assistant", "tool")
+_SHAREGPT = {"human": "user", "gpt": "assistant"}  # roles by other names
 SYSTEM_END = "␞"  # the sign of a record separator: ends the system turn of a prompt, if it has one
 
 # Replies without a common first or last token: what their conversations have in common is text of
@@ -94,12 +96,26 @@ class ChatTemplate:
         conversations = [_conversation(prompt, reply) for reply in replies]
         return self._render(conversations, add_generation_prompt=False)
 
-    def conversations(self, conversations: Sequence[Conversation]) -> list[list[int]]:
+    def conversations(
+        self, conversations: Sequence[Conversation], variables: Sequence[Variables] | None = None
+    ) -> list[list[int]]:
         """Token ids of whole conversations, each rendered and tokenised as one text.
 
-        It is what `apply_chat_template` of transformers gives; raises as `render`.
+        `variables` are those of each conversation beside its messages, such as `tools`. It is what
+        `apply_chat_template` of transformers gives; raises as `render`.
         """
-        return self.tokenise(self._render(conversations, add_generation_prompt=False))
+        return self.tokenise(self.texts(conversations, variables))
+
+    def texts(
+        self, conversations: Sequence[Conversation], variables: Sequence[Variables] | None = None
+    ) -> list[str]:
+        """The rendered text of whole conversations; arguments and errors as `conversations`."""
+        texts: list[str] = []
+        rows = zip(conversations, variables or itertools.repeat({}), strict=False)
+        for own, same in itertools.groupby(rows, key=lambda row: row[1]):
+            messages = [conversation for conversation, _ in same]
+            texts += self._render(messages, own, add_generation_prompt=False)
+        return texts
 
     def cue(self, prompt: Prompt) -> str:
         """The conversation up to the point where the assistant begins to speak, as text."""
@@ -140,12 +156,13 @@ class ChatTemplate:
         """The ids before and after the reply that conversations of any reply have in common."""
         return self._around(prompt)[0]
 
-    def split(self, prompt: Prompt) -> PromptIds:
+    def split(self, prompt: Prompt, variables: Variables = MappingProxyType({})) -> PromptIds:
         """Cuts the conversation into the ids before the reply and the ids after it.
 
-        Raises AssayError if the template's text merges with the reply's in tokens: no cut exists.
+        `variables` are what the template reads beside the messages. Raises AssayError if the
+        template's text merges with the reply's in tokens: no cut exists.
         """
-        around, merged = self._around(prompt)
+        around, merged = self._around(prompt, variables)
         if merged is not None:
             raise AssayError(
                 f"chat template of {self.tokenizer.name_or_path}: the reply {merged!r} does not "
@@ -208,13 +225,16 @@ class ChatTemplate:
             **date,
         }
 
-    def _around(self, prompt: Prompt) -> tuple[PromptIds, str | None]:
+    def _around(
+        self, prompt: Prompt, variables: Variables = MappingProxyType({})
+    ) -> tuple[PromptIds, str | None]:
         """What `around` returns, and a reply that does not stand there as its own tokens."""
         if isinstance(prompt, str):
             check_prompt(prompt)
             if SYSTEM_END in prompt:
                 self._check_system(prompt)
-        rows = self.sequences(prompt, _PROBES)
+        probes = [_conversation(prompt, probe) for probe in _PROBES]
+        rows = self.conversations(probes, [variables] * len(probes))
         prefix = _common_prefix(rows)
         if not prefix:
             raise AssayError(
@@ -246,9 +266,13 @@ class ChatTemplate:
         return bool(ids == self.reply_ids(reply) or whole == before + reply)
 
     def _render(
-        self, conversations: Sequence[Conversation], *, add_generation_prompt: bool
+        self,
+        conversations: Sequence[Conversation],
+        own: Variables = MappingProxyType({}),
+        *,
+        add_generation_prompt: bool,
     ) -> list[str]:
-        variables = self._variables(add_generation_prompt=add_generation_prompt)
+        variables = {**self._variables(add_generation_prompt=add_generation_prompt), **own}
         try:
             return template_sandbox.render(self._source, conversations, variables, self.policy.date)
         except AssayError as error:
@@ -278,15 +302,55 @@ def check_prompt(prompt: str) -> None:
 
 
 # Any: messages of files and callers.
-def checked_message(number: int, message: Mapping[str, Any]) -> dict[str, str]:
-    """Role and content of a conversation's message; raises AssayError with its number."""
+def checked_message(number: int, message: Mapping[str, Any]) -> dict[str, Any]:
+    """A conversation's message as its template reads it: role, content, and every other key.
+
+    `from` and `value` are ShareGPT's names of role and content. Parts of a content that are all
+    texts become one text. Keys without a value are left out. Raises AssayError with the number.
+    """
+    if "from" in message and "role" not in message:
+        names = {"from": "role", "value": "content"}
+        message = {names.get(key, key): value for key, value in message.items()}
+        message["role"] = _SHAREGPT.get(message["role"], message["role"])
     role, content = message.get("role"), message.get("content")
+    others = {
+        key: value
+        for key, value in without_nulls(message).items()
+        if key not in ("role", "content")
+    }
     with prefixed(f"message {number}"):
         if role not in ROLES:
             raise AssayError(f"role={role!r}; allowed: {', '.join(ROLES)}")
-        if not isinstance(content, str) or message.get("tool_calls"):
-            raise AssayError("its content is no text; allowed: text, without tool calls")
-        return {"role": role, "content": checked_text(content)}
+        if isinstance(content, list):
+            parts = [without_nulls(part) for part in content]
+            if not all(isinstance(p, dict) and {*p} == {"type", "text"} for p in parts):
+                raise AssayError("its content has parts that are no text; only text is judged")
+            content = "".join(part["text"] for part in parts)
+        if not isinstance(content, str) and not (content is None and others.get("tool_calls")):
+            raise AssayError("its content is no text; only text is judged")
+        for text in strings([content, others]):
+            checked_text(text)
+        return {"role": role, "content": content, **others}
+
+
+# Any: JSON values.
+def without_nulls(value: Any) -> Any:
+    """A JSON value without keys that have no value, which columns of one type for all rows add."""
+    if isinstance(value, Mapping):
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+# Any: JSON values.
+def strings(value: Any) -> Iterator[str]:
+    """Every text in a JSON value, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for each in value:
+            yield from strings(each)
+            if isinstance(value, Mapping):
+                yield from strings(value[each])
 
 
 def checked_text(text: str) -> str:

@@ -14,10 +14,11 @@ from engine.errors import AssayError, prefixed
 from engine.runs import parts, schema, storage
 from engine.runs.reader import read_contents
 from engine.text.chat_template import checked_text
+from launch.common import fields
 from launch.common.command import Flags, Given, paths
+from launch.common.fields import REPLIES
 from launch.common.text import lines_of, nearest, pieces
 
-REPLIES = ("reply", "response", "completion")  # columns that hold them, in people's files
 FLAGS: Flags = {
     "items": (
         None,
@@ -78,9 +79,10 @@ def read_items(path: Path, column: str | None, *, own_prompts: bool = True) -> l
         replies, unit = lines_of("items", path), "line"
     else:
         columns, rows, _ = read_rows(path)
-        if "prompt" in columns and not own_prompts:
+        own = fields.of_conversations(columns)
+        if own and not own_prompts:
             raise AssayError(
-                f"items={path}: its rows have prompts (column 'prompt'); allowed: `assay score`, "
+                f"items={path}: its rows have prompts (column {own!r}); allowed: `assay score`, "
                 "or a file of replies alone"
             )
         named = next((name for name in ("name", *REPLIES) if name in columns), "name")

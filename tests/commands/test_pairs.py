@@ -14,11 +14,17 @@ from tests.support import folders, slow, tiny
 from tests.support.tolerances import TOLERANCES
 
 PROMPT = "What is the greatest thing?"
-# As templates do that know no tools and no turns in any order.
-ALTERNATING = (
+# Writes tools, documents, a variable, and of messages a name, what was thought, and calls of tools;
+# turns of one role must not follow one another.
+TEMPLATE = (
+    "{% if tools %}{{ tools | tojson }}\n{% endif %}{% if documents %}{{ documents }}\n{% endif %}"
+    "{% if style is defined %}{{ style }}\n{% endif %}"
     "{% for m in messages %}{% if loop.index0 and m.role == messages[loop.index0 - 1].role %}"
     "{{ raise_exception('roles must alternate') }}{% endif %}"
-    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "<|im_start|>{{ m.role }}{{ ' ' + m.name if m.name else '' }}\n"
+    "{% if m.reasoning_content is defined %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+    "{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% else %}{{ m.content }}{% endif %}"
+    "<|im_end|>\n{% endfor %}"
 )
 
 
@@ -83,6 +89,38 @@ ODD_BUT_RIGHT = [
     {"prompt": "a", "chosen": "a", "rejected": "a b"},
     {"prompt": "a", "chosen": "b", "rejected": "b"},
 ]
+THOUGHT = {"role": "assistant", "content": "x", "reasoning_content": "the quick brown fox"}
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
+TOOLS = [{"type": "function", "function": {"name": "f", "strict": True}}]
+# Rows -> the conversations that transformers renders, and variables of the template.
+BEYOND_CONTENT = [
+    (
+        {"chosen": [*turns("a?"), THOUGHT], "rejected": turns("a?", "x")},
+        {"chosen": [*turns("a?"), THOUGHT], "rejected": turns("a?", "x")},
+        {},
+    ),
+    (
+        {"messages": [*turns("a?"), CALL], "rejected_messages": turns("a?", "y"), "tools": TOOLS},
+        {"chosen": [*turns("a?"), CALL], "rejected": turns("a?", "y")},
+        {"tools": TOOLS},
+    ),
+    (
+        {
+            "messages": [{"role": "user", "content": "a?", "name": "Ann", "weight": 0}, THOUGHT],
+            "rejected_response": "z",
+            "documents": [{"title": "t", "text": "love"}],
+            "chat_template_kwargs": {"style": "brief"},
+        },
+        {
+            "chosen": [{"role": "user", "content": "a?", "name": "Ann"}, THOUGHT],
+            "rejected": [
+                {"role": "user", "content": "a?", "name": "Ann"},
+                {"role": "assistant", "content": "z"},
+            ],
+        },
+        {"documents": [{"title": "t", "text": "love"}], "style": "brief"},
+    ),
+]
 FILES = {
     "rewardbench": REWARDBENCH,
     "trl": TRL,
@@ -101,14 +139,14 @@ def model(tmp_path_factory):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     folder = tmp_path_factory.mktemp("pairs")
-    hf = tiny.write_model(folder / "hf", template=ALTERNATING, max_position_embeddings=512)
+    hf = tiny.write_model(folder / "hf", template=TEMPLATE, max_position_embeddings=512)
     checkpoint = folders.convert(hf, folder / "checkpoint", "judge")
     torch_model = AutoModelForSequenceClassification.from_pretrained(hf).eval()
     tokenizer = AutoTokenizer.from_pretrained(hf)
 
     @torch.no_grad()
-    def reward(messages):
-        ids = tokenizer.apply_chat_template(messages, return_dict=False)
+    def reward(messages, **variables):
+        ids = tokenizer.apply_chat_template(messages, return_dict=False, **variables)
         return torch_model(torch.tensor([ids])).logits.item()
 
     return checkpoint, reward
@@ -163,6 +201,21 @@ def test_every_reward_is_that_of_transformers(score, model, tmp_path, name, mode
     np.testing.assert_allclose(found["reward"], expected, rtol=TOLERANCES["float32"], atol=1e-4)
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_other_keys_of_messages_and_variables_reach_the_template(score, model, tmp_path, suffix):
+    """Rows of Parquet have null for each key that any message has; `weight` is written nowhere."""
+    for number, (row, conversations, variables) in enumerate(BEYOND_CONTENT):
+        flags = ("--config.self_check=2", f"--name=list{number}", "--json")
+        done = score([row], *flags, name=f"list.{suffix}").fine()
+        said = "note: judge: its chat template does not write weight: no reward depends on them"
+        assert (said in done.err) == ("weight" in str(row))
+        found = pairs.replies(analysis.load(tmp_path / "run"), f"list{number}")
+        expected = [model[1](each, **variables) for each in conversations.values()]
+        assert found["side"].to_list() == [*conversations]
+        np.testing.assert_allclose(found["reward"], expected, rtol=1e-4, atol=1e-4)
+    assert "reasoning_content: the quick brown fox" in found["reply"][0]
+
+
 # What is odd -> rows of the file, and the line that refuses them.
 LONG = "love" * 600
 ODD = {
@@ -198,7 +251,7 @@ ODD = {
     ),
     "messages under another prompt": (
         [{"prompt": "a", "chosen": turns("b", "b"), "rejected": turns("a", "b")}],
-        "row 1: chosen: messages that begin with another prompt than the row's; allowed: its",
+        "row 1: chosen: the messages begin with another prompt than the row's; remove one of them",
     ),
     "a prompt is missing": (
         [{"chosen": "a", "rejected": "b"}],
@@ -214,11 +267,7 @@ ODD = {
     ),
     "messages as a text": (
         [{"prompt": "a", "reply": str(turns("a", "b"))}],
-        "row 1: reply: messages as a text; allowed: a list, or JSON in a .csv",
-    ),
-    "a prompt that is called a question": (
-        [{"question": "a", "chosen": "b", "rejected": "c"}],
-        "row 1: chosen: a reply beside a column 'question'; allowed: call that column 'prompt'",
+        "row 1: reply: messages as a text; allowed: a list, or JSON in a .csv or .parquet",
     ),
     "half of an emoji": (
         [{"prompt": "a", "reply": "\ud800"}],

@@ -59,6 +59,10 @@ def test_messages_may_be_the_prompt(model, swept):
         ([{"role": "gpt", "content": "x"}], "message 1: role='gpt'; allowed: system"),
         (longer[:3], "its last message is the assistant's"),
         ([turn, PROMPT], "allowed: a text, or at least one message"),
+        (
+            [turn, {"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}, turn],
+            "prompt: the model's chat template does not write tool_calls; remove it from the row",
+        ),
     ):
         with pytest.raises(engine.AssayError, match=why):
             model.sweep(odd)
