@@ -298,7 +298,9 @@ def with_system(system: str, prompt: str) -> str:
 
 
 def check_prompt(prompt: str) -> None:
-    """Raises AssayError for a prompt whose user's turn is empty or only white space."""
+    """Raises AssayError for a prompt that is no text, or whose user's turn is white space."""
+    with prefixed(f"prompt={prompt!r}"):
+        checked_text(prompt)
     if not prompt.rpartition(SYSTEM_END)[2].strip():
         raise AssayError(f"prompt={prompt!r}; allowed: text that is not empty")
 
