@@ -140,7 +140,7 @@ def _pairs(
         other = (math.nan,) * 5
         if len(good) == 2 and len({i, j} & set(good)) == 1:
             apart = r - reference
-            interval = clustered(apart, points - same, stems, correlation.LEAST_CLUSTERS)
+            interval = clustered(apart, points - same, stems, correlation.LEAST_FOR_A_DIFFERENCE, 2)
             other = (reference, *interval)
         yield (
             *(model, prompts[i], prompts[j], r, float(spearman[i, j]), float(kendall[i, j])),
