@@ -37,14 +37,6 @@ def test_the_interval_of_a_median_is_that_of_the_sign_test(size):
     assert np.isnan(median_interval(x[:5])[1:]).all()
 
 
-@pytest.mark.slow
-def test_the_interval_of_a_mean_holds_it_at_its_rate_even_for_six(rng):
-    _, low, high, _ = inference.bootstrap_means(
-        rng.normal(2.0, 1.0, size=(6, 400)), np.arange(6), rng, draws=1000
-    )
-    assert 0.92 <= np.mean((low <= 2.0) & (high >= 2.0)) <= 0.98
-
-
 def test_rows_of_one_unit_are_drawn_together(rng):
     values = rng.normal(size=(6, 2))
     _, low, high, _ = inference.bootstrap_means(values, np.arange(6), rng, draws=4000)
