@@ -58,7 +58,7 @@ def test_symmetric_distributions_are_rarely_called_skewed(shape, words, rng):
     for _ in range(200):
         x = getattr(rng, shape)(size=words, **given_)[word]
         alarms += distributions.skewness_p(x, word) < 0.05
-    assert alarms <= 20
+    assert 3 * (shape == "normal" and words == 300) <= alarms <= 20
     assert distributions.skewness_p(rng.gamma(4.0, size=2000), np.arange(2000) // 2) < 0.01
 
 
