@@ -53,7 +53,7 @@ FRAMING = Spec(
             "pearson of `greatest` and `best`, two questions of one framing",
         ),
         Column("difference", "fixed", help="pearson − reference"),
-        *ends("fixed", "", stem="difference"),
+        *ends("fixed", "95 %; none for fewer than 50 stems", stem="difference"),
         P.but(key="difference_p"),
         q("prompt_a", "prompt_b", of="difference_p", title="q of no difference"),
     ),
