@@ -12,7 +12,14 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import Block, Finding, Folded, Heading, Picture, Under, side_by_side
-from analysis.chapters.blocs import CONSENSUS, first_quoted, who, with_nicknames
+from analysis.chapters.blocs import (
+    CONSENSUS,
+    consensus_ends,
+    ordinary_words,
+    quoted,
+    who,
+    with_nicknames,
+)
 from analysis.charts.token_bars import token_bars
 from analysis.columns import MODEL, PROMPTS, TOKENS, Column, Spec
 from analysis.ends import both_ends, token_ends
@@ -320,11 +327,17 @@ def findings(study: Study) -> Iterator[Finding]:
     """The words with the highest and the lowest mean percentiles over the models of each bloc."""
     drawn = study.tables.get("quantiles") is not None
     for (prompt,), ends in study.tables.of("consensus").items():
-        for (models,), words in ends.group_by("models", maintain_order=True):
-            slugs = str(models).split()
+        rewards = study.tables["shared_rewards", prompt]
+        words = ordinary_words(study, rewards["token"])
+        for models in ends["models"].unique(maintain_order=True):
+            slugs = models.split()
             if len(slugs) > 1:
-                sides = [words.filter(end=end)["token"] for end in ("highest", "lowest")]
-                (high, low), what = first_quoted(study, sides, _NAMED)
+                known = consensus_ends(rewards, [slugs], _NAMED, words)
+                ordinary, every = (
+                    [table.filter(end=end)["token"] for end in ("highest", "lowest")]
+                    for table in (known, ends.filter(models=models))
+                )
+                (high, low), what = quoted(ordinary, every, _NAMED)
                 text = (
                     f"Asked {study.prompt_names[prompt]}, {who(study, slugs)} on average rank "
                     f"{high} highest and {low} lowest of the {what} that every model has."

@@ -1,6 +1,6 @@
 """The first screen: under each question, the words that every model rates highest and lowest."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,10 @@ def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
       For each prompt its id (`prompt`), its words (`text`), a panel for each model shown (`panels`)
       and the number of models that are not shown (`more`). A panel has: `model` (slug); `highest`
       and `lowest`, words with the extreme one first; `bars`, heights of a histogram of all rewards,
-      from 0 to 1, whose ends are `least` and `most`. A word has: `token`, as the tokenizer spells
-      it; `reward`; `percentile`, the share of the tokens that score lower, in percent, ties counted
+      from 0 to 1, whose ends are `least` and `most`; `top` and `bottom`, the tokens with the
+      extreme rewards of all and whether they have the letters of a word (`token`, `letters`), or
+      None where the first word has that reward. A word has: `token`, as the tokenizer spells it;
+      `reward`; `percentile`, the share of the tokens that score lower, in percent, ties counted
       half; `strength`, 0 at the model's median reward, 1 at its most extreme word of this end.
     """
     common = lexicons.common_words(study.options.frequency)
@@ -36,7 +38,7 @@ def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
     return made
 
 
-def whole_words(study: Study, model: str, common: set[str]) -> pl.DataFrame:
+def whole_words(study: Study, model: str, common: Set[str]) -> pl.DataFrame:
     """token_id, token and word (in lower case) of a vocabulary's tokens that are whole words."""
     tokens = study.run.vocabulary(model).filter(~pl.col("is_special")).collect()
     words = tokens.select("token_id", "token", word=stems.folded(pl.col("token")))
@@ -57,15 +59,29 @@ def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[s
     )
     shown = words.join(scored, on="token_id")
     middle = float(np.median(rewards))
+    highest, lowest = (_ends(shown, middle, highest=side) for side in (True, False))
     counts, _ = np.histogram(rewards, bins=_BARS)
     return {
         "model": model,
-        "highest": _ends(shown, middle, highest=True),
-        "lowest": _ends(shown, middle, highest=False),
+        "highest": highest,
+        "lowest": lowest,
+        "top": _beyond(study, model, int(token_ids[rewards.argmax()]), rewards.max(), highest),
+        "bottom": _beyond(study, model, int(token_ids[rewards.argmin()]), rewards.min(), lowest),
         "bars": [float(count) for count in counts / max(counts.max(), 1)],
         "least": float(rewards.min()),
         "most": float(rewards.max()),
     }
+
+
+def _beyond(
+    study: Study, model: str, token_id: int, reward: float, words: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """The token with the extreme reward, where that is not the reward of the first of `words`."""
+    if words and words[0]["reward"] == reward:
+        return None
+    token = study.run.vocabulary(model).filter(token_id=token_id).select("token")
+    letters = pl.col("token").str.contains(stems.WORD)
+    return token.with_columns(letters=letters).collect().row(0, named=True)
 
 
 def _ends(shown: pl.DataFrame, middle: float, highest: bool) -> list[dict[str, Any]]:
