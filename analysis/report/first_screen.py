@@ -12,6 +12,7 @@ from analysis.words import lexicons, stems
 WORDS = 10  # At either end.
 _BARS = 48
 _MOST_MODELS = 12  # Further ones are in the explorer.
+_NO_WORD, _PIECE = "no word", "a piece of a word, or a rare word"
 
 
 def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
@@ -22,8 +23,8 @@ def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
       and the number of models that are not shown (`more`). A panel has: `model` (slug); `highest`
       and `lowest`, words with the extreme one first; `bars`, heights of a histogram of all rewards,
       from 0 to 1, whose ends are `least` and `most`; `top` and `bottom`, the tokens with the
-      extreme rewards of all and whether they have the letters of a word (`token`, `letters`), or
-      None where the first word has that reward. A word has: `token`, as the tokenizer spells it;
+      extreme rewards of all (`token`; `mark`, why it is none of the words, or ""), or None where a
+      word has that reward. A word has: `token`, as the tokenizer spells it;
       `reward`; `percentile`, the share of the tokens that score lower, in percent, ties counted
       half; `strength`, 0 at the model's median reward, 1 at its most extreme word of this end.
     """
@@ -59,14 +60,13 @@ def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[s
     )
     shown = words.join(scored, on="token_id")
     middle = float(np.median(rewards))
-    highest, lowest = (_ends(shown, middle, highest=side) for side in (True, False))
     counts, _ = np.histogram(rewards, bins=_BARS)
     return {
         "model": model,
-        "highest": highest,
-        "lowest": lowest,
-        "top": _beyond(study, model, int(token_ids[rewards.argmax()]), rewards.max(), highest),
-        "bottom": _beyond(study, model, int(token_ids[rewards.argmin()]), rewards.min(), lowest),
+        "highest": _ends(shown, middle, highest=True),
+        "lowest": _ends(shown, middle, highest=False),
+        "top": _beyond(study, model, shown, scored, rewards.max()),
+        "bottom": _beyond(study, model, shown, scored, rewards.min()),
         "bars": [float(count) for count in counts / max(counts.max(), 1)],
         "least": float(rewards.min()),
         "most": float(rewards.max()),
@@ -74,14 +74,19 @@ def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[s
 
 
 def _beyond(
-    study: Study, model: str, token_id: int, reward: float, words: list[dict[str, Any]]
-) -> dict[str, Any] | None:
-    """The token with the extreme reward, where that is not the reward of the first of `words`."""
-    if words and words[0]["reward"] == reward:
+    study: Study, model: str, shown: pl.DataFrame, scored: pl.DataFrame, extreme: float
+) -> dict[str, str] | None:
+    """The first token with the `extreme` reward; None where a word that is `shown` has it too."""
+    if (shown["reward"] == extreme).any():
         return None
-    token = study.run.vocabulary(model).filter(token_id=token_id).select("token")
-    letters = pl.col("token").str.contains(stems.WORD)
-    return token.with_columns(letters=letters).collect().row(0, named=True)
+    token_id = scored.filter(pl.col("reward") == extreme)["token_id"][0]
+    token, text = study.run.vocabulary(model).filter(token_id=token_id), pl.col("token")
+    known = stems.folded(text).is_in(shown["word"].implode())
+    letters = (
+        pl.when(text.str.contains(stems.WORD)).then(pl.lit(_PIECE)).otherwise(pl.lit(_NO_WORD))
+    )
+    mark = pl.when(known).then(pl.lit("")).otherwise(letters)
+    return token.select("token", mark=mark).collect().row(0, named=True)
 
 
 def _ends(shown: pl.DataFrame, middle: float, highest: bool) -> list[dict[str, Any]]:

@@ -112,7 +112,7 @@ def common_words(path: str = "") -> frozenset[str]:
         return frozenset()
     words, often = table["word"].to_list(), table["per_million"].to_numpy()  # sorted by word
     before, kept = np.append(0.0, often.cumsum()), set()
-    for at in np.flatnonzero(often >= _LEAST_FREQUENT):
+    for at in np.flatnonzero(often >= _LEAST_FREQUENT).tolist():
         end = bisect.bisect_left(words, f"{words[at]}\U0010ffff", lo=at)
         if before[end] - before[at + 1] <= _LONGER * often[at]:
             kept.add(words[at])
