@@ -317,7 +317,7 @@ def load(
     folders = tuple(shards.expanded(named, allow_incomplete=allow_incomplete))
     if not folders:
         raise RunError("no run folder was named")
-    ordered = len(folders) == len(named)  # else some are shards
+    ordered = len(folders) == 1 or not any(map(shards.is_shard, folders))
     contents = merge([read_contents(folder) for folder in folders], ordered=ordered)
     every = contents.results.values()
     chosen = [result for result in every if result.complete or not finished_only]

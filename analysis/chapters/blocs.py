@@ -168,7 +168,10 @@ def who(study: Study, models: Sequence[str]) -> str:
 
 
 def ordinary_words(study: Study, tokens: pl.Series) -> pl.Series:
-    """Those tokens that are whole words and not rare; endings only where no token has a start."""
+    """Those tokens that are whole words and not rare.
+
+    Where some tokens begin with a space, those without one are endings.
+    """
     known = sorted(lexicons.common_words(study.options.frequency))
     words = tokens.filter(tokens.str.contains(WORD))
     starts = words.str.contains(STARTS)
@@ -181,7 +184,7 @@ def quoted(
 ) -> tuple[list[str], str]:
     """English lists of the first tokens of each side in quotation marks, and what they are.
 
-    `ordinary` words, where each side has `count` of them; else of `every` token, or part of a word.
+    `ordinary` words where each side has `count`; else the first of `every`, which may be pieces.
     """
     enough = all(len(side) >= count for side in ordinary)
     shown = [side.head(count) for side in (ordinary if enough else every)]
