@@ -235,17 +235,12 @@ def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
 def _disputed(study: Study, prompts: list[str]) -> str:
     """The words that the only two blocs which disagree rate most differently, or ""."""
     words = study.tables.get("disputed_words", prompts[0])
-    if words is None:
+    if words is None or words["higher"].n_unique() < 2:
         return ""
     rewards, blocs = (study.tables[name, prompts[0]] for name in ("shared_rewards", "blocs"))
     known = model_blocs.ordinary_words(study, rewards["token"])
-    ordinary, every = (
-        [table.filter(higher=side)["token"] for side in ("bloc", "other")]
-        for table in (model_blocs.disputed_words(rewards, blocs, _WORDS, known), words)
-    )
-    if not all(map(len, every)):
-        return ""
-    (up, down), what = model_blocs.quoted(ordinary, every, _WORDS)
+    ordinary = model_blocs.disputed_words(rewards, blocs, _WORDS, known)
+    (up, down), what = model_blocs.quoted(ordinary, words, "higher", _WORDS)
     where = f", asked {study.prompt_names[prompts[0]]}," if len(prompts) > 1 else ""
     return (
         f" Of {what}, they differ most{where} on {up} (higher for the former) and {down} (the "

@@ -180,14 +180,20 @@ def ordinary_words(study: Study, tokens: pl.Series) -> pl.Series:
 
 
 def quoted(
-    ordinary: Sequence[pl.Series], every: Sequence[pl.Series], count: int
+    ordinary: pl.DataFrame, every: pl.DataFrame, side: str, count: int
 ) -> tuple[list[str], str]:
     """English lists of the first tokens of each side in quotation marks, and what they are.
 
-    `ordinary` words where each side has `count`; else the first of `every`, which may be pieces.
+    `ordinary` words where both sides, which are values of the column `side` of `every` token, have
+    `count`; else the first of `every`, which may be pieces of words.
     """
-    enough = all(len(side) >= count for side in ordinary)
-    shown = [side.head(count) for side in (ordinary if enough else every)]
+    sides = every[side].unique(maintain_order=True)[:2]
+    words, tokens = (
+        [table.filter(pl.col(side) == value)["token"].head(count) for value in sides]
+        for table in (ordinary, every)
+    )
+    enough = all(len(each) == count for each in words)
+    shown = words if enough else tokens
     said = [listed([f"“{display.plain(t.strip() or t)}”" for t in side]) for side in shown]
     return said, "ordinary words" if enough else "tokens"
 

@@ -79,14 +79,10 @@ def _beyond(
     """The first token with the `extreme` reward; None where a word that is `shown` has it too."""
     if (shown["reward"] == extreme).any():
         return None
-    token_id = scored.filter(pl.col("reward") == extreme)["token_id"][0]
-    token, text = study.run.vocabulary(model).filter(token_id=token_id), pl.col("token")
-    known = stems.folded(text).is_in(shown["word"].implode())
-    letters = (
-        pl.when(text.str.contains(stems.WORD)).then(pl.lit(_PIECE)).otherwise(pl.lit(_NO_WORD))
-    )
-    mark = pl.when(known).then(pl.lit("")).otherwise(letters)
-    return token.select("token", mark=mark).collect().row(0, named=True)
+    token_id = scored.filter(reward=extreme)["token_id"][0]
+    token = study.run.vocabulary(model).filter(token_id=token_id).collect()["token"]
+    other = _PIECE if token.str.contains(stems.WORD)[0] else _NO_WORD
+    return {"token": token[0], "mark": "" if stems.folded(token)[0] in shown["word"] else other}
 
 
 def _ends(shown: pl.DataFrame, middle: float, highest: bool) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import agreement, distributions, model_list, tokens
-from analysis.chapters.blocs import disputed_words, quoted
+from analysis.chapters.blocs import disputed_words
 from tests.support.studies import texts, told
 
 CHAPTERS = (model_list, tokens, distributions, agreement)
@@ -64,6 +64,7 @@ def test_two_blocs_are_named_and_have_a_list_of_tokens_each(study, rng):
     word = highest["token"].strip()
     assert first.startswith(f"Asked “worst”, m0, m2 and m3 on average rank “{word}”, “")
     assert second.startswith("Asked “worst”, m1 and m4 on average rank “")
+    assert second.endswith(" lowest of the tokens that every model has.")  # no list has these
 
 
 def test_disputed_words_are_those_whose_mean_percentiles_differ_most():
@@ -102,12 +103,6 @@ def test_no_other_spelling_hides_a_word_of_a_sentence(study, write):
     assert "“Natural”, “love” and “sad” highest and “hate”, “war” and “sad” lowest" in text
     (text,) = told(agreement, made)
     assert "Of ordinary words, they differ most on “Natural” and “love” (higher" in text
-
-
-def test_sentences_name_tokens_where_there_are_too_few_ordinary_words():
-    high, low = pl.Series(["tion", " Love"]), pl.Series([" sad"])
-    assert quoted([high[1:], low], [high, low], 1) == (["“Love”", "“sad”"], "ordinary words")
-    assert quoted([high[1:], low[:0]], [high, low], 1) == (["“tion”", "“sad”"], "tokens")
 
 
 def test_models_that_all_rank_alike_are_one_bloc_under_both_prompts(study, rng):
