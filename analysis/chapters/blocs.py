@@ -194,7 +194,7 @@ def quoted(
     )
     enough = all(len(each) == count for each in words)
     shown = words if enough else tokens
-    said = [listed([f"“{display.plain(t.strip() or t)}”" for t in side]) for side in shown]
+    said = [listed([f"“{display.plain(t.strip() or t)}”" for t in each]) for each in shown]
     return said, "ordinary words" if enough else "tokens"
 
 

@@ -329,7 +329,10 @@ def findings(study: Study) -> Iterator[Finding]:
                 every = ends.filter(models=models)
                 (high, low), what = blocs.quoted(ordinary, every, "end", _NAMED)
                 who = blocs.who(study, slugs)
-                text = f"Asked {study.prompt_names[prompt]}, {who} on average rank {high} highest and {low} lowest of the {what} that every model has."
+                text = (
+                    f"Asked {study.prompt_names[prompt]}, {who} on average rank {high} highest "
+                    f"and {low} lowest of the {what} that every model has."
+                )
                 yield Finding(text=text, picture=f"top_bottom_{prompt}" if drawn else "")
 
 

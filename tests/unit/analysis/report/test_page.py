@@ -41,6 +41,13 @@ def test_every_section_that_has_a_table_shows_it_and_escapes_it(full):
     assert "<i>\\u202e</i>" in source
 
 
+def test_the_first_screen_marks_the_highest_of_all_tokens_as_no_word(small_run, study_of):
+    source = text_of(study_of(small_run, *CHAPTERS))
+    token = '<span class="token"><bdi>&lt;script&gt;alert(1)&lt;/script&gt;</bdi></span>'
+    for end in ("highest", "lowest"):  # of m-one: of "worst", and of "greatest"
+        assert f"{end} of all tokens: {token} (no word)</small>" in source
+
+
 STEPS = [f"step-{number}" for number in (50, 100, 150, 200, 250, 300)]
 
 
