@@ -22,13 +22,11 @@ from analysis.chapters import (
     list_probabilities,
     model_list,
     objectives,
-    overoptimisation,
     pairs,
     policies,
     sentiment,
     sequences,
     tokens,
-    variance,
     wording,
 )
 from analysis.study import Chapter
@@ -55,8 +53,6 @@ CHAPTERS: tuple[Chapter, ...] = (
     language_models.ANALYSIS,
     list_probabilities.ANALYSIS,
     policies.ANALYSIS,
-    overoptimisation.ANALYSIS,
-    variance.ANALYSIS,
     wording.ANALYSIS,
     conventions.ANALYSIS,
 )

@@ -11,12 +11,12 @@ HEADLINES = 5  # At most.
 GROUPS = (
     ("words", "Words", "tokens distributions sentiment frequency"),
     ("models-compared", "Models", "agreement explained"),
-    ("wordings", "Framing and wording", "framing wording variance"),
+    ("wordings", "Framing and wording", "framing wording"),
     ("lists", "Lists and people", "pairs humans identity categories items items_agreement"),
     (
         "replies",
         "Search, policies, layers",
-        "sequences policies overoptimisation logprobs item_logprobs objectives lens",
+        "sequences policies logprobs item_logprobs objectives lens",
     ),
     ("method", "Method", "conventions models"),
 )
@@ -24,8 +24,8 @@ GROUPS = (
 # framing, agreement, sentiment and frequency, lists.
 ORDER = (
     "tokens framing agreement sentiment frequency pairs humans identity categories items "
-    "items_agreement wording conventions variance overoptimisation policies lens logprobs "
-    "item_logprobs explained distributions objectives sequences"
+    "items_agreement wording conventions policies lens logprobs item_logprobs explained "
+    "distributions objectives sequences"
 )
 
 
