@@ -24,6 +24,7 @@ from analysis.chapters import (
     objectives,
     pairs,
     policies,
+    published,
     sentiment,
     sequences,
     tokens,
@@ -54,5 +55,6 @@ CHAPTERS: tuple[Chapter, ...] = (
     list_probabilities.ANALYSIS,
     policies.ANALYSIS,
     wording.ANALYSIS,
+    published.ANALYSIS,
     conventions.ANALYSIS,
 )
