@@ -50,7 +50,8 @@ _EPSILON = 1e-9  # of a difference of decimals
 
 def read() -> pl.DataFrame:
     """The paper's numbers: the columns of `VALUES` without ours and difference."""
-    return read_csv(_FILE.read_bytes()).with_columns(pl.col("paper", "noise").cast(pl.Float64))
+    cells = read_csv(_FILE.read_bytes()).fill_null("")
+    return cells.with_columns(pl.col("paper", "noise").cast(pl.Float64))
 
 
 def ten() -> frozenset[str]:
@@ -149,7 +150,7 @@ def _items(study: Study) -> str:
 def _explained(study: Study) -> pl.DataFrame:
     """Figure 2C from agreement with two decimals, as the paper's numbers were recomputed."""
     tau, options = study.tables["kendall_tau", GREATEST], study.options
-    by = explained.predictors(study.described.filter(pl.col("model").is_in(tau["model"])))
+    by = explained.predictors(study.described.filter(pl.col("model").is_in([*tau["model"]])))
     if {*tau["model"]} != ten() or not by:
         raise Absent("It needs the ten models of the paper.")
     rng = np.random.default_rng(options.seed)
