@@ -76,7 +76,7 @@ def reproduce(given: command.Given) -> command.CommandResult:
         word_prompts={_ITEMS: ELO[_ITEMS]},
         settings=settings,
         word_settings=settings,
-        logprobs=LogprobSettings(form="chat", dtype=settings.dtype),  # for no model
+        logprobs=LogprobSettings(form="chat", **scoring.shared_settings(config, [])[0]),
         mesh=mesh,
         config=config,
     )

@@ -45,7 +45,6 @@ _RANKS = 4  # columns of `humans_ranks` before those of the models
 _OF_SHARED = ("Table 3", "Figure 2A", "Figure 2C", "Figure A1")
 _OF_ITEMS = ("Figure 5A", "Figure 5B", "Figure A5")
 _OF_ALL = ("rank_gap", "first", "mean_kendall")  # over the ten models' ranks of the items
-_EPSILON = 1e-9  # of a difference of decimals
 
 
 def read() -> pl.DataFrame:
@@ -149,13 +148,12 @@ def _items(study: Study) -> str:
 
 def _explained(study: Study) -> pl.DataFrame:
     """Figure 2C from agreement with two decimals, as the paper's numbers were recomputed."""
-    tau, options = study.tables["kendall_tau", GREATEST], study.options
-    by = explained.predictors(study.described.filter(pl.col("model").is_in([*tau["model"]])))
-    if {*tau["model"]} != ten() or not by:
-        raise Absent("It needs the ten models of the paper.")
-    rng = np.random.default_rng(options.seed)
-    two = tau.with_columns(pl.col(tau.columns[1:]).round(2))
-    return explained.rsa_table(two, by, rng, options.permutations)
+    models = study.described.filter(pl.col("model").is_in([*ten()]))
+    if {*study.scored_under(GREATEST)} != ten() or models["base"].null_count():
+        raise Absent("It needs the ten models of the paper, and no others.")
+    tau, rng = study.tables["kendall_tau", GREATEST], np.random.default_rng(study.options.seed)
+    two, by = tau.with_columns(pl.col(tau.columns[1:]).round(2)), explained.predictors(models)
+    return explained.rsa_table(two, by, rng, study.options.permutations)
 
 
 def _drawn(study: Study) -> Iterator[Block]:
@@ -177,7 +175,7 @@ def _drawn(study: Study) -> Iterator[Block]:
 def _said(study: Study) -> str:
     """How many numbers are met, without those that any number near zero would meet."""
     judged = study.tables[VALUES.name].filter(pl.col("paper").abs() > pl.col("noise"))
-    met = judged.filter(pl.col("difference").abs() <= pl.col("noise") + _EPSILON)
+    met = judged.filter(pl.col("difference").abs() <= pl.col("noise") + 1e-9)
     return f"{met.height} of {judged.height} compared numbers are the paper’s, within its noise."
 
 

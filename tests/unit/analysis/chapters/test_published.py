@@ -1,4 +1,8 @@
-"""The paper's numbers beside a run's, with the right values by SciPy and NumPy."""
+"""The paper's numbers beside a run's, with the right values by SciPy and NumPy; those that ship."""
+
+import csv
+import math
+import re
 
 import numpy as np
 import polars as pl
@@ -150,3 +154,81 @@ def test_a_run_without_the_ten_has_no_such_section(made):
     assert study.tables.reason("published") == "No model of the paper was scored."
     section = published.ANALYSIS.section(study)
     assert (section.blocks, outline.groups([section])) == ([], [])
+
+
+# --- The numbers that ship ------------------------------------------------------------------------
+
+
+def test_each_number_stands_there_once_with_its_noise():
+    numbers = published.read()
+    keys = ["exhibit", "quantity", "prompt", "model", "other"]
+    assert not numbers.select(keys).is_duplicated().any() and numbers["source"].min() > ""
+    assert published.ten() == {*TEN} == {*numbers["model"]} - {""}
+    with published._FILE.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        noise, digits = float(row["noise"]), len(row["paper"].partition(".")[2])
+        if row["exhibit"] in ("Figure 3C", "Figure 3D"):  # read off a figure
+            assert noise == 0.005
+        elif row["exhibit"] == "Figure 5B":  # ranks, medians of two of them, and a count
+            assert noise == 0.25
+        elif row["quantity"] == "mantel_p":  # three standard errors of 5,000 permutations
+            p = float(row["paper"])
+            assert math.isclose(noise, 3 * math.sqrt(p * (1 - p) / 5000), rel_tol=0.1)
+        elif row["source"].startswith("computed from elo"):  # three digits of a number of four
+            assert (row["paper"], noise) == ("0.3765", 0.0005)
+        else:
+            assert math.isclose(noise, 0.5 * 10**-digits)
+
+
+SLUGS = {spec.nickname: slug for slug, spec in known_models.MODELS.items()} | {"Human": "human"}
+
+
+def reference(shared, name):
+    with (shared / "reference" / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+@pytest.mark.needs_shared
+@pytest.mark.parametrize(
+    ("exhibit", "quantity", "name"),
+    [
+        ("Figure 2A", "kendall", "kendall_tau_fig2a.csv"),
+        ("Figure A1", "spearman", "spearman_figA1.csv"),
+        ("Figure A1", "rbo", "rbo_p0.9_figA1.csv"),
+        ("Figure A5", "kendall", "elo_kendall_GE.csv"),
+    ],
+)
+def test_matrices_are_the_reference(shared, exhibit, quantity, name):
+    (_, *columns), *rows = reference(shared, name)
+    numbers = published.read().filter(exhibit=exhibit, quantity=quantity)
+    found = {frozenset(p): v for *p, v in numbers.select("model", "other", "paper").iter_rows()}
+    cells = {
+        frozenset((SLUGS[model], SLUGS[column])): float(cell)
+        for model, *own in rows
+        for column, cell in zip(columns, own, strict=True)
+        if column != model
+    }
+    assert found == cells
+
+
+@pytest.mark.needs_shared
+def test_moments_and_slopes_are_the_reference(shared):
+    exhibits = {"sentiment": "Figure 3C", "logfreq": "Figure 3D"}
+    sides = {"Neg": "negative", "Pos": "positive", "": ""}
+    header, *rows = reference(shared, "fig3cd_digitised_slopes.csv")
+    expected = set()
+    for model, *cells in rows:
+        for name, cell in zip(header[1:], cells, strict=True):
+            kind, prompt, side = re.fullmatch(r"(\w+)_(\w+)-?(\w*)", name).groups()
+            prompt = {"Great": "greatest"}.get(prompt, prompt.lower())
+            if cell:
+                which = (exhibits[kind], f"{kind}_slope", prompt, SLUGS[model], sides[side])
+                expected.add((*which, float(cell)))
+    for model, *cells in reference(shared, "table_3_distribution_moments.csv")[1:]:
+        for moment, cell in zip(("mean", "variance", "skewness"), cells, strict=True):
+            expected.add(("Table 3", moment, "greatest", SLUGS[model], "", float(cell)))
+    numbers = published.read().filter(pl.col("exhibit").is_in(["Table 3", *exhibits.values()]))
+    columns = ("exhibit", "quantity", "prompt", "model", "other", "paper")
+    quantity = pl.col("quantity").replace("frequency_slope", "logfreq_slope")
+    assert {*numbers.with_columns(quantity).select(columns).iter_rows()} == expected
