@@ -5,6 +5,7 @@ published.csv holds theirs, each with its source. `model` and `other` are slugs;
 same quantity: over the same models, words and items.
 """
 
+import functools
 import pathlib
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -40,13 +41,14 @@ VALUES = Spec(
 )
 GREATEST, ELO = "greatest", "elo_greatest"  # prompts
 _FILE = pathlib.Path(__file__).with_suffix(".csv")
-_RSA, _HUMAN = "rsa_rounded", "human"
+_RSA = "rsa_rounded"
 _RANKS = 4  # columns of `humans_ranks` before those of the models
 _OF_SHARED = ("Table 3", "Figure 2A", "Figure 2C", "Figure A1")
 _OF_ITEMS = ("Figure 5A", "Figure 5B", "Figure A5")
 _OF_ALL = ("rank_gap", "first", "mean_kendall")  # over the ten models' ranks of the items
 
 
+@functools.cache
 def read() -> pl.DataFrame:
     """The paper's numbers: the columns of `VALUES` without ours and difference."""
     cells = read_csv(_FILE.read_bytes()).fill_null("")
@@ -97,7 +99,6 @@ def _ours(study: Study, row: Mapping[str, Any]) -> float | None:  # Any: cells o
     """The run's number for a row of `read`; None where it has none."""
     made, quantity, other = study.tables, row["quantity"], row["other"]
     where = {"prompt": row["prompt"], **({"model": row["model"]} if row["model"] else {})}
-    listed = {"list": _items(study), **where}
     match row["exhibit"]:
         case "Table 3":
             return _cell(made.get("moments"), quantity, where)
@@ -113,8 +114,9 @@ def _ours(study: Study, row: Mapping[str, Any]) -> float | None:  # Any: cells o
             return _cell(made.get("sentiment_slopes"), "slope", {**where, "valence": other})
         case "Figure 3D":
             return _cell(made.get("frequency_slopes"), "slope", where)
-        case "Figure 5A":
-            return _cell(made.get("humans_correlation"), "spearman", listed)
+    listed = {"list": _items(study), **where}
+    if quantity == "spearman":
+        return _cell(made.get("humans_correlation"), quantity, listed)
     ranks = made["humans_ranks", listed["list"], ELO]
     models = ranks.columns[_RANKS:]
     if quantity in _OF_ALL and {*models} != ten():
@@ -125,7 +127,7 @@ def _ours(study: Study, row: Mapping[str, Any]) -> float | None:  # Any: cells o
         return float((ranks.filter(item=other).select(models).to_numpy() == 1).sum())
     square = made["humans_kendall", listed["list"], ELO]
     if quantity == "mean_kendall":
-        taus = square.filter(pl.col("model") != _HUMAN).select(models).to_numpy()
+        taus = square.filter(pl.col("model") != "human").select(models).to_numpy()
         return float(taus[np.triu_indices(len(models), 1)].mean())
     return _cell(square, other, {"model": row["model"]})
 
@@ -176,13 +178,13 @@ def _said(study: Study) -> str:
     """How many numbers are met, without those that any number near zero would meet."""
     judged = study.tables[VALUES.name].filter(pl.col("paper").abs() > pl.col("noise"))
     met = judged.filter(pl.col("difference").abs() <= pl.col("noise") + 1e-9)
-    return f"{met.height} of {judged.height} compared numbers are the paper’s, within its noise."
+    return f"{met.height} of {judged.height} compared numbers equal the paper’s within the noise."
 
 
 def _caveats(study: Study) -> Iterator[str]:
     yield (
         "The paper’s rewards of seven models are rounded to bfloat16, so that tokens tie; a run’s "
-        "are not. Other conventions (`assay reproduce` has the paper’s) differ by more."
+        "are not. `assay reproduce` has the paper’s other conventions."
     )
     modes = {r.fingerprint.get("mode") for (m, _), r in study.run.results.items() if m in ten()}
     if "ids" in modes:

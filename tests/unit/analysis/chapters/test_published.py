@@ -146,7 +146,7 @@ def test_the_answer_counts_the_numbers_that_are_met(made):
     )
     study.tables.frames["published",] = table
     said = published.ANALYSIS.section(study).answer
-    assert said == "1 of 2 compared numbers are the paper’s, within its noise."
+    assert said == "1 of 2 compared numbers equal the paper’s within the noise."
 
 
 def test_a_run_without_the_ten_has_no_such_section(made):
