@@ -37,7 +37,6 @@ VALUES = Spec(
         ),
         Column("source", help="where the paper's number is from"),
     ),
-    title="The paper’s numbers and this run’s",
 )
 GREATEST, ELO = "greatest", "elo_greatest"  # prompts
 _FILE = pathlib.Path(__file__).with_suffix(".csv")
@@ -105,11 +104,10 @@ def _ours(study: Study, row: Mapping[str, Any]) -> float | None:  # Any: cells o
         case "Figure 2A" | "Figure A1":
             name = "kendall_tau" if quantity == "kendall" else quantity
             return _cell(made.get(name, row["prompt"]), other, {"model": row["model"]})
-        case "Figure 2C" if quantity == "r_squared":  # of all traits together
-            return _cell(made.get(_RSA), quantity, {})
         case "Figure 2C":
             column = {"pearson": "pearson_r"}.get(quantity, quantity)
-            return _cell(made.get(_RSA), column, {"predictor": other})
+            trait = {} if other == "joint" else {"predictor": other}
+            return _cell(made.get(_RSA), column, trait)
         case "Figure 3C":
             return _cell(made.get("sentiment_slopes"), "slope", {**where, "valence": other})
         case "Figure 3D":
