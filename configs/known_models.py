@@ -98,9 +98,14 @@ NOT_READ = {
 
 
 def find(source: str) -> ModelSpec | None:
-    """The entry of a hub id, or of a folder named after one; None if it is not listed."""
+    """The entry of a hub id, or of a folder named after one; None if it is not listed.
+
+    A folder has the name alone, or `owner--name`.
+    """
     *owner, name = source.rstrip("/").split("/")
-    spec = KNOWN.get(name.lower())
+    spec = KNOWN.get(name.rpartition("--")[2].lower())
+    if spec and "--" in name and name.lower() != spec.hub_id.replace("/", "--").lower():
+        return None
     is_hub_id = len(owner) == 1 and not Path(source).is_dir()
     if spec and is_hub_id and source.lower() != spec.hub_id.lower():
         return None  # another owner's model of the same name

@@ -686,35 +686,3 @@ class DemoSettings(PromptSettings):
     )
     compared: str = setting("Two slugs of `models` that are compared as by `assay diff`.", "")
     limits: Limits = setting("Of that comparison.")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReproduceSettings(PromptSettings):
-    """What `assay reproduce` takes beside the settings of a sweep."""
-
-    item_prompt: str = setting("Id of the prompt of the items.", "elo_greatest")
-    second_dtype: str = setting(
-        "Another dtype in which the paper's conventions are run once more (half as long again), "
-        'for "within noise": float32 on an accelerator, bfloat16 on a CPU; "": not measured.',
-        "",
-    )
-    language_models: str = setting(
-        'Language models of Tables A1-A5: slugs of `assay models`, "" for none, or "paper": all '
-        "ten with --models=paper, otherwise those that --models names.",
-        "paper",
-    )
-    searched: str = setting('Models searched: "all" of --models, some slugs, or "": none.', "all")
-    search: SearchSettings = setting("The paper's search", like="assay search")
-    dimensions: str = setting(
-        "What --readings changes one at a time: `all` that a model allows, or some of bos, date, "
-        "newlines, mode, pooling, head, softcap, dtype.",
-        "all",
-    )
-    dates: str = setting("Dates that --readings tries.", "")
-    dtypes: str = setting("Dtypes that --readings tries.", "float32,bfloat16,float16")
-    check_identity: bool = setting("Refuse a folder without the published head and bytes.", True)
-    afinn: str = setting('Path of an AFINN file; "": the package afinn, if installed.', "")
-    frequency: str = setting('Path of the paper\'s BNC word list; "": the package wordfreq.', "")
-    bing: str = setting('Path of a Bing Liu lexicon (word, sentiment); "": no Figure A3.', "")
-    permutations: int = setting("Draws of each permutation test.", 9_999)
-    bootstraps: int = setting("Draws of each bootstrap interval.", 2_000)

@@ -6,7 +6,6 @@ step is a function and one line there. The steps here are those of more than one
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -14,7 +13,6 @@ from etils import epath
 from jax.sharding import Mesh
 
 from engine.checkpoint.card import Checkpoint
-from engine.errors import AssayError
 from engine.runs.lock import LockError
 from engine.settings import LogprobSettings, SweepSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
@@ -97,19 +95,6 @@ def logprobs(work: Scored, say: Say) -> None:
         work.new += sweep_logprobs(work.language, *where, items=work.items, on_outcomes=show)
 
 
-class Dispensable(AssayError):
-    """A step failed, and those after it do not need its results."""
-
-
-@dataclasses.dataclass
-class ModelState:
-    """What became of one model."""
-
-    name: str  # of the model, for readers
-    failure: str = ""  # why it failed, one line; "" where it did not
-    seconds: float = 0.0  # wall time
-
-
 def run(steps: Sequence[Step[Work]], work: Work) -> None:
     """Runs steps in order; each line of progress begins with the step's number."""
     for number, step in enumerate(steps, 1):
@@ -118,35 +103,25 @@ def run(steps: Sequence[Step[Work]], work: Work) -> None:
 
 def run_each(
     steps: Sequence[Step[Work]], works: Mapping[str, Callable[[], Work]]
-) -> list[ModelState]:
+) -> dict[str, str]:
     """Runs the steps for each model by name; one that fails does not stop the next.
 
-    What the steps take is made when they begin. Raises LockError if another command writes a run.
+    What the steps take is made when they begin. Returns why each failed, "" where it did not.
+    Raises LockError if another command writes a run.
     """
-    states = []
+    failures = dict.fromkeys(works, "")
     for number, (name, make) in enumerate(works.items(), 1):
         text.say(f"[{number}/{len(works)}] {name}")
-        state = ModelState(name)
-        states.append(state)
-        began, work = time.monotonic(), make()
-        say = functools.partial(_say_after, f"{name}: ")
         try:
+            work = make()
             for step in steps:
-                try:
-                    step(work, say)
-                except Dispensable as error:
-                    _note(state, error, "the next step")
+                step(work, functools.partial(_say_after, f"{name}: "))
         except LockError:
             raise
         except Exception as error:  # whatever it is, the other models need not wait for it
-            _note(state, error, "the other models")
-        state.seconds = time.monotonic() - began
-    return states
-
-
-def _note(state: ModelState, error: Exception, following: str) -> None:
-    state.failure = "; ".join(filter(None, [state.failure, text.one_line(error)]))
-    text.say(f"{state.name}: {state.failure}; going on with {following}")
+            failures[name] = text.one_line(error)
+            text.say(f"{name}: {failures[name]}; going on with the other models")
+    return failures
 
 
 def _say_after(prefix: str, line: str) -> None:

@@ -22,13 +22,12 @@ from analysis.chapters import (
     list_probabilities,
     model_list,
     objectives,
-    overoptimisation,
     pairs,
     policies,
+    published,
     sentiment,
     sequences,
     tokens,
-    variance,
     wording,
 )
 from analysis.study import Chapter
@@ -55,8 +54,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     language_models.ANALYSIS,
     list_probabilities.ANALYSIS,
     policies.ANALYSIS,
-    overoptimisation.ANALYSIS,
-    variance.ANALYSIS,
     wording.ANALYSIS,
+    published.ANALYSIS,
     conventions.ANALYSIS,
 )

@@ -9,8 +9,6 @@ import polars as pl
 
 from analysis.charts import look
 
-REST = "#98a2b0"  # Of what cannot be told from noise; seen on white and on black.
-
 
 def shares(
     table: pl.DataFrame,

@@ -66,13 +66,6 @@ class Replies:
             return None
         return np.exp(optimal(self.log_p, self.standardised[model], strength))
 
-    def policies(self, model: int) -> tuple[Array, Array]:
-        """KLs [K] that the model at an index reaches, and probabilities [K, N] of its policies."""
-        each = ((nats, self.policy(model, nats)) for nats in KLS)
-        reached = {nats: pi for nats, pi in each if pi is not None}
-        shape = (len(reached), len(self.log_p))
-        return np.array(list(reached)), np.array(list(reached.values())).reshape(shape)
-
 
 def vocabularies(run: Run, models: Sequence[str]) -> Iterator[Replies]:
     """The vocabulary under every prompt that a language model was given too.

@@ -11,26 +11,26 @@ HEADLINES = 5  # At most.
 GROUPS = (
     ("words", "Words", "tokens distributions sentiment frequency"),
     ("models-compared", "Models", "agreement explained"),
-    ("wordings", "Framing and wording", "framing wording variance"),
+    ("wordings", "Framing and wording", "framing wording"),
     ("lists", "Lists and people", "pairs humans identity categories items items_agreement"),
     (
         "replies",
         "Search, policies, layers",
-        "sequences policies overoptimisation logprobs item_logprobs objectives lens",
+        "sequences policies logprobs item_logprobs objectives lens",
     ),
-    ("method", "Method", "conventions models"),
+    ("method", "Method", "published conventions models"),
 )
 # Sections in the order of their headlines; others follow in page order: what the models like,
 # framing, agreement, sentiment and frequency, lists.
 ORDER = (
     "tokens framing agreement sentiment frequency pairs humans identity categories items "
-    "items_agreement wording conventions variance overoptimisation policies lens logprobs "
-    "item_logprobs explained distributions objectives sequences"
+    "items_agreement wording conventions policies lens logprobs item_logprobs explained "
+    "distributions objectives sequences published"
 )
 
 
 def groups(sections: Sequence[Section]) -> list[dict[str, Any]]:
-    """The sections by group, each group with something to say; unknown ones are "Method".
+    """The sections with blocks, by group; unknown ones are "Method".
 
     Returns:
       For each group its anchor in the page (`id`), its heading (`title`), its `sections` with a
@@ -40,7 +40,7 @@ def groups(sections: Sequence[Section]) -> list[dict[str, Any]]:
     made = []
     for id_, title, joined in GROUPS:
         names = joined.split()
-        inside = [s for s in sections if known.get(s.id, GROUPS[-1][0]) == id_]
+        inside = [s for s in sections if s.blocks and known.get(s.id, GROUPS[-1][0]) == id_]
         inside.sort(key=lambda s: names.index(s.id) if s.id in names else len(names))
         if inside:
             full = [section for section in inside if not section.is_empty]

@@ -83,14 +83,12 @@ def values_of(
     dimensions: Sequence[str],
     dates: Sequence[str],
     dtypes: Sequence[str],
-    base: Mapping[str, str] | None = None,
 ) -> Values:
     """The values of every dimension that the model allows, the default one first.
 
     A model without a soft-cap, or a template that prints no date, has one value there. Of the
     settings mode, pooling and dtype count. `dimensions` vary; the rest keep their default value.
-    `dates` and `dtypes` are tried beside those of checkpoint, template and settings. Values of
-    `base` are the default ones where the model allows them.
+    `dates` and `dtypes` are tried beside those of checkpoint, template and settings.
     """
     for dtype in dtypes:
         dtype_named(dtype)
@@ -111,9 +109,6 @@ def values_of(
         "softcap": ["on", "off"] if capped else ["none"],
         "dtype": [settings.dtype, *dtypes],
     }
-    for name, default in (base or {}).items():
-        if default in every[name]:
-            every[name].insert(0, default)
     unique = {name: list(dict.fromkeys(values)) for name, values in every.items()}
     return {name: v if name in dimensions else v[:1] for name, v in unique.items()}
 

@@ -65,14 +65,12 @@ def convert(
     slug: str,
     revision: str | None = None,
     base: str = "",
-    cache: Path | None = None,
 ) -> Checkpoint:
     """Fetches a folder or hub id and converts it, with a progress bar.
 
     If the destination exists, nothing is fetched. Of a listed model, `spec` gives the revision,
     shapes, tensor bytes and head that the source must have. `revision` is one in place of the
-    pinned one. An adapter is merged into `base`, or the base that it names. `cache` is used in
-    place of the hub's.
+    pinned one. An adapter is merged into `base`, or the base that it names.
 
     Raises:
       AssayError: the download fails, or the source is not what it should be; nothing is written.
@@ -90,7 +88,7 @@ def convert(
             model = model_of_config(name, hf, spec)
             if settings.merge_dtype == "float32":
                 model = dataclasses.replace(model, stored=settings.merge_dtype)
-            fitting.check_conversion(model, local, cached, cache)
+            fitting.check_conversion(model, local, cached)
 
     how: dict[str, Any] = {  # Any: the settings of a conversion, of several types
         "policy": policy_of(settings, spec),
@@ -110,7 +108,7 @@ def convert(
         check(outline, cached)
         understand(outline, **how)
 
-    source = fetch(name, revision or pinned, before, cache=cache, base=base)
+    source = fetch(name, revision or pinned, before, base=base)
     if not downloaded:
         check(source)
     with tqdm(unit=" blocks", desc=f"converting {slug}", delay=5) as bar:

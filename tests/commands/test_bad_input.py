@@ -133,15 +133,12 @@ CASES = {
         "--source={tmp}/config.json --devices=H100": "config.json",
     },
     "reproduce --root={tmp}/root": {
-        "--models=grm-gemma-2b": "--models='grm-gemma-2b' (did you mean ",
-        "--only=items": "--only=items without --elo; allowed: --elo=",
-        "--source-dir=/nowhere": "--source-dir='/nowhere': no such folder",
-        "--published=/nowhere": "/nowhere/models.csv: No such file or directory",
-        "--config.second_dtype=float32": "such as 'bfloat16'",
-        "--config.item_prompt=x": "item_prompt='x'; allowed: ",
+        "--models=grm-gemma-2b": "models='grm-gemma-2b'; allowed: 'qrm-gemma-2-27b', ",
+        "--source-dir=/nowhere": "--source-dir=/nowhere: no folder of nicolinho/QRM-Gemma-2-27B, ",
+        "--elo=/nowhere.csv": "source=/nowhere.csv: No such file",
         "--source-dir={tmp} --models=grm-gemma2-2b-rewardmodel-ft": (
-            "--source-dir={tmp}: no folder of Ray2333/GRM-gemma2-2B-rewardmodel-ft; allowed: "
-            "Ray2333--GRM-gemma2-2B-rewardmodel-ft or grm-gemma2-2b-rewardmodel-ft, with its "
+            "--source-dir={tmp}: no folder of Ray2333/GRM-gemma2-2B-rewardmodel-ft; name it "
+            "owner--name or by the slug"
         ),
     },
     "verify --run={run}": {"--rescore=5": "--rescore and --checkpoint; allowed: both or neither"},

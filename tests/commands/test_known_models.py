@@ -55,6 +55,9 @@ def test_a_slug_names_a_folder_and_finds_its_entry(slug):
     assert known_models.find(spec.hub_id) is spec
     assert known_models.find(f"/models/{spec.hub_id}/") is spec
     assert known_models.find(f"other/{spec.hub_id.partition('/')[2]}") is None
+    owned = spec.hub_id.replace("/", "--")
+    assert known_models.find(f"/models/{owned}") is spec
+    assert known_models.find(f"/models/other-{owned}") is None
     assert (spec.head in HEADS) == (slug not in known_models.LANGUAGE_MODELS)
 
 

@@ -14,7 +14,6 @@ import pytest
 import analysis
 from analysis.measures.word_groups.estimates import estimate
 from analysis.measures.word_groups.standing import standing
-from analysis.statistics import variance
 from analysis.statistics.correlation import principal_axes
 
 pytestmark = pytest.mark.slow
@@ -193,34 +192,3 @@ def test_models_that_rate_words_alike_are_no_evidence_by_their_number(rng):
     own = found.filter(group="plain")
     assert (own["p_models"] < 0.05).sum() > 2 * ALARMS  # The interval over models, read alone.
     assert (own["p"] < 0.05).sum() <= ALARMS
-
-
-def test_variance_is_split_as_it_was_made(rng):
-    deviations = np.array([1.0, 0.7, 0.5, 0.8])
-    models, prompts, tokens = 4, 3, 400
-    token, model, prompt, rest = deviations**2
-    expected = np.array(
-        [
-            token + model / models + prompt / prompts + rest / (models * prompts),
-            (models - 1) * (model + rest / prompts) / models,
-            (prompts - 1) * (prompt + rest / models) / prompts,
-            (models - 1) * (prompts - 1) * rest / (models * prompts),
-        ]
-    )
-    held, found = np.zeros(4, dtype=int), []
-    for _ in range(DRAWS):
-        sizes = (
-            (tokens, 1, 1),
-            (tokens, models, 1),
-            (tokens, 1, prompts),
-            (tokens, models, prompts),
-        )
-        parts = [s * rng.normal(size=size) for s, size in zip(deviations, sizes, strict=True)]
-        cube = sum(parts, np.zeros((tokens, models, prompts)))
-        _, low, high, _ = variance.shares(cube, np.arange(tokens))
-        truth = expected / expected.sum()
-        held += (low <= truth) & (truth <= high)
-        found.append(variance.estimates(cube))
-    assert (held >= COVERED[0]).all()
-    assert (held <= COVERED[1] + 1).all()
-    np.testing.assert_allclose(np.mean(found, axis=0), deviations**2, rtol=0.03)

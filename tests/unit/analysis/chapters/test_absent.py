@@ -78,7 +78,6 @@ RUNS: dict[str, tuple] = {  # vocabularies; rewards by model and vocabulary -> w
         {
             ("kendall_tau", "greatest"): ALONE,
             ("rsa",): ALONE,
-            ("variance",): "",
             ("framing",): "No model was scored under two prompts.",
             ("sentiment_slopes",): "No token matches a word of ",
             ("frequency_slopes",): "Frequency needs the words of the sentiment lexicon. No token ",

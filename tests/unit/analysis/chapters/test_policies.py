@@ -1,15 +1,13 @@
-"""Exact policies and over-optimisation from runs with planted rewards."""
+"""Exact policies from runs with planted rewards."""
 
 import dataclasses
 
 import numpy as np
-import polars as pl
 import pytest
 
 import analysis
 from analysis.blocks import pictures
-from analysis.chapters import overoptimisation, policies
-from analysis.chapters.overoptimisation import curves_of, pairs_of
+from analysis.chapters import policies
 from analysis.chapters.policies import BEST_OF_N, OPTIMAL, policies_of
 from analysis.measures import reference_policy
 from configs.prompts import FOLLOW_UP
@@ -33,12 +31,6 @@ def _replies(run):
     return replies
 
 
-@pytest.fixture
-def section_of(study_of):
-    """The section on over-optimisation, for a run."""
-    return lambda run: overoptimisation.ANALYSIS.section(study_of(run, overoptimisation))
-
-
 def notes_of(section):
     """The notes of a section."""
     return [block.text for block in section.blocks if getattr(block, "role", "") == "note"]
@@ -56,7 +48,7 @@ def turning(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(turning, study_of):
-    return study_of(turning, policies, overoptimisation)
+    return study_of(turning, policies)
 
 
 def test_tables_of_policies_hold_what_was_planted(turning, study):
@@ -79,67 +71,10 @@ def test_tables_of_policies_hold_what_was_planted(turning, study):
     assert moved["reply_id"].to_list() == [best]
 
 
-def test_units_of_the_reward_do_not_matter(turning):
-    curves = curves_of(_replies(turning))
-    own = curves.filter(optimised="a", read="c")
-    np.testing.assert_allclose(own["gain"], own["own_gain"], rtol=1e-6)
-
-
-def test_a_reward_that_falls_where_the_other_is_high_turns_down_and_its_own_copy_does_not(turning):
-    replies = _replies(turning)
-    pairs = pairs_of(replies, curves_of(replies))
-    rows = {(row["optimised"], row["read"]): row for row in pairs.to_dicts()}
-    down = rows["a", "b"]
-    assert down["course"] == "turns down"
-    assert 0 < down["peak_kl"] < down["last_kl"]
-    assert down["peak_gain"] > 0.1 > 0 > down["last_gain"]
-    same = rows["a", "c"]
-    assert (same["course"], same["loss"]) == ("rises", 0.0)
-    assert same["correlation"] == pytest.approx(1.0)
-
-
-def test_a_reward_of_the_opposite_sign_only_falls(tmp_path, section_of):
-    a = np.random.default_rng(0).normal(size=N)
-    run = _run(tmp_path / "run", {"a": a, "b": -a})
-    replies = _replies(run)
-    pairs = pairs_of(replies, curves_of(replies))
-    assert pairs["course"].to_list() == ["falls", "falls"]
-    assert pairs["peak_kl"].to_list() == [0, 0]
-    section = section_of(run)
-    assert section.findings == []
-    assert section.answer.startswith("No two models agree at first")
-
-
-def test_a_finding_names_the_pair_that_turns_down_no_copies(turning, study, tmp_path, section_of):
-    (plain,) = overoptimisation.ANALYSIS.section(study).findings
-    assert "pairs of models that agree at first, the other reward rises, and falls" in plain.text
-    assert plain.picture == "overoptimisation_vocabulary_greatest"
-    a = turning.rewards("a", "greatest")[1].astype(float)
-    noise = 1e-3 * np.random.default_rng(2).normal(size=N)
-    copies = section_of(_run(tmp_path / "copies", {"a": a, "b": 2 * a + 1 + noise}))
-    assert copies.findings == []
-    assert copies.answer.endswith(
-        " in 0 of 2 pairs of models that agree at first; in none by more than chance (q < .05)."
-    )
-
-
 def test_a_flat_reward_has_no_policy_and_no_finding(tmp_path, study_of):
     run = _run(tmp_path / "run", {"a": np.ones(N), "b": np.zeros(N)})
-    study = study_of(run, policies, overoptimisation)
+    study = study_of(run, policies)
     assert "tells replies apart" in study.tables.reason("policies")
-    assert overoptimisation.ANALYSIS.section(study).findings == []
-
-
-def test_rewards_that_have_nothing_to_do_with_each_other_make_no_finding(tmp_path, section_of, rng):
-    found = 0
-    for draw in range(10):
-        rewards = {model: rng.normal(size=N) for model in NAMES}
-        run = _run(tmp_path / str(draw), rewards)
-        replies = _replies(run)
-        pairs = pairs_of(replies, curves_of(replies))
-        assert (pairs["course"] != "rises").any()  # they do fall, by chance
-        found += len(section_of(run).findings)
-    assert found == 0
 
 
 def test_replies_too_improbable_for_a_float_do_no_harm(tmp_path):
@@ -150,7 +85,6 @@ def test_replies_too_improbable_for_a_float_do_no_harm(tmp_path):
     far = dataclasses.replace(replies, log_p=log_p)
     table = policies_of(far)
     assert table.select("kl", "gain", "replies").to_numpy().min() >= 0
-    assert pairs_of(far, curves_of(far)).height == 2
 
 
 def test_a_model_that_scored_a_part_alone_and_a_flat_one_are_left_out(tmp_path):
@@ -176,18 +110,15 @@ def test_models_of_equal_tokens_share_a_reference_and_others_are_apart(tmp_path,
     words = ["w", "x", "y", "z"]
     run = _run_of_keys(tmp_path / "run", dict.fromkeys(("a", "b", "lm"), words))
     assert len({run.same_vocabulary(model) for model in ("a", "b", "lm")}) == 3
-    study = study_of(run, policies, overoptimisation)
+    study = study_of(run, policies)
     assert study.tables["policies"]["of"].unique().to_list() == ["vocabulary"]
     assert study.tables["policies"]["model"].unique().sort().to_list() == ["a", "b"]
     assert notes_of(policies.ANALYSIS.section(study)) == []
-    crossed = study.tables["overoptimisation"].select("optimised", "read").unique()
-    assert crossed.height == 4
     tables = {"a": words, "b": ["w", "x", "z", "y"], "lm": words}
-    study = study_of(_run_of_keys(tmp_path / "apart", tables), policies, overoptimisation)
+    study = study_of(_run_of_keys(tmp_path / "apart", tables), policies)
     assert study.tables["policies"]["model"].unique().to_list() == ["a"]
     (note,) = notes_of(policies.ANALYSIS.section(study))
     assert note.endswith("so these are left out over the vocabulary: b.")
-    assert "two reward models" in study.tables.reason("overoptimisation")
 
 
 def test_a_prompt_that_no_language_model_was_given_is_said_and_a_chat_form_first(
@@ -242,7 +173,7 @@ def listed(tmp_path_factory, study_of):
     runs.edit_manifest(folder, lambda c: c["prompts"].update(texts))
     record = {"source": "b", "checkpoint_hash": "h", "vocab": None}
     runs.edit_manifest(folder, lambda c: c["models"].update({"b": record}))
-    return study_of(folder, policies, overoptimisation)
+    return study_of(folder, policies)
 
 
 def test_a_list_under_many_prompts_has_charts_of_three_questions_and_says_so(listed):
@@ -255,10 +186,7 @@ def test_a_list_under_many_prompts_has_charts_of_three_questions_and_says_so(lis
     named = ["best-ever-one-word", "worst-ever-one-word", "greatest-ever-one-word"]
     assert stems == [f"policies_list_items_{prompt}" for prompt in named]
     assert [block.kind for block in section.blocks].count("folded") == 3  # movers
-    crossed = overoptimisation.ANALYSIS.section(listed)
-    stems = [picture.stem for picture in pictures(crossed.blocks)]
-    assert stems == [f"overoptimisation_list_items_{prompt}" for prompt in named]
-    assert section.caveats[-1] == crossed.caveats[-1] == policies.MANY
+    assert section.caveats[-1] == policies.MANY
 
 
 def test_the_share_that_a_list_has_stands_beside_its_policies(listed):
@@ -269,25 +197,7 @@ def test_the_share_that_a_list_has_stands_beside_its_policies(listed):
     assert {row["covered"] for row in table.rows} == {0.0122}
 
 
-def test_a_list_under_many_prompts_is_counted_once(listed):
-    section = overoptimisation.ANALYSIS.section(listed)
-    (plain,) = section.findings
-    assert plain.text.startswith("Over the list “items”, under 9 prompts, training on one model’s")
-    assert " of 18 pairs of models that agree at first," in plain.text
-    pairs = listed.tables["overoptimisation_pairs"]
-    assert pairs["of"].unique().to_list() == ["list items"]
-    assert plain.picture in {"", *(picture.stem for picture in pictures(section.blocks))}
-
-
-def test_a_chart_of_two_models_has_every_curve_from_the_reference_on(study):
-    curves = study.tables["overoptimisation"]
-    shown = charts.rows(overoptimisation.crossed(curves, study))
-    ends = curves.group_by("optimised", "read").agg(pl.col("gain").sort_by("kl").last())
-    for optimised, read, gain in ends.iter_rows():
-        own = [(r["x"], r["y"]) for r in shown if (r["trained"], r["name"]) == (optimised, read)]
-        assert own[0] == (0.0, 0.0)
-        assert own[-1][1] == pytest.approx(gain, rel=1e-4)
-    assert all(row["itself"] == (row["trained"] == row["name"]) for row in shown)
+def test_a_chart_has_a_dot_for_each_number_of_draws(study):
     drawn = charts.rows(policies.gains(study.tables["policies"], study))
     dots = [row for row in drawn if row["dot"]]
     assert len(dots) == 4 * 15  # Not n = 1, which is the reference policy.

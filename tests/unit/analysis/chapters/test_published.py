@@ -1,0 +1,234 @@
+"""The paper's numbers beside a run's, with the right values by SciPy and NumPy; those that ship."""
+
+import csv
+import math
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+import scipy.stats
+
+from analysis import lexicons
+from analysis.chapters import published
+from analysis.report import outline
+from configs import known_models
+from launch.common import reporting
+from tests.support import runs
+
+TEN = list(known_models.MODELS)
+FIRST, LAST = TEN[0], TEN[-1]
+NAMED = published.read().filter(exhibit="Figure 5B")["other"].unique(maintain_order=True).to_list()
+ITEMS = [*NAMED, *(f"item {i}" for i in range(20))]
+WORDS = lexicons.afinn("").filter(pl.col("word").str.contains("^[a-z]+$")).sort("word")
+WORDS = WORDS.gather_every(40)
+PAPERS = {"humans_matches": 0, "humans_in_median": True, "frequency_join": "paper"}
+
+
+@pytest.fixture
+def made(make_run, study_of, write):
+    """Slugs and changed options -> the study of a run of these models, their rewards and items."""
+    from analysis import CHAPTERS
+
+    rng = np.random.default_rng(3)
+    words = [*WORDS["word"], *(f"w{i}" for i in range(30))]
+    taste, liked = rng.normal(size=len(words)), rng.normal(size=len(ITEMS))
+    bnc = "".join(f"\t{w}\tNoC\t:\t{1 + i}\t100\t0.9\n" for i, w in enumerate(WORDS["word"]))
+    frequency = write("bnc.txt", bnc)
+
+    def make(models, name="run", **changed):
+        rewards = {m: (taste + rng.normal(size=len(words))).astype(np.float32) for m in models}
+        items = {m: (liked + rng.normal(size=len(ITEMS))).astype(np.float32) for m in models}
+        scores = {(m, "greatest"): r.tolist() for m, r in rewards.items()}
+        run = make_run({"v": words}, dict.fromkeys(models, "v"), scores, name, size=500)
+        for model, own in items.items():
+            listed = dict(zip(ITEMS, own.tolist(), strict=True))
+            runs.add_items(run, "elo", model, "elo_greatest", listed)
+        runs.add_humans(run, "elo", {item: 1700.0 - i for i, item in enumerate(ITEMS)})
+        options = {"frequency": frequency, **PAPERS, **changed}
+        study = study_of(run, *CHAPTERS, infos=reporting.metadata(), **options)
+        return study, rewards, items
+
+    return make
+
+
+def value(study, exhibit, quantity, model="", other="", column="ours"):
+    rows = study.tables["published"].filter(exhibit=exhibit, quantity=quantity, other=other)
+    rows = rows.filter(pl.col("model") == model, pl.col("prompt").str.ends_with("greatest"))
+    return rows[column].item()
+
+
+def test_each_kind_of_number_is_that_of_the_run(made):
+    study, rewards, items = made(TEN)
+    greatest = study.tables["published"].filter(
+        pl.col("prompt").is_in(["greatest", "elo_greatest"])
+    )
+    assert (
+        greatest.height
+        == published.read().filter(pl.col("prompt").is_in(["greatest", "elo_greatest"])).height
+    )
+    x, y = rewards[FIRST], rewards[LAST]
+    expected = {
+        ("Table 3", "mean", LAST, ""): y.mean(dtype=np.float64),
+        ("Table 3", "variance", LAST, ""): y.var(dtype=np.float64),
+        ("Table 3", "skewness", LAST, ""): scipy.stats.skew(y.astype(float)),
+        ("Figure 2A", "kendall", FIRST, LAST): scipy.stats.kendalltau(x, y).statistic,
+        ("Figure A1", "spearman", FIRST, LAST): scipy.stats.spearmanr(x, y).statistic,
+    }
+    taus = np.array([[scipy.stats.kendalltau(rewards[a], rewards[b])[0] for a in TEN] for b in TEN])
+    upper, specs = np.triu_indices(10, 1), list(known_models.MODELS.values())
+    same = np.array([[float(a.developer == b.developer) for a in specs] for b in specs])
+    two = taus.round(2)[upper]
+    expected["Figure 2C", "pearson", "", "developer"] = np.corrcoef(two, same[upper])[0, 1]
+    values = WORDS["value"].to_numpy().astype(float)
+    for valence, chosen in (("positive", values > 0), ("negative", values <= 0)):
+        slope = np.polyfit(values[chosen], y[: len(values)][chosen], 1)[0]
+        expected["Figure 3C", "sentiment_slope", LAST, valence] = slope
+    often = np.log(1.0 + np.arange(len(values)))
+    design = np.column_stack([np.ones_like(often), often, values])
+    fitted = np.linalg.lstsq(design, y[: len(values)].astype(float), rcond=None)[0]
+    expected["Figure 3D", "frequency_slope", LAST, ""] = fitted[1]
+    people = -np.arange(len(ITEMS))
+    ranks = {m: scipy.stats.rankdata(-own) for m, own in items.items()}
+    human, own = scipy.stats.rankdata(-people), items[LAST]
+    median = np.median([*ranks.values(), human], axis=0)
+    love = ITEMS.index("Unconditional love")
+    expected |= {
+        ("Figure 5A", "spearman", LAST, "human"): scipy.stats.spearmanr(own, people).statistic,
+        ("Figure 5B", "rank_gap", "", NAMED[0]): median[0] - human[0],
+        ("Figure 5B", "first", "", "Unconditional love"): sum(r[love] == 1 for r in ranks.values()),
+        ("Figure A5", "kendall", LAST, "human"): scipy.stats.kendalltau(own, people).statistic,
+    }
+    pairs = [
+        scipy.stats.kendalltau(items[TEN[i]], items[TEN[j]])[0] for i, j in np.transpose(upper)
+    ]
+    expected["Figure A5", "mean_kendall", "", "models"] = np.mean(pairs)
+    for which, right in expected.items():
+        assert value(study, *which) == pytest.approx(right, abs=1e-5), which
+    ours, difference = (
+        value(study, "Table 3", "mean", LAST, column=c) for c in ("ours", "difference")
+    )
+    assert difference == pytest.approx(ours - (-5.279))
+    assert value(study, "Figure 5A", "spearman", LAST, "human", "paper") == 0.359
+    assert value(study, "Figure 5A", "spearman", LAST, "human", "noise") == 0.0005
+
+
+def test_what_depends_on_all_ten_is_left_out_where_one_lacks(made):
+    study, _, _ = made(TEN[1:])
+    exhibits = set(study.tables["published"]["exhibit"])
+    assert exhibits == {"Figure 3C", "Figure 3D", "Figure 5A", "Figure A5"}
+    assert "mean_kendall" not in study.tables["published"]["quantity"].to_list()
+    notes = [
+        block.text for block in published.ANALYSIS.section(study).blocks if block.kind == "text"
+    ]
+    assert notes[0].startswith("Not compared: Table 3, Figure 2A, Figure 2C, Figure A1: they are ")
+    assert published.ANALYSIS.section(made([*TEN, "another"], "more")[0]).blocks[1].text == notes[0]
+
+
+def test_other_words_or_items_than_the_papers_are_not_compared(made):
+    study, _, _ = made(TEN, humans_matches=50, frequency_join="forms")
+    assert not {"Figure 3D", "Figure 5A", "Figure 5B", "Figure A5"} & {
+        *study.tables["published"]["exhibit"]
+    }
+
+
+def test_the_answer_counts_the_numbers_that_are_met(made):
+    """Of two that are met, one is below its noise, which any small number would meet."""
+    study, _, _ = made([LAST])
+    table = (
+        study.tables["published"]
+        .head(3)
+        .with_columns(
+            paper=pl.Series([1.0, 0.001, 1.0]),
+            noise=0.005,
+            difference=pl.Series([0.005, 0.0, 0.006]),
+        )
+    )
+    study.tables.frames["published",] = table
+    said = published.ANALYSIS.section(study).answer
+    assert said == "1 of 2 compared numbers equal the paper’s within the noise."
+
+
+def test_a_run_without_the_ten_has_no_such_section(made):
+    study, _, _ = made(["mine"])
+    assert study.tables.reason("published") == "No model of the paper was scored."
+    section = published.ANALYSIS.section(study)
+    assert (section.blocks, outline.groups([section])) == ([], [])
+
+
+# --- The numbers that ship ------------------------------------------------------------------------
+
+
+def test_each_number_stands_there_once_with_its_noise():
+    numbers = published.read()
+    keys = ["exhibit", "quantity", "prompt", "model", "other"]
+    assert not numbers.select(keys).is_duplicated().any() and numbers["source"].min() > ""
+    assert published.ten() == {*TEN} == {*numbers["model"]} - {""}
+    with published._FILE.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        noise, digits = float(row["noise"]), len(row["paper"].partition(".")[2])
+        if row["exhibit"] in ("Figure 3C", "Figure 3D"):  # read off a figure
+            assert noise == 0.005
+        elif row["exhibit"] == "Figure 5B":  # ranks, medians of two of them, and a count
+            assert noise == 0.25
+        elif row["quantity"] == "mantel_p":  # three standard errors of 5,000 permutations
+            p = float(row["paper"])
+            assert math.isclose(noise, 3 * math.sqrt(p * (1 - p) / 5000), rel_tol=0.1)
+        elif row["source"].startswith("computed from elo"):  # three digits of a number of four
+            assert (row["paper"], noise) == ("0.3765", 0.0005)
+        else:
+            assert math.isclose(noise, 0.5 * 10**-digits)
+
+
+SLUGS = {spec.nickname: slug for slug, spec in known_models.MODELS.items()} | {"Human": "human"}
+
+
+def reference(shared, name):
+    with (shared / "reference" / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+@pytest.mark.needs_shared
+@pytest.mark.parametrize(
+    ("exhibit", "quantity", "name"),
+    [
+        ("Figure 2A", "kendall", "kendall_tau_fig2a.csv"),
+        ("Figure A1", "spearman", "spearman_figA1.csv"),
+        ("Figure A1", "rbo", "rbo_p0.9_figA1.csv"),
+        ("Figure A5", "kendall", "elo_kendall_GE.csv"),
+    ],
+)
+def test_matrices_are_the_reference(shared, exhibit, quantity, name):
+    (_, *columns), *rows = reference(shared, name)
+    numbers = published.read().filter(exhibit=exhibit, quantity=quantity)
+    found = {frozenset(p): v for *p, v in numbers.select("model", "other", "paper").iter_rows()}
+    cells = {
+        frozenset((SLUGS[model], SLUGS[column])): float(cell)
+        for model, *own in rows
+        for column, cell in zip(columns, own, strict=True)
+        if column != model
+    }
+    assert found == cells
+
+
+@pytest.mark.needs_shared
+def test_moments_and_slopes_are_the_reference(shared):
+    exhibits = {"sentiment": "Figure 3C", "logfreq": "Figure 3D"}
+    sides = {"Neg": "negative", "Pos": "positive", "": ""}
+    header, *rows = reference(shared, "fig3cd_digitised_slopes.csv")
+    expected = set()
+    for model, *cells in rows:
+        for name, cell in zip(header[1:], cells, strict=True):
+            kind, prompt, side = re.fullmatch(r"(\w+)_(\w+)-?(\w*)", name).groups()
+            prompt = {"Great": "greatest"}.get(prompt, prompt.lower())
+            if cell:
+                which = (exhibits[kind], f"{kind}_slope", prompt, SLUGS[model], sides[side])
+                expected.add((*which, float(cell)))
+    for model, *cells in reference(shared, "table_3_distribution_moments.csv")[1:]:
+        for moment, cell in zip(("mean", "variance", "skewness"), cells, strict=True):
+            expected.add(("Table 3", moment, "greatest", SLUGS[model], "", float(cell)))
+    numbers = published.read().filter(pl.col("exhibit").is_in(["Table 3", *exhibits.values()]))
+    columns = ("exhibit", "quantity", "prompt", "model", "other", "paper")
+    quantity = pl.col("quantity").replace("frequency_slope", "logfreq_slope")
+    assert {*numbers.with_columns(quantity).select(columns).iter_rows()} == expected
