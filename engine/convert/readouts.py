@@ -161,11 +161,10 @@ def _mixture(reward: str, names: Sequence[str], labels: Sequence[str]) -> np.nda
     """Coefficients [R] of a head's rows whose sum is the reward."""
     if len(names) == 1 and not reward:
         return np.ones(1, np.float32)
-    places = {name: row for row, name in enumerate(names)}
-    places |= {label: row for row, label in enumerate(labels) if label}
-    for row in range(len(names)):
-        if places.setdefault(str(row), row) != row:
-            places[str(row)] = -1  # the number of a row, and the label of another one
+    places: dict[str, int] = {}  # what a row is called -> the row; -1 where two are
+    for row, called in enumerate(zip(names, labels, strict=True)):
+        for name in (str(row), *filter(None, called)):
+            places[name] = row if places.get(name, row) == row else -1
     parts = [part.removeprefix("'").removesuffix("'") for part in _parts(reward)]
     rows = [places.get(part.strip().lower(), -1) for part in parts]
     if min(rows) < 0 or len(set(rows)) < len(rows):
@@ -174,8 +173,8 @@ def _mixture(reward: str, names: Sequence[str], labels: Sequence[str]) -> np.nda
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
         raise AssayError(
             f"reward={reward!r} of a head with {len(names)} row{'s' * (len(names) > 1)}; allowed: "
-            f"--config.reward=<row or name> of {', '.join(listed[:_LISTED])}{more}, or a "
-            "difference, as '1 - 0'"
+            f"--config.reward=<row, or a name that one row alone has> of "
+            f"{', '.join(listed[:_LISTED])}{more}, or a difference, as '1 - 0'"
         )
     mixture = np.zeros(len(names), np.float32)
     mixture[rows] = [1, -1][: len(rows)]

@@ -131,8 +131,8 @@ REFUSED = {
     ),
     "two rewards": (
         replaced(score__weight=lambda t: t["score.weight"].repeat(2, 1)),
-        r"hf: reward='' of a head with 2 rows; allowed: --config\.reward=<row or name> of "
-        r"0 \(label_0\), 1 \(row_1\), or a difference, as '1 - 0'$",
+        r"hf: reward='' of a head with 2 rows; allowed: --config\.reward=<row, or a name that one "
+        r"row alone has> of 0 \(label_0\), 1 \(row_1\), or a difference, as '1 - 0'$",
     ),
     "integer weights": (
         replaced(score__weight=lambda t: t["score.weight"].char()),
