@@ -253,7 +253,8 @@ def _rules(
     """The rules of all tensors; raises AssayError for names or shapes that config.json excludes."""
     keys = set(files.tensors)
     rules = (*layouts.decoder_rules(decoder, keys), *head_plan.rules)
-    layouts.check_keys(rules, head_plan.extra, keys, decoder)
+    names = {key: tensor.key for key, tensor in files.tensors.items()}
+    layouts.check_keys(rules, head_plan.extra, names, decoder)
     sizes = axis_sizes(decoder, head_plan.config)
     for rule in rules:
         expected = layouts.file_shape(rule, sizes)

@@ -166,7 +166,11 @@ SAID = {
         ["max_window_layers"],
         {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     ),
-    "settings of YaRN without influence, and a factor of one": ("gqa", [], {"rope_parameters": YARN}),
+    "settings of YaRN without influence, and a factor of one": (
+        "gqa",
+        [],
+        {"rope_parameters": YARN},
+    ),
 }
 
 

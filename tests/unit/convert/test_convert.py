@@ -2,6 +2,7 @@
 
 import collections
 import json
+import re
 import shutil
 import tracemalloc
 
@@ -90,6 +91,7 @@ def renamed(rename):
         # Names that some repositories prefix or shorten: bare, wrapped, and both.
         renamed(lambda name: name.removeprefix("model.")),
         renamed(lambda n: "pretrained_model." + n if n.startswith("model.") else n),
+        renamed(lambda n: re.sub(r"(score|embed_tokens)", r"\1.modules_to_save.default", n)),
     ],
 )
 def test_what_changes_no_number_changes_no_hash(folder, tmp_path, checkpoint, change):

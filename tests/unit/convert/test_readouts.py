@@ -36,7 +36,9 @@ def test_what_names_two_rows_or_none_is_refused_with_the_rows(reward):
 
 @pytest.mark.parametrize("reward", ["Reward", "reward - row_0", "row_0"])
 def test_a_name_that_two_rows_have_is_refused(reward):
-    with pytest.raises(AssayError, match=r"a name that one row alone has> of 0 \(reward\), 1 \(row_0"):
+    with pytest.raises(
+        AssayError, match=r"a name that one row alone has> of 0 \(reward\), 1 \(row_0"
+    ):
         readouts._mixture(reward, ROWS, ("reward", "row_0", "reward"))
 
 

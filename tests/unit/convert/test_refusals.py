@@ -116,7 +116,20 @@ REFUSED = {
     ),
     "an unused tensor": (
         replaced(other__weight=lambda t: t["score.weight"] + 0),
-        r"tensor that nothing uses: 'other\.weight'$",
+        r"hf: tensor that nothing uses: 'other\.weight'; the layers of a head are read under the ",
+    ),
+    "a head of another name": (
+        replaced(rm_head__weight=lambda t: t.pop("score.weight")),
+        r"hf: missing tensor 'score\.weight'; tensor that nothing uses: 'rm_head\.weight'; the lay"
+        r"ers of a head are read under the names score, value_head, .*, alone or with \.0 and \.2 ",
+    ),
+    "a head of three layers, by its names in the file": (
+        retensored(
+            lambda t: t.update(
+                {f"v_head.{k}.weight": t["model.norm.weight"][None] + k for k in (0, 3)}
+            )
+        ),
+        r"tensor that nothing uses: 'v_head\.0\.weight', 'v_head\.3\.weight'; the layers of a head",
     ),
     "a tensor of the wrong shape": (
         replaced(
