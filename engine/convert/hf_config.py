@@ -260,7 +260,7 @@ def _longrope(theta: float, given: Json, hf: Json) -> Rope:
         raise AssayError(
             f"config.json: rope type 'longrope' has {sorted(given)}; allowed: {sorted(known)}"
         )
-    # As transformers, which prefers the outer one: its class of Phi-3 has 4096 where a file has none.
+    # As transformers, which prefers the outer one: of a Phi-3 it is 4096 where a file has none.
     outer = {name: 4096} if hf.get("model_type") == "phi3" else {}
     original = integer({**given, **outer, **hf}, name)
     factor = positive(

@@ -18,6 +18,7 @@ from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.runs import schema
+from engine.text.chat_template import encode
 
 _EMBEDDING = "model.embed_tokens.weight"
 _LISTED = 10  # rows of a head that an error lists
@@ -248,8 +249,7 @@ def _token_id(text: str, tokenizer: PreTrainedTokenizerBase, rows: int) -> int:
     quoted = len(text) > 2 and text[0] == text[-1] == "'"
     ids = [int(text)] if text.isdecimal() else []
     if not ids:
-        encoded = tokenizer(text[1:-1] if quoted else text, add_special_tokens=False)
-        ids = encoded["input_ids"]
+        [ids] = encode(tokenizer, [text[1:-1] if quoted else text])
     if len(ids) != 1 or ids[0] >= rows or tokenizer.convert_ids_to_tokens(ids[0]) is None:
         raise AssayError(
             f"reward: {text!r}, token ids {ids}; allowed: an id below {rows:,}, or a text that is "

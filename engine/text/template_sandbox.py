@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import signal
+import string
 import subprocess
 import sys
 import threading
@@ -32,6 +33,7 @@ LONGEST_TEXT = 1_000_000  # characters of a rendered conversation beside its mes
 MEMORY_BYTES = 1 << 30
 _BATCH = 128
 _LONGEST_REASON = 200  # characters
+_LONGEST_STEPS = 10_000  # likewise, of a tokenizer's rules that it is tried on
 _DATE_FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d", "%B %d, %Y", "%b %d, %Y")
 
 # Messages with `role`, `content`, and what else the template may read. Any: JSON values.
@@ -54,12 +56,21 @@ def render(
     """
     texts = []
     for start in range(0, len(conversations), _BATCH):
-        texts += _answered(template, conversations[start : start + _BATCH], variables, date)
+        batch = conversations[start : start + _BATCH]
+        texts += _answered("template", template, batch, variables, date)
     return texts
 
 
+def check_tokenizer(path: str) -> None:
+    """Tries a tokenizer.json on a text of its own: what it looks for, and its vocabulary's letters.
+
+    Raises AssayError if it exceeded a limit.
+    """
+    _answered("tokenizer", path)
+
+
 def _answered(*request: object) -> list[str]:
-    """What `_answer` returns in the child; raises as `render`."""
+    """What `_render` or `_tokenise` returns in the child; raises as `render`."""
     sent = json.dumps(request).encode() + b"\n"
     with _lock:
         child = _child()
@@ -76,7 +87,10 @@ def _answered(*request: object) -> list[str]:
                 _child.cache_clear()
     if not line.endswith(b"\n"):
         limit = f"stopped after {CPU_SECONDS} seconds of CPU time"
-        ended = f"its rendering process ended with status {child.returncode}"
+        ended = (
+            f"its process ended with status {child.returncode}, as where {MEMORY_BYTES >> 30} GiB "
+            "of memory are too few"
+        )
         raise AssayError(limit if child.returncode == -signal.SIGPROF else ended)
     texts, error = json.loads(line)
     if error:
@@ -117,7 +131,9 @@ def _serve() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin.buffer:
         try:
-            answer = json.dumps([_answer(*json.loads(line)), ""])
+            kind, *request = json.loads(line)
+            texts = _render(*request) if kind == "template" else _tokenise(*request)
+            answer = json.dumps([texts, ""])
         except Exception as error:  # a template may raise anything, MemoryError included
             answer = json.dumps([None, _reason(error)])
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -181,7 +197,23 @@ def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def _answer(
+def _tokenise(path: str) -> list[str]:
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_file(path)
+    steps = "".join(
+        step.__getstate__().decode()[:_LONGEST_STEPS]
+        for step in (tokenizer.normalizer, tokenizer.pre_tokenizer)
+        if step
+    )
+    letters = "".join(sorted(set("".join(tokenizer.get_vocab()))))
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
+    with contextlib.suppress(BaseException):  # a regex that gives up does so on one text, not all
+        tokenizer.encode(string.printable + steps + letters)
+    return []
+
+
+def _render(
     template: str, conversations: Sequence[Conversation], variables: Variables, date: str | None
 ) -> list[str]:
     variables = {**variables, "strftime_now": fixed_now(date)}

@@ -90,7 +90,7 @@ def vocabulary(
 
 
 def _round_trips(template: ChatTemplate, tokens: Mapping[int, str]) -> list[str]:
-    prompt = template.split("What?")  # the result does not depend on the prompt
+    prompt = template.split(template.probe())  # the result does not depend on the prompt
     texts = list(dict.fromkeys(tokens.values()))
     sequences = template.sequences(prompt.prompt, texts)
     whole = dict(zip(texts, map(tuple, sequences), strict=True))

@@ -79,6 +79,14 @@ REFUSED = {
         r"pickled weights \('pytorch_model\.bin'\) are never read, .*\(--revision=refs/pr/<number>"
         r"\); or, .* load the model with transformers and use save_pretrained$",
     ),
+    "shards without their index": (
+        copied(
+            "model-00001-of-00002.safetensors",
+            damage=copied("pytorch_model.bin", damage=removed(WEIGHTS)),
+        ),
+        r"no model\.safetensors\.index\.json; 'model-00001-of-00002\.safetensors' cannot be read "
+        "without the index: copy it too$",
+    ),
     "an adapter beside whole weights": (
         adapter,
         r"hf: an adapter on base 'org/base' \(adapter_config\.json\) beside whole weights; allowed"
