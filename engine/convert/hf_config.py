@@ -242,7 +242,8 @@ def _scaled(theta: float, rope: Json, hf: Json) -> Rope:
         }
     if set(given) != set(keys):
         raise AssayError(
-            f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly {sorted(keys)}"
+            f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly "
+            f"{sorted(keys) or 'no other'}"
         )
     if kind == "dynamic":  # only acts beyond max_position_embeddings, which is refused
         kind, keys = "default", {}

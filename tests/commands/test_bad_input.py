@@ -13,6 +13,7 @@ FILES = {
     "quotes.csv": 'name\n"say \\"no\\""\n',
     "empty-line.txt": "love\r\n\r\nwar",
     "list.json": "[]",
+    "bare.jsonl": "{}\n",
     "prompts.csv": "prompt,reply\na,b\n",
     "config.json": "{",
 }
@@ -54,6 +55,7 @@ CASES = {
         "--items={tmp}/words.txt --name=../words": "'../words'; allowed: lower-case letters, dig",
         "--items={tmp}/words.txt --name=found-words": "'found-words'; allowed: names that do not ",
         "--items={tmp}/no-name.csv": "items={tmp}/no-name.csv: no column 'name'; it has word, n",
+        "--items={tmp}/bare.jsonl": "items={tmp}/bare.jsonl: no column 'name'; it has none",
         "--items={tmp}/quotes.csv": "items={tmp}/quotes.csv: row 1 is not CSV: ",
         "--items={tmp}/empty-line.txt": "line 2 is empty; allowed: a reply in each",
         "--items={tmp}/list.json": "list.json; allowed: a .txt, .jsonl, .csv or .parquet file",
