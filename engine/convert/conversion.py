@@ -31,8 +31,7 @@ from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
-from engine.text.template_sandbox import check_tokenizer, spelled
-from engine.text.tokenizer import FILE as TOKENIZER
+from engine.text.template_sandbox import spelled
 from engine.text.tokenizer import load_tokenizer
 
 
@@ -173,9 +172,7 @@ def understand(
         raise AssayError(
             f"{source.folder}: {files.nbytes:,} bytes of tensors; published: {tensor_bytes:,}"
         )
-    tokenizer = load_tokenizer(source.tokenizer_folder)
-    with prefixed(f"{source.tokenizer_folder / TOKENIZER}: it does not tokenise its own letters"):
-        check_tokenizer(str(source.tokenizer_folder / TOKENIZER))
+    tokenizer = load_tokenizer(source.tokenizer_folder, tried=True)
     with prefixed(source.folder):
         head_plan = read_head(hf, decoder, files, tokenizer, reward=reward)
         if head:

@@ -226,9 +226,8 @@ def _scaled(theta: float, rope: Json, hf: Json) -> Rope:
             "allowed: 'default', 'dynamic', 'linear', 'llama3', 'longrope', 'yarn'"
         )
     if kind == "yarn":
-        given = _YARN | {name: value for name, value in given.items() if value is not None}
-        if given.get("truncate") is True:  # as without it
-            del given["truncate"]
+        said = {n: v for n, v in given.items() if v is not None and (n, v) != ("truncate", True)}
+        given = _YARN | said
         equal = bool(given.get("mscale")) and given["mscale"] == given.get("mscale_all_dim")
         if equal:  # the attention factor is their quotient
             del given["mscale"], given["mscale_all_dim"]

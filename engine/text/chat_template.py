@@ -25,7 +25,7 @@ SYSTEM_END = "␞"  # the sign of a record separator: ends the system turn of a 
 # the template.
 _PROMPT, _SYSTEM = "What?", "Be brief."
 _PROBES = ("love", "Zebra", "7", "Hate", "?")
-_SHOWN = 120  # characters of a text that an error shows
+_SHOWN = 60  # characters of a text that an error shows
 _AT_ONCE = 4096  # replies that are rendered and tokenised in one call
 
 _T = TypeVar("_T")
@@ -319,11 +319,9 @@ def encode(
             raise
         if len(texts) > 1:  # find the one
             return [ids for text in texts for ids in encode(tokenizer, [text], special=special)]
-        [text] = texts
-        shown = text if len(text) < _SHOWN else f"{text[: _SHOWN // 2]}…{text[-_SHOWN // 2 :]}"
         raise AssayError(
-            f"tokenizer {tokenizer.name_or_path}: gives up on the text {shown!r} ({error}); leave "
-            "that text out"
+            f"tokenizer {tokenizer.name_or_path}: gives up on the text that ends with "
+            f"{texts[0][-_SHOWN:]!r} ({error}); leave it out"
         ) from None
     return [encoding.ids for encoding in batch]
 

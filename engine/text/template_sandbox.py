@@ -26,14 +26,14 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 
 CPU_SECONDS = 2  # for one request, of at most `_BATCH` conversations
 LONGEST_TEXT = 1_000_000  # characters of a rendered conversation beside its messages
 MEMORY_BYTES = 1 << 30
 _BATCH = 128
 _LONGEST_REASON = 200  # characters
-_LONGEST_STEPS = 10_000  # likewise, of a tokenizer's rules that it is tried on
+_LONGEST_RULES = 10_000  # likewise, of a tokenizer's normalizer
 _DATE_FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d", "%B %d, %Y", "%b %d, %Y")
 
 # Messages with `role`, `content`, and what else the template may read. Any: JSON values.
@@ -62,11 +62,9 @@ def render(
 
 
 def check_tokenizer(path: str) -> None:
-    """Tries a tokenizer.json on a text of its own: what it looks for, and its vocabulary's letters.
-
-    Raises AssayError if it exceeded a limit.
-    """
-    _answered("tokenizer", path)
+    """Raises AssayError where a tokenizer.json exceeds a limit on what its normalizer looks for."""
+    with prefixed(f"{path}: it cannot tokenise its own characters"):
+        _answered("tokenizer", path)
 
 
 def _answered(*request: object) -> list[str]:
@@ -87,10 +85,7 @@ def _answered(*request: object) -> list[str]:
                 _child.cache_clear()
     if not line.endswith(b"\n"):
         limit = f"stopped after {CPU_SECONDS} seconds of CPU time"
-        ended = (
-            f"its process ended with status {child.returncode}, as where {MEMORY_BYTES >> 30} GiB "
-            "of memory are too few"
-        )
+        ended = f"its process, of at most 1 GiB, ended with status {child.returncode}"
         raise AssayError(limit if child.returncode == -signal.SIGPROF else ended)
     texts, error = json.loads(line)
     if error:
@@ -200,16 +195,14 @@ def _raise_exception(message: str) -> NoReturn:
 def _tokenise(path: str) -> list[str]:
     import tokenizers
 
-    tokenizer = tokenizers.Tokenizer.from_file(path)
-    steps = "".join(
-        step.__getstate__().decode()[:_LONGEST_STEPS]
-        for step in (tokenizer.normalizer, tokenizer.pre_tokenizer)
-        if step
-    )
-    letters = "".join(sorted(set("".join(tokenizer.get_vocab()))))
-    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
-    with contextlib.suppress(BaseException):  # a regex that gives up does so on one text, not all
-        tokenizer.encode(string.printable + steps + letters)
+    with contextlib.suppress(
+        BaseException
+    ):  # a regex may give up; what does not load is said later
+        tokenizer = tokenizers.Tokenizer.from_file(path)  # normalises added tokens
+        rules = tokenizer.normalizer.__getstate__().decode() if tokenizer.normalizer else ""
+        letters = string.printable + "".join(sorted({*"".join(tokenizer.get_vocab())}))
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
+        tokenizer.encode(letters + rules[:_LONGEST_RULES])
     return []
 
 

@@ -86,13 +86,19 @@ def test_conversion_refuses_a_hostile_template(tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_conversion_refuses_a_tokenizer_that_grows_without_end(tmp_path):
+@pytest.mark.parametrize("added", [False, True])
+def test_conversion_refuses_a_tokenizer_that_grows_without_end(tmp_path, added):
+    """In any text, or while it is loaded, where its added tokens are normalised."""
     folder = tiny.write_model(tmp_path / "hf")
     grows = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaa"}
     steps = {"type": "Sequence", "normalizers": [grows] * 12}
-    folders.edit_json(folder / "tokenizer.json", normalizer=steps)
-    limit = "(stopped after 2 seconds of CPU time|its process ended with status -6, as where 1 GiB)"
-    with pytest.raises(AssayError, match=rf"hf/tokenizer\.json: it does not tokenise .*: {limit}"):
+    tokens = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+    tokens += [{**tokens[0], "id": 3, "content": "a", "normalized": True, "special": False}] * added
+    folders.edit_json(folder / "tokenizer.json", normalizer=steps, added_tokens=tokens)
+    limit = (
+        "(stopped after 2 seconds of CPU time|its process, of at most 1 GiB, ended with status -6)"
+    )
+    with pytest.raises(AssayError, match=rf"hf/tokenizer\.json: it cannot tokenise .*: {limit}"):
         folders.convert(folder, tmp_path / "checkpoint")
     assert not (tmp_path / "checkpoint").exists()
 
@@ -104,9 +110,7 @@ def test_a_regex_that_gives_up_on_a_text_is_one_line_that_names_both(tmp_path):
     steps = {"type": "Sequence", "pretokenizers": [{**split, "invert": False}, own]}
     folders.edit_json(folder / "tokenizer.json", pre_tokenizer=steps)
     chat = folders.convert(folder, tmp_path / "checkpoint").template
-    message = (
-        rf"^tokenizer {tmp_path}/checkpoint/tokenizer: gives up on the text .*x.* \(Onig: Rege"
-    )
+    message = rf"^tokenizer {chat.tokenizer.name_or_path}: gives up on the text .*x.* \(Onig: Rege"
     with pytest.raises(AssayError, match=message):
         chat.sequences(PROMPT, ["love", "x" * 60])
     with pytest.raises(AssayError, match=message):
