@@ -57,7 +57,8 @@ def cache(given: command.Given) -> command.CommandResult:
     names = sorted(entry.name for entry in entries)
     if given.clear not in (_ALL, *names):
         raise AssayError(
-            f"--clear={given.clear}{nearest(given.clear, names)}; allowed: {', '.join(names)}"
+            f"--clear={given.clear}{nearest(given.clear, names)}; allowed: "
+            f"{', '.join(names) or 'no name, since the cache is empty'}"
         )
     removed = [entry for entry in entries if given.clear in (_ALL, entry.name)]
     freed = sum(entry.nbytes for entry in removed)

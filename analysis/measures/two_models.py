@@ -192,9 +192,9 @@ def _only(run: Run, slug: str, name: str) -> str:
     there = rewarding | dict.fromkeys(model for model, _ in run.logprobs)
     if not slug and len(rewarding) == 1:  # beside the language models that it is made of
         return next(iter(rewarding))
-    if slug and slug not in there:
+    if slug and there and slug not in there:
         raise AssayError(f"{name}_model={slug!r}; allowed: {', '.join(there)}")
-    if not slug and len(there) != 1:
+    if not there or (not slug and len(there) != 1):
         holds = f"holds {', '.join(there)}" if there else "holds no scores of a vocabulary"
         allowed = f"name one by {name}_model" if there else "a run of assay sweep or logprobs"
         raise AssayError(f"{name}={run.folders[0]} {holds}; allowed: {allowed}")

@@ -205,6 +205,8 @@ _MODULES = {
 }
 # The modules of a decoder, which files name with different prefixes.
 _DECODER = re.compile(rf"(embed_tokens|tok_embeddings|layers|norm|{'|'.join(_MODULES)})\.")
+# What peft calls a module that it trains as a whole; `original_module` is that before training.
+_TRAINED = re.compile(r"\.modules_to_save(\.default)?\.")
 _EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|tok_embeddings|embed_in|wte)\.weight")
 # The module of a decoder in a model with a head.
 BASES = ("model", "gpt_neox", "transformer")
@@ -215,7 +217,8 @@ _IMAGES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
 
 # Buffers that hold nothing learned.
 _IGNORED = re.compile(
-    r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked|(attention|attn)\.(masked_)?bias)$"
+    r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked|(attention|attn)\.(masked_)?bias|"
+    r"original_module\..+)$"
 )
 
 
@@ -278,15 +281,16 @@ def canonical_names(keys: Iterable[str], head: str = "") -> dict[str, str]:
     beside `v_head…`) or a decoder without `model.`. The prefix of the embedding's name is the
     prefix of all names of the decoder, and possibly of those of the head.
     """
-    keys = list(keys)
-    embeddings = [match for key in keys if (match := _EMBEDDING.fullmatch(key))]
+    names = {key: _TRAINED.sub(".", key) for key in keys}
+    embeddings = [match for name in names.values() if (match := _EMBEDDING.fullmatch(name))]
     if len(embeddings) != 1:  # `check_keys` refuses the names later
-        return {key: key for key in keys}
-    return {key: canonical_name(key, embeddings[0][1], head) for key in keys}
+        return names
+    return {key: canonical_name(name, embeddings[0][1], head) for key, name in names.items()}
 
 
 def canonical_name(key: str, prefix: str, head: str = "") -> str:
     """The name that the rules have for a tensor of a file whose decoder has a prefix."""
+    key = _TRAINED.sub(".", key)
     inner = key.removeprefix(prefix)
     if key.startswith(prefix) and (module := _DECODER.match(inner)):
         return f"model.{_MODULES.get(module[1], module[1])}{inner[module.end(1) :]}"
@@ -302,14 +306,25 @@ def plain_head(keys: Iterable[str]) -> str:
 
 
 def check_keys(
-    rules: Iterable[Rule], extra: Iterable[str], keys: set[str], config: DecoderConfig
+    rules: Iterable[Rule], extra: Iterable[str], names: Mapping[str, str], config: DecoderConfig
 ) -> None:
-    """Raises AssayError unless each of the tensors `keys` is used, by a rule or as an `extra`."""
+    """Raises AssayError unless each tensor is used, by a rule or as an `extra`.
+
+    `names` are those that the tensors have in the files, by those of the rules.
+    """
     wanted = {key for rule in rules for key in rule_keys(rule, config)} | set(extra)
-    if missing := sorted(wanted - keys):
-        raise AssayError(f"missing tensor {listed(missing)}")
-    if unused := sorted(keys - wanted):
-        raise AssayError(f"tensor that nothing uses: {listed(unused)}")
+    problems = []
+    if missing := sorted(wanted - names.keys()):
+        problems.append(f"missing tensor {listed(missing)}")
+    if unused := sorted(names.keys() - wanted):
+        problems.append(f"tensor that nothing uses: {listed([names[key] for key in unused], 6)}")
+    if any(not key.startswith("model.") for key in unused):  # perhaps a head
+        problems.append(
+            f"the layers of a head are read under the names {', '.join(HEAD_NAMES)}, alone or with "
+            ".0 and .2 (docs/your-own-model.md)"
+        )
+    if problems:
+        raise AssayError("; ".join(problems))
 
 
 def rule_keys(rule: Rule, config: DecoderConfig) -> list[str]:
@@ -374,6 +389,7 @@ def letters(layout: str) -> str:
     return re.sub(r"[()1]", "", layout)
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], shown: int = 1) -> str:
     """The first of some names, and how many more there are."""
-    return f"{names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(map(repr, names[:shown])) + more

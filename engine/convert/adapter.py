@@ -61,7 +61,9 @@ _CONV1D = ("gpt2",)  # families whose matrices are [in, out]
 
 _PREFIX = re.compile(r"base_model\.model\.((_orig_mod|module|pretrained_model)\.)*")
 _BASE = re.compile(rf"({'|'.join(layouts.BASES)})\.")
-_PART = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<part>[AB])(\.weight)?")
+_PART = re.compile(
+    r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<part>[AB])(\.default)?(\.weight)?"
+)
 _TEXT = re.compile(r"^(model\.language_model|language_model\.model)\.")  # beside a vision tower
 _EMBEDDINGS = ("model.embed_tokens.weight", "model.tok_embeddings.weight")
 _BLOCK = 2**22  # numbers of a matrix that are merged at once

@@ -3,7 +3,10 @@
 import contextlib
 import dataclasses
 import datetime
+import functools
+import operator
 import os
+import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -93,7 +96,9 @@ def convert_model(
         note(said)
     blocks = [*conversion.blocks().items()]
     with (
-        Writer(destination, conversion.decoder, conversion.head_plan.config) as writer,
+        Writer(
+            destination, conversion.decoder, conversion.head_plan.config, _mode(conversion.files)
+        ) as writer,
         ThreadPoolExecutor(1) as pool,
     ):
         reading = pool.submit(_read_block, *blocks[0], conversion)
@@ -135,6 +140,7 @@ def understand(
     softcap: bool = True,
     merge_dtype: str = "auto",
     tensor_bytes: int | None = None,
+    needs_date: bool = False,
 ) -> Conversion:
     """All that `convert_model` checks before it reads weights; raises as it does.
 
@@ -153,6 +159,7 @@ def understand(
       merge_dtype: of an adapter merged into its base: `auto`, the element types of their files, or
         `float32`, which rounds no sum.
       tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
+      needs_date: whether a template that does not print the policy's date is refused.
     """
     hf = source.config_json()
     with prefixed((source.base or source).folder):
@@ -165,7 +172,7 @@ def understand(
         raise AssayError(
             f"{source.folder}: {files.nbytes:,} bytes of tensors; published: {tensor_bytes:,}"
         )
-    tokenizer = load_tokenizer(source.tokenizer_folder)
+    tokenizer = load_tokenizer(source.tokenizer_folder, tried=True)
     with prefixed(source.folder):
         head_plan = read_head(hf, decoder, files, tokenizer, reward=reward)
         if head:
@@ -173,10 +180,17 @@ def understand(
         rules = _rules(files, decoder, head_plan)
         templates.choose(tokenizer, template)
         marked = templates.mark(tokenizer, architecture(hf))
+    has_template = bool(tokenizer.chat_template)
+    if needs_date and not (has_template and ChatTemplate(tokenizer, policy).prints_date()):
+        raise AssayError(
+            f"{source.folder}: date={policy.date!r}, and the chat template prints none; convert "
+            "without --config.date"
+        )
     pooling = "last"
     if isinstance(head_plan.config, HeadConfig):
         policy = _dated(hf, ChatTemplate(tokenizer, policy))
-        around = ChatTemplate(tokenizer, policy).around("What?")
+        chat = ChatTemplate(tokenizer, policy)
+        around = chat.around(chat.probe())
         closing = around.suffix[-1:]
         _check_ids(source.folder, (*around.prefix, *around.suffix), tokenizer, decoder.vocab_size)
         reads_at = hf.get("reward_token_id", marked)
@@ -186,7 +200,7 @@ def understand(
                 f"reward is read at reward_token_id={reads_at}, which must come last"
             )
         pooling = _pooling(hf, closing, pad)
-    elif tokenizer.chat_template:  # that of a base language model need not render a question
+    elif has_template:  # that of a base language model need not render a question
         with contextlib.nullcontext() if template else contextlib.suppress(AssayError):
             policy = _dated(hf, ChatTemplate(tokenizer, policy))
     return Conversion(
@@ -209,6 +223,14 @@ def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
         named = hf.get("value_head_prefix")
         return TensorFiles.open(source.folder, named if isinstance(named, str) else "")
     return adapter.open_merged(source.base.folder, source.folder, hf.get("model_type"), merge_dtype)
+
+
+def _mode(files: TensorFiles) -> int:
+    """Permissions of a checkpoint's folder: whoever may not read the weights may not enter it."""
+    parts = [files.base, files.adapter] if isinstance(files, adapter.MergedFiles) else [files]
+    paths = [part.folder / name for part in parts for name in ("", *part.files)]
+    readable = functools.reduce(operator.and_, (path.stat().st_mode for path in paths))
+    return 0o700 | 0o050 * bool(readable & stat.S_IRGRP) | 0o005 * bool(readable & stat.S_IROTH)
 
 
 def _dated(hf: Json, template: ChatTemplate) -> TemplatePolicy:
@@ -253,7 +275,8 @@ def _rules(
     """The rules of all tensors; raises AssayError for names or shapes that config.json excludes."""
     keys = set(files.tensors)
     rules = (*layouts.decoder_rules(decoder, keys), *head_plan.rules)
-    layouts.check_keys(rules, head_plan.extra, keys, decoder)
+    names = {key: tensor.key for key, tensor in files.tensors.items()}
+    layouts.check_keys(rules, head_plan.extra, names, decoder)
     sizes = axis_sizes(decoder, head_plan.config)
     for rule in rules:
         expected = layouts.file_shape(rule, sizes)

@@ -1,5 +1,6 @@
 """Reads a Hugging Face config.json as DecoderConfig; refuses attributes it does not understand."""
 
+import difflib
 import math
 from collections.abc import Mapping
 
@@ -112,8 +113,12 @@ def architecture(hf: Json) -> str:
     named = listed[0] if isinstance(listed, list) and len(listed) == 1 else listed
     known = ARCHITECTURES | LANGUAGE_MODELS
     if not isinstance(named, str) or named not in known:
-        allowed = ", ".join(sorted(known))
-        raise AssayError(f"config.json: unknown architecture {named!r}; allowed: {allowed}")
+        [nearest] = difflib.get_close_matches(str(named), known, 1, cutoff=0)
+        raise AssayError(
+            f"config.json: unknown architecture {short(named)}; the nearest that is read: "
+            f"{nearest!r}; families: {', '.join(FAMILIES)}; heads and what is not read: "
+            "docs/your-own-model.md"
+        )
     return named
 
 
@@ -221,9 +226,14 @@ def _scaled(theta: float, rope: Json, hf: Json) -> Rope:
             "allowed: 'default', 'dynamic', 'linear', 'llama3', 'longrope', 'yarn'"
         )
     if kind == "yarn":
-        given = _YARN | {name: value for name, value in given.items() if value is not None}
+        said = {n: v for n, v in given.items() if v is not None and (n, v) != ("truncate", True)}
+        given = _YARN | said
+        equal = bool(given.get("mscale")) and given["mscale"] == given.get("mscale_all_dim")
+        if equal:  # the attention factor is their quotient
+            del given["mscale"], given["mscale_all_dim"]
         if "attention_factor" not in given and "factor" in given:
-            given["attention_factor"] = 0.1 * math.log(max(positive(given, "factor"), 1.0)) + 1
+            log = 0.0 if equal else math.log(max(positive(given, "factor"), 1.0))
+            given["attention_factor"] = 0.1 * log + 1
         keys |= {
             "beta_fast": "high_freq_factor",
             "beta_slow": "low_freq_factor",
@@ -231,7 +241,8 @@ def _scaled(theta: float, rope: Json, hf: Json) -> Rope:
         }
     if set(given) != set(keys):
         raise AssayError(
-            f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly {sorted(keys)}"
+            f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly "
+            f"{sorted(keys) or 'no other'}"
         )
     if kind == "dynamic":  # only acts beyond max_position_embeddings, which is refused
         kind, keys = "default", {}
@@ -249,7 +260,9 @@ def _longrope(theta: float, given: Json, hf: Json) -> Rope:
         raise AssayError(
             f"config.json: rope type 'longrope' has {sorted(given)}; allowed: {sorted(known)}"
         )
-    original = integer({**given, **hf}, name)  # as transformers, which prefers the outer one
+    # As transformers, which prefers the outer one: of a Phi-3 it is 4096 where a file has none.
+    outer = {name: 4096} if hf.get("model_type") == "phi3" else {}
+    original = integer({**given, **outer, **hf}, name)
     factor = positive(
         {"factor": number(hf, "max_position_embeddings") / original, **given}, "factor"
     )

@@ -133,8 +133,8 @@ _GELU = {
 def _qwen_window(hf: Json) -> Fields:
     if not hf.get("use_sliding_window") or not hf.get("sliding_window"):
         return {}
-    first = number(hf, "max_window_layers")  # layers below it attend to all positions
-    return _window(hf, lambda layer: layer >= first)
+    # Layers below `max_window_layers` attend to all positions, if `layer_types` does not decide.
+    return _window(hf, lambda layer: layer >= number(hf, "max_window_layers"))
 
 
 def _window(hf: Json, slides: Callable[[int], bool]) -> Fields:

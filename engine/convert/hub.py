@@ -56,7 +56,7 @@ class Source:
             if self.base is None:
                 return hf
             adapter.check_base(hf)
-        pad = load_tokenizer(self.tokenizer_folder).pad_token_id
+        pad = load_tokenizer(self.tokenizer_folder, tried=True).pad_token_id
         return adapter.config_json(hf, self.folder, pad)
 
 

@@ -18,6 +18,7 @@ from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.runs import schema
+from engine.text.chat_template import encode
 
 _EMBEDDING = "model.embed_tokens.weight"
 _LISTED = 10  # rows of a head that an error lists
@@ -161,11 +162,10 @@ def _mixture(reward: str, names: Sequence[str], labels: Sequence[str]) -> np.nda
     """Coefficients [R] of a head's rows whose sum is the reward."""
     if len(names) == 1 and not reward:
         return np.ones(1, np.float32)
-    places = {name: row for row, name in enumerate(names)}
-    places |= {label: row for row, label in enumerate(labels) if label}
-    for row in range(len(names)):
-        if places.setdefault(str(row), row) != row:
-            places[str(row)] = -1  # the number of a row, and the label of another one
+    places: dict[str, int] = {}  # what a row is called -> the row; -1 where two are
+    for row, called in enumerate(zip(names, labels, strict=True)):
+        for name in (str(row), *filter(None, called)):
+            places[name] = row if places.get(name, row) == row else -1
     parts = [part.removeprefix("'").removesuffix("'") for part in _parts(reward)]
     rows = [places.get(part.strip().lower(), -1) for part in parts]
     if min(rows) < 0 or len(set(rows)) < len(rows):
@@ -174,8 +174,8 @@ def _mixture(reward: str, names: Sequence[str], labels: Sequence[str]) -> np.nda
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
         raise AssayError(
             f"reward={reward!r} of a head with {len(names)} row{'s' * (len(names) > 1)}; allowed: "
-            f"--config.reward=<row or name> of {', '.join(listed[:_LISTED])}{more}, or a "
-            "difference, as '1 - 0'"
+            f"--config.reward=<row, or a name that one row alone has> of "
+            f"{', '.join(listed[:_LISTED])}{more}, or a difference, as '1 - 0'"
         )
     mixture = np.zeros(len(names), np.float32)
     mixture[rows] = [1, -1][: len(rows)]
@@ -249,8 +249,7 @@ def _token_id(text: str, tokenizer: PreTrainedTokenizerBase, rows: int) -> int:
     quoted = len(text) > 2 and text[0] == text[-1] == "'"
     ids = [int(text)] if text.isdecimal() else []
     if not ids:
-        encoded = tokenizer(text[1:-1] if quoted else text, add_special_tokens=False)
-        ids = encoded["input_ids"]
+        [ids] = encode(tokenizer, [text[1:-1] if quoted else text])
     if len(ids) != 1 or ids[0] >= rows or tokenizer.convert_ids_to_tokens(ids[0]) is None:
         raise AssayError(
             f"reward: {text!r}, token ids {ids}; allowed: an id below {rows:,}, or a text that is "

@@ -170,7 +170,10 @@ def weight_files(folder: Path, names: Collection[str]) -> list[str]:
         if INDEX in names:
             raise AssayError(f"shard {missing[0]} is missing; {INDEX} names it")
         allowed = "allowed: a Hugging Face model folder"
-        if pickled := sorted(filter(_PICKLED.fullmatch, names)):
+        shards = [name for name in unread(names, [VALUE_HEAD]) if name.endswith(".safetensors")]
+        if shards:
+            allowed = f"{layouts.listed(shards)} cannot be read without the index: copy it too"
+        elif pickled := sorted(filter(_PICKLED.fullmatch, names)):
             allowed = (
                 f"pickled weights ({layouts.listed(pickled)}) are never read, since loading them "
                 "runs code: take the hub's conversion, if it has one (--revision=refs/pr/<number>)"

@@ -5,7 +5,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
-from engine.text.chat_template import TRL, ChatTemplate, TemplatePolicy
+from engine.text.chat_template import TRL, ChatTemplate, TemplatePolicy, encode
 
 _POLICY = TemplatePolicy(bos="template", date="26 Jul 2024")  # to see what a template writes
 _REPLY = "Hm."  # likewise
@@ -61,13 +61,14 @@ def mark(tokenizer: PreTrainedTokenizerBase, architecture: str) -> int | None:
         template = template.get("default")
     if token is None or not isinstance(template, str):
         return None
-    ids: list[int] = tokenizer(token, add_special_tokens=False)["input_ids"]
+    [ids] = encode(tokenizer, [token])
     if len(ids) != 1:
         raise AssayError(
             f"{architecture} reads its reward at {token!r}, no token of this tokenizer"
         )
     template = template.removesuffix("\n")  # as Jinja does
-    [text] = ChatTemplate(tokenizer, _POLICY).render("What?", [_REPLY])
+    chat = ChatTemplate(tokenizer, _POLICY)
+    [text] = chat.render(chat.probe(), [_REPLY])
     if architecture in BEHIND:
         if not text.endswith(token):
             tokenizer.chat_template = f"{template}{{{{ {token!r} }}}}"

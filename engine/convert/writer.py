@@ -51,8 +51,10 @@ class Writer:
         destination: str | os.PathLike[str],
         config: DecoderConfig,
         head: HeadConfig | OutputConfig,
+        mode: int = 0o755,  # of the checkpoint's folder
     ):
         self.destination, self.config, self.head = storage.path_of(destination), config, head
+        self._mode = mode
         self._dtypes: dict[str, set[str]] = {}
         self._hashes: dict[str, str] = {}  # of blocks
         self._remote = storage.is_remote(self.destination)
@@ -139,7 +141,7 @@ class Writer:
             storage.write_atomic(self.destination / CARD, card.to_json().encode())
         else:
             (self._folder / CARD).write_text(card.to_json())
-            self._folder.chmod(0o755)
+            self._folder.chmod(self._mode)
             self._folder.rename(Path(self.destination))
         return Checkpoint(self.destination, card)
 

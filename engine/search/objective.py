@@ -22,7 +22,7 @@ from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.scoring.rows import LAST, Pooling, check_fits, pooling_of
 from engine.settings import AUTO, DIRECTIONS, STEP_METHODS, SearchSettings
-from engine.text.chat_template import ChatTemplate
+from engine.text.chat_template import ChatTemplate, encode
 from engine.types import PromptIds
 
 Ids = Sequence[int] | np.ndarray
@@ -233,8 +233,7 @@ class Reader:
         given = whole.initial()[0] if whole.settings.initial else ()  # fixed ones pass no filter
         used = np.union1d(np.flatnonzero(whole.allowed), given).astype(int)
         texts = [whole.round_trip.text([i]) for i in used]
-        encoded = template.tokenizer(texts, add_special_tokens=False)
-        counts = [len(ids) for ids in encoded["input_ids"]]
+        counts = [len(ids) for ids in encode(template.tokenizer, texts)]
         most, allowed = 1 + max(counts), checkpoint.card.decoder.max_positions
         splits = tuple(map(template.around, prompts))
         around = max(len(split.prefix) + len(split.suffix) for split in splits)

@@ -267,7 +267,7 @@ def vocabulary_of(checkpoint: Checkpoint) -> pl.DataFrame:
     """Every candidate of the checkpoint: `schema.VOCAB_COLUMNS`."""
     template = None  # in which tokens stand as replies by their ids, if there is one
     with contextlib.suppress(AssayError):
-        checkpoint.template.split("What?")
+        checkpoint.template.split(checkpoint.template.probe())
         template = checkpoint.template
     return vocabulary(checkpoint.tokenizer, checkpoint.tokens, template)
 

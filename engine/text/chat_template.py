@@ -1,5 +1,6 @@
 """Chat templates: from a prompt and replies to token ids, under a policy for BOS and date."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -33,7 +34,9 @@ SYSTEM_END = "␞"  # the sign of a record separator: ends the system turn of a 
 
 # Replies without a common first or last token: what their conversations have in common is text of
 # the template.
+_PROMPT, _SYSTEM = "What?", "Be brief."
 _PROBES = ("love", "Zebra", "7", "Hate", "?")
+_SHOWN = 60  # characters of a text that an error shows
 _AT_ONCE = 4096  # replies that are rendered and tokenised in one call
 
 _T = TypeVar("_T")
@@ -137,12 +140,7 @@ class ChatTemplate:
         """Token ids of rendered conversations under the BOS policy."""
         if self.policy.newlines == "trim":
             texts = [self.trimmed(text) for text in texts]
-        add_special_tokens = self.policy.bos == "double"
-        # The tokenizer itself: transformers' wrapper around it costs more than the tokenising.
-        batch = self.tokenizer.backend_tokenizer.encode_batch_fast(
-            texts, add_special_tokens=add_special_tokens
-        )
-        encoded = [encoding.ids for encoding in batch]
+        encoded = encode(self.tokenizer, texts, special=self.policy.bos == "double")
         if self.policy.bos not in ("none", "single"):
             return encoded
         bos = self.tokenizer.bos_token_id
@@ -195,6 +193,30 @@ class ChatTemplate:
         """Whether the template mentions the function that gives today's date."""
         return "strftime_now" in self._source
 
+    def prints_date(self) -> bool:
+        """Whether conversations, with a system turn or without, depend on the policy's date."""
+
+        def texts(date: str) -> Iterator[list[str]]:
+            dated = ChatTemplate(self.tokenizer, dataclasses.replace(self.policy, date=date))
+            for prompt in (_PROMPT, with_system(_SYSTEM, _PROMPT)):
+                with contextlib.suppress(AssayError):
+                    yield dated.render(prompt, _PROBES[:1])
+
+        return self.asks_date() or [*texts("01 Jan 1970")] != [*texts("02 Jan 1970")]
+
+    @functools.cached_property
+    def demands_system(self) -> bool:
+        """Whether the template refuses conversations without a system turn, and no others."""
+        for prompt, demanded in ((_PROMPT, False), (with_system(_SYSTEM, _PROMPT), True)):
+            with contextlib.suppress(AssayError):
+                self.render(prompt, _PROBES[:1])
+                return demanded
+        return False
+
+    def probe(self, text: str = _PROMPT) -> str:
+        """A prompt of that text that the template renders: to see what stands around replies."""
+        return with_system(_SYSTEM, text) if self.demands_system else text
+
     def reply_ids(self, reply: str) -> list[int]:
         """Token ids of a reply on its own, without a space that the tokenizer puts before texts."""
         lead, count = self._lead
@@ -206,7 +228,7 @@ class ChatTemplate:
 
         Some put a space before every text, which a reply behind the template's text does not get.
         """
-        texts = self.render("What?", _PROBES)
+        texts = self.render(self.probe(), _PROBES)
         lead = "".join(_common_prefix(texts))
         behind, count = [self._ids(lead + probe) for probe in _PROBES], len(self._ids(lead))
         apart = all(ids[:count] == self._ids(lead) for ids in behind)
@@ -214,7 +236,7 @@ class ChatTemplate:
         return (lead, count) if apart and spaced else ("", 0)
 
     def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        [ids] = encode(self.tokenizer, [text])
         return ids
 
     @functools.cached_property
@@ -300,6 +322,28 @@ class ChatTemplate:
                 f"chat template of {self.tokenizer.name_or_path}: it does not render a prompt and "
                 f"a reply ({error})"
             ) from error
+
+
+def encode(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, special: bool = False
+) -> list[list[int]]:
+    """Token ids of texts, with the `special` tokens that the tokenizer adds or without.
+
+    Raises AssayError where a regular expression of the tokenizer gives up on a text.
+    """
+    try:
+        # The tokenizer itself: transformers' wrapper around it costs more than the tokenising.
+        batch = tokenizer.backend_tokenizer.encode_batch_fast(texts, add_special_tokens=special)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust, which Python cannot name
+            raise
+        if len(texts) > 1:  # find the one
+            return [ids for text in texts for ids in encode(tokenizer, [text], special=special)]
+        raise AssayError(
+            f"tokenizer {tokenizer.name_or_path}: gives up on the text that ends with "
+            f"{texts[0][-_SHOWN:]!r} ({error}); leave it out"
+        ) from None
+    return [encoding.ids for encoding in batch]
 
 
 def with_system(system: str, prompt: str) -> str:

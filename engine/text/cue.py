@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
-from engine.text.chat_template import SYSTEM_END, ChatTemplate, check_prompt
+from engine.text.chat_template import SYSTEM_END, ChatTemplate, check_prompt, encode
 from engine.text.unread import unread_keys
 from engine.types import Prompt, PromptIds
 
@@ -37,8 +37,7 @@ class Cue:
             raise AssayError(f"prompt={prompt!r}: {what}; allowed with form='pretrained': none")
 
         def tokenise(texts: list[str]) -> list[list[int]]:
-            rows: list[list[int]] = tokenizer(texts)["input_ids"]
-            return rows
+            return encode(tokenizer, texts, special=True)
 
         return cls._make(tokenizer, prompt, f"User: {prompt}\nAssistant:", " ", tokenise)
 
@@ -89,5 +88,5 @@ class Cue:
         return rows
 
     def _alone(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        [ids] = encode(self.tokenizer, [text])
         return ids

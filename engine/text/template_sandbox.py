@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import signal
+import string
 import subprocess
 import sys
 import threading
@@ -25,13 +26,14 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 
 CPU_SECONDS = 2  # for one request, of at most `_BATCH` conversations
 LONGEST_TEXT = 1_000_000  # characters of a rendered conversation beside its messages
 MEMORY_BYTES = 1 << 30
 _BATCH = 128
 _LONGEST_REASON = 200  # characters
+_LONGEST_RULES = 10_000  # likewise, of a tokenizer's normalizer
 _DATE_FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d", "%B %d, %Y", "%b %d, %Y")
 
 # Messages with `role`, `content`, and what else the template may read. Any: JSON values.
@@ -54,12 +56,19 @@ def render(
     """
     texts = []
     for start in range(0, len(conversations), _BATCH):
-        texts += _answered(template, conversations[start : start + _BATCH], variables, date)
+        batch = conversations[start : start + _BATCH]
+        texts += _answered("template", template, batch, variables, date)
     return texts
 
 
+def check_tokenizer(path: str) -> None:
+    """Raises AssayError where a tokenizer.json exceeds a limit on what its normalizer looks for."""
+    with prefixed(f"{path}: it cannot tokenise its own characters"):
+        _answered("tokenizer", path)
+
+
 def _answered(*request: object) -> list[str]:
-    """What `_answer` returns in the child; raises as `render`."""
+    """What `_render` or `_tokenise` returns in the child; raises as `render`."""
     sent = json.dumps(request).encode() + b"\n"
     with _lock:
         child = _child()
@@ -76,7 +85,7 @@ def _answered(*request: object) -> list[str]:
                 _child.cache_clear()
     if not line.endswith(b"\n"):
         limit = f"stopped after {CPU_SECONDS} seconds of CPU time"
-        ended = f"its rendering process ended with status {child.returncode}"
+        ended = f"its process, of at most 1 GiB, ended with status {child.returncode}"
         raise AssayError(limit if child.returncode == -signal.SIGPROF else ended)
     texts, error = json.loads(line)
     if error:
@@ -117,7 +126,9 @@ def _serve() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin.buffer:
         try:
-            answer = json.dumps([_answer(*json.loads(line)), ""])
+            kind, *request = json.loads(line)
+            texts = _render(*request) if kind == "template" else _tokenise(*request)
+            answer = json.dumps([texts, ""])
         except Exception as error:  # a template may raise anything, MemoryError included
             answer = json.dumps([None, _reason(error)])
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -181,7 +192,21 @@ def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def _answer(
+def _tokenise(path: str) -> list[str]:
+    import tokenizers
+
+    with contextlib.suppress(
+        BaseException
+    ):  # a regex may give up; what does not load is said later
+        tokenizer = tokenizers.Tokenizer.from_file(path)  # normalises added tokens
+        rules = tokenizer.normalizer.__getstate__().decode() if tokenizer.normalizer else ""
+        letters = string.printable + "".join(sorted({*"".join(tokenizer.get_vocab())}))
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
+        tokenizer.encode(letters + rules[:_LONGEST_RULES])
+    return []
+
+
+def _render(
     template: str, conversations: Sequence[Conversation], variables: Variables, date: str | None
 ) -> list[str]:
     variables = {**variables, "strftime_now": fixed_now(date)}

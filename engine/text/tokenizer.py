@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase, TokenizersBackend
 from engine.errors import AssayError
 from engine.runs import schema
 from engine.text.chat_template import ChatTemplate
+from engine.text.template_sandbox import check_tokenizer
 from engine.types import PromptIds
 
 FILE = "tokenizer.json"
@@ -23,17 +24,21 @@ _MADE_FROM = ("tokenizer.model", "tiktoken.model", "vocab.json", "vocab.txt", "s
 _PACKAGES = "'assay[sentencepiece]' tiktoken"
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(folder: Path, *, tried: bool = False) -> PreTrainedTokenizerBase:
     """Loads the tokenizer of a folder: tokenizer.json decides how text becomes ids and back.
 
     Special tokens and chat template come from the folder's other files. Texts are neither cut nor
-    padded, and decoded text is not cleaned up, whatever these files say.
+    padded, and decoded text is not cleaned up, whatever these files say. A stranger's tokenizer is
+    `tried` first, in a process with limits.
 
     Raises:
-      AssayError: no tokenizer.json, with the lines that make one; or one that does not load.
+      AssayError: no tokenizer.json, with the lines that make one; one that does not load, or
+        exceeds a limit.
     """
     if not (folder / FILE).is_file():
         raise AssayError(_missing(folder))
+    if tried:
+        check_tokenizer(os.fspath(folder / FILE))
     try:
         tokenizer = TokenizersBackend.from_pretrained(
             os.fspath(folder),
@@ -90,7 +95,7 @@ def vocabulary(
 
 
 def _round_trips(template: ChatTemplate, tokens: Mapping[int, str]) -> list[str]:
-    prompt = template.split("What?")  # the result does not depend on the prompt
+    prompt = template.split(template.probe())  # the result does not depend on the prompt
     texts = list(dict.fromkeys(tokens.values()))
     sequences = template.sequences(prompt.prompt, texts)
     whole = dict(zip(texts, map(tuple, sequences), strict=True))

@@ -98,6 +98,7 @@ def convert(
         "softcap": settings.softcap,
         "merge_dtype": settings.merge_dtype,
         "tensor_bytes": spec.tensor_bytes if spec else None,
+        "needs_date": bool(settings.date),
     }
     notes: list[str] = []
     downloaded = False
@@ -170,7 +171,11 @@ def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
         few = 2 * len(checkpoint.token_ids) < card.decoder.vocab_size
         asked = "; is it the tokenizer that the model was trained with?" if few else ""
         yield f"{said}: these are no candidates{asked}"
-    if card.kind == REWARD and not checkpoint.template.cuttable("What?"):
+    if card.kind != REWARD:
+        return
+    if checkpoint.template.demands_system:
+        yield "its chat template demands a system message: prompts without one are refused"
+    if not checkpoint.template.cuttable(checkpoint.template.probe()):
         yield (
             "its chat template cannot be cut around a reply: sweeps score tokens as texts "
             "(mode=text), and there is no search"

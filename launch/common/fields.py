@@ -103,8 +103,8 @@ def sides_of(columns: Sequence[str], column: str | None) -> Sides:
         return Sides({"reply": replies[0]})
     if column is None or column not in columns or column in _TURNS - {*WHOLE}:
         raise AssayError(
-            f"no one column of replies; the file has {', '.join(columns)}; allowed: one of "
-            f"{', '.join(REPLIES)}, 'chosen' and 'rejected', 'messages', or --column"
+            f"no one column of replies; the file has {', '.join(columns) or 'none'}; allowed: "
+            f"one of {', '.join(REPLIES)}, 'chosen' and 'rejected', 'messages', or --column"
         )
     return Sides({"reply": column})
 

@@ -148,7 +148,9 @@ def _column(
     path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], column: str
 ) -> list[str]:
     if column not in columns:
-        raise AssayError(f"items={path}: no column {column!r}; it has {', '.join(columns)}")
+        raise AssayError(
+            f"items={path}: no column {column!r}; it has {', '.join(columns) or 'none'}"
+        )
     values = [row.get(column) for row in rows]
     other = next((value for value in values if not isinstance(value, str | None)), None)
     if other is not None:

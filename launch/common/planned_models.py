@@ -51,7 +51,8 @@ def model_of_checkpoint(checkpoint: Checkpoint) -> tuple[Model, int, int]:
     model = Model.of([checkpoint])
     if not checkpoint.tokenizer.chat_template:
         return model, _PREFIX, _POSITIONS
-    prompts = [checkpoint.template.around(text) for text in PROMPTS.values()]
+    template = checkpoint.template
+    prompts = [template.around(template.probe(text)) for text in PROMPTS.values()]
     longest = max(len(prompt.prefix) for prompt in prompts)
     return model, whole_length(longest), 1 + max(len(prompt.suffix) for prompt in prompts)
 

@@ -99,7 +99,7 @@ def released(
     columns = [column for column in content.columns if slugged(column.model) == slug]
     if not columns:
         known = ", ".join(dict.fromkeys(slugged(column.model) for column in content.columns))
-        raise AssayError(f"published={path}: no rewards of {slug!r}; it has {known}")
+        raise AssayError(f"published={path}: no rewards of {slug!r}; it has {known or 'none'}")
     if content.vocabulary is not None:
         _check_tokens(path, content.vocabulary, model)
     return [_sampled(column, content, path, rows, tolerance) for column in columns]

@@ -159,7 +159,7 @@ def _replies(released: Released, columns: Sequence[str]) -> pl.DataFrame:
     """
     for column in columns:
         if column not in released.frame.columns:
-            present = ", ".join(released.frame.columns[:6])
+            present = ", ".join(released.frame.columns[:6]) or "none"
             counted = ": how many tokens each reply has" if column == _TOKENS else ""
             raise released.error(f"no column {column!r}{counted}; it has {present}")
     rows = pl.DataFrame({"item": released.text(columns[0])})

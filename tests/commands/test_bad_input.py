@@ -19,6 +19,7 @@ FILES = {
     "array.jsonl": '[\n{"reply": "love"}\n]',
     "semicolons.csv": "name;n\nlove, war;1\n",
     "surrogate.jsonl": '{"reply": "love"}\n{"reply": "\\ud800"}\n',
+    "bare.jsonl": "{}\n",
     "prompts.csv": "prompt,reply\na,b\n",
     "config.json": "{",
 }
@@ -61,6 +62,7 @@ CASES = {
         "--items={tmp}/words.txt --name=../words": "'../words'; allowed: lower-case letters, dig",
         "--items={tmp}/words.txt --name=found-words": "'found-words'; allowed: names that do not ",
         "--items={tmp}/no-name.csv": "items={tmp}/no-name.csv: no column 'name'; it has word, n",
+        "--items={tmp}/bare.jsonl": "items={tmp}/bare.jsonl: no column 'name'; it has none",
         "--items={tmp}/quotes.csv": "items={tmp}/quotes.csv: row 1 is not CSV: ",
         "--items={tmp}/empty-line.txt": "line 2 is empty; allowed: a reply in each",
         "--items={tmp}/words.txt --column=word": "--column='word' of a .txt, which has none; le",

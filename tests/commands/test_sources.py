@@ -186,6 +186,7 @@ def test_the_cache_is_listed_and_cleared(command, converted, config, tmp_path, m
     assert command("cache", f"--clear={first}").code == 0 and made(config) == [second]
     assert command("cache", "--clear").code == 0 and made(config) == []
     assert not any(Path(config.cache).rglob("model.json"))
+    assert command("cache", "--clear=c-rm").refusal().endswith("since the cache is empty")
 
 
 def test_a_cache_that_cannot_be_written_is_named(command, tmp_path, monkeypatch):

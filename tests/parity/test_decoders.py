@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Olmo3Config
+from transformers import AutoModelForSequenceClassification, Olmo3Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
@@ -151,6 +151,36 @@ def test_frequencies_of_yarn_are_those_of_transformers():
     assert rope.attention_factor == pytest.approx(factor, rel=1e-12)
     divided = inverse_frequencies(Rope(theta=5e5), 128) / expected.numpy()
     assert len(np.unique(divided.round(3))) > 15  # kept, blended one by one, divided by 8
+
+
+YARN = {**torch_models.YARN, "truncate": True, "mscale": 0.7, "mscale_all_dim": 0.7}
+# Name -> a model, and what its config.json says instead.
+SAID = {
+    "a Phi whose scaling alone has its first positions": (
+        "phi3",
+        ["original_max_position_embeddings"],
+        {"rope_parameters": {**torch_models.LONGROPE, "original_max_position_embeddings": 64}},
+    ),
+    "kinds of layers and no first one that slides": (
+        "qwen2, window",
+        ["max_window_layers"],
+        {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    ),
+    "settings of YaRN without influence, and a factor of one": (
+        "gqa",
+        [],
+        {"rope_parameters": YARN},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_rewards_are_those_of_the_class_of_transformers_that_reads_the_same_file(tmp_path, what):
+    name, removed, changes = SAID[what]
+    folder = torch_models.save(torch_models.build(name), tmp_path / "hf")
+    folders.edit_json(folder / "config.json", removed, **changes)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    parity.check_plain(model, parity.restore(folders.convert(folder, tmp_path / "checkpoint")))
 
 
 def embedding_of(width: int, dtype: str) -> decoder.Decoder:

@@ -122,7 +122,7 @@ REFUSED = {
     ),
     "a magnitude": (
         retensored(lambda t: t.update({f"{PREFIX}{Q}.lora_magnitude_vector": torch.ones(80)})),
-        rf"tensor that nothing uses: '{Q}\.lora_magnitude_vector'$",
+        rf"tensor that nothing uses: '{PREFIX}{Q}\.lora_magnitude_vector'$",
     ),
     "no head": (headless, r"no head, without which there is no"),
     "a pickled adapter": (
@@ -202,6 +202,30 @@ def test_another_adapter_is_another_model(written, pair, tmp_path, change):
     second = folders.convert(pair / "adapter", tmp_path / "second").card
     assert first.identity["base"] == second.identity["base"]
     assert first.identity["adapter"] != second.identity["adapter"]
+
+
+@pytest.mark.parametrize(
+    "saved", [("", ".modules_to_save"), (".default", ".modules_to_save.default")]
+)
+def test_names_that_peft_has_in_memory_are_those_in_its_files(pair, tmp_path, saved):
+    """As where the state of the whole model was saved, and the name of the adapter left out."""
+    part, module = saved
+    embedding = f"{PREFIX}model.embed_tokens"
+    rows = json.loads((pair / "base" / "config.json").read_text())["vocab_size"]
+    retensored(lambda t: t.update({f"{embedding}.weight": torch.randn(rows, 32)}))(pair)
+    plain = folders.convert(pair / "adapter", tmp_path / "plain").card
+
+    def rename(tensors):
+        for key in list(tensors):
+            end = module if "lora_" not in key else part
+            name, tensor = f"{key.removesuffix('.weight')}{end}.weight", tensors.pop(key)
+            tensors[name] = tensor
+            if "lora_" not in key:
+                tensors[name.replace(module, ".original_module")] = torch.zeros_like(tensor)
+
+    retensored(rename)(pair)
+    renamed = folders.convert(pair / "adapter", tmp_path / "renamed").card
+    assert renamed.checkpoint_hash == plain.checkpoint_hash
 
 
 def test_tokenizer_template_and_pad_are_those_of_the_adapter(pair, tmp_path):

@@ -460,7 +460,8 @@ REFUSED = {
     ),
     "an unknown architecture": (
         {"architectures": ["BertForSequenceClassification"]},
-        r"unknown architecture 'BertForSequenceClassification'; allowed: .*LlamaForSequenceClass",
+        r"unknown architecture 'BertForSequenceClassification'; the nearest that is read: '\w+ForS"
+        r"equenceClassification'; families: llama, .*; heads and what is not read: docs/your-own",
     ),
     "another decoder under a known architecture": (
         {"model_type": "qwen2"},
@@ -539,8 +540,8 @@ REFUSED = {
         "rope_parameters by kind of layer; allowed: one object$",
     ),
     "YaRN with a setting of other models": (
-        {"rope_scaling": {**YARN, "mscale": 1.0}},
-        r"rope type 'yarn' has \['attention_factor', .* 'mscale', .*\]; allowed: exactly",
+        {"rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.7, "truncate": False}},
+        r"has \['attention_factor', .* 'mscale', 'mscale_all_dim', .* 'truncate'\]; allowed: exac",
     ),
     "YaRN on a base without a logarithm": (
         {"rope_scaling": YARN, "rope_theta": 1.0},

@@ -26,12 +26,20 @@ def test_a_row_is_named_by_its_number_its_name_or_its_label(reward, labels, mixt
     np.testing.assert_array_equal(readouts._mixture(reward, ROWS, labels), mixture)
 
 
-@pytest.mark.parametrize("reward", ["1", "0", "1 - 2", "3", "yes", "row_2 - row_2"])
+@pytest.mark.parametrize("reward", ["1", "0", "1 - 2", "3", "yes", "row_2 - row_2", ""])
 def test_what_names_two_rows_or_none_is_refused_with_the_rows(reward):
     with pytest.raises(
         AssayError, match=r"allowed: .* of 0 \(1\), 1 \(0\), 2 \(row_2\), or a diff"
     ):
         readouts._mixture(reward, ROWS, ("1", "0", ""))
+
+
+@pytest.mark.parametrize("reward", ["Reward", "reward - row_0", "row_0"])
+def test_a_name_that_two_rows_have_is_refused(reward):
+    with pytest.raises(
+        AssayError, match=r"a name that one row alone has> of 0 \(reward\), 1 \(row_0"
+    ):
+        readouts._mixture(reward, ROWS, ("reward", "row_0", "reward"))
 
 
 def test_ten_rows_are_listed():

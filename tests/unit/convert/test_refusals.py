@@ -79,6 +79,14 @@ REFUSED = {
         r"pickled weights \('pytorch_model\.bin'\) are never read, .*\(--revision=refs/pr/<number>"
         r"\); or, .* load the model with transformers and use save_pretrained$",
     ),
+    "shards without their index": (
+        copied(
+            "model-00001-of-00002.safetensors",
+            damage=copied("pytorch_model.bin", damage=removed(WEIGHTS)),
+        ),
+        r"no model\.safetensors\.index\.json; 'model-00001-of-00002\.safetensors' cannot be read "
+        "without the index: copy it too$",
+    ),
     "an adapter beside whole weights": (
         adapter,
         r"hf: an adapter on base 'org/base' \(adapter_config\.json\) beside whole weights; allowed"
@@ -116,7 +124,20 @@ REFUSED = {
     ),
     "an unused tensor": (
         replaced(other__weight=lambda t: t["score.weight"] + 0),
-        r"tensor that nothing uses: 'other\.weight'$",
+        r"hf: tensor that nothing uses: 'other\.weight'; the layers of a head are read under the ",
+    ),
+    "a head of another name": (
+        replaced(rm_head__weight=lambda t: t.pop("score.weight")),
+        r"hf: missing tensor 'score\.weight'; tensor that nothing uses: 'rm_head\.weight'; the lay"
+        r"ers of a head are read under the names score, value_head, .*, alone or with \.0 and \.2 ",
+    ),
+    "a head of three layers, by its names in the file": (
+        retensored(
+            lambda t: t.update(
+                {f"v_head.{k}.weight": t["model.norm.weight"][None] + k for k in (0, 3)}
+            )
+        ),
+        r"tensor that nothing uses: 'v_head\.0\.weight', 'v_head\.3\.weight'; the layers of a head",
     ),
     "a tensor of the wrong shape": (
         replaced(
@@ -131,8 +152,8 @@ REFUSED = {
     ),
     "two rewards": (
         replaced(score__weight=lambda t: t["score.weight"].repeat(2, 1)),
-        r"hf: reward='' of a head with 2 rows; allowed: --config\.reward=<row or name> of "
-        r"0 \(label_0\), 1 \(row_1\), or a difference, as '1 - 0'$",
+        r"hf: reward='' of a head with 2 rows; allowed: --config\.reward=<row, or a name that one "
+        r"row alone has> of 0 \(label_0\), 1 \(row_1\), or a difference, as '1 - 0'$",
     ),
     "integer weights": (
         replaced(score__weight=lambda t: t["score.weight"].char()),

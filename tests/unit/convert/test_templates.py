@@ -6,6 +6,8 @@ import pytest
 
 from engine.convert import templates
 from engine.errors import AssayError
+from engine.sweep.setup import vocabulary_of
+from engine.text.chat_template import with_system
 from tests.support import folders, tiny, torch_models
 
 PROMPT, REPLY = "What is it?", "love"
@@ -60,6 +62,20 @@ def test_a_template_that_asks_for_the_date_has_one_that_stays(folder, tmp_path):
     checkpoint = folders.convert(folder, tmp_path / "out")
     assert checkpoint.card.policy.date == "26 Jul 2024"
     assert text_of(checkpoint).endswith("2024-07-26")
+
+
+def test_a_template_may_demand_a_system_turn_and_then_refuses_prompts_without_one(folder, tmp_path):
+    plain = folders.convert(folder, tmp_path / "plain")
+    role = "{% if messages[0].role != 'system' %}{{ raise_exception('no system turn') }}{% endif %}"
+    (folder / "chat_template.jinja").write_text(role + plain.tokenizer.chat_template)
+    made = folders.convert(folder, tmp_path / "out")
+    prompt = with_system("Be kind.", PROMPT)
+    assert made.template.split(prompt) == plain.template.split(prompt)
+    assert vocabulary_of(made).equals(vocabulary_of(plain))
+    with pytest.raises(
+        AssayError, match=r"does not render a prompt and a reply \(no system turn\)$"
+    ):
+        made.template.split(PROMPT)
 
 
 def test_one_of_several_templates_is_named(folder, tmp_path):

@@ -1,5 +1,6 @@
 """Templates that fail, never end, or fill the memory: one line, within seconds."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -10,7 +11,8 @@ from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.errors import AssayError
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
-from tests.support import tiny
+from engine.text.cue import Cue
+from tests.support import folders, tiny
 from tests.unit.text.test_chat_template import PROMPT, TEMPLATES, template
 
 LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -82,6 +84,37 @@ def test_conversion_refuses_a_hostile_template(tmp_path):
     with pytest.raises(AssayError, match=r"^chat template of .*hf: .*OverflowError: Range too b"):
         convert_model(fetch(str(folder), None), tmp_path / "checkpoint", slug="tiny", policy=policy)
     assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_conversion_refuses_a_tokenizer_that_grows_without_end(tmp_path, added):
+    """In any text, or while it is loaded, where its added tokens are normalised."""
+    folder = tiny.write_model(tmp_path / "hf")
+    grows = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaa"}
+    steps = {"type": "Sequence", "normalizers": [grows] * 12}
+    tokens = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+    tokens += [{**tokens[0], "id": 3, "content": "a", "normalized": True, "special": False}] * added
+    folders.edit_json(folder / "tokenizer.json", normalizer=steps, added_tokens=tokens)
+    limit = (
+        "(stopped after 2 seconds of CPU time|its process, of at most 1 GiB, ended with status -6)"
+    )
+    with pytest.raises(AssayError, match=rf"hf/tokenizer\.json: it cannot tokenise .*: {limit}"):
+        folders.convert(folder, tmp_path / "checkpoint")
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_regex_that_gives_up_on_a_text_is_one_line_that_names_both(tmp_path):
+    folder = tiny.write_model(tmp_path / "hf")
+    own = json.loads((folder / "tokenizer.json").read_text())["pre_tokenizer"]
+    split = {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated"}
+    steps = {"type": "Sequence", "pretokenizers": [{**split, "invert": False}, own]}
+    folders.edit_json(folder / "tokenizer.json", pre_tokenizer=steps)
+    chat = folders.convert(folder, tmp_path / "checkpoint").template
+    message = rf"^tokenizer {chat.tokenizer.name_or_path}: gives up on the text .*x.* \(Onig: Rege"
+    with pytest.raises(AssayError, match=message):
+        chat.sequences(PROMPT, ["love", "x" * 60])
+    with pytest.raises(AssayError, match=message):
+        Cue.pretrained(chat.tokenizer, PROMPT).replies(["x" * 60])
 
 
 FEATURES = {
