@@ -68,6 +68,15 @@ def escape_unencodable() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def folder_gone() -> str:
+    """Why nothing works where the working folder has been removed; "" where it is there."""
+    try:
+        os.getcwd()
+    except OSError:
+        return "the working folder was removed; change to one that exists, and run it again"
+    return ""
+
+
 def one_line(error: Exception) -> str:
     """An error in one line, an unexpected one with its place.
 

@@ -37,8 +37,7 @@ def parse(body: bytes) -> Fields:
 
 def question(fields: Fields, models: int, *others: str) -> Question:
     """The question of a request that may have `others` among its fields."""
-    for name in fields.keys() - {"model", "system", "question", *others}:
-        raise AssayError(f"{name[:40]!r}: no such field")
+    _refuse_others(fields, "model", "system", "question", *others)
     text, system = _text(fields, "question"), _text(fields, "system", "")
     number = whole(fields, "model", 0, 0, models - 1)
     return Question(model=number, prompt=with_system(system.strip(), text))
@@ -61,12 +60,23 @@ def search(fields: Fields) -> dict[str, int | str]:
     return {**numbers, "direction": direction}
 
 
+def answer(fields: Fields) -> int:
+    """The number of the ranking that a request wants kept."""
+    _refuse_others(fields, "answer")
+    return whole(fields, "answer", 0, 1, 2**53)
+
+
 def whole(fields: Fields, name: str, default: int, least: int, most: int) -> int:
     """An integer of a request."""
     value = fields.get(name, default)
     if type(value) is not int or not least <= value <= most:
         raise AssayError(f"{name}: allowed: integers from {least} to {most}")
     return value
+
+
+def _refuse_others(fields: Fields, *names: str) -> None:
+    for name in fields.keys() - set(names):
+        raise AssayError(f"{name[:40]!r}: no such field")
 
 
 def _text(fields: Fields, name: str, default: str | None = None) -> str:
