@@ -18,6 +18,7 @@ import engine
 from engine.errors import AssayError
 from engine.text.chat_template import with_system
 from launch.common.scoring import prompt_id
+from launch.serving import server as serving
 from launch.serving.app import TOKEN
 from launch.serving.server import bind
 from tests.support.sweeps import SIZE
@@ -223,12 +224,100 @@ def test_a_computation_that_fails_is_one_line_and_the_next_one_is_done(
         ("reply", {**ASKED, "replies": [1]}, "reply: allowed: a text"),
         ("search", {**ASKED, "steps": 10**9}, "steps: allowed: integers from 1 to 500"),
         ("search", {**ASKED, "direction": "both"}, "allowed: 'max', 'min'"),
+        ("keep", {"answer": 1, "run": "/etc"}, "'run': no such field"),
+        ("keep", {}, "answer: allowed: integers from 1"),
+        ("keep", {"answer": 1, "run": "/etc"}, "'run': no such field"),
+        ("keep", {}, "answer: allowed: integers from 1"),
     ],
 )
 def test_what_is_no_question_is_refused_before_anything_is_computed(server, path, body, line):
     with sent(server, "POST", f"/api/{path}", body) as response:
         assert response.status == 400
         assert line in json.loads(response.read())["error"]
+
+
+@contextlib.contextmanager
+def begun(server, *lines):
+    """A connection on which the first bytes of a request were sent."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=600) as client:
+        client.sendall("\r\n".join(lines).encode())
+        yield client
+
+
+def headers(server, *others):
+    first = ("POST /api/rank HTTP/1.1", "Host: 127.0.0.1", f"{TOKEN}: {server.token}")
+    return (*first, "Expect: 100-continue", *others, "", "")
+
+
+@pytest.mark.parametrize(
+    ("headed", "then", "answer"),
+    [
+        ("Content-Length: 9", b"{", b"100"),  # and leaves
+        ("Transfer-Encoding: chunked", b"zz\r\n", b"100"),
+        ("Origin: null\r\nTransfer-Encoding: chunked", b"zz\r\n", b"403"),
+    ],
+)
+def test_a_client_that_leaves_or_speaks_no_http_is_no_error(
+    server, headed, then, answer, capsys, caplog
+):
+    with begun(server, *headers(server, headed)) as client:
+        assert client.recv(12).endswith(answer)
+        client.sendall(then)
+    with sent(server, "GET", "/api/about") as response:
+        assert response.status == 200
+    assert (capsys.readouterr().err, caplog.records) == ("", [])
+
+
+def test_an_error_of_the_page_itself_is_one_line(server, explorer, capsys, caplog, monkeypatch):
+    monkeypatch.setattr(type(explorer), "tokens", lambda *_: 1 / 0)
+    with sent(server, "GET", "/api/tokens/0") as response:
+        assert response.status == 500
+    with sent(server, "GET", "/static/serve.js") as response:  # the server lives on
+        assert response.status == 200
+    error = capsys.readouterr().err
+    assert error.startswith("serve: ZeroDivisionError (test_serve.py:") and error.count("\n") == 1
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("half", ["nothing", "a line", "headers"])
+def test_a_request_that_does_not_end_is_closed_and_a_computation_is_not(
+    server, held, monkeypatch, half
+):
+    sends = {
+        "nothing": (),
+        "a line": ("POST", ""),
+        "headers": headers(server, "Content-Length: 9999"),
+    }
+    monkeypatch.setattr(serving, "_REQUEST_S", 0.3)
+    with sent(server, "POST", "/api/rank", ASKED) as computed:
+        until(computed, *BEGUN)
+        with begun(server, *sends[half]) as client:
+            assert is_closed(client)
+        held.set()
+        until(computed, "done")
+
+
+def is_closed(client):
+    """Whether the server closes a connection within 200 bytes, which come one at a time."""
+    client.settimeout(0.05)
+    for _ in range(200):
+        try:
+            client.sendall(b"a")
+            if not client.recv(99):
+                return True
+        except TimeoutError:
+            pass
+        except ConnectionError:
+            return True
+    return False
+
+
+def test_many_connections_without_a_request_leave_room_for_one(server):
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(begun(server))
+        with sent(server, "GET", "/api/about") as response:
+            assert response.status == 200
 
 
 @pytest.mark.parametrize("question", ["", " \n", "long " * 1500])
@@ -299,14 +388,21 @@ def test_a_notebook_shows_the_page_of_its_model(server, checkpoint, run):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_in_one_line(checkpoint):
+@pytest.mark.parametrize(
+    ("number", "code", "last"),
+    [
+        (signal.SIGINT, 130, "serve: ended"),
+        (signal.SIGTERM, 143, "serve: stopped by SIGTERM"),
+    ],
+)
+def test_a_signal_ends_the_command_in_one_line(checkpoint, number, code, last):
     command = [sys.executable, "-m", "launch.serve", checkpoint().path, "--port=0"]
     with subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         line = process.stdout.readline()
         assert line.startswith("ready in") and "http://127.0.0.1:" in line
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=600)
-    assert (process.returncode, out, err.splitlines()[-1]) == (130, "", "serve: ended")
+    assert (process.returncode, out, err.splitlines()[-1]) == (code, "", last)
     assert "Traceback" not in err
