@@ -12,6 +12,7 @@ import pytest
 
 from engine.runs import lock
 from launch.__main__ import COMMANDS, main
+from launch.common import command as commands
 from tests.support import runs
 
 LAUNCH = Path(__file__).resolve().parents[2] / "launch"
@@ -33,6 +34,30 @@ def test_listing_the_commands_imports_no_jax():
 def test_the_search_has_two_names(capsys):
     assert main(["gcg", "--help"]) == 0
     assert "rate highest and lowest" in capsys.readouterr().out.splitlines()[0]
+
+
+@pytest.mark.parametrize("name", ["sweep", "serve"])
+def test_a_working_folder_that_was_removed_is_one_line(tmp_path, name):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", sys.executable, "-m", "launch", name]
+    environment = {**os.environ, "PYTHONPATH": str(LAUNCH.parent)}
+    told = subprocess.run(command, cwd=gone, env=environment, capture_output=True, text=True)
+    line = f"{name}: the working folder was removed; change to one that exists, and run it again\n"
+    assert (told.returncode, told.stdout, told.stderr) == (2, "", line)
+
+
+def test_a_working_folder_that_is_removed_while_a_command_runs_is_one_line(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+
+    def body(given):
+        tmp_path.rmdir()
+        Path("run").resolve()
+
+    assert commands.run("test", [], body, doc="", config=False) == 2
+    assert capsys.readouterr().err.startswith("test: the working folder was removed; ")
 
 
 @pytest.mark.parametrize(
