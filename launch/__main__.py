@@ -67,8 +67,8 @@ def _run(module: str, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:  # outside of `command.run`, which says the same
         print(f"{module}: {processes.stopped(module)}", file=sys.stderr)
         return processes.INTERRUPTED
-    except Exception:  # transformers asks for the working folder when it is imported
-        if not (gone := folder_gone()):
+    except OSError as error:  # transformers asks for the working folder when it is imported
+        if not (gone := folder_gone(error)):
             raise
         print(f"{module}: {gone}", file=sys.stderr)
         return processes.REFUSED

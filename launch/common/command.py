@@ -108,7 +108,7 @@ def run(
     except KeyboardInterrupt:
         return _failed(name, processes.stopped(name), processes.INTERRUPTED, as_json)
     except Exception as error:  # an unexpected one must end the other processes too
-        if gone := folder_gone():
+        if gone := folder_gone(error):
             return _failed(name, gone, processes.REFUSED, as_json)
         if processes.count() == 1:
             raise

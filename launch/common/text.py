@@ -68,12 +68,13 @@ def escape_unencodable() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def folder_gone() -> str:
-    """Why nothing works where the working folder has been removed; "" where it is there."""
+def folder_gone(error: Exception) -> str:
+    """What an error says where the working folder has been removed, else ""."""
     try:
         os.getcwd()
     except OSError:
-        return "the working folder was removed; change to one that exists, and run it again"
+        line = "the working folder was removed; change to one that exists, and run it again"
+        return line if isinstance(error, OSError) else ""
     return ""
 
 
@@ -85,6 +86,8 @@ def one_line(error: Exception) -> str:
     message = " ".join(str(error).split())
     if isinstance(error, AssayError):
         return message
+    if gone := folder_gone(error):
+        return gone
     if sys.flags.dev_mode:
         traceback.print_exception(error)
     frames = traceback.extract_tb(error.__traceback__)

@@ -129,9 +129,9 @@ def build(explorer: Explorer) -> Starlette:
 
     async def tokens(request: Request) -> Response:
         number = request.path_params["model"]
-        if number >= len(explorer.models):
+        if number not in map(str, range(len(explorer.models))):
             return _error(404, "no such model")
-        return JSONResponse(explorer.tokens(number))
+        return JSONResponse(explorer.tokens(int(number)))
 
     def asked(read: Callable[[requests.Fields], Works]) -> Any:
         """A route whose request names a computation: `read` checks it and says what to do."""
@@ -168,7 +168,7 @@ def build(explorer: Explorer) -> Starlette:
         Route("/", page),
         Route("/static/{name}", file),
         Route("/api/about", about),
-        Route("/api/tokens/{model:int}", tokens),
+        Route("/api/tokens/{model}", tokens),
     ]
     for name, read in works.items():
         routes.append(Route(f"/api/{name}", asked(read), methods=["POST"]))
