@@ -86,8 +86,6 @@ def one_line(error: Exception) -> str:
     message = " ".join(str(error).split())
     if isinstance(error, AssayError):
         return message
-    if gone := folder_gone(error):
-        return gone
     if sys.flags.dev_mode:
         traceback.print_exception(error)
     frames = traceback.extract_tb(error.__traceback__)

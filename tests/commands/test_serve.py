@@ -279,18 +279,6 @@ def test_an_error_of_the_page_itself_is_one_line(server, explorer, capsys, caplo
     assert caplog.records == []
 
 
-def test_what_is_kept_where_the_working_folder_was_removed_is_one_line(
-    server, explorer, tmp_path, monkeypatch
-):
-    answer = one(asked(server, "rank", ASKED), "done")
-    monkeypatch.setattr(explorer, "run", "asked")
-    monkeypatch.chdir(tmp_path)
-    tmp_path.rmdir()
-    assert "working folder was removed" in one(asked(server, "keep", answer), "error")["line"]
-    with sent(server, "GET", "/static/serve.js") as response:
-        assert response.status == 200
-
-
 @pytest.mark.parametrize("half", ["nothing", "a line", "headers"])
 def test_a_request_that_does_not_end_is_closed_and_a_computation_is_not(
     server, held, monkeypatch, half
