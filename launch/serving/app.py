@@ -161,7 +161,9 @@ def build(explorer: Explorer) -> Starlette:
         return None, functools.partial(explorer.search, question=question, given=settings)
 
     def keep(fields: requests.Fields) -> Works:
-        return None, functools.partial(explorer.keep, answer=requests.answer(fields))
+        requests.only(fields, "answer")
+        number = requests.whole(fields, "answer", 0, 1, 2**53)
+        return None, functools.partial(explorer.keep, answer=number)
 
     works = {"rank": rank, "reply": reply, "search": search, "keep": keep}
     routes = [

@@ -35,9 +35,15 @@ def parse(body: bytes) -> Fields:
     return fields
 
 
+def only(fields: Fields, *names: str) -> None:
+    """Raises AssayError for a field of another name."""
+    for name in fields.keys() - set(names):
+        raise AssayError(f"{name[:40]!r}: no such field")
+
+
 def question(fields: Fields, models: int, *others: str) -> Question:
     """The question of a request that may have `others` among its fields."""
-    _refuse_others(fields, "model", "system", "question", *others)
+    only(fields, "model", "system", "question", *others)
     text, system = _text(fields, "question"), _text(fields, "system", "")
     number = whole(fields, "model", 0, 0, models - 1)
     return Question(model=number, prompt=with_system(system.strip(), text))
@@ -60,23 +66,12 @@ def search(fields: Fields) -> dict[str, int | str]:
     return {**numbers, "direction": direction}
 
 
-def answer(fields: Fields) -> int:
-    """The number of the ranking that a request wants kept."""
-    _refuse_others(fields, "answer")
-    return whole(fields, "answer", 0, 1, 2**53)
-
-
 def whole(fields: Fields, name: str, default: int, least: int, most: int) -> int:
     """An integer of a request."""
     value = fields.get(name, default)
     if type(value) is not int or not least <= value <= most:
         raise AssayError(f"{name}: allowed: integers from {least} to {most}")
     return value
-
-
-def _refuse_others(fields: Fields, *names: str) -> None:
-    for name in fields.keys() - set(names):
-        raise AssayError(f"{name[:40]!r}: no such field")
 
 
 def _text(fields: Fields, name: str, default: str | None = None) -> str:

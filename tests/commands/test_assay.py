@@ -12,7 +12,6 @@ import pytest
 
 from engine.runs import lock
 from launch.__main__ import COMMANDS, main
-from launch.common import command as commands
 from tests.support import runs
 
 LAUNCH = Path(__file__).resolve().parents[2] / "launch"
@@ -48,16 +47,12 @@ def test_a_working_folder_that_was_removed_is_one_line(tmp_path, name):
 
 
 def test_a_working_folder_that_is_removed_while_a_command_runs_is_one_line(
-    tmp_path, monkeypatch, capsys
+    command, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-
-    def body(given):
-        tmp_path.rmdir()
-        Path("run").resolve()
-
-    assert commands.run("test", [], body, doc="", config=False) == 2
-    assert capsys.readouterr().err.startswith("test: the working folder was removed; ")
+    tmp_path.rmdir()
+    line = command("analyze", "--run=run", "--report=report").refusal()
+    assert line.startswith("analyze: the working folder was removed; ")
 
 
 @pytest.mark.parametrize(

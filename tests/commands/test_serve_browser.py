@@ -171,21 +171,17 @@ def test_replies_have_rewards_and_percentiles_as_one_types(window, explorer):
     assert [float(text[:-2]) for text in texts[::2]] == pytest.approx(below, abs=0.5)
 
 
-# Corners of the parts of each panel, and of the panel. A histogram may stand beside the others.
-PARTS = """(panels) => panels.map((panel) =>
-[...panel.querySelectorAll(":scope > :not(figure)"), panel].map((x) => {
-  const { left, top, right, bottom } = x.getBoundingClientRect(); return [left, top, right, bottom];
-}).filter(([left, , right]) => left < right))"""
+# Top and bottom of what a panel shows, without a histogram, which may stand beside it, and its own.
+ENDS = """(all) => all.map((panel) => [...panel.querySelectorAll(":scope > :not(figure)"), panel]
+  .map((x) => x.getBoundingClientRect()).filter((x) => x.height).map((x) => [x.top, x.bottom]))"""
 
 
-def parts_stand_below_each_other(page, count):
-    panels = page.locator(".panels:visible > .panel").evaluate_all(PARTS)
+def lists_stand_below_each_other(page, count):
+    panels = page.locator(".panels:visible > .panel").evaluate_all(ENDS)
     assert len(panels) == count
-    for *parts, (left, top, right, bottom) in panels:
-        assert len(parts) >= 5  # a name, and two lists with their titles
-        for one, next_one in itertools.pairwise([(left, top, right, top), *parts]):
-            assert one[3] <= next_one[1] and left <= next_one[0] and next_one[2] <= right
-        assert parts[-1][3] <= bottom
+    for *parts, (top, bottom) in panels:
+        ends = [top, *itertools.chain(*parts), bottom]
+        assert len(parts) >= 5 and ends == sorted(ends)  # a name, and two lists with their titles
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
@@ -196,10 +192,10 @@ def test_lists_of_the_served_page_stand_below_each_other(window, explorer, width
     page.get_by_text("System turn", exact=True).click()
     page.locator("#system").fill("Be brief.")
     ask(page, beside="model", until=[ALL, ALL])
-    parts_stand_below_each_other(page, 2)
+    lists_stand_below_each_other(page, 2)
     page.get_by_role("button", name="Keep").first.click()  # adds a line
     expect(page.locator("#panels")).to_contain_text(f", in {explorer.run}")
-    parts_stand_below_each_other(page, 2)
+    lists_stand_below_each_other(page, 2)
 
 
 @pytest.mark.parametrize("models", [1, 5])
@@ -216,7 +212,7 @@ def test_lists_of_a_reports_first_screen_stand_below_each_other(
             chromium.new_page(viewport={"width": width, "height": 800})
         ) as page:
             page.goto((tmp_path / "report/index.html").as_uri())
-            parts_stand_below_each_other(page, models)
+            lists_stand_below_each_other(page, models)
 
 
 def test_a_search_shows_its_trace(window, monkeypatch):
