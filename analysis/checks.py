@@ -108,14 +108,17 @@ def search_steps(path: epath.Path, record: Search) -> pl.DataFrame:
     return steps
 
 
-def _table(path: epath.Path, types: schema.Columns, digest: str | None = None) -> pl.DataFrame:
-    """The columns `types` of a file that is whole, and has these bytes."""
+def _table(
+    path: epath.Path, types: schema.Columns, digest: str | None = None, also: str = ""
+) -> pl.DataFrame:
+    """The columns `types` of a file that is whole, and has these bytes; `also`, if it is there."""
     data = storage.read(path)
     check_whole(path, data)
     if digest is not None:
         check_bytes(path, data, digest)
     check_schema(path, data, types)
-    return pl.read_parquet(io.BytesIO(data), columns=list(types))
+    there = [also] if also in pl.read_parquet_schema(io.BytesIO(data)) else []
+    return pl.read_parquet(io.BytesIO(data), columns=[*types, *there])
 
 
 def _broken(name: str) -> pl.Expr:
@@ -140,6 +143,7 @@ def check_origin(result: Result, path: epath.Path, data: bytes) -> None:
 def check_bytes(path: epath.Path, data: bytes, digest: str) -> None:
     """Refuses the bytes of a file if their sha256 is not `digest`."""
     if hashlib.sha256(data).hexdigest() != digest:
+        check_whole(path, data)
         raise RunError(f"{path}: not the bytes that the manifest names (sha256)")
 
 
@@ -188,7 +192,7 @@ def conversations(result: Result) -> pl.DataFrame:
     path = result.run / schema.list_path(str(result.items))
     if not storage.is_file(path):
         raise RunError(f"{path}: no such list, which {result.where} needs")
-    table = _table(path, schema.LIST_COLUMNS).sort("conversation_id")
+    table = _table(path, schema.LIST_COLUMNS, also=schema.GIVEN).sort("conversation_id")
     refuse(table, pl.col("conversation_id").is_duplicated(), f"{path}: duplicate conversations")
     unknown = _finite(result).join(table, on="conversation_id", how="anti")
     refuse(unknown, pl.lit(True), f"{result.where}: conversations that are not in its list")

@@ -21,7 +21,7 @@ from engine.scoring.rows import Rows
 from engine.settings import ImplicitSettings
 from engine.sweep.logprob_jobs import Pair, language_rows
 from engine.sweep.loop import Scorer
-from engine.text.chat_template import check_prompt, checked_message
+from engine.text.chat_template import check_prompt, checked_message, checked_text
 from engine.types import Prompt
 
 _SHOWN_AFTER_S = 2.0  # seconds of a pass, after which its progress bar appears
@@ -76,19 +76,22 @@ class ImplicitReward:
         """The model's name."""
         return self._pair.slug
 
-    def sweep(self, prompt: str) -> pl.DataFrame:
-        """Rewards of every token as the next one: what `RewardModel.sweep` returns."""
+    def sweep(self, prompt: Prompt) -> pl.DataFrame:
+        """Rewards of every token as the next one, as `RewardModel.sweep` returns them.
+
+        `prompt` is the user's turn, or messages as of `RewardModel.sweep`.
+        """
         return ranked(self._pair.policy.tokens, {"reward": self._score(prompt)})
 
-    def score(self, prompt: str, responses: str | Sequence[str]) -> np.ndarray:
+    def score(self, prompt: Prompt, responses: str | Sequence[str]) -> np.ndarray:
         """Rewards of replies of any length: float32 [responses], in their order."""
         replies = listed(responses)
         return self._score(prompt, replies) if replies else np.empty(0, np.float32)
 
-    def _score(self, prompt: str, replies: Sequence[str] = ()) -> np.ndarray:
+    def _score(self, prompt: Prompt, replies: Sequence[str] = ()) -> np.ndarray:
         """Rewards of replies, or of every token: float32 [rows]."""
-        pair = self._pair
-        pair.check({prompt: prompt}, replies)
+        pair, prompt = self._pair, checked(prompt)
+        pair.check({str(prompt): prompt}, replies)
         rows = language_rows(pair.policy, prompt, pair.settings.form, replies or None)
         [[policy], [reference]] = (
             scored(checkpoint, scorer, rows)
@@ -177,5 +180,5 @@ def ranked(tokens: Mapping[int, str], numbers: Mapping[str, np.ndarray]) -> pl.D
 
 
 def listed(responses: str | Sequence[str]) -> list[str]:
-    """One text, or several, as a list."""
-    return [responses] if isinstance(responses, str) else list(responses)
+    """One text, or several, as a list; raises AssayError for one that no tokenizer reads."""
+    return [*map(checked_text, [responses] if isinstance(responses, str) else responses)]

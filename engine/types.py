@@ -29,8 +29,9 @@ from flax import nnx
 # Any: a jax.Array on devices, a np.ndarray on the host, or a sharding or shape in place of either.
 Array = Any
 
-# What the user says, or all turns before the reply: messages with `role` and `content`.
-Prompt = str | Sequence[Mapping[str, str]]
+# What the user says, or all turns before the reply: messages with `role`, `content` and what else
+# the template reads. Any: JSON values.
+Prompt = str | Sequence[Mapping[str, Any]]
 
 # A model as Flax splits it: static structure, and parameters. Any: reward or language models.
 Graph = nnx.GraphDef[Any]

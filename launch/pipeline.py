@@ -92,7 +92,9 @@ def logprobs(work: Scored, say: Say) -> None:
     if work.prompts:
         work.new += sweep_logprobs(work.language, work.prompts, *where)
     if work.items is not None:
-        work.new += sweep_logprobs(work.language, work.word_prompts, *where, items=work.items)
+        where = (work.word_prompts, *where)
+        show = scoring.show_first_rows
+        work.new += sweep_logprobs(work.language, *where, items=work.items, on_outcomes=show)
 
 
 class Dispensable(AssayError):

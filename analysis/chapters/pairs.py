@@ -13,18 +13,21 @@ from analysis.charts.estimates import estimates
 from analysis.charts.histograms import histograms
 from analysis.measures.pairs import (
     ALL,
+    BETWEEN,
     LENGTH,
     PAIRS,
     SECTION,
     WORST,
     accuracies,
+    between,
     lengths,
     pairs,
     replies,
     worst,
 )
-from analysis.sentences import bounds, decimals
+from analysis.sentences import bounds, decimals, listed
 from analysis.study import Analysis, Study, Table, Tables, table
+from engine.runs import schema, storage
 
 _NONE = "No list with prompts of its own was scored."
 _TO_READ, _TEXTS = 5, ("question", "chosen", "rejected")  # of the worst pairs of each model
@@ -43,6 +46,9 @@ def _tables(study: Study) -> Iterator[Table]:
     def accuracy() -> pl.DataFrame:
         return PAIRS.concat(accuracies(*each) for each in of_pairs.items())
 
+    def two_models() -> pl.DataFrame:
+        return BETWEEN.concat(between(*each) for each in of_pairs.items())
+
     def lowest() -> pl.DataFrame:
         return WORST.concat(worst(*each, study.settings.top) for each in of_pairs.items())
 
@@ -51,6 +57,7 @@ def _tables(study: Study) -> Iterator[Table]:
         return LENGTH.concat(lengths(name, made["replies", name], frame) for name, frame in each)
 
     yield table(PAIRS.name, make=accuracy, why=_NO_PAIRS)
+    yield table(BETWEEN.name, make=two_models, why="No two models judged the same pairs.")
     yield table(WORST.name, make=lowest, why=_NO_PAIRS)
     yield table(LENGTH.name, make=length, why=_NONE)
 
@@ -78,12 +85,24 @@ def _accuracy(study: Study) -> Iterator[Block]:
             caption = f"{name}, by {part['label'][0]}."
             yield Picture(f"pairs_{name}_{number}", caption, partial(chance, part, row="group"))
     yield from PAIRS.rows(shares)
+    yield from BETWEEN.rows(study.tables.get(BETWEEN.name))
     if SECTION in shares["label"]:
         yield Text(
             "Sections are RewardBench’s: accuracies of their subsets, weighted as its own scorer "
             "does (math-prm as much as all code).",
             "how",
         )
+
+
+def _rendered(study: Study) -> Iterator[Block]:
+    """How the first row of each list was rendered: once for models that read the same."""
+    models: dict[tuple[str, str], list[str]] = {}
+    for (name, model), result in study.run.conversations.items():
+        text = storage.read_if_there(result.run / schema.rendered_path(result.path))
+        if text is not None and model in study.models:
+            models.setdefault((name, text.decode()), []).append(study.names[model])
+    for (name, text), each in models.items():
+        yield Text(f"First row of {name} as {listed(each)} read it, with the reward at ⟦ ⟧: {text}")
 
 
 def _margins(study: Study) -> Iterator[Block]:
@@ -118,7 +137,7 @@ def _told(study: Study) -> Iterator[Finding]:
     """The best model of each list, where it is sure to differ from chance."""
     shares = study.tables[PAIRS.name].filter(label=ALL)
     for (name,), rows in shares.group_by("list", maintain_order=True):
-        best = rows.sort("accuracy", "model", descending=[True, False]).row(0, named=True)
+        best = rows.sort("accuracy", descending=True, maintain_order=True).row(0, named=True)
         if not (best["ci_low"] > 0.5 or best["ci_high"] < 0.5):  # or no interval
             continue
         alone = rows.filter(accuracy=best["accuracy"]).height == 1 < rows.height
@@ -139,7 +158,7 @@ ANALYSIS = Analysis(
     lead="Does a model prefer the replies that people chose, and where does it not?",
     make=_tables,
     every_prompt=True,
-    parts=(_accuracy, _margins, _long, _read),
+    parts=(_accuracy, _rendered, _margins, _long, _read),
     told=(_told,),
     caveats=lambda study: (
         "Labels overlap: that pairs of one value are judged right does not say why.",

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,8 +11,9 @@ import polars as pl
 from analysis.columns import LIST, MODEL, SPEARMAN, Column, Spec, ends, several
 from analysis.run import Run
 from analysis.statistics import ranks
-from analysis.statistics.inference import Estimate, clustered_share
+from analysis.statistics.inference import Estimate, clustered_share, paired_difference
 from analysis.words.stems import dense_numbers
+from engine.runs import schema
 
 ALL = "all pairs"
 SECTION, MEAN = "RewardBench section", "mean of the sections"
@@ -35,6 +37,16 @@ PAIRS = Spec(
         Column("margin", "number", "mean margin", "mean of the chosen reward less the rejected"),
         Column("ties", "count", help="pairs with equal rewards"),
     ),
+)
+BETWEEN = Spec(
+    "pairs_models",
+    (
+        *(*several("model", "model_a model_b"), LIST, Column("n", "count", "pairs", "pairs")),
+        Column("difference", "share", "a less b", "accuracy of model_a less that of model_b"),
+        *ends("share", "95 %, paired; pairs of one prompt are resampled together"),
+        *(Column("only_a", "count", "only a right"), Column("only_b", "count", "only b right")),
+    ),
+    title="Two models on the same pairs",
 )
 WORST = Spec(
     "pairs_worst",
@@ -99,7 +111,10 @@ REWARDBENCH: Mapping[str, Mapping[str, int]] = {
 }
 _SUBSETS = {subset for subsets in REWARDBENCH.values() for subset in subsets}
 
-Turns = Sequence[Mapping[str, str]]
+# Keys of a message that say something beside its content.
+_BESIDE = ("reasoning_content", "reasoning", "thinking", "tool_calls", "function_call")
+# Any: JSON values.
+Turns = Sequence[Mapping[str, Any]]
 
 
 def replies(run: Run, name: str, models: Sequence[str] | None = None) -> pl.DataFrame:
@@ -156,13 +171,27 @@ def accuracies(name: str, judged: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def between(name: str, judged: pl.DataFrame) -> pl.DataFrame:
+    """The table `BETWEEN` of a list: every two models that judged its pairs."""
+    rows = []
+    sides = [(model, rows) for (model,), rows in judged.group_by("model", maintain_order=True)]
+    for (a, first), (b, second) in itertools.combinations(sides, 2):
+        right, other = first["right"].to_numpy(), second["right"].to_numpy()
+        share = paired_difference(right, other, dense_numbers(first["prompt"]))
+        alone = int((right & ~other).sum()), int((other & ~right).sum())
+        rows.append((a, b, name, first.height, *share[:3], *alone))
+    return BETWEEN.frame(rows)
+
+
 def worst(name: str, judged: pl.DataFrame, count: int) -> pl.DataFrame:
     """The table `WORST`: the pairs of each model with the lowest margins; ties by row."""
     texts = {"question": "prompt", "chosen": "chosen", "rejected": "rejected"}
     cut = {key: pl.col(column).str.slice(0, TEXT) for key, column in texts.items()}
-    lowest = judged.sort("margin", "row").group_by("model", maintain_order=True).head(count)
+    models = judged.group_by("model", maintain_order=True)
+    lowest = (rows.sort("margin", "row").head(count) for _, rows in models)
     rank = pl.int_range(1, pl.len() + 1).over("model")
-    return WORST.frame(lowest.with_columns(**cut, list=pl.lit(name), rank=rank))
+    table = pl.concat([judged.clear(), *lowest])
+    return WORST.frame(table.with_columns(**cut, list=pl.lit(name), rank=rank))
 
 
 def lengths(name: str, scored: pl.DataFrame, judged: pl.DataFrame) -> pl.DataFrame:
@@ -232,9 +261,7 @@ def _sections(
         n, right = each["n"].to_numpy(), each["right"].to_numpy()
         smoothed = (right + 2) / (n + 4)  # Agresti and Coull: no variance of 0 at a share of 0 or 1
         accuracy = float(np.average(right / n, weights=weight))
-        variance = float(
-            (weight**2 * smoothed * (1 - smoothed) / (n + 4)).sum() / weight.sum() ** 2
-        )
+        variance = float((weight**2 * smoothed * (1 - smoothed) / n).sum() / weight.sum() ** 2)
         known.append((accuracy, variance))
         yield (model, name, SECTION, section, *_counted(part, _weighted(accuracy, variance)))
     if len(known) == len(REWARDBENCH):
@@ -254,7 +281,7 @@ def _with_texts(table: pl.DataFrame) -> pl.DataFrame:
     The prompt of a pair is the turns with which both conversations begin.
     """
     texts: list[tuple[str, str]] = []
-    listed = table.select("row", "messages").iter_rows()
+    listed = zip(table["row"], schema.conversations(table)[0], strict=True)
     for _, entries in itertools.groupby(listed, key=lambda entry: entry[0]):
         conversations = [messages for _, messages in entries]
         first, last = conversations[0], conversations[-1]
@@ -268,7 +295,11 @@ def _with_texts(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spoken(turns: Turns) -> str:
-    """One message as it is; several with who speaks."""
-    if len(turns) == 1:
-        return turns[0]["content"]
-    return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
+    """One message as it is; several with who speaks; what it says beside the content by name."""
+    texts = []
+    for turn in turns:
+        others = [f"{key}: {turn[key]}" for key in _BESIDE if turn.get(key)]
+        texts.append("\n".join([*others, turn["content"] or ""]))
+    if len(texts) == 1:
+        return texts[0]
+    return "\n\n".join(f"{turn['role']}: {text}" for turn, text in zip(turns, texts, strict=True))

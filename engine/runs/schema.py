@@ -10,6 +10,7 @@
     run/item_logprobs/<list>/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
     run/conversations/<list>/list.parquet   conversations that have prompts of their own
     run/conversations/<list>/model=<slug>/part-<start>-<stop>.parquet
+    run/conversations/<list>/model=<slug>-rendered.txt   the first row as the model reads it
 
 A language model reads a prompt in a form: `greatest` is the prompt as plain text, `greatest.chat`
 the same prompt in the chat template (`prompt_in_form`); both have the text under `prompts`.
@@ -18,6 +19,7 @@ docs/run-format.md explains every column, and every key of `manifest.json`. Ever
 in its metadata what computed it (`engine.runs.provenance`): the manifest is an index of them.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -56,6 +58,13 @@ CHAT = ".chat"  # ends the id of a prompt in a language model's chat template
 FOUND = "found-"  # how lists begin that hold what searches found, scored under other models
 # Of a model's entry in the manifest: the two language models, form and beta of implicit rewards.
 PAIR = "reward_of"
+# Largest allowed difference between a written number and the plain pass's, relative to
+# max(1, |number|): the difference between two orders of summation in that dtype, with a margin.
+SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
+# Of a mixture of experts, in every dtype. Where two experts are nearly as probable, the last bits
+# decide which one the router takes, and the reward may jump; so the median of the rows is compared.
+# A single row has ten times as much as of other models, or this (docs/decisions/networks.md).
+OF_MIXTURE = 6e-2
 ASCENT = "-ascent"  # ends the method's name in the file of a search's certificate
 
 Columns = dict[str, pl.DataType | type[pl.DataType]]
@@ -101,6 +110,9 @@ LIST_COLUMNS: Columns = {
     "messages": pl.List(pl.Struct({"role": pl.String, "content": pl.String})),
     "labels": pl.List(pl.Struct({"name": pl.String, "value": pl.String})),
 }
+# A further column of lists whose templates read more than roles and contents, as JSON: `messages`
+# (the other keys of each) and `variables` (tools and others); null where a row has neither.
+GIVEN = "given"
 SEQUENCE_COLUMNS: Columns = {
     "step": pl.UInt32,
     "reward": pl.Float32,
@@ -175,9 +187,29 @@ def conversations_path(name: str, model: str) -> str:
     return f"{CONVERSATIONS_DIR}/{name}/model={model}"
 
 
+def rendered_path(path: str) -> str:
+    """Text of a list's first conversation as the model of the result at `path` reads it."""
+    return f"{path}-rendered.txt"
+
+
 def list_path(name: str) -> str:
     """Table of the conversations of a list, relative to the run."""
     return f"{CONVERSATIONS_DIR}/{name}/{LIST}"
+
+
+# Any: JSON values.
+def conversations(table: pl.DataFrame) -> tuple[list[list[dict[str, Any]]], list[dict[str, Any]]]:
+    """Messages of a list's conversations, with all their keys, and variables of their templates."""
+    messages: list[list[dict[str, Any]]] = table["messages"].to_list()
+    if GIVEN not in table.columns:
+        return messages, [{} for _ in messages]
+    given = [
+        json.loads(text) if text else {"messages": [], "variables": {}} for text in table[GIVEN]
+    ]
+    for conversation, own in zip(messages, given, strict=True):
+        for message, others in zip(conversation, own["messages"], strict=False):
+            message.update(others)
+    return messages, [own["variables"] for own in given]
 
 
 def prompt_in_form(prompt: str, form: str) -> str:

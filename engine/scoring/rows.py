@@ -9,14 +9,16 @@ import abc
 import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import polars as pl
+from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint.card import Checkpoint
-from engine.display import progress
+from engine.display import progress, shortened
 from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.runs import schema
@@ -27,13 +29,15 @@ from engine.scoring.batches import (
     token_candidates,
 )
 from engine.settings import AUTO, MODES, POOLINGS, check_choice
-from engine.text.template_sandbox import Conversation
+from engine.text.template_sandbox import Conversation, Variables
+from engine.text.unread import unread_keys
 from engine.types import Prompt, PromptIds
 
 if TYPE_CHECKING:
     from engine.text.cue import Cue  # of language models, which a sweep does not load
 
 _AT_ONCE = 4096  # replies that are tokenised in one call
+_SHOWN = 600  # characters of a rendered row
 _MANY = 16  # conversations of one prompt that fill a step (`rows_of_step`)
 
 KeyColumns = Mapping[str, Sequence[int] | Sequence[str]]
@@ -118,6 +122,20 @@ class Rows(abc.ABC):
         """Raises AssayError for a conversation that a model cannot read: too long, unknown ids."""
         check_fits(*self.extent(), decoder)
 
+    def read_at(self, ids: Sequence[int]) -> tuple[int, int]:
+        """First position of a conversation that its number belongs to, and the one behind all."""
+        return len(self.prompt.prefix), len(ids)
+
+    def first_row(self, tokenizer: PreTrainedTokenizerBase) -> str:
+        """The first row as its model reads it, in visible characters; ⟦ and ⟧ enclose `read_at`."""
+        [ids] = self.sequences([0])
+        whole: str = tokenizer.decode(ids)
+        ends = (tokenizer.decode(ids[:end]) for end in self.read_at(ids))
+        # Up to a character of which only the first bytes are there.
+        start, stop = (len(os.path.commonprefix([whole, end])) for end in ends)  # noqa: RUF071
+        pieces = whole[:start], whole[start:stop], whole[stop:]
+        return "{}⟦{}⟧{}".format(*(shortened(piece, _SHOWN) for piece in pieces))
+
     def duplicates(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of [start, stop) whose conversation is that of a row before `start`.
 
@@ -141,6 +159,10 @@ class RewardRows(Rows):
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of the whole conversations of some rows."""
         return self.ids_of(rows)
+
+    def read_at(self, ids: Sequence[int]) -> tuple[int, int]:
+        """The position at which a conversation's reward is read, and the next one."""
+        return (at := self.pooling.position(ids)), at + 1
 
     @functools.cached_property
     def distinct(self) -> Distinct:
@@ -242,6 +264,8 @@ def _rows_of(
 ) -> RewardRows:
     """Rows of key columns, the texts of their replies, and the token ids of these alone."""
     template, mode = checkpoint.template, mode_of(checkpoint, [prompt], mode)
+    if not isinstance(prompt, str):
+        unread_keys(template, [[*prompt, {"role": "assistant", "content": "?"}]], [{}], ["prompt"])
     around = template.split(prompt) if mode == "ids" else template.around(prompt)
 
     def ids_of(rows: Sequence[int]) -> list[list[int]]:
@@ -285,6 +309,8 @@ class ConversationRows(RewardRows):
     """Whole conversations, each with turns of its own before the reply."""
 
     conversations: Sequence[Conversation]  # their messages; the last is the reply
+    variables: Sequence[Variables]  # of each, what its template reads beside the messages
+    unread: Sequence[str]  # keys of messages that the template writes in no conversation
     names: Sequence[str]  # of each in messages, such as `row 7, chosen`
 
     unit = "conversations"
@@ -301,16 +327,26 @@ class ConversationRows(RewardRows):
             f"row {row}" if side == "reply" else f"row {row}, {side}"
             for row, side in table.select("row", "side").iter_rows()
         ]
-        template, conversations = checkpoint.template, table["messages"].to_list()
+        template, (conversations, variables) = checkpoint.template, schema.conversations(table)
+        unread = unread_keys(template, conversations, variables, names)
 
         def ids_of(rows: Sequence[int]) -> list[list[int]]:
             chosen = [conversations[row] for row in rows]
             if mode == "text":
-                return template.conversations(chosen)
-            arounds = {str(turns): template.split(turns) for *turns, _ in chosen}
-            sequences = []
-            for *turns, reply in chosen:
-                around, ids = arounds[str(turns)], template.reply_ids(reply["content"])
+                return template.conversations(chosen, [variables[row] for row in rows])
+            split = functools.cache(
+                lambda row: template.split(conversations[row][:-1], variables[row])
+            )
+            sequences, first = [], dict[str, int]()
+            for row in rows:
+                *turns, reply = conversations[row]
+                if more := sorted({*reply} - {"role", "content", *unread}):
+                    raise AssayError(
+                        f"mode='ids': the reply has {', '.join(more)}, which the template writes "
+                        "beside its content; allowed: --config.mode=text"
+                    )
+                around = split(first.setdefault(str((turns, variables[row])), row))
+                ids = template.reply_ids(reply["content"])
                 sequences.append([*around.prefix, *ids, *around.suffix])
             return sequences
 
@@ -321,6 +357,8 @@ class ConversationRows(RewardRows):
             ids_of=ids_of,
             pooling=pooling_of(checkpoint, pooling),
             conversations=conversations,
+            variables=variables,
+            unread=unread,
             names=names,
         )
 
@@ -356,7 +394,8 @@ class ConversationRows(RewardRows):
         distinct, whole, by_prompt = self.distinct, list[int](), dict[str, list[int]]()
         for row in range(start, stop):
             if distinct.first[distinct.of_row[row]] >= start:
-                by_prompt.setdefault(str(self.conversations[row][:-1]), []).append(row)
+                turns = (self.conversations[row][:-1], self.variables[row])
+                by_prompt.setdefault(str(turns), []).append(row)
         for rows in by_prompt.values():
             if alone or len(rows) >= _MANY:
                 yield self._behind(rows, start, len(distinct.ids))

@@ -158,10 +158,10 @@ class Pair:
             },
         }
 
-    def check(self, prompts: Mapping[str, str], replies: Sequence[str] = ()) -> None:
+    def check(self, prompts: Mapping[str, Prompt], replies: Sequence[str] = ()) -> None:
         """Refuses models that would read other token ids, or have other candidates.
 
-        `prompts` are texts by id.
+        `prompts` are texts or messages by id.
 
         Raises:
           AssayError: a reward model; the chat form of a model without a chat template; tokens,

@@ -3,19 +3,32 @@
 import dataclasses
 import functools
 import itertools
+import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError, prefixed
 from engine.text import template_sandbox
-from engine.text.template_sandbox import Conversation, parsed_date, spelled
+from engine.text.json_values import checked_json
+from engine.text.template_sandbox import Conversation, Variables, parsed_date, spelled
 from engine.types import Prompt, PromptIds
 
 BOS_POLICIES = ("template", "none", "single", "double")
 NEWLINES = ("keep", "trim")
 ROLES = ("system", "developer", "user", "assistant", "tool")
+# Names in templates that are not the row's to give.
+RESERVED = {"messages", "add_generation_prompt", "strftime_now", "raise_exception", "namespace"}
+_SHAREGPT = {"human": "user", "gpt": "assistant"}  # roles by other names
+# How TRL's reward trainer renders rows of texts, without a chat template: the reply ends with eos.
+TRL = (
+    "{% if messages | map(attribute='role') | list != ['user', 'assistant'] %}{{ raise_exception("
+    "'template=trl is a prompt, its reply and eos; other turns need a chat template') }}{% endif %}"
+    "{{ messages[0]['content'] + messages[1]['content'] }}"
+    "{% if not messages[1]['content'].endswith(eos_token) %}{{ eos_token }}{% endif %}"
+)
 SYSTEM_END = "␞"  # the sign of a record separator: ends the system turn of a prompt, if it has one
 
 # Replies without a common first or last token: what their conversations have in common is text of
@@ -75,7 +88,7 @@ class ChatTemplate:
             raise AssayError(
                 f"tokenizer {name}: no chat template; a reward model judges conversations, so "
                 "tokenizer_config.json or chat_template.jinja must hold one, or "
-                "convert --config.template=<file of Jinja, or raw> gives it"
+                "convert --config.template=<file of Jinja, trl or raw> gives it"
             )
         if not isinstance(self._source, str):
             raise AssayError(f"tokenizer {name}: its chat template is no text; allowed: Jinja")
@@ -94,12 +107,26 @@ class ChatTemplate:
         conversations = [_conversation(prompt, reply) for reply in replies]
         return self._render(conversations, add_generation_prompt=False)
 
-    def conversations(self, conversations: Sequence[Conversation]) -> list[list[int]]:
+    def conversations(
+        self, conversations: Sequence[Conversation], variables: Sequence[Variables] | None = None
+    ) -> list[list[int]]:
         """Token ids of whole conversations, each rendered and tokenised as one text.
 
-        It is what `apply_chat_template` of transformers gives; raises as `render`.
+        `variables` are those of each conversation beside its messages, such as `tools`. It is what
+        `apply_chat_template` of transformers gives; raises as `render`.
         """
-        return self.tokenise(self._render(conversations, add_generation_prompt=False))
+        return self.tokenise(self.texts(conversations, variables))
+
+    def texts(
+        self, conversations: Sequence[Conversation], variables: Sequence[Variables] | None = None
+    ) -> list[str]:
+        """The rendered text of whole conversations; arguments and errors as `conversations`."""
+        texts: list[str] = []
+        rows = zip(conversations, variables or itertools.repeat({}), strict=False)
+        for own, same in itertools.groupby(rows, key=lambda row: json.dumps(dict(row[1]))):
+            messages = [conversation for conversation, _ in same]
+            texts += self._render(messages, json.loads(own), add_generation_prompt=False)
+        return texts
 
     def cue(self, prompt: Prompt) -> str:
         """The conversation up to the point where the assistant begins to speak, as text."""
@@ -140,12 +167,13 @@ class ChatTemplate:
         """The ids before and after the reply that conversations of any reply have in common."""
         return self._around(prompt)[0]
 
-    def split(self, prompt: Prompt) -> PromptIds:
+    def split(self, prompt: Prompt, variables: Variables = MappingProxyType({})) -> PromptIds:
         """Cuts the conversation into the ids before the reply and the ids after it.
 
-        Raises AssayError if the template's text merges with the reply's in tokens: no cut exists.
+        `variables` are what the template reads beside the messages. Raises AssayError if the
+        template's text merges with the reply's in tokens: no cut exists.
         """
-        around, merged = self._around(prompt)
+        around, merged = self._around(prompt, variables)
         if merged is not None:
             raise AssayError(
                 f"chat template of {self.tokenizer.name_or_path}: the reply {merged!r} does not "
@@ -157,6 +185,11 @@ class ChatTemplate:
     def cuttable(self, prompt: Prompt) -> bool:
         """Whether `split` can cut the conversation: whether mode `ids` exists."""
         return self._around(prompt)[1] is None
+
+    @property
+    def is_trl(self) -> bool:
+        """Whether it is `TRL`, also with a token put behind it (`convert.templates.mark`)."""
+        return TRL in self._source
 
     def asks_date(self) -> bool:
         """Whether the template mentions the function that gives today's date."""
@@ -208,13 +241,16 @@ class ChatTemplate:
             **date,
         }
 
-    def _around(self, prompt: Prompt) -> tuple[PromptIds, str | None]:
+    def _around(
+        self, prompt: Prompt, variables: Variables = MappingProxyType({})
+    ) -> tuple[PromptIds, str | None]:
         """What `around` returns, and a reply that does not stand there as its own tokens."""
         if isinstance(prompt, str):
             check_prompt(prompt)
             if SYSTEM_END in prompt:
                 self._check_system(prompt)
-        rows = self.sequences(prompt, _PROBES)
+        probes = [_conversation(prompt, probe) for probe in _PROBES]
+        rows = self.conversations(probes, [variables] * len(probes))
         prefix = _common_prefix(rows)
         if not prefix:
             raise AssayError(
@@ -222,6 +258,10 @@ class ChatTemplate:
                 "reply; allowed: a template that writes the prompt, or a BOS token, before it"
             )
         suffix = _common_prefix([row[len(prefix) :][::-1] for row in rows])[::-1]
+        if self.is_trl:  # cut where an empty reply stands: some replies merge with the prompt
+            [whole] = self.sequences(prompt, [""])
+            prefix = whole[: len(whole) - len(suffix)]
+            return PromptIds(prompt=prompt, prefix=tuple(prefix), suffix=tuple(suffix)), None
         middles = [row[len(prefix) : len(row) - len(suffix)] for row in rows]
         pairs = zip(_PROBES, middles, strict=True)
         merged = next((probe for probe, ids in pairs if not self._stands(prefix, ids, probe)), None)
@@ -246,9 +286,13 @@ class ChatTemplate:
         return bool(ids == self.reply_ids(reply) or whole == before + reply)
 
     def _render(
-        self, conversations: Sequence[Conversation], *, add_generation_prompt: bool
+        self,
+        conversations: Sequence[Conversation],
+        own: Variables = MappingProxyType({}),
+        *,
+        add_generation_prompt: bool,
     ) -> list[str]:
-        variables = self._variables(add_generation_prompt=add_generation_prompt)
+        variables = {**self._variables(add_generation_prompt=add_generation_prompt), **own}
         try:
             return template_sandbox.render(self._source, conversations, variables, self.policy.date)
         except AssayError as error:
@@ -270,28 +314,42 @@ def with_system(system: str, prompt: str) -> str:
 
 
 def check_prompt(prompt: str) -> None:
-    """Raises AssayError for a prompt whose user's turn is empty or only white space."""
+    """Raises AssayError for a prompt that is no text, or whose user's turn is white space."""
+    with prefixed(f"prompt={prompt!r}"):
+        checked_text(prompt)
     if not prompt.rpartition(SYSTEM_END)[2].strip():
         raise AssayError(f"prompt={prompt!r}; allowed: text that is not empty")
 
 
 # Any: messages of files and callers.
-def checked_message(number: int, message: Mapping[str, Any]) -> dict[str, str]:
-    """Role and content of a conversation's message; raises AssayError with its number."""
+def checked_message(number: int, message: Mapping[str, Any]) -> dict[str, Any]:
+    """A conversation's message as its template reads it: role, content, and every other key.
+
+    `from` and `value` are ShareGPT's names of role and content. Parts of a content that are all
+    texts become one text. Keys without a value are left out. Raises AssayError with the number.
+    """
+    if "from" in message and message.get("role") is None:
+        names = {"from": "role", "value": "content"}
+        message = {names.get(key, key): message[key] for key in message if key != "role"}
+        message["role"] = _SHAREGPT.get(str(message["role"]), message["role"])
     role, content = message.get("role"), message.get("content")
+    others = {k: v for k, v in message.items() if k not in ("role", "content") and v is not None}
     with prefixed(f"message {number}"):
         if role not in ROLES:
             raise AssayError(f"role={role!r}; allowed: {', '.join(ROLES)}")
-        if not isinstance(content, str) or message.get("tool_calls"):
-            raise AssayError("its content is no text; allowed: text, without tool calls")
-        return {"role": role, "content": checked_text(content)}
+        if isinstance(content, list) and content:
+            if not all(isinstance(p, Mapping) and p.get("type") == "text" for p in content):
+                raise AssayError("its content has parts that are no text; only text is judged")
+            parts = [part.get("text") for part in content]
+            content = "".join(parts) if all(isinstance(p, str) for p in parts) else None
+        if not isinstance(content, str) and not (content is None and others.get("tool_calls")):
+            raise AssayError("its content is no text; only text is judged")
+        return dict(checked_json({"role": role, "content": content, **others}))
 
 
 def checked_text(text: str) -> str:
     """A text; raises AssayError for one that no tokenizer reads."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise AssayError("a lone surrogate; allowed: Unicode text")
-    return text
+    return str(checked_json(text))
 
 
 def turns(prompt: Prompt) -> Conversation:

@@ -7,6 +7,7 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
 from engine.text.chat_template import SYSTEM_END, ChatTemplate, check_prompt
+from engine.text.unread import unread_keys
 from engine.types import Prompt, PromptIds
 
 
@@ -44,6 +45,9 @@ class Cue:
     @classmethod
     def chat(cls, template: ChatTemplate, prompt: Prompt) -> "Cue":
         """The chat template with its generation prompt, directly followed by a reply."""
+        if not isinstance(prompt, str):
+            whole = [*prompt, {"role": "assistant", "content": "?"}]
+            unread_keys(template, [whole], [{}], ["prompt"])
         text = template.cue(prompt)
         return cls._make(template.tokenizer, prompt, text, "", template.tokenise)
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jinja2
 from jinja2 import nodes
@@ -34,7 +34,8 @@ _BATCH = 128
 _LONGEST_REASON = 200  # characters
 _DATE_FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d", "%B %d, %Y", "%b %d, %Y")
 
-Conversation = Sequence[Mapping[str, str]]  # messages with `role` and `content`
+# Messages with `role`, `content`, and what else the template may read. Any: JSON values.
+Conversation = Sequence[Mapping[str, Any]]
 Variables = Mapping[str, object]  # what a template reads beside the messages: JSON values
 
 
@@ -188,7 +189,8 @@ def _answer(
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
     compiled = _compiled(template)
     for messages in conversations:
-        given = "".join(message["content"] for message in messages)  # a template may change them
+        said = [message[key] for message in messages for key in message if key != "role"]
+        given = "".join(map(str, said))  # before a template changes them
         texts.append(compiled.render(messages=messages, **variables))
         if (added := len(texts[-1]) - len(given)) > LONGEST_TEXT:
             said = f"it adds {added:,} characters to its messages; allowed: {LONGEST_TEXT:,}"

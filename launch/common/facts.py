@@ -12,6 +12,7 @@ import polars as pl
 import analysis
 from analysis import Run
 from analysis.measures import pairs
+from analysis.sentences import bounds
 from engine import display
 from engine.runs import schema, storage
 from launch.common.text import say
@@ -107,11 +108,9 @@ def _lines(name: str, judged: pl.DataFrame) -> Iterator[str]:
     for (model,), own in shares.group_by("model", maintain_order=True):
         whole, *rest = own.iter_rows(named=True)
         ties = f", {whole['ties']} ties count as wrong" if whole["ties"] else ""
-        ends = f" (95 % {whole['ci_low']:.1%} to {whole['ci_high']:.1%})"
         yield (
-            f"{model}: {whole['accuracy']:.1%} of {whole['n']:,} pairs right"
-            f"{ends if math.isfinite(whole['ci_low']) else ''}, mean margin "
-            f"{whole['margin']:.3g}{ties}"
+            f"{model}: {whole['accuracy']:.1%} of {whole['n']:,} pairs right{_ends(whole)}, "
+            f"mean margin {whole['margin']:.3g}{ties}"
         )
         for row in rest:
             if row["label"] == pairs.SECTION:
@@ -121,3 +120,12 @@ def _lines(name: str, judged: pl.DataFrame) -> Iterator[str]:
             texts = (row["question"], row["chosen"], row["rejected"])
             said = " | ".join(display.plain(text, _CHARACTERS) for text in texts)
             yield f"  {row['margin']:8.3g}  {row['row']}: {said}"
+    for row in pairs.between(name, judged).iter_rows(named=True):
+        models = f"{row['model_a']} less {row['model_b']}"
+        yield f"{models}: {row['difference']:+.1%} of {row['n']:,} pairs right{_ends(row)}"
+
+
+def _ends(row: Mapping[str, Any]) -> str:  # Any: cells of a table
+    """The interval of a share, rounded as the page rounds it; "" where there is none."""
+    low, high = 100 * row["ci_low"], 100 * row["ci_high"]
+    return f" (95 % {bounds(low, high, 1)})" if math.isfinite(low) else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
 from configs.prompts import PROMPTS
@@ -71,7 +71,9 @@ def verify_setting(config: ConfigDict) -> bool | None:
 
 
 def prompts(given: Given) -> Mapping[str, str]:
-    """Prompt id -> text of the prompts that replies answer."""
+    """Prompt id -> text of the prompts that replies answer; refuses two ways to name them."""
+    if given.prompt and "prompts" in config_flags.get_override_values(given["config"]):
+        raise AssayError("--prompt beside --config.prompts; give one of the two")
     return chosen_prompts(given.config.prompts, given.prompt)
 
 
@@ -199,14 +201,18 @@ def extremes(model: str, prompt: str, scores: pl.DataFrame, left: int = 0) -> st
     return "\n".join([title, f"  highest  {_row(highest)}", f"  lowest   {_row(lowest)}"])
 
 
-def show_models(outcomes: Sequence[Outcome]) -> None:
-    """Calls `show_table`, if there are several models."""
-    if len(outcomes) > 1:
-        show_table(outcomes)
+def show_first_rows(outcomes: Sequence[Outcome]) -> None:
+    """Prints how the first row of a list is rendered: once, unless models render it differently."""
+    for row in dict.fromkeys(outcome.first_row for outcome in outcomes if outcome.first_row):
+        models = ", ".join(dict.fromkeys(o.model for o in outcomes if o.first_row == row))
+        tqdm.write(f"{models}: first row as rendered, read at ⟦ ⟧: {row}", file=sys.stderr)
 
 
-def show_table(outcomes: Sequence[Outcome]) -> None:
-    """Prints a line per model on standard error: what was done of it, and whether all was."""
+def show_models(outcomes: Sequence[Outcome], least: int = 2) -> None:
+    """Prints what was done of each of `least` or more models, and how they render a list's rows."""
+    show_first_rows(outcomes)
+    if len(outcomes) < least:
+        return
     head = ("model", "prompts", "new rows", "seconds", "status")
     rows = [
         (

@@ -47,8 +47,9 @@ def _blocks(page: Path, language: str) -> list[str]:
 
 
 def _spans(page: Path) -> list[str]:
-    """Inline code, outside fenced blocks."""
+    """Inline code, outside fenced blocks, and tables of other programs' names."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^### Every field.*?^#", "", text, flags=re.MULTILINE | re.DOTALL)
     return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)]
 
 

@@ -1,6 +1,7 @@
 """`assay score` of files whose rows have prompts of their own, against transformers row by row."""
 
 import json
+from html import escape
 
 import numpy as np
 import polars as pl
@@ -10,15 +11,23 @@ from etils import epath
 import analysis
 from analysis.measures import pairs
 from engine.runs import parts, schema
+from engine.sweep.outcomes import Outcome
+from launch.common.scoring import show_first_rows
 from tests.support import folders, slow, tiny
 from tests.support.tolerances import TOLERANCES
 
 PROMPT = "What is the greatest thing?"
-# As templates do that know no tools and no turns in any order.
-ALTERNATING = (
+# Writes tools, documents, a variable, and of messages a name, what was thought, and calls of tools;
+# turns of one role must not follow one another.
+TEMPLATE = (
+    "{% if tools %}{{ tools | tojson }}\n{% endif %}{% if documents %}{{ documents }}\n{% endif %}"
+    "{% if style is defined %}{{ style }}\n{% endif %}"
     "{% for m in messages %}{% if loop.index0 and m.role == messages[loop.index0 - 1].role %}"
     "{{ raise_exception('roles must alternate') }}{% endif %}"
-    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "<|im_start|>{{ m.role }}{{ ' ' + m.name if m.name else '' }}\n"
+    "{% if m.reasoning_content is defined %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+    "{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% else %}{{ m.content }}{% endif %}"
+    "<|im_end|>\n{% endfor %}"
 )
 
 
@@ -83,6 +92,38 @@ ODD_BUT_RIGHT = [
     {"prompt": "a", "chosen": "a", "rejected": "a b"},
     {"prompt": "a", "chosen": "b", "rejected": "b"},
 ]
+THOUGHT = {"role": "assistant", "content": "x", "reasoning_content": "the quick brown fox"}
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
+TOOLS = [{"type": "function", "function": {"name": "f", "strict": True}}]
+# Rows -> the conversations that transformers renders, and variables of the template.
+BEYOND_CONTENT = [
+    (
+        {"chosen": [*turns("a?"), THOUGHT], "rejected": turns("a?", "x")},
+        {"chosen": [*turns("a?"), THOUGHT], "rejected": turns("a?", "x")},
+        {},
+    ),
+    (
+        {"messages": [*turns("a?"), CALL], "rejected_messages": turns("a?", "y"), "tools": TOOLS},
+        {"chosen": [*turns("a?"), CALL], "rejected": turns("a?", "y")},
+        {"tools": TOOLS},
+    ),
+    (
+        {
+            "messages": [{"role": "user", "content": "a?", "name": "Ann", "weight": 0}, THOUGHT],
+            "rejected_response": "z",
+            "documents": [{"title": "t", "text": "love"}],
+            "chat_template_kwargs": {"style": "brief"},
+        },
+        {
+            "chosen": [{"role": "user", "content": "a?", "name": "Ann"}, THOUGHT],
+            "rejected": [
+                {"role": "user", "content": "a?", "name": "Ann"},
+                {"role": "assistant", "content": "z"},
+            ],
+        },
+        {"documents": [{"title": "t", "text": "love"}], "style": "brief"},
+    ),
+]
 FILES = {
     "rewardbench": REWARDBENCH,
     "trl": TRL,
@@ -94,22 +135,30 @@ FILES = {
 }
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A checkpoint, and its rewards of conversations by transformers."""
+def in_torch(hf):
+    """Reward of ids by the classification model of transformers, and the tokenizer."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    folder = tmp_path_factory.mktemp("pairs")
-    hf = tiny.write_model(folder / "hf", template=ALTERNATING, max_position_embeddings=512)
-    checkpoint = folders.convert(hf, folder / "checkpoint", "judge")
     torch_model = AutoModelForSequenceClassification.from_pretrained(hf).eval()
-    tokenizer = AutoTokenizer.from_pretrained(hf)
 
     @torch.no_grad()
-    def reward(messages):
-        ids = tokenizer.apply_chat_template(messages, return_dict=False)
+    def reward(ids):
         return torch_model(torch.tensor([ids])).logits.item()
+
+    return reward, AutoTokenizer.from_pretrained(hf)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A checkpoint, and its rewards of conversations by transformers."""
+    folder = tmp_path_factory.mktemp("pairs")
+    hf = tiny.write_model(folder / "hf", template=TEMPLATE, max_position_embeddings=512)
+    checkpoint = folders.convert(hf, folder / "checkpoint", "judge")
+    of_ids, tokenizer = in_torch(hf)
+
+    def reward(messages, **variables):
+        return of_ids(tokenizer.apply_chat_template(messages, return_dict=False, **variables))
 
     return checkpoint, reward
 
@@ -163,6 +212,21 @@ def test_every_reward_is_that_of_transformers(score, model, tmp_path, name, mode
     np.testing.assert_allclose(found["reward"], expected, rtol=TOLERANCES["float32"], atol=1e-4)
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_other_keys_of_messages_and_variables_reach_the_template(score, model, tmp_path, suffix):
+    """Rows of Parquet have null for each key that any message has; `weight` is written nowhere."""
+    for number, (row, conversations, variables) in enumerate(BEYOND_CONTENT):
+        flags = ("--config.self_check=2", f"--name=list{number}", "--json")
+        done = score([row], *flags, name=f"list.{suffix}").fine()
+        said = "note: judge: its chat template does not write weight: no reward depends on them"
+        assert (said in done.err) == ("weight" in str(row))
+        found = pairs.replies(analysis.load(tmp_path / "run"), f"list{number}")
+        expected = [model[1](each, **variables) for each in conversations.values()]
+        assert found["side"].to_list() == [*conversations]
+        np.testing.assert_allclose(found["reward"], expected, rtol=1e-4, atol=1e-4)
+    assert "reasoning_content: the quick brown fox" in found["reply"][0]
+
+
 # What is odd -> rows of the file, and the line that refuses them.
 LONG = "love" * 600
 ODD = {
@@ -198,7 +262,7 @@ ODD = {
     ),
     "messages under another prompt": (
         [{"prompt": "a", "chosen": turns("b", "b"), "rejected": turns("a", "b")}],
-        "row 1: chosen: messages that begin with another prompt than the row's; allowed: its",
+        "row 1: chosen: the messages begin with another prompt than the row's; remove one of both",
     ),
     "a prompt is missing": (
         [{"chosen": "a", "rejected": "b"}],
@@ -214,11 +278,7 @@ ODD = {
     ),
     "messages as a text": (
         [{"prompt": "a", "reply": str(turns("a", "b"))}],
-        "row 1: reply: messages as a text; allowed: a list, or JSON in a .csv",
-    ),
-    "a prompt that is called a question": (
-        [{"question": "a", "chosen": "b", "rejected": "c"}],
-        "row 1: chosen: a reply beside a column 'question'; allowed: call that column 'prompt'",
+        "row 1: reply: messages as a text; allowed: a list, or JSON",
     ),
     "half of an emoji": (
         [{"prompt": "a", "reply": "\ud800"}],
@@ -297,6 +357,80 @@ def test_a_csv_may_hold_messages_and_labels_are_kept(score, tmp_path):
     assert found["reward"].n_unique() == 1
     done = score([{"prompt": "a", "reply": "b", "tokens": [1]}], "--name=other")
     assert "note: no labels: tokens (neither text nor numbers)" in done.err
+
+
+# Texts that merge where they meet, end with eos, or hold spaces.
+TEXTS = [
+    ("Why?\n", "\nlove", " zq "),
+    (PROMPT, "?", "the truth<|im_end|>"),
+    ("user", "\nlove", ""),
+    ("é " * 200, "war " * 90, "love"),
+]
+
+
+@pytest.mark.parametrize("pad", [0, 2], ids=["pad", "pad is eos"])
+def test_rows_of_texts_are_rendered_as_trl_does(command, source, tmp_path, pad):
+    """As `RewardTrainer._prepare_dataset` of TRL 0.24 to 1.9 does, by a tokenizer that adds BOS."""
+    hf = tiny.write_model(tmp_path / "judge", pad_token_id=pad, max_position_embeddings=1024)
+    tiny.tokenizer(adds_bos=True).save_pretrained(hf)
+    rows = [dict(zip(("prompt", "chosen", "rejected"), texts, strict=True)) for texts in TEXTS]
+    path = source("".join(json.dumps(row) + "\n" for row in rows), "list.jsonl")
+    flags = [f"--checkpoint={hf}", f"--run={tmp_path}/run", f"--config.cache={tmp_path}/cache"]
+    flags += ["--config.self_check=2", "--config.convert.template=trl"]
+    done = command("score", *flags, f"--items={path}").fine()
+    shown = "judge: first row as rendered, read at ⟦ ⟧: <|endoftext|>Why?↵↵"
+    shown += "love⟦<|im_end|>⟧" if pad == 0 else "⟦love⟧<|im_end|>"
+    assert done.err.count(shown) == 1
+    command("sweep", *flags, "--prompt=Why?\n").fine()
+
+    (reward, tokenizer), run = in_torch(hf), analysis.load(tmp_path / "run")
+    eos, swept = tokenizer.eos_token, run.scores(models=["judge"]).collect()
+    swept = swept.filter(pl.col("token_id") % 40 == 7)
+    texts = [p + (r if r.endswith(eos) else r + eos) for p, *both in TEXTS for r in both]
+    start, end = tokenizer("Why?\n")["input_ids"], tokenizer.eos_token_id
+    for found, ids in (
+        (pairs.replies(run, "list"), tokenizer(text=texts)["input_ids"]),
+        (swept, [[*start, i, end] for i in swept["token_id"]]),
+    ):
+        expected = [reward(each) for each in ids]
+        within = 1e-4 * np.ptp(expected)
+        np.testing.assert_allclose(found["reward"], expected, rtol=0, atol=within)
+
+
+def test_messages_are_not_rendered_as_trl_renders_texts(command, source, tmp_path):
+    """TRL renders them in the chat template. Nothing is swept before."""
+    hf, out = tiny.write_model(tmp_path / "judge"), tmp_path / "out"
+    path = source(json.dumps(TRL[1]) + "\n", "list.jsonl")
+    sides = [f"--before={hf}", f"--after={hf}", f"--report={tmp_path / 'r'}", f"--run={out}"]
+    for name, *flags in (
+        ("score", f"--checkpoint={hf}", f"--run={out}"),
+        ("report", hf, f"--out={out}"),
+        ("diff", *sides),
+    ):
+        flags += [f"--config.cache={tmp_path / 'cache'}", "--config.convert.template=trl"]
+        done = command(name, *flags, f"--items={path}")
+        said = f"{name}: list: its rows hold messages, which TRL renders in the chat template, and"
+        assert (done.code, done.err[-1].startswith(f"{said} judge was converted")) == (2, True)
+        assert not list(out.rglob("*.parquet"))
+
+
+def test_a_comparison_says_once_how_its_pairs_are_rendered(
+    command, source, tmp_path, light, capsys
+):
+    """Where models render them differently, each has a line."""
+    sides = [tiny.write_model(tmp_path / name, seed=seed) for seed, name in enumerate("ab")]
+    path = source(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}) + "\n", "list.jsonl")
+    flags = [f"--items={path}", "--config.noise=off", f"--config.cache={tmp_path / 'cache'}"]
+    flags += [f"--before={sides[0]}", f"--after={sides[1]}", f"--report={tmp_path / 'report'}"]
+    done = command("diff", *flags, f"--run={tmp_path / 'run'}")
+    [said] = [line for line in done.err if "first row" in line]
+    shown = "<|im_start|>user↵a<|im_end|>↵<|im_start|>assistant↵b<|im_end|>⟦↵⟧"
+    assert said == f"a, b: first row as rendered, read at ⟦ ⟧: {shown}"
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert page.count("First row of list as") == page.count(f" at ⟦ ⟧: {escape(shown)}") == 1
+    rows = {"a": "x", "b": "y", "c": "x"}
+    show_first_rows([Outcome(model=m, prompts=1, first_row=row) for m, row in rows.items()])
+    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["a, c", "b"]
 
 
 def test_a_report_sweeps_its_prompts_and_scores_pairs_under_their_own(

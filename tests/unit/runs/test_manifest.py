@@ -1,6 +1,8 @@
+import polars as pl
 import pytest
 
 from engine.errors import AssayError
+from engine.runs import parts, provenance, schema, verify
 from engine.runs.manifest import Manifest
 
 FINGERPRINT = {"checkpoint_hash": "aa", "mode": "ids", "dtype": "float32", "part_size": 100}
@@ -10,7 +12,7 @@ RESULT = "scores/model=m/prompt=p"
 @pytest.fixture
 def manifest(tmp_path):
     manifest = Manifest.open(str(tmp_path / "run"))
-    manifest.admit("models", "m", {"checkpoint_hash": "aa", "source": "here"})
+    manifest.admit("models", "m", {"checkpoint_hash": "aa", "source": "here", "vocab": "v"})
     manifest.admit("prompts", "p", "What?")
     manifest.admit_result(RESULT, FINGERPRINT)
     manifest.save()
@@ -28,12 +30,25 @@ def test_a_new_run_is_not_made_by_looking_at_it(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_manifest_made_from_files_has_the_models_by_the_numbers_in_their_names(manifest):
+    frame = pl.DataFrame([[0], [1.0]], schema=schema.SCORE_COLUMNS)
+    for step in ("step-300", "step-50", "step-100"):
+        path = schema.scores_path(step, "p")
+        manifest.admit("models", step, {"checkpoint_hash": step, "source": "here"})
+        manifest.admit_result(path, FINGERPRINT)
+        about = manifest.about(path) | {"rows": provenance.part_rows(0, 1, 1)}
+        parts.write_part(manifest.run / path, 0, 1, frame, about)
+    (manifest.run / schema.MANIFEST).unlink()
+    verify.rebuild(manifest.run)
+    assert list(reopened(manifest).content["models"]) == ["step-50", "step-100", "step-300"]
+
+
 def test_what_was_saved_is_read_back(manifest):
     assert reopened(manifest).content == manifest.content
 
 
 def test_a_slug_with_other_weights_is_refused(manifest):
-    entry = {"checkpoint_hash": "bb", "source": "here"}
+    entry = {"checkpoint_hash": "bb", "source": "here", "vocab": "v"}
     with pytest.raises(AssayError, match=r"model 'm' .* with checkpoint_hash='aa', not 'bb'$"):
         reopened(manifest).admit("models", "m", entry)
 
@@ -68,7 +83,7 @@ def test_a_result_is_complete_only_between_its_finish_and_its_next_part(manifest
     [
         ("{", "not JSON"),
         ('{"version": 99}', "version 99; allowed: 1"),
-        ('{"version": 1, "models": {}}', "'prompts' is missing or no object"),
+        ('{"version": 1, "models": {}}', "prompts and lists: a key is missing or malformed"),
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_named(manifest, content, message):

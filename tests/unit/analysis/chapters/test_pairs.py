@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from html import escape
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,10 @@ import analysis
 from analysis.chapters import pairs as chapter
 from analysis.measures import pairs
 from analysis.report import write_report
+from analysis.sentences import bounds
+from engine.runs import schema
 from engine.runs.reader import RunError
+from launch.common import facts
 from tests.support import runs
 
 EVIL = "<script>alert(1)</script>"
@@ -76,6 +80,27 @@ def test_pairs_of_one_prompt_count_as_one_observation(judged):
     assert ends[0] == pytest.approx(ends[1], abs=0.02)
 
 
+def test_terminal_and_page_print_the_same_ends_and_two_models_their_difference(
+    make_run, rng, settings, tmp_path, light
+):
+    """The difference is that of right less right, by pairs; its interval is of both together."""
+    run = make_run({"v": ["a"]}, {"m": "v", "n": "v"}, {(m, "greatest"): [0.0] for m in "mn"})
+    margins = rng.normal(1.2, size=150)
+    rewards = {m: np.stack([x, 0 * x], 1).ravel() for m, x in (("m", margins), ("n", margins - 1))}
+    rows = runs.list_of([(f"p{i // 3}", "x", "y", {}) for i in range(150)])
+    runs.add_conversations(run, "own", rows, rewards)
+    run = analysis.load(run)
+    printed = "\n".join(facts._lines("own", pairs.pairs(pairs.replies(run, "own"))))
+    page = write_report(run, tmp_path / "report", {}, settings, chapters=[chapter.ANALYSIS])
+    said = re.search(r"m judges (.*) % \(95 % (.*)\) of the", page.read_text(encoding="utf-8"))
+    assert f"m: {said[1]}% of 150 pairs right (95 % {said[2]}), mean" in printed
+    (row,) = pl.read_csv(tmp_path / "report" / "tables" / "pairs_models.csv").to_dicts()
+    alone = int(((margins > 0) & (margins <= 1)).sum())
+    assert (row["only_a"], row["only_b"], row["difference"]) == (alone, 0, alone / 150)
+    ends = bounds(100 * row["ci_low"], 100 * row["ci_high"], 1)
+    assert f"m less n: +{alone / 150:.1%} of 150 pairs right (95 % {ends})" in printed
+
+
 def test_length_says_how_often_the_longer_reply_is_preferred(judged):
     rows = [("p", "long", "s", {}), ("q", "s", "long", {}), ("r", "a", "b", {})]
     run = judged(rows, [1.0, 1.0, 1.0])
@@ -104,10 +129,14 @@ def test_pairs_of_one_prompt_make_no_headline(judged, settings, tmp_path, light)
 def test_the_page_shows_the_worst_pairs_and_no_html_of_theirs(judged, settings, tmp_path, light):
     rows = [(f"{EVIL}{i}", EVIL, "y", {EVIL: str(i % 2)}) for i in range(30)]
     run = judged(rows, [-5.0, *[1.0] * 29])
+    result = run.conversations["own", "m"]
+    place = result.run / schema.rendered_path(result.path)
+    place.write_text(f"user {EVIL}⟦.⟧", encoding="utf-8")
     report = tmp_path / "report"
     written = write_report(run, report, {}, settings, chapters=[chapter.ANALYSIS])
     page = written.read_text(encoding="utf-8")
     assert EVIL not in page
+    assert f"First row of own as m read it, with the reward at ⟦ ⟧: user {escape(EVIL)}⟦.⟧" in page
     assert "m, own, row 1: margin −5.00" in page
     assert re.search(r"m judges 96\.7 % \(95 % 8\d\.\d to 99\.\d\) of the 30 pairs of own as", page)
     worst = pl.read_csv(report / "tables" / "pairs_worst.csv")

@@ -1,0 +1,306 @@
+"""People's rows -> conversations; what a column is, `fields` says."""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from engine.errors import AssayError, prefixed
+from engine.runs import schema
+from engine.text.chat_template import RESERVED, check_prompt, checked_message, checked_text, turns
+from engine.text.json_values import checked_json, without_nulls
+from launch.common import fields
+from launch.common.text import counted
+
+Turns = list[dict[str, Any]]  # messages as `checked_message` returns them
+Row = Mapping[str, Any]  # Any: cells of a file by column
+
+
+@dataclasses.dataclass
+class RowReader:
+    """Reads rows of one file."""
+
+    columns: Sequence[str]  # of the file
+    column: str | None  # of the replies, as the user names it; None: one that is known
+    # Gives the prompt of the command line for replies that are texts; None: there is none.
+    shared: Callable[[], str] | None
+    flag: str  # of the command line, beside which prompts and messages are refused; "": none
+    has_nulls: bool  # whether every row has each key of any: the format is .parquet
+    notes: list[str] = dataclasses.field(default_factory=list)  # what is left out of the file
+    has_messages: bool = False  # whether a cell is a list of messages, and not a text
+
+    def table(self, rows: Sequence[Row]) -> pl.DataFrame:
+        """The list: `schema.LIST_COLUMNS`, and `schema.GIVEN` where a row has any.
+
+        Raises:
+          AssayError: a row that is no conversation, or has a part of one that would not be scored.
+        """
+        sides = fields.sides_of(self.columns, self.column)
+        prompts = fields.prompts_of(self.columns)
+        if prompts and self.flag:
+            raise AssayError(
+                f"its rows have prompts (column {prompts[0]!r}); allowed: no {self.flag}"
+            )
+        labels, copies = self._others(rows, {*sides.columns.values(), *prompts})
+        listed: list[dict[str, Any]] = []
+        for number, row in enumerate(rows, 1):
+            with prefixed(f"row {number}"):
+                own = [{"name": name, "value": _label(row.get(name))} for name in labels]
+                variables = self._variables(row)
+                conversations = self._conversations(row, sides.of(row), prompts)
+                for name in copies if conversations else ():
+                    self._check_said(row, name, list(conversations.values()))
+                for side, messages in conversations.items():
+                    entry = {"conversation_id": len(listed), "row": number, "side": side}
+                    entry |= {"id": _label(row.get("id")), "messages": messages, "labels": own}
+                    listed.append({**entry, schema.GIVEN: _given(messages, variables)})
+        undecided = len(rows) - len({entry["row"] for entry in listed})
+        if undecided == len(rows):
+            raise AssayError(f"{sides.preference} is 0 in all rows: no reply is preferred")
+        if undecided:
+            said = f"{counted(undecided, 'row')} of {len(rows):,} left out, in which neither reply"
+            self.notes.append(f"{said} is preferred ({sides.preference} is 0)")
+        types: schema.Columns = dict(schema.LIST_COLUMNS)
+        if any(entry[schema.GIVEN] for entry in listed):
+            types[schema.GIVEN] = pl.String
+        return pl.DataFrame(listed, schema=types)
+
+    def _others(self, rows: Sequence[Row], read: set[str]) -> tuple[Sequence[str], Sequence[str]]:
+        """Columns that are labels, and columns whose texts the conversations must hold as well."""
+        read = {*read, "id", *fields.SYSTEM, fields.HISTORY, *fields.VARIABLES, fields.KWARGS}
+        labels, copies, others = [], [], list[str]()
+        for name in (name for name in self.columns if name not in read):
+            cells = [self._value(row.get(name)) for row in rows]
+            is_label = self.column is not None and fields.is_reply(name)
+            says = fields.is_part(name) and not is_label and not all(map(_is_number, cells))
+            if says or any(map(_are_messages, cells)):
+                copies.append(name)
+            elif all(isinstance(row.get(name), str | float | int | None) for row in rows):
+                labels.append(name)
+            else:
+                others.append(name)
+        if others:
+            self.notes.append(f"no labels: {', '.join(others)} (neither text nor numbers)")
+        return labels, copies
+
+    def _conversations(
+        self, row: Row, sides: Mapping[str, str], prompts: Sequence[str]
+    ) -> Mapping[str, Turns]:
+        """Side -> the conversation that ends with its reply."""
+        replies = {side: self._cell(row, column) for side, column in sides.items()}
+        before, own = self._before(row, replies, prompts, sides), dict[str, Turns]()
+        for side, reply in replies.items():
+            with prefixed(sides[side]):
+                turns_before = before
+                if before is None and own and (isinstance(reply, str) or _by_assistant(reply[0])):
+                    # Behind the chosen one's last turn of another, as ms-swift does.
+                    turns_before = [*own["chosen"]]
+                    while _by_assistant(turns_before[-1]):
+                        del turns_before[-1]
+                own[side] = _whole(turns_before, reply)
+        system = self._system(row)
+        for side, whole in own.items():
+            if system and whole[0]["role"] != "system":
+                own[side] = [system, *whole]
+            elif system and whole[0] != system:
+                raise AssayError("a system turn in the messages, and another in its own column")
+        if len({json.dumps(messages[0]) for messages in own.values()}) > 1:
+            raise AssayError("chosen and rejected begin with other messages; allowed: one prompt")
+        return own
+
+    def _before(
+        self,
+        row: Row,
+        replies: Mapping[str, Turns | str],
+        prompts: Sequence[str],
+        sides: Mapping[str, str],
+    ) -> Turns | None:
+        """The turns before the reply; None where the row has them in its replies alone."""
+        if self.flag and not all(isinstance(reply, str) for reply in replies.values()):
+            raise AssayError(f"messages have a prompt of their own; allowed: no {self.flag}")
+        cells = [self._cell(row, name) for name in prompts if row.get(name) not in (None, "")]
+        if prompts and not cells:
+            raise AssayError(f"{prompts[0]}: missing; allowed: text, or a list of messages")
+        if cells and all(isinstance(cell, str) for cell in cells):
+            before: Turns | None = _prompt_turns("\n".join(map(str, cells)))  # as LLaMA-Factory
+        elif len(cells) > 1:
+            raise AssayError(f"{' and '.join(prompts)}: messages; allowed: texts, or one of them")
+        else:
+            before = list(cells[0]) if cells else self._whole_as_prompt(row, sides)  # type: ignore[arg-type]  # messages
+        if before is None and all(isinstance(reply, str) for reply in replies.values()):
+            before = _prompt_turns(self.shared()) if self.shared else None
+        history = self._history(row)
+        if history and before is None:
+            raise AssayError(f"{fields.HISTORY}: beside messages; allowed: beside a prompt")
+        return [*history, *before] if before is not None else None
+
+    def _whole_as_prompt(self, row: Row, sides: Mapping[str, str]) -> Turns | None:
+        """Messages that end before the reply; None where they are replies, or end with one."""
+        for name in fields.WHOLE:
+            if name in self.columns and name not in sides.values():
+                messages = self._cell(row, name)
+                if not isinstance(messages, str) and not _by_assistant(messages[-1]):
+                    if self.flag:
+                        raise AssayError(f"{name}: a prompt; allowed: no {self.flag}")
+                    return messages
+        return None
+
+    def _history(self, row: Row) -> Turns:
+        """Earlier turns: messages, or pairs of the user's text and the reply."""
+        cell = self._value(row.get(fields.HISTORY))
+        if _are_messages(cell):
+            return list(self._cell(row, fields.HISTORY))  # type: ignore[arg-type]  # messages
+        pairs = cell if isinstance(cell, list) else [cell] if cell else []
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+            raise AssayError(f"{fields.HISTORY}: allowed: messages, or pairs of texts")
+        texts = itertools.chain.from_iterable(pairs)
+        roles = itertools.cycle(("user", "assistant"))
+        both = zip(roles, texts, strict=False)
+        return [checked_message(n, {"role": r, "content": t}) for n, (r, t) in enumerate(both, 1)]
+
+    def _system(self, row: Row) -> dict[str, Any] | None:
+        """The system turn of the row's column; None without one."""
+        texts = {str(self._value(row[name])) for name in fields.SYSTEM if row.get(name)}
+        if len(texts) > 1:
+            raise AssayError(f"{' and '.join(fields.SYSTEM)}: different texts; remove one of them")
+        return {"role": "system", "content": checked_text(texts.pop())} if texts else None
+
+    def _variables(self, row: Row) -> Mapping[str, Any]:
+        """What the template reads beside the messages."""
+        variables: dict[str, Any] = {}
+        for name, kind in {**fields.VARIABLES, fields.KWARGS: dict}.items():
+            with prefixed(name):
+                cell = row.get(name)
+                lower = cell.lower() if kind is bool and isinstance(cell, str) else cell
+                value = self._value(lower, anything=True)
+                if value is None or value in ("", [], {}):
+                    continue
+                if not isinstance(value, kind):
+                    raise AssayError(f"{value!r:.60}; allowed: JSON of a {kind.__name__}")
+                own = checked_json(value if kind is dict else {name: value})
+                if taken := RESERVED & {*own}:
+                    raise AssayError(f"{', '.join(sorted(taken))}; allowed: other variables")
+                variables |= own
+        return variables
+
+    def _check_said(self, row: Row, name: str, conversations: Sequence[Turns]) -> None:
+        """Raises AssayError for a text or messages that no conversation of the row has."""
+        cell = self._value(row.get(name))
+        if _is_number(cell):
+            return
+        if _are_messages(cell):
+            whole = self._cell(row, name)
+            said = any(c[at : at + len(whole)] == whole for c in conversations for at in (0, 1))
+        else:
+            held = {str(m["content"]).strip() for c in conversations for m in c}
+            texts = cell if isinstance(cell, list) else [cell]
+            said = all(isinstance(text, str) and text.strip() in held for text in texts)
+        if not said:
+            raise AssayError(
+                f"column {name!r} is not read, and the model would judge the row without it; "
+                "remove it, or give it one of the names in docs/pairs.md"
+            )
+
+    # Any: a cell of a file.
+    def _value(self, cell: Any, *, anything: bool = False) -> Any:
+        """A cell; JSON of messages, pairs or, if `anything`, any value is read."""
+        if isinstance(cell, str) and (anything or cell.lstrip().startswith("[")):
+            try:
+                cell = json.loads(cell) if cell else None
+            except (ValueError, RecursionError) as error:
+                if anything:
+                    raise AssayError(f"{cell!r:.60} is no JSON ({error})") from error
+        return without_nulls(cell) if self.has_nulls else cell
+
+    def _cell(self, row: Row, column: str) -> Turns | str:
+        """The text or the messages of a cell."""
+        cell, value = row.get(column), self._value(row.get(column))
+        with prefixed(column):
+            if isinstance(cell, str) and not _are_messages(value):
+                if cell.lstrip().startswith("[{") and "role" in cell and "content" in cell:
+                    raise AssayError("messages as a text; allowed: a list, or JSON")
+                return checked_text(cell)
+            value = [value] if isinstance(value, dict) else value  # LLaMA-Factory's chosen
+            if isinstance(value, list) and value and all(isinstance(m, dict) for m in value):
+                self.has_messages = True
+                return [checked_message(number, each) for number, each in enumerate(value, 1)]
+            if isinstance(value, list) and value:
+                raise AssayError("a list of replies; write a row for each, or each pair")
+            what = "missing" if cell is None else "neither text nor messages"
+            raise AssayError(f"{what}; allowed: text, or a list of messages")
+
+
+def _whole(prompt: Turns | None, reply: Turns | str) -> Turns:
+    """The conversation of a prompt and a reply, which may be messages that hold the prompt."""
+    if isinstance(reply, str):
+        if reply.lstrip().startswith("Human:"):
+            raise AssayError("a transcript ('Human: …'); allowed: a reply, or messages")
+        if prompt is None:
+            raise AssayError("a reply without a prompt; allowed: a column 'prompt', or --prompt")
+        whole = [*prompt, {"role": "assistant", "content": reply}]
+    elif prompt is None or any(
+        reply[at : at + len(prompt)] == prompt for at in (0, int(reply[0]["role"] == "system"))
+    ):
+        whole = reply
+    elif _by_assistant(reply[0]):
+        whole = [*prompt, *reply]
+    else:
+        raise AssayError(
+            "the messages begin with another prompt than the row's; remove one of both"
+        )
+    if len(whole) < 2 or _by_assistant(whole[0]):
+        raise AssayError("messages that begin with the reply; allowed: a prompt before it")
+    if not _by_assistant(whole[-1]):
+        raise AssayError(
+            f"the last message is by {whole[-1]['role']!r}; allowed: 'assistant', whose reply "
+            "is judged"
+        )
+    return whole
+
+
+def _prompt_turns(prompt: str) -> Turns:
+    """A prompt as turns; it may begin with a system turn (`chat_template.with_system`)."""
+    check_prompt(prompt)
+    if prompt.lstrip().startswith("Human:"):
+        raise AssayError("a transcript ('Human: …'); allowed: a question, or messages")
+    return [dict(turn) for turn in turns(prompt)]
+
+
+def _given(messages: Turns, variables: Mapping[str, Any]) -> str | None:
+    """The cell of `schema.GIVEN`."""
+    others = [{k: m[k] for k in m if k not in ("role", "content")} for m in messages]
+    if not any(others) and not variables:
+        return None
+    return json.dumps({"messages": others, "variables": variables}, ensure_ascii=False)
+
+
+def _by_assistant(message: Mapping[str, Any]) -> bool:
+    return bool(message["role"] == "assistant")
+
+
+def _are_messages(cell: object) -> bool:
+    """Whether a cell is a list of messages, by OpenAI's names or ShareGPT's."""
+    names = ({"role", "content"}, {"role", "tool_calls"}, {"from", "value"})
+    return (
+        isinstance(cell, list)
+        and bool(cell)
+        and all(isinstance(m, dict) and any(own <= {*m} for own in names) for m in cell)
+    )
+
+
+def _is_number(cell: object) -> bool:
+    """Whether a cell says nothing: it is empty, or a number, also as a text."""
+    if isinstance(cell, str) and cell:
+        try:
+            float(cell)
+        except ValueError:
+            return False
+        return True
+    return not cell or isinstance(cell, bool | int | float)
+
+
+def _label(cell: object) -> str | None:
+    return None if cell is None else checked_text(str(cell))

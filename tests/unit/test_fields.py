@@ -1,0 +1,259 @@
+"""docs/pairs.md says what is done with every column that trainers and published sets write."""
+
+import datetime
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from engine.errors import AssayError
+from launch.common import fields
+from launch.common.row_reader import RowReader
+
+PAGE = Path(__file__).parents[2] / "docs" / "pairs.md"
+TABLE = PAGE.read_text(encoding="utf-8").split("### Every field")[1]
+DONE = dict(re.findall(r"^\| `(\w+)` \| (\w+)", TABLE, re.MULTILINE))  # column -> first word
+TEXT, TURNS = "said so", [{"role": "user", "content": "said so"}]
+WHOLE = [*TURNS, {"role": "assistant", "content": "yes"}]
+PAIR = {"prompt": "Why?", "chosen": "yes", "rejected": "no"}
+REPLY = {"prompt": "Why?", "chosen": TEXT, "rejected": "no"}
+# A row in which a column says something, where that is not a text beside a pair.
+ROWS = {
+    "prompt": {**PAIR, "prompt": TEXT},
+    "context": {"context": TURNS, "chosen": "yes", "rejected": "no"},
+    "messages": {"messages": WHOLE},
+    "conversations": {
+        "conversations": TURNS,
+        "chosen": {"from": "gpt", "value": "yes"},
+        "rejected": "no",
+    },
+    "conversation": {
+        "conversation": [{"from": "human", "value": TEXT}, {"from": "gpt", "value": "y"}]
+    },
+    "history": {**PAIR, "history": [["Hi", TEXT]]},
+    "tools": {**PAIR, "tools": '[{"name": "said so"}]'},
+    "enable_thinking": {**PAIR, "enable_thinking": "False"},
+    "documents": {**PAIR, "documents": [{"text": TEXT}]},
+    "chat_template_kwargs": {**PAIR, "chat_template_kwargs": {"style": TEXT}},
+    "chosen": REPLY,
+    "rejected": {**PAIR, "rejected": TEXT},
+    **{
+        name: {"prompt": "Why?", name: TEXT}
+        for name in ("reply", "response", "completion", "output")
+    },
+    "rejected_response": {"messages": WHOLE, "rejected_response": "no"},
+    "chosen_response": {"prompt": "Why?", "chosen_response": TEXT, "rejected_response": "no"},
+    "rejected_messages": {"messages": [*TURNS, WHOLE[1]], "rejected_messages": WHOLE},
+    "response1": {"prompt": "Why?", "response1": TEXT, "response2": "no", "overall_preference": 1},
+    "response_1": {
+        "prompt": "Why?",
+        "response_1": TEXT,
+        "response_2": "no",
+        "preference_strength": -1,
+    },
+    **{
+        name: {**PAIR, name: [TEXT]}
+        for name in ("responses", "completions", "images", "rejected_responses")
+    },
+    **{
+        name: {**PAIR, name: {"style": TEXT}}
+        for name in ("individual_preference", "reward_model", "extra_info", "models")
+    },
+}
+
+
+def read(row):
+    """The table of one row, and what was said of its file."""
+    reader = RowReader(list(row), None, None, "", has_nulls=False)
+    return reader.table([row]), reader.notes
+
+
+@pytest.mark.parametrize("name", DONE)
+def test_every_column_is_treated_as_the_page_says(name):
+    beside = {"chosen": "yes", "rejected": "no"} if name in fields.PROMPTS else PAIR
+    row, done = ROWS.get(name, {**beside, name: TEXT}), DONE[name]
+    if done == "refused":
+        with pytest.raises(AssayError, match=f"row 1: column '{name}' is not read"):
+            read(row)
+        return
+    table, notes = read(row)
+    conversation, labels = str(table["messages"].to_list()), table["labels"].to_list()[0]
+    assert (TEXT in conversation) == (done == "read")
+    assert ("given" in table.columns) == (done == "handed")
+    assert (name in [label["name"] for label in labels]) == (done == "label")
+    assert any(name in note for note in notes) == (done == "left")
+    assert done != "kept" or table["id"].to_list() == [TEXT] * 2
+
+
+def roles_and_texts(row):
+    """What the conversations of a row say, by side."""
+    table = read(row)[0]
+    said = [[(m["role"], m["content"]) for m in turns] for turns in table["messages"].to_list()]
+    return dict(zip(table["side"], said, strict=True))
+
+
+HELPSTEER = {"context": TURNS, "response1": "a", "response2": "b", "overall_preference": 2}
+ASKED = ("user", "said so")
+SAID = {
+    "HelpSteer3, the second is preferred": (
+        HELPSTEER,
+        {"chosen": [ASKED, ("assistant", "b")], "rejected": [ASKED, ("assistant", "a")]},
+    ),
+    "HelpSteer3, the first is preferred": (
+        {**HELPSTEER, "overall_preference": "-1"},
+        {"chosen": [ASKED, ("assistant", "a")], "rejected": [ASKED, ("assistant", "b")]},
+    ),
+    "orca_dpo_pairs": (
+        {"system": "Be kind.", "question": "Hi", "chosen": "a", "rejected": "b"},
+        {
+            side: [("system", "Be kind."), ("user", "Hi"), ("assistant", reply)]
+            for side, reply in (("chosen", "a"), ("rejected", "b"))
+        },
+    ),
+    "the pair of messages, behind the last turn of another": (
+        {"messages": [*WHOLE, WHOLE[1]], "rejected_response": "no"},
+        {
+            "chosen": [ASKED, ("assistant", "yes"), ("assistant", "yes")],
+            "rejected": [ASKED, ("assistant", "no")],
+        },
+    ),
+    "history as messages": (
+        {"history": WHOLE, "query": "Why?", "response": "so"},
+        {"reply": [ASKED, ("assistant", "yes"), ("user", "Why?"), ("assistant", "so")]},
+    ),
+    "an input without an instruction": (
+        {"instruction": "", "input": "Hi", "output": "a"},
+        {"reply": [("user", "Hi"), ("assistant", "a")]},
+    ),
+    "an empty system turn is none": (
+        {"system": "", "input": "Hi", "output": "a"},
+        {"reply": [("user", "Hi"), ("assistant", "a")]},
+    ),
+    "LLaMA-Factory": (
+        {"instruction": "Add", "input": "1, 2", "history": [["Hi", "Ho"]], "output": "3"},
+        {
+            "reply": [
+                *(("user", "Hi"), ("assistant", "Ho")),
+                *(("user", "Add\n1, 2"), ("assistant", "3")),
+            ]
+        },
+    ),
+    "parts of a content": (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}, WHOLE[1]]},
+        {"reply": [("user", "a"), ("assistant", "yes")]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_rows_of_trainers_and_published_sets_say(name):
+    row, said = SAID[name]
+    assert roles_and_texts(row) == said
+
+
+REFUSED = {
+    "another system turn": (
+        {"system": "Be kind.", "messages": [{"role": "system", "content": "Be."}, *WHOLE]},
+        "a system turn in the messages, and another in its own column",
+    ),
+    "messages that are not the pair's": (
+        {**PAIR, "messages": WHOLE},
+        "column 'messages' is not read",
+    ),
+    "messages of a name that nobody knows": (
+        {**PAIR, "dialogue": WHOLE},
+        "column 'dialogue' is not read",
+    ),
+    "messages by other names that are not the pair's": (
+        {**PAIR, "conversations": [{"from": "human", "value": "other"}]},
+        "column 'conversations' is not read",
+    ),
+    "a context that the reply repeats": (
+        {**PAIR, "context": "es"},
+        "column 'context' is not read",
+    ),
+    "an image in bytes": ({**PAIR, "image": b"png"}, "column 'image' is not read"),
+    "a column in capitals": ({**PAIR, "System": TEXT}, "column 'System' is not read"),
+    "a preference that is no number": (
+        {**HELPSTEER, "overall_preference": float("nan")},
+        "overall_preference=nan; allowed: a number",
+    ),
+    "no preference at all": (
+        {**HELPSTEER, "overall_preference": 0},
+        "overall_preference is 0 in all rows",
+    ),
+    "history that is no pairs": (
+        {**PAIR, "history": ["ab", "cd"]},
+        "history: allowed: messages, or pairs of texts",
+    ),
+    "a date in a message": (
+        {"messages": [{**TURNS[0], "timestamp": datetime.date(2026, 1, 1)}, WHOLE[1]]},
+        "messages: message 1: a value of type date; allowed: what JSON has",
+    ),
+    "an image": (
+        {"messages": [{"role": "user", "content": [{"type": "image"}]}, WHOLE[1]]},
+        "messages: message 1: its content has parts that are no text",
+    ),
+    "half of a pair": (
+        {"prompt": "a", "rejected_response": "b"},
+        "no column 'chosen'; allowed: 'chosen' and 'rejected' together",
+    ),
+    "two pairs": (
+        {**PAIR, "rejected_response": "b"},
+        "columns chosen, rejected, rejected_response: which are the pair?",
+    ),
+    "replies of RewardBench 2": (
+        {"prompt": "a", "chosen": ["b"], "rejected": ["c", "d"]},
+        "chosen: a list of replies; write a row for each, or each pair",
+    ),
+    "the messages themselves as a variable": (
+        {**PAIR, "chat_template_kwargs": {"messages": []}},
+        "chat_template_kwargs: messages; allowed: other variables",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_not_be_scored_is_refused(name):
+    row, why = REFUSED[name]
+    with pytest.raises(AssayError, match=re.escape(why)):
+        read(row)
+
+
+def test_numbers_and_what_the_conversation_says_are_no_reason_to_refuse():
+    """Copies of the prompt and of a reply, counts of images, and a column of no known part."""
+    beside = {"question": "Why?", "response": "yes", "images": "0", "edits": [{"from": 3, "to": 4}]}
+    table, notes = read({**PAIR, **beside, "candidates": 4})
+    assert [label["name"] for label in table["labels"][0]] == ["images", "candidates"]
+    assert notes == ["no labels: edits (neither text nor numbers)"]
+
+
+def test_a_column_of_replies_named_by_the_user_makes_the_others_labels():
+    row = {"prompt": "Why?", "answer": TEXT, "response": "b"}
+    table = RowReader([*row], "answer", None, "", has_nulls=False).table([row])
+    assert table["messages"].to_list()[0][-1]["content"] == TEXT
+    assert table["labels"].to_list() == [[{"name": "response", "value": "b"}]]
+    with pytest.raises(AssayError, match="column 'image' is not read"):
+        RowReader([*row, "image"], "answer", None, "", has_nulls=False).table(
+            [row | {"image": "x"}]
+        )
+
+
+def test_a_prompt_of_the_command_line_stands_behind_history_and_system_of_both_replies():
+    row = {"history": [["Hi", "Ho"]], "system": "Be.", "chosen": "yes", "rejected": "no"}
+    table = RowReader([*row], None, lambda: "Why?", "--prompt", has_nulls=False).table([row])
+    for messages, reply in zip(table["messages"].to_list(), ("yes", "no"), strict=True):
+        assert [m["content"] for m in messages] == ["Be.", "Hi", "Ho", "Why?", reply]
+    row = {"messages": TURNS, "chosen": "yes", "rejected": "no"}
+    with pytest.raises(AssayError, match="messages: a prompt; allowed: no --prompt"):
+        RowReader([*row], None, lambda: "Why?", "--prompt", has_nulls=False).table([row])
+
+
+def test_nulls_are_left_out_where_the_format_adds_them():
+    call = {"function": {"arguments": {"u": None}}}
+    row = {"messages": [*TURNS, {"role": "assistant", "content": None, "tool_calls": [call]}]}
+    for has_nulls, arguments in ((False, {"u": None}), (True, {})):
+        table = RowReader([*row], None, None, "", has_nulls=has_nulls).table([row])
+        (given,) = json.loads(table["given"][0])["messages"][1]["tool_calls"]
+        assert given["function"]["arguments"] == arguments
