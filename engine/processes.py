@@ -27,7 +27,8 @@ from engine.errors import AssayError
 T = TypeVar("T")
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 STOPPED, INTERRUPTED = 143, 130  # exit codes: 128 + SIGTERM or SIGINT
-INTERRUPTION = "interrupted; run it again to go on"
+# Commands that have nothing to go on with: run again, they begin anew.
+_BEGIN_ANEW = ("analyze", "cache", "models", "plan", "serve", "verify")
 LOST, REFUSED = 3, 2  # exit codes: a process was killed, lost or missing; bad input
 HEARTBEAT_S = 30  # without a sign of life, after which jax counts a process as lost
 _CALLBACKS_S = 5.0  # for the callbacks of `at_exit`
@@ -289,8 +290,13 @@ def _one_line(text: str) -> str:
 def end_by(name: str, received: str) -> NoReturn:
     """Ends all processes of the command `name` within a second, because of a signal."""
     if received == signal.SIGINT.name:
-        fail(name, INTERRUPTION, INTERRUPTED)
-    fail(name, f"stopped by {received}; run it again to go on", STOPPED)
+        fail(name, stopped(name), INTERRUPTED)
+    fail(name, stopped(name, f"stopped by {received}"), STOPPED)
+
+
+def stopped(name: str, how: str = "interrupted") -> str:
+    """The line of the command `name` when it was stopped; says if it goes on when run again."""
+    return how if name in _BEGIN_ANEW else f"{how}; run it again to go on"
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from engine import processes
 from engine.errors import AssayError
 from launch.common import config as config_files
 from launch.common import joining
-from launch.common.text import escape_unencodable, nearest, one_line, show
+from launch.common.text import escape_unencodable, folder_gone, nearest, one_line, show
 
 Given = Any  # parsed FlagValues: flags are attributes of several types
 # Name of a flag -> its default, its meaning and, of an integer, its least and its largest value.
@@ -108,8 +108,10 @@ def run(
         code = getattr(error, "exit_status", processes.REFUSED)
         return _failed(name, message, code, as_json)
     except KeyboardInterrupt:
-        return _failed(name, processes.INTERRUPTION, processes.INTERRUPTED, as_json)
+        return _failed(name, processes.stopped(name), processes.INTERRUPTED, as_json)
     except Exception as error:  # an unexpected one must end the other processes too
+        if gone := folder_gone(error):
+            return _failed(name, gone, processes.REFUSED, as_json)
         if processes.count() == 1:
             raise
         _wait_for_the_cause(error)

@@ -15,13 +15,14 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import analysis
 from engine.errors import AssayError
+from launch.common.text import one_line, say
 from launch.serving import requests
 from launch.serving.desk import Job
 from launch.serving.explorer import Explorer
@@ -78,7 +79,12 @@ class Guard:
 
         why = self._refusal(scope)
         app = _error(403, why) if why else self._app
-        await app(scope, receive, send_with_headers)
+        try:
+            await app(scope, receive, send_with_headers)
+        except ClientDisconnect:
+            pass  # while its request was read
+        except Exception as error:  # Starlette has answered with status 500; the server lives on
+            say(f"serve: {one_line(error)}")
 
     def _refusal(self, scope: Scope) -> str:
         """Why a request is refused; "" if it is not."""
@@ -123,9 +129,9 @@ def build(explorer: Explorer) -> Starlette:
 
     async def tokens(request: Request) -> Response:
         number = request.path_params["model"]
-        if number >= len(explorer.models):
+        if number not in map(str, range(len(explorer.models))):
             return _error(404, "no such model")
-        return JSONResponse(explorer.tokens(number))
+        return JSONResponse(explorer.tokens(int(number)))
 
     def asked(read: Callable[[requests.Fields], Works]) -> Any:
         """A route whose request names a computation: `read` checks it and says what to do."""
@@ -155,6 +161,7 @@ def build(explorer: Explorer) -> Starlette:
         return None, functools.partial(explorer.search, question=question, given=settings)
 
     def keep(fields: requests.Fields) -> Works:
+        requests.only(fields, "answer")
         number = requests.whole(fields, "answer", 0, 1, 2**53)
         return None, functools.partial(explorer.keep, answer=number)
 
@@ -163,7 +170,7 @@ def build(explorer: Explorer) -> Starlette:
         Route("/", page),
         Route("/static/{name}", file),
         Route("/api/about", about),
-        Route("/api/tokens/{model:int}", tokens),
+        Route("/api/tokens/{model}", tokens),
     ]
     for name, read in works.items():
         routes.append(Route(f"/api/{name}", asked(read), methods=["POST"]))

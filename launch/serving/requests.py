@@ -35,10 +35,15 @@ def parse(body: bytes) -> Fields:
     return fields
 
 
+def only(fields: Fields, *names: str) -> None:
+    """Raises AssayError for a field of another name."""
+    for name in fields.keys() - set(names):
+        raise AssayError(f"{name[:40]!r}: no such field")
+
+
 def question(fields: Fields, models: int, *others: str) -> Question:
     """The question of a request that may have `others` among its fields."""
-    for name in fields.keys() - {"model", "system", "question", *others}:
-        raise AssayError(f"{name[:40]!r}: no such field")
+    only(fields, "model", "system", "question", *others)
     text, system = _text(fields, "question"), _text(fields, "system", "")
     number = whole(fields, "model", 0, 0, models - 1)
     return Question(model=number, prompt=with_system(system.strip(), text))

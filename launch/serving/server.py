@@ -1,5 +1,6 @@
 """The page's server: uvicorn in a thread, on this machine alone unless told otherwise."""
 
+import asyncio
 import html
 import ipaddress
 import secrets
@@ -9,8 +10,10 @@ import threading
 import time
 from collections.abc import Sequence
 
+import h11
 import uvicorn
 from flax import nnx
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from configs import serve as serve_config
 from engine.checkpoint.card import Checkpoint
@@ -24,7 +27,35 @@ from launch.serving.explorer import Explorer, Model
 
 HOST = "127.0.0.1"
 _STARTS_S = 10.0
-_CONNECTIONS = 64
+_REQUEST_S = 10.0  # in which a request must be there, its body too
+_CONNECTIONS = 256  # more than computations: a page has several, and some have sent no request yet
+
+
+class Protocol(H11Protocol):
+    """HTTP of uvicorn, with a limit of time for each request: it has none of its own."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Takes a piece of a request, and waits on where it is not the last one."""
+        try:
+            super().data_received(data)
+        except h11.LocalProtocolError:  # no HTTP, behind a request that was answered already
+            self.transport.abort()
+        self._wait()
+
+    def _wait(self) -> None:
+        waits = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        if waits and self._late is None:
+            self._late = self.loop.call_later(_REQUEST_S, self.transport.abort)
+        elif self._late is not None and not waits:
+            self._late.cancel()
+            self._late = None
 
 
 class Server:
@@ -46,7 +77,7 @@ class Server:
         guard = app.Guard(app.build(explorer), self.token, _names(host), framed)
         config = uvicorn.Config(
             guard,
-            http="h11",
+            http=Protocol,
             ws="none",
             loop="asyncio",
             lifespan="off",

@@ -18,6 +18,7 @@ import engine
 from engine.errors import AssayError
 from engine.text.chat_template import with_system
 from launch.common.scoring import prompt_id
+from launch.serving import server as serving
 from launch.serving.app import TOKEN
 from launch.serving.server import bind
 from tests.support.sweeps import SIZE
@@ -223,12 +224,83 @@ def test_a_computation_that_fails_is_one_line_and_the_next_one_is_done(
         ("reply", {**ASKED, "replies": [1]}, "reply: allowed: a text"),
         ("search", {**ASKED, "steps": 10**9}, "steps: allowed: integers from 1 to 500"),
         ("search", {**ASKED, "direction": "both"}, "allowed: 'max', 'min'"),
+        ("keep", {"answer": 1, "run": "/etc"}, "'run': no such field"),
+        ("keep", {}, "answer: allowed: integers from 1"),
     ],
 )
 def test_what_is_no_question_is_refused_before_anything_is_computed(server, path, body, line):
     with sent(server, "POST", f"/api/{path}", body) as response:
         assert response.status == 400
         assert line in json.loads(response.read())["error"]
+
+
+def connected(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=600)
+
+
+def head(server, *others):
+    """A request up to its body, for which the client waits until it is read."""
+    first = ("POST /api/rank HTTP/1.1", "Host: 127.0.0.1", f"{TOKEN}: {server.token}")
+    return "\r\n".join([*first, "Expect: 100-continue", *others, "", ""]).encode()
+
+
+@pytest.mark.parametrize(
+    ("headed", "then", "answer"),
+    [
+        ("Content-Length: 9", b"{", b"100"),  # and leaves
+        ("Transfer-Encoding: chunked", b"zz\r\n", b"100"),
+        ("Origin: null\r\nTransfer-Encoding: chunked", b"zz\r\n", b"403"),
+    ],
+)
+def test_a_client_that_leaves_or_speaks_no_http_is_no_error(
+    server, headed, then, answer, capsys, caplog
+):
+    with connected(server) as client:
+        client.sendall(head(server, headed))
+        assert client.recv(12).endswith(answer)
+        client.sendall(then)
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(99):
+            pass
+    with sent(server, "GET", "/api/about") as response:
+        assert response.status == 200
+    assert (capsys.readouterr().err, caplog.records) == ("", [])
+
+
+def test_an_error_of_the_page_itself_is_one_line(server, explorer, capsys, caplog, monkeypatch):
+    monkeypatch.setattr(type(explorer), "tokens", lambda *_: 1 / 0)
+    for path, status in (("api/tokens/0", 500), ("static/serve.js", 200)):  # it lives on
+        with sent(server, "GET", f"/{path}") as response:
+            assert response.status == status
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("serve: ZeroDivisionError (test_serve.py:")
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("length", [0, 9, None])  # of what is sent at once: nothing, all headers
+def test_a_request_that_does_not_end_is_closed_and_a_computation_is_not(
+    server, held, monkeypatch, length
+):
+    monkeypatch.setattr(serving, "_REQUEST_S", 0.3)
+    with sent(server, "POST", "/api/rank", ASKED) as computed:
+        until(computed, *BEGUN)
+        with connected(server) as client, pytest.raises(ConnectionError):
+            client.settimeout(0.05)
+            client.sendall(head(server, "Content-Length: 9999")[:length])
+            for _ in range(200):
+                with contextlib.suppress(TimeoutError):
+                    client.sendall(b"a")
+                    client.recv(99)
+        held.set()
+        until(computed, "done")
+
+
+def test_many_connections_without_a_request_leave_room_for_one(server):
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(connected(server))
+        with sent(server, "GET", "/api/about") as response:
+            assert response.status == 200
 
 
 @pytest.mark.parametrize("question", ["", " \n", "long " * 1500])
@@ -267,7 +339,8 @@ def test_the_page_runs_its_own_scripts_alone(server):
     for name in ("serve.js", "explorer-text.js", "explorer-table.js", "style.css", "serve.css"):
         with sent(server, "GET", f"/static/{name}") as response:
             assert response.status == 200
-    for path in ("/static/..%2fserve.py", "/static/app.py", "/api/tokens/2", "/api/tokens/x"):
+    tokens = [f"/api/tokens/{number}" for number in ("2", "x", "9" * 5000)]
+    for path in ("/static/..%2fserve.py", "/static/app.py", *tokens):
         with sent(server, "GET", path) as response:
             assert response.status == 404
 

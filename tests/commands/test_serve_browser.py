@@ -1,6 +1,7 @@
 """The page of `assay serve` in a real browser, Chromium on PATH, with tiny models."""
 
 import contextlib
+import itertools
 import re
 import shutil
 import threading
@@ -15,6 +16,7 @@ from launch.serving import requests
 from launch.serving.desk import Job
 from launch.serving.explorer import Explorer
 from launch.serving.server import Server, bind
+from tests.support import runs
 from tests.support.sweeps import SIZE, Run
 
 pytestmark = pytest.mark.slow
@@ -167,6 +169,50 @@ def test_replies_have_rewards_and_percentiles_as_one_types(window, explorer):
     assert texts[1::2] == [f"{x:.3f}".replace("-", "−") for x in numbers]
     below = [100 * (rewards(explorer) < x).mean() for x in numbers]
     assert [float(text[:-2]) for text in texts[::2]] == pytest.approx(below, abs=0.5)
+
+
+# Top and bottom of what a panel shows, without a histogram, which may stand beside it, and its own.
+ENDS = """(all) => all.map((panel) => [...panel.querySelectorAll(":scope > :not(figure)"), panel]
+  .map((x) => x.getBoundingClientRect()).filter((x) => x.height).map((x) => [x.top, x.bottom]))"""
+
+
+def lists_stand_below_each_other(page, count):
+    panels = page.locator(".panels:visible > .panel").evaluate_all(ENDS)
+    assert len(panels) == count
+    for *parts, (top, bottom) in panels:
+        ends = [top, *itertools.chain(*parts), bottom]
+        assert len(parts) >= 5 and ends == sorted(ends)  # a name, and two lists with their titles
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_lists_of_the_served_page_stand_below_each_other(window, explorer, width):
+    page = window()
+    page.set_viewport_size({"width": width, "height": 800})
+    page.get_by_text("System turn", exact=True).click()
+    page.locator("#system").fill("Be brief.")
+    ask(page, beside="model", until=[ALL, ALL])
+    lists_stand_below_each_other(page, 2)
+    page.get_by_role("button", name="Keep").first.click()  # adds a line
+    expect(page.locator("#panels")).to_contain_text(f", in {explorer.run}")
+    lists_stand_below_each_other(page, 2)
+
+
+@pytest.mark.parametrize("models", [1, 5])
+def test_lists_of_a_reports_first_screen_stand_below_each_other(
+    chromium, tmp_path, command, light, models
+):
+    words = [f" {one}{two}" for one in "abcde" for two in ("ction", "ill", "l", "nd", "r")]
+    slugs = [f"m-{at}" for at in range(models)]
+    scores = {(slug, "best"): range(len(words)) for slug in slugs}
+    run = runs.write_run(tmp_path / "run", {"v": words}, dict.fromkeys(slugs, "v"), scores)
+    command("analyze", f"--run={run}", f"--report={tmp_path / 'report'}").fine()
+    for width in (1280, 390):
+        with contextlib.closing(
+            chromium.new_page(viewport={"width": width, "height": 800})
+        ) as page:
+            page.goto((tmp_path / "report/index.html").as_uri())
+            lists_stand_below_each_other(page, models)
 
 
 def test_a_search_shows_its_trace(window, monkeypatch):
