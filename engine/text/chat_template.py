@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
