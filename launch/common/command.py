@@ -198,6 +198,8 @@ def _parse(
         _, *rest = given([name, *rest])
     except flags.UnrecognizedFlagError as error:
         near = nearest(error.flagname, list(given))
+        if has_config and error.flagname in given.config:
+            near = f" (did you mean --config.{error.flagname}?)"
         raise AssayError(f"--{error.flagname} is no flag{near}; see --help") from error
     except (ValueError, TypeError, LookupError) as error:  # of ml_collections, about a value
         raise AssayError(" ".join(str(error).split())) from error

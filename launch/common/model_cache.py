@@ -102,10 +102,13 @@ def checkpoint(
             else:
                 with suppress(OSError):  # a cache that only others may write
                     os.utime(found / CARD)
-                did = "converted before"
+                did = "has the files of a model that was converted before"
             _say(f"{source}: {did}, {in_words(_size(found))} in {found} (`assay cache`)")
     made = Checkpoint.open(found, verify=verify)
-    return dataclasses.replace(made, card=dataclasses.replace(made.card, slug=slug))
+    named: dict[str, Any] = {"slug": slug, "source": place}  # of a copy, not of the first folder
+    if made.card.base and opened.base:
+        named["base"] = {**made.card.base, "source": opened.base.name}
+    return dataclasses.replace(made, card=dataclasses.replace(made.card, **named))
 
 
 def entries(root: Path) -> list[Entry]:

@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -35,11 +35,19 @@ RULE = (
 def checkpoints(
     names: Sequence[str], config: ConfigDict, verify: bool | None = None
 ) -> list[Checkpoint]:
-    """The checkpoints of models, those converted that are none yet; models of one name renamed.
+    """`opened` checkpoints; different models of one name are renamed."""
+    return with_distinct_names(names, opened(names, config, verify))
+
+
+def opened(
+    names: Sequence[str], config: ConfigDict, verify: bool | None = None
+) -> list[Checkpoint]:
+    """The checkpoints of models, those converted that are none yet.
 
     Args:
       names: checkpoints, folders in Hugging Face format, or hub ids.
-      config: settings with `check_memory` and the fields of `engine.settings.SourceSettings`.
+      config: settings with `check_memory` and the fields of `engine.settings.SourceSettings`;
+        `base` is that of the adapters among the models.
       verify: as for `Checkpoint.open`.
 
     Raises:
@@ -52,16 +60,18 @@ def checkpoints(
             raise AssayError(
                 f"{name}: no checkpoint ({CARD} is missing) and no model's folder (config.json is)"
             )
-    _check_settings(config, others)
+    adapters = _check_settings(config, others)
     models = []
     for name in names:
         if name in others:
             from launch.common import model_cache  # what a sweep of checkpoints does not need
 
-            models.append(model_cache.checkpoint(*others[name], config, verify))
+            base = config.base if name in adapters else ""
+            own = ConfigDict({**config, "base": base})
+            models.append(model_cache.checkpoint(*others[name], own, verify))
         else:
             models.append(Checkpoint.open(name, verify=verify))
-    return with_distinct_names(names, models)
+    return models
 
 
 def plain_checkpoints(
@@ -151,8 +161,14 @@ def with_distinct_names(places: Sequence[str], models: Sequence[Checkpoint]) -> 
     ]
 
 
-def _check_settings(config: ConfigDict, converted: Collection[str]) -> None:
-    """Refuses settings of conversion that no model, or more than one model, could take."""
+def _check_settings(
+    config: ConfigDict, converted: Mapping[str, tuple[str, str | None]]
+) -> Collection[str]:
+    """Refuses settings of conversion that no model, or more than one model, could take.
+
+    Returns:
+      The adapters among the models, to which a `base` applies; none without one.
+    """
     given = [f"convert.{key}" for key in _PLAIN if config.convert[key] != _PLAIN[key]]
     given += [key for key in ("base",) if config[key]]
     if given and not converted:
@@ -165,3 +181,11 @@ def _check_settings(config: ConfigDict, converted: Collection[str]) -> None:
             f"--config.convert.slug={config.convert.slug!r}: {len(converted)} models are "
             "converted; allowed: the name of one"
         )
+    if not config.base:
+        return ()
+    from engine.convert import hub  # what a sweep of checkpoints does not need
+
+    adapters = [name for name, place in converted.items() if hub.is_adapter(*place)]
+    if not adapters:
+        raise AssayError(f"--config.base={config.base!r}: no model is an adapter of peft; remove it")
+    return adapters

@@ -51,8 +51,10 @@ def test_a_folder_is_converted_once_by_what_is_in_it(converted, config, tmp_path
     assert "converting into" in capsys.readouterr().err
     copy = Path(shutil.copytree(folder, tmp_path / "copy-rm"))
     [again], [copied] = converted(folder), converted(copy)
-    assert "converting into" not in capsys.readouterr().err
-    assert (again.path, copied.path, copied.card.slug) == (first.path, first.path, "copy-rm")
+    said = capsys.readouterr().err
+    assert "converting into" not in said and f"{copy}: has the files of a model that was" in said
+    assert again.path == copied.path == first.path
+    assert (copied.card.slug, copied.card.source) == ("copy-rm", str(copy))
     folders.edit_json(copy / "config.json", rms_norm_eps=2e-5)
     shutil.rmtree(folder)
     tiny.write_model(folder, seed=1)
