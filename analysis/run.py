@@ -317,7 +317,7 @@ def load(
     kept = (checks.present(result, allow_incomplete) for result in chosen)
     results = [result for result in kept if result is not None]
     by_kind = {kind: [r for r in results if r.kind == kind] for kind in KINDS}
-    scores, logprobs, items, replies, conversations = (by_kind[kind] for kind in KINDS)
+    scores, logprobs, items, replies, conversations, _ = (by_kind[kind] for kind in KINDS)
     if not results and not contents.searches:
         raise RunError(f"{', '.join(map(str, folders))}: nothing was scored in this run")
     _check_tokens(contents, [*scores, *logprobs], allow_incomplete)

@@ -30,7 +30,9 @@ NUMERICS = {"cpu": 4, "gpu": 6, "tpu": 5}
 _LIBRARIES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy", "polars")
 _SEAL = b'"file_sha256": "'  # no text of the object can hold it: JSON would escape its quotes
 _ZEROS = b"0" * 64
-_PATH = re.compile(r"(?:items|item_logprobs|conversations)/(?P<list>(?!model=)[^/]+)/")
+_PATH = re.compile(
+    r"(?:items|item_logprobs|conversations|conversation_logprobs)/(?P<list>(?!model=)[^/]+)/"
+)
 
 
 def numerics(backend: str) -> int:

@@ -16,7 +16,8 @@ from engine.errors import AssayError
 from engine.runs import schema, storage
 
 _LISTS = (schema.ITEMS_DIR, schema.ITEM_LOGPROBS_DIR)  # under prompts of the run
-KINDS = (schema.SCORES_DIR, schema.LOGPROBS_DIR, *_LISTS, schema.CONVERSATIONS_DIR)
+_OWN_PROMPTS = (schema.CONVERSATIONS_DIR, schema.CONVERSATION_LOGPROBS_DIR)
+KINDS = (schema.SCORES_DIR, schema.LOGPROBS_DIR, *_LISTS, *_OWN_PROMPTS)
 _RESULT = re.compile(
     rf"(?P<kind>{'|'.join(KINDS)})(?:/(?P<items>(?!model=)[^/]+))?"
     r"/model=(?P<model>[^/]+)(?:/prompt=(?P<prompt>[^/]+))?"
@@ -267,7 +268,7 @@ def content_hash(content: Json) -> str:
 
 def _result(run: epath.Path, path: str, record: Json) -> Result:
     match = _RESULT.fullmatch(path)
-    own_prompts = match is not None and match["kind"] == schema.CONVERSATIONS_DIR
+    own_prompts = match is not None and match["kind"] in _OWN_PROMPTS
     if (
         match is None
         or (match["items"] is None) == (match["kind"] in _LISTS or own_prompts)

@@ -117,9 +117,9 @@ class ChatTemplate:
             texts += self._render(messages, own, add_generation_prompt=False)
         return texts
 
-    def cue(self, prompt: Prompt) -> str:
+    def cue(self, prompt: Prompt, variables: Variables = MappingProxyType({})) -> str:
         """The conversation up to the point where the assistant begins to speak, as text."""
-        [text] = self._render([turns(prompt)], add_generation_prompt=True)
+        [text] = self._render([turns(prompt)], variables, add_generation_prompt=True)
         return text
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:

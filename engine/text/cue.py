@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
 from engine.text.chat_template import SYSTEM_END, ChatTemplate, check_prompt
+from engine.text.template_sandbox import Variables
 from engine.types import Prompt, PromptIds
 
 
@@ -42,9 +44,11 @@ class Cue:
         return cls._make(tokenizer, prompt, f"User: {prompt}\nAssistant:", " ", tokenise)
 
     @classmethod
-    def chat(cls, template: ChatTemplate, prompt: Prompt) -> "Cue":
+    def chat(
+        cls, template: ChatTemplate, prompt: Prompt, variables: Variables = MappingProxyType({})
+    ) -> "Cue":
         """The chat template with its generation prompt, directly followed by a reply."""
-        text = template.cue(prompt)
+        text = template.cue(prompt, variables)
         return cls._make(template.tokenizer, prompt, text, "", template.tokenise)
 
     @classmethod

@@ -48,9 +48,14 @@ def of_run(folder: str, models: Collection[str], texts: Collection[str]) -> Mapp
 
 # Any: what JSON holds.
 def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapping[str, Any]]:
-    """What a run holds of a list of conversations: of some models, and of pairs their accuracy."""
+    """What a run holds of a list of conversations: of some models, and of pairs their accuracy.
+
+    `agreement` is the share of pairs of which each other model of the run prefers the same reply.
+    """
     run = analysis.load(storage.path_of(folder), finished_only=True)
-    judged = pairs.pairs(pairs.replies(run, name, models))
+    judged = pairs.pairs(pairs.replies(run, name))
+    agreement = pairs.alike(judged)
+    judged = judged.filter(pl.col("model").is_in(list(models)))
     shares = pairs.accuracies(name, judged).filter(label=pairs.ALL)
     worst = pairs.worst(name, judged, _WORST).select("model", "row", "id", "margin")
     results = list[Mapping[str, Any]]()
@@ -64,6 +69,7 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
             found["accuracy_95"] = ends if all(map(math.isfinite, ends)) else None
             found |= {
                 "pairs": share["n"],
+                "agreement": agreement[model],
                 "worst": worst.filter(model=model).drop("model").to_dicts(),
             }
         results.append(found)
@@ -82,7 +88,8 @@ def _named(run: Run, model: str, prompt: str) -> dict[str, Any]:  # Any: what JS
 def write_replies(run: str, name: str, models: Sequence[str]) -> None:
     """Writes `replies.csv` beside a list of conversations, and prints its pairs.
 
-    `models` are those to print; the file has all that scored the list.
+    `models` are those to print, with their agreement with the others of the run; the file has all
+    that scored the list.
     """
     scored = pairs.replies(analysis.load(run, finished_only=True), name)
     table = scored.select(*_OF_OURS)
@@ -93,9 +100,14 @@ def write_replies(run: str, name: str, models: Sequence[str]) -> None:
         table = table.with_columns(pairs.label_values(scored, label).alias(name_here))
     path = storage.path_of(run) / schema.CONVERSATIONS_DIR / name / REPLIES
     storage.write_atomic(path, table.write_csv().encode())
-    judged = pairs.pairs(scored.filter(pl.col("model").is_in(list(models))))
-    for line in _lines(name, judged):
+    judged = pairs.pairs(scored)
+    for line in _lines(name, judged.filter(pl.col("model").is_in(list(models)))):
         say(line)
+    number = judged["row"].n_unique()
+    for model, others in pairs.alike(judged).items() if number else ():
+        for other, share in others.items():
+            if model in models and (other not in models or model < other):
+                say(f"{model} and {other}: the same reply preferred in {share:.1%} of {number:,}")
 
 
 def _lines(name: str, judged: pl.DataFrame) -> Iterator[str]:

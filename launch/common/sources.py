@@ -187,5 +187,7 @@ def _check_settings(
 
     adapters = [name for name, place in converted.items() if hub.is_adapter(*place)]
     if not adapters:
-        raise AssayError(f"--config.base={config.base!r}: no model is an adapter of peft; remove it")
+        raise AssayError(
+            f"--config.base={config.base!r}: no model is an adapter of peft; remove it"
+        )
     return adapters
