@@ -144,6 +144,7 @@ def check_origin(result: Result, path: epath.Path, data: bytes) -> None:
 def check_bytes(path: epath.Path, data: bytes, digest: str) -> None:
     """Refuses the bytes of a file if their sha256 is not `digest`."""
     if hashlib.sha256(data).hexdigest() != digest:
+        check_whole(path, data)
         raise RunError(f"{path}: not the bytes that the manifest names (sha256)")
 
 

@@ -16,13 +16,13 @@ from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError
-from engine.language_api import LanguageModel, checked, listed, ranked, scored
+from engine.language_api import LanguageModel, Pairs, checked, listed, ranked, scored
 from engine.mesh import build_mesh
 from engine.planning import fitting
 from engine.runs import schema
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
-from engine.scoring.rows import RewardRows, reply_rows, token_rows
+from engine.scoring.rows import ConversationRows, RewardRows, reply_rows, token_rows
 from engine.search import certificate
 from engine.search.loop import run_problem, trace_frame
 from engine.search.objective import SearchProblem
@@ -156,6 +156,28 @@ class RewardModel:
           pooling: as for `sweep`.
         """
         return self._replies(prompt, listed(responses), mode, pooling)[0]
+
+    # Any: also a frame of pandas, which is not imported.
+    def score_pairs(self, frame: Any, *, mode: str = "text", pooling: str = "auto") -> pl.DataFrame:
+        """Rewards of pairs of replies, each under its own prompt.
+
+        Args:
+          frame: a frame of polars or pandas, or a list of dicts, with prompt, chosen and rejected:
+            texts or messages. Other columns are read as in files of pairs (docs/pairs.md).
+          mode: as for `score`.
+          pooling: as for `sweep`.
+
+        Returns:
+          The frame with four more columns: reward_chosen, reward_rejected and margin, the first
+          less the second, all f32, and right, whether the margin is above 0. They are null where
+          a row prefers neither reply.
+
+        Raises:
+          AssayError: no frame of pairs, or a row that is none, with its number from 1.
+        """
+        pairs = Pairs.of(frame)
+        rows = ConversationRows.of(self._checkpoint, pairs.table, mode, pooling)
+        return pairs.judged(self._score(self._scorer, rows)[0])
 
     def objectives(
         self,

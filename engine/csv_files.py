@@ -15,6 +15,11 @@ _PLAIN = rb'[^",\r\n]*+'
 # it would be the end of a line.
 _RETURN = rb"(?:\r(?!\n)%s)" % _PLAIN
 _NAME = rb"(?:%s|%s)" % (_QUOTED, _PLAIN)
+# Of a header whose names are separated by semicolons or tabs alone.
+_OTHER_SEPARATOR = rb'(?:%s|[^",;\t\r\n])*+([;\t])(?:%s|[^",\r\n])*+(?:[\r\n]|\Z)' % (
+    _QUOTED,
+    _QUOTED,
+)
 _SHOWN = 60  # bytes of a refused row
 _ALLOWED = (
     "allowed: quotes around a cell that holds a quote, a comma or a line end; two quotes for each "
@@ -55,6 +60,8 @@ def read_csv(data: bytes) -> pl.DataFrame:
 
 def _check_rows(data: bytes, cell: bytes, end: bytes) -> None:
     """Refuses the first row that is malformed or has another number of cells than the header."""
+    if other := re.match(_OTHER_SEPARATOR, data):
+        raise AssayError(f"cells are separated by {other[1].decode()!r}; allowed: ','")
     header = re.match(rb"%s(?:,%s)*+(?:%s|\Z)" % (_NAME, _NAME, end), data)
     if header is None:
         raise _malformed("the header", data, 0)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,7 @@ from engine import programs
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.mesh import build_mesh
 from engine.planning import fitting
 from engine.runs import implicit
@@ -19,11 +20,12 @@ from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import check_finite, default_dtype, dtype_named
 from engine.scoring.rows import Rows
 from engine.settings import ImplicitSettings
-from engine.sweep.logprob_jobs import Pair, language_rows
+from engine.sweep.logprob_jobs import Pair, conversation_replies, language_rows
 from engine.sweep.loop import Scorer
-from engine.text.chat_template import check_prompt, checked_message
+from engine.text.chat_template import check_prompt, checked_message, checked_text
 from engine.types import Prompt
 
+_JUDGED = ("reward_chosen", "reward_rejected", "margin", "right")  # columns of `score_pairs`
 _SHOWN_AFTER_S = 2.0  # seconds of a pass, after which its progress bar appears
 
 
@@ -76,20 +78,36 @@ class ImplicitReward:
         """The model's name."""
         return self._pair.slug
 
-    def sweep(self, prompt: str) -> pl.DataFrame:
-        """Rewards of every token as the next one: what `RewardModel.sweep` returns."""
+    def sweep(self, prompt: Prompt) -> pl.DataFrame:
+        """Rewards of every token as the next one, as `RewardModel.sweep` returns them.
+
+        `prompt` is the user's turn, or messages as of `RewardModel.sweep`.
+        """
         return ranked(self._pair.policy.tokens, {"reward": self._score(prompt)})
 
-    def score(self, prompt: str, responses: str | Sequence[str]) -> np.ndarray:
+    def score(self, prompt: Prompt, responses: str | Sequence[str]) -> np.ndarray:
         """Rewards of replies of any length: float32 [responses], in their order."""
         replies = listed(responses)
         return self._score(prompt, replies) if replies else np.empty(0, np.float32)
 
-    def _score(self, prompt: str, replies: Sequence[str] = ()) -> np.ndarray:
+    def score_pairs(self, frame: Any) -> pl.DataFrame:
+        """Rewards of pairs of replies: what `RewardModel.score_pairs` returns, and takes."""
+        pairs = Pairs.of(frame)
+        self._pair.check({}, pairs.table)
+        form = self._pair.settings.form
+        rows = conversation_replies(self._pair.policy, pairs.table, form)
+        return pairs.judged(self._rewards(rows))
+
+    def _score(self, prompt: Prompt, replies: Sequence[str] = ()) -> np.ndarray:
         """Rewards of replies, or of every token: float32 [rows]."""
+        pair, prompt = self._pair, checked(prompt)
+        pair.check({str(prompt): prompt}, replies)
+        form = pair.settings.form
+        return self._rewards(language_rows(pair.policy, prompt, form, replies or None))
+
+    def _rewards(self, rows: Rows) -> np.ndarray:
+        """Rewards of rows, which are the same ids in both models: float32 [rows]."""
         pair = self._pair
-        pair.check({prompt: prompt}, replies)
-        rows = language_rows(pair.policy, prompt, pair.settings.form, replies or None)
         [[policy], [reference]] = (
             scored(checkpoint, scorer, rows)
             for checkpoint, scorer in zip(pair.checkpoints, self._scorers, strict=True)
@@ -143,10 +161,56 @@ class LanguageModel:
         return numbers[0]
 
 
+class Pairs(NamedTuple):
+    """Pairs of replies that a caller gives."""
+
+    given: pl.DataFrame  # the columns as given
+    table: pl.DataFrame  # the conversations: `schema.LIST_COLUMNS`
+
+    @classmethod
+    def of(cls, frame: Any) -> "Pairs":  # Any: also of pandas, which is not imported
+        """Reads a polars or pandas frame, or a list of rows; raises AssayError for other data."""
+        # The reader of people's rows stands above the engine, and few callers have rows.
+        from launch.common.row_reader import RowReader
+
+        try:
+            if isinstance(frame, pl.DataFrame):
+                rows, given = frame.to_dicts(), frame
+            else:
+                rows = frame if isinstance(frame, list) else frame.to_dict("records")
+                rows = [
+                    {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in row.items()}
+                    for row in rows
+                ]
+                given = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+        except (AttributeError, TypeError, pl.exceptions.PolarsError) as error:
+            raise AssayError(
+                f"frame: {type(frame).__name__}; allowed: a polars or pandas frame, or a list of "
+                f"dicts ({error})"
+            ) from error
+        with prefixed("frame"):
+            if taken := sorted({*given.columns} & {*_JUDGED}):
+                raise AssayError(f"it has a column {taken[0]!r} already; rename it")
+            table = RowReader(given.columns, None, None, "", json_cells=False).table(rows)
+            if "chosen" not in table["side"]:
+                raise AssayError("no pairs; allowed: columns prompt, chosen and rejected")
+        return cls(given, table)
+
+    def judged(self, rewards: np.ndarray) -> pl.DataFrame:
+        """What `RewardModel.score_pairs` returns; `rewards` are of the table's conversations."""
+        sides = self.table.select("row", "side", reward=rewards).pivot("side", values="reward")
+        rows = pl.DataFrame({"row": range(1, len(self.given) + 1)}, {"row": pl.UInt32})
+        both = rows.join(sides, on="row", how="left", validate="1:1", maintain_order="left")
+        chosen, rejected = both["chosen"], both["rejected"]
+        margin = chosen - rejected
+        columns = dict(zip(_JUDGED, (chosen, rejected, margin, margin > 0), strict=True))
+        return self.given.with_columns(**columns)
+
+
 def scored(checkpoint: Checkpoint, scorer: Scorer, rows: Rows) -> np.ndarray:
     """Columns of a scorer of one model for some rows: float32 [columns, rows]."""
     rows.check(checkpoint.card.decoder)
-    opened = scorer.prefill(rows.prompt)
+    opened = scorer.prefill(rows.prompt) if rows.prompt.prefix else None  # each has its own
     what = checkpoint.card.slug
     with progress(len(rows), rows.unit, what=what, delay_s=_SHOWN_AFTER_S) as bar:
         [numbers] = scorer.score(opened, rows, 0, len(rows), bar.update)
@@ -177,5 +241,5 @@ def ranked(tokens: Mapping[int, str], numbers: Mapping[str, np.ndarray]) -> pl.D
 
 
 def listed(responses: str | Sequence[str]) -> list[str]:
-    """One text, or several, as a list."""
-    return [responses] if isinstance(responses, str) else list(responses)
+    """One text, or several, as a list; raises AssayError for one that no tokenizer reads."""
+    return [*map(checked_text, [responses] if isinstance(responses, str) else responses)]

@@ -223,7 +223,7 @@ class SearchSettings:
     steps: int = setting("repeat, coordinate and beam score `candidates` tokens per step.", 500)
     flops: float = setting("Budget of each direction; 0: no budget, `steps` decides.", 0.0)
     candidates: int = setting("Candidates scored per step and restart.", 64)
-    topk: int = setting("Tokens that may be proposed per position.", 256)
+    topk: int = setting("Tokens that may be proposed per position, at most.", 256)
     restarts: int = setting("Searches per direction, run side by side.", 1)
     buffer: int = setting("Sequences a restart keeps; by default 1 (gcg) or 8.", 1, command=None)
     beam: int = setting("Width of the beam (method=beam).", 8)

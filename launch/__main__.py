@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from engine import processes
+from engine.errors import AssayError
 from launch.common.text import escape_unencodable, nearest, show
 
 # Listed here, so that the list needs no import of a command: most of them import jax.
@@ -40,8 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name == "help" and arguments:
         name, arguments = arguments[0], ["--help"]
     if name in ("--help", "-h", "help"):
-        show(_listing())
-        return 0
+        return _printed(_listing())
     if name == "--version":
         return _print_version()
     if name not in (*COMMANDS, *ALIASES):
@@ -85,9 +85,18 @@ def _listing() -> str:
 
 def _print_version() -> int:
     try:
-        show(f"assay {importlib.metadata.version('assay')}")
+        return _printed(f"assay {importlib.metadata.version('assay')}")
     except importlib.metadata.PackageNotFoundError:
         print("assay: not installed; `pip install -e .` installs it", file=sys.stderr)
+        return 2
+
+
+def _printed(text: str) -> int:
+    """Prints a text; returns the exit status."""
+    try:
+        show(text)
+    except AssayError as error:
+        print(f"assay: {error}", file=sys.stderr)
         return 2
     return 0
 

@@ -19,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
 
 def logprobs(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
-    items = None if given.items is None else inputs.list_given(given)
+    items = inputs.list_given(given) if inputs.has_list(given) else None
     run, models, prompts = scoring.inputs(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=items is None)
     common, mesh = scoring.shared_settings(given.config, models)

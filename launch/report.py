@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
 def report(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     root = storage.path_of(given.out or _default_out(command.paths(given, "checkpoint")))
-    listed = conversations.given_list(given, sweeps=True) if given.items is not None else None
+    listed = conversations.given_list(given, sweeps=True) if inputs.has_list(given) else None
     alone = given.items is not None and listed is None  # replies without prompts of their own
     prompts, chosen = scoring.prompts(given), _settings(given.config, [], [])
     work = Report(

@@ -114,7 +114,7 @@ def _rescored(
             if isinstance(outcome, str):
                 problems.append(f"{run / path}: {outcome}; remove it and {AGAIN}")
             elif path in findings.unchecked:
-                coefficients = content["results"][path]["coefficients"]
+                coefficients = content["results"][path].get("coefficients")
                 manifest.finish(path, outcome, coefficients)
                 findings.unchecked.remove(path)
     if paths:

@@ -101,6 +101,8 @@ REWARDBENCH: Mapping[str, Mapping[str, int]] = {
 }
 _SUBSETS = {subset for subsets in REWARDBENCH.values() for subset in subsets}
 
+# Keys of a message that say something beside its content.
+_BESIDE = ("reasoning_content", "reasoning", "thinking", "tool_calls", "function_call")
 # Any: JSON values.
 Turns = Sequence[Mapping[str, Any]]
 
@@ -281,10 +283,10 @@ def _with_texts(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spoken(turns: Turns) -> str:
-    """One message as it is; several with who speaks; other keys than the content by name."""
+    """One message as it is; several with who speaks; what it says beside the content by name."""
     texts = []
     for turn in turns:
-        others = [f"{k}: {v}" for k, v in turn.items() if k not in ("role", "content")]
+        others = [f"{key}: {turn[key]}" for key in _BESIDE if turn.get(key)]
         texts.append("\n".join([*others, turn["content"] or ""]))
     if len(texts) == 1:
         return texts[0]

@@ -50,12 +50,19 @@ def staged(report: epath.Path, about: Mapping[str, object]) -> Iterator[pathlib.
     """A local folder to write into, which replaces `report` at the end.
 
     After an error the older report is still there. `about` goes into the marker file.
+
+    Raises:
+      ReportError: a file cannot be written, as on a full disk.
     """
     text = json.dumps({"kind": _KIND, "version": 1, **about}, indent=2, sort_keys=True)
     replacing = _uploaded if storage.is_remote(report) else _renamed
-    with replacing(report) as fresh:
-        yield fresh
-        (fresh / MARKER).write_text(text + "\n", encoding="utf-8")
+    try:
+        with replacing(report) as fresh:
+            yield fresh
+            (fresh / MARKER).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error).splitlines()[0]
+        raise ReportError(f"{report}: {reason}; choose another folder") from error
 
 
 @contextlib.contextmanager
@@ -92,12 +99,9 @@ def _renamed(report: epath.Path) -> Iterator[pathlib.Path]:
     What killed writers left behind is removed a day later.
     """
     target = _resolved(report)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_left(target)
-        work = pathlib.Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise ReportError(f"{report}: {error.strerror}; choose another folder") from error
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _remove_left(target)
+    work = pathlib.Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         fresh = work / "new"
         fresh.mkdir()

@@ -30,6 +30,7 @@ NUMERICS = {"cpu": 4, "gpu": 6, "tpu": 5}
 _LIBRARIES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy", "polars")
 _SEAL = b'"file_sha256": "'  # no text of the object can hold it: JSON would escape its quotes
 _ZEROS = b"0" * 64
+_END = b"PAR1"  # of every Parquet file that was not cut short
 _PATH = re.compile(
     r"(?:items|item_logprobs|conversations|conversation_logprobs)/(?P<list>(?!model=)[^/]+)/"
 )
@@ -66,10 +67,10 @@ def to_parquet(frame: pl.DataFrame, about: Json) -> bytes:
 
 
 def is_whole(data: bytes) -> bool | None:
-    """Whether a file's bytes fit the hash that they hold; None for a file that holds none."""
+    """Whether a file's bytes fit the hash that they hold; None for a whole file that holds none."""
     seal = data.rfind(_SEAL)
     if seal < 0:
-        return None
+        return None if data.endswith(_END) else False
     place = seal + len(_SEAL)
     zeroed = data[:place] + _ZEROS + data[place + len(_ZEROS) :]
     return hashlib.sha256(zeroed).hexdigest().encode() == data[place : place + len(_ZEROS)]

@@ -22,6 +22,10 @@ _RESULT = re.compile(
     rf"(?P<kind>{'|'.join(KINDS)})(?:/(?P<items>(?!model=)[^/]+))?"
     r"/model=(?P<model>[^/]+)(?:/prompt=(?P<prompt>[^/]+))?"
 )
+# Of a result in a run; no name in it begins with a dot.
+_PLACE = re.compile(
+    rf"(?:{'|'.join((*KINDS, schema.SEQUENCES_DIR))})(?:/[^/.][^/]*)?/model=[^/]+(?:/[^/.][^/]*)*"
+)
 
 Json = dict[str, Any]  # Any: what JSON holds
 REBUILD = "`assay verify --run=<dir> --rebuild` makes it from the parts"
@@ -131,24 +135,18 @@ def read_contents(run: epath.Path) -> RunContents:
         model or prompt, or a name that cannot be part of a path.
     """
     raw = read_json(run / schema.MANIFEST)
-    try:
-        models = {slug: dict(record) for slug, record in raw["models"].items()}
-        results = {
-            path: _result(run, path, record)
-            for path, record in sorted(raw["results"].items())
-            if path.partition("/")[0] in KINDS
-        }
-        vocabularies = {
-            slug: run / schema.vocab_path(record["vocab"])
-            for slug, record in models.items()
-            if record["vocab"] is not None
-        }
-        prompts = dict(raw["prompts"])
-        searches = _searches(run, raw["results"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(
-            f"{run / schema.MANIFEST}: a key is missing or malformed: {error}"
-        ) from error
+    models, prompts = raw["models"], raw["prompts"]
+    results = {
+        path: _result(run, path, record)
+        for path, record in sorted(raw["results"].items())
+        if not path.startswith(f"{schema.SEQUENCES_DIR}/")
+    }
+    vocabularies = {
+        slug: run / schema.vocab_path(record["vocab"])
+        for slug, record in models.items()
+        if record["vocab"] is not None
+    }
+    searches = _searches(run, raw["results"])
     for result in results.values():
         if result.model not in models or result.prompt not in {*prompts, ""}:
             raise RunError(f"{result.where}: its model or its prompt is not in the manifest")
@@ -231,8 +229,8 @@ def read_json(path: epath.Path) -> Json:
     """The JSON object in a manifest.json.
 
     Raises:
-      RunError: no such file, not JSON, damaged, an object is missing, or a version that this code
-        does not know.
+      RunError: no such file, not JSON, damaged, a value of another type than readers need, a result
+        outside the run, or a version that this code does not know.
     """
     if not storage.is_file(path):
         folder = path.parent
@@ -251,10 +249,53 @@ def read_json(path: epath.Path) -> Json:
     unknown = [key for key in content if key not in known]
     if unknown or content.get("sha256") not in (None, content_hash(content)):
         raise RunError(f"{path}: damaged or edited: it does not fit its own sha256; {REBUILD}")
-    for key in schema.MANIFEST_KEYS:
-        if not isinstance(content.get(key), dict):
-            raise RunError(f"{path}: {key!r} is missing or no object; {REBUILD}")
+    _check_types(path, content)
+    names = [record["vocab"] or "" for record in content["models"].values()]
+    names += [name for entry in content["results"].values() for name in entry["parts"]]
+    strays = [place for place in content["results"] if not _PLACE.fullmatch(place)]
+    if strays := strays + [name for name in names if "/" in name]:
+        raise RunError(f"{path}: {strays[0]!r} is no place in a run; {REBUILD}")
     return content
+
+
+def _check_types(path: epath.Path, content: Json) -> None:
+    """Refuses a manifest in which a value that readers need is missing or of another type."""
+    where, number = "models", int | float
+    try:
+        for slug, record in content["models"].items():
+            where = slug
+            texts = ("checkpoint_hash", "decoder_hash", "source", "head")
+            _expect(str | None, record["vocab"], *map(record.get, texts))
+            _expect(str, (record.get("base") or record | {"source": ""})["source"])
+            if pair := record.get(schema.PAIR):
+                _expect(str, pair["policy"]["slug"], pair["reference"]["slug"], pair["form"])
+                _expect(number, pair["beta"])
+        where = "prompts and lists"
+        _expect(str, *content["prompts"].values())
+        _expect(str, *(one["items_hash"] for one in content["lists"].values()))
+        for place, entry in content["results"].items():
+            where = place
+            said, check, parts = entry["fingerprint"], entry["self_check"], entry["parts"].values()
+            _expect(bool, entry["complete"])
+            _expect(str | None, *map(said.get, ("checkpoint_hash", "mode", "dtype", "pooling")))
+            _expect(int | None, said.get("rows"), said.get("lens"))
+            _expect(str, *said.get("objectives", ()), said.get("tokens", {"sha256": ""})["sha256"])
+            for key in ("candidates", "max_abs_difference", "tolerance") if check else ():
+                _expect(number, check[key])
+            _expect(number | None, entry["seconds"], *(entry.get("coefficients") or {}).values())
+            _expect(int, *(part["rows"] for part in parts))
+            _expect(str, *(part["sha256"] for part in parts))
+    except (AttributeError, KeyError, TypeError) as error:
+        said = f"{where}: a key is missing or malformed ({error})"
+        raise RunError(f"{path}: {said}; {REBUILD}") from error
+
+
+# Any: types and values of several kinds.
+def _expect(kind: Any, *values: Any) -> None:
+    """Raises TypeError for the first value that is of another type."""
+    for value in values:
+        if not isinstance(value, kind):
+            raise TypeError(f"{value!r:.60} is no {getattr(kind, '__name__', kind)}")
 
 
 def content_hash(content: Json) -> str:

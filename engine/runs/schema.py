@@ -60,6 +60,13 @@ CHAT = ".chat"  # ends the id of a prompt in a language model's chat template
 FOUND = "found-"  # how lists begin that hold what searches found, scored under other models
 # Of a model's entry in the manifest: the two language models, form and beta of implicit rewards.
 PAIR = "reward_of"
+# Largest allowed difference between a written number and the plain pass's, relative to
+# max(1, |number|): the difference between two orders of summation in that dtype, with a margin.
+SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
+# Of a mixture of experts, in every dtype. Where two experts are nearly as probable, the last bits
+# decide which one the router takes, and the reward may jump; so the median of the rows is compared.
+# A single row has ten times as much as of other models, or this (docs/decisions/networks.md).
+OF_MIXTURE = 6e-2
 ASCENT = "-ascent"  # ends the method's name in the file of a search's certificate
 
 Columns = dict[str, pl.DataType | type[pl.DataType]]

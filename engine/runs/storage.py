@@ -69,8 +69,10 @@ def is_remote(path: PathLike) -> bool:
 
 
 def read(path: epath.Path) -> bytes:
-    """The bytes of a file."""
+    """The bytes of a file; raises AssayError for a pipe or a device, which may never end."""
     with reported(path):
+        if not is_remote(path) and os.path.exists(path) and not os.path.isfile(path):
+            raise AssayError(f"{path}: not a regular file; remove it")
         return bytes(_call(path, "cat_file"))
 
 

@@ -65,7 +65,7 @@ def verify(run: epath.Path, advance: Callable[[int], object] = lambda files: Non
     try:
         read_contents(run)
     except RunError as error:
-        findings.problems.append(f"{error}; rebuild the manifest")
+        return Findings(manifests.empty(), [f"{error}; rebuild the manifest"])
     content, known = findings.content, set[str]()
     for path, entry in sorted(content["results"].items()):
         known.update([path] if _is_search(path) else [f"{path}/{name}" for name in entry["parts"]])
@@ -96,7 +96,7 @@ def unchecked(run: epath.Path, path: str) -> str:
 def _check_result(run: epath.Path, path: str, entry: Json, findings: Findings) -> Iterator[str]:
     """Problems of a result: of its parts, or of the one file of a search."""
     folder = _folder(run, path)
-    ids, total = [], entry["fingerprint"].get("rows")
+    ids, total, largest = list[np.ndarray](), entry["fingerprint"].get("rows"), 0.0
     wanted = provenance.of_result(findings.content, path)
     if _is_search(path) and not entry["parts"]:
         yield f"{path.rpartition('/')[2]}: not finished; {AGAIN}"
@@ -124,9 +124,37 @@ def _check_result(run: epath.Path, path: str, entry: Json, findings: Findings) -
         if span and by_row and not key.is_between(span[0], span[1] - 1).all():
             yield f"{name} holds other ids than its name says; remove it and {AGAIN}"
         ids.append(key.to_numpy())
+        for numbers in table.frame.select(pl.col(pl.Float32)):
+            largest = max(largest, np.abs(numbers.to_numpy()).max(initial=0.0))
         findings.files, findings.rows = findings.files + 1, findings.rows + len(key)
-    if not _is_search(path) and len(ids) == len(entry["parts"]):  # else a line says what is missing
+    if len(ids) < len(entry["parts"]):  # a line says what is missing
+        return
+    yield from _check_tolerance(path, findings.content, largest)
+    if not _is_search(path):
         yield from _check_ids(np.concatenate(ids) if ids else np.empty(0, int), total, entry)
+
+
+def _check_tolerance(path: str, content: Json, largest: float) -> Iterator[str]:
+    """A self-check with a larger tolerance than the code has, or with a difference beyond it.
+
+    `largest` is the largest absolute number of the result. It bounds neither the worst row of a
+    mixture of experts, nor that of a pair of language models.
+    """
+    entry, slug = content["results"][path], path.partition("/model=")[2].partition("/")[0]
+    pair, dtype = (
+        content["models"].get(slug, {}).get(schema.PAIR),
+        entry["fingerprint"].get("dtype"),
+    )
+    plain = schema.SELF_CHECK_TOLERANCE.get(dtype, 0.0)
+    most = max(schema.OF_MIXTURE, 10 * plain if _is_search(path) else plain)
+    most *= 2 * pair["beta"] if pair else 1
+    check = entry["self_check"] or {"tolerance": 0.0, "max_abs_difference": 0.0}
+    tolerance, difference = check["tolerance"], check["max_abs_difference"]
+    bounded = not pair and tolerance <= plain < schema.OF_MIXTURE
+    within = 0 <= difference * (1 - tolerance) <= tolerance * max(1.0, largest)
+    if not 0 <= tolerance <= most or (bounded and not within):
+        said = f"self_check has a difference of {difference:g} and a tolerance of {tolerance:g}"
+        yield f"{said}, beyond what {dtype} allows; remove it and {AGAIN}"
 
 
 def _check_ids(ids: np.ndarray, total: int | None, entry: Json) -> Iterator[str]:

@@ -23,7 +23,7 @@ from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.reward_model import RewardModels
 from engine.programs import compiled_on_all
-from engine.runs.schema import lens_columns
+from engine.runs.schema import OF_MIXTURE, SELF_CHECK_TOLERANCE, lens_columns
 from engine.scoring.batches import (
     Bucket,
     pad_rows,
@@ -38,14 +38,6 @@ from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
 
 # Called after a step with its rows int [n] and their numbers float32 [W, n].
 OnStep = Callable[[np.ndarray, np.ndarray], object]
-
-# Largest allowed difference between a written number and the plain pass's, relative to
-# max(1, |number|): the difference between two orders of summation in that dtype, with a margin.
-SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
-# Of a mixture of experts, in every dtype. Where two experts are nearly as probable, the last bits
-# decide which one the router takes, and the reward may jump; so the median of the rows is compared.
-# A single row has ten times as much as of other models, or this (docs/decisions/networks.md).
-_OF_MIXTURE = 6e-2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,7 +274,7 @@ def self_check(
       AssayError: a difference beyond tolerance, with its row, its column and both numbers.
     """
     if tolerance is None:
-        tolerance = _OF_MIXTURE if mixture else SELF_CHECK_TOLERANCE[dtype]
+        tolerance = OF_MIXTURE if mixture else SELF_CHECK_TOLERANCE[dtype]
     difference, scale = np.abs(written - plain), np.maximum(1, np.abs(plain))
     ranked = np.argsort(difference / scale, axis=1)
     rows = ranked[:, len(sample) // 2 if mixture else -1]  # of each column
@@ -301,7 +293,7 @@ def self_check(
 def tolerance_of_one(dtype: str, config: DecoderConfig) -> float:
     """Largest relative difference of two passes' rewards of a single row."""
     tolerance = SELF_CHECK_TOLERANCE[dtype]
-    return max(_OF_MIXTURE, 10 * tolerance) if config.experts else tolerance
+    return max(OF_MIXTURE, 10 * tolerance) if config.experts else tolerance
 
 
 def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:

@@ -27,8 +27,8 @@ from engine.scoring.batches import (
     token_candidates,
 )
 from engine.settings import AUTO, MODES, POOLINGS, check_choice
-from engine.text.chat_template import ChatTemplate
 from engine.text.template_sandbox import Conversation, Variables
+from engine.text.unread import unread_keys
 from engine.types import Prompt, PromptIds
 
 if TYPE_CHECKING:
@@ -402,45 +402,6 @@ def conversation_names(table: pl.DataFrame) -> list[str]:
         f"row {row}" if side == "reply" else f"row {row}, {side}"
         for row, side in table.select("row", "side").iter_rows()
     ]
-
-
-# What a model is to judge, never only a note beside it.
-_ESSENTIAL = ("tool_calls", "function_call", "tools", "documents")
-
-
-def unread_keys(
-    template: ChatTemplate,
-    conversations: Sequence[Conversation],
-    variables: Sequence[Variables],
-    names: Sequence[str],
-) -> list[str]:
-    """Keys of messages and variables without which a template writes the same texts.
-
-    Raises:
-      AssayError: a conversation, whose name the message gives, has calls of tools, tools or
-        documents, and the template leaves them out.
-    """
-
-    def text(conversation: Conversation, own: Variables) -> str | None:
-        try:
-            return template.texts([conversation], [own])[0]
-        except AssayError:
-            return None  # a message without text, once its calls are left out
-
-    read: dict[str, bool] = {}
-    for conversation, own, name in zip(conversations, variables, names, strict=True):
-        others = {key for turn in conversation for key in turn} - {"role", "content"}
-        whole = text(conversation, own) if others or own else None
-        for key in sorted(others | {*own}):
-            without = [{k: v for k, v in turn.items() if k != key} for turn in conversation]
-            written = whole != text(without, {k: v for k, v in own.items() if k != key})
-            if key in _ESSENTIAL and not written:
-                raise AssayError(
-                    f"{name}: the model's chat template does not write {key}; remove it from the "
-                    "row, if the model is to judge the reply without it"
-                )
-            read[key] = read.get(key, False) or written
-    return [key for key, written in read.items() if not written]
 
 
 class NextTokenRows(Rows):

@@ -95,13 +95,14 @@ class SearchObjective:
         pooling = pooling_of(checkpoint, AUTO)
         read = [dataclasses.replace(p, suffix=pooling.suffix(p.suffix)) for p in prompts]
         unread = {pooling.pad} if not read[0].suffix else set()  # a reply cannot end with it
+        allowed = _allowed_tokens(vocabulary, config.vocab_size, settings, unread)
         objective = cls(
             config=config,
             checkpoint_hash=checkpoint.card.checkpoint_hash,
             template=checkpoint.template,
             prompts=tuple(read),
-            allowed=_allowed_tokens(vocabulary, config.vocab_size, settings, unread),
-            settings=settings,
+            allowed=allowed,
+            settings=_with_topk(settings, allowed),
             round_trip=RoundTrip([(checkpoint.template, prompt) for prompt in prompts]),
             pooling=pooling,
         )
@@ -349,7 +350,7 @@ def _allowed_tokens(
 ) -> np.ndarray:
     """Mask of the tokens that the filters allow, except those in `never`: bool [rows].
 
-    Raises AssayError for an `allow` or `deny` that is no token, or if fewer than `topk` are left.
+    Raises AssayError for an `allow` or `deny` that is no token, or if no token is left.
     """
     tokens = frame["token"].to_list()
     texts, allow, deny = set(tokens), set(settings.allow), set(settings.deny)
@@ -366,13 +367,21 @@ def _allowed_tokens(
         left &= np.array([t in allow for t in tokens])
     left &= np.array([t not in deny for t in tokens])
     left &= np.array([i not in never for i in frame["token_id"]])
-    if left.sum() < settings.topk:
-        raise AssayError(
-            f"topk={settings.topk}; the filters leave {left.sum()} tokens: allowed at most that"
-        )
     allowed = np.zeros(rows, bool)
     allowed[frame["token_id"].to_numpy()] = left
     return allowed
+
+
+def _with_topk(settings: SearchSettings, allowed: np.ndarray) -> SearchSettings:
+    """Settings whose `topk` is at most the number of tokens in the mask `allowed`.
+
+    It stays large enough for all candidates: those beyond the allowed tokens change nothing.
+    Raises AssayError for a mask without tokens.
+    """
+    if not allowed.any():
+        raise AssayError("the filters leave no token; relax ascii_only, specials, allow or deny")
+    enough = max(int(allowed.sum()), math.ceil(settings.candidates / len(settings.free)))
+    return dataclasses.replace(settings, topk=min(settings.topk, enough, len(allowed)))
 
 
 def not_finite(ids: Ids) -> AssayError:
@@ -424,15 +433,11 @@ def _joined(objectives: Sequence[SearchObjective]) -> SearchObjective:
     first = objectives[0]
     rows = min(len(objective.allowed) for objective in objectives)
     allowed = np.logical_and.reduce([objective.allowed[:rows] for objective in objectives])
-    if allowed.sum() < first.settings.topk:
-        raise AssayError(
-            f"topk={first.settings.topk}; the filters of all models leave {allowed.sum()} tokens: "
-            "allowed at most that"
-        )
     hashes = [objective.checkpoint_hash for objective in objectives]
     whole = dataclasses.replace(
         first,
         allowed=allowed,
+        settings=_with_topk(first.settings, allowed),
         checkpoint_hash=hashlib.sha256(json.dumps(hashes).encode()).hexdigest(),
         round_trip=RoundTrip([c for o in objectives for c in o.round_trip.conversations]),
     )

@@ -34,7 +34,6 @@ from engine.scoring.rows import (
     NextTokenRows,
     Rows,
     conversation_names,
-    unread_keys,
 )
 from engine.settings import ImplicitSettings, LogprobSettings, Settings
 from engine.sweep import loop, setup
@@ -43,6 +42,7 @@ from engine.sweep.outcomes import OnOutcomes, OnRewards
 from engine.sweep.setup import Items
 from engine.text.cue import Cue
 from engine.text.template_sandbox import Variables
+from engine.text.unread import unread_keys
 from engine.types import Prompt
 
 
@@ -118,8 +118,9 @@ def conversation_replies(
     replies = []
     for (*turns, reply), own, name in zip(*where, strict=True):
         with prefixed(name):
-            keys = {*own, *(key for turn in turns for key in turn)} if plain else set()
-            if more := sorted({*reply, *keys} - {"role", "content", *unread}):
+            said = [*turns, reply, own] if plain else [reply]  # what the form leaves unsaid
+            keys = {key for turn in said for key, value in turn.items() if value}
+            if more := sorted(keys - {"role", "content", *unread}):
                 raise AssayError(
                     f"it has {', '.join(more)}, and probabilities in form={form!r} are of a "
                     "reply's text alone; remove it from the row"
@@ -207,10 +208,13 @@ class Pair:
             },
         }
 
-    def check(self, prompts: Mapping[str, str], listed: Sequence[str] | pl.DataFrame = ()) -> None:
+    def check(
+        self, prompts: Mapping[str, Prompt], listed: Sequence[str] | pl.DataFrame = ()
+    ) -> None:
         """Refuses models that would read other token ids, or have other candidates.
 
-        `prompts` are texts by id; `listed` are replies, or conversations (`schema.LIST_COLUMNS`).
+        `prompts` are texts or messages by id; `listed` are replies, or conversations
+        (`schema.LIST_COLUMNS`).
 
         Raises:
           AssayError: a reward model; the chat form of a model without a chat template; tokens,

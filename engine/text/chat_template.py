@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -11,12 +12,15 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError, prefixed
 from engine.text import template_sandbox
+from engine.text.json_values import checked_json
 from engine.text.template_sandbox import Conversation, Variables, parsed_date, spelled
 from engine.types import Prompt, PromptIds
 
 BOS_POLICIES = ("template", "none", "single", "double")
 NEWLINES = ("keep", "trim")
 ROLES = ("system", "developer", "user", "assistant", "tool")
+# Names in templates that are not the row's to give.
+RESERVED = {"messages", "add_generation_prompt", "strftime_now", "raise_exception", "namespace"}
 _SHAREGPT = {"human": "user", "gpt": "assistant"}  # roles by other names
 SYSTEM_END = "␞"  # the sign of a record separator: ends the system turn of a prompt, if it has one
 
@@ -112,9 +116,9 @@ class ChatTemplate:
         """The rendered text of whole conversations; arguments and errors as `conversations`."""
         texts: list[str] = []
         rows = zip(conversations, variables or itertools.repeat({}), strict=False)
-        for own, same in itertools.groupby(rows, key=lambda row: row[1]):
+        for own, same in itertools.groupby(rows, key=lambda row: json.dumps(dict(row[1]))):
             messages = [conversation for conversation, _ in same]
-            texts += self._render(messages, own, add_generation_prompt=False)
+            texts += self._render(messages, json.loads(own), add_generation_prompt=False)
         return texts
 
     def cue(self, prompt: Prompt, variables: Variables = MappingProxyType({})) -> str:
@@ -294,7 +298,9 @@ def with_system(system: str, prompt: str) -> str:
 
 
 def check_prompt(prompt: str) -> None:
-    """Raises AssayError for a prompt whose user's turn is empty or only white space."""
+    """Raises AssayError for a prompt that is no text, or whose user's turn is white space."""
+    with prefixed(f"prompt={prompt!r}"):
+        checked_text(prompt)
     if not prompt.rpartition(SYSTEM_END)[2].strip():
         raise AssayError(f"prompt={prompt!r}; allowed: text that is not empty")
 
@@ -306,56 +312,28 @@ def checked_message(number: int, message: Mapping[str, Any]) -> dict[str, Any]:
     `from` and `value` are ShareGPT's names of role and content. Parts of a content that are all
     texts become one text. Keys without a value are left out. Raises AssayError with the number.
     """
-    if "from" in message and "role" not in message:
+    if "from" in message and message.get("role") is None:
         names = {"from": "role", "value": "content"}
-        message = {names.get(key, key): value for key, value in message.items()}
-        message["role"] = _SHAREGPT.get(message["role"], message["role"])
+        message = {names.get(key, key): message[key] for key in message if key != "role"}
+        message["role"] = _SHAREGPT.get(str(message["role"]), message["role"])
     role, content = message.get("role"), message.get("content")
-    others = {
-        key: value
-        for key, value in without_nulls(message).items()
-        if key not in ("role", "content")
-    }
+    others = {k: v for k, v in message.items() if k not in ("role", "content") and v is not None}
     with prefixed(f"message {number}"):
         if role not in ROLES:
             raise AssayError(f"role={role!r}; allowed: {', '.join(ROLES)}")
-        if isinstance(content, list):
-            parts = [without_nulls(part) for part in content]
-            if not all(isinstance(p, dict) and {*p} == {"type", "text"} for p in parts):
+        if isinstance(content, list) and content:
+            if not all(isinstance(p, Mapping) and p.get("type") == "text" for p in content):
                 raise AssayError("its content has parts that are no text; only text is judged")
-            content = "".join(part["text"] for part in parts)
+            parts = [part.get("text") for part in content]
+            content = "".join(parts) if all(isinstance(p, str) for p in parts) else None
         if not isinstance(content, str) and not (content is None and others.get("tool_calls")):
             raise AssayError("its content is no text; only text is judged")
-        for text in strings([content, others]):
-            checked_text(text)
-        return {"role": role, "content": content, **others}
-
-
-# Any: JSON values.
-def without_nulls(value: Any) -> Any:
-    """A JSON value without keys that have no value, which columns of one type for all rows add."""
-    if isinstance(value, Mapping):
-        return {key: without_nulls(each) for key, each in value.items() if each is not None}
-    return [without_nulls(each) for each in value] if isinstance(value, list) else value
-
-
-# Any: JSON values.
-def strings(value: Any) -> Iterator[str]:
-    """Every text in a JSON value, keys too."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for each in value:
-            yield from strings(each)
-            if isinstance(value, Mapping):
-                yield from strings(value[each])
+        return dict(checked_json({"role": role, "content": content, **others}))
 
 
 def checked_text(text: str) -> str:
     """A text; raises AssayError for one that no tokenizer reads."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise AssayError("a lone surrogate; allowed: Unicode text")
-    return text
+    return str(checked_json(text))
 
 
 def turns(prompt: Prompt) -> Conversation:

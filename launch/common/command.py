@@ -101,6 +101,8 @@ def run(
             if given.json and processes.writes():
                 last = _as_json(name, given, result, began)
             processes.finish()
+            if processes.writes():
+                show(last)
     except (AssayError, flags.Error) as error:
         message = str(error) if isinstance(error, AssayError) else " ".join(str(error).split())
         code = getattr(error, "exit_status", processes.REFUSED)
@@ -112,8 +114,6 @@ def run(
             raise
         _wait_for_the_cause(error)
         return _failed(name, one_line(error), 1, as_json)
-    if processes.writes():
-        show(last)
     return result.exit_status
 
 
@@ -127,7 +127,8 @@ def _as_json(name: str, given: Given, result: CommandResult, began: float) -> st
 def _failed(name: str, message: str, code: int, as_json: bool) -> int:
     """Prints the one line, as --json an object too; with several processes, ends all of them."""
     if as_json and processes.writes():
-        show(json.dumps({"command": name, "error": message}))
+        with contextlib.suppress(AssayError):  # nothing is printed where the output is full
+            show(json.dumps({"command": name, "error": message}))
     if processes.count() > 1:
         processes.fail(name, message, code)
     print(f"{name}: {message}", file=sys.stderr)

@@ -93,6 +93,8 @@ def record(listed: ConversationList, run: str, slugs: Sequence[str]) -> None:
 def list_of_pairs(path: Path) -> ConversationList:
     """The list of a file of pairs; raises AssayError as `given_list`, or where it holds none."""
     listed = read_list(path)
+    for note in () if listed is None else listed.notes:
+        say(f"note: {note}")
     if listed is None or "chosen" not in listed.table["side"]:
         raise AssayError(f"items={path}: no pairs; allowed: columns prompt, chosen and rejected")
     return listed
@@ -118,7 +120,7 @@ def read_list(
     if not fields.of_conversations(columns):
         return None
     with prefixed(f"items={path}"):
-        reader = RowReader(columns, column, shared, flag, json_cells=path.suffix != ".jsonl")
+        reader = RowReader(columns, column, shared, flag, has_nulls=path.suffix == ".parquet")
         table = reader.table(rows)
     sha256 = hashlib.sha256(data).hexdigest()
     return ConversationList(inputs.list_name(path), table, sha256, reader.notes)

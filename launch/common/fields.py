@@ -3,8 +3,9 @@
 docs/pairs.md has the table, and which trainers and published sets write which column.
 """
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine.errors import AssayError
@@ -13,28 +14,30 @@ REPLIES = ("reply", "response", "completion", "output")
 # The user's turn, by the names that trainers and published sets give it; the first that is there.
 PROMPTS = ("prompt", "instruction", "question", "query", "problem", "input", "context")
 WHOLE = ("messages", "conversations", "conversation")  # all turns, the reply included
-SYSTEM = ("system", "system_prompt", "system_message")
-HISTORY = "history"  # earlier turns: pairs of what the user and the assistant said
-TOOLS = ("tools", "documents")  # variables of the template
-KWARGS = "chat_template_kwargs"  # further ones, by name
+SYSTEM = ("system", "system_prompt")
+HISTORY = "history"  # earlier turns
+VARIABLES = {"tools": list, "documents": list, "enable_thinking": bool}  # of the template
+KWARGS = "chat_template_kwargs"  # further variables, by name
 # Column of the rejected reply -> columns of the chosen one beside it.
 _PAIRS = {
     "rejected": ("chosen",),
     "rejected_response": ("chosen", "chosen_response", *REPLIES, *WHOLE),
-    "rejected_messages": ("chosen", "chosen_messages", *WHOLE),
+    "rejected_messages": ("chosen", *WHOLE),
 }
 # HelpSteer: below 0 the first reply is preferred, above 0 the second.
 _PREFERENCES = {
     "overall_preference": ("response1", "response2"),
     "preference_strength": ("response_1", "response_2"),
 }
-_MEDIA = "(image|video|audio|object)s?"
-# What would be left unscored, or unsaid to the model; most are names of ms-swift.
-_REFUSED = re.compile(
-    rf"((rejected|positive|negative)_)?{_MEDIA}|rejected_tools|audio_codes|"
-    r"(chosen|rejected|positive|negative)_(response|message|repl(y|ie)|completion|answer|text)s?|"
-    r"(response|reply|completion|answer|conversation)_?[0-9a-d]|"
-    r"responses|replies|completions|answers|outputs|candidates"
+_TURNS = {*PROMPTS, *WHOLE, *SYSTEM, HISTORY, *VARIABLES, KWARGS}
+_REPLY = re.compile(
+    r"((chosen|rejected|positive|negative)_)?"
+    r"(repl(y|ie)|response|completion|output|answer|message|candidate|conversation)s?(_?[0-9a-d])?",
+    re.IGNORECASE,
+)
+_OTHER = re.compile(
+    r"((rejected|positive|negative|ref)_)?(image|video|audio|tool|object)s?|audio_codes|functions",
+    re.IGNORECASE,
 )
 
 
@@ -52,22 +55,36 @@ class Sides(NamedTuple):
         try:
             value = float(row.get(self.preference))  # type: ignore[arg-type]  # any cell
         except (TypeError, ValueError):
-            raise AssayError(f"{self.preference}: not a number") from None
+            value = math.nan
+        if not math.isfinite(value):
+            raise AssayError(f"{self.preference}={row.get(self.preference)!r}; allowed: a number")
         first, second = self.columns.values()
         both = (first, second) if value < 0 else (second, first)
         return dict(zip(self.columns, both, strict=True)) if value else {}
 
 
-def of_conversations(columns: Sequence[str]) -> str | None:
-    """The first column that is part of a conversation; None where all are replies or labels."""
-    parts = {*PROMPTS, *WHOLE, *SYSTEM, HISTORY, *TOOLS, KWARGS, "chosen", *_PAIRS}
-    return next((name for name in columns if name in parts or _REFUSED.fullmatch(name)), None)
+def of_conversations(columns: Collection[str]) -> str | None:
+    """The first column that makes rows conversations; None for a list of replies and labels."""
+    if "name" in columns and not {"prompt", "messages", "chosen"} & {*columns}:
+        return None
+    return next((c for c in columns if c in _TURNS or c == "chosen" or c in _PAIRS), None)
 
 
-# Any: a cell of a file.
-def is_refused(name: str, cell: Any) -> bool:
-    """Whether a cell holds something that a column of this name says to the model, or a reply."""
-    return bool(_REFUSED.fullmatch(name)) and isinstance(cell, str | list | dict) and bool(cell)
+def is_reply(column: str) -> bool:
+    """Whether a column is called as one of replies is."""
+    return bool(_REPLY.fullmatch(column))
+
+
+def is_part(column: str) -> bool:
+    """Whether a column is called as a part of conversations is, in any case of letters."""
+    return column.lower() in _TURNS or is_reply(column) or bool(_OTHER.fullmatch(column))
+
+
+def prompts_of(columns: Sequence[str]) -> Sequence[str]:
+    """Columns of the user's turn: one, or an instruction and its input; none without a prompt."""
+    both = ("instruction", "input")
+    first = next((name for name in PROMPTS if name in columns), None)
+    return both if first == both[0] and both[1] in columns else (first,) if first else ()
 
 
 def sides_of(columns: Sequence[str], column: str | None) -> Sides:
@@ -84,7 +101,7 @@ def sides_of(columns: Sequence[str], column: str | None) -> Sides:
     replies = [name for name in found if name in REPLIES] or found
     if column is None and len(replies) == 1:
         return Sides({"reply": replies[0]})
-    if column is None or column not in columns or column in PROMPTS:
+    if column is None or column not in columns or column in _TURNS - {*WHOLE}:
         raise AssayError(
             f"no one column of replies; the file has {', '.join(columns)}; allowed: one of "
             f"{', '.join(REPLIES)}, 'chosen' and 'rejected', 'messages', or --column"
@@ -100,11 +117,10 @@ def _pair(columns: Sequence[str]) -> Sides | None:
             if {preference, *replies} <= set(columns):
                 return Sides(dict(zip(("chosen", "rejected"), replies, strict=True)), preference)
         return None
-    if not rejected:
-        raise AssayError("no column 'rejected'; allowed: 'chosen' and 'rejected' together")
-    chosen = [name for name in _PAIRS[rejected[0]] if name in columns]
-    if not chosen:
-        raise AssayError("no column 'chosen'; allowed: 'chosen' and 'rejected' together")
+    chosen = [name for name in _PAIRS[rejected[0]] if name in columns] if rejected else ["chosen"]
+    if not rejected or not chosen:
+        missing = "chosen" if rejected else "rejected"
+        raise AssayError(f"no column {missing!r}; allowed: 'chosen' and 'rejected' together")
     if len(rejected) > 1 or len(chosen) > 1:
         raise AssayError(
             f"columns {', '.join([*chosen, *rejected])}: which are the pair? Call two of them "

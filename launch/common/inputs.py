@@ -13,6 +13,7 @@ from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
 from engine.runs import parts, schema, storage
 from engine.runs.reader import read_contents
+from engine.text.chat_template import checked_text
 from launch.common import fields
 from launch.common.command import Flags, Given, paths
 from launch.common.fields import REPLIES
@@ -33,8 +34,18 @@ FLAGS: Flags = {
 def list_given(given: Given) -> tuple[str, list[str]]:
     """Name of the list on the command line, and its replies."""
     path = Path(paths(given, "items")[0])
+    if path.suffix == ".txt" and given.column is not None:
+        raise AssayError(f"--column={given.column!r} of a .txt, which has none; leave it out")
     name = list_name(path) if given.name is None else given.name
     return checked_name("name", name), read_items(path, given.column, own_prompts=False)
+
+
+def has_list(given: Given) -> bool:
+    """Whether --items names a list; raises AssayError for a flag of lists without it."""
+    for flag in ("column", "name") if given.items is None else ():
+        if given[flag].value is not None:
+            raise AssayError(f"--{flag} without --items; give both or neither")
+    return given.items is not None
 
 
 def checked_name(flag: str, name: str) -> str:
@@ -61,8 +72,8 @@ def read_items(path: Path, column: str | None, *, own_prompts: bool = True) -> l
       own_prompts: whether a column of prompts, which is not read, is allowed.
 
     Raises:
-      AssayError: no such file or column, another file type, malformed CSV, or an empty reply, whose
-        line or row (counted from 1) the message names.
+      AssayError: no such file or column, another file type, malformed CSV, no reply, or one that is
+        empty or no Unicode, whose line or row (counted from 1) the message names.
     """
     if path.suffix == ".txt":
         replies, unit = lines_of("items", path), "line"
@@ -77,9 +88,13 @@ def read_items(path: Path, column: str | None, *, own_prompts: bool = True) -> l
         named = next((name for name in ("name", *REPLIES) if name in columns), "name")
         column = column or named
         replies, unit = _column(path, columns, rows, column), f"column {column!r}, row"
+    if not replies:
+        raise AssayError(f"items={path}: no replies; allowed: at least one")
     for number, reply in enumerate(replies, 1):
         if not reply:
             raise AssayError(f"items={path}: {unit} {number} is empty; allowed: a reply in each")
+        with prefixed(f"items={path}: {unit} {number}"):
+            checked_text(reply)
     return replies
 
 
@@ -87,13 +102,18 @@ def read_items(path: Path, column: str | None, *, own_prompts: bool = True) -> l
 def read_rows(path: Path) -> tuple[list[str], list[dict[str, Any]], bytes]:
     """The columns and rows of a .csv, .jsonl or .parquet file of --items, and its bytes.
 
-    A row of a .jsonl may lack columns. Raises AssayError as `read_table`, or for a line that is no
-    JSON object, with its number from 1.
+    A row of a .jsonl may lack columns, and blank lines may follow the last. Raises AssayError as
+    `read_table`, or for a line that is no JSON object, with its number from 1.
     """
     if path.suffix != ".jsonl":
         frame, data = read_table(path, "items")
         return frame.columns, frame.to_dicts(), data
     lines, rows = lines_of("items", path), []
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if not lines or lines[0].lstrip().startswith("["):
+        what = "a JSON array" if lines else "an empty file"
+        raise AssayError(f"items={path}: {what}; allowed: a JSON object in each line")
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)

@@ -3,27 +3,20 @@
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from engine.errors import AssayError, prefixed
 from engine.runs import schema
-from engine.text.chat_template import (
-    check_prompt,
-    checked_message,
-    checked_text,
-    strings,
-    turns,
-    without_nulls,
-)
+from engine.text.chat_template import RESERVED, check_prompt, checked_message, checked_text, turns
+from engine.text.json_values import checked_json, without_nulls
 from launch.common import fields
 from launch.common.text import counted
 
 Turns = list[dict[str, Any]]  # messages as `checked_message` returns them
-# Any: cells of a file by column.
-Row = Mapping[str, Any]
+Row = Mapping[str, Any]  # Any: cells of a file by column
 
 
 @dataclasses.dataclass
@@ -35,7 +28,7 @@ class RowReader:
     # Gives the prompt of the command line for replies that are texts; None: there is none.
     shared: Callable[[], str] | None
     flag: str  # of the command line, beside which prompts and messages are refused; "": none
-    json_cells: bool  # whether texts may hold messages as JSON: in .csv and .parquet files
+    has_nulls: bool  # whether every row has each key of any: the format is .parquet
     notes: list[str] = dataclasses.field(default_factory=list)  # what is left out of the file
 
     def table(self, rows: Sequence[Row]) -> pl.DataFrame:
@@ -44,205 +37,195 @@ class RowReader:
         Raises:
           AssayError: a row that is no conversation, or has a part of one that would not be scored.
         """
-        sides, prompts = fields.sides_of(self.columns, self.column), self._prompts()
-        labels = self._labels(rows, {*sides.columns.values(), *prompts})
-        listed: dict[str, list[object]] = {
-            name: [] for name in (*schema.LIST_COLUMNS, schema.GIVEN)
-        }
-        undecided = 0
+        sides = fields.sides_of(self.columns, self.column)
+        prompts = fields.prompts_of(self.columns)
+        if prompts and self.flag:
+            raise AssayError(
+                f"its rows have prompts (column {prompts[0]!r}); allowed: no {self.flag}"
+            )
+        labels, copies = self._others(rows, {*sides.columns.values(), *prompts})
+        listed: list[dict[str, Any]] = []
         for number, row in enumerate(rows, 1):
-            own_labels = [{"name": name, "value": _label(row.get(name))} for name in labels]
             with prefixed(f"row {number}"):
+                own = [{"name": name, "value": _label(row.get(name))} for name in labels]
                 variables = self._variables(row)
                 conversations = self._conversations(row, sides.of(row), prompts)
-                undecided += not conversations
+                for name in copies if conversations else ():
+                    self._check_said(row, name, list(conversations.values()))
                 for side, messages in conversations.items():
-                    cells = (len(listed["row"]), number, side, _label(row.get("id")))
-                    heard = [{k: m[k] for k in ("role", "content")} for m in messages]
-                    given = _given(messages, variables)
-                    for cell, column in zip(
-                        (*cells, heard, own_labels, given), listed.values(), strict=True
-                    ):
-                        column.append(cell)
+                    entry = {"conversation_id": len(listed), "row": number, "side": side}
+                    entry |= {"id": _label(row.get("id")), "messages": messages, "labels": own}
+                    listed.append({**entry, schema.GIVEN: _given(messages, variables)})
+        undecided = len(rows) - len({entry["row"] for entry in listed})
+        if undecided == len(rows):
+            raise AssayError(f"{sides.preference} is 0 in all rows: no reply is preferred")
         if undecided:
-            said = f"{counted(undecided, 'row')} of {len(rows):,} prefer neither reply"
-            self.notes.append(f"{said} ({sides.preference} is 0): left out")
-        if not any(listed[schema.GIVEN]):
-            del listed[schema.GIVEN]
-        return pl.DataFrame(
-            listed, schema={k: (schema.LIST_COLUMNS | {schema.GIVEN: pl.String})[k] for k in listed}
-        )
+            said = f"{counted(undecided, 'row')} of {len(rows):,} left out, in which neither reply"
+            self.notes.append(f"{said} is preferred ({sides.preference} is 0)")
+        types: schema.Columns = dict(schema.LIST_COLUMNS)
+        if any(entry[schema.GIVEN] for entry in listed):
+            types[schema.GIVEN] = pl.String
+        return pl.DataFrame(listed, schema=types)
 
-    def _prompts(self) -> Sequence[str]:
-        """Columns of the prompt: one, or an instruction and its input; none without a prompt."""
-        first = next((name for name in fields.PROMPTS if name in self.columns), None)
-        if first and self.flag:
-            raise AssayError(f"its rows have prompts (column {first!r}); allowed: no {self.flag}")
-        both = ("instruction", "input")
-        if first == both[0] and both[1] in self.columns:
-            return both
-        return (first,) if first else ()
-
-    def _labels(self, rows: Sequence[Row], replies: set[str]) -> Sequence[str]:
-        """Columns that are labels; raises AssayError for those that would be left unscored."""
-        parts = {"id", *fields.PROMPTS, *fields.WHOLE, *fields.SYSTEM, fields.HISTORY}
-        parts |= {*fields.TOOLS, fields.KWARGS, *fields.REPLIES}
-        labels, others = [], list[str]()
-        for name in self.columns:
-            if name in parts | replies:
-                continue
-            cells = [row.get(name) for row in rows]
-            if self.column is None:
-                self._check_no_part(name, cells)
-            (labels if all(map(_is_plain, cells)) else others).append(name)
+    def _others(self, rows: Sequence[Row], read: set[str]) -> tuple[Sequence[str], Sequence[str]]:
+        """Columns that are labels, and columns whose texts the conversations must hold as well."""
+        read = {*read, "id", *fields.SYSTEM, fields.HISTORY, *fields.VARIABLES, fields.KWARGS}
+        labels, copies, others = [], [], list[str]()
+        for name in (name for name in self.columns if name not in read):
+            cells = [self._value(row.get(name)) for row in rows]
+            is_label = self.column is not None and fields.is_reply(name)
+            says = fields.is_part(name) and not is_label and not all(map(_is_number, cells))
+            if says or any(map(_are_messages, cells)):
+                copies.append(name)
+            elif all(isinstance(row.get(name), str | float | int | None) for row in rows):
+                labels.append(name)
+            else:
+                others.append(name)
         if others:
             self.notes.append(f"no labels: {', '.join(others)} (neither text nor numbers)")
-        return labels
-
-    def _check_no_part(self, name: str, cells: Sequence[Any]) -> None:
-        """Raises AssayError for the first cell that says something to the model, or is a reply."""
-        for number, cell in enumerate(cells, 1):
-            if fields.is_refused(name, cell) or _are_messages(self._parsed(cell)):
-                raise AssayError(
-                    f"row {number}: column {name!r} is not read, and the model would judge the "
-                    "row without it; rename the columns to be scored (docs/pairs.md lists the "
-                    "names), or remove it"
-                )
+        return labels, copies
 
     def _conversations(
         self, row: Row, sides: Mapping[str, str], prompts: Sequence[str]
     ) -> Mapping[str, Turns]:
         """Side -> the conversation that ends with its reply."""
-        prompt = self._prompt(row, prompts, sides.values())
-        both: dict[str, Turns] = {}
-        for side, column in sides.items():
-            reply = self._cell(row, column)
-            with prefixed(column):
-                if self.flag and not isinstance(reply, str):
-                    raise AssayError(
-                        f"messages have a prompt of their own; allowed: no {self.flag}"
-                    )
-                before = prompt
-                if before is None and both and _is_reply(reply):  # behind the chosen one's turns
-                    before = both["chosen"][:-1]
-                elif before is None and isinstance(reply, str) and self.shared:
-                    before = _prompt_turns(self.shared())
-                both[side] = self._with_system(row, _whole(self._history(row, before), reply))
-        first = [json.dumps(messages[0]) for messages in both.values()]
-        if len({*first}) > 1:
+        replies = {side: self._cell(row, column) for side, column in sides.items()}
+        before, own = self._before(row, replies, prompts, sides), dict[str, Turns]()
+        for side, reply in replies.items():
+            with prefixed(sides[side]):
+                turns_before = before
+                if before is None and own and (isinstance(reply, str) or _by_assistant(reply[0])):
+                    # Behind the chosen one's last turn of another, as ms-swift does.
+                    turns_before = [*own["chosen"]]
+                    while _by_assistant(turns_before[-1]):
+                        del turns_before[-1]
+                own[side] = _whole(turns_before, reply)
+        system = self._system(row)
+        for side, whole in own.items():
+            if system and whole[0]["role"] != "system":
+                own[side] = [system, *whole]
+            elif system and whole[0] != system:
+                raise AssayError("a system turn in the messages, and another in its own column")
+        if len({json.dumps(messages[0]) for messages in own.values()}) > 1:
             raise AssayError("chosen and rejected begin with other messages; allowed: one prompt")
-        self._check_said(row, {*sides.values(), *prompts}, list(both.values()))
-        return both
+        return own
 
-    def _prompt(self, row: Row, columns: Sequence[str], sides: Collection[str]) -> Turns | None:
+    def _before(
+        self,
+        row: Row,
+        replies: Mapping[str, Turns | str],
+        prompts: Sequence[str],
+        sides: Mapping[str, str],
+    ) -> Turns | None:
         """The turns before the reply; None where the row has them in its replies alone."""
-        if not columns:
-            whole = [name for name in fields.WHOLE if name in self.columns and name not in sides]
-            turns_of = [self._cell(row, name) for name in whole]
-            return next(
-                (t for t in turns_of if not isinstance(t, str) and not _is_reply(t[-1:])), None
-            )
-        cells = [self._cell(row, name) for name in columns if row.get(name) or name == columns[0]]
-        if all(isinstance(cell, str) for cell in cells):
-            return _prompt_turns("\n".join(map(str, cells)))  # as LLaMA-Factory and ms-swift do
-        if len(cells) > 1:
-            raise AssayError(f"{' and '.join(columns)}: messages; allowed: texts, or one of them")
-        return _prompt_turns(cells[0])
+        if self.flag and not all(isinstance(reply, str) for reply in replies.values()):
+            raise AssayError(f"messages have a prompt of their own; allowed: no {self.flag}")
+        cells = [self._cell(row, name) for name in prompts if row.get(name) not in (None, "")]
+        if prompts and not cells:
+            raise AssayError(f"{prompts[0]}: missing; allowed: text, or a list of messages")
+        if cells and all(isinstance(cell, str) for cell in cells):
+            before: Turns | None = _prompt_turns("\n".join(map(str, cells)))  # as LLaMA-Factory
+        elif len(cells) > 1:
+            raise AssayError(f"{' and '.join(prompts)}: messages; allowed: texts, or one of them")
+        else:
+            before = list(cells[0]) if cells else self._whole_as_prompt(row, sides)  # type: ignore[arg-type]  # messages
+        if before is None and all(isinstance(reply, str) for reply in replies.values()):
+            before = _prompt_turns(self.shared()) if self.shared else None
+        history = self._history(row)
+        if history and before is None:
+            raise AssayError(f"{fields.HISTORY}: beside messages; allowed: beside a prompt")
+        return [*history, *before] if before is not None else None
 
-    def _history(self, row: Row, prompt: Turns | None) -> Turns | None:
-        """A prompt behind the earlier turns of the row."""
-        pairs = self._parsed(row.get(fields.HISTORY)) or []
-        if not pairs:
-            return prompt
-        with prefixed(fields.HISTORY):
-            if prompt is None or not isinstance(pairs, list):
-                raise AssayError("it stands beside messages; allowed: beside a prompt that is text")
-            texts = [text for pair in pairs for text in pair]
-            if len(texts) != 2 * len(pairs) or not all(isinstance(text, str) for text in texts):
-                raise AssayError("no pairs of texts; allowed: [[user's text, reply], …]")
-            roles = itertools.cycle(("user", "assistant"))
-            said = [
-                {"role": r, "content": checked_text(t)} for r, t in zip(roles, texts, strict=False)
-            ]
-            return [*said, *prompt]
+    def _whole_as_prompt(self, row: Row, sides: Mapping[str, str]) -> Turns | None:
+        """Messages that end before the reply; None where they are replies, or end with one."""
+        for name in fields.WHOLE:
+            if name in self.columns and name not in sides.values():
+                messages = self._cell(row, name)
+                if not isinstance(messages, str) and not _by_assistant(messages[-1]):
+                    if self.flag:
+                        raise AssayError(f"{name}: a prompt; allowed: no {self.flag}")
+                    return messages
+        return None
 
-    def _with_system(self, row: Row, whole: Turns) -> Turns:
-        """A conversation behind the system turn of its row's column, if it has one."""
-        named = [name for name in fields.SYSTEM if row.get(name)]
-        if not named:
-            return whole
-        texts = {self._cell(row, name) for name in named if isinstance(row[name], str)}
-        with prefixed(named[0]):
-            if len(texts) != 1 or len(named) > 1:
-                raise AssayError(f"{', '.join(named)}: more than one text; allowed: one")
-            system = {"role": "system", "content": texts.pop()}
-            if whole[0]["role"] == "system" and whole[0] != system:
-                raise AssayError("another system turn than that of the messages; allowed: one")
-        return whole if whole[0] == system else [system, *whole]
+    def _history(self, row: Row) -> Turns:
+        """Earlier turns: messages, or pairs of the user's text and the reply."""
+        cell = self._value(row.get(fields.HISTORY))
+        if _are_messages(cell):
+            return list(self._cell(row, fields.HISTORY))  # type: ignore[arg-type]  # messages
+        pairs = cell if isinstance(cell, list) else [cell] if cell else []
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+            raise AssayError(f"{fields.HISTORY}: allowed: messages, or pairs of texts")
+        texts = itertools.chain.from_iterable(pairs)
+        roles = itertools.cycle(("user", "assistant"))
+        both = zip(roles, texts, strict=False)
+        return [checked_message(n, {"role": r, "content": t}) for n, (r, t) in enumerate(both, 1)]
+
+    def _system(self, row: Row) -> dict[str, Any] | None:
+        """The system turn of the row's column; None without one."""
+        texts = {str(self._value(row[name])) for name in fields.SYSTEM if row.get(name)}
+        if len(texts) > 1:
+            raise AssayError(f"{' and '.join(fields.SYSTEM)}: different texts; remove one of them")
+        return {"role": "system", "content": checked_text(texts.pop())} if texts else None
 
     def _variables(self, row: Row) -> Mapping[str, Any]:
         """What the template reads beside the messages."""
         variables: dict[str, Any] = {}
-        for name in (*fields.TOOLS, fields.KWARGS):
-            value = row.get(name)
+        for name, kind in {**fields.VARIABLES, fields.KWARGS: dict}.items():
             with prefixed(name):
-                try:
-                    value = json.loads(value or "null") if isinstance(value, str) else value
-                except ValueError as error:
-                    raise AssayError(f"no JSON ({error})") from error
-                kind = dict if name == fields.KWARGS else list
-                if value and not isinstance(value, kind):
-                    raise AssayError(f"{type(value).__name__}; allowed: a JSON {kind.__name__}")
-                own = without_nulls(value if name == fields.KWARGS else {name: value or None}) or {}
-                for reserved in {"messages", "add_generation_prompt"} & {*own}:
-                    raise AssayError(f"{reserved}; allowed: other variables of the template")
-                for text in strings(own):
-                    checked_text(text)
+                cell = row.get(name)
+                lower = cell.lower() if kind is bool and isinstance(cell, str) else cell
+                value = self._value(lower, anything=True)
+                if value is None or value in ("", [], {}):
+                    continue
+                if not isinstance(value, kind):
+                    raise AssayError(f"{value!r:.60}; allowed: JSON of a {kind.__name__}")
+                own = checked_json(value if kind is dict else {name: value})
+                if taken := RESERVED & {*own}:
+                    raise AssayError(f"{', '.join(sorted(taken))}; allowed: other variables")
                 variables |= own
         return variables
 
-    def _check_said(self, row: Row, read: set[str], conversations: Sequence[Turns]) -> None:
-        """Raises AssayError for a column of a conversation's texts that no conversation has."""
-        held = [str(message["content"]) for turns in conversations for message in turns]
-        for name in (*fields.PROMPTS, *fields.WHOLE, *fields.REPLIES):
-            if name in read or name not in self.columns or not conversations or self.column:
-                continue
-            cell = self._parsed(row.get(name))
-            entries = cell if isinstance(cell, list) else [cell]
-            texts = [each.get("content") if isinstance(each, dict) else each for each in entries]
-            for text in texts:
-                if isinstance(text, str) and not any(text.strip() in whole for whole in held):
-                    raise AssayError(
-                        f"column {name!r} holds a text that the conversation has not; call the "
-                        "columns to be scored 'prompt', 'chosen' and 'rejected', and remove it"
-                    )
+    def _check_said(self, row: Row, name: str, conversations: Sequence[Turns]) -> None:
+        """Raises AssayError for a text or messages that no conversation of the row has."""
+        cell = self._value(row.get(name))
+        if _is_number(cell):
+            return
+        if _are_messages(cell):
+            whole = self._cell(row, name)
+            said = any(c[at : at + len(whole)] == whole for c in conversations for at in (0, 1))
+        else:
+            held = {str(m["content"]).strip() for c in conversations for m in c}
+            texts = cell if isinstance(cell, list) else [cell]
+            said = all(isinstance(text, str) and text.strip() in held for text in texts)
+        if not said:
+            raise AssayError(
+                f"column {name!r} is not read, and the model would judge the row without it; "
+                "remove it, or give it one of the names in docs/pairs.md"
+            )
 
     # Any: a cell of a file.
-    def _parsed(self, cell: Any) -> Any:
-        """What a text holds as JSON, where that is a list; any other cell as it is."""
-        if self.json_cells and isinstance(cell, str) and cell.lstrip().startswith("["):
+    def _value(self, cell: Any, *, anything: bool = False) -> Any:
+        """A cell; JSON of messages, pairs or, if `anything`, any value is read."""
+        if isinstance(cell, str) and (anything or cell.lstrip().startswith("[")):
             try:
-                return json.loads(cell)
-            except ValueError:
-                return cell
-        return cell
+                cell = json.loads(cell) if cell else None
+            except (ValueError, RecursionError) as error:
+                if anything:
+                    raise AssayError(f"{cell!r:.60} is no JSON ({error})") from error
+        return without_nulls(cell) if self.has_nulls else cell
 
     def _cell(self, row: Row, column: str) -> Turns | str:
-        cell = row.get(column)
-        parsed = self._parsed(cell)
-        cell = parsed if _are_messages(parsed) else cell
+        """The text or the messages of a cell."""
+        cell, value = row.get(column), self._value(row.get(column))
         with prefixed(column):
-            if isinstance(cell, str):
+            if isinstance(cell, str) and not _are_messages(value):
                 if cell.lstrip().startswith("[{") and "role" in cell and "content" in cell:
-                    raise AssayError(
-                        "messages as a text; allowed: a list, or JSON in a .csv or .parquet"
-                    )
+                    raise AssayError("messages as a text; allowed: a list, or JSON")
                 return checked_text(cell)
-            if isinstance(cell, dict):  # LLaMA-Factory's chosen and rejected
-                cell = [cell]
-            if isinstance(cell, list) and cell and all(isinstance(each, dict) for each in cell):
-                return [checked_message(number, each) for number, each in enumerate(cell, 1)]
-            if isinstance(cell, list) and cell:
+            value = [value] if isinstance(value, dict) else value  # LLaMA-Factory's chosen
+            if isinstance(value, list) and value and all(isinstance(m, dict) for m in value):
+                return [checked_message(number, each) for number, each in enumerate(value, 1)]
+            if isinstance(value, list) and value:
                 raise AssayError("a list of replies; write a row for each, or each pair")
             what = "missing" if cell is None else "neither text nor messages"
             raise AssayError(f"{what}; allowed: text, or a list of messages")
@@ -260,15 +243,15 @@ def _whole(prompt: Turns | None, reply: Turns | str) -> Turns:
         reply[at : at + len(prompt)] == prompt for at in (0, int(reply[0]["role"] == "system"))
     ):
         whole = reply
-    elif reply[0]["role"] == "assistant":
+    elif _by_assistant(reply[0]):
         whole = [*prompt, *reply]
     else:
         raise AssayError(
-            "the messages begin with another prompt than the row's; remove one of them"
+            "the messages begin with another prompt than the row's; remove one of both"
         )
-    if len(whole) < 2 or whole[0]["role"] == "assistant":
+    if len(whole) < 2 or _by_assistant(whole[0]):
         raise AssayError("messages that begin with the reply; allowed: a prompt before it")
-    if whole[-1]["role"] != "assistant":
+    if not _by_assistant(whole[-1]):
         raise AssayError(
             f"the last message is by {whole[-1]['role']!r}; allowed: 'assistant', whose reply "
             "is judged"
@@ -276,10 +259,8 @@ def _whole(prompt: Turns | None, reply: Turns | str) -> Turns:
     return whole
 
 
-def _prompt_turns(prompt: Turns | str) -> Turns:
-    """A prompt as turns; a text may begin with a system turn (`chat_template.with_system`)."""
-    if not isinstance(prompt, str):
-        return prompt
+def _prompt_turns(prompt: str) -> Turns:
+    """A prompt as turns; it may begin with a system turn (`chat_template.with_system`)."""
     check_prompt(prompt)
     if prompt.lstrip().startswith("Human:"):
         raise AssayError("a transcript ('Human: …'); allowed: a question, or messages")
@@ -294,21 +275,29 @@ def _given(messages: Turns, variables: Mapping[str, Any]) -> str | None:
     return json.dumps({"messages": others, "variables": variables}, ensure_ascii=False)
 
 
-def _is_reply(reply: Turns | str) -> bool:
-    return isinstance(reply, str) or reply[0]["role"] == "assistant"
+def _by_assistant(message: Mapping[str, Any]) -> bool:
+    return bool(message["role"] == "assistant")
 
 
 def _are_messages(cell: object) -> bool:
     """Whether a cell is a list of messages, by OpenAI's names or ShareGPT's."""
+    names = ({"role", "content"}, {"role", "tool_calls"}, {"from", "value"})
     return (
         isinstance(cell, list)
         and bool(cell)
-        and all(isinstance(m, dict) and ({"role", "from"} & {*m}) for m in cell)
+        and all(isinstance(m, dict) and any(own <= {*m} for own in names) for m in cell)
     )
 
 
-def _is_plain(cell: object) -> bool:
-    return isinstance(cell, str | bool | int | float | None)
+def _is_number(cell: object) -> bool:
+    """Whether a cell says nothing: it is empty, or a number, also as a text."""
+    if isinstance(cell, str) and cell:
+        try:
+            float(cell)
+        except ValueError:
+            return False
+        return True
+    return not cell or isinstance(cell, bool | int | float)
 
 
 def _label(cell: object) -> str | None:

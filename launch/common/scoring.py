@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
 from configs.prompts import PROMPTS
@@ -71,7 +71,9 @@ def verify_setting(config: ConfigDict) -> bool | None:
 
 
 def prompts(given: Given) -> Mapping[str, str]:
-    """Prompt id -> text of the prompts that replies answer."""
+    """Prompt id -> text of the prompts that replies answer; refuses two ways to name them."""
+    if given.prompt and "prompts" in config_flags.get_override_values(given["config"]):
+        raise AssayError("--prompt beside --config.prompts; give one of the two")
     return chosen_prompts(given.config.prompts, given.prompt)
 
 

@@ -84,11 +84,13 @@ def one_line(error: Exception) -> str:
 
 
 def show(text: str) -> None:
-    """Prints a text; a reader that has closed the pipe is no error."""
+    """Prints a text; a reader that has closed the pipe is no error, and a full disk is one."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:  # Python would complain again when it flushes at the end
+    except OSError as error:  # Python would complain again when it flushes at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise AssayError(f"standard output: {error.strerror}") from error
 
 
 def say(line: str) -> None:

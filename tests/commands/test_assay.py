@@ -122,6 +122,27 @@ def test_folders_that_cannot_be_written_are_one_line_each(checkpoint, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+FULL = "standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["launch"], f"assay: {FULL}"),
+        (["launch.models"], f"models: {FULL}"),
+        (["launch.models", "--json"], f"models: {FULL}"),
+        (["launch.sweep", "--help"], f"sweep: {FULL}"),
+        (["launch.plan", "--json"], "plan: --source is missing"),
+    ],
+)
+def test_a_full_standard_output_is_one_line(arguments, line):
+    command = [sys.executable, "-m", *arguments]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, cwd=LAUNCH.parent, stdout=full, stderr=-1, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(line)
+
+
 def test_a_reader_that_stops_early_is_no_error():
     """As `python -m launch.models | head -1` is one."""
     command = [sys.executable, "-m", "launch.models"]

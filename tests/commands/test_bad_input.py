@@ -13,6 +13,12 @@ FILES = {
     "quotes.csv": 'name\n"say \\"no\\""\n',
     "empty-line.txt": "love\r\n\r\nwar",
     "list.json": "[]",
+    "empty.txt": "",
+    "empty.jsonl": "\n",
+    "header.csv": "name\n",
+    "array.jsonl": '[\n{"reply": "love"}\n]',
+    "semicolons.csv": "name;n\nlove, war;1\n",
+    "surrogate.jsonl": '{"reply": "love"}\n{"reply": "\\ud800"}\n',
     "prompts.csv": "prompt,reply\na,b\n",
     "config.json": "{",
 }
@@ -40,6 +46,7 @@ CASES = {
         "typo": "typo: no such folder; allowed: a checkpoint, a model's folder, or a hub id",
         "--config.prompts=greatst": "prompts='greatst' (did you mean 'greatest'?); allowed: grea",
         "--config.prompts=": "nothing to score; give at least one checkpoint and one prompt",
+        "--prompt=Why? --config.prompts=greatest": "--prompt beside --config.prompts; give one",
         "--prompt=\udcff": "argument '--prompt=\\udcff': not UTF-8; allowed: UTF-8 text",
         "--config.dtype=fp8": "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'",
         "--config.mesh.model=3": "mesh.model=3; allowed: divisors of the ",
@@ -56,6 +63,13 @@ CASES = {
         "--items={tmp}/no-name.csv": "items={tmp}/no-name.csv: no column 'name'; it has word, n",
         "--items={tmp}/quotes.csv": "items={tmp}/quotes.csv: row 1 is not CSV: ",
         "--items={tmp}/empty-line.txt": "line 2 is empty; allowed: a reply in each",
+        "--items={tmp}/words.txt --column=word": "--column='word' of a .txt, which has none; le",
+        "--items={tmp}/empty.txt": "empty.txt: no replies; allowed: at least one",
+        "--items={tmp}/empty.jsonl": "empty.jsonl: an empty file; allowed: a JSON object in each",
+        "--items={tmp}/header.csv": "header.csv: no replies; allowed: at least one",
+        "--items={tmp}/array.jsonl": "array.jsonl: a JSON array; allowed: a JSON object in each",
+        "--items={tmp}/semicolons.csv": "cells are separated by ';'; allowed: ','",
+        "--items={tmp}/surrogate.jsonl": "jsonl: column 'reply', row 2: a lone surrogate; allowed",
         "--items={tmp}/list.json": "list.json; allowed: a .txt, .jsonl, .csv or .parquet file",
         "--items={tmp}/missing.txt": "items={tmp}/missing.txt: No such file or directory",
         "--items={tmp}/prompts.csv --prompt=Why?": OF_PAIRS + "prompt",
@@ -70,6 +84,12 @@ CASES = {
             "(column 'prompt'); allowed: `assay score`, or a file"
         ),
     },
+    "logprobs --checkpoint={language} --run={run} --name=x": {
+        "": "--name without --items; give both or neither",
+    },
+    "report {model} --prompt=Why? --config.prompts=best --out={run}": {
+        "": "--prompt beside --config.prompts; give one of the two",
+    },
     "search": {
         "--config.steps.x=1": "--config has no key 'x'",
         "--config.mesh=1": "flag --config.mesh=1: Failed to parse '1' as a ConfigDict",
@@ -79,7 +99,7 @@ CASES = {
     "--config.candidates=12": {
         "--config.certify=2": "certify=2; allowed: 0, or at least 3 sweeps",
         "--config.judges={tmp}/absent.txt": "{tmp}/absent.txt: ",
-        "--config.allow={tmp}/few.txt": "topk=16; the filters leave 2 tokens: allow",
+        "--config.allow={tmp}/few.txt --config.deny={tmp}/few.txt": "the filters leave no token",
         "--config.fixed=0,x": "fixed='0,x'; allowed: positions, as 0,3",
     },
     "analyze --report={tmp}/report": {

@@ -28,7 +28,8 @@ def test_next_tokens_in_both_forms_lie_in_one_run_and_are_not_computed_again(com
 
 
 def test_a_list_of_replies(command, flags, run, source):
-    words = source("love\nwar and peace\nlove\n", "words.txt")
+    lines = '{"reply": "love"}\n{"reply": "war and peace"}\n{"reply": "love"}\n\n \n'
+    words = source(lines, "words.jsonl")
     done = command("logprobs", *flags, f"--items={words}")
     place = f"{run.folder}/item_logprobs/words"
     assert done.out == [f"{place}: 1 model × 1 prompt, 3 new log-probabilities"]

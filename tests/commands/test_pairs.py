@@ -251,7 +251,7 @@ ODD = {
     ),
     "messages under another prompt": (
         [{"prompt": "a", "chosen": turns("b", "b"), "rejected": turns("a", "b")}],
-        "row 1: chosen: the messages begin with another prompt than the row's; remove one of them",
+        "row 1: chosen: the messages begin with another prompt than the row's; remove one of both",
     ),
     "a prompt is missing": (
         [{"chosen": "a", "rejected": "b"}],
@@ -267,7 +267,7 @@ ODD = {
     ),
     "messages as a text": (
         [{"prompt": "a", "reply": str(turns("a", "b"))}],
-        "row 1: reply: messages as a text; allowed: a list, or JSON in a .csv or .parquet",
+        "row 1: reply: messages as a text; allowed: a list, or JSON",
     ),
     "half of an emoji": (
         [{"prompt": "a", "reply": "\ud800"}],

@@ -190,6 +190,15 @@ def test_the_cache_is_listed_and_cleared(command, converted, config, tmp_path, m
     assert not any(Path(config.cache).rglob("model.json"))
 
 
+def test_a_cache_that_cannot_be_written_is_named(command, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "file"))
+    model = tiny.write_model(tmp_path / "my-rm")
+    refused = command("sweep", f"--checkpoint={model}", f"--run={tmp_path / 'run'}").refusal()
+    why = "file/models: Not a directory; --config.cache or ASSAY_CACHE chooses another cache"
+    assert refused.endswith(why)
+
+
 def test_removing_waits_for_the_conversion_of_the_same_model(converted, config, tmp_path, capsys):
     [model] = converted(tiny.write_model(tmp_path / "my-rm"))
     [entry] = model_cache.entries(Path(config.cache))

@@ -1,6 +1,8 @@
 """`verify` finds what is wrong with a run, and makes a lost manifest from the parts."""
 
+import os
 import shutil
+import threading
 
 import numpy as np
 import polars as pl
@@ -85,6 +87,18 @@ def remove(pattern):
     return lambda run: next(run.glob(pattern)).unlink()
 
 
+def pipe(run):
+    """Puts a pipe in the place of a part, with a writer: a reader does not wait for ever."""
+    remove(PART)(run)
+    os.mkfifo(run / PART)
+    threading.Thread(target=(run / PART).write_bytes, args=[b""], daemon=True).start()
+
+
+def of_check(**said):
+    """Alters the self-check of the greatest prompt's sweep."""
+    return of_result(lambda entry: entry["self_check"].update(said))
+
+
 def of_result(change):
     """Alters what the manifest says of the greatest prompt's sweep."""
     return lambda run: Run(run).edit_manifest(lambda content: change(content["results"][SCORES]))
@@ -121,6 +135,23 @@ DAMAGES = {
     "a file that is half written": (
         lambda run: (run / SCORES / f".{NAME}.0123abcd.tmp").write_bytes(b"half"),
         f"{SCORES}/.{NAME}.0123abcd.tmp: left by a command that was killed; remove it",
+    ),
+    "a part that is cut short": (
+        lambda run: os.truncate(run / PART, 1000),
+        f"{SCORES}: {NAME}: damaged; remove it and run again",
+    ),
+    "a pipe": (pipe, f"{SCORES}: {NAME}: not a regular file"),
+    "another tolerance": (
+        of_check(tolerance=6.0),
+        f"{SCORES}: self_check has a difference of ",
+    ),
+    "a difference beyond the tolerance": (
+        of_check(max_abs_difference=0.1),
+        f"{SCORES}: self_check has a difference of 0.1 and a tolerance of 0.0001, beyond what fl",
+    ),
+    "a difference that is infinite": (
+        of_check(max_abs_difference=float("inf")),
+        f"{SCORES}: self_check has a difference of inf",
     ),
     "a result that was not checked": (
         of_result(lambda entry: entry.update(self_check=None)),

@@ -13,6 +13,7 @@ from engine.scoring.language_passes import LanguageScorer
 from tests.support import folders, parity, slow, torch_models
 
 PROMPT, BETA = "What is it?", 0.1
+TURNS = [{"role": "user", "content": PROMPT}]
 REPLIES = ["!", "no", "a longer one", "~", "it", "another, longer"]  # a byte a token
 
 
@@ -35,8 +36,7 @@ def pair(tmp_path_factory):
 
 def rendered() -> list[int]:
     """The prompt in the chat template with its generation prompt."""
-    turns = [{"role": "user", "content": PROMPT}]
-    made = torch_models.tokenizer().apply_chat_template(turns, add_generation_prompt=True)
+    made = torch_models.tokenizer().apply_chat_template(TURNS, add_generation_prompt=True)
     return made["input_ids"]
 
 
@@ -48,7 +48,7 @@ def by_torch(model, ids) -> np.ndarray:
 
 def check_vocabulary(models, rewards) -> None:
     """Every token as the next one."""
-    prompt, swept = rendered(), rewards.sweep(PROMPT).sort("token_id")
+    prompt, swept = rendered(), rewards.sweep(TURNS).sort("token_id")
     policy, reference = (by_torch(model, prompt)[-1] for model in models)
     expected = BETA * (policy - reference)[swept["token_id"].to_numpy()]
     parity.assert_close(swept["reward"].to_numpy(), expected, scale=expected.std())
@@ -71,6 +71,11 @@ CHECKS = {"vocabulary": check_vocabulary, "replies": check_replies}
 @pytest.mark.parametrize("check", CHECKS)
 def test_implicit_rewards_are_those_of_torch(pair, check):
     CHECKS[check](*pair)
+
+
+def test_messages_that_no_reply_can_follow_are_refused(pair):
+    with pytest.raises(engine.AssayError, match=r"prompt=\[\]; allowed: a text, or at least one"):
+        pair[1].sweep([])
 
 
 def swapped(patch) -> None:

@@ -234,7 +234,9 @@ def add_search(
 def enter_search(run: pathlib.Path, path: pathlib.Path, **said: object) -> None:
     """Enters the file of a search into the manifest, as the engine does, with what else is said."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    entry = {"parts": {path.name: {"rows": 1, "sha256": digest}}, "complete": True, **said}
+    parts = {path.name: {"rows": 1, "sha256": digest}}
+    entry = {"fingerprint": {}, "parts": parts, "complete": True, "self_check": None}
+    entry |= {"seconds": 0.0, **said}
     key = path.relative_to(run).as_posix()
     edit_manifest(run, lambda content: content["results"].update({key: entry}))
 

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 
 import numpy as np
 import polars as pl
@@ -60,11 +61,26 @@ def test_messages_may_be_the_prompt(model, swept):
         ([turn, PROMPT], "allowed: a text, or at least one message"),
         (
             [turn, {"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}, turn],
-            "prompt: the model's chat template does not write tool_calls; remove it from the row",
+            "prompt: the model's chat template does not write tool_calls; without it",
         ),
     ):
         with pytest.raises(engine.AssayError, match=why):
             model.sweep(odd)
+
+
+def test_what_no_tokenizer_reads_is_refused(model):
+    for prompt, replies in (("\ud800?", "war"), (PROMPT, ["war", "\ud800"])):
+        with pytest.raises(engine.AssayError, match="a lone surrogate; allowed: Unicode text"):
+            model.score(prompt, replies)
+
+
+def test_a_search_over_fewer_tokens_than_it_proposes_finds_the_best_of_all_replies(model):
+    few = ("love", "war", "truth")
+    found = model.search(PROMPT, allow=few, length=2, steps=8, round_trip=False)
+    replies = ["".join(pair) for pair in itertools.product(few, few)]
+    best = model.score(PROMPT, replies, mode="ids").max()
+    assert found["token_ids"].list.len().unique().to_list() == [2]
+    np.testing.assert_allclose(found["reward"][-1], best, rtol=1e-5)
 
 
 def test_a_reply_of_one_token_is_as_likely_as_the_token_is_next(checkpoint):

@@ -58,6 +58,8 @@ def test_what_is_clear_is_read_as_it_is_written(text, expected):
         ("name,n\na,1\nb,1,2\n", "^row 2: number of cells 3; the header has 2$"),
         ('name,n,"name"\na,b,c\n', "^two columns 'name'; allowed: one of each name$"),
         ("", "^empty CSV$"),
+        ("name;n\na, b;1\n", "^cells are separated by ';'; allowed: ','$"),
+        ('"name"\t"n"\na\t1\n', r"^cells are separated by '\\t'; allowed: ','$"),
     ],
 )
 def test_what_is_malformed_is_refused_with_its_row(text, message):

@@ -1,5 +1,7 @@
 """docs/pairs.md says what is done with every column that trainers and published sets write."""
 
+import datetime
+import json
 import re
 from pathlib import Path
 
@@ -31,6 +33,7 @@ ROWS = {
     },
     "history": {**PAIR, "history": [["Hi", TEXT]]},
     "tools": {**PAIR, "tools": '[{"name": "said so"}]'},
+    "enable_thinking": {**PAIR, "enable_thinking": "False"},
     "documents": {**PAIR, "documents": [{"text": TEXT}]},
     "chat_template_kwargs": {**PAIR, "chat_template_kwargs": {"style": TEXT}},
     "chosen": REPLY,
@@ -42,7 +45,6 @@ ROWS = {
     "rejected_response": {"messages": WHOLE, "rejected_response": "no"},
     "chosen_response": {"prompt": "Why?", "chosen_response": TEXT, "rejected_response": "no"},
     "rejected_messages": {"messages": [*TURNS, WHOLE[1]], "rejected_messages": WHOLE},
-    "chosen_messages": {"chosen_messages": WHOLE, "rejected_messages": [*TURNS, WHOLE[1]]},
     "response1": {"prompt": "Why?", "response1": TEXT, "response2": "no", "overall_preference": 1},
     "response_1": {
         "prompt": "Why?",
@@ -56,14 +58,14 @@ ROWS = {
     },
     **{
         name: {**PAIR, name: {"style": TEXT}}
-        for name in ("individual_preference", "reward_model", "extra_info")
+        for name in ("individual_preference", "reward_model", "extra_info", "models")
     },
 }
 
 
 def read(row):
     """The table of one row, and what was said of its file."""
-    reader = RowReader(list(row), None, None, "", json_cells=False)
+    reader = RowReader(list(row), None, None, "", has_nulls=False)
     return reader.table([row]), reader.notes
 
 
@@ -78,7 +80,7 @@ def test_every_column_is_treated_as_the_page_says(name):
     table, notes = read(row)
     conversation, labels = str(table["messages"].to_list()), table["labels"].to_list()[0]
     assert (TEXT in conversation) == (done == "read")
-    assert (TEXT in table.to_dicts()[0].get("given", "")) == (done == "handed")
+    assert ("given" in table.columns) == (done == "handed")
     assert (name in [label["name"] for label in labels]) == (done == "label")
     assert any(name in note for note in notes) == (done == "left")
     assert done != "kept" or table["id"].to_list() == [TEXT] * 2
@@ -102,13 +104,27 @@ SAID = {
         {**HELPSTEER, "overall_preference": "-1"},
         {"chosen": [ASKED, ("assistant", "a")], "rejected": [ASKED, ("assistant", "b")]},
     ),
-    "HelpSteer3, neither": ({**HELPSTEER, "overall_preference": 0}, {}),
     "orca_dpo_pairs": (
         {"system": "Be kind.", "question": "Hi", "chosen": "a", "rejected": "b"},
         {
             side: [("system", "Be kind."), ("user", "Hi"), ("assistant", reply)]
             for side, reply in (("chosen", "a"), ("rejected", "b"))
         },
+    ),
+    "the pair of messages, behind the last turn of another": (
+        {"messages": [*WHOLE, WHOLE[1]], "rejected_response": "no"},
+        {
+            "chosen": [ASKED, ("assistant", "yes"), ("assistant", "yes")],
+            "rejected": [ASKED, ("assistant", "no")],
+        },
+    ),
+    "history as messages": (
+        {"history": WHOLE, "query": "Why?", "response": "so"},
+        {"reply": [ASKED, ("assistant", "yes"), ("user", "Why?"), ("assistant", "so")]},
+    ),
+    "an input without an instruction": (
+        {"instruction": "", "input": "Hi", "output": "a"},
+        {"reply": [("user", "Hi"), ("assistant", "a")]},
     ),
     "an empty system turn is none": (
         {"system": "", "input": "Hi", "output": "a"},
@@ -139,15 +155,41 @@ def test_rows_of_trainers_and_published_sets_say(name):
 REFUSED = {
     "another system turn": (
         {"system": "Be kind.", "messages": [{"role": "system", "content": "Be."}, *WHOLE]},
-        "system: another system turn than that of the messages",
+        "a system turn in the messages, and another in its own column",
     ),
     "messages that are not the pair's": (
         {**PAIR, "messages": WHOLE},
-        "column 'messages' holds a text that the conversation has not",
+        "column 'messages' is not read",
     ),
     "messages of a name that nobody knows": (
         {**PAIR, "dialogue": WHOLE},
         "column 'dialogue' is not read",
+    ),
+    "messages by other names that are not the pair's": (
+        {**PAIR, "conversations": [{"from": "human", "value": "other"}]},
+        "column 'conversations' is not read",
+    ),
+    "a context that the reply repeats": (
+        {**PAIR, "context": "es"},
+        "column 'context' is not read",
+    ),
+    "an image in bytes": ({**PAIR, "image": b"png"}, "column 'image' is not read"),
+    "a column in capitals": ({**PAIR, "System": TEXT}, "column 'System' is not read"),
+    "a preference that is no number": (
+        {**HELPSTEER, "overall_preference": float("nan")},
+        "overall_preference=nan; allowed: a number",
+    ),
+    "no preference at all": (
+        {**HELPSTEER, "overall_preference": 0},
+        "overall_preference is 0 in all rows",
+    ),
+    "history that is no pairs": (
+        {**PAIR, "history": ["ab", "cd"]},
+        "history: allowed: messages, or pairs of texts",
+    ),
+    "a date in a message": (
+        {"messages": [{**TURNS[0], "timestamp": datetime.date(2026, 1, 1)}, WHOLE[1]]},
+        "messages: message 1: a value of type date; allowed: what JSON has",
     ),
     "an image": (
         {"messages": [{"role": "user", "content": [{"type": "image"}]}, WHOLE[1]]},
@@ -167,7 +209,7 @@ REFUSED = {
     ),
     "the messages themselves as a variable": (
         {**PAIR, "chat_template_kwargs": {"messages": []}},
-        "chat_template_kwargs: messages; allowed: other variables of the template",
+        "chat_template_kwargs: messages; allowed: other variables",
     ),
 }
 
@@ -177,3 +219,41 @@ def test_what_would_not_be_scored_is_refused(name):
     row, why = REFUSED[name]
     with pytest.raises(AssayError, match=re.escape(why)):
         read(row)
+
+
+def test_numbers_and_what_the_conversation_says_are_no_reason_to_refuse():
+    """Copies of the prompt and of a reply, counts of images, and a column of no known part."""
+    beside = {"question": "Why?", "response": "yes", "images": "0", "edits": [{"from": 3, "to": 4}]}
+    table, notes = read({**PAIR, **beside, "candidates": 4})
+    assert [label["name"] for label in table["labels"][0]] == ["images", "candidates"]
+    assert notes == ["no labels: edits (neither text nor numbers)"]
+
+
+def test_a_column_of_replies_named_by_the_user_makes_the_others_labels():
+    row = {"prompt": "Why?", "answer": TEXT, "response": "b"}
+    table = RowReader([*row], "answer", None, "", has_nulls=False).table([row])
+    assert table["messages"].to_list()[0][-1]["content"] == TEXT
+    assert table["labels"].to_list() == [[{"name": "response", "value": "b"}]]
+    with pytest.raises(AssayError, match="column 'image' is not read"):
+        RowReader([*row, "image"], "answer", None, "", has_nulls=False).table(
+            [row | {"image": "x"}]
+        )
+
+
+def test_a_prompt_of_the_command_line_stands_behind_history_and_system_of_both_replies():
+    row = {"history": [["Hi", "Ho"]], "system": "Be.", "chosen": "yes", "rejected": "no"}
+    table = RowReader([*row], None, lambda: "Why?", "--prompt", has_nulls=False).table([row])
+    for messages, reply in zip(table["messages"].to_list(), ("yes", "no"), strict=True):
+        assert [m["content"] for m in messages] == ["Be.", "Hi", "Ho", "Why?", reply]
+    row = {"messages": TURNS, "chosen": "yes", "rejected": "no"}
+    with pytest.raises(AssayError, match="messages: a prompt; allowed: no --prompt"):
+        RowReader([*row], None, lambda: "Why?", "--prompt", has_nulls=False).table([row])
+
+
+def test_nulls_are_left_out_where_the_format_adds_them():
+    call = {"function": {"arguments": {"u": None}}}
+    row = {"messages": [*TURNS, {"role": "assistant", "content": None, "tool_calls": [call]}]}
+    for has_nulls, arguments in ((False, {"u": None}), (True, {})):
+        table = RowReader([*row], None, None, "", has_nulls=has_nulls).table([row])
+        (given,) = json.loads(table["given"][0])["messages"][1]["tool_calls"]
+        assert given["function"]["arguments"] == arguments

@@ -1,14 +1,17 @@
 import functools
 import hashlib
 import math
+import os
 
 import numpy as np
 import polars as pl
 import pytest
+from etils import epath
 
 import analysis
 from analysis import RunError, cache
 from engine.runs import schema
+from engine.runs.verify import verify
 from tests.support import runs
 
 NAMES = ["model", "prompt", "token_id", "token", "reward", "is_special", "round_trip"]
@@ -106,7 +109,10 @@ FAULTS = {
     r"m-one × greatest .* duplicate token ids 0, 6$": lambda run: add_part(run, [6, 0], True),
     "no such vocabulary, which m-two needs": lambda run: (run / V2).unlink(),
     "column token_id is Int64; expected UInt32": lambda run: cast(run / V1, token_id=pl.Int64),
-    r"v1.parquet: not a parquet file": lambda run: (run / V1).write_text("no"),
+    r"v1.parquet: damaged; remove it": lambda run: (run / V1).write_text("no"),
+    r"part-0000003-0000006.parquet: damaged; remove it": lambda run: os.truncate(
+        run / schema.scores_path("m-one", "greatest") / schema.part_name(3, 6), 40
+    ),
     "safes that are not finite, token ids 1$": lambda run: runs.add_objectives(
         run, "m-two", "greatest", {"safe": [0.0, math.nan, 0.0, 0.0, 0.0, 0.0]}
     ),
@@ -133,6 +139,37 @@ def test_a_run_with_a_fault_is_refused_with_its_name(small_run, message):
     FAULTS[message](small_run)
     with pytest.raises(RunError, match=message):
         analysis.load(small_run)
+
+
+ONE, PART = schema.scores_path("m-one", "greatest"), schema.part_name(0, 3)
+# What somebody wrote into a manifest -> how both readers refuse it.
+STRANGE = {
+    f"{ONE}: a key is missing or malformed .'str' object": (
+        lambda c: result(c).update(fingerprint="x")
+    ),
+    f"{ONE}: .*'<b>' is no int": lambda c: result(c)["self_check"].update(candidates="<b>"),
+    f"{ONE}: .*'3' is no int": lambda c: result(c)["parts"][PART].update(rows="3"),
+    f"{ONE}: .*1 is no str": lambda c: result(c)["fingerprint"].update(objectives=[1]),
+    f"{ONE}: .*'complete'": lambda c: result(c).pop("complete"),
+    "m-one: .*'linear'. is no str": lambda c: c["models"]["m-one"].update(head=["linear"]),
+    "prompts and lists: .*1 is no str": lambda c: c["prompts"].update(greatest=1),
+    f"'../x/{ONE}' is no place in a run": lambda c: c["results"].update({f"../x/{ONE}": result(c)}),
+    "'sequences/../../model=m/x' is no place in a run": (
+        lambda c: c["results"].update({"sequences/../../model=m/x": result(c)})
+    ),
+    "'../../x.parquet' is no place in a run": (
+        lambda c: result(c)["parts"].update({"../../x.parquet": {"rows": 1, "sha256": ""}})
+    ),
+    "'../../v1' is no place in a run": lambda c: c["models"]["m-one"].update(vocab="../../v1"),
+}
+
+
+@pytest.mark.parametrize("message", STRANGE)
+def test_a_strange_manifest_is_refused_in_one_line_by_both_readers(small_run, message):
+    runs.edit_manifest(small_run, STRANGE[message])
+    with pytest.raises(RunError, match=message) as refused:
+        analysis.load(small_run)
+    assert verify(epath.Path(small_run)).problems == [str(refused.value)]
 
 
 def test_rewards_that_are_not_finite_are_named_and_counted(make_run):

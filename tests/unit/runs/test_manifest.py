@@ -10,7 +10,7 @@ RESULT = "scores/model=m/prompt=p"
 @pytest.fixture
 def manifest(tmp_path):
     manifest = Manifest.open(str(tmp_path / "run"))
-    manifest.admit("models", "m", {"checkpoint_hash": "aa", "source": "here"})
+    manifest.admit("models", "m", {"checkpoint_hash": "aa", "source": "here", "vocab": "v"})
     manifest.admit("prompts", "p", "What?")
     manifest.admit_result(RESULT, FINGERPRINT)
     manifest.save()
@@ -33,7 +33,7 @@ def test_what_was_saved_is_read_back(manifest):
 
 
 def test_a_slug_with_other_weights_is_refused(manifest):
-    entry = {"checkpoint_hash": "bb", "source": "here"}
+    entry = {"checkpoint_hash": "bb", "source": "here", "vocab": "v"}
     with pytest.raises(AssayError, match=r"model 'm' .* with checkpoint_hash='aa', not 'bb'$"):
         reopened(manifest).admit("models", "m", entry)
 
@@ -68,7 +68,7 @@ def test_a_result_is_complete_only_between_its_finish_and_its_next_part(manifest
     [
         ("{", "not JSON"),
         ('{"version": 99}', "version 99; allowed: 1"),
-        ('{"version": 1, "models": {}}', "'prompts' is missing or no object"),
+        ('{"version": 1, "models": {}}', "prompts and lists: a key is missing or malformed"),
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_named(manifest, content, message):

@@ -193,7 +193,7 @@ def test_the_api_and_the_command_have_the_same_settings(method):
     [
         ({"merge": 3, "method": "beam"}, "merge=3 with method='beam'; allowed: 0, or method='gcg'"),
         ({"length": 120}, "a conversation has 1.. tokens; allowed by the model: 128"),
-        ({"topk": 300}, "topk=300; the filters leave 285 tokens: allowed at most that"),
+        ({"allow": (" ",), "deny": (" ",)}, "the filters leave no token; relax ascii_only, spe"),
         ({"initial": "love"}, "initial='love': 1 tokens; allowed: 3, the length"),
         ({"initial": "a b", "deny": (" ",)}, "initial='a b': the filters leave out its token ' '"),
         ({"fixed": (0,)}, "fixed positions need an initial string to take their tokens from"),
@@ -208,6 +208,11 @@ def test_bad_input_is_one_line_and_nothing_is_written(checkpoint, tmp_path, chan
         search(tmp_path / "run", [checkpoint()], **changes)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_no_more_tokens_are_proposed_than_are_allowed(checkpoint):
+    few = problem(checkpoint(), topk=256, allow=("a", "b", "c", "d", "e"))
+    assert few.settings.topk == 5
 
 
 def test_a_budget_that_ends_before_anything_is_found_is_refused(checkpoint, tmp_path):

@@ -320,5 +320,5 @@ def test_a_damaged_part_of_a_reading_is_refused(readings, taste):
     folder = readings({DEFAULT: taste, "bos-none": dict(taste)})
     part = next((folder / "readings/bos-none/scores").rglob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-1] + b"x")
-    with pytest.raises(AssayError, match="not the bytes that the manifest names"):
+    with pytest.raises(AssayError, match="damaged; remove it and run the command"):
         readings_of(analysis.load(folder))

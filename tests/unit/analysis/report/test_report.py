@@ -2,6 +2,7 @@ import csv
 import dataclasses
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -142,9 +143,24 @@ def test_an_error_between_the_two_renames_puts_the_older_report_back(report, mon
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(OSError, match="disk full"), folder.staged(report, {}):
+    with pytest.raises(ReportError, match="disk full"), folder.staged(report, {}):
         pass
     assert (report / "index.html").read_bytes() == before
+
+
+@pytest.mark.parametrize("most", [100, 20_000])  # bytes of a file: of a table, of the page
+def test_a_full_disk_is_refused_in_one_line_and_leaves_the_older_report(
+    report, small_run, settings, most
+):
+    before = sorted(report.parent.rglob("*")), (report / "index.html").read_bytes()
+    run, limit = analysis.load(small_run), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limit[1]))
+    try:
+        with pytest.raises(ReportError, match=r"report: File too large.*; choose another folder$"):
+            write_report(run, report, {}, settings)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert (sorted(report.parent.rglob("*")), (report / "index.html").read_bytes()) == before
 
 
 # Loaded by its path, for the package brings polars and scipy along.
