@@ -305,7 +305,9 @@ def load(
         every number); a token scored twice or missing from the vocabulary; or two runs that
         disagree on a model, a prompt or a result that both hold.
     """
-    paths = [run] if isinstance(run, str | os.PathLike) else list(run)
+    paths = run if isinstance(run, list | tuple) else [run]
+    if other := [path for path in paths if not isinstance(path, str | os.PathLike)]:
+        raise RunError(f"run={other[0]!r}; allowed: the path of a run folder, or a list of them")
     named = [storage.path_of(path) for path in paths]
     named = [convention_index.default_of(folder) for folder in named]
     folders = tuple(shards.expanded(named, allow_incomplete=allow_incomplete))

@@ -1,7 +1,7 @@
 """The public API of language models, and of two of them as one reward model."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError, prefixed
-from engine.mesh import build_mesh
+from engine.mesh import checked_mesh
 from engine.planning import fitting
 from engine.runs import implicit
 from engine.scoring.language_passes import LanguageScorer
@@ -30,8 +30,8 @@ _SHOWN_AFTER_S = 2.0  # seconds of a pass, after which its progress bar appears
 
 
 def reward_of(
-    policy: str | os.PathLike[str],
-    reference: str | os.PathLike[str],
+    policy: str | os.PathLike[str] | Checkpoint,
+    reference: str | os.PathLike[str] | Checkpoint,
     *,
     form: str = "chat",
     beta: float = 1.0,
@@ -52,7 +52,7 @@ def reward_of(
       AssayError: as `load`; language models that read other token ids.
     """
     programs.enable_cache()
-    mesh = mesh or build_mesh()
+    mesh = checked_mesh(mesh)
     first, second = Checkpoint.open(policy), Checkpoint.open(reference)
     pair = Pair(first, second, ImplicitSettings(form=form, beta=beta))
     pair.check({})
@@ -174,7 +174,8 @@ class Pairs(NamedTuple):
         from launch.common.row_reader import RowReader
 
         try:
-            if isinstance(frame, pl.DataFrame):
+            is_polars = isinstance(frame, pl.DataFrame)
+            if is_polars:
                 rows, given = frame.to_dicts(), frame
             else:
                 rows = frame if isinstance(frame, list) else frame.to_dict("records")
@@ -191,7 +192,7 @@ class Pairs(NamedTuple):
         with prefixed("frame"):
             if taken := sorted({*given.columns} & {*_JUDGED}):
                 raise AssayError(f"it has a column {taken[0]!r} already; rename it")
-            table = RowReader(given.columns, None, None, "", json_cells=False).table(rows)
+            table = RowReader(given.columns, None, None, "", has_nulls=is_polars).table(rows)
             if "chosen" not in table["side"]:
                 raise AssayError("no pairs; allowed: columns prompt, chosen and rejected")
         return cls(given, table)
@@ -222,8 +223,9 @@ def checked(prompt: Prompt | Sequence[str]) -> Prompt:
     if isinstance(prompt, str):
         check_prompt(prompt)
         return prompt
-    messages = [turn for turn in prompt if isinstance(turn, Mapping)]
-    if not messages or len(messages) < len(prompt):
+    given = prompt if isinstance(prompt, Sequence) else ()
+    messages = [turn for turn in given if isinstance(turn, Mapping)]
+    if not messages or len(messages) < len(given):
         raise AssayError(f"prompt={prompt!r}; allowed: a text, or at least one message")
     turns = [checked_message(number, turn) for number, turn in enumerate(messages, 1)]
     if turns[-1]["role"] == "assistant":
@@ -240,6 +242,9 @@ def ranked(tokens: Mapping[int, str], numbers: Mapping[str, np.ndarray]) -> pl.D
     )
 
 
-def listed(responses: str | Sequence[str]) -> list[str]:
+def listed(responses: str | Sequence[str], name: str = "responses") -> list[str]:
     """One text, or several, as a list; raises AssayError for one that no tokenizer reads."""
-    return [*map(checked_text, [responses] if isinstance(responses, str) else responses)]
+    several = [responses] if isinstance(responses, str) else responses
+    if not isinstance(several, Iterable):
+        raise AssayError(f"{name}={responses!r}; allowed: a text, or several")
+    return [*map(checked_text, several)]

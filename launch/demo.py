@@ -78,8 +78,11 @@ def main(argv: Sequence[str]) -> int:
 def demo(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     work = _settings(given)
+    language, whole = work.config.language_model, STEPS if work.whole else SHORT
+    asked: Mapping[object, object]  # step -> what it is for, if anything; others are always taken
+    asked = {pipeline.score: work.items, pipeline.logprobs: language, compare: work.compares}
     with locking.run_lock(given, work.run, "demo"):
-        pipeline.run(STEPS if work.whole else SHORT, work)
+        pipeline.run([step for step in whole if asked.get(step, True)], work)
     page = (work.root / "report" / "index.html").resolve()
     slugs = [model.card.slug for model in (*work.models, *work.language)]
     result = scoring.result(f"report: {page}", work.run, slugs, [*work.prompts.values()])

@@ -16,7 +16,7 @@ from launch.common.conversations import ConversationList
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD, inputs.FLAGS)
-    return command.run("score", argv, score, doc=__doc__, define=define, positional=True)
+    return command.run("score", argv, score, doc=__doc__, define=define, positional="checkpoint")
 
 
 def score(given: command.Given) -> command.CommandResult:

@@ -164,9 +164,9 @@ def accuracies(name: str, judged: pl.DataFrame) -> pl.DataFrame:
 def alike(judged: pl.DataFrame) -> dict[str, dict[str, float]]:
     """Model -> other model -> share of pairs of which both prefer the same reply, or neither."""
     by_model = judged.sort("row").group_by("model", maintain_order=True)
-    signs = {str(model): rows["margin"].sign() for (model,), rows in by_model}
+    signs = {str(model): np.sign(rows["margin"].to_numpy()) for (model,), rows in by_model}
     return {
-        a: {b: float((first == other).mean()) for b, other in signs.items() if b != a}
+        a: {b: float(np.mean(first == other)) for b, other in signs.items() if b != a}
         for a, first in signs.items()
     }
 

@@ -62,11 +62,23 @@ class Manifest:
         """Adds a model, prompt or list; refuses it if its name stands for something else."""
         present = self.content[kind].get(name)
         if present is not None and present != entry and self._used(kind, name):
-            what = f"{kind[:-1]} {name!r}"
-            raise AssayError(
-                f"run {self.run}: {what} is there already with {provenance.changes(present, entry)}"
-            )
+            said = provenance.changes(present, entry)
+            if kind == "models":
+                said = ", ".join(c for c in said.split(", ") if "_hash=" not in c)
+                said = f"{said or 'other weights'}{self._way_out(name)}"
+            raise AssayError(f"run {self.run}: {kind[:-1]} {name!r} is there already with {said}")
         self.content[kind][name] = entry
+
+    def _way_out(self, model: str) -> str:
+        """What can be done where a model's name stands for other weights here."""
+        results = [r for path, r in self.content["results"].items() if f"/model={model}/" in path]
+        began = max((r["environment"].get("began", "") for r in results), default="")
+        kept = f"{self.run}-{began[:10] or 'before'}"
+        return (
+            f"; `mv {self.run} {kept}` keeps those numbers: run this again, and `assay diff "
+            f"--before={kept} --before_model={model} --after={self.run} --after_model={model} "
+            "--report=<folder>` says what changed; or name another run folder, or remove this one"
+        )
 
     def admit_result(self, path: str, fingerprint: Json) -> None:
         """Adds a result, or refuses to continue one that has files of another fingerprint."""

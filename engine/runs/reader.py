@@ -235,6 +235,8 @@ def read_json(path: epath.Path) -> Json:
     if not storage.is_file(path):
         folder = path.parent
         inside = f"it holds no {path.name}" if storage.is_folder(folder) else "no such folder"
+        if {*storage.names(folder)} & {*schema.FOLDERS}:
+            raise RunError(f"{folder}: {path.name} is gone; {REBUILD}")
         why = "a file" if storage.is_file(folder) else inside
         raise RunError(f"{folder}: not a run folder ({why})")
     try:

@@ -332,7 +332,9 @@ def checked_message(number: int, message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_text(text: str) -> str:
-    """A text; raises AssayError for one that no tokenizer reads."""
+    """A text; raises AssayError for another type, or one that no tokenizer reads."""
+    if not isinstance(text, str):
+        raise AssayError(f"{text!r}; allowed: text")
     return str(checked_json(text))
 
 

@@ -45,9 +45,9 @@ def computed(
     how = ImplicitSettings(**scoring.given_fields(ImplicitSettings, given.config))
     pair = Pair(policy, reference, how)
     listed = items if isinstance(items, ConversationList) else None
-    prompts = None if listed else scoring.prompts(given)
+    prompts, scored = (None, listed[:3]) if listed else (scoring.prompts(given), items)
     common, mesh = scoring.shared_settings(given.config, pair.checkpoints)
-    where = (pair, prompts, run, Settings(**common), mesh, listed[:3] if listed else items)
+    where = (pair, prompts, run, Settings(**common), mesh, scored)
     with locking.run_lock(given, run, command):
         rewards = sweep_pair(
             *where, on_rewards=scoring.show_extremes, on_outcomes=scoring.show_models

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -79,6 +80,32 @@ def plain_checkpoints(
 ) -> list[Checkpoint]:
     """The checkpoints of models to which the settings of conversion do not apply."""
     return checkpoints(names, ConfigDict({**config, "base": "", "convert": _PLAIN}), verify)
+
+
+# Any: settings are of several types.
+def of_notebook(
+    models: Sequence[str | os.PathLike[str]],
+    how: Mapping[str, Any],
+    convert: Mapping[str, Any],
+    verify: bool | None = None,
+) -> list[Checkpoint]:
+    """`checkpoints` of what a Python caller names; `how` has `check_memory`, `base` and `cache`."""
+    for model in models:
+        if not isinstance(model, str | os.PathLike):
+            raise AssayError(f"model={model!r}; {RULE}")
+        if not isinstance(model, str) and not Path(model).is_dir():
+            raise AssayError(f"{model}: no such folder; {RULE}")
+    if not isinstance(convert, Mapping):
+        raise AssayError(f"convert={convert!r}; allowed: a dict of settings of `assay convert`")
+    plain = {"base": "", "cache": "", "check_memory": True, **_PLAIN}
+    for name, value in {**how, **convert}.items():
+        if name not in plain:
+            raise AssayError(f"convert: no setting {name!r}; allowed: {', '.join(_PLAIN)}")
+        if type(value) is not type(plain[name]):
+            kind = type(plain[name]).__name__
+            raise AssayError(f"{name}={value!r}; allowed: values of type {kind}")
+    config = ConfigDict({**how, "convert": {**_PLAIN, **convert}})
+    return checkpoints([os.fspath(model) for model in models], config, verify)
 
 
 def is_checkpoint(name: str) -> bool:
