@@ -91,6 +91,13 @@ def plain(token: str, limit: int = LIMIT) -> str:
     return "".join(segment.text for segment in segments(token, limit))
 
 
+def shortened(text: str, limit: int) -> str:
+    """`plain` of a text; of a long one without its middle."""
+    half = limit // 2
+    ends = [text] if len(text) <= limit else [text[:half], text[-half:]]
+    return " … ".join(plain(end, 10 * limit) for end in ends if end)  # signs have ten characters
+
+
 def mark_at(token: str, at: int) -> str | None:
     """The sign that is shown for the character `at`; None where it is shown itself."""
     char = token[at]

@@ -441,8 +441,9 @@ class ConvertSettings:
         "",
     )
     template: str = setting(
-        "The chat template in place of the folder's: a file of Jinja, raw (a prompt and its reply, "
-        "nothing between them), or the name of one where the folder has several.",
+        "The chat template in place of the folder's: a file of Jinja, trl (a prompt, its reply and "
+        "eos, as TRL renders rows of texts), raw (the same without eos), or the name of one where "
+        "the folder has several.",
         "",
     )
     softcap: bool = setting("Gemma 2's attention soft-cap; the paper's library had none.", True)

@@ -8,7 +8,8 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from etils import epath
 from jax.sharding import Mesh
@@ -92,7 +93,9 @@ def logprobs(work: Scored, say: Say) -> None:
     if work.prompts:
         work.new += sweep_logprobs(work.language, work.prompts, *where)
     if work.items is not None:
-        work.new += sweep_logprobs(work.language, work.word_prompts, *where, items=work.items)
+        where = (work.word_prompts, *where)
+        show = scoring.show_first_rows
+        work.new += sweep_logprobs(work.language, *where, items=work.items, on_outcomes=show)
 
 
 class Dispensable(AssayError):
@@ -108,8 +111,16 @@ class ModelState:
     seconds: float = 0.0  # wall time
 
 
-def run(steps: Sequence[Step[Work]], work: Work) -> None:
-    """Runs steps in order; each line of progress begins with the step's number."""
+def run(
+    steps: Sequence[Step[Work]],
+    work: Work,
+    asked: Mapping[Any, object] = MappingProxyType({}),  # Any: steps of several kinds of work
+) -> None:
+    """Runs steps in order; each line of progress begins with the step's number.
+
+    A step that stands in `asked` is left out if nothing there asks for it.
+    """
+    steps = [step for step in steps if asked.get(step, True)]
     for number, step in enumerate(steps, 1):
         step(work, functools.partial(_say_after, f"{number}/{len(steps)} "))
 

@@ -84,10 +84,9 @@ def report(given: command.Given) -> command.CommandResult:
         **chosen,
     )
     languages = given.language_model
-    asked: Mapping[object, object]  # step -> what it is for, if anything; others are always taken
     asked = {pipeline.score: alone, pipeline.judge: listed, pipeline.logprobs: languages}
     with locking.run_lock(given, work.run, "report"):
-        pipeline.run([step for step in STEPS if asked.get(step, True)], work)
+        pipeline.run(STEPS, work, asked)
         run = analysis.load(work.run)
     slugs = [model.card.slug for model in work.models]
     words = [
@@ -147,6 +146,8 @@ def convert(work: Report, say: Say) -> None:
             )
     for model in work.language:
         model.expect(LANGUAGE)
+    if work.conversations_list is not None:  # before a sweep that may take hours
+        conversations.check_rendering(work.models, work.conversations_list)
     for name, value in _settings(given.config, work.models, work.language).items():
         setattr(work, name, value)
 

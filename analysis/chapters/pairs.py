@@ -23,8 +23,9 @@ from analysis.measures.pairs import (
     replies,
     worst,
 )
-from analysis.sentences import bounds, decimals
+from analysis.sentences import bounds, decimals, listed
 from analysis.study import Analysis, Study, Table, Tables, table
+from engine.runs import schema, storage
 
 _NONE = "No list with prompts of its own was scored."
 _TO_READ, _TEXTS = 5, ("question", "chosen", "rejected")  # of the worst pairs of each model
@@ -86,6 +87,17 @@ def _accuracy(study: Study) -> Iterator[Block]:
         )
 
 
+def _rendered(study: Study) -> Iterator[Block]:
+    """How the first row of each list was rendered: once for models that read the same."""
+    models: dict[tuple[str, str], list[str]] = {}
+    for (name, model), result in study.run.conversations.items():
+        text = storage.read_if_there(result.run / schema.rendered_path(result.path))
+        if text is not None and model in study.models:
+            models.setdefault((name, text.decode()), []).append(study.names[model])
+    for (name, text), each in models.items():
+        yield Text(f"First row of {name} as {listed(each)} read it, with the reward at ⟦ ⟧: {text}")
+
+
 def _margins(study: Study) -> Iterator[Block]:
     for (name,), frame in study.tables.of("judged").items():
         if frame.height:
@@ -139,7 +151,7 @@ ANALYSIS = Analysis(
     lead="Does a model prefer the replies that people chose, and where does it not?",
     make=_tables,
     every_prompt=True,
-    parts=(_accuracy, _margins, _long, _read),
+    parts=(_accuracy, _rendered, _margins, _long, _read),
     told=(_told,),
     caveats=lambda study: (
         "Labels overlap: that pairs of one value are judged right does not say why.",

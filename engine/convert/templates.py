@@ -5,12 +5,15 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
-from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from engine.text.chat_template import TRL, ChatTemplate, TemplatePolicy
 
 _POLICY = TemplatePolicy(bos="template", date="26 Jul 2024")  # to see what a template writes
 _REPLY = "Hm."  # likewise
-RAW = "raw"  # a prompt and its reply, with nothing between them
-_RAW = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+# A prompt and its reply, with nothing between them; `trl` also with eos behind them.
+BUILT_IN = {
+    "raw": "{% for message in messages %}{{ message['content'] }}{% endfor %}",
+    "trl": TRL,
+}
 
 # Class -> the token at which it reads its reward, put behind the whole conversation.
 BEHIND = {"AtheneForSequenceClassification": "<|reserved_special_token_1|>"}  # id 128003
@@ -24,7 +27,7 @@ _INSIDE = (
 
 
 def choose(tokenizer: PreTrainedTokenizerBase, given: str) -> None:
-    """Sets the chat template that a user gives: a file of Jinja, `raw`, or the name of one of many.
+    """Sets the chat template that a user gives: a file of Jinja, one of `BUILT_IN`, or of many.
 
     "" keeps the folder's. Raises AssayError for anything else.
     """
@@ -32,15 +35,17 @@ def choose(tokenizer: PreTrainedTokenizerBase, given: str) -> None:
     named = templates if isinstance(templates, dict) else {}
     if given in named:
         tokenizer.chat_template = named[given]
-    elif given == RAW:
-        tokenizer.chat_template = _RAW
+    elif given in BUILT_IN:
+        if given == "trl" and not tokenizer.eos_token:
+            raise AssayError("template='trl': the tokenizer has no eos token; name it there")
+        tokenizer.chat_template = BUILT_IN[given]
     elif given:
         try:
             tokenizer.chat_template = Path(given).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            names = "".join(f", {name!r}" for name in named)
+            names = "".join(f", {name!r}" for name in (*BUILT_IN, *named))
             raise AssayError(
-                f"template={given!r}; allowed: a file of Jinja in UTF-8, {RAW!r}{names}"
+                f"template={given!r}; allowed: a file of Jinja in UTF-8{names}"
             ) from error
 
 

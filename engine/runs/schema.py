@@ -11,6 +11,7 @@
     run/conversations/<list>/list.parquet   conversations that have prompts of their own
     run/conversations/<list>/model=<slug>/part-<start>-<stop>.parquet
     run/conversation_logprobs/<list>/model=<slug>/part-<start>-<stop>.parquet
+    run/conversations/<list>/model=<slug>-rendered.txt   the first row as the model reads it
 
 A language model reads a prompt in a form: `greatest` is the prompt as plain text, `greatest.chat`
 the same prompt in the chat template (`prompt_in_form`); both have the text under `prompts`.
@@ -197,6 +198,11 @@ def conversations_path(name: str, model: str) -> str:
 def conversation_logprobs_path(name: str, model: str) -> str:
     """Folder of a language model's log-probabilities of a list of conversations' last replies."""
     return f"{CONVERSATION_LOGPROBS_DIR}/{name}/model={model}"
+
+
+def rendered_path(path: str) -> str:
+    """Text of a list's first conversation as the model of the result at `path` reads it."""
+    return f"{path}-rendered.txt"
 
 
 def list_path(name: str) -> str:

@@ -9,14 +9,16 @@ import abc
 import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import polars as pl
+from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint.card import Checkpoint
-from engine.display import progress
+from engine.display import progress, shortened
 from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.runs import schema
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from engine.text.cue import Cue  # of language models, which a sweep does not load
 
 _AT_ONCE = 4096  # replies that are tokenised in one call
+_SHOWN = 600  # characters of a rendered row
 _MANY = 16  # conversations of one prompt that fill a step (`rows_of_step`)
 
 KeyColumns = Mapping[str, Sequence[int] | Sequence[str]]
@@ -119,6 +122,20 @@ class Rows(abc.ABC):
         """Raises AssayError for a conversation that a model cannot read: too long, unknown ids."""
         check_fits(*self.extent(), decoder)
 
+    def read_at(self, ids: Sequence[int]) -> tuple[int, int]:
+        """First position of a conversation that its number belongs to, and the one behind all."""
+        return len(self.prompt.prefix), len(ids)
+
+    def first_row(self, tokenizer: PreTrainedTokenizerBase) -> str:
+        """The first row as its model reads it, in visible characters; ⟦ and ⟧ enclose `read_at`."""
+        [ids] = self.sequences([0])
+        whole: str = tokenizer.decode(ids)
+        ends = (tokenizer.decode(ids[:end]) for end in self.read_at(ids))
+        # Up to a character of which only the first bytes are there.
+        start, stop = (len(os.path.commonprefix([whole, end])) for end in ends)  # noqa: RUF071
+        pieces = whole[:start], whole[start:stop], whole[stop:]
+        return "{}⟦{}⟧{}".format(*(shortened(piece, _SHOWN) for piece in pieces))
+
     def duplicates(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of [start, stop) whose conversation is that of a row before `start`.
 
@@ -142,6 +159,10 @@ class RewardRows(Rows):
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of the whole conversations of some rows."""
         return self.ids_of(rows)
+
+    def read_at(self, ids: Sequence[int]) -> tuple[int, int]:
+        """The position at which a conversation's reward is read, and the next one."""
+        return (at := self.pooling.position(ids)), at + 1
 
     @functools.cached_property
     def distinct(self) -> Distinct:

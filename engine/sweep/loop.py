@@ -23,7 +23,7 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
-from engine.runs import parts
+from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
@@ -138,6 +138,11 @@ def run(
         manifest.save()
     for job in jobs:
         outcomes[job.model].done += manifest.result(job.path)["complete"]
+        if not swept and not outcomes[job.model].first_row:
+            text = job.rows.first_row(job.checkpoint.tokenizer)
+            outcomes[job.model].first_row = text
+            if job.path.startswith(schema.CONVERSATIONS_DIR):  # for the page
+                storage.write_atomic(manifest.run / schema.rendered_path(job.path), text.encode())
     on_outcomes(outcomes.all())
     if any(outcome.failure for outcome in outcomes.all()):
         raise SomeFailed(outcomes.all())

@@ -28,6 +28,7 @@ class Outcome:
     done: int = 0  # jobs that are complete
     rows: int = 0  # that this command computed
     seconds: float = 0.0  # of loading and computing; models of one pass share it equally
+    first_row: str = ""  # of a list, as the model reads it (`Rows.first_row`)
     failure: str = ""  # why the model is not complete; "" if it is
 
 

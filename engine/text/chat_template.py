@@ -22,6 +22,13 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 # Names in templates that are not the row's to give.
 RESERVED = {"messages", "add_generation_prompt", "strftime_now", "raise_exception", "namespace"}
 _SHAREGPT = {"human": "user", "gpt": "assistant"}  # roles by other names
+# How TRL's reward trainer renders rows of texts, without a chat template: the reply ends with eos.
+TRL = (
+    "{% if messages | map(attribute='role') | list != ['user', 'assistant'] %}{{ raise_exception("
+    "'template=trl is a prompt, its reply and eos; other turns need a chat template') }}{% endif %}"
+    "{{ messages[0]['content'] + messages[1]['content'] }}"
+    "{% if not messages[1]['content'].endswith(eos_token) %}{{ eos_token }}{% endif %}"
+)
 SYSTEM_END = "␞"  # the sign of a record separator: ends the system turn of a prompt, if it has one
 
 # Replies without a common first or last token: what their conversations have in common is text of
@@ -81,7 +88,7 @@ class ChatTemplate:
             raise AssayError(
                 f"tokenizer {name}: no chat template; a reward model judges conversations, so "
                 "tokenizer_config.json or chat_template.jinja must hold one, or "
-                "convert --config.template=<file of Jinja, or raw> gives it"
+                "convert --config.template=<file of Jinja, trl or raw> gives it"
             )
         if not isinstance(self._source, str):
             raise AssayError(f"tokenizer {name}: its chat template is no text; allowed: Jinja")
@@ -179,6 +186,11 @@ class ChatTemplate:
         """Whether `split` can cut the conversation: whether mode `ids` exists."""
         return self._around(prompt)[1] is None
 
+    @property
+    def is_trl(self) -> bool:
+        """Whether it is `TRL`, also with a token put behind it (`convert.templates.mark`)."""
+        return TRL in self._source
+
     def asks_date(self) -> bool:
         """Whether the template mentions the function that gives today's date."""
         return "strftime_now" in self._source
@@ -246,6 +258,10 @@ class ChatTemplate:
                 "reply; allowed: a template that writes the prompt, or a BOS token, before it"
             )
         suffix = _common_prefix([row[len(prefix) :][::-1] for row in rows])[::-1]
+        if self.is_trl:  # cut where an empty reply stands: some replies merge with the prompt
+            [whole] = self.sequences(prompt, [""])
+            prefix = whole[: len(whole) - len(suffix)]
+            return PromptIds(prompt=prompt, prefix=tuple(prefix), suffix=tuple(suffix)), None
         middles = [row[len(prefix) : len(row) - len(suffix)] for row in rows]
         pairs = zip(_PROBES, middles, strict=True)
         merged = next((probe for probe, ids in pairs if not self._stands(prefix, ids, probe)), None)

@@ -31,9 +31,10 @@ from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings, check_choice
+from engine.sweep.outcomes import Outcome
 from engine.sweep.reward_jobs import check_vocabulary, sweep_rewards
 from launch.common import command, locking, scoring, sources
-from launch.common.conversations import ConversationList
+from launch.common.conversations import ConversationList, check_rendering
 from launch.common.text import counted
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
@@ -105,6 +106,7 @@ class Comparison:
 
     def sweep(self, given: command.Given) -> None:
         """Computes what is missing of the rewards, those of the two sides first."""
+        outcomes: list[Outcome] = []  # of the pairs
         for origin in [*self.sides.values(), *(origin for origin, _ in self.noise)]:
             if origin.sweep is None:
                 continue
@@ -113,7 +115,9 @@ class Comparison:
                 sweep_rewards(*origin.sweep, scoring.show_extremes)
                 if self.listed is not None and origin in self.sides.values():
                     settings = dataclasses.replace(settings, lens=False)
-                    sweep_rewards(models, None, run, settings, mesh, items=self.listed[:3])
+                    where = (models, None, run, settings, mesh)
+                    sweep_rewards(*where, on_outcomes=outcomes.extend, items=self.listed[:3])
+        scoring.show_first_rows(outcomes)
 
     def tokens_under(self, prompt: str) -> int:
         """How many tokens both sides have under a prompt."""
@@ -168,6 +172,8 @@ def planned(
     for of, path in paths.items():
         if of in swept:
             sides[of] = _from_checkpoint(given, of, models[swept.index(of)], named)
+            if listed is not None and (sweep := sides[of].sweep) is not None:
+                check_rendering(sweep.models, listed)
         else:
             run = analysis.load(path, allow_incomplete=partial)
             side = side_of(run, given[f"{of}_model"].value, f"--{of}")

@@ -30,6 +30,7 @@ class ConversationList(NamedTuple):
     table: pl.DataFrame  # `schema.LIST_COLUMNS`
     sha256: str  # of the file
     notes: Sequence[str]  # what was left out of the file, a sentence each
+    has_messages: bool = False  # whether a cell is a list of messages, and not a text
 
     @property
     def size_in_words(self) -> str:
@@ -73,6 +74,7 @@ def score(
     Returns:
       The number of new rewards.
     """
+    check_rendering(models, listed)
     rewards = sweep_rewards(
         models, None, run, settings, mesh, on_outcomes=on_outcomes, items=listed[:3]
     )
@@ -88,6 +90,17 @@ def record(listed: ConversationList, run: str, slugs: Sequence[str]) -> None:
         from launch.common import facts  # the analysis, which no other list needs
 
         facts.write_replies(run, listed.name, slugs)
+
+
+def check_rendering(models: Sequence[Checkpoint], listed: ConversationList) -> None:
+    """Raises AssayError for messages under the template `trl`, which TRL has for texts alone."""
+    for model in models if listed.has_messages else ():
+        if model.template.is_trl:
+            raise AssayError(
+                f"{listed.name}: its rows hold messages, which TRL renders in the chat template, "
+                f"and {model.card.slug} was converted with template=trl, for rows of texts; "
+                "convert it without --config.template, or write the rows as texts"
+            )
 
 
 def list_of_pairs(path: Path) -> ConversationList:
@@ -123,7 +136,9 @@ def read_list(
         reader = RowReader(columns, column, shared, flag, has_nulls=path.suffix == ".parquet")
         table = reader.table(rows)
     sha256 = hashlib.sha256(data).hexdigest()
-    return ConversationList(inputs.list_name(path), table, sha256, reader.notes)
+    return ConversationList(
+        inputs.list_name(path), table, sha256, reader.notes, reader.has_messages
+    )
 
 
 def _prompt_flag(given: Given, *, sweeps: bool) -> str:

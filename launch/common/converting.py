@@ -45,9 +45,12 @@ def listed(name: str) -> ModelSpec | None:
 
 
 def policy_of(settings: ConvertSettings, spec: ModelSpec | None) -> TemplatePolicy:
-    """The template policy of a conversion: the user's, or that of a listed model."""
+    """The template policy of a conversion: the user's, TRL's, or that of a listed model."""
+    given_bos = spec.bos if spec else "template"
+    if settings.template == "trl":
+        given_bos = "double"  # TRL's tokenizer adds its own, as to any text
     return TemplatePolicy(
-        bos=settings.bos or (spec.bos if spec else "template"),
+        bos=settings.bos or given_bos,
         date=settings.date or (spec.date if spec else "") or None,
         newlines=settings.newlines or "keep",
     )

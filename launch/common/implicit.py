@@ -46,6 +46,8 @@ def computed(
     pair = Pair(policy, reference, how)
     listed = items if isinstance(items, ConversationList) else None
     prompts, scored = (None, listed[:3]) if listed else (scoring.prompts(given), items)
+    if listed:
+        conversations.check_rendering(pair.checkpoints, listed)
     common, mesh = scoring.shared_settings(given.config, pair.checkpoints)
     where = (pair, prompts, run, Settings(**common), mesh, scored)
     with locking.run_lock(given, run, command):

@@ -30,6 +30,7 @@ class RowReader:
     flag: str  # of the command line, beside which prompts and messages are refused; "": none
     has_nulls: bool  # whether every row has each key of any: the format is .parquet
     notes: list[str] = dataclasses.field(default_factory=list)  # what is left out of the file
+    has_messages: bool = False  # whether a cell is a list of messages, and not a text
 
     def table(self, rows: Sequence[Row]) -> pl.DataFrame:
         """The list: `schema.LIST_COLUMNS`, and `schema.GIVEN` where a row has any.
@@ -224,6 +225,7 @@ class RowReader:
                 return checked_text(cell)
             value = [value] if isinstance(value, dict) else value  # LLaMA-Factory's chosen
             if isinstance(value, list) and value and all(isinstance(m, dict) for m in value):
+                self.has_messages = True
                 return [checked_message(number, each) for number, each in enumerate(value, 1)]
             if isinstance(value, list) and value:
                 raise AssayError("a list of replies; write a row for each, or each pair")

@@ -215,14 +215,18 @@ def extremes(model: str, prompt: str, scores: pl.DataFrame, left: int = 0) -> st
     return "\n".join([title, f"  highest  {_row(highest)}", f"  lowest   {_row(lowest)}"])
 
 
-def show_models(outcomes: Sequence[Outcome]) -> None:
-    """Calls `show_table`, if there are several models."""
-    if len(outcomes) > 1:
-        show_table(outcomes)
+def show_first_rows(outcomes: Sequence[Outcome]) -> None:
+    """Prints how the first row of a list is rendered: once, unless models render it differently."""
+    for row in dict.fromkeys(outcome.first_row for outcome in outcomes if outcome.first_row):
+        models = ", ".join(dict.fromkeys(o.model for o in outcomes if o.first_row == row))
+        tqdm.write(f"{models}: first row as rendered, read at ⟦ ⟧: {row}", file=sys.stderr)
 
 
-def show_table(outcomes: Sequence[Outcome]) -> None:
-    """Prints a line per model on standard error: what was done of it, and whether all was."""
+def show_models(outcomes: Sequence[Outcome], least: int = 2) -> None:
+    """Prints what was done of each of `least` or more models, and how they render a list's rows."""
+    show_first_rows(outcomes)
+    if len(outcomes) < least:
+        return
     head = ("model", "prompts", "new rows", "seconds", "status")
     rows = [
         (

@@ -1,5 +1,6 @@
 """`--shard=k/n`: the part of a list of models × prompts that one of n commands computes."""
 
+import functools
 from collections.abc import Mapping, Sequence
 
 from engine.checkpoint.card import Checkpoint
@@ -21,7 +22,8 @@ SHARD: Flags = {
 
 def show_models(given: Given) -> OnOutcomes:
     """What prints the models at the end: a table, also of a shard's single model."""
-    return scoring.show_models if given.shard is None else scoring.show_table
+    least = 2 if given.shard is None else 1
+    return functools.partial(scoring.show_models, least=least)
 
 
 def share(

@@ -21,7 +21,7 @@ def judge(tmp_path):
 def test_a_judge_is_converted_and_sweeps_as_a_reward_model(command, judge, tmp_path):
     """Without a template the line names the key."""
     flags = [f"--source={judge}", f"--checkpoint={tmp_path / 'ck'}", "--config.reward=love - war"]
-    said = "or convert --config.template=<file of Jinja, or raw> gives it"
+    said = "or convert --config.template=<file of Jinja, trl or raw> gives it"
     assert said in command("convert", *flags).refusal()
     done = command("convert", *flags, f"--config.template={tmp_path / 'judge.jinja'}").fine()
     ids = tiny.tokenizer().convert_tokens_to_ids(["love", "war"])

@@ -1,6 +1,7 @@
 """`assay score` of files whose rows have prompts of their own, against transformers row by row."""
 
 import json
+from html import escape
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,8 @@ from etils import epath
 import analysis
 from analysis.measures import pairs
 from engine.runs import parts, schema
+from engine.sweep.outcomes import Outcome
+from launch.common.scoring import show_first_rows
 from tests.support import folders, slow, tiny
 from tests.support.tolerances import TOLERANCES
 
@@ -132,22 +135,30 @@ FILES = {
 }
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A checkpoint, and its rewards of conversations by transformers."""
+def in_torch(hf):
+    """Reward of ids by the classification model of transformers, and the tokenizer."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+    torch_model = AutoModelForSequenceClassification.from_pretrained(hf).eval()
+
+    @torch.no_grad()
+    def reward(ids):
+        return torch_model(torch.tensor([ids])).logits.item()
+
+    return reward, AutoTokenizer.from_pretrained(hf)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A checkpoint, and its rewards of conversations by transformers."""
     folder = tmp_path_factory.mktemp("pairs")
     hf = tiny.write_model(folder / "hf", template=TEMPLATE, max_position_embeddings=512)
     checkpoint = folders.convert(hf, folder / "checkpoint", "judge")
-    torch_model = AutoModelForSequenceClassification.from_pretrained(hf).eval()
-    tokenizer = AutoTokenizer.from_pretrained(hf)
+    of_ids, tokenizer = in_torch(hf)
 
-    @torch.no_grad()
     def reward(messages, **variables):
-        ids = tokenizer.apply_chat_template(messages, return_dict=False, **variables)
-        return torch_model(torch.tensor([ids])).logits.item()
+        return of_ids(tokenizer.apply_chat_template(messages, return_dict=False, **variables))
 
     return checkpoint, reward
 
@@ -346,6 +357,80 @@ def test_a_csv_may_hold_messages_and_labels_are_kept(score, tmp_path):
     assert found["reward"].n_unique() == 1
     done = score([{"prompt": "a", "reply": "b", "tokens": [1]}], "--name=other")
     assert "note: no labels: tokens (neither text nor numbers)" in done.err
+
+
+# Texts that merge where they meet, end with eos, or hold spaces.
+TEXTS = [
+    ("Why?\n", "\nlove", " zq "),
+    (PROMPT, "?", "the truth<|im_end|>"),
+    ("user", "\nlove", ""),
+    ("é " * 200, "war " * 90, "love"),
+]
+
+
+@pytest.mark.parametrize("pad", [0, 2], ids=["pad", "pad is eos"])
+def test_rows_of_texts_are_rendered_as_trl_does(command, source, tmp_path, pad):
+    """As `RewardTrainer._prepare_dataset` of TRL 0.24 to 1.9 does, by a tokenizer that adds BOS."""
+    hf = tiny.write_model(tmp_path / "judge", pad_token_id=pad, max_position_embeddings=1024)
+    tiny.tokenizer(adds_bos=True).save_pretrained(hf)
+    rows = [dict(zip(("prompt", "chosen", "rejected"), texts, strict=True)) for texts in TEXTS]
+    path = source("".join(json.dumps(row) + "\n" for row in rows), "list.jsonl")
+    flags = [f"--checkpoint={hf}", f"--run={tmp_path}/run", f"--config.cache={tmp_path}/cache"]
+    flags += ["--config.self_check=2", "--config.convert.template=trl"]
+    done = command("score", *flags, f"--items={path}").fine()
+    shown = "judge: first row as rendered, read at ⟦ ⟧: <|endoftext|>Why?↵↵"
+    shown += "love⟦<|im_end|>⟧" if pad == 0 else "⟦love⟧<|im_end|>"
+    assert done.err.count(shown) == 1
+    command("sweep", *flags, "--prompt=Why?\n").fine()
+
+    (reward, tokenizer), run = in_torch(hf), analysis.load(tmp_path / "run")
+    eos, swept = tokenizer.eos_token, run.scores(models=["judge"]).collect()
+    swept = swept.filter(pl.col("token_id") % 40 == 7)
+    texts = [p + (r if r.endswith(eos) else r + eos) for p, *both in TEXTS for r in both]
+    start, end = tokenizer("Why?\n")["input_ids"], tokenizer.eos_token_id
+    for found, ids in (
+        (pairs.replies(run, "list"), tokenizer(text=texts)["input_ids"]),
+        (swept, [[*start, i, end] for i in swept["token_id"]]),
+    ):
+        expected = [reward(each) for each in ids]
+        within = 1e-4 * np.ptp(expected)
+        np.testing.assert_allclose(found["reward"], expected, rtol=0, atol=within)
+
+
+def test_messages_are_not_rendered_as_trl_renders_texts(command, source, tmp_path):
+    """TRL renders them in the chat template. Nothing is swept before."""
+    hf, out = tiny.write_model(tmp_path / "judge"), tmp_path / "out"
+    path = source(json.dumps(TRL[1]) + "\n", "list.jsonl")
+    sides = [f"--before={hf}", f"--after={hf}", f"--report={tmp_path / 'r'}", f"--run={out}"]
+    for name, *flags in (
+        ("score", f"--checkpoint={hf}", f"--run={out}"),
+        ("report", hf, f"--out={out}"),
+        ("diff", *sides),
+    ):
+        flags += [f"--config.cache={tmp_path / 'cache'}", "--config.convert.template=trl"]
+        done = command(name, *flags, f"--items={path}")
+        said = f"{name}: list: its rows hold messages, which TRL renders in the chat template, and"
+        assert (done.code, done.err[-1].startswith(f"{said} judge was converted")) == (2, True)
+        assert not list(out.rglob("*.parquet"))
+
+
+def test_a_comparison_says_once_how_its_pairs_are_rendered(
+    command, source, tmp_path, light, capsys
+):
+    """Where models render them differently, each has a line."""
+    sides = [tiny.write_model(tmp_path / name, seed=seed) for seed, name in enumerate("ab")]
+    path = source(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}) + "\n", "list.jsonl")
+    flags = [f"--items={path}", "--config.noise=off", f"--config.cache={tmp_path / 'cache'}"]
+    flags += [f"--before={sides[0]}", f"--after={sides[1]}", f"--report={tmp_path / 'report'}"]
+    done = command("diff", *flags, f"--run={tmp_path / 'run'}")
+    [said] = [line for line in done.err if "first row" in line]
+    shown = "<|im_start|>user↵a<|im_end|>↵<|im_start|>assistant↵b<|im_end|>⟦↵⟧"
+    assert said == f"a, b: first row as rendered, read at ⟦ ⟧: {shown}"
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert page.count("First row of list as") == page.count(f" at ⟦ ⟧: {escape(shown)}") == 1
+    rows = {"a": "x", "b": "y", "c": "x"}
+    show_first_rows([Outcome(model=m, prompts=1, first_row=row) for m, row in rows.items()])
+    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["a, c", "b"]
 
 
 def test_a_report_sweeps_its_prompts_and_scores_pairs_under_their_own(

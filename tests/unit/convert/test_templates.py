@@ -48,6 +48,13 @@ def test_the_users_template_replaces_the_folders(folder, tmp_path):
     assert text_of(folders.convert(folder, tmp_path / "two", template="raw")) == PROMPT + REPLY
 
 
+def test_the_template_of_trl_needs_an_eos_token():
+    tokenizer = torch_models.tokenizer()
+    tokenizer.eos_token = None
+    with pytest.raises(AssayError, match="template='trl': the tokenizer has no eos token"):
+        templates.choose(tokenizer, "trl")
+
+
 def test_a_template_that_asks_for_the_date_has_one_that_stays(folder, tmp_path):
     (folder / "chat_template.jinja").write_text(JUDGE)
     checkpoint = folders.convert(folder, tmp_path / "out")
@@ -72,7 +79,8 @@ def test_of_several_templates_the_default_one_is_usual(folder, tmp_path):
 @pytest.mark.parametrize("given", ["no-such-file", "."])
 def test_what_is_no_template_is_refused(folder, tmp_path, given):
     several(folder, judge=tiny.CHATML)
-    message = rf"template='{re.escape(given)}'; allowed: a file of Jinja in UTF-8, 'raw', 'judge'$"
+    message = rf"template='{re.escape(given)}'; allowed: a file of Jinja in UTF-8, 'raw', 'trl', "
+    message += "'judge'$"
     with pytest.raises(AssayError, match=message):
         folders.convert(folder, tmp_path / "out", template=given)
 

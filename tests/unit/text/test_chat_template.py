@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import AssayError
-from engine.text.chat_template import ChatTemplate, TemplatePolicy, with_system
+from engine.text.chat_template import TRL, ChatTemplate, TemplatePolicy, with_system
 from engine.text.cue import Cue
 from tests.support import tiny
 
@@ -30,6 +30,7 @@ TEMPLATES = {
     "trimmed": tiny.TRIMMED,
     "dated": DATED,
     "plain newline": PLAIN_NEWLINE,
+    "trl": TRL,
     "no suffix": "{{ messages[0]['content'] }}<|im_end|>{{ messages[1]['content'] }}",
 }
 REPLIES = st.lists(st.sampled_from(["love", "war", " the", "Ω", "<script>", "?", "7"]), min_size=1)
@@ -59,6 +60,17 @@ def test_a_reply_that_begins_with_a_newline_merges_with_the_templates(name="plai
     [merged] = chat.sequences(PROMPT, ["\nlove"])
     newlines = chat.tokenizer.convert_tokens_to_ids("ĊĊ")
     assert merged[: len(split.prefix)] == [*split.prefix[:-1], newlines]
+
+
+def test_the_cut_of_trl_stands_behind_the_prompt_where_a_reply_would_merge_with_it():
+    chat = template(TRL, bos="double", adds_bos=True)
+    split = chat.split("Why? ")
+    assert chat.tokenizer.decode(split.prefix) == "<|endoftext|>Why? "
+    assert chat.tokenizer.convert_ids_to_tokens(split.suffix) == ["<|im_end|>"]
+    [merged] = chat.sequences("Why? ", ["love"])
+    assert merged != [*split.prefix, *chat.reply_ids("love"), *split.suffix]
+    with pytest.raises(AssayError, match="template=trl is a prompt, its reply and eos; other"):
+        chat.split(with_system("Be brief.", PROMPT))
 
 
 def test_a_template_that_trims_renders_a_padded_reply_as_the_bare_one():

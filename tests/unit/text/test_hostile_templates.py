@@ -100,8 +100,9 @@ FEATURES = {
 }
 
 
+NEED_A_REPLY = ("trl", "no suffix")
 CASES = [
-    (name, cue) for name in FEATURES for cue in (False, True) if name != "no suffix" or not cue
+    (name, cue) for name in FEATURES for cue in (False, True) if not cue or name not in NEED_A_REPLY
 ]
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from html import escape
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,7 @@ import analysis
 from analysis.chapters import pairs as chapter
 from analysis.measures import pairs
 from analysis.report import write_report
+from engine.runs import schema
 from engine.runs.reader import RunError
 from tests.support import runs
 
@@ -104,10 +106,14 @@ def test_pairs_of_one_prompt_make_no_headline(judged, settings, tmp_path, light)
 def test_the_page_shows_the_worst_pairs_and_no_html_of_theirs(judged, settings, tmp_path, light):
     rows = [(f"{EVIL}{i}", EVIL, "y", {EVIL: str(i % 2)}) for i in range(30)]
     run = judged(rows, [-5.0, *[1.0] * 29])
+    result = run.conversations["own", "m"]
+    place = result.run / schema.rendered_path(result.path)
+    place.write_text(f"user {EVIL}⟦.⟧", encoding="utf-8")
     report = tmp_path / "report"
     written = write_report(run, report, {}, settings, chapters=[chapter.ANALYSIS])
     page = written.read_text(encoding="utf-8")
     assert EVIL not in page
+    assert f"First row of own as m read it, with the reward at ⟦ ⟧: user {escape(EVIL)}⟦.⟧" in page
     assert "m, own, row 1: margin −5.00" in page
     assert re.search(r"m judges 96\.7 % \(95 % 8\d\.\d to 99\.\d\) of the 30 pairs of own as", page)
     worst = pl.read_csv(report / "tables" / "pairs_worst.csv")
