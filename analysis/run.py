@@ -305,7 +305,9 @@ def load(
         every number); a token scored twice or missing from the vocabulary; or two runs that
         disagree on a model, a prompt or a result that both hold.
     """
-    paths = run if isinstance(run, list | tuple) else [run]
+    paths: list[Any] = [run]  # Any: what a caller gives
+    if isinstance(run, Sequence) and not isinstance(run, str):
+        paths = [*run]
     if other := [path for path in paths if not isinstance(path, str | os.PathLike)]:
         raise RunError(f"run={other[0]!r}; allowed: the path of a run folder, or a list of them")
     named = [storage.path_of(path) for path in paths]

@@ -35,7 +35,7 @@ from engine.scoring.rows import (
     Rows,
     conversation_names,
 )
-from engine.settings import ImplicitSettings, LogprobSettings, Settings
+from engine.settings import FORMS, ImplicitSettings, LogprobSettings, Settings, check_choice
 from engine.sweep import loop, setup
 from engine.sweep.jobs import RowsJob, read_part, write_part
 from engine.sweep.outcomes import OnOutcomes, OnRewards
@@ -149,6 +149,7 @@ def cue_of(
     variables: Variables = MappingProxyType({}),
 ) -> Cue:
     """A prompt as the checkpoint's tokenizer renders it in one of `engine.settings.FORMS`."""
+    check_choice("form", form, FORMS)
     if form == "pretrained":
         return Cue.pretrained(checkpoint.tokenizer, prompt)
     if not checkpoint.tokenizer.chat_template:

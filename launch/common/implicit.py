@@ -45,14 +45,17 @@ def computed(
     how = ImplicitSettings(**scoring.given_fields(ImplicitSettings, given.config))
     pair = Pair(policy, reference, how)
     listed = items if isinstance(items, ConversationList) else None
-    prompts, scored = (None, listed[:3]) if listed else (scoring.prompts(given), items)
+    prompts = None if listed else scoring.prompts(given)
     if listed:
         conversations.check_rendering(pair.checkpoints, listed)
     common, mesh = scoring.shared_settings(given.config, pair.checkpoints)
-    where = (pair, prompts, run, Settings(**common), mesh, scored)
+    where = (pair, prompts, run, Settings(**common), mesh)
     with locking.run_lock(given, run, command):
         rewards = sweep_pair(
-            *where, on_rewards=scoring.show_extremes, on_outcomes=scoring.show_models
+            *where,
+            items[:3] if isinstance(items, ConversationList) else items,
+            on_rewards=scoring.show_extremes,
+            on_outcomes=scoring.show_models,
         )
         if listed:
             conversations.record(listed, run, [pair.slug])
