@@ -83,6 +83,25 @@ def test_a_search_over_fewer_tokens_than_it_proposes_finds_the_best_of_all_repli
     np.testing.assert_allclose(found["reward"][-1], best, rtol=1e-5)
 
 
+WRONG = [
+    ("score", (5, "a"), {}, "prompt=5; allowed: a text, or at least one message"),
+    ("score", (PROMPT, None), {}, "responses=None; allowed: a text, or several"),
+    ("score", (PROMPT, ["a", 3]), {}, "3; allowed: text"),
+    ("sweep", (None,), {}, "prompt=None; allowed: a text"),
+    ("search", (7,), {}, "7; allowed: text"),
+    ("search", (PROMPT,), {"allow": 3}, "allow=3; allowed: texts"),
+    ("search", (PROMPT,), {"initial": 3}, "initial=3; allowed: text"),
+    ("search", (PROMPT,), {"fixed": 3}, "fixed=3; allowed: positions, as"),
+    ("explore", ("x",), {}, "'x': no reward model"),
+]
+
+
+@pytest.mark.parametrize(("method", "given", "settings", "why"), WRONG)
+def test_wrong_types_are_one_line(model, method, given, settings, why):
+    with pytest.raises(engine.AssayError, match=why):
+        getattr(model, method)(*given, **settings)
+
+
 def test_pairs_of_a_frame_are_scored_under_their_own_prompts(model):
     rows = [
         {"prompt": PROMPT, "chosen": "love", "rejected": "war", "weight": 2.5},

@@ -70,7 +70,7 @@ def test_what_is_no_run_folder_is_refused(tmp_path):
         analysis.load(3)
     (tmp_path / "scores").mkdir()
     with pytest.raises(
-        RunError, match="manifest.json is gone; `assay verify --run=<dir> --rebuild"
+        RunError, match=r"manifest.json is gone; `assay verify --run=<dir> --rebuild"
     ):
         analysis.load(tmp_path)
 
