@@ -64,20 +64,23 @@ class Manifest:
         if present is not None and present != entry and self._used(kind, name):
             said = provenance.changes(present, entry)
             if kind == "models":
-                said = ", ".join(c for c in said.split(", ") if "_hash=" not in c)
-                said = f"{said or 'other weights'}{self._way_out(name)}"
+                said = self._other_model(name, present, entry)
             raise AssayError(f"run {self.run}: {kind[:-1]} {name!r} is there already with {said}")
         self.content[kind][name] = entry
 
-    def _way_out(self, model: str) -> str:
-        """What can be done where a model's name stands for other weights here."""
-        results = [r for path, r in self.content["results"].items() if f"/model={model}/" in path]
+    def _other_model(self, name: str, present: Json, entry: Json) -> str:
+        """What differs in words, without hashes, and how to keep the numbers of both models."""
+        fields = {k for k in {**present, **entry} if not k.endswith("_hash")} - {"vocab"}
+        words = ({k: v for k, v in one.items() if k in fields} for one in (present, entry))
+        said = provenance.changes(*words)
+        results = [r for p, r in self.content["results"].items() if f"/model={name}/" in f"{p}/"]
         began = max((r["environment"].get("began", "") for r in results), default="")
         kept = f"{self.run}-{began[:10] or 'before'}"
         return (
-            f"; `mv {self.run} {kept}` keeps those numbers: run this again, and `assay diff "
-            f"--before={kept} --before_model={model} --after={self.run} --after_model={model} "
-            "--report=<folder>` says what changed; or name another run folder, or remove this one"
+            f"{'other weights' if not said or '_hash=' in said else said}; `mv {self.run} {kept}` "
+            f"keeps those numbers: run this again, and `assay diff --before={kept} --before_model="
+            f"{name} --after={self.run} --after_model={name} --report=<folder>` says what changed; "
+            "or name another run folder, or remove this one"
         )
 
     def admit_result(self, path: str, fingerprint: Json) -> None:

@@ -102,7 +102,9 @@ def checkpoint(
             else:
                 with suppress(OSError):  # a cache that only others may write
                     os.utime(found / CARD)
-                did = "has the files of a model that was converted before"
+                did = "converted before"
+                if Checkpoint.open(found).card.source != place:
+                    did = "the same files as a folder that was converted before"
             _say(f"{source}: {did}, {in_words(_size(found))} in {found} (`assay cache`)")
     made = Checkpoint.open(found, verify=verify)
     named: dict[str, Any] = {"slug": slug, "source": place}  # of a copy, not of the first folder

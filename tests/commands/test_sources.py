@@ -53,7 +53,7 @@ def test_a_folder_is_converted_once_by_what_is_in_it(converted, config, tmp_path
     copy = Path(shutil.copytree(folder, tmp_path / "copy-rm"))
     [again], [copied] = converted(folder), converted(copy)
     said = capsys.readouterr().err
-    assert "converting into" not in said and f"{copy}: has the files of a model that was" in said
+    assert "converting into" not in said and f"{copy}: the same files as a folder that was" in said
     assert again.path == copied.path == first.path
     assert (copied.card.slug, copied.card.source) == ("copy-rm", str(copy))
     folders.edit_json(copy / "config.json", rms_norm_eps=2e-5)
