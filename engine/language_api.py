@@ -187,7 +187,7 @@ class Pairs(NamedTuple):
         except (AttributeError, TypeError, pl.exceptions.PolarsError) as error:
             raise AssayError(
                 f"frame: {type(frame).__name__}; allowed: a polars or pandas frame, or a list of "
-                f"dicts ({error})"
+                f"dicts whose columns each have one type ({str(error).splitlines()[0]})"
             ) from error
         with prefixed("frame"):
             if taken := sorted({*given.columns} & {*_JUDGED}):

@@ -11,13 +11,13 @@ import polars as pl
 
 from analysis.blocks import Block, Finding, Picture, Text
 from analysis.charts.violins import violins
-from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
+from analysis.columns import MODEL, PROMPT, Column, P, Spec, q
 from analysis.measures.matched_words import CELL
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
 from analysis.sentences import part_of, significant, unclear
 from analysis.statistics import Array
-from analysis.statistics.distributions import density, moments, skewness_interval
+from analysis.statistics.distributions import density, moments, skewness_p
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, table
 from analysis.words.stems import stem_numbers
 
@@ -34,12 +34,10 @@ MOMENTS = Spec(
         Column("variance", "number", help="ddof 0"),
         *(Column(name, "number") for name in ("skewness", "kurtosis", "min", "max")),
         Column("distinct_rewards", "count"),
-        *ends("fixed", stem="skewness"),
-        P.but(help="of skewness 0"),
+        P.but(help="of skewness 0, clustered by stem"),
         q(title="q of skewness 0"),
     ),
-    page="model prompt n mean variance skewness kurtosis min max distinct_rewards skewness_low "
-    "skewness_high q",
+    page="model prompt n mean variance skewness kurtosis min max distinct_rewards q",
 )
 _SLIGHT = 0.2  # Skewness below which a reader sees hardly any.
 _QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
@@ -73,11 +71,9 @@ def samples(run: Run, rewards: Mapping[str, pl.DataFrame]) -> Iterator[Sample]:
 
 
 def moments_table(data: Iterable[Sample]) -> pl.DataFrame:
-    """The table `MOMENTS`, one row per sample; intervals keep forms of one word together."""
-    tested = ("skewness_low", "skewness_high", "p")
+    """The table `MOMENTS`, one row per sample; tests keep forms of one word together."""
     return MOMENTS.frame(
-        {"model": model, "prompt": prompt, **moments(x)}
-        | dict(zip(tested, skewness_interval(x, stems)[1:], strict=True))
+        {"model": model, "prompt": prompt, **moments(x), "p": skewness_p(x, stems)}
         for model, prompt, x, stems in data
     )
 
@@ -124,8 +120,8 @@ def _drawn(study: Study) -> Iterator[Block]:
     yield from MOMENTS.rows(made, title=f"Moments over {sample}")
     yield Text(
         "Variance divides by n; skewness is biased; kurtosis is excess, 0 for a normal "
-        "distribution. Few distinct rewards mean many ties. The interval of skewness is a 95 % "
-        "interval that keeps forms of one word together; q is over all rows.",
+        "distribution. Few distinct rewards mean many ties. q is of skewness 0: forms of one "
+        "word count as one, and all rows are one family.",
         "how",
     )
 

@@ -36,7 +36,7 @@ class Kind(NamedTuple):
     table: str  # Of another chapter.
     keys: Sequence[str]  # Columns that say what a row is of.
     value: str  # Column of the estimate; 0 is no effect.
-    interval: str = "ci"  # Start of the names of the columns of its 95 % interval.
+    interval: str | None = "ci"  # Start of the names of the columns of its 95 % interval, if any.
 
 
 KINDS = (
@@ -45,7 +45,7 @@ KINDS = (
     Kind("r of framing", "framing", ("prompt_a", "prompt_b"), "pearson"),
     Kind("group of people", "identity", ("prompt", "axis", "group"), "contrast", "contrast"),
     Kind("ρ with people", "humans_correlation", ("list", "prompt"), "spearman"),
-    Kind("skewness", "moments", ("prompt",), "skewness", "skewness"),
+    Kind("skewness", "moments", ("prompt",), "skewness", None),
 )
 ORDER, TOP, BOTTOM = "order of groups", "highest tokens", "lowest tokens"
 REVERSED, LOST, GAINED, OTHER, ABSENT = "reversed", "lost", "gained", "other", "absent"
@@ -122,8 +122,8 @@ def _rows(table: pl.DataFrame, kind: Kind) -> pl.DataFrame:
         finding=pl.lit(kind.name),
         of=pl.concat_str(list(kind.keys), separator=" · "),
         value=kind.value,
-        low=f"{kind.interval}_low",
-        high=f"{kind.interval}_high",
+        low=kind.interval and f"{kind.interval}_low",
+        high=kind.interval and f"{kind.interval}_high",
         q="q",
         sure=pl.col("q") < ALPHA,
     ).cast(pl.Schema(ROW))

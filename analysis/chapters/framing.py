@@ -53,7 +53,7 @@ FRAMING = Spec(
             "pearson of `greatest` and `best`, two questions of one framing",
         ),
         Column("difference", "fixed", help="pearson − reference"),
-        *ends("fixed", "", stem="difference"),
+        *ends("fixed", "95 %; none for fewer than 50 stems", stem="difference"),
         P.but(key="difference_p"),
         q("prompt_a", "prompt_b", of="difference_p", title="q of no difference"),
     ),
@@ -140,7 +140,7 @@ def _pairs(
         other = (math.nan,) * 5
         if len(good) == 2 and len({i, j} & set(good)) == 1:
             apart = r - reference
-            interval = clustered(apart, points - same, stems, correlation.LEAST_CLUSTERS)
+            interval = clustered(apart, points - same, stems, correlation.LEAST_FOR_A_DIFFERENCE, 2)
             other = (reference, *interval)
         yield (
             *(model, prompts[i], prompts[j], r, float(spearman[i, j]), float(kendall[i, j])),

@@ -13,11 +13,13 @@ from analysis.charts.estimates import estimates
 from analysis.charts.histograms import histograms
 from analysis.measures.pairs import (
     ALL,
+    BETWEEN,
     LENGTH,
     PAIRS,
     SECTION,
     WORST,
     accuracies,
+    between,
     lengths,
     pairs,
     replies,
@@ -44,6 +46,9 @@ def _tables(study: Study) -> Iterator[Table]:
     def accuracy() -> pl.DataFrame:
         return PAIRS.concat(accuracies(*each) for each in of_pairs.items())
 
+    def two_models() -> pl.DataFrame:
+        return BETWEEN.concat(between(*each) for each in of_pairs.items())
+
     def lowest() -> pl.DataFrame:
         return WORST.concat(worst(*each, study.settings.top) for each in of_pairs.items())
 
@@ -52,6 +57,7 @@ def _tables(study: Study) -> Iterator[Table]:
         return LENGTH.concat(lengths(name, made["replies", name], frame) for name, frame in each)
 
     yield table(PAIRS.name, make=accuracy, why=_NO_PAIRS)
+    yield table(BETWEEN.name, make=two_models, why="No two models judged the same pairs.")
     yield table(WORST.name, make=lowest, why=_NO_PAIRS)
     yield table(LENGTH.name, make=length, why=_NONE)
 
@@ -79,6 +85,7 @@ def _accuracy(study: Study) -> Iterator[Block]:
             caption = f"{name}, by {part['label'][0]}."
             yield Picture(f"pairs_{name}_{number}", caption, partial(chance, part, row="group"))
     yield from PAIRS.rows(shares)
+    yield from BETWEEN.rows(study.tables.get(BETWEEN.name))
     if SECTION in shares["label"]:
         yield Text(
             "Sections are RewardBench’s: accuracies of their subsets, weighted as its own scorer "

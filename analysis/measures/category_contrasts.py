@@ -50,7 +50,7 @@ BY_MODEL = Spec(
     (
         *(*_SIDES, MODEL, *_SIZES),
         Column("contrast", "share", help="mean percentile of its words less that of the others"),
-        *ends("share", "95 %, over words", over="words"),
+        *ends("share", "95 %, over words; none for fewer than three on a side", over="words"),
         P.but(help="categories permuted over words; any kinds differ, so it says little"),
         *(q(), _FAMILY),
     ),
@@ -75,7 +75,7 @@ BY_BASE = Spec(
         *(*_SIDES, *several("text", "base other_base"), Column("models", "count")),
         *(Column("other_models", "count", "models"), *_SIZES),
         Column("difference", "share", help="between the bases' mean contrasts"),
-        *ends("share", "95 %, over models", over="models"),
+        *ends("share", "95 %, over models; none for fewer than three", over="models"),
         *(P.but(help="bases permuted over models"), q()),
         *(Column("least_p", "p", help="smallest p possible"), Column("assignments", "count")),
         *(Column("median_difference", "share"), Column("median_p", "p", help="of medians")),

@@ -217,7 +217,7 @@ class _Model:
             if each == pair and reference in known and pair != reference:
                 gap = taus[reference].value - taus[pair].value
                 points = pair_influence(*orders[reference]) - pair_influence(*orders[pair])
-                tested = clustered(gap, points, self.stems, LEAST_CLUSTERS)
+                tested = clustered(gap, points, self.stems, LEAST_CLUSTERS, 2)
                 other = (taus[reference].value, *tested)
             yield (self.slug, *each, layer, self.layers, size, count, *taus[each][:3], *other)
 

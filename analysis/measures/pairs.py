@@ -11,7 +11,7 @@ import polars as pl
 from analysis.columns import LIST, MODEL, SPEARMAN, Column, Spec, ends, several
 from analysis.run import Run
 from analysis.statistics import ranks
-from analysis.statistics.inference import Estimate, clustered_share
+from analysis.statistics.inference import Estimate, clustered_share, paired_difference
 from analysis.words.stems import dense_numbers
 from engine.runs import schema
 
@@ -37,6 +37,17 @@ PAIRS = Spec(
         Column("margin", "number", "mean margin", "mean of the chosen reward less the rejected"),
         Column("ties", "count", help="pairs with equal rewards"),
     ),
+)
+BETWEEN = Spec(
+    "pairs_models",
+    (
+        *(*several("model", "model_a model_b"), LIST, Column("n", "count", "pairs", "pairs")),
+        Column("difference", "share", "a less b", "accuracy of model_a less that of model_b"),
+        *ends("share", "95 %, paired; pairs of one prompt are resampled together"),
+        *(Column("only_a", "count", "only a right"), Column("only_b", "count", "only b right")),
+        Column("alike", "share", help="of the pairs: both prefer the same reply, or neither"),
+    ),
+    title="Two models on the same pairs",
 )
 WORST = Spec(
     "pairs_worst",
@@ -161,14 +172,17 @@ def accuracies(name: str, judged: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def alike(judged: pl.DataFrame) -> dict[str, dict[str, float]]:
-    """Model -> other model -> share of pairs of which both prefer the same reply, or neither."""
-    by_model = judged.sort("row").group_by("model", maintain_order=True)
-    signs = {str(model): np.sign(rows["margin"].to_numpy()) for (model,), rows in by_model}
-    return {
-        a: {b: float(np.mean(first == other)) for b, other in signs.items() if b != a}
-        for a, first in signs.items()
-    }
+def between(name: str, judged: pl.DataFrame) -> pl.DataFrame:
+    """The table `BETWEEN` of a list: every two models that judged its pairs."""
+    rows = []
+    sides = [(model, rows) for (model,), rows in judged.group_by("model", maintain_order=True)]
+    for (a, first), (b, second) in itertools.combinations(sides, 2):
+        right, other = first["right"].to_numpy(), second["right"].to_numpy()
+        share = paired_difference(right, other, dense_numbers(first["prompt"]))
+        alone = int((right & ~other).sum()), int((other & ~right).sum())
+        alike = float(np.mean(np.equal(*(np.sign(each["margin"]) for each in (first, second)))))
+        rows.append((a, b, name, first.height, *share[:3], *alone, alike))
+    return BETWEEN.frame(rows)
 
 
 def worst(name: str, judged: pl.DataFrame, count: int) -> pl.DataFrame:
@@ -247,9 +261,7 @@ def _sections(
         n, right = each["n"].to_numpy(), each["right"].to_numpy()
         smoothed = (right + 2) / (n + 4)  # Agresti and Coull: no variance of 0 at a share of 0 or 1
         accuracy = float(np.average(right / n, weights=weight))
-        variance = float(
-            (weight**2 * smoothed * (1 - smoothed) / (n + 4)).sum() / weight.sum() ** 2
-        )
+        variance = float((weight**2 * smoothed * (1 - smoothed) / n).sum() / weight.sum() ** 2)
         known.append((accuracy, variance))
         yield (model, name, SECTION, section, *_counted(part, _weighted(accuracy, variance)))
     if len(known) == len(REWARDBENCH):

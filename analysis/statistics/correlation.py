@@ -6,12 +6,18 @@ import numpy as np
 import scipy.special
 
 from analysis.statistics import Array, ranks
-from analysis.statistics.inference import Estimate, clustered, clustered_error, student
+from analysis.statistics.inference import (
+    Estimate,
+    clustered_error,
+    effective_clusters,
+    student,
+)
 from analysis.statistics.kendall import ranking, tau_of
 
 # --- Correlations by name; the interval of Pearson's r, clustered ---------------------------------
 
 LEAST_CLUSTERS = 4  # Of which an interval is made.
+LEAST_FOR_A_DIFFERENCE = 50  # Of which that of a difference of two r is made.
 _NEAREST = 1 - 1e-12  # To 1 that r is taken to be, so that its Fisher transform is finite.
 
 
@@ -45,7 +51,7 @@ def pearson_interval(r: float, points: Array, clusters: Array) -> Estimate:
     Delta method on Fisher's scale, where the error is at least that of as many unrelated normal
     pairs as there are clusters, 1 / sqrt(clusters − 3). There is none for fewer than
     `LEAST_CLUSTERS`. A difference of two r has the interval of `inference.clustered`, by the
-    difference of their influence.
+    difference of their influence, and none for fewer than `LEAST_FOR_A_DIFFERENCE`.
 
     Args:
       r: Pearson's r.
@@ -56,15 +62,15 @@ def pearson_interval(r: float, points: Array, clusters: Array) -> Estimate:
     if math.isnan(r) or count < LEAST_CLUSTERS:
         return Estimate(r)
     slope = 1 - _inside(r) ** 2
-    error = max(clustered_error(points, clusters) / slope, 1 / math.sqrt(count - 3))
-    return _on_fishers_scale(r, error, count)
+    error = max(clustered_error(points, clusters, 2) / slope, 1 / math.sqrt(count - 3))
+    return _on_fishers_scale(r, error, effective_clusters(clusters))
 
 
 def _inside(r: float) -> float:
     return max(-_NEAREST, min(_NEAREST, r))
 
 
-def _on_fishers_scale(r: float, error: float, clusters: int) -> Estimate:
+def _on_fishers_scale(r: float, error: float, clusters: float) -> Estimate:
     """A correlation whose `error` is that of its Fisher transform."""
     _, low, high, p = student(math.atanh(_inside(r)), error, clusters)
     return Estimate(r, math.tanh(low), math.tanh(high), p)
@@ -159,12 +165,17 @@ def _interval(rho: float, drawn: Array, size: int) -> Estimate:
 # --- Principal axes of points in the plane, with intervals of their shares of the variance -------
 
 
+# The p of one direction where that of two at once is .05: 2 Φ(−√(−2 ln .05)).
+_CIRCLE = 0.0144
+
+
 def principal_axes(a: Array, b: Array, clusters: Array) -> list[tuple[float, float, Estimate]]:
     """Both principal axes of the points (a, b) [N], by falling share.
 
-    The interval of a share is by the delta method, whose influence of a point is that of the
-    eigenvalues (Critchley 1985); it assumes no distribution of the points. `clusters` as in
-    `inference`.
+    The influence of a point on a share is that on the eigenvalues (Critchley 1985). The interval is
+    that of `pearson_interval`, since 2 share − 1 is a correlation in other axes. It is widened to
+    hold 1/2 where a circle could give the share, whose larger axis lies where its points happen to
+    spread most. `clusters` as in `inference`.
 
     Returns:
       For each axis: loading of a (>= 0), loading of b, and share of the variance. No axes for
@@ -185,6 +196,9 @@ def principal_axes(a: Array, b: Array, clusters: Array) -> list[tuple[float, flo
             part, whole = squares[:, k], squares.sum(axis=1)
             value = float(part.sum() / whole.sum())
             influence = (part - value * whole) * (len(part) / float(whole.sum()))
-            share = clustered(value, influence, clusters).within(0.0, 1.0)
+            _, low, high, p = pearson_interval(2 * value - 1, 2 * influence, clusters)
+            share = Estimate(value, (1 + low) / 2, (1 + high) / 2)
+            if p >= _CIRCLE:
+                share = share._replace(low=min(share.low, 0.5), high=max(share.high, 0.5))
         axes.append((sign * first, sign * second, share))
     return axes

@@ -52,23 +52,32 @@ def cluster_sums(values: Array, clusters: Array) -> Array:
     return np.bincount(clusters, weights=values)
 
 
-def clustered_error(influence: Array, clusters: Array) -> float:
+def effective_clusters(clusters: Array) -> float:
+    """Kish's (1965) effective number of clusters: their number where all are of one size."""
+    sizes = np.bincount(clusters)
+    return len(clusters) ** 2 / float(sizes @ sizes)
+
+
+def clustered_error(influence: Array, clusters: Array, order: int = 1) -> float:
     """Standard error of a statistic whose influence values are `influence`; NaN for one cluster.
 
-    Those are what each observation adds to the statistic, times N; mean 0; float64 [N]. The delta
-    method: to first order, the standard deviation that a bootstrap over clusters finds.
+    Those are what each observation adds to the statistic, times N; mean 0; float64 [N]. It is the
+    error of the jackknife over clusters (CR3), to first order. `order` is 1 for a mean, and 2 for a
+    statistic of pairs or of squares, which loses more by a cluster that is left out.
     """
     sums = cluster_sums(influence, clusters)
     count = len(sums)
     if count < 2:
         return math.nan
-    return math.sqrt(count / (count - 1) * dot(sums, sums)) / len(influence)
+    left = sums / (1 - np.bincount(clusters) / len(clusters)) ** order
+    return math.sqrt((count - 1) / count * dot(left, left)) / len(influence)
 
 
-def half_width(error: float, clusters: int, tests: int = 1) -> float:
+def half_width(error: float, clusters: float, tests: int = 1) -> float:
     """Half the width of a 95 % interval: Student's t with `clusters` − 1 degrees, times `error`.
 
-    `tests` is the number of intervals that hold together with 95 % (Bonferroni).
+    `clusters` is their effective number; NaN for fewer than two. `tests` is the number of intervals
+    that hold together with 95 % (Bonferroni).
     """
     if clusters < 2:
         return math.nan
@@ -76,12 +85,12 @@ def half_width(error: float, clusters: int, tests: int = 1) -> float:
 
 
 @functools.cache
-def _quantile(probability: float, degrees: int) -> float:
+def _quantile(probability: float, degrees: float) -> float:
     """Of Student's t; SciPy takes as long for one as a correlation of 50,000 pairs does."""
     return float(scipy.stats.t.ppf(probability, degrees))
 
 
-def two_sided_p(estimate: float, error: float, clusters: int) -> float:
+def two_sided_p(estimate: float, error: float, clusters: float) -> float:
     """P-value of `estimate` being 0, by Student's t with `clusters` − 1 degrees.
 
     NaN without a standard error above 0.
@@ -92,37 +101,76 @@ def two_sided_p(estimate: float, error: float, clusters: int) -> float:
     return 2 * float(scipy.special.stdtr(clusters - 1, -abs(estimate) / error))
 
 
-def student(value: float, error: float, clusters: int) -> Estimate:
+def student(value: float, error: float, clusters: float) -> Estimate:
     """`value` with the interval of `half_width` and the p of `two_sided_p`."""
     half = half_width(error, clusters)
     return Estimate(value, value - half, value + half, two_sided_p(value, error, clusters))
 
 
-def clustered(value: float, influence: Array, clusters: Array, least: int = 2) -> Estimate:
+def clustered(
+    value: float, influence: Array, clusters: Array, least: int = 2, order: int = 1
+) -> Estimate:
     """A statistic with the interval and p of its `clustered_error`.
 
-    For fewer than `least` clusters there is neither.
+    For fewer than `least` clusters, or fewer than two effective ones, there is neither.
     """
-    count = int(clusters.max()) + 1
-    if count < least:
+    if int(clusters.max()) + 1 < least:
         return Estimate(value)
-    return student(value, clustered_error(influence, clusters), count)
+    error = clustered_error(influence, clusters, order)
+    return student(value, error, effective_clusters(clusters))
 
 
 def clustered_share(hit: Array, clusters: Array, tests: int = 1) -> Estimate:
     """Share of `hit` (bool [N]) with its interval, without p; `tests` as of `half_width`.
 
-    Wilson's interval (1927) with Student's t, so that shares of 0 and 1 have one too. Its number of
-    draws is that of the clusters, or as many as have the clustered error where they are fewer.
+    Wilson's interval of the effective number of draws, with Student's t; see `clustered_draws`.
     """
-    share, count = float(hit.mean()), int(clusters.max()) + 1
-    if count < 2:
+    share = float(hit.mean())
+    square = half_width(1.0, effective_clusters(clusters), tests) ** 2
+    return wilson(share, square / clustered_draws(hit, clusters))
+
+
+def paired_difference(first: Array, second: Array, clusters: Array) -> Estimate:
+    """The share of `first` less that of `second` (bool [N]) with its interval, without p.
+
+    The interval of Bonett and Price (2012) for paired shares, with the draws of `clustered_draws`
+    and Student's t; it is never of width 0.
+    """
+    apart = first.astype(np.float64) - second
+    draws = clustered_draws(apart, clusters)
+    more, less = (
+        (float(np.mean(alone)) * draws + 1) / (draws + 2) for alone in (apart > 0, apart < 0)
+    )
+    error = math.sqrt((more + less - (more - less) ** 2) / (draws + 2))
+    half = half_width(error, effective_clusters(clusters))
+    middle = more - less
+    return Estimate(float(apart.mean()), middle - half, middle + half).within(-1.0, 1.0)
+
+
+def clustered_draws(x: Array, clusters: Array) -> float:
+    """How many independent draws give the mean of `x` [N] its clustered error; N at most.
+
+    Only clusters with a value that is not the commonest one show how alike the values of a cluster
+    are. Values that are equal inside each cluster, which have the effective number of clusters as
+    draws, count as half such a cluster more (as Jeffreys' prior does for shares), and alone where
+    all values are equal.
+    """
+    values, counts = np.unique(x, return_counts=True)
+    telling = len(np.unique(clusters[x != values[counts.argmax()]]))
+    error = clustered_error(x - x.mean(), clusters)
+    inverse = max(error**2 / float(x.var()), 1 / len(x)) if telling else 0.0
+    return (telling + 0.5) / (telling * inverse + 0.5 / effective_clusters(clusters))
+
+
+def wilson(share: float, square: float) -> Estimate:
+    """Wilson's interval (1927) of a share, which is never of width 0, without p.
+
+    `square` is the squared quantile over the number of draws; where it is NaN, so are the ends.
+    """
+    if math.isnan(square):
         return Estimate(share)
-    variance, error = share * (1 - share), clustered_error(hit - share, clusters)
-    draws = min(count, variance / error**2) if error > 0 else count
-    square = half_width(1.0, count, tests) ** 2 / draws
     centre = (share + square / 2) / (1 + square)
-    half = math.sqrt(square * (variance + square / 4)) / (1 + square)
+    half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
     # At 0 and 1 an end is the share itself, but for rounding.
     low, high = min(share, centre - half), max(share, centre + half)
     return Estimate(share, max(0.0, low), min(1.0, high))
@@ -178,7 +226,7 @@ def bootstrap_means(values: Array, units: Array, rng: np.random.Generator, draws
     times = rng.multinomial(count, np.full(count, 1 / count), size=draws)[:, unit].astype(float)
     means = (times / times.sum(axis=1, keepdims=True)) @ values
     error = means.std(axis=0, ddof=1) * math.sqrt(count / (count - 1))
-    half = half_width(1.0, count) * error
+    half = half_width(1.0, effective_clusters(unit)) * error
     return Estimates(mean, mean - half, mean + half)
 
 

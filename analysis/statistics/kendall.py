@@ -16,7 +16,12 @@ import scipy.stats
 from scipy.stats._stats import _kendall_dis
 
 from analysis.statistics import Array
-from analysis.statistics.inference import Estimate, clustered_error, half_width
+from analysis.statistics.inference import (
+    Estimate,
+    clustered_error,
+    effective_clusters,
+    half_width,
+)
 
 _SMALL = 1_000  # Things up to which every pair of them is compared at once.
 _BLOCK = 4_000_000  # Comparisons held in memory.
@@ -218,11 +223,11 @@ def pair_interval(x: Order, y: Order, clusters: Array, tau: float, tests: int) -
 
     The interval is widened to reach 0 where two unrelated orders of as many clusters could give
     `tau`, their tau-b: a few things that all agree have an error of 0 by the delta method. The ends
-    are NaN for one cluster, or where an order is constant. `clusters` and `tests` as in
-    `inference`.
+    are NaN for fewer than two effective clusters, or where an order is constant. `clusters` and
+    `tests` as in `inference`.
     """
-    count = int(clusters.max()) + 1
-    half = half_width(clustered_error(pair_influence(x, y), clusters), count, tests)
+    count = effective_clusters(clusters)
+    half = half_width(clustered_error(pair_influence(x, y), clusters, 2), count, tests)
     if math.isnan(half):
         return Estimate(tau)
     estimate = Estimate(tau, tau - half, tau + half).within(-1.0, 1.0)
@@ -294,13 +299,14 @@ def sum_interval(shares: Array, value: float, count: int) -> Estimate:
     n = len(shares)
     if n < 3:
         return Estimate(value)
-    half = half_width(2 * n * float(shares.std(ddof=1)) / math.sqrt(count), n)
+    jackknife = (count - 1) / (count - 2)  # over the delta method
+    half = half_width(2 * n * float(shares.std(ddof=1)) * jackknife / math.sqrt(count), n)
     estimate = Estimate(value, value - half, value + half)
     unrelated = float(scipy.stats.norm.ppf(0.975)) * unrelated_error(count)
     return estimate.reaching_zero() if abs(value) <= unrelated else estimate
 
 
-def unrelated_error(count: int, spread: float = 1 / 9) -> float:
+def unrelated_error(count: float, spread: float = 1 / 9) -> float:
     """Standard error of the tau of two unrelated orders of `count` things.
 
     Without ties, where `spread` is 1/9, it is Kendall's sqrt(2 (2 n + 5) / (9 n (n − 1))). A mean

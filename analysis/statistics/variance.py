@@ -5,7 +5,12 @@ import math
 import numpy as np
 
 from analysis.statistics import Array
-from analysis.statistics.inference import Estimates, clustered_error, half_width
+from analysis.statistics.inference import (
+    Estimates,
+    clustered_error,
+    effective_clusters,
+    half_width,
+)
 
 # --- Variance of values by token, model and prompt: shares and components of a crossed design
 
@@ -75,8 +80,8 @@ def _ratios(parts: Array, clusters: Array, tests: int) -> Estimates:
         return Estimates(*np.full((3, 4), math.nan))
     share = parts.sum(axis=0) / total
     left = (parts - share * parts.sum(axis=1, keepdims=True)) * (len(parts) / total)
-    count = int(clusters.max()) + 1
-    errors = (clustered_error(influence, clusters) for influence in left.T)
+    count = effective_clusters(clusters)
+    errors = (clustered_error(influence, clusters, 2) for influence in left.T)
     half = np.array([half_width(error, count, tests) for error in errors])
     return Estimates(share, share - half, share + half)
 

@@ -12,6 +12,7 @@ import polars as pl
 import analysis
 from analysis import Run
 from analysis.measures import pairs
+from analysis.sentences import bounds
 from engine import display
 from engine.runs import schema, storage
 from launch.common.text import say
@@ -54,7 +55,7 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
     """
     run = analysis.load(storage.path_of(folder), finished_only=True)
     judged = pairs.pairs(pairs.replies(run, name))
-    agreement = pairs.alike(judged)
+    between = pairs.between(name, judged).select("model_a", "model_b", "alike").rows()
     judged = judged.filter(pl.col("model").is_in(list(models)))
     shares = pairs.accuracies(name, judged).filter(label=pairs.ALL)
     worst = pairs.worst(name, judged, _WORST).select("model", "row", "id", "margin")
@@ -69,7 +70,7 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
             found["accuracy_95"] = ends if all(map(math.isfinite, ends)) else None
             found |= {
                 "pairs": share["n"],
-                "agreement": agreement[model],
+                "agreement": {a if b == model else b: n for a, b, n in between if model in (a, b)},
                 "worst": worst.filter(model=model).drop("model").to_dicts(),
             }
         results.append(found)
@@ -101,17 +102,16 @@ def write_replies(run: str, name: str, models: Sequence[str]) -> None:
     path = storage.path_of(run) / schema.CONVERSATIONS_DIR / name / REPLIES
     storage.write_atomic(path, table.write_csv().encode())
     judged = pairs.pairs(scored)
-    for line in _lines(name, judged.filter(pl.col("model").is_in(list(models)))):
+    for line in _lines(name, judged, models):
         say(line)
-    number = judged["row"].n_unique()
-    for model, others in pairs.alike(judged).items() if number else ():
-        for other, share in others.items():
-            if model in models and (other not in models or model < other):
-                say(f"{model} and {other}: the same reply preferred in {share:.1%} of {number:,}")
 
 
-def _lines(name: str, judged: pl.DataFrame) -> Iterator[str]:
-    """Accuracy, mean margin and the worst pairs of each model; none without pairs."""
+def _lines(name: str, every: pl.DataFrame, models: Sequence[str]) -> Iterator[str]:
+    """Accuracy, mean margin and the worst pairs of each model, and how it differs from all others.
+
+    None without pairs.
+    """
+    judged = every.filter(pl.col("model").is_in(list(models)))
     if not judged.height:
         return
     shares = pairs.accuracies(name, judged)
@@ -119,11 +119,9 @@ def _lines(name: str, judged: pl.DataFrame) -> Iterator[str]:
     for (model,), own in shares.group_by("model", maintain_order=True):
         whole, *rest = own.iter_rows(named=True)
         ties = f", {whole['ties']} ties count as wrong" if whole["ties"] else ""
-        ends = f" (95 % {whole['ci_low']:.1%} to {whole['ci_high']:.1%})"
         yield (
-            f"{model}: {whole['accuracy']:.1%} of {whole['n']:,} pairs right"
-            f"{ends if math.isfinite(whole['ci_low']) else ''}, mean margin "
-            f"{whole['margin']:.3g}{ties}"
+            f"{model}: {whole['accuracy']:.1%} of {whole['n']:,} pairs right{_ends(whole)}, "
+            f"mean margin {whole['margin']:.3g}{ties}"
         )
         for row in rest:
             if row["label"] == pairs.SECTION:
@@ -133,3 +131,15 @@ def _lines(name: str, judged: pl.DataFrame) -> Iterator[str]:
             texts = (row["question"], row["chosen"], row["rejected"])
             said = " | ".join(display.plain(text, _CHARACTERS) for text in texts)
             yield f"  {row['margin']:8.3g}  {row['row']}: {said}"
+    for row in pairs.between(name, every).iter_rows(named=True):
+        if {*models} & {row["model_a"], row["model_b"]}:
+            yield (
+                f"{row['model_a']} less {row['model_b']}: {row['difference']:+.1%} of "
+                f"{row['n']:,} pairs right{_ends(row)}; {row['alike']:.1%} judged alike"
+            )
+
+
+def _ends(row: Mapping[str, Any]) -> str:  # Any: cells of a table
+    """The interval of a share, rounded as the page rounds it; "" where there is none."""
+    low, high = 100 * row["ci_low"], 100 * row["ci_high"]
+    return f" (95 % {bounds(low, high, 1)})" if math.isfinite(low) else ""

@@ -10,7 +10,6 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-import scipy.stats
 
 import analysis
 from analysis.measures.word_groups.estimates import estimate
@@ -225,20 +224,3 @@ def test_variance_is_split_as_it_was_made(rng):
     assert (held >= COVERED[0]).all()
     assert (held <= COVERED[1] + 1).all()
     np.testing.assert_allclose(np.mean(found, axis=0), deviations**2, rtol=0.03)
-
-
-def bing_frame(rng, words=120, spellings=3):
-    """Spellings of words, every other one positive."""
-    word = np.repeat(np.arange(words), spellings)
-    columns = {"word": [f"w{i}" for i in word], "value": (word % 2).astype(float)}
-    columns |= {"valence": np.where(word % 2, "positive", "negative")}
-    return pl.DataFrame(columns), word
-
-
-def test_the_chance_that_good_beats_bad_is_recovered(rng):
-    table, word = bing_frame(rng)
-    found = analysis.valence_effects(scored(rng, table, word, 0.6 * (word % 2)))
-    noise = [1 + 0.25, 1 + 0.25 * 1.2**2]  # What `scored` adds to the word and to its spellings.
-    truth = scipy.stats.norm.cdf(0.6 / math.sqrt(sum(noise)))
-    held = covered(truth, found["ci_low"], found["ci_high"])
-    assert COVERED[0] <= held <= COVERED[1]

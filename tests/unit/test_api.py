@@ -105,11 +105,10 @@ def test_wrong_types_are_one_line(model, method, given, settings, why):
 def test_pairs_of_a_frame_are_scored_under_their_own_prompts(model):
     rows = [
         {"prompt": PROMPT, "chosen": "love", "rejected": "war", "weight": 2.5},
-        {"prompt": [{"role": "user", "content": "Why?"}], "chosen": "zq", "rejected": "zq"},
+        {"prompt": "Why?", "chosen": "zq", "rejected": "zq", "weight": None},
     ]
-    asked = [rows[0]["prompt"], "Why?"]
     chosen, rejected = (
-        [model.score(prompt, row[side])[0] for prompt, row in zip(asked, rows, strict=True)]
+        [model.score(row["prompt"], row[side])[0] for row in rows]
         for side in ("chosen", "rejected")
     )
     judged = model.score_pairs(rows)
@@ -122,6 +121,8 @@ def test_pairs_of_a_frame_are_scored_under_their_own_prompts(model):
     assert judged["right"].to_list() == [chosen[0] > rejected[0], False]
     texts = pl.DataFrame(rows[:1])
     assert model.score_pairs(texts).drop("margin", "right", r"^reward_.*$").equals(texts)
+    turns = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in rows]
+    assert model.score_pairs(turns)["margin"].equals(judged["margin"])
     helpful = {"prompt": "a", "response1": "b", "response2": "c", "overall_preference": 0}
     undecided = model.score_pairs([helpful, {**helpful, "overall_preference": -1}])
     assert undecided["right"].is_null().to_list() == [True, False]

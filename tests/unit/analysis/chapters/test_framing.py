@@ -130,7 +130,7 @@ def test_the_difference_from_two_questions_of_one_framing_has_the_interval_of_bo
     scaled = [correlation.standardised(x) for x in (greatest, best, worst)]
     points = correlation.influence(scaled[1], scaled[2]) - correlation.influence(*scaled[:2])
     r = [np.corrcoef(best, x)[0, 1] for x in (worst, greatest)]
-    expected = clustered(r[0] - r[1], points, words)[1:]
+    expected = clustered(r[0] - r[1], points, words, order=2)[1:]
     found = [row[f"difference_{end}"] for end in ("low", "high", "p")]
     assert found == pytest.approx(expected)
 

@@ -143,11 +143,12 @@ def test_rankings_that_are_late_are_said_and_no_curve_has_no_interval():
 
 @pytest.mark.parametrize("found", [0, 1, 3, 10])
 def test_shares_of_none_and_of_all_tokens_have_an_interval(found):
-    """Wilson's, with as many draws as there are stems; tokens come in two forms."""
+    """Wilson's; where tokens come in two forms, all alike, stems are draws, less 1 in the error."""
     hit, stems = np.repeat(np.arange(10) < found, 2), np.repeat(np.arange(10), 2)
     share, low, high, _ = clustered_share(hit, stems, 5)
     t = scipy.stats.t.ppf(1 - 0.025 / 5, 9)
-    draws = 10 if found in (0, 10) else 9  # n − 1 in the error of a share
+    telling = min(found, 10 - found)
+    draws = (telling + 0.5) / (telling / 9 + 0.5 / 10)
     ends = sorted(np.roots([1 + t**2 / draws, -2 * share - t**2 / draws, share**2]).real)
     np.testing.assert_allclose((share, low, high), (found / 10, *ends), atol=1e-7)
     assert high - low > 0.3

@@ -12,8 +12,10 @@ import analysis
 from analysis.chapters import pairs as chapter
 from analysis.measures import pairs
 from analysis.report import write_report
+from analysis.sentences import bounds
 from engine.runs import schema
 from engine.runs.reader import RunError
+from launch.common import facts
 from tests.support import runs
 
 EVIL = "<script>alert(1)</script>"
@@ -76,6 +78,29 @@ def test_pairs_of_one_prompt_count_as_one_observation(judged):
     tables = [pairs.accuracies("own", pairs.pairs(pairs.replies(r, "own"))) for r in (once, often)]
     ends = [table.select("accuracy", "ci_low", "ci_high").row(0) for table in tables]
     assert ends[0] == pytest.approx(ends[1], abs=0.02)
+
+
+def test_terminal_and_page_print_the_same_ends_and_two_models_their_difference(
+    make_run, rng, settings, tmp_path, light
+):
+    """The difference is that of right less right, by pairs; its interval is of both together."""
+    run = make_run({"v": ["a"]}, {"m": "v", "n": "v"}, {(m, "greatest"): [0.0] for m in "mn"})
+    margins = rng.normal(1.2, size=150)
+    rewards = {m: np.stack([x, 0 * x], 1).ravel() for m, x in (("m", margins), ("n", margins - 1))}
+    rows = runs.list_of([(f"p{i // 3}", "x", "y", {}) for i in range(150)])
+    runs.add_conversations(run, "own", rows, rewards)
+    run = analysis.load(run)
+    printed = "\n".join(facts._lines("own", pairs.pairs(pairs.replies(run, "own")), "m"))
+    page = write_report(run, tmp_path / "report", {}, settings, chapters=[chapter.ANALYSIS])
+    said = re.search(r"m judges (.*) % \(95 % (.*)\) of the", page.read_text(encoding="utf-8"))
+    assert f"m: {said[1]}% of 150 pairs right (95 % {said[2]}), mean" in printed
+    (row,) = pl.read_csv(tmp_path / "report" / "tables" / "pairs_models.csv").to_dicts()
+    alone = int(((margins > 0) & (margins <= 1)).sum())
+    assert (row["only_a"], row["only_b"], row["difference"]) == (alone, 0, alone / 150)
+    ends = bounds(100 * row["ci_low"], 100 * row["ci_high"], 1)
+    assert row["alike"] == 1 - alone / 150
+    same = f"; {row['alike']:.1%} judged alike"
+    assert f"m less n: +{alone / 150:.1%} of 150 pairs right (95 % {ends}){same}" in printed
 
 
 def test_length_says_how_often_the_longer_reply_is_preferred(judged):

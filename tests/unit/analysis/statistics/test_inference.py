@@ -37,14 +37,6 @@ def test_the_interval_of_a_median_is_that_of_the_sign_test(size):
     assert np.isnan(median_interval(x[:5])[1:]).all()
 
 
-@pytest.mark.slow
-def test_the_interval_of_a_mean_holds_it_at_its_rate_even_for_six(rng):
-    _, low, high, _ = inference.bootstrap_means(
-        rng.normal(2.0, 1.0, size=(6, 400)), np.arange(6), rng, draws=1000
-    )
-    assert 0.92 <= np.mean((low <= 2.0) & (high >= 2.0)) <= 0.98
-
-
 def test_rows_of_one_unit_are_drawn_together(rng):
     values = rng.normal(size=(6, 2))
     _, low, high, _ = inference.bootstrap_means(values, np.arange(6), rng, draws=4000)
@@ -54,6 +46,34 @@ def test_rows_of_one_unit_are_drawn_together(rng):
     np.testing.assert_allclose(twice[1:3], (low, high), rtol=0.1, atol=0.02)
     alone = inference.bootstrap_means(np.array([[1.0], [2.0]]), np.array([7, 7]), rng, 99)
     assert np.isnan(alone[1:3]).all()
+
+
+@pytest.mark.parametrize("clusters", [np.arange(300) // 10, np.arange(300)])
+def test_rows_that_do_not_cluster_are_draws_of_their_own(rng, clusters):
+    """Within a fifth of Wilson's interval of SciPy; two models' of the difference of its shares."""
+    hits = rng.random((2, 200, 300)) < np.array([0.85, 0.8])[:, None, None]
+    widths = [np.subtract(*inference.clustered_share(hit, clusters)[2:0:-1]) for hit in hits[0]]
+    theirs = scipy.stats.binomtest(255, 300).proportion_ci(method="wilson")
+    assert np.median(widths) == pytest.approx(theirs.high - theirs.low, rel=0.2)
+    apart = [inference.paired_difference(a, b, clusters) for a, b in zip(*hits, strict=True)]
+    error = math.sqrt((0.85 * 0.15 + 0.8 * 0.2) / 300)
+    assert np.median([high - low for _, low, high, _ in apart]) == pytest.approx(
+        2 * 1.96 * error, rel=0.2
+    )
+
+
+def test_two_models_that_judge_alike_have_a_short_interval_and_never_none(rng):
+    """Against the bootstrap over clusters, which draws both models together."""
+    first = rng.random(400) < 0.8
+    second, of = first ^ (rng.random(400) < 0.1), np.arange(400) // 4
+    value, low, high, _ = inference.paired_difference(first, second, of)
+    apart = (first.astype(float) - second).reshape(100, 4).mean(axis=1)
+    drawn = apart[rng.integers(0, 100, size=(2000, 100))].mean(axis=1)
+    assert (value, low, high) == pytest.approx(
+        (apart.mean(), *np.quantile(drawn, (0.025, 0.975))), abs=0.01
+    )
+    _, low, high, _ = inference.paired_difference(first, first, of)
+    assert -0.04 < low < 0 < high < 0.04
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))

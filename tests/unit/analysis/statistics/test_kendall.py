@@ -91,22 +91,6 @@ def test_bins_change_the_error_little(rng):
     assert clustered_error(points, word) == pytest.approx(expected, rel=0.01)
 
 
-def test_the_interval_holds_the_truth_and_spares_unrelated_orders(rng):
-    held, alarms = 0, 0
-    truth = 2 / math.pi * math.asin(0.5)
-    for _ in range(200):
-        word, x, y = two_orders(rng, 80, 3, 0.5)
-        tau = tau_b(x, y)
-        _, low, high, _ = kendall.pair_interval(Order.of(x), Order.of(y), word, tau, 1)
-        held += low <= truth <= high
-        other = rng.permutation(80)[word] + rng.normal(scale=0.1, size=len(word))
-        tau = tau_b(x, other)
-        _, low, high, _ = kendall.pair_interval(Order.of(x), Order.of(other), word, tau, 1)
-        alarms += low > 0 or high < 0
-    assert 180 <= held <= 199
-    assert alarms <= 20
-
-
 def test_few_and_constant_things_prove_nothing(rng):
     order, five, flat = Order.of(np.arange(4)), Order.of(rng.normal(size=5)), Order.of(np.zeros(5))
     _, low, high, _ = kendall.pair_interval(order, order, np.arange(4), 1.0, 1)
@@ -158,7 +142,7 @@ def test_the_interval_is_the_jackknifes(rng):
     value = float((weights[0] * tau_b_matrix(x)).sum())
     assert share.sum() == pytest.approx(value, abs=1e-5)
     _, low, high, _ = sum_interval(share, value, 100)
-    assert (high - low) / 2 / scipy.stats.t.ppf(0.975, 99) == pytest.approx(error, rel=0.02)
+    assert (high - low) / 2 / scipy.stats.t.ppf(0.975, 99) == pytest.approx(error, rel=0.003)
 
 
 def test_the_interval_is_the_jackknifes_where_most_things_tie(rng):
@@ -172,16 +156,8 @@ def test_the_interval_is_the_jackknifes_where_most_things_tie(rng):
     assert (high - low) / 2 / scipy.stats.t.ppf(0.975, 299) == pytest.approx(error, rel=0.05)
 
 
-def test_an_interval_holds_the_tau_of_the_population_in_95_of_100_draws_also_of_a_sample(rng):
-    truth = 2 / math.pi * math.asin(0.5)  # of two normals with correlation 1/2
+def test_the_interval_of_a_sample_of_the_things_is_that_of_all(rng):
     weights = (np.ones((1, 4, 4)) - np.eye(4)) / 12
-    held = 0
-    for _ in range(300):
-        x = orders(rng, size=60)
-        value = float((weights[0] * tau_b_matrix(x)).sum())
-        _, low, high, _ = sum_interval(contributions(x, weights)[0], value, 60)
-        held += low <= truth <= high
-    assert 0.91 < held / 300 < 0.98
     x = orders(rng, size=900)
     value = float((weights[0] * tau_b_matrix(x)).sum())
     some = contributions(x[:, rng.permutation(900)[:300]], weights)[0]

@@ -1,0 +1,185 @@
+"""How often the 95 % intervals of the page hold the truth, in made-up data whose truth is known.
+
+`python -m pytest -n 0 -s tests/recovery/test_coverage.py` prints the table of docs/correctness.md.
+Words: "20x4" are 20 stems of 4 forms, "unequal" 30 stems of 40, 20, 14, 10, … 2 forms. Values of a
+stem correlate by .7 where no other number is given.
+"""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+import scipy.stats
+
+from analysis.measures import pairs
+from analysis.statistics import correlation, distributions, inference, kendall, regression
+from analysis.statistics.inference import Estimate, Estimates
+from analysis.statistics.permutation_tests import welch_interval
+
+pytestmark = pytest.mark.slow
+CHAT = tuple(pairs.REWARDBENCH["Chat"])
+
+
+def stems(words):
+    if words == "unequal":
+        return np.repeat(np.arange(30), np.ceil(40 / np.arange(1, 31)).astype(int))
+    count, _, forms = words.partition("x")
+    return np.repeat(np.arange(int(count)), int(forms or 1))
+
+
+def normal(rng, words, columns=1, alike=0.7):
+    """Normal values [columns, N] that correlate by `alike` within a stem, and the stems [N]."""
+    of = stems(words)
+    shared, own = rng.normal(size=(columns, of.max() + 1)), rng.normal(size=(columns, len(of)))
+    return (*(math.sqrt(alike) * shared[:, of] + math.sqrt(1 - alike) * own), of)
+
+
+def correlated(rng, words, *rs):
+    """Values [N], others that correlate with them by `rs` [N] each, and the stems [N]."""
+    x, *others, of = normal(rng, words, 1 + len(rs))
+    mixed = (r * x + math.sqrt(1 - r * r) * y for r, y in zip(rs, others, strict=True))
+    return x, *mixed, of
+
+
+def single(columns):
+    return Estimate(*(float(numbers[0]) for numbers in columns[:3]))
+
+
+def share(rng, words, p, alike):
+    x, of = normal(rng, words, alike=alike)
+    return inference.clustered_share(x < scipy.stats.norm.ppf(p), of), p
+
+
+def two_shares(rng, words, p, q, alike):
+    x, y, of = normal(rng, words, 2, alike)
+    right, other = ((x + z) / math.sqrt(2) < scipy.stats.norm.ppf(s) for z, s in ((y, p), (-y, q)))
+    return inference.paired_difference(right, other, of), p - q
+
+
+def section(rng, each, p):
+    subset = pl.Series("subset", np.repeat(CHAT, each))
+    right = pl.Series("right", rng.random(len(subset)) < p)
+    judged = pl.DataFrame([right, subset.alias("prompt"), right.cast(float).alias("margin")])
+    *_, accuracy, low, high, _, _ = next(pairs._sections("m", "l", judged, subset))
+    return Estimate(accuracy, low, high), p
+
+
+def mean(rng, words):
+    x, of = normal(rng, words)
+    return inference.clustered(x.mean(), x - x.mean(), of), 0
+
+
+def mean_by_bootstrap(rng, words):
+    x, of = normal(rng, words)
+    return single(inference.bootstrap_means(x[:, None], of, rng, 400)), 0
+
+
+def few_numbers(rng, count):
+    return inference.t_test(rng.normal(size=count)), 0
+
+
+def median(rng, count):
+    return inference.median_interval(rng.exponential(size=count)), math.log(2)
+
+
+def two_means(rng, count, other, spread):
+    values = np.append(spread * rng.normal(size=count), rng.normal(size=other))[:, None]
+    return single(Estimates(*welch_interval(values, np.arange(count + other) < count))), 0
+
+
+def pearson(rng, words, r):
+    x, y, of = correlated(rng, words, r)
+    a, b = map(correlation.standardised, (x, y))
+    points = correlation.influence(a, b)
+    return correlation.pearson_interval(float(np.mean(a * b)), points, of), r
+
+
+def pearson_less_another(rng, words, r, other):
+    *xs, of = correlated(rng, words, r, other)
+    x, y, z = map(correlation.standardised, xs)
+    points = correlation.influence(x, y) - correlation.influence(x, z)
+    least = correlation.LEAST_FOR_A_DIFFERENCE
+    return inference.clustered(float(np.mean(x * (y - z))), points, of, least, 2), r - other
+
+
+def spearman(rng, words, r):
+    x, y, _ = correlated(rng, words, r)
+    return correlation.spearman_intervals(x, [y], rng, 200)[0], 6 / math.pi * math.asin(r / 2)
+
+
+def axis(rng, words, r, scale):
+    x, y, of = correlated(rng, words, r)
+    low, high = np.linalg.eigvalsh([[1, r * scale], [r * scale, scale**2]])
+    return correlation.principal_axes(x, scale * y, of)[0][2], high / (low + high)
+
+
+def tau(rng, words, r):
+    x, y, of = correlated(rng, words, r)
+    first, second = map(kendall.Order.of, (x, y))
+    found = kendall.pair_interval(first, second, of, kendall.tau_b(x, y), 1)
+    return found, 2 / math.pi * math.asin(r)
+
+
+def tau_less_another(rng, words, r, other):
+    *xs, of = correlated(rng, words, r, other)
+    x, *both = map(kendall.Order.of, xs)
+    first, second = (kendall.tau_of(x.ranking, y.ranking) for y in both)
+    points = np.subtract(*(kendall.pair_influence(x, y) for y in both))
+    truth = 2 / math.pi * (math.asin(r) - math.asin(other))
+    return inference.clustered(first - second, points, of, 4, 2), truth
+
+
+def mean_tau(rng, items, r):
+    x = math.sqrt(r) * rng.normal(size=items) + math.sqrt(1 - r) * rng.normal(size=(5, items))
+    weights = (1 - np.eye(5)) / 20
+    shares = kendall.contributions(x, weights[None])[0]
+    value = float((kendall.tau_b_matrix(x) * weights).sum())
+    return kendall.sum_interval(shares, value, items), 2 / math.pi * math.asin(r)
+
+
+def auc(rng, words, others, chance, spread=1.0):
+    (x, of), (y, of_others) = normal(rng, words), normal(rng, others)
+    above = scipy.stats.norm.ppf(chance) * math.hypot(1, spread)
+    return distributions.auc(above + spread * x, y, of, of_others), chance
+
+
+def slope(rng, words):
+    error, of = normal(rng, words)
+    x = rng.normal(size=of.max() + 1)[of]
+    fit = regression.ols(x + error, x, of)
+    return Estimate(fit.value[1], fit.low[1], fit.high[1]), 1
+
+
+SETTINGS = {
+    share: (("100x2", 0.8, 0.0), ("20x10", 0.95, 0.7), ("unequal", 0.8, 0.7)),
+    two_shares: (("100", 0.8, 0.75, 0.0), ("40x5", 0.9, 0.8, 0.7), ("unequal", 0.8, 0.7, 0.7)),
+    section: ((5, 0.7), (5, 0.95), (60, 0.9)),
+    mean: (("5",), ("10x4",), ("unequal",)),
+    mean_by_bootstrap: (("5",), ("10x4",), ("unequal",)),
+    few_numbers: ((2,), (5,), (10,)),
+    median: ((6,), (20,), (101,)),
+    two_means: ((3, 8, 4.0), (3, 30, 1.0), (5, 5, 0.3)),
+    pearson: (("30", 0.8), ("20x4", 0.0), ("unequal", 0.5)),
+    pearson_less_another: (("50", 0.8, 0.5), ("100x3", 0.9, 0.2), ("300", 0.5, 0.4)),
+    spearman: (("20", 0.5), ("20", 0.9), ("80", 0.7)),
+    axis: (("30", 0.0, 1.0), ("30", 0.9, 1.0), ("unequal", 0.7, 2.0)),
+    tau: (("80x3", 0.0), ("30", 0.5), ("unequal", 0.5), ("unequal", 0.8)),
+    tau_less_another: (("20", 0.8, 0.5), ("50", 0.8, 0.5), ("unequal", 0.8, 0.5)),
+    mean_tau: ((10, 0.3), (20, 0.5), (20, 0.9)),
+    auc: (("5", "5", 0.96), ("6", "6", 0.5), ("20x3", "20x3", 0.86), ("5", "40", 0.9, 3.0)),
+    slope: (("10x4",), ("100x2",), ("unequal",)),
+}
+
+
+@pytest.mark.parametrize("estimator", SETTINGS, ids=lambda estimator: estimator.__name__)
+def test_intervals_hold_the_truth_in_95_of_100_samples(estimator):
+    """At 92 and above; of slow estimators fewer samples are drawn, and 1,000 of the others."""
+    samples = 300 if estimator in (spearman, section) else 1000
+    for setting in SETTINGS[estimator]:
+        rng = np.random.default_rng(0)
+        found = [estimator(rng, *setting) for _ in range(samples)]
+        held = np.mean([each.low <= truth <= each.high for each, truth in found])
+        print(f"| {estimator.__name__} | {', '.join(map(str, setting))} | {100 * held:.1f} |")
+        assert held >= 0.92, setting
+        assert all(each.high > each.low for each, _ in found), setting
