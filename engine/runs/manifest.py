@@ -71,8 +71,8 @@ class Manifest:
     def _other_model(self, name: str, present: Json, entry: Json) -> str:
         """What differs in words, without hashes, and how to keep the numbers of both models."""
         fields = {k for k in {**present, **entry} if not k.endswith("_hash")} - {"vocab"}
-        words = ({k: v for k, v in one.items() if k in fields} for one in (present, entry))
-        said = provenance.changes(*words)
+        before, now = ({k: e[k] for k in e if k in fields} for e in (present, entry))
+        said = provenance.changes(before, now)
         results = [r for p, r in self.content["results"].items() if f"/model={name}/" in f"{p}/"]
         began = max((r["environment"].get("began", "") for r in results), default="")
         kept = f"{self.run}-{began[:10] or 'before'}"
