@@ -180,7 +180,8 @@ def between(name: str, judged: pl.DataFrame) -> pl.DataFrame:
         right, other = first["right"].to_numpy(), second["right"].to_numpy()
         share = paired_difference(right, other, dense_numbers(first["prompt"]))
         alone = int((right & ~other).sum()), int((other & ~right).sum())
-        alike = float(np.mean(np.equal(*(np.sign(each["margin"]) for each in (first, second)))))
+        signs = [np.sign(each["margin"].to_numpy()) for each in (first, second)]
+        alike = float(np.mean(signs[0] == signs[1]))
         rows.append((a, b, name, first.height, *share[:3], *alone, alike))
     return BETWEEN.frame(rows)
 
