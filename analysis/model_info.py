@@ -32,7 +32,7 @@ class ModelInfo:
 
 
 def describe(run: Run, infos: Mapping[str, ModelInfo]) -> pl.DataFrame:
-    """The table `models.csv`, ordered by RewardBench rank (unranked last), then by slug.
+    """The table `models.csv`, ordered by RewardBench rank (unranked last), then as in the run.
 
     Args:
       run: the run whose models are described.
@@ -50,7 +50,7 @@ def describe(run: Run, infos: Mapping[str, ModelInfo]) -> pl.DataFrame:
         size = run.vocabulary(slug).select(pl.len()).collect().item() if slug in scored else None
         rows.append((slug, *about, size))
     table = pl.DataFrame(rows, schema=_DESCRIBED, orient="row")
-    return table.sort("rewardbench_rank", "model", nulls_last=True)
+    return table.sort("rewardbench_rank", nulls_last=True, maintain_order=True)
 
 
 def about(record: Mapping[str, Any], info: ModelInfo | None) -> str:  # Any: JSON of the manifest

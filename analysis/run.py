@@ -50,8 +50,8 @@ class Run:
 
     Attributes:
       folders: the run folders.
-      models: slug -> the model's record in the manifest, sorted by slug; every model that scored a
-        vocabulary or a list of items, or was searched.
+      models: slug -> the model's record in the manifest, in the order in which they were first
+        given; every model that scored a vocabulary or a list of items, or was searched.
       prompts: prompt id -> prompt text, in the order of the manifest.
       results: (slug, prompt id) -> its `Result` over the vocabulary, for every scored pair.
       items: (list, slug, prompt id) -> its `Result` over that list of items.
@@ -98,8 +98,8 @@ class Run:
 
         Returns:
           A lazy frame with the columns model, prompt, token_id, token, reward, is_special and
-          round_trip, sorted by model, prompt and token_id. Several token_ids may share a token:
-          join on token_id, or take `shared_vocabulary`.
+          round_trip, in the order of the models and prompts, then by token_id. Several token_ids
+          may share a token: join on token_id, or take `shared_vocabulary`.
 
         Raises:
           RunError: a name that is not in the run, or no such pair was scored.
@@ -254,12 +254,18 @@ class Run:
 
     @property
     def vocabulary_models(self) -> list[str]:
-        """Slugs of the models that scored their vocabulary, sorted."""
-        return sorted({model for model, _ in self.results})
+        """Slugs of the models that scored their vocabulary, in the order of `models`."""
+        scored = {model for model, _ in self.results}
+        return [model for model in self.models if model in scored]
 
     def models_under(self, prompt: str) -> list[str]:
-        """Slugs of the models that scored their vocabulary under `prompt`, sorted."""
+        """Slugs of the models that scored their vocabulary under `prompt`, in that order."""
         return [model for model in self.models if (model, prompt) in self.results]
+
+    def place(self, column: str = "model") -> pl.Expr:
+        """The places of a column's slugs among `models`, by which tables are sorted; else -1."""
+        slugs = list(self.models)
+        return pl.col(column).replace_strict(slugs, list(range(len(slugs))), default=-1)
 
     def same_vocabulary(self, model: str) -> str:
         """Key of the vocabulary table of `model`: equal for models with the same vocabulary."""
@@ -315,7 +321,8 @@ def load(
     folders = tuple(shards.expanded(named, allow_incomplete=allow_incomplete))
     if not folders:
         raise RunError("no run folder was named")
-    contents = merge([read_contents(folder) for folder in folders])
+    ordered = len(folders) == 1 or not any(map(shards.is_shard, folders))
+    contents = merge([read_contents(folder) for folder in folders], ordered=ordered)
     every = contents.results.values()
     chosen = [result for result in every if result.complete or not finished_only]
     kept = (checks.present(result, allow_incomplete) for result in chosen)

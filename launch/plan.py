@@ -25,8 +25,8 @@ from launch.common.text import aligned, in_hours
 _FLAGS = {
     "source": (
         [],
-        "Models, comma-separated: checkpoints, folders in Hugging Face format, files config.json, "
-        "models of `assay models`, or hub ids, of which config.json is downloaded.",
+        "A checkpoint, a folder in Hugging Face format, a config.json, a model of `assay models`, "
+        "or a hub id, of which config.json is downloaded; or several, comma-separated.",
     ),
     "devices": (
         None,

@@ -235,12 +235,12 @@ def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
 def _disputed(study: Study, prompts: list[str]) -> str:
     """The words that the only two blocs which disagree rate most differently, or ""."""
     words = study.tables.get("disputed_words", prompts[0])
-    if words is None:
+    if words is None or words["higher"].n_unique() < 2:
         return ""
-    sides = [words.filter(higher=side)["token"] for side in ("bloc", "other")]
-    if not all(map(len, sides)):
-        return ""
-    (up, down), what = model_blocs.first_quoted(study, sides, _WORDS)
+    rewards, blocs = (study.tables[name, prompts[0]] for name in ("shared_rewards", "blocs"))
+    known = model_blocs.ordinary_words(study, rewards["token"])
+    ordinary = model_blocs.disputed_words(rewards, blocs, _WORDS, known)
+    (up, down), what = model_blocs.quoted(ordinary, words, "higher", _WORDS)
     where = f", asked {study.prompt_names[prompts[0]]}," if len(prompts) > 1 else ""
     return (
         f" Of {what}, they differ most{where} on {up} (higher for the former) and {down} (the "
@@ -258,7 +258,8 @@ ANALYSIS = Analysis(
     "blocs disagree more than chance where the interval of τ is below 0 for every model of one "
     "with every model of the other, and oppose one another where that of the mean is below "
     f"−{model_blocs.CLEAR}. Intervals are of 95%, for all pairs under a prompt together. Ordinary "
-    "words are whole, and occur .3 times in a million or more.",
+    "words are whole and occur .3 times in a million or more. A piece of longer words, such as "
+    "“hydro”, is none: they occur more than five times as often.",
     make=_tables,
     parts=(_drawn,),
     told=(findings,),

@@ -167,21 +167,35 @@ def who(study: Study, models: Sequence[str]) -> str:
     return listed([study.names[model] for model in models])
 
 
-def first_quoted(study: Study, sides: Sequence[pl.Series], count: int) -> tuple[list[str], str]:
-    """English lists of the first words of each side in quotation marks, and what they are.
+def ordinary_words(study: Study, tokens: pl.Series) -> pl.Series:
+    """Those tokens that are whole words and not rare.
 
-    Ordinary words, which are whole and not rare, where each side has `count` of them; else words: a
-    token may be a part of one.
+    Where some tokens begin with a space, those without one are endings.
     """
     known = sorted(lexicons.common_words(study.options.frequency))
-    ordinary = [
-        side.filter(side.str.contains(WORD) & side.str.contains(STARTS) & folded(side).is_in(known))
-        for side in sides
-    ]
-    enough = all(len(side) >= count for side in ordinary)
-    shown = [side.head(count) for side in (ordinary if enough else sides)]
-    said = [listed([f"“{display.plain(t.strip() or t)}”" for t in side]) for side in shown]
-    return said, "ordinary words" if enough else "words"
+    words = tokens.filter(tokens.str.contains(WORD))
+    starts = words.str.contains(STARTS)
+    words = words.filter(starts) if starts.any() else words
+    return words.filter(folded(words).is_in(known))
+
+
+def quoted(
+    ordinary: pl.DataFrame, every: pl.DataFrame, side: str, count: int
+) -> tuple[list[str], str]:
+    """English lists of the first tokens of each side in quotation marks, and what they are.
+
+    `ordinary` words where both sides, which are values of the column `side` of `every` token, have
+    `count`; else the first of `every`, which may be pieces of words.
+    """
+    sides = every[side].unique(maintain_order=True)[:2]
+    words, tokens = (
+        [table.filter(pl.col(side) == value)["token"].head(count) for value in sides]
+        for table in (ordinary, every)
+    )
+    enough = all(len(each) == count for each in words)
+    shown = words if enough else tokens
+    said = [listed([f"“{display.plain(t.strip() or t)}”" for t in each]) for each in shown]
+    return said, "ordinary words" if enough else "tokens"
 
 
 def with_nicknames(table: pl.DataFrame, study: Study, *columns: str) -> pl.DataFrame:
@@ -237,7 +251,10 @@ def consensus(rewards: pl.DataFrame) -> pl.DataFrame:
 
 
 def consensus_ends(
-    rewards: pl.DataFrame, groups: Sequence[Sequence[str]], count: int
+    rewards: pl.DataFrame,
+    groups: Sequence[Sequence[str]],
+    count: int,
+    among: pl.Series | None = None,
 ) -> pl.DataFrame:
     """The words that the models of each bloc score highest and lowest, and those they dispute.
 
@@ -245,6 +262,7 @@ def consensus_ends(
       rewards: token, and one column per model, as `tokens.shared_rewards` makes them.
       groups: slugs of the models of each bloc.
       count: words at each end. Of spellings that differ by case and outer spaces, the first counts.
+      among: the tokens that are listed; all by default. Percentiles are among all in any case.
 
     Returns:
       The table `CONSENSUS`: "highest" and "lowest" by percentile, "disputed" by spread; rank 1 is
@@ -257,18 +275,21 @@ def consensus_ends(
         if len(models) > 1:
             ends["disputed"] = means.sort("spread", "token", descending=[True, False])
         for end, ordered in ends.items():
-            chosen = first_words(ordered, count).with_row_index("rank", 1)
+            chosen = first_words(ordered, count, among).with_row_index("rank", 1)
             frames.append(CONSENSUS.frame(chosen, bloc=bloc, models=" ".join(models), end=end))
     return CONSENSUS.concat(frames)
 
 
-def disputed_words(rewards: pl.DataFrame, blocs: pl.DataFrame, count: int) -> pl.DataFrame:
+def disputed_words(
+    rewards: pl.DataFrame, blocs: pl.DataFrame, count: int, among: pl.Series | None = None
+) -> pl.DataFrame:
     """The words whose mean percentiles differ most between blocs that disagree more than chance.
 
     Args:
       rewards: token, and one column per model, as `tokens.shared_rewards` makes them.
       blocs: the table `BLOCS`.
       count: words on each side; one of spellings that differ only by case and outer spaces.
+      among: the tokens that are listed; all by default.
 
     Returns:
       The table `DISPUTED`: for each two blocs that disagree or oppose one another the words that
@@ -293,13 +314,17 @@ def disputed_words(rewards: pl.DataFrame, blocs: pl.DataFrame, count: int) -> pl
         named = {name: row[name] for name in ("bloc", "models", "other", "other_models")}
         for higher, by in (("bloc", -gap), ("other", gap)):
             ordered = both.filter(by < 0).sort(by, "token")
-            chosen = first_words(ordered, count).with_row_index("rank", 1)
+            chosen = first_words(ordered, count, among).with_row_index("rank", 1)
             frames.append(DISPUTED.frame(chosen, **named, higher=higher))
     return DISPUTED.concat(frames)
 
 
-def first_words(table: pl.DataFrame, count: int) -> pl.DataFrame:
-    """The first `count` rows of `table`, one of those that differ only by case and outer space."""
+def first_words(table: pl.DataFrame, count: int, among: pl.Series | None = None) -> pl.DataFrame:
+    """The first `count` rows of `table`, one of those that differ only by case and outer space.
+
+    Of the tokens `among` alone, where that is given: another spelling hides none of them.
+    """
+    table = table if among is None else table.filter(pl.col("token").is_in(among.implode()))
     # The ends hold many spellings of one word, so a longer head is searched.
     head = table.head(100 * count)
     numbered = head.with_columns(_word=pl.Series(words(head["token"])))

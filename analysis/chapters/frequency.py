@@ -94,7 +94,7 @@ def _points(study: Study) -> pl.DataFrame:
     path = study.options.frequency
     try:
         frequency = lexicons.frequency(path, study.options.frequency_join)
-    except lexicons.LexiconError as error:
+    except lexicons.NoPackage as error:
         raise Absent(f"No word frequencies: {error}.") from error
     points = frequency_points(graded, frequency)
     return required(points, f"No matched word is in {path or 'wordfreq'}.")

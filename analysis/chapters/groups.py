@@ -94,10 +94,7 @@ def _matcher(study: Study, placebo: bool) -> Matcher:
     """Matches identity terms; with the words of placebo kinds, which a column placebo marks."""
     if not study.run.results:
         raise Absent(NO_VOCABULARY)
-    try:
-        people = lexicons.identity(study.options.identity)
-    except lexicons.LexiconError as error:
-        raise Absent(f"No identity terms: {error}.") from error
+    people = lexicons.identity(study.options.identity)
     kinds = lexicons.placebo(besides=people).with_columns(placebo=True)
     terms = [people.with_columns(placebo=False), *([kinds] if placebo else [])]
     return partial(match_cased, terms=pl.concat(terms))

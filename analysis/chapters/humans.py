@@ -227,7 +227,7 @@ def _called(study: Study, prompt: str) -> str:
 def correlation(table: pl.DataFrame, names: Mapping[str, str]) -> Chart:
     """Rank correlations of each model with the people, best first; of one list and prompt."""
     rho, tau = SPEARMAN.title, KENDALL.title
-    best = table.sort("spearman", "model", descending=[True, False], nulls_last=True)
+    best = table.sort("spearman", descending=True, nulls_last=True, maintain_order=True)
     first = best.select("model", "ci_low", "ci_high", kind=pl.lit(rho), value="spearman")
     second = best.select("model", kind=pl.lit(tau), value="kendall")
     both = pl.concat([first, second], how="diagonal")

@@ -147,7 +147,7 @@ def _traits(study: Study, name: str) -> pl.DataFrame:
         tokens = each.agg(pl.col("tokens").mean())
     try:
         frequency = lexicons.frequency(study.options.frequency)
-    except lexicons.LexiconError:
+    except lexicons.NoPackage:
         frequency = None
     return items_traits(items, tokens, frequency)
 

@@ -128,7 +128,7 @@ def ratio_ends(
       same: columns that are the same in every row.
     """
     frames = []
-    for p, q in itertools.combinations(sorted(logprobs), 2):
+    for p, q in itertools.combinations(logprobs, 2):
         both = logprobs[p].rename({"logprob": "log_p"})
         other = logprobs[q].rename({"logprob": "log_q"})
         on = [name for name in other.columns if name != "log_q"]

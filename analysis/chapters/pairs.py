@@ -137,7 +137,7 @@ def _told(study: Study) -> Iterator[Finding]:
     """The best model of each list, where it is sure to differ from chance."""
     shares = study.tables[PAIRS.name].filter(label=ALL)
     for (name,), rows in shares.group_by("list", maintain_order=True):
-        best = rows.sort("accuracy", "model", descending=[True, False]).row(0, named=True)
+        best = rows.sort("accuracy", descending=True, maintain_order=True).row(0, named=True)
         if not (best["ci_low"] > 0.5 or best["ci_high"] < 0.5):  # or no interval
             continue
         alone = rows.filter(accuracy=best["accuracy"]).height == 1 < rows.height

@@ -139,7 +139,7 @@ def _lexicon(study: Study, name: str) -> tuple[pl.DataFrame, str]:
         raise Absent(NO_VOCABULARY)
     try:
         lexicon = lexicons.afinn(path) if name == "afinn" else lexicons.bing(path)
-    except lexicons.LexiconError as error:
+    except lexicons.NoPackage as error:
         raise Absent(f"No lexicon: {error}.") from error
     return lexicon, path or "AFINN-111"
 

@@ -240,7 +240,7 @@ def sequences_table(run: Run) -> pl.DataFrame:
                 "flops": steps["flops"].max(),
             }
         )
-    return SEQUENCES.frame(best).sort(*_KEYS)
+    return SEQUENCES.frame(best).sort(run.place(), *_KEYS[1:])
 
 
 def sequence_traces(run: Run) -> pl.DataFrame:
@@ -277,7 +277,7 @@ def sequence_certificates(run: Run) -> pl.DataFrame:
         }
         last = steps.row(-1, named=True)
         rows.append({**row, "reward": last["reward"], "text": last["text"]})
-    return CERTIFICATES.frame(rows).sort(*_KEYS)
+    return CERTIFICATES.frame(rows).sort(run.place(), *_KEYS[1:])
 
 
 def _last_counts(method: str) -> bool:
@@ -306,7 +306,7 @@ def courses(study: Study, traces: pl.DataFrame) -> look.Chart:
     shown = traces.with_columns(
         method=pl.col("method").map_elements(_shown, pl.String),
         sought=pl.col("direction").replace({"max": "high", "min": "low"}),
-    ).sort("sought", *_KEYS, "step")
+    ).sort("sought", study.run.place(), *_KEYS[1:], "step")
     last = pl.col("step") == pl.col("step").max().over(search)
     moved = (pl.col("best") != pl.col("best").shift().over(search)).fill_null(True)
     known = bool((traces["flops"] > 0).all())
@@ -376,7 +376,7 @@ def transfer_map(study: Study, known: pl.DataFrame) -> look.Chart:
         prompts = {prompt: look.name(said, 16) for prompt, said in study.prompt_names.items()}
         column = pl.format("{} · {}", column, pl.col("prompt").replace(prompts))
     replies = firsts.with_columns(reply=pl.Series(labels, dtype=pl.String))
-    cells = known.sort("target", "prompt").with_columns(column=column)
+    cells = known.sort(study.run.place("target"), "prompt").with_columns(column=column)
     matrix = cells.join(replies, on=SEARCH, how="inner").pivot(
         "column", index="reply", values="standardised", sort_columns=False
     )

@@ -12,7 +12,7 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import Block, Finding, Folded, Heading, Picture, Under, side_by_side
-from analysis.chapters.blocs import CONSENSUS, first_quoted, who, with_nicknames
+from analysis.chapters import blocs
 from analysis.charts.token_bars import token_bars
 from analysis.columns import MODEL, PROMPTS, TOKENS, Column, Spec
 from analysis.ends import both_ends, token_ends
@@ -266,8 +266,8 @@ def _under(study: Study, prompt: str, ends: pl.DataFrame) -> Iterator[Block]:
     yield _list(study, TOP_BOTTOM, ends, prompt, title="The same as text")
     consensus = study.tables.get("consensus", prompt)
     if consensus is not None and len(study.names) > 1:
-        named = with_nicknames(consensus, study, "models")
-        yield from CONSENSUS.rows(named, prompt)
+        named = blocs.with_nicknames(consensus, study, "models")
+        yield from blocs.CONSENSUS.rows(named, prompt)
 
 
 def _of_both(study: Study) -> Iterator[Block]:
@@ -320,14 +320,18 @@ def findings(study: Study) -> Iterator[Finding]:
     """The words with the highest and the lowest mean percentiles over the models of each bloc."""
     drawn = study.tables.get("quantiles") is not None
     for (prompt,), ends in study.tables.of("consensus").items():
-        for (models,), words in ends.group_by("models", maintain_order=True):
-            slugs = str(models).split()
+        rewards = study.tables["shared_rewards", prompt]
+        words = blocs.ordinary_words(study, rewards["token"])
+        for models in ends["models"].unique(maintain_order=True):
+            slugs = models.split()
             if len(slugs) > 1:
-                sides = [words.filter(end=end)["token"] for end in ("highest", "lowest")]
-                (high, low), what = first_quoted(study, sides, _NAMED)
+                ordinary = blocs.consensus_ends(rewards, [slugs], _NAMED, words)
+                every = ends.filter(models=models)
+                (high, low), what = blocs.quoted(ordinary, every, "end", _NAMED)
+                who = blocs.who(study, slugs)
                 text = (
-                    f"Asked {study.prompt_names[prompt]}, {who(study, slugs)} on average rank "
-                    f"{high} highest and {low} lowest of the {what} that every model has."
+                    f"Asked {study.prompt_names[prompt]}, {who} on average rank {high} highest "
+                    f"and {low} lowest of the {what} that every model has."
                 )
                 yield Finding(text=text, picture=f"top_bottom_{prompt}" if drawn else "")
 

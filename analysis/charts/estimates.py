@@ -69,7 +69,7 @@ def estimates(
     else:
         paint = look.by_kind(colour, kinds, legend=legend)
     apart = beside and not told
-    offset = alt.YOffset(f"{colour}:N") if apart else alt.Undefined
+    offset = alt.YOffset(f"{colour}:N", sort=paint["scale"]["domain"]) if apart else alt.Undefined
     base = alt.Chart().encode(y=y, color=paint, tooltip=_tooltips(shown, label), yOffset=offset)
     lines = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("low:Q"), x2="high:Q")
     dots = base.mark_point(filled=True, size=46, opacity=1).encode(x=x)

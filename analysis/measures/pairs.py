@@ -190,9 +190,11 @@ def worst(name: str, judged: pl.DataFrame, count: int) -> pl.DataFrame:
     """The table `WORST`: the pairs of each model with the lowest margins; ties by row."""
     texts = {"question": "prompt", "chosen": "chosen", "rejected": "rejected"}
     cut = {key: pl.col(column).str.slice(0, TEXT) for key, column in texts.items()}
-    lowest = judged.sort("margin", "row").group_by("model", maintain_order=True).head(count)
+    models = judged.group_by("model", maintain_order=True)
+    lowest = (rows.sort("margin", "row").head(count) for _, rows in models)
     rank = pl.int_range(1, pl.len() + 1).over("model")
-    return WORST.frame(lowest.with_columns(**cut, list=pl.lit(name), rank=rank))
+    table = pl.concat([judged.clear(), *lowest])
+    return WORST.frame(table.with_columns(**cut, list=pl.lit(name), rank=rank))
 
 
 def lengths(name: str, scored: pl.DataFrame, judged: pl.DataFrame) -> pl.DataFrame:

@@ -26,8 +26,8 @@ def shared_vocabulary(
     tokenises to themselves.
 
     Returns:
-      token, and one column per model (named by its slug, in sorted order) with the token_id there;
-      sorted by token. No rows where the models share nothing.
+      token, and one column per model (named by its slug, in the order of the run) with the
+      token_id there; sorted by token. No rows where the models share nothing.
 
     Raises:
       RunError: `round_trip`, and a vocabulary does not know it (imported scores).
@@ -38,7 +38,7 @@ def shared_vocabulary(
     models = run.vocabulary_models
     if not models:
         return pl.DataFrame(schema={"token": pl.String})
-    first = {run.same_vocabulary(slug): slug for slug in sorted(models, reverse=True)}
+    first = {run.same_vocabulary(slug): slug for slug in reversed(models)}
     unique = {key: _unambiguous(run, slug, text, round_trip) for key, slug in first.items()}
     frames = [unique[run.same_vocabulary(slug)].rename({"token_id": slug}) for slug in models]
     joined = frames[0]

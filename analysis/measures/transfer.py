@@ -70,8 +70,9 @@ def transfer_matrix(run: Run, best: pl.DataFrame) -> pl.DataFrame:
     ).unique(maintain_order=True)
     scores = MATRIX.concat(_scored(run, replies))
     scores = scores.unique([*SEARCH, "target", "prompt"], maintain_order=True)
-    keys = [*(name for name in SEARCH if name != "direction"), "target", "prompt"]
-    return scores.sort("direction", pl.col("source") != TOGETHER, *keys)
+    models = run.place("source"), run.place("target")  # -1 for `TOGETHER`
+    keys = [name for name in SEARCH if name not in ("direction", "source")]
+    return scores.sort("direction", models[0], *keys, models[1], "prompt")
 
 
 def _scored(run: Run, replies: pl.DataFrame) -> Iterator[pl.DataFrame]:

@@ -74,7 +74,7 @@ def of_replies(run: Run, items: str, words: Sequence[str]) -> WordScores:
     def read(model: str, prompt: str) -> pl.DataFrame:
         return run.replies(items, model, prompt).select(word="item", value="logprob")
 
-    models = sorted({m for m, _ in scored_pairs})
+    models = list(dict.fromkeys(m for name, m, _ in run.item_logprobs if name == items))
     return _scores(items, models, run.prompts, scored_pairs, read, words)
 
 

@@ -1,6 +1,6 @@
 """The first screen: under each question, the words that every model rates highest and lowest."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from analysis.words import lexicons, stems
 WORDS = 10  # At either end.
 _BARS = 48
 _MOST_MODELS = 12  # Further ones are in the explorer.
+_NO_WORD, _PIECE = "no word", "a piece of a word, or a rare word"
 
 
 def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
@@ -21,8 +22,10 @@ def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
       For each prompt its id (`prompt`), its words (`text`), a panel for each model shown (`panels`)
       and the number of models that are not shown (`more`). A panel has: `model` (slug); `highest`
       and `lowest`, words with the extreme one first; `bars`, heights of a histogram of all rewards,
-      from 0 to 1, whose ends are `least` and `most`. A word has: `token`, as the tokenizer spells
-      it; `reward`; `percentile`, the share of the tokens that score lower, in percent, ties counted
+      from 0 to 1, whose ends are `least` and `most`; `top` and `bottom`, the tokens with the
+      extreme rewards of all (`token`; `mark`, why it is none of the words, or ""), or None where a
+      word has that reward. A word has: `token`, as the tokenizer spells it;
+      `reward`; `percentile`, the share of the tokens that score lower, in percent, ties counted
       half; `strength`, 0 at the model's median reward, 1 at its most extreme word of this end.
     """
     common = lexicons.common_words(study.options.frequency)
@@ -36,7 +39,7 @@ def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
     return made
 
 
-def whole_words(study: Study, model: str, common: set[str]) -> pl.DataFrame:
+def whole_words(study: Study, model: str, common: Set[str]) -> pl.DataFrame:
     """token_id, token and word (in lower case) of a vocabulary's tokens that are whole words."""
     tokens = study.run.vocabulary(model).filter(~pl.col("is_special")).collect()
     words = tokens.select("token_id", "token", word=stems.folded(pl.col("token")))
@@ -62,10 +65,24 @@ def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[s
         "model": model,
         "highest": _ends(shown, middle, highest=True),
         "lowest": _ends(shown, middle, highest=False),
+        "top": _beyond(study, model, shown, scored, rewards.max()),
+        "bottom": _beyond(study, model, shown, scored, rewards.min()),
         "bars": [float(count) for count in counts / max(counts.max(), 1)],
         "least": float(rewards.min()),
         "most": float(rewards.max()),
     }
+
+
+def _beyond(
+    study: Study, model: str, shown: pl.DataFrame, scored: pl.DataFrame, extreme: float
+) -> dict[str, str] | None:
+    """The first token with the `extreme` reward; None where a word that is `shown` has it too."""
+    if (shown["reward"] == extreme).any():
+        return None
+    token_id = scored.filter(reward=extreme)["token_id"][0]
+    token = study.run.vocabulary(model).filter(token_id=token_id).collect()["token"]
+    other = _PIECE if token.str.contains(stems.WORD)[0] else _NO_WORD
+    return {"token": token[0], "mark": "" if stems.folded(token)[0] in shown["word"] else other}
 
 
 def _ends(shown: pl.DataFrame, middle: float, highest: bool) -> list[dict[str, Any]]:

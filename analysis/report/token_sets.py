@@ -10,7 +10,7 @@ import polars as pl
 
 from analysis.statistics import Array
 from analysis.words import lexicons, matching
-from analysis.words.lexicons import LexiconError, categories
+from analysis.words.lexicons import NoPackage, categories
 from engine.settings import Options
 
 # Script -> characters of it. Letters of no script in the list are "other letters".
@@ -65,7 +65,7 @@ def sets_of(texts: Sequence[str], options: Options) -> list[TokenSets]:
     for label, make in makers.items():
         try:
             matched = make()
-        except LexiconError:  # the word list is not installed; its section says so
+        except NoPackage:  # the word list is not installed; its section says so
             continue
         if matched.height:
             made.append(_sets(label, matched))

@@ -4,6 +4,7 @@ No word list of others is shipped. AFINN and wordfreq are read from the packages
 where they are installed (their data files only; the code is never imported), or from a path.
 """
 
+import bisect
 import functools
 import gzip
 import importlib.util
@@ -12,6 +13,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 import msgpack
+import numpy as np
 import polars as pl
 
 from engine.csv_files import read_csv
@@ -23,7 +25,8 @@ _CATEGORIES = pathlib.Path(__file__).parent / "categories.csv"
 _PLACEBO = pathlib.Path(__file__).parent / "placebo.csv"
 FORMS = ("singular", "plural", "adjective", "abstract")
 NEUTRAL = "neutral"
-_LEAST_FREQUENT = 0.3  # Of a million words: above it, few tokens are the beginning of a word.
+_LEAST_FREQUENT = 0.3  # Of a million words.
+_LONGER = 5  # Times as frequent as a word: longer words that begin with it, at most.
 _TERMS = ("word", "group", "axis", "form", "stem")
 _IN_CATEGORIES: Columns = dict.fromkeys(("word", "category", "scale"), pl.String)
 _AFINN: Columns = {"word": pl.String, "value": pl.Float64}
@@ -33,6 +36,10 @@ _FREQUENCY: Columns = {"word": pl.String, "per_million": pl.Float64}
 
 class LexiconError(AssayError):
     """A word list that is missing or malformed; the message is one line."""
+
+
+class NoPackage(LexiconError):
+    """The package of a word list, which nobody named, is not installed or not readable."""
 
 
 def afinn(path: str = "") -> pl.DataFrame:
@@ -45,6 +52,8 @@ def afinn(path: str = "") -> pl.DataFrame:
     rows = [line.rsplit("\t", 1) for line in _lines(source) if line.strip()]
     try:
         table = [(word.strip().lower(), float(value)) for word, value in rows]
+        if not np.isfinite([value for _, value in table]).all():
+            raise ValueError
     except ValueError:
         raise LexiconError(f"{source}: not lines of a word, a tab and a value") from None
     return _distinct(pl.DataFrame(table, schema=_AFINN, orient="row"), str(source))
@@ -90,13 +99,24 @@ def frequency(path: str = "", join: str = "forms") -> pl.DataFrame:
     return _wordfreq(_installed("wordfreq", file, "a BNC word list by options.frequency"))
 
 
-def common_words(path: str = "") -> set[str]:
-    """Words that are not rare, in lower case; none where `frequency` has no list at hand."""
+@functools.cache
+def common_words(path: str = "") -> frozenset[str]:
+    """Words that are not rare, in lower case; none where `frequency` has no list at hand.
+
+    Text of which longer words make much more use ("absol", "hydro") is left out: as a token it is
+    a piece of them.
+    """
     try:
-        common = frequency(path).filter(pl.col("per_million") >= _LEAST_FREQUENT)
-    except LexiconError:
-        return set()
-    return set(common["word"].str.to_lowercase())
+        table = frequency(path)
+    except NoPackage:
+        return frozenset()
+    words, often = table["word"].to_list(), table["per_million"].to_numpy()  # sorted by word
+    before, kept = np.append(0.0, often.cumsum()), set()
+    for at in np.flatnonzero(often >= _LEAST_FREQUENT).tolist():
+        end = bisect.bisect_left(words, f"{words[at]}\U0010ffff", lo=at)
+        if before[end] - before[at + 1] <= _LONGER * often[at]:
+            kept.add(words[at])
+    return frozenset(kept)
 
 
 @functools.cache
@@ -105,7 +125,7 @@ def _wordfreq(source: pathlib.Path) -> pl.DataFrame:
     try:
         _, *buckets = msgpack.unpackb(gzip.decompress(source.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
-        raise LexiconError(f"{source}: not a word list of wordfreq ({error})") from None
+        raise NoPackage(f"{source}: not a word list of wordfreq ({error})") from None
     # The first entry is a header; the words of bucket i have frequency 10^(-i/100).
     often = [10 ** (6 - i / 100) for i, words in enumerate(buckets) for _ in words]
     columns = {"word": list(itertools.chain.from_iterable(buckets)), "per_million": often}
@@ -200,7 +220,7 @@ def _installed(package: str, file: str, instead: str) -> pathlib.Path:
     places = (spec.submodule_search_locations if spec else None) or []
     path = next((p for p in (pathlib.Path(place) / file for place in places) if p.is_file()), None)
     if path is None:
-        raise LexiconError(f"the package {package} is not installed; install it, or name {instead}")
+        raise NoPackage(f"the package {package} is not installed; install it, or name {instead}")
     return path
 
 

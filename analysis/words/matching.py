@@ -82,7 +82,7 @@ def kinds(
         frames.append(matched.select("token_id", list="scale", words="category", stem=stem))
     try:
         graded = match(vocabulary, lexicons.afinn(afinn), trim)
-    except lexicons.LexiconError:  # the chapter on sentiment says so
+    except lexicons.NoPackage:  # the chapter on sentiment says so
         graded = None
     if graded is not None:
         graded = graded.filter(pl.col("value") != 0).sort(pl.col("value") < 0, maintain_order=True)

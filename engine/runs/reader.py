@@ -116,7 +116,7 @@ class RunContents:
       models: slug -> its record.
       vocabularies: slug -> file of its vocabulary; a model without one is absent.
       prompts: prompt id -> text.
-      results: path relative to the run -> result, of all kinds but searches, sorted.
+      results: path relative to the run -> result, of all kinds but searches.
       searches: file of a search -> its record.
     """
 
@@ -163,11 +163,21 @@ def read_contents(run: epath.Path) -> RunContents:
     )
 
 
-def merge(manifests: list[RunContents]) -> RunContents:
-    """The contents of several runs: models sorted by slug, prompts in the order they first appear.
+def natural(text: str) -> list[str | int]:
+    """Sorts names by the numbers in them: `step-50` before `step-100`."""
+    return [int(part) if at % 2 else part for at, part in enumerate(re.split("([0-9]+)", text))]
 
-    Where two runs hold the same model × prompt with the same fingerprint, the first complete
-    one is kept.
+
+def merge(manifests: list[RunContents], *, ordered: bool = True) -> RunContents:
+    """The contents of several runs: models and prompts in the order in which they first appear.
+
+    So do results, by kind, list, model and prompt. Where two runs hold the same
+    model × prompt with the same fingerprint, the first complete one is kept.
+
+    Args:
+      manifests: what `read_contents` returned.
+      ordered: whether the manifests hold the order of the models; if not, slugs are sorted by
+        `natural`. Shards do not: each names only the models that it scores.
 
     Raises:
       RunError: the runs disagree on a model's checkpoint or vocabulary, on a prompt's text, or
@@ -193,13 +203,22 @@ def merge(manifests: list[RunContents]) -> RunContents:
     # A manifest may list models and prompts that were not scored: these are dropped.
     scored = {result.model for result in results.values()}
     scored |= {searched(path) for path in searches} & set(models)
+    slugs = [
+        slug for slug in (models if ordered else sorted(models, key=natural)) if slug in scored
+    ]
+    asked = ["", *prompts]
+
+    def place(result: Result) -> tuple[str, str, int, int]:
+        where = slugs.index(result.model), asked.index(result.prompt)
+        return result.kind, result.items or "", *where
+
     used = {result.prompt for result in results.values()}
     used |= {path.parents[1].name.removeprefix("prompt=") for path in searches}
     return RunContents(
-        models={slug: models[slug] for slug in sorted(scored)},
-        vocabularies={slug: vocabularies[slug] for slug in sorted(scored & set(vocabularies))},
+        models={slug: models[slug] for slug in slugs},
+        vocabularies={slug: vocabularies[slug] for slug in slugs if slug in vocabularies},
         prompts={prompt: text for prompt, text in prompts.items() if prompt in used},
-        results=dict(sorted(results.items())),
+        results={result.path: result for result in sorted(results.values(), key=place)},
         searches=searches,
     )
 

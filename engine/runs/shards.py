@@ -48,6 +48,11 @@ class Shard:
         return f"{run.rstrip('/')}/shard-{self.index}-of-{self.count}"
 
 
+def is_shard(folder: epath.Path) -> bool:
+    """Whether a folder has the name of a shard."""
+    return _FOLDER.fullmatch(folder.name) is not None
+
+
 def expanded(runs: Iterable[epath.Path], *, allow_incomplete: bool) -> list[epath.Path]:
     """Run folders, with the folder of all shards replaced by its shards.
 

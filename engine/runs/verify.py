@@ -17,7 +17,7 @@ from etils import epath
 from engine.errors import AssayError
 from engine.runs import lock, parts, provenance, schema, storage
 from engine.runs import manifest as manifests
-from engine.runs.reader import KINDS, REBUILD, Json, RunError, read_contents, read_json
+from engine.runs.reader import KINDS, REBUILD, Json, RunError, natural, read_contents, read_json
 
 AGAIN = "run the command again"
 _COLUMNS: dict[str, schema.Columns] = {
@@ -270,7 +270,7 @@ def _results(run: epath.Path) -> dict[str, list[epath.Path]]:
             files[place].append(run / place)
         elif place.partition("/")[0] in KINDS and provenance.part_span(name) is not None:
             files[folder].append(run / place)
-    return dict(sorted(files.items()))
+    return dict(sorted(files.items(), key=lambda result: natural(result[0])))
 
 
 # What a file says about itself, and its entry under `parts` in the manifest.

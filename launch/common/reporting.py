@@ -1,7 +1,8 @@
 """Settings of a report, and the call that launch.analyze and launch.demo share."""
 
+import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from etils import epath
@@ -10,6 +11,8 @@ from ml_collections import ConfigDict
 import analysis
 from analysis import report
 from analysis.report.folder import check_target
+from analysis.words import lexicons
+from analysis.words.questions import questions
 from configs import analyze as defaults
 from configs import known_models
 from demo.embedded_models import EMBEDDED
@@ -20,6 +23,14 @@ from engine.runs.shards import expanded
 from engine.settings import AnalyzeSettings, Options
 from launch.common.text import say
 
+_LISTS: dict[str, Callable[[str], object]] = {  # option -> what reads its file
+    "afinn": lexicons.afinn,
+    "frequency": lexicons.frequency,
+    "bing": lexicons.bing,
+    "identity": lexicons.identity,
+    "categories": lexicons.categories,
+    "questions": functools.partial(questions, {}),
+}
 _HEADS = {
     "linear": "linear head",
     "mlp": "two-layer head",
@@ -54,12 +65,14 @@ def write_report(
 
 
 def settings_of(config: ConfigDict) -> AnalyzeSettings:
-    """The settings that a config declares; raises AssayError for a word list that is absent."""
+    """The settings that a config declares; raises AssayError for an absent or malformed list."""
     values = config.to_dict()
-    for key in ("afinn", "frequency", "bing", "identity", "categories", "questions"):
+    for key, read in _LISTS.items():
         path = values["options"][key]
         if path and not Path(path).exists():
             raise AssayError(f"analyze.options.{key}={path!r}: no such file")
+        if path:
+            read(path)
     return AnalyzeSettings(**values | {"options": Options(**values["options"])})
 
 

@@ -108,6 +108,9 @@ CASES = {
         "--run={small} --config.options.bing=nowhere.csv": (
             "analyze.options.bing='nowhere.csv': no such file"
         ),
+        "--run={small} --config.options.afinn={tmp}/words.txt": (
+            "{tmp}/words.txt: not lines of a word, a tab and a value"
+        ),
     },
     "conventions --checkpoint={model} --run={run}": {
         "--config.dimensions=bso": "dimensions='bso' (did you mean 'bos'?); allowed: bos, date",

@@ -199,7 +199,8 @@ def placebo_contrasts(
             numbers = {"contrast": pl.Series(estimates.value), "p": pl.Series(estimates.p)}
             same = {"group": group, "axis": axis, "words": int(mine.sum())}
             frames.append(PLACEBO.frame(standing.cells[at].with_columns(**numbers), **same))
-    return PLACEBO.concat(frames).sort("model", "prompt", "axis", "group")
+    order = pl.Enum(standing.cells["model"].unique(maintain_order=True))
+    return PLACEBO.concat(frames).sort(pl.col("model").cast(order), "prompt", "axis", "group")
 
 
 def left_out(table: pl.DataFrame) -> pl.DataFrame:

@@ -235,6 +235,28 @@ def test_two_runs_load_as_one_and_what_is_in_both_counts_once(two_runs):
 
 
 @pytest.mark.parametrize(
+    ("named", "order"),
+    [
+        ("a b", ["step-300", "step-50", "step-100"]),
+        ("b a", ["step-50", "step-100", "step-300"]),
+        ("shards", ["step-50", "step-100", "step-300"]),  # none holds the order of all
+        ("shards/shard-1-of-2 shards/shard-2-of-2", ["step-50", "step-100", "step-300"]),
+        ("shards/shard-1-of-2", ["step-300", "step-50"]),
+    ],
+)
+def test_models_stand_as_they_were_first_given_and_those_of_shards_by_number(
+    make_run, tmp_path, named, order
+):
+    for first, second in (("a", "b"), ("shards/shard-1-of-2", "shards/shard-2-of-2")):
+        for name, models in ((first, ["step-300", "step-50"]), (second, ["step-50", "step-100"])):
+            scores = {(model, "best"): [1.0] for model in models}
+            make_run({"v": ["a"]}, dict.fromkeys(models, "v"), scores, name)
+    run = analysis.load([tmp_path / name for name in named.split()])
+    assert list(run.models) == run.vocabulary_models == [m for m, _ in run.results] == order
+    assert run.scores().collect()["model"].to_list() == order
+
+
+@pytest.mark.parametrize(
     ("rewards", "change", "message"),
     [
         (

@@ -1,6 +1,8 @@
+import polars as pl
 import pytest
 
 from engine.errors import AssayError
+from engine.runs import parts, provenance, schema, verify
 from engine.runs.manifest import Manifest
 
 FINGERPRINT = {"checkpoint_hash": "aa", "mode": "ids", "dtype": "float32", "part_size": 100}
@@ -26,6 +28,19 @@ def reopened(manifest):
 def test_a_new_run_is_not_made_by_looking_at_it(tmp_path):
     Manifest.open(str(tmp_path / "run"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_manifest_made_from_files_has_the_models_by_the_numbers_in_their_names(manifest):
+    frame = pl.DataFrame([[0], [1.0]], schema=schema.SCORE_COLUMNS)
+    for step in ("step-300", "step-50", "step-100"):
+        path = schema.scores_path(step, "p")
+        manifest.admit("models", step, {"checkpoint_hash": step, "source": "here"})
+        manifest.admit_result(path, FINGERPRINT)
+        about = manifest.about(path) | {"rows": provenance.part_rows(0, 1, 1)}
+        parts.write_part(manifest.run / path, 0, 1, frame, about)
+    (manifest.run / schema.MANIFEST).unlink()
+    verify.rebuild(manifest.run)
+    assert list(reopened(manifest).content["models"]) == ["step-50", "step-100", "step-300"]
 
 
 def test_what_was_saved_is_read_back(manifest):

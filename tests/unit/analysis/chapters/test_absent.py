@@ -1,5 +1,7 @@
 """Bad input: each table that cannot be made says why, and nothing fails."""
 
+import importlib.util
+
 import polars as pl
 import pytest
 
@@ -48,17 +50,23 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks_in_sentences(small_ru
     assert matched == {"sentiment", "frequency", "bing", "identity"}
 
 
-def test_a_lexicon_that_is_not_there_or_does_not_match(small_run, study_of, write):
+def test_a_lexicon_that_is_not_there_or_does_not_match(small_run, study_of, write, monkeypatch):
     other = write("other.txt", "\tother\tNoC\t:\t150\t100\t0.9\n")
     why = study_of(small_run, frequency=other).tables.reason("frequency_slopes")
     assert why.startswith("No matched word is in")
-    nowhere = {"afinn": "nowhere.txt", "identity": "nowhere.csv", "bing": ""}
-    tables = study_of(small_run, **nowhere).tables
-    missing = "No lexicon: nowhere.txt: No such file or directory."
-    assert tables.reason("sentiment_slopes") == missing
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    tables = study_of(small_run, afinn="", bing="").tables
+    assert tables.reason("sentiment_slopes").startswith("No lexicon: the package afinn is not")
     assert tables.reason("bing_effects") == "No Bing lexicon was named (options.bing)."
-    missing = "No identity terms: nowhere.csv: No such file or directory."
-    assert tables.reason("identity") == missing
+
+
+@pytest.mark.parametrize("option", ["afinn", "bing", "frequency", "identity", "categories"])
+def test_a_lexicon_that_was_named_and_is_malformed_ends_the_command(
+    small_run, study_of, write, option
+):
+    named = write("other.csv", "no,such\nlist,at all\n")
+    with pytest.raises(AssayError, match=rf"^{named}: "):
+        study_of(small_run, **{option: named})
 
 
 ALONE = "Only one model was scored: agreement needs two."

@@ -7,7 +7,7 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import agreement, distributions, model_list, tokens
-from analysis.chapters.blocs import disputed_words, first_quoted
+from analysis.chapters.blocs import disputed_words
 from tests.support.studies import texts, told
 
 CHAPTERS = (model_list, tokens, distributions, agreement)
@@ -18,10 +18,12 @@ WORDS = [f"{start}w{i}" for i in range(150) for start in ("", " ")]
 def study(make_run, study_of):
     """Makes a study of models with the given rewards under each prompt."""
 
-    def made(words=WORDS, **prompts):
+    def made(words=WORDS, options=None, **prompts):
         scores = {(f"m{i}", p): own for p, each in prompts.items() for i, own in enumerate(each)}
         models = {model: "v" for model, _ in scores}
-        return study_of(make_run({"v": words}, models, scores, size=400), *CHAPTERS)
+        return study_of(
+            make_run({"v": words}, models, scores, size=400), *CHAPTERS, **options or {}
+        )
 
     return made
 
@@ -62,6 +64,7 @@ def test_two_blocs_are_named_and_have_a_list_of_tokens_each(study, rng):
     word = highest["token"].strip()
     assert first.startswith(f"Asked “worst”, m0, m2 and m3 on average rank “{word}”, “")
     assert second.startswith("Asked “worst”, m1 and m4 on average rank “")
+    assert second.endswith(" lowest of the tokens that every model has.")  # no list has these
 
 
 def test_disputed_words_are_those_whose_mean_percentiles_differ_most():
@@ -86,11 +89,20 @@ def test_disputed_words_are_those_whose_mean_percentiles_differ_most():
         assert difference[0] == pytest.approx(gaps[first], abs=1e-9)
 
 
-def test_sentences_name_ordinary_words_where_there_are_enough(study, rng):
-    made = study(best=following(rng, (1, 1)))  # its list of frequencies has love and hate
-    high, low = pl.Series(["tion", "Hate", " 00", " Love"]), pl.Series([" sad", " hate"])
-    assert first_quoted(made, [high, low], 1) == (["“Love”", "“hate”"], "ordinary words")
-    assert first_quoted(made, [high, low.head(1)], 1) == (["“tion”", "“sad”"], "words")
+def test_no_other_spelling_hides_a_word_of_a_sentence(study, write):
+    """The most extreme words, counted by hand: whole ones first, then one spelling of each."""
+    words = ["natural", " natural", " Natural", " hydro", " love", " hate", " war", " sad", "ing"]
+    often = {"natural": 9, "hydro": 2, "hydrogen": 11, "love": 9, "hate": 9, "war": 9, "sad": 9}
+    rows = "".join(f"\t{word}\tNoC\t:\t{n}\t100\t0.9\n" for word, n in often.items())
+    texts = [*words, *(f"{i}" for i in range(30))]
+    rewards = [9.0, 7.0, 8.0, 8.5, 6.0, -9.0, -8.0, -7.0, -9.5, *np.linspace(-5, 5, 30)]
+    opposite = [-reward for reward in rewards]
+    options = {"frequency": write("bnc.txt", rows)}
+    made = study(texts, options, best=[rewards, rewards, opposite])
+    (text,) = told(tokens, made)
+    assert "“Natural”, “love” and “sad” highest and “hate”, “war” and “sad” lowest" in text
+    (text,) = told(agreement, made)
+    assert "Of ordinary words, they differ most on “Natural” and “love” (higher" in text
 
 
 def test_models_that_all_rank_alike_are_one_bloc_under_both_prompts(study, rng):

@@ -64,9 +64,9 @@ def test_the_log_ratio_is_that_of_the_formula():
 
 
 def test_two_language_models_are_set_against_each_other_on_shared_strings(small_run):
-    runs.add_logprobs(small_run, "base-b", "v2", "greatest", [-1.0, -9.0, -5.0, -0.5, -3.0, -3.0])
     own = [-4.0, -3.0, 0.0, 0.0, -1.5, -9.0, -0.1]
     runs.add_logprobs(small_run, "base-a", "v1", "greatest", own)
+    runs.add_logprobs(small_run, "base-b", "v2", "greatest", [-1.0, -9.0, -5.0, -0.5, -3.0, -3.0])
     table = analysis.logprobs_ratio(analysis.load(small_run), 2)
     # Strings of one token in both: "hate", the script, " love", "love"; p is base-a, q base-b.
     assert set(table.select("p", "q").rows()) == {("base-a", "base-b")}

@@ -31,6 +31,20 @@ def test_words_alone_each_once_at_its_extreme(ends):
     assert [word["strength"] for word in panel["highest"]] == [0.25, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("more", "top"),
+    [
+        ({"-": 90}, {"token": "-", "mark": "no word"}),
+        ({"ing": 90}, {"token": "ing", "mark": "a piece of a word, or a rare word"}),
+        ({"AF": 90}, {"token": "AF", "mark": ""}),  # of the word " af"
+        ({"-": 24}, None),  # a word has that reward too
+    ],
+)
+def test_the_highest_of_all_tokens_is_named_where_no_word_has_its_reward(ends, more, top):
+    panel = ends([*STARTS, *more], [*range(25), *more.values()])
+    assert (panel["top"], panel["bottom"]) == (top, None)
+
+
 def test_endings_of_words_are_left_out_where_the_tokenizer_marks_starts(ends):
     tokens = [*STARTS, "ing", "ous"]
     panel = ends(tokens, [*range(25), 99, -99])

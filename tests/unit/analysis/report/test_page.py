@@ -4,15 +4,17 @@ import base64
 import re
 from functools import partial
 
+import numpy as np
 import polars as pl
 import pytest
 
 from analysis import CHAPTERS, sentences
 from analysis.blocks import Folded, Picture, Rows, Section, pictures, rows
+from analysis.charts import look
 from analysis.charts.heat_map import heat_map
 from analysis.report import drawing, page
 from analysis.report.explorer import Packed
-from tests.support import charts, runs
+from tests.support import charts, runs, slow
 
 NOTHING = Packed(meta={"rows": 0, "models": [], "prompts": []}, blobs=[])
 
@@ -37,6 +39,47 @@ def test_every_section_that_has_a_table_shows_it_and_escapes_it(full):
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in source
     assert "<b>peace" not in source
     assert "<i>\\u202e</i>" in source
+
+
+def test_the_first_screen_marks_the_highest_of_all_tokens_as_no_word(small_run, study_of):
+    source = text_of(study_of(small_run, *CHAPTERS))
+    token = '<span class="token"><bdi>&lt;script&gt;alert(1)&lt;/script&gt;</bdi></span>'
+    for end in ("highest", "lowest"):  # of m-one: of "worst", and of "greatest"
+        assert f"{end} of all tokens: {token} (no word)</small>" in source
+
+
+STEPS = [f"step-{number}" for number in (50, 100, 150, 200, 250, 300)]
+
+
+def _within(found, order):
+    """Whether the models among `found` are in this order."""
+    return (models := [name for name in found if name in order]) == sorted(models, key=order.index)
+
+
+def _domains(spec):
+    """The values of every legend and coloured scale of a specification."""
+    each = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ()
+    own = [spec["domain"]] if isinstance(spec, dict) and "domain" in spec else []
+    return own + [domain for part in each for domain in _domains(part)]
+
+
+@pytest.mark.parametrize("given", slow.all_but([STEPS], [["step-300", *STEPS[:-1]]]))
+def test_models_stand_in_the_order_given(tmp_path, study_of, monkeypatch, given):
+    """In tables, legends and the page; never in that of their text: 100, …, 300, 50."""
+    monkeypatch.setattr(runs, "FULL", dict.fromkeys(given))
+    monkeypatch.setattr(runs, "UNGATED", given[0])
+    monkeypatch.setattr(runs, "GATED", given[1])
+    run = runs.full_run(tmp_path / "run", np.random.default_rng(1))
+    study = study_of(run, *CHAPTERS, match_trim="always")
+    for stem, frame in study.tables.files.items():
+        columns = {"model", "source", "language_model"} & set(frame.columns)
+        names = [frame[column].unique(maintain_order=True).to_list() for column in columns]
+        assert all(_within(found, given) for found in (*names, frame.columns)), stem
+    drawn = [p for section in sections_of(study) for p in pictures(section.blocks)]
+    legends = [d for p in drawn for d in _domains(look.specification(p.draw()))]
+    assert given in legends and all(_within(legend, given) for legend in legends if legend)
+    headings = re.findall(r'<h2><span class="model" title="(.*?)"', text_of(study))
+    assert headings == given * len(runs.PROMPTS)
 
 
 def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):

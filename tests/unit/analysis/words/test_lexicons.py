@@ -28,6 +28,7 @@ def test_afinn_comes_from_its_package_or_a_file(write):
     [
         (lexicons.afinn, "word 3\n", "not lines of a word"),
         (lexicons.afinn, "word\tmany\n", "not lines of a word"),
+        (lexicons.afinn, "word\tnan\n", "not lines of a word"),
         (lexicons.afinn, "\n", "no words in it"),
         (lexicons.bing, "word,mood\na,b\n", "no column 'sentiment'; it needs word, sentiment"),
         (lexicons.identity, 'word,group,axis\na,"",d\n', "no rows, or an empty cell"),
@@ -70,6 +71,15 @@ def test_wordfreq_is_read_without_its_code(wordfreq):
     assert found["the"] == pytest.approx(1e6)
     assert found["love"] == pytest.approx(1e6 * 10**-0.99)
     assert len(found) == 3
+
+
+def test_common_words_are_whole_and_not_rare(write):
+    """A piece of longer words, which are more than five times as frequent together, is none."""
+    often = {"star": 21, "start": 60, "starts": 40, "sta": 23, "cra": 1, "craft": 3, "crazy": 2.1}
+    rare = {"rare": 0.2}
+    rows = "".join(f"\t{w}\tNoC\t:\t{n}\t9\t.9\n" for w, n in (often | rare).items())
+    common = lexicons.common_words(write("bnc.txt", rows))
+    assert common == {"star", "start", "starts", "craft", "crazy"}
 
 
 def test_a_damaged_word_list_is_refused(wordfreq):
