@@ -113,11 +113,17 @@ def test_pairs_are_scored_beside_a_reward_model_verified_and_scored_again(
 ):
     rows = [
         {"prompt": prompt, "chosen": chosen, "rejected": rejected}
-        for prompt, chosen, rejected in (("a?", "love", "war"), ("b?", "zq", "the truth"))
+        for prompt, chosen, rejected in (("a?", "love", "war"), ("and b?", "zq", "the truth"))
     ]
     (items := tmp_path / "pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     run, rm = tmp_path / "run", checkpoint()
-    flags = ("score", f"--run={run}", f"--items={items}", "--config.self_check=2")
+    flags = (
+        "score",
+        f"--run={run}",
+        f"--items={items}",
+        "--config.self_check=2",
+        "--config.part_size=3",
+    )
     done = command(*flags, models[0], "--config.beta=.5", "--json").fine()
     expected = engine.reward_of(models[1].path, models[2].path, beta=0.5).score_pairs(rows)
     scored = pairs.pairs(pairs.replies(analysis.load(run), "pairs"))
