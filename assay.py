@@ -10,8 +10,10 @@ in front of them; importing this module says so.
 """
 
 import importlib.util
+from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analysis import Run, RunError
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
         ImplicitReward,
         LanguageModel,
         RewardModel,
-        load,
-        reward_of,
         search_together,
     )
 
@@ -39,6 +39,53 @@ __all__ = [
     "search_together",
 ]
 _OF_RUNS = {"open_run": "load", "Run": "Run", "RunError": "RunError"}
+
+
+# Any: settings are of several types.
+def load(
+    model: "str | PathLike[str]",
+    *,
+    base: str = "",
+    cache: str = "",
+    convert: "Mapping[str, Any] | None" = None,
+    **settings: Any,
+) -> "RewardModel | LanguageModel":
+    """Loads a checkpoint, a model's folder, an adapter or a hub id, as commands take them.
+
+    Args:
+      model: its folder or hub id; a path object is never looked up on the hub.
+      base: of an adapter, in place of the one that it names.
+      cache: folder of converted models, into which a model goes that is no checkpoint; "": the
+        one that commands have (`assay cache`).
+      convert: settings of the conversion, by name, as of `assay convert`.
+      **settings: as of `engine.load`.
+
+    Raises:
+      AssayError: no such folder, a model that is not read, or settings that do not fit it.
+    """
+    import engine
+    from launch.common import sources
+
+    how = {"check_memory": settings.get("check_memory", True), "base": base, "cache": cache}
+    [checkpoint] = sources.of_notebook([model], how, convert or {}, settings.get("verify"))
+    return engine.load(checkpoint, **settings)
+
+
+def reward_of(
+    policy: "str | PathLike[str]",
+    reference: "str | PathLike[str]",
+    *,
+    cache: str = "",
+    convert: "Mapping[str, Any] | None" = None,
+    **settings: Any,
+) -> "ImplicitReward":
+    """Two language models as one reward model: `engine.reward_of` of what `load` takes."""
+    import engine
+    from launch.common import sources
+
+    how = {"check_memory": True, "base": "", "cache": cache}
+    both = sources.of_notebook([policy, reference], how, convert or {})
+    return engine.reward_of(*both, **settings)
 
 
 def _refuse_others() -> None:

@@ -311,7 +311,11 @@ def load(
         every number); a token scored twice or missing from the vocabulary; or two runs that
         disagree on a model, a prompt or a result that both hold.
     """
-    paths = [run] if isinstance(run, str | os.PathLike) else list(run)
+    paths: list[Any] = [run]  # Any: what a caller gives
+    if isinstance(run, Sequence) and not isinstance(run, str):
+        paths = [*run]
+    if other := [path for path in paths if not isinstance(path, str | os.PathLike)]:
+        raise RunError(f"run={other[0]!r}; allowed: the path of a run folder, or a list of them")
     named = [storage.path_of(path) for path in paths]
     named = [convention_index.default_of(folder) for folder in named]
     folders = tuple(shards.expanded(named, allow_incomplete=allow_incomplete))
@@ -324,7 +328,7 @@ def load(
     kept = (checks.present(result, allow_incomplete) for result in chosen)
     results = [result for result in kept if result is not None]
     by_kind = {kind: [r for r in results if r.kind == kind] for kind in KINDS}
-    scores, logprobs, items, replies, conversations = (by_kind[kind] for kind in KINDS)
+    scores, logprobs, items, replies, conversations, _ = (by_kind[kind] for kind in KINDS)
     if not results and not contents.searches:
         raise RunError(f"{', '.join(map(str, folders))}: nothing was scored in this run")
     _check_tokens(contents, [*scores, *logprobs], allow_incomplete)

@@ -16,18 +16,19 @@ from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError
-from engine.language_api import LanguageModel, checked, listed, ranked, scored
-from engine.mesh import build_mesh
+from engine.language_api import LanguageModel, Pairs, checked, listed, ranked, scored
+from engine.mesh import checked_mesh
 from engine.planning import fitting
 from engine.runs import schema
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
-from engine.scoring.rows import RewardRows, reply_rows, token_rows
+from engine.scoring.rows import ConversationRows, RewardRows, reply_rows, token_rows
 from engine.search import certificate
 from engine.search.loop import run_problem, trace_frame
 from engine.search.objective import SearchProblem
 from engine.settings import SearchSettings, check_integer
 from engine.sweep.setup import vocabulary_of
+from engine.text.chat_template import checked_text
 from engine.types import Prompt
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def load(
-    checkpoint: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str] | Checkpoint,
     *,
     dtype: str | None = None,
     mesh: Mesh | None = None,
@@ -59,7 +60,9 @@ def load(
       AssayError: no checkpoint, a damaged one, or settings that do not fit it.
     """
     programs.enable_cache()
-    mesh = mesh or build_mesh()
+    mesh = checked_mesh(mesh)
+    if step_size is not None:
+        check_integer("step_size", step_size, 1)
     opened = Checkpoint.open(checkpoint, verify=verify)
     named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, [opened]))
     step = fitting.admit(opened, mesh, str(named), step_size, check=check_memory)
@@ -111,7 +114,8 @@ class RewardModel:
           token_id u32, token str, reward f32; best first, equal rewards by id. Of several prompts
           one frame after the other, with the column prompt, its text, in front.
         """
-        several = [one for one in prompt if isinstance(one, str)]
+        given = prompt if isinstance(prompt, Sequence) else ()
+        several = [one for one in given if isinstance(one, str)]
         if isinstance(prompt, str) or not several or len(several) < len(prompt):
             return self._tokens(self._scorer, ["reward"], prompt, mode, pooling)
         frames = []
@@ -156,6 +160,28 @@ class RewardModel:
           pooling: as for `sweep`.
         """
         return self._replies(prompt, listed(responses), mode, pooling)[0]
+
+    # Any: also a frame of pandas, which is not imported.
+    def score_pairs(self, frame: Any, *, mode: str = "text", pooling: str = "auto") -> pl.DataFrame:
+        """Rewards of pairs of replies, each under its own prompt.
+
+        Args:
+          frame: a frame of polars or pandas, or a list of dicts, with prompt, chosen and rejected:
+            texts or messages. Other columns are read as in files of pairs (docs/pairs.md).
+          mode: as for `score`.
+          pooling: as for `sweep`.
+
+        Returns:
+          The frame with four more columns: reward_chosen, reward_rejected and margin, the first
+          less the second, all f32, and right, whether the margin is above 0. They are null where
+          a row prefers neither reply.
+
+        Raises:
+          AssayError: no frame of pairs, or a row that is none, with its number from 1.
+        """
+        pairs = Pairs.of(frame)
+        rows = ConversationRows.of(self._checkpoint, pairs.table, mode, pooling)
+        return pairs.judged(self._score(self._scorer, rows)[0])
 
     def objectives(
         self,
@@ -205,7 +231,7 @@ class RewardModel:
         Raises:
           AssayError: an unknown setting, or settings that do not fit each other or the model.
         """
-        problem, [scorer] = _problem([self], [prompt], direction, settings)
+        problem, [scorer] = _problem([self], [checked_text(prompt)], direction, settings)
         steps = _trace(problem, [scorer])
         if not problem.objective.settings.certify:
             return steps
@@ -247,7 +273,7 @@ class RewardModel:
         # A reply that is given by its ids need not be one that its text tokenises to: the settings
         # that the reply has to fit are set when the objective, which draws one, is built.
         free = {"topk": 1, **settings, "length": len(ids), "fixed": (), "round_trip": False}
-        problem, [scorer] = _problem([self], [prompt], direction, free)
+        problem, [scorer] = _problem([self], [checked_text(prompt)], direction, free)
         given = {name: settings[name] for name in ("fixed", "round_trip") if name in settings}
         return certificate.of_reply(problem.objective, scorer, ids, sweeps, **given)
 
@@ -272,7 +298,7 @@ class RewardModel:
             from launch.serving.server import explore
         except ModuleNotFoundError as error:
             raise AssayError(f"no package {error.name}; pip install 'assay[serve]'") from error
-        models = [self, *([second] if second else [])]
+        models = _reward_models([self] if second is None else [self, second])
         return explore([(model._checkpoint, model._scorer) for model in models], run, port)
 
     def _replies(
@@ -327,9 +353,17 @@ def search_together(
       What `RewardModel.search` returns, with the objective in standard deviations, f32, in place of
       the reward.
     """
-    models = [models] if isinstance(models, RewardModel) else list(models)
-    of = _problem(models, listed(prompts), direction, settings, rule)
+    models = _reward_models([models] if isinstance(models, RewardModel) else models)
+    of = _problem(models, listed(prompts, "prompts"), direction, settings, rule)
     return _trace(*of).rename({"reward": "objective"})
+
+
+def _reward_models(models: Sequence[RewardModel]) -> list[RewardModel]:
+    """The models that a caller gives, as a list; raises AssayError for anything else."""
+    given = models if isinstance(models, Sequence) else [models]
+    if other := next((one for one in given if not isinstance(one, RewardModel)), None):
+        raise AssayError(f"{other!r}: no reward model; allowed: what `load` returns of one")
+    return list(given)
 
 
 # Any: settings are of several types.

@@ -1,7 +1,8 @@
 """The public API of language models, and of two of them as one reward model."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -11,25 +12,26 @@ from engine import programs
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
-from engine.errors import AssayError
-from engine.mesh import build_mesh
+from engine.errors import AssayError, prefixed
+from engine.mesh import checked_mesh
 from engine.planning import fitting
 from engine.runs import implicit
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import check_finite, default_dtype, dtype_named
 from engine.scoring.rows import Rows
 from engine.settings import ImplicitSettings
-from engine.sweep.logprob_jobs import Pair, language_rows
+from engine.sweep.logprob_jobs import Pair, conversation_replies, language_rows
 from engine.sweep.loop import Scorer
 from engine.text.chat_template import check_prompt, checked_message, checked_text
 from engine.types import Prompt
 
+_JUDGED = ("reward_chosen", "reward_rejected", "margin", "right")  # columns of `score_pairs`
 _SHOWN_AFTER_S = 2.0  # seconds of a pass, after which its progress bar appears
 
 
 def reward_of(
-    policy: str | os.PathLike[str],
-    reference: str | os.PathLike[str],
+    policy: str | os.PathLike[str] | Checkpoint,
+    reference: str | os.PathLike[str] | Checkpoint,
     *,
     form: str = "chat",
     beta: float = 1.0,
@@ -50,7 +52,7 @@ def reward_of(
       AssayError: as `load`; language models that read other token ids.
     """
     programs.enable_cache()
-    mesh = mesh or build_mesh()
+    mesh = checked_mesh(mesh)
     first, second = Checkpoint.open(policy), Checkpoint.open(reference)
     pair = Pair(first, second, ImplicitSettings(form=form, beta=beta))
     pair.check({})
@@ -88,11 +90,24 @@ class ImplicitReward:
         replies = listed(responses)
         return self._score(prompt, replies) if replies else np.empty(0, np.float32)
 
+    def score_pairs(self, frame: Any) -> pl.DataFrame:
+        """Rewards of pairs of replies: what `RewardModel.score_pairs` returns, and takes."""
+        pairs = Pairs.of(frame)
+        self._pair.check({}, pairs.table)
+        form = self._pair.settings.form
+        rows = conversation_replies(self._pair.policy, pairs.table, form)
+        return pairs.judged(self._rewards(rows))
+
     def _score(self, prompt: Prompt, replies: Sequence[str] = ()) -> np.ndarray:
         """Rewards of replies, or of every token: float32 [rows]."""
         pair, prompt = self._pair, checked(prompt)
         pair.check({str(prompt): prompt}, replies)
-        rows = language_rows(pair.policy, prompt, pair.settings.form, replies or None)
+        form = pair.settings.form
+        return self._rewards(language_rows(pair.policy, prompt, form, replies or None))
+
+    def _rewards(self, rows: Rows) -> np.ndarray:
+        """Rewards of rows, which are the same ids in both models: float32 [rows]."""
+        pair = self._pair
         [[policy], [reference]] = (
             scored(checkpoint, scorer, rows)
             for checkpoint, scorer in zip(pair.checkpoints, self._scorers, strict=True)
@@ -146,10 +161,57 @@ class LanguageModel:
         return numbers[0]
 
 
+class Pairs(NamedTuple):
+    """Pairs of replies that a caller gives."""
+
+    given: pl.DataFrame  # the columns as given
+    table: pl.DataFrame  # the conversations: `schema.LIST_COLUMNS`
+
+    @classmethod
+    def of(cls, frame: Any) -> "Pairs":  # Any: also of pandas, which is not imported
+        """Reads a polars or pandas frame, or a list of rows; raises AssayError for other data."""
+        # The reader of people's rows stands above the engine, and few callers have rows.
+        from launch.common.row_reader import RowReader
+
+        try:
+            is_polars = isinstance(frame, pl.DataFrame)
+            if is_polars:
+                rows, given = frame.to_dicts(), frame
+            else:
+                rows = frame if isinstance(frame, list) else frame.to_dict("records")
+                rows = [
+                    {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in row.items()}
+                    for row in rows
+                ]
+                given = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+        except (AttributeError, TypeError, pl.exceptions.PolarsError) as error:
+            raise AssayError(
+                f"frame: {type(frame).__name__}; allowed: a polars or pandas frame, or a list of "
+                f"dicts whose columns each have one type ({str(error).splitlines()[0]})"
+            ) from error
+        with prefixed("frame"):
+            if taken := sorted({*given.columns} & {*_JUDGED}):
+                raise AssayError(f"it has a column {taken[0]!r} already; rename it")
+            table = RowReader(given.columns, None, None, "", has_nulls=is_polars).table(rows)
+            if "chosen" not in table["side"]:
+                raise AssayError("no pairs; allowed: columns prompt, chosen and rejected")
+        return cls(given, table)
+
+    def judged(self, rewards: np.ndarray) -> pl.DataFrame:
+        """What `RewardModel.score_pairs` returns; `rewards` are of the table's conversations."""
+        sides = self.table.select("row", "side", reward=rewards).pivot("side", values="reward")
+        rows = pl.DataFrame({"row": range(1, len(self.given) + 1)}, {"row": pl.UInt32})
+        both = rows.join(sides, on="row", how="left", validate="1:1", maintain_order="left")
+        chosen, rejected = both["chosen"], both["rejected"]
+        margin = chosen - rejected
+        columns = dict(zip(_JUDGED, (chosen, rejected, margin, margin > 0), strict=True))
+        return self.given.with_columns(**columns)
+
+
 def scored(checkpoint: Checkpoint, scorer: Scorer, rows: Rows) -> np.ndarray:
     """Columns of a scorer of one model for some rows: float32 [columns, rows]."""
     rows.check(checkpoint.card.decoder)
-    opened = scorer.prefill(rows.prompt)
+    opened = scorer.prefill(rows.prompt) if rows.prompt.prefix else None  # each has its own
     what = checkpoint.card.slug
     with progress(len(rows), rows.unit, what=what, delay_s=_SHOWN_AFTER_S) as bar:
         [numbers] = scorer.score(opened, rows, 0, len(rows), bar.update)
@@ -161,8 +223,9 @@ def checked(prompt: Prompt | Sequence[str]) -> Prompt:
     if isinstance(prompt, str):
         check_prompt(prompt)
         return prompt
-    messages = [turn for turn in prompt if isinstance(turn, Mapping)]
-    if not messages or len(messages) < len(prompt):
+    given = prompt if isinstance(prompt, Sequence) else ()
+    messages = [turn for turn in given if isinstance(turn, Mapping)]
+    if not messages or len(messages) < len(given):
         raise AssayError(f"prompt={prompt!r}; allowed: a text, or at least one message")
     turns = [checked_message(number, turn) for number, turn in enumerate(messages, 1)]
     if turns[-1]["role"] == "assistant":
@@ -179,6 +242,9 @@ def ranked(tokens: Mapping[int, str], numbers: Mapping[str, np.ndarray]) -> pl.D
     )
 
 
-def listed(responses: str | Sequence[str]) -> list[str]:
+def listed(responses: str | Sequence[str], name: str = "responses") -> list[str]:
     """One text, or several, as a list; raises AssayError for one that no tokenizer reads."""
-    return [*map(checked_text, [responses] if isinstance(responses, str) else responses)]
+    several = [responses] if isinstance(responses, str) else responses
+    if not isinstance(several, Iterable):
+        raise AssayError(f"{name}={responses!r}; allowed: a text, or several")
+    return [*map(checked_text, several)]

@@ -19,6 +19,13 @@ from engine.types import dimensions
 MESH_AXES = {"C": "data", "N": "model", "K": "model", "F": "model"}
 
 
+def checked_mesh(mesh: Mesh | None) -> Mesh:
+    """The mesh that a caller gives, or of all devices; raises AssayError for anything else."""
+    if not isinstance(mesh, Mesh | None):
+        raise AssayError(f"mesh={mesh!r}; allowed: a jax.sharding.Mesh, or None")
+    return mesh or build_mesh()
+
+
 def build_mesh(model: int = 1) -> Mesh:
     """A `data` × `model` mesh over all devices of all hosts.
 

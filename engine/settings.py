@@ -310,6 +310,11 @@ class SearchSettings:
             raise AssayError("threshold=nan; allowed: numbers, or inf")
         if not self.temperature > 0:
             raise AssayError(f"temperature={self.temperature!r}; allowed: numbers > 0, or inf")
+        for name, kind in {"initial": str, "allow": Sequence, "deny": Sequence}.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise AssayError(f"{name}={value!r}; allowed: {'text' if kind is str else 'texts'}")
+        if not isinstance(self.fixed, Sequence):
+            raise AssayError(f"fixed={self.fixed!r}; allowed: positions, as (0, 2)")
         for position in self.fixed:
             if not 0 <= position < self.length:
                 raise AssayError(f"fixed={position}; allowed: positions 0 to {self.length - 1}")

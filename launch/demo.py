@@ -78,8 +78,9 @@ def main(argv: Sequence[str]) -> int:
 def demo(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     work = _settings(given)
+    asked = {pipeline.score: work.items, pipeline.logprobs: work.config.language_model}
     with locking.run_lock(given, work.run, "demo"):
-        pipeline.run(STEPS if work.whole else SHORT, work)
+        pipeline.run(STEPS if work.whole else SHORT, work, {**asked, compare: work.compares})
     page = (work.root / "report" / "index.html").resolve()
     slugs = [model.card.slug for model in (*work.models, *work.language)]
     result = scoring.result(f"report: {page}", work.run, slugs, [*work.prompts.values()])
@@ -201,8 +202,6 @@ def write_report(work: Demo, say: Say) -> None:
 
 def compare(work: Demo, say: Say) -> None:
     """Writes what `assay diff` says of two models of the run: each time, as it takes seconds."""
-    if not work.compares:
-        return
     before, after = work.pair
     target = work.root / "diff"
     say(f"comparing {before} with {after} into {target}")

@@ -14,7 +14,9 @@ from launch.common import command, inputs, locking, scoring, sharding
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = (*scoring.FLAGS, sharding.SHARD, inputs.FLAGS)
-    return command.run("logprobs", argv, logprobs, doc=__doc__, define=define, positional=True)
+    return command.run(
+        "logprobs", argv, logprobs, doc=__doc__, define=define, positional="checkpoint"
+    )
 
 
 def logprobs(given: command.Given) -> command.CommandResult:

@@ -7,7 +7,8 @@ step is a function and one line there. The steps here are those of more than one
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from etils import epath
 from jax.sharding import Mesh
@@ -95,8 +96,16 @@ def logprobs(work: Scored, say: Say) -> None:
         work.new += sweep_logprobs(work.language, *where, items=work.items, on_outcomes=show)
 
 
-def run(steps: Sequence[Step[Work]], work: Work) -> None:
-    """Runs steps in order; each line of progress begins with the step's number."""
+def run(
+    steps: Sequence[Step[Work]],
+    work: Work,
+    asked: Mapping[Any, object] = MappingProxyType({}),  # Any: steps of several kinds of work
+) -> None:
+    """Runs steps in order; each line of progress begins with the step's number.
+
+    A step that stands in `asked` is left out if nothing there asks for it.
+    """
+    steps = [step for step in steps if asked.get(step, True)]
     for number, step in enumerate(steps, 1):
         step(work, functools.partial(_say_after, f"{number}/{len(steps)} "))
 

@@ -8,6 +8,7 @@ the weights from disk.
 import dataclasses
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -23,9 +24,9 @@ from launch.common.text import aligned, in_hours
 
 _FLAGS = {
     "source": (
-        None,
+        [],
         "A checkpoint, a folder in Hugging Face format, a config.json, a model of `assay models`, "
-        "or a hub id, of which config.json is downloaded.",
+        "or a hub id, of which config.json is downloaded; or several, comma-separated.",
     ),
     "devices": (
         None,
@@ -43,13 +44,25 @@ _SLOWER = (
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    return command.run("plan", argv, report, doc=__doc__, define=[_FLAGS])
+    define = [_FLAGS]
+    return command.run("plan", argv, report, doc=__doc__, define=define, positional="source")
 
 
 def report(given: command.Given) -> command.CommandResult:
-    """Flags -> settings -> one plan for each of the devices, as a table."""
-    source, config = command.paths(given, "source")[0], given.config
+    """Flags -> settings -> of each model one plan for each of the devices, as a table."""
     devices = machines.parse(given.devices or machines.here())
+    planned = [_planned(given, source, devices) for source in command.paths(given, "source")]
+    texts, facts = zip(*planned, strict=True)
+    every = facts[0] if len(facts) == 1 else {"models": facts}
+    return command.CommandResult("\n\n".join(texts), lambda: every)
+
+
+# Any: what JSON holds.
+def _planned(
+    given: command.Given, source: str, devices: Sequence[machines.Devices]
+) -> tuple[str, dict[str, Any]]:
+    """The table of one model, and what it says for --json."""
+    config = given.config
     model, prefix, positions = model_of_source(source)
     _check(config, given.prompts, model.config.max_positions)
     sweep = SweepWork(
@@ -76,7 +89,7 @@ def report(given: command.Given) -> command.CommandResult:
     plans = [plan(model, one, sweep, search, dtype, config.mesh.model) for one in devices]
     works = {"sweep": dataclasses.asdict(sweep), "search": search and dataclasses.asdict(search)}
     facts = {"model": model.name, **works, "plans": [_fields(one) for one in plans]}
-    return command.CommandResult(_text(model, sweep, search, plans), lambda: facts)
+    return _text(model, sweep, search, plans), facts
 
 
 def _check(config: ConfigDict, prompts: int, most: int) -> None:

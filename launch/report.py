@@ -64,7 +64,7 @@ class Report(pipeline.Scored):
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = (scoring.MODELS, scoring.PROMPT, _FLAGS, inputs.FLAGS, locking.WAIT)
-    return command.run("report", argv, report, doc=__doc__, define=define, positional=True)
+    return command.run("report", argv, report, doc=__doc__, define=define, positional="checkpoint")
 
 
 def report(given: command.Given) -> command.CommandResult:
@@ -83,8 +83,10 @@ def report(given: command.Given) -> command.CommandResult:
         analyze=reporting.settings_of(given.config.analyze),
         **chosen,
     )
+    languages = given.language_model
+    asked = {pipeline.score: alone, pipeline.judge: listed, pipeline.logprobs: languages}
     with locking.run_lock(given, work.run, "report"):
-        pipeline.run(STEPS, work)
+        pipeline.run(STEPS, work, asked)
         run = analysis.load(work.run)
     slugs = [model.card.slug for model in work.models]
     words = [
@@ -138,8 +140,9 @@ def convert(work: Report, say: Say) -> None:
     for model in work.models:
         if model.card.kind == LANGUAGE:
             raise AssayError(
-                f"{model.card.slug}: a language model; allowed: a reward model, or "
-                "--language_model=<it> beside one"
+                f"{model.card.slug}: a language model; allowed: a reward model, "
+                "--language_model=<it> beside one, or two language models as a reward model: "
+                "`assay sweep --reward-of=<policy>,<reference>`, and then `assay analyze`"
             )
     for model in work.language:
         model.expect(LANGUAGE)

@@ -5,29 +5,27 @@ and rejected; messages. Such a file is scored under its prompts alone.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from engine.checkpoint.card import Checkpoint
 from engine.sweep.reward_jobs import sweep_rewards
 from launch.common import command, conversations, inputs, locking, scoring, sharding
 from launch.common.conversations import ConversationList
-from launch.common.text import counted
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD, inputs.FLAGS)
-    return command.run("score", argv, score, doc=__doc__, define=define, positional=True)
+    return command.run("score", argv, score, doc=__doc__, define=define, positional="checkpoint")
 
 
 def score(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
+    listed = conversations.given_list(given)
     if given["reward-of"].value:
         from launch.common import implicit  # not at the top: few lists are of language models
 
-        return implicit.computed(given, "score", inputs.list_given(given))
-    listed = conversations.given_list(given)
+        return implicit.computed(given, "score", listed or inputs.list_given(given))
     run, models, prompts = scoring.inputs(given)
     if listed is not None:
         return _score_conversations(given, listed, run, models)
@@ -49,18 +47,8 @@ def _score_conversations(
     with locking.run_lock(given, run, "score"):
         on_outcomes = sharding.show_models(given)
         rewards = conversations.score(models, listed, run, settings, mesh, on_outcomes)
-    place = f"{run}/conversations/{listed.name}/replies.csv"
-    size = f"{counted(len(models), 'model')} × {listed.size_in_words}"
-    said = f"{size}, {scoring.outcome(rewards, 'rewards')}"
-
-    def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
-        from launch.common import facts  # the analysis, which other lists do not import
-
-        slugs = [model.card.slug for model in models]
-        results = facts.of_conversations(run, listed.name, slugs)
-        return {"run": run, "replies": place, "results": results}
-
-    return command.CommandResult(f"{place}: {said}", json_facts)
+    slugs = [model.card.slug for model in models]
+    return scoring.judged(run, listed.name, listed.size_in_words, slugs, rewards)
 
 
 if __name__ == "__main__":

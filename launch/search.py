@@ -26,7 +26,9 @@ _NAMED = 4  # new sequences that the last line quotes
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    return command.run("search", argv, search, doc=__doc__, define=scoring.FLAGS, positional=True)
+    return command.run(
+        "search", argv, search, doc=__doc__, define=scoring.FLAGS, positional="checkpoint"
+    )
 
 
 def search(given: command.Given) -> command.CommandResult:

@@ -27,7 +27,7 @@ _FLAGS = {
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = (scoring.MODELS, _FLAGS)
-    return command.run("serve", argv, serve, doc=__doc__, define=define, positional=True)
+    return command.run("serve", argv, serve, doc=__doc__, define=define, positional="checkpoint")
 
 
 def serve(given: command.Given) -> str:

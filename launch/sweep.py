@@ -10,7 +10,7 @@ from launch.common import command, locking, scoring, sharding
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD)
-    return command.run("sweep", argv, sweep, doc=__doc__, define=define, positional=True)
+    return command.run("sweep", argv, sweep, doc=__doc__, define=define, positional="checkpoint")
 
 
 def sweep(given: command.Given) -> command.CommandResult:

@@ -45,6 +45,7 @@ BETWEEN = Spec(
         Column("difference", "share", "a less b", "accuracy of model_a less that of model_b"),
         *ends("share", "95 %, paired; pairs of one prompt are resampled together"),
         *(Column("only_a", "count", "only a right"), Column("only_b", "count", "only b right")),
+        Column("alike", "share", help="of the pairs: both prefer the same reply, or neither"),
     ),
     title="Two models on the same pairs",
 )
@@ -179,7 +180,9 @@ def between(name: str, judged: pl.DataFrame) -> pl.DataFrame:
         right, other = first["right"].to_numpy(), second["right"].to_numpy()
         share = paired_difference(right, other, dense_numbers(first["prompt"]))
         alone = int((right & ~other).sum()), int((other & ~right).sum())
-        rows.append((a, b, name, first.height, *share[:3], *alone))
+        signs = [np.sign(each["margin"].to_numpy()) for each in (first, second)]
+        alike = float(np.mean(signs[0] == signs[1]))
+        rows.append((a, b, name, first.height, *share[:3], *alone, alike))
     return BETWEEN.frame(rows)
 
 

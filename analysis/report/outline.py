@@ -34,7 +34,7 @@ def groups(sections: Sequence[Section]) -> list[dict[str, Any]]:
 
     Returns:
       For each group its anchor in the page (`id`), its heading (`title`), its `sections` with a
-      figure or a table, and what `empty` returns of the others (`empty`).
+      figure or a table, and the others (`empty`).
     """
     known = {name: group for group, _, names in GROUPS for name in names.split()}
     made = []
@@ -42,23 +42,21 @@ def groups(sections: Sequence[Section]) -> list[dict[str, Any]]:
         names = joined.split()
         inside = [s for s in sections if s.blocks and known.get(s.id, GROUPS[-1][0]) == id_]
         inside.sort(key=lambda s: names.index(s.id) if s.id in names else len(names))
-        if inside:
-            full = [section for section in inside if not section.is_empty]
-            made.append({"id": id_, "title": title, "sections": full, "empty": empty(inside)})
+        full, empty = ([s for s in inside if s.is_empty is lacks] for lacks in (False, True))
+        made.append({"id": id_, "title": title, "sections": full, "empty": empty})
     return made
 
 
-def empty(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
-    """The sections without a figure or a table, by the reason that they give.
+def by_reason(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
+    """Sections without a figure or a table, by the reason that they give.
 
     Returns:
       The reason, one sentence or "", and the sections that give it; in page order.
     """
-    by_reason: dict[str, list[Section]] = {}
+    found: dict[str, list[Section]] = {}
     for section in sections:
-        if section.is_empty:
-            by_reason.setdefault(_reason(section), []).append(section)
-    return list(by_reason.items())
+        found.setdefault(_reason(section), []).append(section)
+    return list(found.items())
 
 
 def headlines(sections: Sequence[Section]) -> list[tuple[Section, Finding]]:

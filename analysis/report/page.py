@@ -65,6 +65,7 @@ def render(
     full = [section for section in sections if not section.is_empty]
     shown = few_prompts.shown(study)
     compared = [section for section in sections if verdict and section.id == "changes"]
+    groups = outline.groups([section for section in sections if section not in compared])
     unranked = verdict is not None or of_language_models(study.run)
     return template("index.html.j2", filters, TEMPLATES).render(
         _context(study),
@@ -72,7 +73,8 @@ def render(
         questions=[] if unranked else first_screen.questions(study, shown),
         verdict=verdict,
         compared=compared,
-        groups=outline.groups([section for section in sections if section not in compared]),
+        groups=[group for group in groups if group["sections"]],
+        empty=outline.by_reason([section for group in groups for section in group["empty"]]),
         headlines=outline.headlines(full),
         figures=figures,
         files=[f"{stem}.csv" for stem in study.tables.files],

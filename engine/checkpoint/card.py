@@ -46,7 +46,10 @@ def layer_block(layer: int) -> str:
 
 # Kinds of model, and the commands that take each.
 REWARD, LANGUAGE = "reward model", "language model"
-_TAKEN_BY = {REWARD: "`assay sweep` and `assay score` take", LANGUAGE: "`assay logprobs` takes"}
+_TAKEN_BY = {
+    REWARD: "`assay sweep` and `assay score` take",
+    LANGUAGE: "`assay logprobs` takes, and --reward-of=<policy>,<reference> two",
+}
 
 
 # Fields that cannot change a reward, or repeat what other fields say.
@@ -176,17 +179,23 @@ class Checkpoint:
     verify: bool | None = None  # whether reading compares hashes; None: not of large parameters
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, verify: bool | None = None) -> "Checkpoint":
+    def open(
+        cls, path: "str | os.PathLike[str] | Checkpoint", *, verify: bool | None = None
+    ) -> "Checkpoint":
         """Reads the card of a checkpoint folder.
 
         Args:
-          path: a folder, local or in an object store (`s3://`, `gs://`).
+          path: a folder, local or in an object store (`s3://`, `gs://`); an open one is returned.
           verify: whether parameters and tokenizer files are compared with their hashes when they
             are read; None: tokenizer files, and parameters of less than 20 GB.
 
         Raises:
           AssayError: the folder holds no checkpoint of this version.
         """
+        if isinstance(path, cls):
+            return path
+        if not isinstance(path, str | os.PathLike):
+            raise AssayError(f"checkpoint={path!r}; allowed: the path of a checkpoint")
         folder = storage.path_of(path)
         if not storage.exists(folder / CARD):
             raise AssayError(

@@ -121,6 +121,11 @@ def identify(
     return opened
 
 
+def is_adapter(source: str, revision: str | None) -> bool:
+    """Whether a folder or hub id is an adapter of peft; of a hub id small files are fetched."""
+    return safetensors.is_adapter(_open(source, revision, None).names)
+
+
 def _open(source: str, revision: str | None, cache: Path | None) -> Source:
     """A folder, or the small files of a hub id."""
     if os.path.isdir(source):
@@ -137,16 +142,19 @@ def _open(source: str, revision: str | None, cache: Path | None) -> Source:
 
 
 def _base_of(opened: Source, cache: Path | None, base: str) -> Source:
-    """The base of an adapter."""
+    """The base of an adapter; a path in its config may be relative to it, or stand beside it."""
     with prefixed(opened.place):
         config = adapter.read_config(opened.folder, opened.names)
     own = str(config.get("base_model_name_or_path") or "")
+    if opened.revision is None and own and not os.path.isdir(own):
+        places = [os.path.normpath(opened.folder / up / own) for up in ("", "..")]
+        own = next(filter(os.path.isdir, places), own)
     named, revision = base or own, None
     if not os.path.isdir(named):
         named, _, revision = named.partition("@")
         if named == own.partition("@")[0]:
             revision = revision or config.get("revision")
-    with prefixed(f"{opened.name}: its base (another is named as --base)"):
+    with prefixed(f"{opened.name}: its base (--base or --config.base names another)"):
         of_base = _open(named, revision or None, cache)
     if safetensors.is_adapter(of_base.names):
         raise AssayError(f"{opened.name}: its base {named} is an adapter too; merge that one first")

@@ -7,6 +7,8 @@ which is one number for all replies to a prompt. A result of such rewards is mad
 the same run: the log-probabilities of the policy π and of the reference π_ref.
 """
 
+import functools
+
 import numpy as np
 import polars as pl
 
@@ -36,8 +38,11 @@ def inputs_of(content: Json, path: str) -> tuple[str, str] | None:
     pair = content["models"].get(slug, {}).get(schema.PAIR)
     if pair is None:
         return None
-    asked = schema.prompt_in_form(prompt, pair["form"])
     policy, reference = (pair[side]["slug"] for side in ("policy", "reference"))
+    if kind.startswith(f"{schema.CONVERSATIONS_DIR}/"):
+        of_list = functools.partial(schema.conversation_logprobs_path, kind.split("/")[1])
+        return of_list(policy), of_list(reference)
+    asked = schema.prompt_in_form(prompt, pair["form"])
     if kind == f"{schema.SCORES_DIR}/":
         return schema.logprobs_path(policy, asked), schema.logprobs_path(reference, asked)
     items = kind.removeprefix(f"{schema.ITEMS_DIR}/").removesuffix("/")

@@ -62,11 +62,26 @@ class Manifest:
         """Adds a model, prompt or list; refuses it if its name stands for something else."""
         present = self.content[kind].get(name)
         if present is not None and present != entry and self._used(kind, name):
-            what = f"{kind[:-1]} {name!r}"
-            raise AssayError(
-                f"run {self.run}: {what} is there already with {provenance.changes(present, entry)}"
-            )
+            said = provenance.changes(present, entry)
+            if kind == "models":
+                said = self._other_model(name, present, entry)
+            raise AssayError(f"run {self.run}: {kind[:-1]} {name!r} is there already with {said}")
         self.content[kind][name] = entry
+
+    def _other_model(self, name: str, present: Json, entry: Json) -> str:
+        """What differs in words, without hashes, and how to keep the numbers of both models."""
+        fields = {k for k in {**present, **entry} if not k.endswith("_hash")} - {"vocab"}
+        before, now = ({k: e[k] for k in e if k in fields} for e in (present, entry))
+        said = provenance.changes(before, now)
+        results = [r for p, r in self.content["results"].items() if f"/model={name}/" in f"{p}/"]
+        began = max((r["environment"].get("began", "") for r in results), default="")
+        kept = f"{self.run}-{began[:10] or 'before'}"
+        return (
+            f"{'other weights' if not said or '_hash=' in said else said}; `mv {self.run} {kept}` "
+            f"keeps those numbers: run this again, and `assay diff --before={kept} --before_model="
+            f"{name} --after={self.run} --after_model={name} --report=<folder>` says what changed; "
+            "or name another run folder, or remove this one"
+        )
 
     def admit_result(self, path: str, fingerprint: Json) -> None:
         """Adds a result, or refuses to continue one that has files of another fingerprint."""

@@ -31,7 +31,9 @@ _LIBRARIES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy", "p
 _SEAL = b'"file_sha256": "'  # no text of the object can hold it: JSON would escape its quotes
 _ZEROS = b"0" * 64
 _END = b"PAR1"  # of every Parquet file that was not cut short
-_PATH = re.compile(r"(?:items|item_logprobs|conversations)/(?P<list>(?!model=)[^/]+)/")
+_PATH = re.compile(
+    r"(?:items|item_logprobs|conversations|conversation_logprobs)/(?P<list>(?!model=)[^/]+)/"
+)
 
 
 def numerics(backend: str) -> int:

@@ -16,7 +16,8 @@ from engine.errors import AssayError
 from engine.runs import schema, storage
 
 _LISTS = (schema.ITEMS_DIR, schema.ITEM_LOGPROBS_DIR)  # under prompts of the run
-KINDS = (schema.SCORES_DIR, schema.LOGPROBS_DIR, *_LISTS, schema.CONVERSATIONS_DIR)
+_OWN_PROMPTS = (schema.CONVERSATIONS_DIR, schema.CONVERSATION_LOGPROBS_DIR)
+KINDS = (schema.SCORES_DIR, schema.LOGPROBS_DIR, *_LISTS, *_OWN_PROMPTS)
 _RESULT = re.compile(
     rf"(?P<kind>{'|'.join(KINDS)})(?:/(?P<items>(?!model=)[^/]+))?"
     r"/model=(?P<model>[^/]+)(?:/prompt=(?P<prompt>[^/]+))?"
@@ -253,6 +254,8 @@ def read_json(path: epath.Path) -> Json:
     if not storage.is_file(path):
         folder = path.parent
         inside = f"it holds no {path.name}" if storage.is_folder(folder) else "no such folder"
+        if {*storage.names(folder)} & {*schema.FOLDERS}:
+            raise RunError(f"{folder}: {path.name} is gone; {REBUILD}")
         why = "a file" if storage.is_file(folder) else inside
         raise RunError(f"{folder}: not a run folder ({why})")
     try:
@@ -327,7 +330,7 @@ def content_hash(content: Json) -> str:
 
 def _result(run: epath.Path, path: str, record: Json) -> Result:
     match = _RESULT.fullmatch(path)
-    own_prompts = match is not None and match["kind"] == schema.CONVERSATIONS_DIR
+    own_prompts = match is not None and match["kind"] in _OWN_PROMPTS
     if (
         match is None
         or (match["items"] is None) == (match["kind"] in _LISTS or own_prompts)

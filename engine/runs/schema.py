@@ -10,6 +10,7 @@
     run/item_logprobs/<list>/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
     run/conversations/<list>/list.parquet   conversations that have prompts of their own
     run/conversations/<list>/model=<slug>/part-<start>-<stop>.parquet
+    run/conversation_logprobs/<list>/model=<slug>/part-<start>-<stop>.parquet
     run/conversations/<list>/model=<slug>-rendered.txt   the first row as the model reads it
 
 A language model reads a prompt in a form: `greatest` is the prompt as plain text, `greatest.chat`
@@ -42,6 +43,7 @@ SEQUENCES_DIR = "sequences"
 LOGPROBS_DIR = "logprobs"
 ITEM_LOGPROBS_DIR = "item_logprobs"
 CONVERSATIONS_DIR = "conversations"
+CONVERSATION_LOGPROBS_DIR = "conversation_logprobs"
 READINGS_DIR = "readings"  # runs of other readings of the models (`engine.runs.convention_index`)
 HUMANS = "humans.parquet"
 LIST = "list.parquet"
@@ -53,6 +55,7 @@ FOLDERS = (
     LOGPROBS_DIR,
     ITEM_LOGPROBS_DIR,
     CONVERSATIONS_DIR,
+    CONVERSATION_LOGPROBS_DIR,
 )
 CHAT = ".chat"  # ends the id of a prompt in a language model's chat template
 FOUND = "found-"  # how lists begin that hold what searches found, scored under other models
@@ -99,6 +102,11 @@ ITEM_LOGPROB_COLUMNS: Columns = {
     "logprob": pl.Float32,
 }
 CONVERSATION_COLUMNS: Columns = {"conversation_id": pl.UInt32, "reward": pl.Float32}
+CONVERSATION_LOGPROB_COLUMNS: Columns = {
+    "conversation_id": pl.UInt32,
+    "tokens": pl.UInt32,
+    "logprob": pl.Float32,
+}
 # Of the file's row `row`, counted from 1, the conversation that ends with its reply (`side` is
 # `reply`), or one of the two that end with its `chosen` and its `rejected` reply. The last message
 # is what the model judges.
@@ -185,6 +193,11 @@ def item_logprobs_path(items: str, model: str, prompt: str) -> str:
 def conversations_path(name: str, model: str) -> str:
     """Folder of one model's scores of a list of conversations, relative to the run."""
     return f"{CONVERSATIONS_DIR}/{name}/model={model}"
+
+
+def conversation_logprobs_path(name: str, model: str) -> str:
+    """Folder of a language model's log-probabilities of a list of conversations' last replies."""
+    return f"{CONVERSATION_LOGPROBS_DIR}/{name}/model={model}"
 
 
 def rendered_path(path: str) -> str:

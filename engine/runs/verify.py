@@ -27,10 +27,11 @@ _COLUMNS: dict[str, schema.Columns] = {
     schema.ITEM_LOGPROBS_DIR: schema.ITEM_LOGPROB_COLUMNS,
     schema.SEQUENCES_DIR: schema.SEQUENCE_COLUMNS,
     schema.CONVERSATIONS_DIR: schema.CONVERSATION_COLUMNS,
+    schema.CONVERSATION_LOGPROBS_DIR: schema.CONVERSATION_LOGPROB_COLUMNS,
 }
 _CONVERSATIONS = f"{schema.CONVERSATIONS_DIR}/"
 # These need no vocabulary.
-_LISTS = (f"{schema.ITEMS_DIR}/", f"{schema.ITEM_LOGPROBS_DIR}/", _CONVERSATIONS)
+_LISTS = tuple(f"{kind}/" for kind in KINDS if kind not in (schema.SCORES_DIR, schema.LOGPROBS_DIR))
 
 
 @dataclasses.dataclass

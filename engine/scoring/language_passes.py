@@ -11,9 +11,9 @@ from jax.sharding import Mesh
 
 from engine import mesh as meshes
 from engine.models.language_model import LanguageModel
-from engine.scoring.batches import largest_step, padded
+from engine.scoring.batches import largest_step, padded, padded_length, rows_of_step
 from engine.scoring.reward_passes import check_step, compiled, compiled_over_data, fetch, in_steps
-from engine.scoring.rows import ContinuationRows, NextTokenRows
+from engine.scoring.rows import ContinuationRows, ConversationReplies, NextTokenRows
 from engine.types import Graph, KeyValues, Params, PromptIds
 
 
@@ -64,15 +64,18 @@ class LanguageScorer:
     def score(
         self,
         prompt: ReadPrompt,
-        rows: NextTokenRows | ContinuationRows,
+        rows: NextTokenRows | ContinuationRows | ConversationReplies,
         start: int,
         stop: int,
         advance: Callable[[int], object],
     ) -> list[np.ndarray]:
         """Log-probabilities of rows [start, stop): one float32 [1, stop - start].
 
-        `advance` is called after each step with its number of candidates.
+        `advance` is called after each step with its number of candidates. Conversations, which have
+        no common `prompt`, take the plain pass, by length.
         """
+        if isinstance(rows, ConversationReplies):
+            return [self._whole(rows, start, stop, advance)[None]]
         if isinstance(rows, NextTokenRows):  # the pass over the prompt has given them all
             return [prompt.logprobs[None, np.array(rows.token_ids[start:stop])]]
         step = functools.partial(self.score_step, self.params, prompt.key_values)
@@ -81,20 +84,52 @@ class LanguageScorer:
         return [numbers[None]]
 
     def score_plainly(
-        self, rows: NextTokenRows | ContinuationRows, sample: Sequence[int]
+        self, rows: NextTokenRows | ContinuationRows | ConversationReplies, sample: Sequence[int]
     ) -> list[np.ndarray]:
-        """What `score` gives for some rows, by the plain pass: one float32 [1, sample]."""
+        """What `score` gives for some rows, by the plain pass: one float32 [1, sample].
+
+        Conversations are computed one by one.
+        """
+        if isinstance(rows, ConversationReplies):
+            shape = self.mesh.shape["data"], rows.context
+            one = (self.plain(rows.sequences([row]), rows.given[row], shape) for row in sample)
+            return [np.concatenate([*one])[None]]
         return [self.plain(rows.sequences(sample), len(rows.prompt.prefix))[None]]
 
     def coefficients(self, prompt: ReadPrompt) -> list[None]:
         """None: a language model has no objectives."""
         return [None]
 
-    def plain(self, sequences: Sequence[Sequence[int]], given: int) -> np.ndarray:
-        """Log-probability of what follows the first `given` tokens of each sequence: [rows]."""
-        ids = padded(sequences, self.mesh.shape["data"] * len(sequences))  # as for rewards
-        first = np.full(len(ids), given, np.int32)
-        last = np.zeros(len(ids), np.int32)
+    def _whole(
+        self, rows: ConversationReplies, start: int, stop: int, advance: Callable[[int], object]
+    ) -> np.ndarray:
+        """Log-probabilities of conversations [start, stop) as whole sequences: [stop - start]."""
+        sequences = rows.sequences(range(start, stop))
+        lengths = np.array([padded_length(len(sequence)) for sequence in sequences])
+        numbers = np.empty(len(lengths), np.float32)
+        for length in np.unique(lengths).tolist():
+            [members] = np.nonzero(lengths == length)
+            size = self.mesh.shape["data"] * rows_of_step(len(members), length, self.step_size)
+            for places in np.split(members, range(size, len(members), size)):
+                batch = [sequences[place] for place in places]
+                numbers[places] = self.plain(batch, rows.given[start + places], (size, length))
+                advance(len(batch))
+        return numbers
+
+    def plain(
+        self,
+        sequences: Sequence[Sequence[int]],
+        given: int | np.ndarray,
+        shape: tuple[int, int] | None = None,
+    ) -> np.ndarray:
+        """Log-probability of what follows the first `given` tokens of each sequence: [rows].
+
+        They are padded to `shape`; by default as for rewards, to as many rows on every device.
+        """
+        rows, length = shape or (self.mesh.shape["data"] * len(sequences), 0)
+        ids = padded(sequences, rows, max(0, length - max(map(len, sequences))))
+        first, last = np.ones(len(ids), np.int32), np.zeros(len(ids), np.int32)
+        first[: len(sequences)] = given
         last[: len(sequences)] = [len(s) - 1 for s in sequences]
         on_mesh = meshes.put(self.mesh, (ids, first, last), "CT")
         return fetch(self.plain_step(self.params, *on_mesh))[: len(sequences)]

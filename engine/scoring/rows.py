@@ -323,10 +323,7 @@ class ConversationRows(RewardRows):
     ) -> "ConversationRows":
         """The conversations of a list (`schema.LIST_COLUMNS`)."""
         check_choice("mode", mode, MODES)
-        names = [
-            f"row {row}" if side == "reply" else f"row {row}, {side}"
-            for row, side in table.select("row", "side").iter_rows()
-        ]
+        names = conversation_names(table)
         template, (conversations, variables) = checkpoint.template, schema.conversations(table)
         unread = unread_keys(template, conversations, variables, names)
 
@@ -420,6 +417,14 @@ class ConversationRows(RewardRows):
         ]
 
 
+def conversation_names(table: pl.DataFrame) -> list[str]:
+    """What messages call each conversation of a list: `row 7`, or `row 7, chosen`."""
+    return [
+        f"row {row}" if side == "reply" else f"row {row}, {side}"
+        for row, side in table.select("row", "side").iter_rows()
+    ]
+
+
 class NextTokenRows(Rows):
     """Every token of the vocabulary as the one that a language model says next."""
 
@@ -472,6 +477,42 @@ class ContinuationRows(Rows):
         """
         replies = Distinct.of(self.prompt.prefix[:-1], self.sequences(range(start, stop)))
         return replies.buckets(0, stop - start)
+
+
+class ConversationReplies(Rows):
+    """The last replies of conversations, each as the continuation of its own prompt."""
+
+    part_columns = schema.CONVERSATION_LOGPROB_COLUMNS
+    any_length = True
+    unit = "conversations"
+    shortest_candidate = SHORT
+    prompt = PromptIds(prompt="", prefix=(), suffix=())
+
+    def __init__(self, replies: Sequence[ContinuationRows], names: Sequence[str]):
+        self.replies, self.names = replies, names  # one reply in each
+        self.given = np.array([len(reply.prompt.prefix) for reply in replies])  # tokens before it
+        tokens = [len(reply.ids[0]) for reply in replies]
+        self.columns = {"conversation_id": range(len(replies)), "tokens": tokens}
+
+    @property
+    def context(self) -> int:
+        """The longest conversation: what a position of it may attend to."""
+        return self.extent()[0]
+
+    def extent(self) -> tuple[int, int]:
+        """Longest conversation, and highest token id."""
+        lengths, highest = zip(*(reply.extent() for reply in self.replies), strict=True)
+        return max(lengths), max(highest)
+
+    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
+        """Token ids of some conversations, up to the end of the reply."""
+        return [self.replies[row].sequences([0])[0] for row in rows]
+
+    def check(self, decoder: DecoderConfig) -> None:
+        """Raises AssayError for the first conversation that a model cannot read, with its name."""
+        for name, reply in zip(self.names, self.replies, strict=True):
+            with prefixed(name):
+                reply.check(decoder)
 
 
 def check_fits(positions: int, highest: int, decoder: DecoderConfig) -> None:

@@ -13,7 +13,8 @@ import functools
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import polars as pl
 from jax.sharding import Mesh
@@ -21,26 +22,33 @@ from jax.sharding import Mesh
 from engine import processes
 from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.runs import implicit, parts, schema
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import check_finite, dtype_named
-from engine.scoring.rows import ContinuationRows, NextTokenRows
-from engine.settings import ImplicitSettings, LogprobSettings, Settings
+from engine.scoring.rows import (
+    ContinuationRows,
+    ConversationReplies,
+    NextTokenRows,
+    Rows,
+    conversation_names,
+)
+from engine.settings import FORMS, ImplicitSettings, LogprobSettings, Settings, check_choice
 from engine.sweep import loop, setup
 from engine.sweep.jobs import RowsJob, read_part, write_part
 from engine.sweep.outcomes import OnOutcomes, OnRewards
+from engine.sweep.setup import Items
 from engine.text.cue import Cue
+from engine.text.template_sandbox import Variables
+from engine.text.unread import unread_keys
 from engine.types import Prompt
-
-Items = tuple[str, Sequence[str]]  # name of a list, and its replies
 
 
 def sweep_logprobs(
     checkpoints: Sequence[Checkpoint],
-    prompts: Mapping[str, str],
+    prompts: Mapping[str, str] | None,
     run: str,
     settings: LogprobSettings,
     mesh: Mesh,
@@ -52,7 +60,8 @@ def sweep_logprobs(
 
     Those of tokens go into `run/logprobs`. The softmax is over all rows of the embedding; rows that
     no token has are not written. Those of a list go into `run/item_logprobs/<name>`: the sum over
-    the reply's tokens, each given the prompt and the tokens before it.
+    the reply's tokens, each given the prompt and the tokens before it. `prompts` are None for a
+    list of conversations, whose last replies go into `run/conversation_logprobs/<name>`.
 
     Returns:
       The number of log-probabilities that were computed; 0 if the run was complete.
@@ -62,29 +71,65 @@ def sweep_logprobs(
         holds with another fingerprint, a number that is not finite, a failed self-check.
       SomeFailed: some models failed; the other models are complete.
     """
-    by_form = {schema.prompt_in_form(name, settings.form): text for name, text in prompts.items()}
-    manifest = setup.open_run(run, checkpoints, by_form, settings, mesh, LANGUAGE)
-    path_of = schema.logprobs_path
-    if items is not None:
-        setup.admit_list(manifest, *items)
-        path_of = functools.partial(schema.item_logprobs_path, items[0])
-    replies = items and items[1]
+    form, given = settings.form, prompts or {}
+    by_form = {schema.prompt_in_form(name, form): text for name, text in given.items()}
+    asked = None if prompts is None else by_form
+    manifest = setup.open_run(run, checkpoints, asked, settings, mesh, LANGUAGE)
+    tables = {} if items is None else setup.admit_list(manifest, *items)
     jobs = [
-        RowsJob(
-            checkpoint=checkpoint,
-            path=path_of(checkpoint.card.slug, prompt),
-            rows=language_rows(checkpoint, text, settings.form, replies),
-            fingerprint={"form": settings.form},
-        )
+        RowsJob(checkpoint=checkpoint, path=path, rows=rows, fingerprint={"form": form})
         for checkpoint in checkpoints
-        for prompt, text in by_form.items()
+        for path, rows in _rows_of(checkpoint, by_form, form, items)
     ]
 
     def load(group: Sequence[Checkpoint], step_size: int) -> LanguageScorer:
         restored = restore(group, mesh, dtype_named(settings.dtype))
         return LanguageScorer.build(*restored, mesh, step_size=step_size)
 
-    return loop.run(manifest, jobs, load, settings, mesh, on_outcomes=on_outcomes)
+    return loop.run(manifest, jobs, load, settings, mesh, on_outcomes=on_outcomes, tables=tables)
+
+
+def _rows_of(
+    checkpoint: Checkpoint, by_form: Mapping[str, str], form: str, items: Items | None
+) -> Iterator[tuple[str, Rows]]:
+    """The path of each result of a model, and its rows."""
+    slug, (name, listed) = checkpoint.card.slug, items[:2] if items else ("", None)
+    if isinstance(listed, pl.DataFrame):
+        path = schema.conversation_logprobs_path(name, slug)
+        yield path, conversation_replies(checkpoint, listed, form)
+        return
+    path_of = functools.partial(schema.item_logprobs_path, name) if items else schema.logprobs_path
+    for prompt, text in by_form.items():
+        yield path_of(slug, prompt), language_rows(checkpoint, text, form, listed)
+
+
+def conversation_replies(
+    checkpoint: Checkpoint, table: pl.DataFrame, form: str
+) -> ConversationReplies:
+    """The last replies of a list of conversations (`schema.LIST_COLUMNS`) behind their prompts.
+
+    Raises AssayError, with the row, for what the form leaves unsaid, and for replies that are not
+    text alone.
+    """
+    conversations, variables = schema.conversations(table)
+    names, plain = conversation_names(table), form == "pretrained"
+    where = (conversations, variables, names)
+    unread = [] if plain else unread_keys(checkpoint.template, *where)
+    replies = []
+    for (*turns, reply), own, name in zip(*where, strict=True):
+        with prefixed(name):
+            said = [*turns, reply, own] if plain else [reply]  # what the form leaves unsaid
+            keys = {key for turn in said for key, value in turn.items() if value}
+            if more := sorted(keys - {"role", "content", *unread}):
+                raise AssayError(
+                    f"it has {', '.join(more)}, and probabilities in form={form!r} are of a "
+                    "reply's text alone; remove it from the row"
+                )
+            alone = plain and [turn["role"] for turn in turns] == ["user"]
+            cue = cue_of(checkpoint, turns[0]["content"] if alone else turns, form, own)
+            replies.append(ContinuationRows(cue, [reply["content"]]))
+            _ = replies[-1].ids  # of an empty reply: refused
+    return ConversationReplies(replies, names)
 
 
 def language_rows(
@@ -97,15 +142,21 @@ def language_rows(
     return NextTokenRows(cue.prompt, checkpoint.token_ids)
 
 
-def cue_of(checkpoint: Checkpoint, prompt: Prompt, form: str) -> Cue:
+def cue_of(
+    checkpoint: Checkpoint,
+    prompt: Prompt,
+    form: str,
+    variables: Variables = MappingProxyType({}),
+) -> Cue:
     """A prompt as the checkpoint's tokenizer renders it in one of `engine.settings.FORMS`."""
+    check_choice("form", form, FORMS)
     if form == "pretrained":
         return Cue.pretrained(checkpoint.tokenizer, prompt)
     if not checkpoint.tokenizer.chat_template:
         raise AssayError(
             f"form={form!r}: {checkpoint.card.slug} has no chat template; allowed: 'pretrained'"
         )
-    return Cue.chat(checkpoint.template, prompt)
+    return Cue.chat(checkpoint.template, prompt, variables)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,10 +209,13 @@ class Pair:
             },
         }
 
-    def check(self, prompts: Mapping[str, Prompt], replies: Sequence[str] = ()) -> None:
+    def check(
+        self, prompts: Mapping[str, Prompt], listed: Sequence[str] | pl.DataFrame = ()
+    ) -> None:
         """Refuses models that would read other token ids, or have other candidates.
 
-        `prompts` are texts or messages by id.
+        `prompts` are texts or messages by id; `listed` are replies, or conversations
+        (`schema.LIST_COLUMNS`).
 
         Raises:
           AssayError: a reward model; the chat form of a model without a chat template; tokens,
@@ -177,13 +231,20 @@ class Pair:
                 dict(zip(c.token_ids, t, strict=True)) for c, t in zip(both, named, strict=True)
             ]
             self._expect_same("vocabulary", *tokens)
+        if isinstance(listed, pl.DataFrame):
+            of_both = [conversation_replies(c, listed, self.settings.form) for c in both]
+            for name, *replies in zip(of_both[0].names, *(o.replies for o in of_both), strict=True):
+                prefixes = (dict(enumerate(reply.prompt.prefix)) for reply in replies)
+                self._expect_same(f"{name}, prompt", *prefixes)
+                self._expect_same(name, *(dict(enumerate(reply.ids[0])) for reply in replies))
+            return
         for prompt, text in prompts.items():
             cues = [cue_of(checkpoint, text, self.settings.form) for checkpoint in both]
             read = (dict(enumerate(cue.prompt.prefix)) for cue in cues)
             self._expect_same(f"prompt {prompt!r} in form={self.settings.form!r}", *read)
-            if other_tokenizer and replies:
-                listed = [cue.replies(replies) for cue in cues]
-                for reply, *ids in zip(replies, *listed, strict=True):
+            if other_tokenizer and listed:
+                of_both = [cue.replies(listed) for cue in cues]
+                for reply, *ids in zip(listed, *of_both, strict=True):
                     self._expect_same(f"reply {reply!r}", *map(dict, map(enumerate, ids)))
 
     def _expect_same(self, what: str, *tokens: Mapping[int, object]) -> None:
@@ -201,7 +262,7 @@ class Pair:
 
 def sweep_pair(
     pair: Pair,
-    prompts: Mapping[str, str],
+    prompts: Mapping[str, str] | None,
     run: str,
     settings: Settings,
     mesh: Mesh,
@@ -213,7 +274,8 @@ def sweep_pair(
     """Implicit rewards of every token, or of each reply of the list `items`, under every prompt.
 
     The log-probabilities of both models go where `sweep_logprobs` writes them, and their difference
-    into `run/scores` or `run/items/<list>`. `on_rewards` and `on_outcomes` are as of
+    into `run/scores`, `run/items/<list>` or `run/conversations/<list>`; conversations have prompts
+    of their own, and `prompts` is None. `on_rewards` and `on_outcomes` are as of
     `sweep_rewards`; `on_rewards` is called for vocabularies only.
 
     Returns:
@@ -224,7 +286,7 @@ def sweep_pair(
         another form or factor, or other files of it, in the run.
       SomeFailed: one of the two models failed.
     """
-    pair.check(prompts, items[1] if items else ())
+    pair.check(prompts or {}, items[1] if items else ())
     _enter(pair, prompts, run, settings, mesh, items)  # refuses before the first pass
     how = LogprobSettings(form=pair.settings.form, **dataclasses.asdict(settings))
     sweep_logprobs(pair.models, prompts, run, how, mesh, items=items, on_outcomes=on_outcomes)
@@ -245,15 +307,16 @@ def sweep_pair(
 
 def _enter(
     pair: Pair,
-    prompts: Mapping[str, str],
+    prompts: Mapping[str, str] | None,
     run: str,
     settings: Settings,
     mesh: Mesh,
     items: Items | None,
 ) -> tuple[Manifest, list[str]]:
     """The run's manifest with the pair and its results, and their paths; nothing is written."""
-    in_form = {schema.prompt_in_form(p, pair.settings.form): text for p, text in prompts.items()}
-    both = {**prompts, **in_form}
+    form, given = pair.settings.form, prompts or {}
+    in_form = {schema.prompt_in_form(name, form): text for name, text in given.items()}
+    both = None if prompts is None else {**prompts, **in_form}
     manifest = setup.open_run(run, pair.models, both, settings, mesh, LANGUAGE)
     schema.check_names([pair.slug])
     setup.admit_model(manifest, pair.slug, pair.entry)
@@ -262,21 +325,25 @@ def _enter(
         setup.admit_list(manifest, *items)
         path_of, mode = functools.partial(schema.items_path, items[0]), "text"
         rows = len(items[1])
-    paths = []
-    for prompt, text in prompts.items():
-        paths.append(path_of(pair.slug, prompt))
+    prefixes = {
+        path_of(pair.slug, prompt): cue_of(pair.policy, text, form).prompt.prefix
+        for prompt, text in given.items()
+    }
+    if items is not None and prompts is None:
+        prefixes = {schema.conversations_path(items[0], pair.slug): ()}
+    for path, prefix in prefixes.items():
         fingerprint = {
             "checkpoint_hash": pair.checkpoint_hash,
             "mode": mode,
-            "form": pair.settings.form,
+            "form": form,
             "dtype": settings.dtype,
             "rows": rows,
             "part_size": settings.part_size,
-            "prefix_ids": list(cue_of(pair.policy, text, pair.settings.form).prompt.prefix),
+            "prefix_ids": list(prefix),
             "suffix_ids": [],
         }
-        setup.admit_fingerprint(manifest, paths[-1], fingerprint)
-    return manifest, paths
+        setup.admit_fingerprint(manifest, path, fingerprint)
+    return manifest, list(prefixes)
 
 
 def _subtract(

@@ -25,7 +25,7 @@ from engine.scoring.rows import (
     token_rows,
 )
 from engine.settings import OBJECTIVES
-from engine.sweep.logprob_jobs import language_rows
+from engine.sweep.logprob_jobs import conversation_replies, language_rows
 from engine.sweep.outcomes import free_models
 
 _AT_ONCE = 16  # conversations of a plain pass
@@ -146,9 +146,11 @@ def _rows(
     fingerprint = content["results"][path]["fingerprint"]
     kind, name, *_ = path.split("/")
     pooling = fingerprint.get("pooling", "last")
-    if kind == schema.CONVERSATIONS_DIR:
+    if kind in (schema.CONVERSATIONS_DIR, schema.CONVERSATION_LOGPROBS_DIR):
         place = schema.list_path(name)
         table = parts.read_frame(run / place, None, {"path": place}).frame
+        if kind == schema.CONVERSATION_LOGPROBS_DIR:
+            return conversation_replies(checkpoint, table, fingerprint["form"])
         return ConversationRows.of(checkpoint, table, fingerprint["mode"], pooling)
     prompt = content["prompts"][path.rpartition("prompt=")[2]]
     texts = frame["item"].to_list() if "item" in frame.columns else None

@@ -29,10 +29,7 @@ from engine.settings import AUTO, SweepSettings
 from engine.sweep import loop, setup
 from engine.sweep.jobs import RowsJob, check_parts
 from engine.sweep.outcomes import OnOutcomes, OnRewards
-
-# A list's name, and its replies; or its table (`schema.LIST_COLUMNS`) of conversations with prompts
-# of their own, and the hash of the file that it was read from.
-Items = tuple[str, Sequence[str]] | tuple[str, pl.DataFrame, str]
+from engine.sweep.setup import Items
 
 
 def sweep_rewards(

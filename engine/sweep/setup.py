@@ -42,6 +42,10 @@ from engine.text.tokenizer import vocabulary
 
 AnyJob = TypeVar("AnyJob", bound=Job)
 
+# A list's name, and its replies; or its table (`schema.LIST_COLUMNS`) of conversations with prompts
+# of their own, and the hash of the file that it was read from.
+Items = tuple[str, Sequence[str]] | tuple[str, pl.DataFrame, str]
+
 _SHARED_S = 20.0  # for the lock of process 0 to appear on every process
 
 

@@ -131,9 +131,9 @@ class ChatTemplate:
             texts += self._render(messages, json.loads(own), add_generation_prompt=False)
         return texts
 
-    def cue(self, prompt: Prompt) -> str:
+    def cue(self, prompt: Prompt, variables: Variables = MappingProxyType({})) -> str:
         """The conversation up to the point where the assistant begins to speak, as text."""
-        [text] = self._render([turns(prompt)], add_generation_prompt=True)
+        [text] = self._render([turns(prompt)], variables, add_generation_prompt=True)
         return text
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
@@ -392,7 +392,9 @@ def checked_message(number: int, message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_text(text: str) -> str:
-    """A text; raises AssayError for one that no tokenizer reads."""
+    """A text; raises AssayError for another type, or one that no tokenizer reads."""
+    if not isinstance(text, str):
+        raise AssayError(f"{text!r}; allowed: text")
     return str(checked_json(text))
 
 

@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
 from engine.text.chat_template import SYSTEM_END, ChatTemplate, check_prompt, encode
+from engine.text.template_sandbox import Variables
 from engine.text.unread import unread_keys
 from engine.types import Prompt, PromptIds
 
@@ -42,12 +44,14 @@ class Cue:
         return cls._make(tokenizer, prompt, f"User: {prompt}\nAssistant:", " ", tokenise)
 
     @classmethod
-    def chat(cls, template: ChatTemplate, prompt: Prompt) -> "Cue":
+    def chat(
+        cls, template: ChatTemplate, prompt: Prompt, variables: Variables = MappingProxyType({})
+    ) -> "Cue":
         """The chat template with its generation prompt, directly followed by a reply."""
         if not isinstance(prompt, str):
             whole = [*prompt, {"role": "assistant", "content": "?"}]
-            unread_keys(template, [whole], [{}], ["prompt"])
-        text = template.cue(prompt)
+            unread_keys(template, [whole], [variables], ["prompt"])
+        text = template.cue(prompt, variables)
         return cls._make(template.tokenizer, prompt, text, "", template.tokenise)
 
     @classmethod

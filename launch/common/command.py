@@ -54,7 +54,7 @@ def run(
     doc: str | None,
     define: Sequence[Flags | Callable[[FlagValues], None]] = (),
     config: bool = True,
-    positional: bool = False,
+    positional: str = "",
 ) -> int:
     """Runs a command; bad input becomes one line on standard error.
 
@@ -65,7 +65,7 @@ def run(
       doc: what `--help` prints before the flags.
       define: the command's flags, or functions that define them.
       config: whether it has settings, those that the file of its name in configs/ declares.
-      positional: whether arguments without a flag are added to --checkpoint.
+      positional: the flag of a list to which arguments without a flag are added; "": none may be.
 
     Returns:
       Exit status (docs/several-processes.md): that of the result, 1 where some of several models
@@ -185,7 +185,7 @@ def _define_common(given: FlagValues, config: str) -> None:
 
 
 def _parse(
-    given: FlagValues, name: str, argv: Sequence[str], *, has_config: bool, positional: bool
+    given: FlagValues, name: str, argv: Sequence[str], *, has_config: bool, positional: str
 ) -> None:
     """Parses the flags that are known, then the overrides of the config that they name."""
     for argument in argv:
@@ -201,11 +201,13 @@ def _parse(
         _, *rest = given([name, *rest])
     except flags.UnrecognizedFlagError as error:
         near = nearest(error.flagname, list(given))
+        if has_config and error.flagname in given.config:
+            near = f" (did you mean --config.{error.flagname}?)"
         raise AssayError(f"--{error.flagname} is no flag{near}; see --help") from error
     except (ValueError, TypeError, LookupError) as error:  # of ml_collections, about a value
         raise AssayError(" ".join(str(error).split())) from error
     if positional:
-        given["checkpoint"].value = [*paths(given, "checkpoint", none=True), *rest]
+        given[positional].value = [*paths(given, positional, none=True), *rest]
     elif rest:
         raise AssayError(f"argument {rest[0]!r}; allowed: flags only, as --name=value")
 

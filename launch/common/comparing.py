@@ -167,10 +167,11 @@ def planned(
     if swept and storage.is_file(storage.path_of(given.run)):
         raise AssayError(f"--run={given.run}: a file; allowed: a folder")
     named = [name for name in given.config.compared.split(",") if name]
-    sides = {}
+    sides, verify = {}, scoring.verify_setting(given.config)
+    models = sources.opened([str(paths[of]) for of in swept], given.config, verify) if swept else []
     for of, path in paths.items():
         if of in swept:
-            sides[of] = _from_checkpoint(given, of, path, named)
+            sides[of] = _from_checkpoint(given, of, models[swept.index(of)], named)
             if listed is not None and (sweep := sides[of].sweep) is not None:
                 check_rendering(sweep.models, listed)
         else:
@@ -202,10 +203,8 @@ def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:
 
 
 def _from_checkpoint(
-    given: command.Given, of: str, path: epath.Path, named: Sequence[str]
+    given: command.Given, of: str, model: Checkpoint, named: Sequence[str]
 ) -> Origin:
-    verify = scoring.verify_setting(given.config)
-    [model] = sources.checkpoints([str(path)], given.config, verify)
     model.expect(REWARD)
     chosen, slug = given[f"{of}_model"].value, model.card.slug
     if chosen not in ("", slug):

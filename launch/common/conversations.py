@@ -75,16 +75,21 @@ def score(
       The number of new rewards.
     """
     check_rendering(models, listed)
-    for note in listed.notes:
-        say(f"note: {note}")
     rewards = sweep_rewards(
         models, None, run, settings, mesh, on_outcomes=on_outcomes, items=listed[:3]
     )
+    record(listed, run, [model.card.slug for model in models])
+    return rewards
+
+
+def record(listed: ConversationList, run: str, slugs: Sequence[str]) -> None:
+    """Writes `replies.csv` of a list that some models have scored, and prints their accuracies."""
+    for note in listed.notes:
+        say(f"note: {note}")
     if processes.writes():
         from launch.common import facts  # the analysis, which no other list needs
 
-        facts.write_replies(run, listed.name, [model.card.slug for model in models])
-    return rewards
+        facts.write_replies(run, listed.name, slugs)
 
 
 def check_rendering(models: Sequence[Checkpoint], listed: ConversationList) -> None:

@@ -49,9 +49,14 @@ def of_run(folder: str, models: Collection[str], texts: Collection[str]) -> Mapp
 
 # Any: what JSON holds.
 def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapping[str, Any]]:
-    """What a run holds of a list of conversations: of some models, and of pairs their accuracy."""
+    """What a run holds of a list of conversations: of some models, and of pairs their accuracy.
+
+    `agreement` is the share of pairs of which each other model of the run prefers the same reply.
+    """
     run = analysis.load(storage.path_of(folder), finished_only=True)
-    judged = pairs.pairs(pairs.replies(run, name, models))
+    judged = pairs.pairs(pairs.replies(run, name))
+    between = pairs.between(name, judged).select("model_a", "model_b", "alike").rows()
+    judged = judged.filter(pl.col("model").is_in(list(models)))
     shares = pairs.accuracies(name, judged).filter(label=pairs.ALL)
     worst = pairs.worst(name, judged, _WORST).select("model", "row", "id", "margin")
     results = list[Mapping[str, Any]]()
@@ -65,6 +70,7 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
             found["accuracy_95"] = ends if all(map(math.isfinite, ends)) else None
             found |= {
                 "pairs": share["n"],
+                "agreement": {a if b == model else b: n for a, b, n in between if model in (a, b)},
                 "worst": worst.filter(model=model).drop("model").to_dicts(),
             }
         results.append(found)
@@ -83,7 +89,8 @@ def _named(run: Run, model: str, prompt: str) -> dict[str, Any]:  # Any: what JS
 def write_replies(run: str, name: str, models: Sequence[str]) -> None:
     """Writes `replies.csv` beside a list of conversations, and prints its pairs.
 
-    `models` are those to print; the file has all that scored the list.
+    `models` are those to print, with their agreement with the others of the run; the file has all
+    that scored the list.
     """
     scored = pairs.replies(analysis.load(run, finished_only=True), name)
     table = scored.select(*_OF_OURS)
@@ -94,13 +101,17 @@ def write_replies(run: str, name: str, models: Sequence[str]) -> None:
         table = table.with_columns(pairs.label_values(scored, label).alias(name_here))
     path = storage.path_of(run) / schema.CONVERSATIONS_DIR / name / REPLIES
     storage.write_atomic(path, table.write_csv().encode())
-    judged = pairs.pairs(scored.filter(pl.col("model").is_in(list(models))))
-    for line in _lines(name, judged):
+    judged = pairs.pairs(scored)
+    for line in _lines(name, judged, models):
         say(line)
 
 
-def _lines(name: str, judged: pl.DataFrame) -> Iterator[str]:
-    """Accuracy, mean margin and the worst pairs of each model; none without pairs."""
+def _lines(name: str, every: pl.DataFrame, models: Sequence[str]) -> Iterator[str]:
+    """Accuracy, mean margin and the worst pairs of each model, and how it differs from all others.
+
+    None without pairs.
+    """
+    judged = every.filter(pl.col("model").is_in(list(models)))
     if not judged.height:
         return
     shares = pairs.accuracies(name, judged)
@@ -120,9 +131,12 @@ def _lines(name: str, judged: pl.DataFrame) -> Iterator[str]:
             texts = (row["question"], row["chosen"], row["rejected"])
             said = " | ".join(display.plain(text, _CHARACTERS) for text in texts)
             yield f"  {row['margin']:8.3g}  {row['row']}: {said}"
-    for row in pairs.between(name, judged).iter_rows(named=True):
-        models = f"{row['model_a']} less {row['model_b']}"
-        yield f"{models}: {row['difference']:+.1%} of {row['n']:,} pairs right{_ends(row)}"
+    for row in pairs.between(name, every).iter_rows(named=True):
+        if {*models} & {row["model_a"], row["model_b"]}:
+            yield (
+                f"{row['model_a']} less {row['model_b']}: {row['difference']:+.1%} of "
+                f"{row['n']:,} pairs right{_ends(row)}; {row['alike']:.1%} judged alike"
+            )
 
 
 def _ends(row: Mapping[str, Any]) -> str:  # Any: cells of a table

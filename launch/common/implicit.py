@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from engine.errors import AssayError
 from engine.settings import ImplicitSettings, Settings
 from engine.sweep.logprob_jobs import Pair, sweep_pair
-from launch.common import config, locking, scoring, sources
+from launch.common import config, conversations, locking, scoring, sources
 from launch.common.command import CommandResult, Given, paths
+from launch.common.conversations import ConversationList
 from launch.common.text import counted
 
 # Settings of rewards that a head reads.
@@ -14,9 +15,11 @@ _OF_HEADS = ("mode", "pooling", "objectives", "tokens", "lens")
 
 
 def computed(
-    given: Given, command: str, items: tuple[str, Sequence[str]] | None = None
+    given: Given, command: str, items: tuple[str, Sequence[str]] | ConversationList | None = None
 ) -> CommandResult:
     """Rewards of every token, or of a list, into the run; returns the command's last line.
+
+    A list of conversations is scored under its own prompts.
 
     Raises:
       AssayError: not two language models, flags and settings that only reward models have, and what
@@ -25,9 +28,10 @@ def computed(
     flag = f"--reward-of={','.join(given['reward-of'].value)}"
     if len(given["reward-of"].value) != 2:
         raise AssayError(f"{flag}; allowed: two models, <policy>,<reference>")
-    if given.checkpoint or given.shard is not None:
-        other = "checkpoint" if given.checkpoint else "shard"
-        raise AssayError(f"--{other} with {flag}; allowed: one of the two in a command")
+    if given.checkpoint:
+        raise AssayError(f"--checkpoint with {flag}; score each in its own command, into one --run")
+    if given.shard is not None:
+        raise AssayError(f"--shard with {flag}, whose two models are one share; remove it")
     usual = config.load(config.default_file(command))
     for name in _OF_HEADS:
         if name in usual and given.config[name] != usual[name]:
@@ -40,13 +44,24 @@ def computed(
     policy, reference = sources.checkpoints(paths(given, "reward-of"), given.config, verify)
     how = ImplicitSettings(**scoring.given_fields(ImplicitSettings, given.config))
     pair = Pair(policy, reference, how)
-    prompts = scoring.prompts(given)
+    listed = items if isinstance(items, ConversationList) else None
+    prompts = None if listed else scoring.prompts(given)
+    if listed:
+        conversations.check_rendering(pair.checkpoints, listed)
     common, mesh = scoring.shared_settings(given.config, pair.checkpoints)
-    where = (pair, prompts, run, Settings(**common), mesh, items)
+    where = (pair, prompts, run, Settings(**common), mesh)
     with locking.run_lock(given, run, command):
         rewards = sweep_pair(
-            *where, on_rewards=scoring.show_extremes, on_outcomes=scoring.show_models
+            *where,
+            items[:3] if isinstance(items, ConversationList) else items,
+            on_rewards=scoring.show_extremes,
+            on_outcomes=scoring.show_models,
         )
+        if listed:
+            conversations.record(listed, run, [pair.slug])
+            size = listed.size_in_words
+            return scoring.judged(run, listed.name, size, [pair.slug], rewards)
+    assert prompts is not None
     place = f"{run}/{f'items/{items[0]}' if items else 'scores'}"
     what = scoring.outcome(rewards, "rewards")
     text = f"{place}: {pair.slug} × {counted(len(prompts), 'prompt')}, {what}"

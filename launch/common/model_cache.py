@@ -103,9 +103,14 @@ def checkpoint(
                 with suppress(OSError):  # a cache that only others may write
                     os.utime(found / CARD)
                 did = "converted before"
+                if Checkpoint.open(found).card.source != place:
+                    did = "the same files as a folder that was converted before"
             _say(f"{source}: {did}, {in_words(_size(found))} in {found} (`assay cache`)")
     made = Checkpoint.open(found, verify=verify)
-    return dataclasses.replace(made, card=dataclasses.replace(made.card, slug=slug))
+    named: dict[str, Any] = {"slug": slug, "source": place}  # of a copy, not of the first folder
+    if made.card.base and opened.base:
+        named["base"] = {**made.card.base, "source": opened.base.name}
+    return dataclasses.replace(made, card=dataclasses.replace(made.card, **named))
 
 
 def entries(root: Path) -> list[Entry]:

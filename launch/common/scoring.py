@@ -178,6 +178,20 @@ def computed(
     return result(said, run, [model.card.slug for model in models], [*prompts.values()])
 
 
+def judged(run: str, name: str, size: str, slugs: Sequence[str], new: int) -> command.CommandResult:
+    """`result` of models that have scored a list of conversations of a size in words."""
+    place = f"{run}/conversations/{name}/replies.csv"
+
+    def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
+        from launch.common import facts  # the analysis, which other lists do not import
+
+        results = facts.of_conversations(run, name, slugs)
+        return {"run": run, "replies": place, "results": results}
+
+    said = f"{counted(len(slugs), 'model')} × {size}, {outcome(new, 'rewards')}"
+    return command.CommandResult(f"{place}: {said}", json_facts)
+
+
 def outcome(computed: int, what: str) -> str:
     """`1,152 new rewards`, or that nothing was missing."""
     return f"{computed:,} new {what}" if computed else "complete already"

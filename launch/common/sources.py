@@ -8,8 +8,9 @@ import collections
 import dataclasses
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -35,11 +36,19 @@ RULE = (
 def checkpoints(
     names: Sequence[str], config: ConfigDict, verify: bool | None = None
 ) -> list[Checkpoint]:
-    """The checkpoints of models, those converted that are none yet; models of one name renamed.
+    """`opened` checkpoints; different models of one name are renamed."""
+    return with_distinct_names(names, opened(names, config, verify))
+
+
+def opened(
+    names: Sequence[str], config: ConfigDict, verify: bool | None = None
+) -> list[Checkpoint]:
+    """The checkpoints of models, those converted that are none yet.
 
     Args:
       names: checkpoints, folders in Hugging Face format, or hub ids.
-      config: settings with `check_memory` and the fields of `engine.settings.SourceSettings`.
+      config: settings with `check_memory` and the fields of `engine.settings.SourceSettings`;
+        `base` is that of the adapters among the models.
       verify: as for `Checkpoint.open`.
 
     Raises:
@@ -52,16 +61,18 @@ def checkpoints(
             raise AssayError(
                 f"{name}: no checkpoint ({CARD} is missing) and no model's folder (config.json is)"
             )
-    _check_settings(config, others)
+    adapters = _check_settings(config, others)
     models = []
     for name in names:
         if name in others:
             from launch.common import model_cache  # what a sweep of checkpoints does not need
 
-            models.append(model_cache.checkpoint(*others[name], config, verify))
+            base = config.base if name in adapters else ""
+            own = ConfigDict({**config, "base": base})
+            models.append(model_cache.checkpoint(*others[name], own, verify))
         else:
             models.append(Checkpoint.open(name, verify=verify))
-    return with_distinct_names(names, models)
+    return models
 
 
 def plain_checkpoints(
@@ -69,6 +80,32 @@ def plain_checkpoints(
 ) -> list[Checkpoint]:
     """The checkpoints of models to which the settings of conversion do not apply."""
     return checkpoints(names, ConfigDict({**config, "base": "", "convert": _PLAIN}), verify)
+
+
+# Any: settings are of several types.
+def of_notebook(
+    models: Sequence[str | os.PathLike[str]],
+    how: Mapping[str, Any],
+    convert: Mapping[str, Any],
+    verify: bool | None = None,
+) -> list[Checkpoint]:
+    """`checkpoints` of what a Python caller names; `how` has `check_memory`, `base` and `cache`."""
+    for model in models:
+        if not isinstance(model, str | os.PathLike):
+            raise AssayError(f"model={model!r}; {RULE}")
+        if not isinstance(model, str) and not Path(model).is_dir():
+            raise AssayError(f"{model}: no such folder; {RULE}")
+    if not isinstance(convert, Mapping):
+        raise AssayError(f"convert={convert!r}; allowed: a dict of settings of `assay convert`")
+    plain = {"base": "", "cache": "", "check_memory": True, **_PLAIN}
+    for name, value in {**how, **convert}.items():
+        if name not in plain:
+            raise AssayError(f"convert: no setting {name!r}; allowed: {', '.join(_PLAIN)}")
+        if type(value) is not type(plain[name]):
+            kind = type(plain[name]).__name__
+            raise AssayError(f"{name}={value!r}; allowed: values of type {kind}")
+    config = ConfigDict({**how, "convert": {**_PLAIN, **convert}})
+    return checkpoints([os.fspath(model) for model in models], config, verify)
 
 
 def is_checkpoint(name: str) -> bool:
@@ -151,8 +188,14 @@ def with_distinct_names(places: Sequence[str], models: Sequence[Checkpoint]) -> 
     ]
 
 
-def _check_settings(config: ConfigDict, converted: Collection[str]) -> None:
-    """Refuses settings of conversion that no model, or more than one model, could take."""
+def _check_settings(
+    config: ConfigDict, converted: Mapping[str, tuple[str, str | None]]
+) -> Collection[str]:
+    """Refuses settings of conversion that no model, or more than one model, could take.
+
+    Returns:
+      The adapters among the models, to which a `base` applies; none without one.
+    """
     given = [f"convert.{key}" for key in _PLAIN if config.convert[key] != _PLAIN[key]]
     given += [key for key in ("base",) if config[key]]
     if given and not converted:
@@ -165,3 +208,13 @@ def _check_settings(config: ConfigDict, converted: Collection[str]) -> None:
             f"--config.convert.slug={config.convert.slug!r}: {len(converted)} models are "
             "converted; allowed: the name of one"
         )
+    if not config.base:
+        return ()
+    from engine.convert import hub  # what a sweep of checkpoints does not need
+
+    adapters = [name for name, place in converted.items() if hub.is_adapter(*place)]
+    if not adapters:
+        raise AssayError(
+            f"--config.base={config.base!r}: no model is an adapter of peft; remove it"
+        )
+    return adapters

@@ -5,7 +5,10 @@ import json
 import polars as pl
 import pytest
 
+from tests.support import folders, torch_models
 from tests.support.adapters import Adapter, write
+
+SWEEP = ("--config.step_size=64", "--config.prompts=greatest", "--config.noise=off")
 
 NOTES = (
     "note: adapter: merged into its base {base}",
@@ -44,6 +47,25 @@ def test_the_base_that_the_user_names_and_hashes_are_in_every_file_of_a_run(comm
     assert command("verify", f"--run={run}").code == 0
     rescored = command("verify", f"--run={run}", "--rescore=5", f"--checkpoint={pair / 'ck'}")
     assert rescored.code == 0
+
+
+def test_a_full_model_and_an_adapter_are_compared_and_a_base_may_stand_beside_it(
+    command, pair, light
+):
+    (pair / "base").rename(pair / "sft")
+    full = torch_models.save(torch_models.build("gqa"), pair / "full")
+    sides = (f"--before={full}", f"--after={pair / 'adapter'}", f"--report={pair / 'page'}")
+    flags = ("diff", *sides, *SWEEP, f"--config.cache={pair / 'cache'}")
+    said = "--base is no flag (did you mean --config.base?)"
+    assert said in command(*flags, "--base=x").refusal()
+    sweep = ("sweep", full, f"--run={pair / 'run'}", "--config.base=x")
+    assert "--config.base='x': no model is an adapter of peft" in command(*sweep).refusal()
+    for named, given in ((f"{pair}/base", [f"--config.base={pair / 'sft'}"]), ("sft", [])):
+        folders.edit_json(pair / "adapter/adapter_config.json", base_model_name_or_path=named)
+        run = pair / f"run-{len(given)}"
+        assert command(*flags, f"--run={run}", *given).code < 2
+        [entry] = json.loads((run / "after/manifest.json").read_text())["models"].values()
+        assert entry["base"]["source"] == str(pair / "sft")
 
 
 def test_a_plan_of_an_adapter_names_its_base(command, pair):

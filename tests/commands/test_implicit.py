@@ -9,6 +9,7 @@ import pytest
 
 import analysis
 import engine
+from analysis.measures import pairs
 from analysis.measures.two_models import side_of
 from engine.runs import provenance
 from tests.support import folders, tiny
@@ -105,6 +106,38 @@ def test_a_notebook_has_the_rewards_of_the_run(whole, models):
     swept = analysis.load(whole).scores().collect()
     alone = loaded.sweep("What, in one word, is the greatest thing ever?").sort("token_id")
     np.testing.assert_allclose(alone["reward"], swept["reward"], rtol=1e-5, atol=1e-5)
+
+
+def test_pairs_are_scored_beside_a_reward_model_verified_and_scored_again(
+    command, models, checkpoint, tmp_path
+):
+    rows = [
+        {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+        for prompt, chosen, rejected in (("a?", "love", "war"), ("and b?", "zq", "the truth"))
+    ]
+    (items := tmp_path / "pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    run, rm = tmp_path / "run", checkpoint()
+    flags = (
+        "score",
+        f"--run={run}",
+        f"--items={items}",
+        "--config.self_check=2",
+        "--config.part_size=3",
+    )
+    done = command(*flags, models[0], "--config.beta=.5", "--json").fine()
+    expected = engine.reward_of(models[1].path, models[2].path, beta=0.5).score_pairs(rows)
+    scored = pairs.pairs(pairs.replies(analysis.load(run), "pairs"))
+    np.testing.assert_allclose(scored["margin"], expected["margin"], rtol=1e-4, atol=1e-5)
+    assert json.loads(done.out[0])["results"][0]["agreement"] == {}
+    said = command(*flags, rm.path).fine().err
+    both = pairs.pairs(pairs.replies(analysis.load(run), "pairs")).partition_by("model")
+    share = sum(a == b for a, b in zip(*(one["right"] for one in both), strict=True)) / 2
+    assert any(PAIR in line and f"; {share:.1%} judged alike" in line for line in said)
+    (run / "manifest.json").unlink()
+    known = f"--checkpoint={models[1].path},{models[2].path},{rm.path}"
+    command("verify", f"--run={run}", "--rebuild", "--rescore=4", known)
+    assert command(*flags, models[0], "--config.beta=.5").out[-1].endswith("complete already")
+    assert command("verify", f"--run={run}").code == 0
 
 
 def test_a_comparison_takes_the_pair_of_a_run(whole):

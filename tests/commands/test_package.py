@@ -153,5 +153,5 @@ def test_an_installed_wheel_reports_and_shows_its_demo_from_another_folder(wheel
 
 def test_what_is_public_is_what_dir_lists():
     assert dir(assay) == sorted(assay.__all__)
-    assert assay.open_run is analysis.load and assay.load is engine.load
+    assert assay.open_run is analysis.load and assay.RewardModel is engine.RewardModel
     assert all(hasattr(assay, name) for name in dir(assay))

@@ -69,6 +69,7 @@ def test_folder_config_and_checkpoint_of_a_model_agree(plans, checkpoint, tmp_pa
     found = [plans(f"--source={source}", *flags)["plans"][0] for source in sources]
     weights = {one["device_bytes"]["weights"] for one in found}
     assert len(weights) == len({one["sweep_s"] for one in found}) == 1
+    assert [one["plans"][0] for one in plans(*sources[:2], *flags)["models"]] == found[:2]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`assay report`: from a model's folder to its page; `--json`, help, and settings as flags."""
 
 import json
+import re
 import shlex
 
 import pytest
@@ -34,6 +35,8 @@ def call(command, tmp_path, monkeypatch):
 def test_it_converts_sweeps_scores_and_goes_on(call, tmp_path):
     done = call("--json").fine()
     assert any("of memory in float32" in line for line in done.err)
+    numbers = [line.split(" ")[0] for line in done.err if re.match(r"\d/\d ", line)]
+    assert [*dict.fromkeys(numbers)] == [f"{number}/6" for number in range(1, 7)]  # no pairs
     run = tmp_path / "reports" / "a-final-b-final" / "run"
     results = read_contents(epath.Path(run)).results
     assert {(one.kind, one.model) for one in results.values()} == {
@@ -66,6 +69,7 @@ def test_a_model_that_is_too_large_is_refused_before_any_is_swept(call, tmp_path
 def test_a_language_model_is_refused_as_a_reward_model(command, checkpoint, tmp_path):
     done = command("report", checkpoint("lm", head="lm").path, f"--out={tmp_path / 'out'}")
     assert done.code == 2 and "a language model; allowed: a reward model" in done.err[-1]
+    assert "`assay sweep --reward-of=<policy>,<reference>`" in done.err[-1]
 
 
 def test_settings_are_printed_as_flags_that_give_them(command, monkeypatch, tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import assay
 from configs import sweep
 from engine.errors import AssayError
 from launch.common import converting, model_cache, sources
@@ -51,13 +52,37 @@ def test_a_folder_is_converted_once_by_what_is_in_it(converted, config, tmp_path
     assert "converting into" in capsys.readouterr().err
     copy = Path(shutil.copytree(folder, tmp_path / "copy-rm"))
     [again], [copied] = converted(folder), converted(copy)
-    assert "converting into" not in capsys.readouterr().err
-    assert (again.path, copied.path, copied.card.slug) == (first.path, first.path, "copy-rm")
+    said = capsys.readouterr().err
+    assert "converting into" not in said and f"{copy}: the same files as a folder that was" in said
+    assert again.path == copied.path == first.path
+    assert (copied.card.slug, copied.card.source) == ("copy-rm", str(copy))
     folders.edit_json(copy / "config.json", rms_norm_eps=2e-5)
     shutil.rmtree(folder)
     tiny.write_model(folder, seed=1)
     hashes = {model.card.checkpoint_hash for model in (first, *converted(folder), *converted(copy))}
     assert len(hashes) == len(made(config)) == 3
+
+
+def test_a_notebook_loads_what_commands_take(config, tmp_path):
+    folder, how = tiny.write_model(tmp_path / "my-rm"), {"cache": config.cache, "step_size": 16}
+    loaded = assay.load(str(folder), **how)
+    assert (loaded.slug, len(made(config))) == ("my-rm", 1)
+    raw = assay.load(folder, convert={"template": "raw"}, **how)
+    assert raw.score("a", "b") != loaded.score("a", "b") and len(made(config)) == 2
+    lm = tiny.write_model(tmp_path / "lm", head="lm")
+    assert assay.reward_of(lm, lm, cache=config.cache).score("a", ["b"]).tolist() == [0.0]
+    for odd, given, why in (
+        ("./no", {}, "./no: no such folder"),
+        (tmp_path / "own", {}, "own: no such folder"),
+        (3, {}, "model=3; allowed: a checkpoint, a model's folder"),
+        (folder, {"convert": {"tempate": "raw"}}, "convert: no setting 'tempate'; allowed: slug"),
+        (folder, {"convert": {"reward": 0}}, "reward=0; allowed: values of type str"),
+        (folder, {"base": "x"}, "no model is an adapter of peft"),
+        (folder, {"mesh": "x"}, "mesh='x'; allowed: a jax.sharding.Mesh, or None"),
+        (folder, {"step_size": "8"}, "step_size='8'; allowed: integers >= 1"),
+    ):
+        with pytest.raises(AssayError, match=why):
+            assay.load(odd, cache=config.cache, **given)
 
 
 def test_settings_of_convert_pass_through_and_are_another_entry(converted, config, tmp_path):

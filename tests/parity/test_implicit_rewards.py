@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 import engine
 from engine.runs import implicit
 from engine.scoring.language_passes import LanguageScorer
+from engine.scoring.rows import ConversationReplies
 from tests.support import folders, parity, slow, torch_models
 
 PROMPT, BETA = "What is it?", 0.1
@@ -34,9 +35,10 @@ def pair(tmp_path_factory):
     return models, engine.reward_of(*paths, beta=BETA, mesh=parity.make_mesh())
 
 
-def rendered() -> list[int]:
+def rendered(prompt: str = PROMPT) -> list[int]:
     """The prompt in the chat template with its generation prompt."""
-    made = torch_models.tokenizer().apply_chat_template(TURNS, add_generation_prompt=True)
+    turns = [{"role": "user", "content": prompt}]
+    made = torch_models.tokenizer().apply_chat_template(turns, add_generation_prompt=True)
     return made["input_ids"]
 
 
@@ -56,16 +58,38 @@ def check_vocabulary(models, rewards) -> None:
 
 def check_replies(models, rewards) -> None:
     """Replies of several lengths: the tokens of the reply alone, without an end of turn."""
-    prompt, expected = rendered(), []
-    for reply in REPLIES:
-        own = torch_models.tokenizer()(reply, add_special_tokens=False)["input_ids"]
-        places = range(len(prompt) - 1, len(prompt) - 1 + len(own))
-        policy, reference = (by_torch(model, [*prompt, *own])[places, own] for model in models)
-        expected.append(BETA * (policy - reference).sum())
+    expected = [of_torch(models, PROMPT, reply) for reply in REPLIES]
     parity.assert_close(rewards.score(PROMPT, REPLIES), np.array(expected), scale=np.std(expected))
 
 
-CHECKS = {"vocabulary": check_vocabulary, "replies": check_replies}
+def of_torch(models, prompt: str, reply: str) -> float:
+    prompt = rendered(prompt)
+    own = torch_models.tokenizer()(reply, add_special_tokens=False)["input_ids"]
+    places = range(len(prompt) - 1, len(prompt) - 1 + len(own))
+    policy, reference = (by_torch(model, [*prompt, *own])[places, own] for model in models)
+    return BETA * (policy - reference).sum()
+
+
+def check_pairs(models, rewards) -> None:
+    """Replies under prompts of their own, of several lengths."""
+    asked = [PROMPT, "And what else, then?", PROMPT, "Why?"]
+    rows = [
+        {
+            "prompt": prompt,
+            "chosen": REPLIES[number],
+            "rejected": REPLIES[-number - 1],
+            "id": number,
+        }
+        for number, prompt in enumerate(asked)
+    ]
+    judged = rewards.score_pairs(rows)
+    for side in ("chosen", "rejected"):
+        expected = np.array([of_torch(models, row["prompt"], row[side]) for row in rows])
+        parity.assert_close(judged[f"reward_{side}"].to_numpy(), expected, scale=expected.std())
+    assert judged["id"].to_list() == [0, 1, 2, 3]
+
+
+CHECKS = {"vocabulary": check_vocabulary, "replies": check_replies, "pairs": check_pairs}
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -93,6 +117,9 @@ def prompt_counted(patch) -> None:
     right = LanguageScorer.score
 
     def score(self, opened, rows, *where):
+        if isinstance(rows, ConversationReplies):
+            rows.given[:] = 1
+            return right(self, opened, rows, *where)
         return [
             each + self.plain([rows.prompt.prefix], 1)[0]
             for each in right(self, opened, rows, *where)

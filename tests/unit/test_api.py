@@ -83,6 +83,59 @@ def test_a_search_over_fewer_tokens_than_it_proposes_finds_the_best_of_all_repli
     np.testing.assert_allclose(found["reward"][-1], best, rtol=1e-5)
 
 
+WRONG = [
+    ("score", (5, "a"), {}, "prompt=5; allowed: a text, or at least one message"),
+    ("score", (PROMPT, None), {}, "responses=None; allowed: a text, or several"),
+    ("score", (PROMPT, ["a", 3]), {}, "3; allowed: text"),
+    ("sweep", (None,), {}, "prompt=None; allowed: a text"),
+    ("search", (7,), {}, "7; allowed: text"),
+    ("search", (PROMPT,), {"allow": 3}, "allow=3; allowed: texts"),
+    ("search", (PROMPT,), {"initial": 3}, "initial=3; allowed: text"),
+    ("search", (PROMPT,), {"fixed": 3}, "fixed=3; allowed: positions, as"),
+    ("explore", ("x",), {}, "'x': no reward model"),
+]
+
+
+@pytest.mark.parametrize(("method", "given", "settings", "why"), WRONG)
+def test_wrong_types_are_one_line(model, method, given, settings, why):
+    with pytest.raises(engine.AssayError, match=why):
+        getattr(model, method)(*given, **settings)
+
+
+def test_pairs_of_a_frame_are_scored_under_their_own_prompts(model):
+    rows = [
+        {"prompt": PROMPT, "chosen": "love", "rejected": "war", "weight": 2.5},
+        {"prompt": "Why?", "chosen": "zq", "rejected": "zq", "weight": None},
+    ]
+    chosen, rejected = (
+        [model.score(row["prompt"], row[side])[0] for row in rows]
+        for side in ("chosen", "rejected")
+    )
+    judged = model.score_pairs(rows)
+    np.testing.assert_allclose(judged["reward_chosen"], chosen, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(judged["reward_rejected"], rejected, rtol=1e-5, atol=1e-6)
+    assert (
+        judged["margin"].to_list()
+        == (judged["reward_chosen"] - judged["reward_rejected"]).to_list()
+    )
+    assert judged["right"].to_list() == [chosen[0] > rejected[0], False]
+    texts = pl.DataFrame(rows[:1])
+    assert model.score_pairs(texts).drop("margin", "right", r"^reward_.*$").equals(texts)
+    turns = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in rows]
+    assert model.score_pairs(turns)["margin"].equals(judged["margin"])
+    helpful = {"prompt": "a", "response1": "b", "response2": "c", "overall_preference": 0}
+    undecided = model.score_pairs([helpful, {**helpful, "overall_preference": -1}])
+    assert undecided["right"].is_null().to_list() == [True, False]
+    for odd, why in (
+        (7, "frame: int; allowed: a polars or pandas frame, or a list of dicts"),
+        ([{**rows[0], "margin": 1}], "frame: it has a column 'margin' already; rename it"),
+        ([{"prompt": "a", "reply": "b"}], "frame: no pairs; allowed: columns prompt, chosen and"),
+        ([rows[0], {"prompt": "a", "chosen": 1}], "frame: row 2: chosen: neither text nor mess"),
+    ):
+        with pytest.raises(engine.AssayError, match=why):
+            model.score_pairs(odd)
+
+
 def test_a_reply_of_one_token_is_as_likely_as_the_token_is_next(checkpoint):
     model = engine.load(checkpoint("lm", head="lm").path, step_size=16)
     swept = model.sweep(PROMPT)

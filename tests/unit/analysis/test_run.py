@@ -66,6 +66,13 @@ def test_what_is_no_run_folder_is_refused(tmp_path):
         analysis.load(tmp_path / "nowhere")
     with pytest.raises(RunError, match=r"not a run folder \(it holds no manifest.json\)"):
         analysis.load(tmp_path)
+    with pytest.raises(RunError, match="run=3; allowed: the path of a run folder, or a list of th"):
+        analysis.load(3)
+    (tmp_path / "scores").mkdir()
+    with pytest.raises(
+        RunError, match=r"manifest.json is gone; `assay verify --run=<dir> --rebuild"
+    ):
+        analysis.load(tmp_path)
 
 
 def cast(path, **dtypes):

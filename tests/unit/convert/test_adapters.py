@@ -149,11 +149,11 @@ REFUSED = {
     "an adapter on an adapter": (adapted_base, "is an adapter too; merge that one first$"),
     "a base on another machine": (
         configured(base_model_name_or_path="/data/llama"),
-        r"its base \(another is named as --base\): source='/data/llama'; allowed: an existing fold",
+        r"its base \(--base or --config.base names another\): source='/data/llama'; allowed",
     ),
     "a base that is not there": (
         configured(base_model_name_or_path="owner/base"),
-        r"its base \(another is named as --base\): owner/base: HF_HUB_OFFLINE is set",
+        r"its base \(--base or --config.base names another\): owner/base: HF_HUB_OFFLINE is set",
     ),
 }
 

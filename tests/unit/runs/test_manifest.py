@@ -48,9 +48,16 @@ def test_what_was_saved_is_read_back(manifest):
 
 
 def test_a_slug_with_other_weights_is_refused(manifest):
-    entry = {"checkpoint_hash": "bb", "source": "here", "vocab": "v"}
-    with pytest.raises(AssayError, match=r"model 'm' .* with checkpoint_hash='aa', not 'bb'$"):
-        reopened(manifest).admit("models", "m", entry)
+    entry, run = {"checkpoint_hash": "bb", "source": "here", "vocab": "v"}, manifest.run
+    manifest.result(RESULT)["environment"] = {"began": "2026-11-27T23:59:59+00:00"}
+    with pytest.raises(
+        AssayError, match=r"model 'm' is there already with other weights; "
+    ) as told:
+        Manifest(run, manifest.content).admit("models", "m", entry)
+    for command in (f"`mv {run} {run}-2026-11-27`", f"`assay diff --before={run}-2026-11-27 "):
+        assert command in str(told.value)
+    with pytest.raises(AssayError, match=r"is there already with source='here', not 'there'; "):
+        reopened(manifest).admit("models", "m", {**entry, "source": "there"})
 
 
 def test_a_prompt_id_with_another_text_is_refused(manifest):

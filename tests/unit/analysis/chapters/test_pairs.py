@@ -90,7 +90,7 @@ def test_terminal_and_page_print_the_same_ends_and_two_models_their_difference(
     rows = runs.list_of([(f"p{i // 3}", "x", "y", {}) for i in range(150)])
     runs.add_conversations(run, "own", rows, rewards)
     run = analysis.load(run)
-    printed = "\n".join(facts._lines("own", pairs.pairs(pairs.replies(run, "own"))))
+    printed = "\n".join(facts._lines("own", pairs.pairs(pairs.replies(run, "own")), "m"))
     page = write_report(run, tmp_path / "report", {}, settings, chapters=[chapter.ANALYSIS])
     said = re.search(r"m judges (.*) % \(95 % (.*)\) of the", page.read_text(encoding="utf-8"))
     assert f"m: {said[1]}% of 150 pairs right (95 % {said[2]}), mean" in printed
@@ -98,7 +98,9 @@ def test_terminal_and_page_print_the_same_ends_and_two_models_their_difference(
     alone = int(((margins > 0) & (margins <= 1)).sum())
     assert (row["only_a"], row["only_b"], row["difference"]) == (alone, 0, alone / 150)
     ends = bounds(100 * row["ci_low"], 100 * row["ci_high"], 1)
-    assert f"m less n: +{alone / 150:.1%} of 150 pairs right (95 % {ends})" in printed
+    assert row["alike"] == 1 - alone / 150
+    same = f"; {row['alike']:.1%} judged alike"
+    assert f"m less n: +{alone / 150:.1%} of 150 pairs right (95 % {ends}){same}" in printed
 
 
 def test_length_says_how_often_the_longer_reply_is_preferred(judged):

@@ -71,7 +71,7 @@ def test_without_a_finding_the_page_says_so(source):
     assert "<li" not in shown
 
 
-def test_sections_without_figure_and_table_are_one_line_of_their_group(source):
+def test_sections_without_figure_and_table_are_one_line_of_the_page(source):
     words = [Heading("Nothing"), Text("Read it so.", "how"), Text("No <list> was scored.", "note")]
     figure = Picture("framing_figure", "What it shows.", lambda: None)
     html = source(
@@ -83,12 +83,12 @@ def test_sections_without_figure_and_table_are_one_line_of_their_group(source):
     assert '<article id="framing"' in html and '<article id="items"' not in html
     assert 'href="#items"' not in html
     assert "I" not in [one.strip() for one in top(html).split()]
-    group = html.split('<section id="lists" class="group">')[1].split("</section>")[0]
-    assert [" ".join(line.split()) for line in group.split("<p")[1:]] == [
-        'class="how absent"><b id="humans">Humans</b>.</p>',
-        'class="how absent"><b id="identity">Identity</b>, <b id="items">Items</b>: '
-        "No &lt;list&gt; was scored.</p>",
-    ]
+    assert 'id="lists"' not in html and html.count("No &lt;list&gt; was scored.") == 1
+    line = html.split('<details class="how absent">')[1].split("</details>")[0]
+    assert " ".join(line.split()) == (
+        '<summary>Without a result: <b id="humans">Humans</b>, <b id="identity">Identity</b>, '
+        '<b id="items">Items</b></summary> <p>Identity, Items: No &lt;list&gt; was scored.</p>'
+    )
 
 
 def test_every_section_has_a_group_and_a_place_in_the_order(full):
