@@ -195,9 +195,8 @@ def _raise_exception(message: str) -> NoReturn:
 def _tokenise(path: str) -> list[str]:
     import tokenizers
 
-    with contextlib.suppress(
-        BaseException
-    ):  # a regex may give up; what does not load is said later
+    # A regex may give up on this text alone; what does not load is refused by the parent.
+    with contextlib.suppress(BaseException):
         tokenizer = tokenizers.Tokenizer.from_file(path)  # normalises added tokens
         rules = tokenizer.normalizer.__getstate__().decode() if tokenizer.normalizer else ""
         letters = string.printable + "".join(sorted({*"".join(tokenizer.get_vocab())}))
