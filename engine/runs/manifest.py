@@ -74,7 +74,7 @@ class Manifest:
         before, now = ({k: e[k] for k in e if k in fields} for e in (present, entry))
         said = provenance.changes(before, now)
         results = [r for p, r in self.content["results"].items() if f"/model={name}/" in f"{p}/"]
-        began = max((r["environment"].get("began", "") for r in results), default="")
+        began = max((r.get("environment", {}).get("began", "") for r in results), default="")
         kept = f"{self.run}-{began[:10] or 'before'}"
         return (
             f"{'other weights' if not said or '_hash=' in said else said}; `mv {self.run} {kept}` "

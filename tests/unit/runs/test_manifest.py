@@ -34,7 +34,7 @@ def test_a_manifest_made_from_files_has_the_models_by_the_numbers_in_their_names
     frame = pl.DataFrame([[0], [1.0]], schema=schema.SCORE_COLUMNS)
     for step in ("step-300", "step-50", "step-100"):
         path = schema.scores_path(step, "p")
-        manifest.admit("models", step, {"checkpoint_hash": step, "source": "here"})
+        manifest.admit("models", step, {"checkpoint_hash": step, "source": "here", "vocab": None})
         manifest.admit_result(path, FINGERPRINT)
         about = manifest.about(path) | {"rows": provenance.part_rows(0, 1, 1)}
         parts.write_part(manifest.run / path, 0, 1, frame, about)
