@@ -30,7 +30,6 @@ from engine.scoring.batches import (
 )
 from engine.settings import AUTO, MODES, POOLINGS, check_choice
 from engine.text.template_sandbox import Conversation, Variables
-from engine.text.unread import unread_keys
 from engine.types import Prompt, PromptIds
 
 if TYPE_CHECKING:
@@ -265,6 +264,8 @@ def _rows_of(
     """Rows of key columns, the texts of their replies, and the token ids of these alone."""
     template, mode = checkpoint.template, mode_of(checkpoint, [prompt], mode)
     if not isinstance(prompt, str):
+        from engine.text.unread import unread_keys  # of messages, which few sweeps have
+
         unread_keys(template, [[*prompt, {"role": "assistant", "content": "?"}]], [{}], ["prompt"])
     around = template.split(prompt) if mode == "ids" else template.around(prompt)
 
@@ -325,6 +326,8 @@ class ConversationRows(RewardRows):
         check_choice("mode", mode, MODES)
         names = conversation_names(table)
         template, (conversations, variables) = checkpoint.template, schema.conversations(table)
+        from engine.text.unread import unread_keys  # of messages, which few sweeps have
+
         unread = unread_keys(template, conversations, variables, names)
 
         def ids_of(rows: Sequence[int]) -> list[list[int]]:

@@ -10,8 +10,15 @@ import polars as pl
 
 from engine.errors import AssayError, prefixed
 from engine.runs import schema
-from engine.text.chat_template import RESERVED, check_prompt, checked_message, checked_text, turns
-from engine.text.json_values import checked_json, without_nulls
+from engine.text.chat_template import (
+    RESERVED,
+    check_prompt,
+    checked_json,
+    checked_message,
+    checked_text,
+    turns,
+    without_nulls,
+)
 from launch.common import fields
 from launch.common.text import counted
 
