@@ -115,6 +115,7 @@ def conversation_replies(
     names, plain = conversation_names(table), form == "pretrained"
     where = (conversations, variables, names)
     unread = [] if plain else unread_keys(checkpoint.template, *where)
+    setup.say_unread(checkpoint.card.slug, unread)
     replies = []
     for (*turns, reply), own, name in zip(*where, strict=True):
         with prefixed(name):

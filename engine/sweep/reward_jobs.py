@@ -141,12 +141,7 @@ def _jobs(
         of: list[tuple[Callable[[str], str], RewardRows]] = []  # slug -> path, and its rows
         if isinstance(listed, pl.DataFrame):
             conversations = ConversationRows.of(first, listed, mode, pooling)
-            if conversations.unread and processes.writes():
-                tqdm.write(
-                    f"note: {first.card.slug}: its chat template does not write "
-                    f"{', '.join(conversations.unread)}: no reward depends on them",
-                    file=sys.stderr,
-                )
+            setup.say_unread(first.card.slug, conversations.unread)
             of.append((partial(schema.conversations_path, name), conversations))
         elif listed is not None:
             for prompt, text in prompts.items():

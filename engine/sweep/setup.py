@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import itertools
 import socket
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ import jax
 import polars as pl
 from etils import epath
 from jax.sharding import Mesh
+from tqdm import tqdm
 
 from engine import mesh as meshes
 from engine import processes
@@ -117,6 +119,13 @@ def admit_list(
     path = schema.list_path(name)
     read_table(manifest, path)  # refuses a damaged one
     return {path: listed}
+
+
+def say_unread(slug: str, keys: Sequence[str]) -> None:
+    """Prints the keys that the template of a model does not write, if there are any."""
+    if keys and processes.writes():
+        line = f"note: {slug}: its chat template does not write {', '.join(keys)}"
+        tqdm.write(f"{line}, so no reward depends on it", file=sys.stderr)
 
 
 def entered(manifest: Manifest, job: AnyJob, fingerprint: Json, missing: Sequence[Span]) -> AnyJob:

@@ -11,7 +11,6 @@ _TRIED = 256  # conversations with a key, before it is said to be read by none
 # What a model is to judge: never left out with a note alone.
 _CALLS = {"tool_calls", "function_call"}
 _ESSENTIAL = (_CALLS, {"tools"}, {"documents"})
-_TURNS = ("system", "developer", "tool")
 
 
 def unread_keys(
@@ -29,31 +28,31 @@ def unread_keys(
       names: of each conversation in messages.
 
     Raises:
-      AssayError: the template leaves out calls of tools, tools, documents, or a whole turn that is
-        not the user's or the assistant's.
+      AssayError: the template leaves out calls of tools, tools, documents, or a whole turn.
     """
     rows: dict[str, list[int]] = {}  # key -> conversations in which it has a value
     roles: dict[tuple[str, ...], int] = {}  # roles of the turns -> the first such conversation
     for at, (conversation, own) in enumerate(zip(conversations, variables, strict=True)):
-        roles.setdefault(tuple(turn["role"] for turn in conversation if turn["content"]), at)
+        roles.setdefault(tuple(turn["role"] for turn in conversation), at)
         keys = {k for turn in conversation for k in turn if turn[k] not in ("", [], {})}
         for key in sorted((keys - {"role", "content"}) | {*own}):
             rows.setdefault(key, []).append(at)
-    if not rows and not any({*turns} & {*_TURNS} for turns in roles):
-        return []
 
-    def differ(at: Sequence[int], keys: Collection[str], role: str = "") -> list[bool]:
-        """Whether each conversation is written differently without some keys, or one role."""
+    def differ(at: Sequence[int], keys: Collection[str]) -> list[bool]:
+        """Whether each conversation is written differently without some keys."""
         pairs = [(conversations[i], variables[i]) for i in at]
-        less = [(_without(turns, keys, role), _without([own], keys)[0]) for turns, own in pairs]
+        less = [(_without(turns, keys), _without([own], keys)[0]) for turns, own in pairs]
         whole, rest = _texts(template, pairs), _texts(template, less)
         return [a is None or a != b for a, b in zip(whole, rest, strict=True)]
 
-    for turns, at in roles.items():
-        for role in dict.fromkeys(role for role in turns if role in _TURNS):
-            if not differ([at], (), role)[0]:
+    for at in roles.values():
+        turns, own = conversations[at], variables[at]
+        others = [(_changed(turns, place), own) for place in range(len(turns))]
+        whole, *rest = _texts(template, [(turns, own), *others])
+        for turn, text in zip(turns, rest, strict=True):
+            if text is not None and text == whole and turn["content"] is not None:
                 raise AssayError(
-                    f"{names[at]}: the model's chat template leaves out the {role}'s turn"
+                    f"{names[at]}: the model's chat template leaves out the {turn['role']}'s turn"
                 )
     for keys in _ESSENTIAL:
         at = sorted({i for key in keys for i in rows.get(key, ())})
@@ -69,10 +68,15 @@ def unread_keys(
     return [] if any(differ(some, unread)) else sorted(unread)
 
 
-def _without(turns: Sequence[Mapping[str, Any]], keys: Collection[str], role: str = "") -> Any:
-    """Messages without some keys, and without the turns of a role."""
-    kept = [turn for turn in turns if not role or turn["role"] != role]
-    return [{key: value for key, value in turn.items() if key not in keys} for turn in kept]
+def _changed(turns: Conversation, place: int) -> Conversation:
+    """Messages with more text in one of them."""
+    changed = {**turns[place], "content": f"{turns[place]['content'] or ''}xyz"}
+    return [*turns[:place], changed, *turns[place + 1 :]]
+
+
+def _without(turns: Sequence[Mapping[str, Any]], keys: Collection[str]) -> Any:
+    """Messages without some keys."""
+    return [{key: value for key, value in turn.items() if key not in keys} for turn in turns]
 
 
 def _texts(

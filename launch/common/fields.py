@@ -3,6 +3,7 @@
 docs/pairs.md has the table, and which trainers and published sets write which column.
 """
 
+import contextlib
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -30,14 +31,20 @@ _PREFERENCES = {
     "preference_strength": ("response_1", "response_2"),
 }
 _TURNS = {*PROMPTS, *WHOLE, *SYSTEM, HISTORY, *VARIABLES, KWARGS}
+# Names of parts that are not read, in small letters and without what separates words.
+_TURN = re.compile(
+    r"(user)?prompts?|instructions?|system(message|instruction|prompt)?|(chat)?history|"
+    r"previousmessages|reasoning(content)?|thinking|"
+    + "|".join(name.replace("_", "") for name in sorted(_TURNS))
+)
 _REPLY = re.compile(
-    r"((chosen|rejected|positive|negative)_)?"
-    r"(repl(y|ie)|response|completion|output|answer|message|candidate|conversation)s?(_?[0-9a-d])?",
-    re.IGNORECASE,
+    r"(chosen|rejected|positive|negative)?"
+    r"(repl(y|ie)|response|completion|output|answer|message|candidate|conversation)s?"
+    r"(\d\d?|[a-d])?|(chosen|rejected)(text|\d\d?)"
 )
 _OTHER = re.compile(
-    r"((rejected|positive|negative|ref)_)?(image|video|audio|tool|object)s?|audio_codes|functions",
-    re.IGNORECASE,
+    r"(rejected|positive|negative|ref|available)?"
+    r"((image|video|audio|tool|function|document)s?(path|url)?s?|objects)|audiocodes"
 )
 
 
@@ -65,19 +72,39 @@ class Sides(NamedTuple):
 
 def of_conversations(columns: Collection[str]) -> str | None:
     """The first column that makes rows conversations; None for a list of replies and labels."""
-    if "name" in columns and not {"prompt", "messages", "chosen"} & {*columns}:
+    replies = {"prompt", "chosen", *REPLIES, *WHOLE, *_PAIRS, *_PREFERENCES}
+    if "name" in columns and not replies & {*columns}:
         return None
     return next((c for c in columns if c in _TURNS or c == "chosen" or c in _PAIRS), None)
 
 
+def is_turn(column: str) -> bool:
+    """Whether a column is called as turns before the reply are, or what templates read."""
+    return bool(_TURN.fullmatch(_plain(column)))
+
+
 def is_reply(column: str) -> bool:
     """Whether a column is called as one of replies is."""
-    return bool(_REPLY.fullmatch(column))
+    return bool(_REPLY.fullmatch(_plain(column)))
 
 
 def is_part(column: str) -> bool:
-    """Whether a column is called as a part of conversations is, in any case of letters."""
-    return column.lower() in _TURNS or is_reply(column) or bool(_OTHER.fullmatch(column))
+    """Whether a column is called as a part of conversations is."""
+    return is_turn(column) or is_reply(column) or bool(_OTHER.fullmatch(_plain(column)))
+
+
+def is_empty(column: str, cell: object) -> bool:
+    """Whether a cell says nothing: it is empty, or a number where the column is of no turns."""
+    if isinstance(cell, str) and cell and not is_turn(column):
+        with contextlib.suppress(ValueError):
+            float(cell)
+            return True
+    is_number = isinstance(cell, bool | int | float) and not is_turn(column)
+    return cell is None or is_number or cell in ("", "[]", "{}", [], {}, b"")
+
+
+def _plain(column: str) -> str:
+    return re.sub(r"[ _-]", "", column).lower()
 
 
 def prompts_of(columns: Sequence[str]) -> Sequence[str]:
@@ -95,7 +122,7 @@ def sides_of(columns: Sequence[str], column: str | None) -> Sides:
     """
     if pair := _pair(columns):
         if column is not None:
-            raise AssayError(f"--column={column!r} beside pairs; allowed: no --column")
+            raise AssayError(f"--column={column!r} beside pairs; leave out --column")
         return pair
     found = [name for name in (*REPLIES, *WHOLE) if name in columns]
     replies = [name for name in found if name in REPLIES] or found

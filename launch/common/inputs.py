@@ -86,7 +86,15 @@ def read_items(path: Path, column: str | None, *, own_prompts: bool = True) -> l
                 "or a file of replies alone"
             )
         named = next((name for name in ("name", *REPLIES) if name in columns), "name")
-        column = column or named
+        is_named, column = column is not None, column or named
+        for other in columns if not own_prompts and column != "name" else ():
+            is_label = other == column or (is_named and fields.is_reply(other))
+            empty = all(fields.is_empty(other, row.get(other)) for row in rows)
+            if fields.is_part(other) and not is_label and not empty:
+                raise AssayError(
+                    f"items={path}: column {other!r} would not be read; remove it, or give it one "
+                    "of the names in docs/pairs.md"
+                )
         replies, unit = _column(path, columns, rows, column), f"column {column!r}, row"
     if not replies:
         raise AssayError(f"items={path}: no replies; allowed: at least one")

@@ -49,8 +49,10 @@ class RowReader:
         prompts = fields.prompts_of(self.columns)
         if prompts and self.flag:
             raise AssayError(
-                f"its rows have prompts (column {prompts[0]!r}); allowed: no {self.flag}"
+                f"its rows have prompts (column {prompts[0]!r}); leave out {self.flag}"
             )
+        if not rows:
+            raise AssayError("no rows; allowed: at least one")
         labels, copies = self._others(rows, {*sides.columns.values(), *prompts})
         listed: list[dict[str, Any]] = []
         for number, row in enumerate(rows, 1):
@@ -80,15 +82,22 @@ class RowReader:
         read = {*read, "id", *fields.SYSTEM, fields.HISTORY, *fields.VARIABLES, fields.KWARGS}
         labels, copies, others = [], [], list[str]()
         for name in (name for name in self.columns if name not in read):
+            checked_text(name)
             cells = [self._value(row.get(name)) for row in rows]
             is_label = self.column is not None and fields.is_reply(name)
-            says = fields.is_part(name) and not is_label and not all(map(_is_number, cells))
+            says = (
+                fields.is_part(name)
+                and not is_label
+                and not all(fields.is_empty(name, cell) for cell in cells)
+            )
             if says or any(map(_are_messages, cells)):
                 copies.append(name)
             elif all(isinstance(row.get(name), str | float | int | None) for row in rows):
                 labels.append(name)
             else:
                 others.append(name)
+        if labels:
+            self.notes.append(f"labels, which the model does not read: {', '.join(labels)}")
         if others:
             self.notes.append(f"no labels: {', '.join(others)} (neither text nor numbers)")
         return labels, copies
@@ -110,12 +119,13 @@ class RowReader:
                 own[side] = _whole(turns_before, reply)
         system = self._system(row)
         for side, whole in own.items():
-            if system and whole[0]["role"] != "system":
+            if system and whole[0]["role"] not in ("system", "developer"):
                 own[side] = [system, *whole]
             elif system and whole[0] != system:
                 raise AssayError("a system turn in the messages, and another in its own column")
-        if len({json.dumps(messages[0]) for messages in own.values()}) > 1:
-            raise AssayError("chosen and rejected begin with other messages; allowed: one prompt")
+        opening = [json.dumps(whole[: _first_user(whole) + 1]) for whole in own.values()]
+        if len({*opening}) > 1:
+            raise AssayError("chosen and rejected begin with other messages; give both one prompt")
         return own
 
     def _before(
@@ -127,31 +137,35 @@ class RowReader:
     ) -> Turns | None:
         """The turns before the reply; None where the row has them in its replies alone."""
         if self.flag and not all(isinstance(reply, str) for reply in replies.values()):
-            raise AssayError(f"messages have a prompt of their own; allowed: no {self.flag}")
+            raise AssayError(f"messages have a prompt of their own; leave out {self.flag}")
         cells = [self._cell(row, name) for name in prompts if row.get(name) not in (None, "")]
         if prompts and not cells:
             raise AssayError(f"{prompts[0]}: missing; allowed: text, or a list of messages")
         if cells and all(isinstance(cell, str) for cell in cells):
-            before: Turns | None = _prompt_turns("\n".join(map(str, cells)))  # as LLaMA-Factory
+            before: Turns | None = _asked("\n".join(map(str, cells)))  # as LLaMA-Factory
         elif len(cells) > 1:
             raise AssayError(f"{' and '.join(prompts)}: messages; allowed: texts, or one of them")
         else:
             before = list(cells[0]) if cells else self._whole_as_prompt(row, sides)  # type: ignore[arg-type]  # messages
         if before is None and all(isinstance(reply, str) for reply in replies.values()):
-            before = _prompt_turns(self.shared()) if self.shared else None
+            text = self.shared() if self.shared else None
+            before = None if text is None else [dict(turn) for turn in turns(text)]
         history = self._history(row)
-        if history and before is None:
-            raise AssayError(f"{fields.HISTORY}: beside messages; allowed: beside a prompt")
-        return [*history, *before] if before is not None else None
+        if before is None:
+            if history:
+                raise AssayError(f"{fields.HISTORY}: it needs a prompt behind it; the row has none")
+            return None
+        first = 0 if before[0]["role"] == "user" else _first_user(before)  # behind a system turn
+        return [*before[:first], *history, *before[first:]]
 
     def _whole_as_prompt(self, row: Row, sides: Mapping[str, str]) -> Turns | None:
         """Messages that end before the reply; None where they are replies, or end with one."""
         for name in fields.WHOLE:
-            if name in self.columns and name not in sides.values():
+            if row.get(name) not in (None, "", []) and name not in sides.values():
                 messages = self._cell(row, name)
                 if not isinstance(messages, str) and not _by_assistant(messages[-1]):
                     if self.flag:
-                        raise AssayError(f"{name}: a prompt; allowed: no {self.flag}")
+                        raise AssayError(f"{name}: a prompt; leave out {self.flag}")
                     return messages
         return None
 
@@ -170,10 +184,15 @@ class RowReader:
 
     def _system(self, row: Row) -> dict[str, Any] | None:
         """The system turn of the row's column; None without one."""
-        texts = {str(self._value(row[name])) for name in fields.SYSTEM if row.get(name)}
+        texts = set[str]()
+        for name in fields.SYSTEM:
+            if (cell := row.get(name)) not in (None, ""):
+                if not isinstance(cell, str):
+                    raise AssayError(f"{name}: no text; allowed: the system turn as text")
+                texts.add(checked_text(cell))
         if len(texts) > 1:
             raise AssayError(f"{' and '.join(fields.SYSTEM)}: different texts; remove one of them")
-        return {"role": "system", "content": checked_text(texts.pop())} if texts else None
+        return {"role": "system", "content": texts.pop()} if texts else None
 
     def _variables(self, row: Row) -> Mapping[str, Any]:
         """What the template reads beside the messages."""
@@ -190,13 +209,15 @@ class RowReader:
                 own = checked_json(value if kind is dict else {name: value})
                 if taken := RESERVED & {*own}:
                     raise AssayError(f"{', '.join(sorted(taken))}; allowed: other variables")
+                if twice := [k for k in own if variables.get(k, own[k]) != own[k]]:
+                    raise AssayError(f"{twice[0]} is given twice; remove one of both")
                 variables |= own
         return variables
 
     def _check_said(self, row: Row, name: str, conversations: Sequence[Turns]) -> None:
         """Raises AssayError for a text or messages that no conversation of the row has."""
         cell = self._value(row.get(name))
-        if _is_number(cell):
+        if fields.is_empty(name, cell):
             return
         if _are_messages(cell):
             whole = self._cell(row, name)
@@ -268,12 +289,19 @@ def _whole(prompt: Turns | None, reply: Turns | str) -> Turns:
     return whole
 
 
-def _prompt_turns(prompt: str) -> Turns:
-    """A prompt as turns; it may begin with a system turn (`chat_template.with_system`)."""
-    check_prompt(prompt)
+def _asked(prompt: str) -> Turns:
+    """The user's turn."""
+    if not prompt.strip():
+        check_prompt(prompt)
     if prompt.lstrip().startswith("Human:"):
         raise AssayError("a transcript ('Human: …'); allowed: a question, or messages")
-    return [dict(turn) for turn in turns(prompt)]
+    return [{"role": "user", "content": prompt}]
+
+
+def _first_user(messages: Turns) -> int:
+    """Place of the first turn of the user; behind all where there is none."""
+    roles = [message["role"] for message in messages]
+    return roles.index("user") if "user" in roles else len(roles)
 
 
 def _given(messages: Turns, variables: Mapping[str, Any]) -> str | None:
@@ -296,17 +324,6 @@ def _are_messages(cell: object) -> bool:
         and bool(cell)
         and all(isinstance(m, dict) and any(own <= {*m} for own in names) for m in cell)
     )
-
-
-def _is_number(cell: object) -> bool:
-    """Whether a cell says nothing: it is empty, or a number, also as a text."""
-    if isinstance(cell, str) and cell:
-        try:
-            float(cell)
-        except ValueError:
-            return False
-        return True
-    return not cell or isinstance(cell, bool | int | float)
 
 
 def _label(cell: object) -> str | None:

@@ -99,7 +99,7 @@ def of_notebook(
         raise AssayError(f"convert={convert!r}; allowed: a dict of settings of `assay convert`")
     plain = {"base": "", "cache": "", "check_memory": True, **_PLAIN}
     for name, value in {**how, **convert}.items():
-        if name not in plain:
+        if name not in plain or (name in convert and name not in _PLAIN):
             raise AssayError(f"convert: no setting {name!r}; allowed: {', '.join(_PLAIN)}")
         if type(value) is not type(plain[name]):
             kind = type(plain[name]).__name__

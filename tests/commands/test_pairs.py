@@ -218,7 +218,7 @@ def test_other_keys_of_messages_and_variables_reach_the_template(score, model, t
     for number, (row, conversations, variables) in enumerate(BEYOND_CONTENT):
         flags = ("--config.self_check=2", f"--name=list{number}", "--json")
         done = score([row], *flags, name=f"list.{suffix}").fine()
-        said = "note: judge: its chat template does not write weight: no reward depends on them"
+        said = "note: judge: its chat template does not write weight, so no reward depends on it"
         assert (said in done.err) == ("weight" in str(row))
         found = pairs.replies(analysis.load(tmp_path / "run"), f"list{number}")
         expected = [model[1](each, **variables) for each in conversations.values()]
@@ -443,7 +443,7 @@ def test_a_report_sweeps_its_prompts_and_scores_pairs_under_their_own(
     flags = ("--prompt=Why?", "--prompt=How?", f"--out={tmp_path}", "--config.self_check=1")
     done = command("report", model[0].path, f"--items={path}", "--json", *flags).fine()
     *swept, listed = json.loads(done.out[-1])["results"]
-    assert [one["text"] for one in swept] == ["How?", "Why?"]
+    assert [one["text"] for one in swept] == ["Why?", "How?"]
     margins = {}
     for number, row in enumerate(whole(row) for row in TRL):
         margins[number + 1] = model[1](row["chosen"]) - model[1](row["rejected"])

@@ -68,8 +68,8 @@ def test_a_table_that_cannot_be_made_is_a_sentence_no_file(light, small_run, tmp
     assert not (report / "tables" / "token_lengths.csv").exists()
     page = (report / "index.html").read_text(encoding="utf-8")
     assert '<a href="#lengths">' not in page
-    group = page.split('<section id="method"')[1].split("</section>")[0]
-    assert '<b id="lengths">Lengths</b>: Tokens have &lt;no&gt; length here.' in group
+    absent = page.split('<details class="how absent">')[1].split("</details>")[0]
+    assert "<p>Lengths: Tokens have &lt;no&gt; length here.</p>" in absent
 
 
 def test_a_report_may_have_few_chapters(small_run, tmp_path, settings):

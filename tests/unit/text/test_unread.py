@@ -13,7 +13,7 @@ ASK, REPLY = {"role": "user", "content": "a?"}, {"role": "assistant", "content":
 CALL = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
 # Writes either name of what was thought, calls, and every turn but those of a system.
 EITHER = (
-    "{% for m in messages if m.role != 'system' %}{{ m.role }}: "
+    "{% for m in (messages[-1:] if first else messages) if m.role != 'system' %}{{ m.role }}: "
     "{{ m.reasoning_content or m.reasoning }}{{ m.tool_calls or m.function_call or m.content }}\n"
     "{% endfor %}"
 )
@@ -38,6 +38,7 @@ def test_keys_that_stand_in_for_one_another_are_read():
     ("conversation", "variables", "why"),
     [
         ([{"role": "system", "content": "Be."}, ASK, REPLY], {}, "leaves out the system's turn"),
+        ([ASK, REPLY, ASK, REPLY], {"first": True}, "leaves out the user's turn"),
         ([ASK, REPLY], {"tools": [{"name": "f"}]}, "does not write tools; without it"),
         ([ASK, REPLY], {"documents": [{"text": "x"}]}, "does not write documents"),
     ],
