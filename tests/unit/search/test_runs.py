@@ -24,8 +24,7 @@ from engine.search.objective import SearchObjective
 from engine.settings import METHODS, SearchSettings
 from launch.common import searching
 from tests.support import full_disk, slow
-from tests.support.parity import make_mesh
-from tests.support.searches import PROMPT, file_of, problem, scorer, search, settings
+from tests.support.searches import file_of, problem, scorer, search
 
 
 def test_a_search_writes_its_trace_and_the_manifest_knows_it(checkpoint, tmp_path):
@@ -97,16 +96,6 @@ def test_another_setting_is_not_mixed_in(checkpoint, tmp_path):
     search(tmp_path / "run", [checkpoint()], steps=2)
     with pytest.raises(AssayError, match=r"was begun with steps=2, not 3; use another run folder"):
         search(tmp_path / "run", [checkpoint()], steps=3)
-
-
-def test_a_command_killed_before_others_scored_what_it_found_has_them_do_it(checkpoint, tmp_path):
-    run, config = str(tmp_path / "run"), search_config.get_config()
-    models = [checkpoint(), checkpoint("other", head_seed=1)]
-    search(run, models[:1], steps=2)
-    searching.search(models[:1], PROMPT, run, settings(steps=2), make_mesh(), config, models)
-    loaded = analysis.load(run)
-    table = analysis.transfer_matrix(loaded, analysis.sequences_table(loaded))
-    assert ("tiny", "other") in table.select("source", "target").rows()
 
 
 def test_one_search_for_prompts_of_long_names_has_a_short_one():
