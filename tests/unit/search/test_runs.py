@@ -17,14 +17,17 @@ import analysis
 from configs import search as search_config
 from engine.errors import AssayError
 from engine.runs import provenance, schema
-from engine.search import jobs
+from engine.runs.manifest import Manifest
+from engine.search import jobs, step
 from engine.search.baselines import EnumerationDriver
 from engine.search.loop import StepDriver, run_search, trace_frame
 from engine.search.objective import SearchObjective
 from engine.settings import METHODS, SearchSettings
 from launch.common import searching
 from tests.support import full_disk, slow
-from tests.support.searches import file_of, problem, scorer, search
+from tests.support.killed import Killed, killed_after
+from tests.support.parity import make_mesh
+from tests.support.searches import file_of, problem, scorer, search, settings
 
 
 def test_a_search_writes_its_trace_and_the_manifest_knows_it(checkpoint, tmp_path):
@@ -232,3 +235,20 @@ def test_a_direction_that_finds_nothing_is_refused_whatever_the_other_finds(chec
 def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, changes):
     with pytest.raises(AssayError, match=r"^the reward is not finite for the sequence of token i"):
         search(tmp_path / "run", [checkpoint("nan", nan_head=True)], **changes)
+
+
+@pytest.mark.slow
+def test_a_search_killed_between_two_directions_loses_neither(checkpoint, tmp_path, monkeypatch):
+    kind = {"models": [checkpoint()], "direction": "both", "steps": 3}
+    search(tmp_path / "whole", **kind)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        killed_after(patch, Manifest, "finish", 1)  # the file of "max" is there
+        search(tmp_path / "run", **kind)
+    search(tmp_path / "run", **kind)
+    assert hashes(tmp_path / "run") == hashes(tmp_path / "whole")
+
+
+def test_every_program_is_compiled_on_all_processes_before_one_runs_it(checkpoint, monkeypatch):
+    monkeypatch.setattr(step, "compiled_on_all", lambda program: (program, "waits"))
+    compiled = step.compiled_step.__wrapped__(scorer(checkpoint()).graph, make_mesh(), settings())
+    assert {waits for _, waits in vars(compiled).values()} == {"waits"}
