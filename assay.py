@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         ImplicitReward,
         LanguageModel,
         RewardModel,
-        search_together,
     )
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "load",
     "open_run",
     "reward_of",
-    "search_together",
 ]
 _OF_RUNS = {"open_run": "load", "Run": "Run", "RunError": "RunError"}
 

@@ -59,7 +59,6 @@ from analysis.measures.human_agreement import (
 from analysis.measures.list_scores import items_points, list_scores
 from analysis.measures.matched_words import lexicon_rewards as sentiment_points
 from analysis.measures.shared_tokens import shared_rewards, shared_vocabulary
-from analysis.measures.transfer import transfer_matrix
 from analysis.model_info import ModelInfo
 from analysis.run import Run, load
 from analysis.statistics.distributions import log_ratio
@@ -122,7 +121,6 @@ __all__ = [
     "side_by_side",
     "spearman_matrix",
     "top_bottom",
-    "transfer_matrix",
     "valence_effects",
     "with_q",
 ]

@@ -34,6 +34,7 @@ _SEARCH = re.compile(
     rf"{schema.SEQUENCES_DIR}/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
     r"/direction=(?P<direction>max|min)/(?P<method>[^/]+)-seed(?P<seed>\d+)\.parquet$"
 )
+_UNIVERSAL = re.compile(r"-(mean|minimum)-[0-9a-f]{8}-seed\d+\.parquet$")
 
 
 def places(token_ids: Array, wanted: Array) -> tuple[Array, Array]:
@@ -219,18 +220,26 @@ class Run:
         names = dict.fromkeys(items for items, _ in self.lists())
         return [items for items in names if not items.startswith(schema.FOUND)]
 
+    @property
+    def universal(self) -> list[epath.Path]:
+        """Files of searches for several models or prompts at once, which older releases made."""
+        return [path for path in self.searches if _UNIVERSAL.search(path.name)]
+
     def read_searches(self) -> Iterator[tuple[dict[str, str], pl.DataFrame, Search]]:
         """Every search for sequences, by path: its keys, its steps and its record.
 
         The keys are model, prompt, direction, method and seed. A search that several run folders
-        hold is given once.
+        hold is given once; those of `universal` are left out.
 
         Raises:
           RunError: a file of another form or with other bytes than the manifest names, a reward
             that is not finite, or two different searches of the same keys.
         """
         seen: dict[tuple[str, ...], pl.DataFrame] = {}
+        left_out = self.universal
         for path, record in self.searches.items():
+            if path in left_out:
+                continue
             match = _SEARCH.search(path.as_posix())
             if match is None:
                 raise RunError(f"{path}: not the path of a search")

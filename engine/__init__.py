@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 if TYPE_CHECKING:
-    from engine.api import RewardModel, load, search_together
+    from engine.api import RewardModel, load
     from engine.errors import AssayError
     from engine.language_api import ImplicitReward, LanguageModel, reward_of
 
@@ -27,7 +27,6 @@ __all__ = [
     "RewardModel",
     "load",
     "reward_of",
-    "search_together",
 ]
 _MODULES = {"AssayError": "errors"} | dict.fromkeys(
     ("ImplicitReward", "LanguageModel", "reward_of"), "language_api"

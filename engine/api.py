@@ -24,8 +24,8 @@ from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
 from engine.scoring.rows import ConversationRows, RewardRows, reply_rows, token_rows
 from engine.search import certificate
-from engine.search.loop import run_problem, trace_frame
-from engine.search.objective import SearchProblem
+from engine.search.loop import run_search, trace_frame
+from engine.search.objective import SearchObjective
 from engine.settings import SearchSettings, check_integer
 from engine.sweep.setup import vocabulary_of
 from engine.text.chat_template import checked_text
@@ -231,11 +231,12 @@ class RewardModel:
         Raises:
           AssayError: an unknown setting, or settings that do not fit each other or the model.
         """
-        problem, [scorer] = _problem([self], [checked_text(prompt)], direction, settings)
-        steps = _trace(problem, [scorer])
-        if not problem.objective.settings.certify:
+        objective = _objective(self, checked_text(prompt), direction, settings)
+        steps = trace_frame(objective, run_search(objective, self._scorer)[0], direction)
+        if not objective.settings.certify:
             return steps
-        sweeps = certificate.of_found(problem.objective, scorer, steps.row(-1, named=True)).steps
+        last = steps.row(-1, named=True)
+        sweeps = certificate.of_found(objective, self._scorer, last).steps
         return pl.concat([steps, sweeps.with_columns(pl.col("step") + steps["step"][-1])])
 
     def certify(
@@ -273,9 +274,9 @@ class RewardModel:
         # A reply that is given by its ids need not be one that its text tokenises to: the settings
         # that the reply has to fit are set when the objective, which draws one, is built.
         free = {"topk": 1, **settings, "length": len(ids), "fixed": (), "round_trip": False}
-        problem, [scorer] = _problem([self], [checked_text(prompt)], direction, free)
+        objective = _objective(self, checked_text(prompt), direction, free)
         given = {name: settings[name] for name in ("fixed", "round_trip") if name in settings}
-        return certificate.of_reply(problem.objective, scorer, ids, sweeps, **given)
+        return certificate.of_reply(objective, self._scorer, ids, sweeps, **given)
 
     def explore(
         self, second: "RewardModel | None" = None, *, run: str | None = None, port: int = 0
@@ -330,34 +331,6 @@ class RewardModel:
         return numbers
 
 
-# Any: settings are of several types.
-def search_together(
-    models: RewardModel | Sequence[RewardModel],
-    prompts: str | Sequence[str],
-    *,
-    rule: str = "mean",
-    direction: str = "max",
-    **settings: Any,
-) -> pl.DataFrame:
-    """Searches one reply for all models under all prompts.
-
-    Args:
-      models: on one mesh; those that do not share the first one's tokenizer read texts.
-      prompts: the users' turns.
-      rule: `mean` or `minimum` of the rewards, each standardised by the model's rewards of single
-        tokens under the prompt.
-      direction: `max` for the highest rewards, `min` for the lowest.
-      **settings: as for `RewardModel.search`.
-
-    Returns:
-      What `RewardModel.search` returns, with the objective in standard deviations, f32, in place of
-      the reward.
-    """
-    models = _reward_models([models] if isinstance(models, RewardModel) else models)
-    of = _problem(models, listed(prompts, "prompts"), direction, settings, rule)
-    return _trace(*of).rename({"reward": "objective"})
-
-
 def _reward_models(models: Sequence[RewardModel]) -> list[RewardModel]:
     """The models that a caller gives, as a list; raises AssayError for anything else."""
     given = models if isinstance(models, Sequence) else [models]
@@ -367,14 +340,10 @@ def _reward_models(models: Sequence[RewardModel]) -> list[RewardModel]:
 
 
 # Any: settings are of several types.
-def _problem(
-    models: Sequence[RewardModel],
-    prompts: Sequence[str],
-    direction: str,
-    settings: Mapping[str, Any],
-    rule: str = "",
-) -> tuple[SearchProblem, list[RewardScorer]]:
-    """What is searched, and its models in their order there."""
+def _objective(
+    model: RewardModel, prompt: Prompt, direction: str, settings: Mapping[str, Any]
+) -> SearchObjective:
+    """What is searched."""
     if direction == "both":
         raise AssayError("direction='both'; allowed here: 'max', 'min'")
     names = [field.name for field in dataclasses.fields(SearchSettings)]
@@ -382,18 +351,8 @@ def _problem(
     for name in settings:
         if name not in names:
             raise AssayError(f"{name}: no such setting; allowed: {', '.join(names)}")
-    first = models[0]._scorer
-    dtype = nnx.merge(first.graph, first.params).decoder.embedding[...].dtype
+    scorer = model._scorer
+    dtype = nnx.merge(scorer.graph, scorer.params).decoder.embedding[...].dtype
     given = SearchSettings.of(**settings, direction=direction, dtype=str(dtype))
-    frames = {model._checkpoint.card.tokenizer_hash: model.vocabulary for model in models}
-    checkpoints, texts = [model._checkpoint for model in models], {p: p for p in prompts}
-    problem = SearchProblem.build(checkpoints, texts, frames, given, rule)
-    scorers = {id(model._checkpoint): model._scorer for model in models}
-    return problem, [scorers[id(checkpoint)] for checkpoint in problem.models]
-
-
-def _trace(problem: SearchProblem, scorers: Sequence[RewardScorer]) -> pl.DataFrame:
-    """The trace of a search in one direction."""
-    problem.announce()
-    trace, _, _ = run_problem(problem, scorers)
-    return trace_frame(problem.objective, trace, problem.objective.settings.direction)
+    split = model._checkpoint.template.split(prompt)
+    return SearchObjective.build(model._checkpoint, [split], model.vocabulary, given)

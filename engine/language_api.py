@@ -242,9 +242,9 @@ def ranked(tokens: Mapping[int, str], numbers: Mapping[str, np.ndarray]) -> pl.D
     )
 
 
-def listed(responses: str | Sequence[str], name: str = "responses") -> list[str]:
+def listed(responses: str | Sequence[str]) -> list[str]:
     """One text, or several, as a list; raises AssayError for one that no tokenizer reads."""
     several = [responses] if isinstance(responses, str) else responses
     if not isinstance(several, Iterable):
-        raise AssayError(f"{name}={responses!r}; allowed: a text, or several")
+        raise AssayError(f"responses={responses!r}; allowed: a text, or several")
     return [*map(checked_text, several)]

@@ -391,14 +391,6 @@ class SearchCommandSettings(PromptSettings):
     """What a search's command takes beside `SearchSettings`."""
 
     joint: bool = setting("One search for all prompts, by the mean reward.", False)
-    universal: str = setting(
-        'One sequence for all models and prompts, by the "mean" or the "minimum" of their '
-        'standardised rewards; "": a search for each. Models that do not share the first one\'s '
-        "tokenizer read the texts.",
-        "",
-    )
-    judges: str = setting("Models that only score what is found: a list as --checkpoint.", "")
-    transfer: bool = setting("Score what was found under all other checkpoints too.", True)
     check_memory: bool = setting("As of `assay sweep`.", True)
 
 
@@ -685,7 +677,6 @@ class DemoSettings(PromptSettings):
         "Models that are searched: the first, and with --all those after it; 0: none.", 2
     )
     search: SearchSettings = setting("A search of each under the first prompt", like="assay search")
-    together: SearchSettings = setting("One reply for all models searched", like="assay search")
     certified: SearchSettings = setting(
         "The best reply of three of the words by the first of them", like="assay search"
     )

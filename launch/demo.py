@@ -33,7 +33,7 @@ from launch.pipeline import Say
 
 _CATEGORIES = Path(analysis.__file__).parent / "words" / "categories.csv"
 _POLICY = TemplatePolicy(bos="template", date=None)
-SEARCHES = ("search", "together", "certified")
+SEARCHES = ("search", "certified")
 _FLAGS = {
     "all": (
         False,
@@ -60,12 +60,12 @@ class Demo(pipeline.Scored):
         return self.whole and {*self.pair} <= {*self.slugs} and bool(self.prompts)
 
     def search(self, name: str, models: Sequence[Checkpoint], allow: Sequence[str] = ()) -> None:
-        """Searches replies to the first prompt; all models judge what is found."""
+        """Searches replies to the first prompt."""
         settings = self.searches[name]
         settings = dataclasses.replace(settings, allow=tuple(allow)) if allow else settings
         prompt = dict(itertools.islice(self.prompts.items(), 1))
         where = (prompt, self.run, settings, self.mesh, self.config[name])
-        found = searching.search(models, *where, judges=self.models)
+        found = searching.search(models, *where)
         self.new += sum(one.new for one in found)
 
 
@@ -171,7 +171,7 @@ def search(work: Demo, say: Say) -> None:
 
 
 def search_more(work: Demo, say: Say) -> None:
-    """Searches other models, one reply for all of them, and the best of the words, certified."""
+    """Searches other models, and the best of the words, certified."""
     searched = _searched(work)
     if len(searched) > 1:
         work.search("search", searched[1:])
@@ -179,13 +179,7 @@ def search_more(work: Demo, say: Say) -> None:
     replies = work.items[1] if work.items else []
     words = tuple(text for word in replies if (text := f" {word}") in tokens)
     enough = len(words) >= work.searches["certified"].topk
-    what = (
-        f"the best of {len(words)} words, certified" if enough else "too few words to choose from"
-    )
-    together = f"one reply for {len(searched)} models; " if len(searched) > 1 else ""
-    say(f"{together}{what}")
-    if len(searched) > 1:
-        work.search("together", searched)
+    say(f"the best of {len(words)} words, certified" if enough else "too few words to choose from")
     if enough:
         work.search("certified", searched[:1], words)
 

@@ -57,13 +57,6 @@ def _result_lines(results: Sequence[SearchResult], run: epath.Path) -> list[str]
         line, notes = f"{one.direction} {one.reward:.4g} {one.text!r}", []
         if one.certificate is not None:
             notes.append(_certified(one.certificate))
-        if one.universal is not None:
-            said = one.universal
-            judges = f"{said['rule']} of {len(said['judges'])} judges"
-            if "readers" in said:
-                reading = sum(model in said["readers"] for model, *_ in said["judges"])
-                judges += f", {reading} of which read texts,"
-            notes.append(f"{judges} {said['objective']:.4g} sd")
         singles = swept.get(schema.scores_path(one.model, one.prompt_id))
         if singles and (percentile := _percentile(singles, one.reward)) is not None:
             notes.append(f"percentile {percentile:.2f}")

@@ -1,4 +1,4 @@
-"""Longer replies found by search: the best of each search, and how other models reward them."""
+"""Longer replies found by search: the best of each search, and its certificate."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import polars as pl
 
 from analysis.blocks import Block, Finding, Heading, Picture, Text
 from analysis.charts import look
-from analysis.charts.heat_map import heat_map
 from analysis.charts.lines import lines
 from analysis.columns import MODEL, PROMPT, Column, Spec
-from analysis.measures.transfer import MATRIX, SEARCH, rule_of, together_or_alone, transfer_matrix
 from analysis.run import Run
-from analysis.sentences import count, decimals
+from analysis.sentences import count
 from analysis.statistics import Array
 from analysis.statistics.ranks import percentiles_among
 from analysis.study import Analysis, Study, Table, table
@@ -77,15 +75,11 @@ CERTIFICATES = Spec(
     page="model prompt direction method seed certified target searched_reward reward ascent_steps "
     "swaps best_gain margin rejected text",
 )
-_MOST_ROWS = 40  # Replies in the heat map.
-_ARROWS = {"max": "↑", "min": "↓"}
 
 
 def beyond(study: Study) -> Iterator[Finding]:
     """How many searches found a reply that lies beyond every single token of the vocabulary."""
-    alone = pl.col("method").map_elements(
-        lambda method: rule_of(method) is None and not method.endswith(ASCENT), pl.Boolean
-    )
+    alone = ~pl.col("method").str.ends_with(ASCENT)
     placed = study.tables["sequences"].filter(alone, pl.col("percentile").is_not_null())
     high, low = (placed.filter(direction=sought) for sought in ("max", "min"))
     parts = ((high, "high", 1.0), (low, "low", 0.0))
@@ -100,20 +94,6 @@ def beyond(study: Study) -> Iterator[Finding]:
             text="A search for a reply of several tokens can find one that its model rates beyond "
             f"every single token of its vocabulary: it did in {said}.",
             picture="sequence_traces",
-        )
-
-
-def universal(run: Run, matrix: pl.DataFrame) -> Iterator[Finding]:
-    """How a reply sought for several judges compares with those sought for one of them."""
-    for row in together_or_alone(run, matrix).iter_rows(named=True):
-        low = row["direction"] == "min"
-        what = "mean" if row["rule"] == "mean" else "highest" if low else "lowest"
-        ours, theirs = (decimals(-v if low else v) for v in (row["value"], row["alone_value"]))
-        yield Finding(
-            text=f"One reply for all: sought {'low' if low else 'high'} for {row['judges']} pairs "
-            f"of model and prompt together, “{row['text']}” has a {what} reward of {ours} sd over "
-            f"the {row['known']} whose vocabulary was scored; the best that was sought for one "
-            f"pair, “{row['alone']}”, has {theirs}."
         )
 
 
@@ -198,15 +178,13 @@ def _gains(moved: pl.DataFrame) -> Array:
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """Three files, and the steps of searches for the chart."""
-    run, made = study.run, study.tables
-    none = "No search for sequences was run."
+    """Two files, and the steps of searches for the chart."""
+    run = study.run
+    none = f"No search for sequences was run. {_left_out(run)}".strip()
     open_ = "No sequence that a search found was certified."
     yield table(SEQUENCES.name, make=partial(sequences_table, run), why=none)
     yield table(_TRACE.name, make=partial(sequence_traces, run), file=False, why=none)
     yield table(CERTIFICATES.name, make=partial(sequence_certificates, run), why=open_)
-    unread = "No model scored the text of a sequence that a search found."
-    yield table(MATRIX.name, make=lambda: transfer_matrix(run, made[SEQUENCES.name]), why=unread)
 
 
 def sequences_table(run: Run) -> pl.DataFrame:
@@ -215,14 +193,13 @@ def sequences_table(run: Run) -> pl.DataFrame:
     Returns:
       The table `SEQUENCES`, by its first five columns. percentile is null where the vocabulary was
       not scored; round_trips says whether the text tokenises to these ids. Of equal rewards the
-      earliest is taken. Of a certificate (which may seek a target) and of a universal search
-      (which does not seek one model's reward), the last step is taken.
+      earliest is taken. Of a certificate (which may seek a target) the last step is taken.
     """
     best = []
     singles: dict[tuple[str, str], Array] = {}
     for keys, steps, _ in run.read_searches():
         order = steps.sort("reward", "step", descending=[keys["direction"] == "max", False])
-        if _last_counts(keys["method"]):
+        if keys["method"].endswith(ASCENT):
             order = steps.tail(1)
         first = order.row(0, named=True)
         cell = (keys["model"], keys["prompt"])
@@ -252,7 +229,7 @@ def sequence_traces(run: Run) -> pl.DataFrame:
     for keys, steps, _ in run.read_searches():
         reward = pl.col("reward")
         best = reward.cum_max() if keys["direction"] == "max" else reward.cum_min()
-        if _last_counts(keys["method"]):
+        if keys["method"].endswith(ASCENT):
             best = reward
         named = {name: pl.lit(keys[name]).cast(_TRACE.schema[name]) for name in _KEYS}
         frames.append(steps.select(**named, step="step", reward="reward", best=best, flops="flops"))
@@ -280,10 +257,6 @@ def sequence_certificates(run: Run) -> pl.DataFrame:
     return CERTIFICATES.frame(rows).sort(run.place(), *_KEYS[1:])
 
 
-def _last_counts(method: str) -> bool:
-    return rule_of(method) is not None or method.endswith(ASCENT)
-
-
 def _percentile(singles: Array | None, reward: float) -> float | None:
     if singles is None or not len(singles):
         return None
@@ -296,8 +269,18 @@ def _searches_drawn(study: Study) -> Iterator[Block]:
         "The best reward so far of each search: high sought (solid) or low (dashed); one line for "
         "each prompt and seed."
     )
+    if left_out := _left_out(study.run):
+        yield Text(left_out, "note")
     yield Picture("sequence_traces", caption, partial(courses, study, traces))
     yield from SEQUENCES.rows(best)
+
+
+def _left_out(run: Run) -> str:
+    """What is said of files that an older release wrote; "" where there are none."""
+    files = count(len(run.universal), "file")
+    return f"Left out: {files} of universal searches, which Assay no longer has." * bool(
+        run.universal
+    )
 
 
 def courses(study: Study, traces: pl.DataFrame) -> look.Chart:
@@ -326,9 +309,7 @@ def courses(study: Study, traces: pl.DataFrame) -> look.Chart:
 
 
 def _shown(method: str) -> str:
-    """A method's name in a legend: that of a universal search ends in a hash in the run."""
-    if rule := rule_of(method):
-        return f"one reply for all ({rule})"
+    """A method's name in a legend."""
     return f"{method.removesuffix(ASCENT)}, then swaps" if method.endswith(ASCENT) else method
 
 
@@ -346,47 +327,6 @@ def _certificates_shown(study: Study) -> Iterator[Block]:
     )
 
 
-def _matrix_shown(study: Study) -> Iterator[Block]:
-    matrix = study.tables[MATRIX.name]
-    yield Heading("Found replies under the models and prompts that scored them")
-    known = matrix.filter(pl.col("standardised").is_not_null())
-    if known.height:
-        every = known.select(SEARCH).n_unique()
-        cut = f" The first {_MOST_ROWS} of {every} replies." if every > _MOST_ROWS else ""
-        caption = (
-            "Each row is a reply, sought high (↑) or low (↓) for the model named, or for all "
-            "together; each column scores its text. Numbers: rewards in standard deviations of the "
-            f"column’s single tokens from their mean.{cut}"
-        )
-        yield Picture("sequence_matrix", caption, partial(transfer_map, study, known))
-    yield from MATRIX.rows(matrix)
-
-
-def transfer_map(study: Study, known: pl.DataFrame) -> look.Chart:
-    """Standardised rewards of replies (rows of `MATRIX`) under each model and prompt."""
-    firsts = known.select(SEARCH).unique(maintain_order=True).head(_MOST_ROWS)
-    labels = [
-        f"{place}. {_ARROWS[row['direction']]} "
-        f"{look.name(study.names.get(row['source'], row['source']), 16)}: "
-        f"{look.name(look.token(row['text']), 20)}"
-        for place, row in enumerate(firsts.iter_rows(named=True), start=1)
-    ]
-    column = pl.col("target").replace(study.names)
-    if known["prompt"].n_unique() > 1:
-        prompts = {prompt: look.name(said, 16) for prompt, said in study.prompt_names.items()}
-        column = pl.format("{} · {}", column, pl.col("prompt").replace(prompts))
-    replies = firsts.with_columns(reply=pl.Series(labels, dtype=pl.String))
-    cells = known.sort(study.run.place("target"), "prompt").with_columns(column=column)
-    matrix = cells.join(replies, on=SEARCH, how="inner").pivot(
-        "column", index="reply", values="standardised", sort_columns=False
-    )
-    matrix = replies.select("reply").join(
-        matrix, on="reply", how="left", validate="1:1", maintain_order="left"
-    )
-    most = max(float(known["standardised"].abs().to_numpy().max()), 1.0)
-    return heat_map(matrix, {}, "reward, sd of single tokens", most, 1)
-
-
 ANALYSIS = Analysis(
     id="sequences",
     title="Longer replies",
@@ -394,8 +334,8 @@ ANALYSIS = Analysis(
     lead="Which replies of several tokens does a model reward most and least? A search follows "
     "the gradient of the reward, or tries replies in another way.",
     make=_tables,
-    parts=(_searches_drawn, _certificates_shown, _matrix_shown),
-    told=(beyond, lambda s: universal(s.run, s.tables[MATRIX.name]), certified),
+    parts=(_searches_drawn, _certificates_shown),
+    told=(beyond, certified),
     caveats=lambda study: (
         "A search finds a local extreme: another seed or method may find better, also where no "
         "swap of one token does.",

@@ -10,9 +10,7 @@ import polars as pl
 from analysis.charts import look
 
 
-def heat_map(
-    matrix: pl.DataFrame, names: Mapping[str, str], label: str, most: float = 1.0, digits: int = 2
-) -> look.Chart:
+def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> look.Chart:
     """A table of numbers, each written in its cell; one that is not defined is a dash.
 
     Args:
@@ -20,8 +18,6 @@ def heat_map(
         square or not.
       names: slug -> nickname; a name that is not in it ("human") is shown as it is.
       label: what the numbers are, for the legend.
-      most: size of the number that has the darkest colour; 1 for correlations.
-      digits: decimals of the numbers.
     """
     labels = look.unique(names)
     first, columns = matrix.columns[0], matrix.columns[1:]
@@ -30,19 +26,19 @@ def heat_map(
     )
     across = [labels.get(name, name) for name in columns]
     down = cells["row"].unique(maintain_order=True).to_list()
-    signed = (cells["value"].fill_nan(None) < -0.05 * most).any()
-    plain = alt.Scale(domain=[0, most], scheme="yellowgreenblue")
-    scale = look.around_zero(most) if signed else plain
+    signed = (cells["value"].fill_nan(None) < -0.05).any()
+    plain = alt.Scale(domain=[0, 1], scheme="yellowgreenblue")
+    scale = look.around_zero(1) if signed else plain
     paint = alt.Color("value:Q", scale=scale, title=label, legend=alt.Legend(gradientLength=140))
     base = alt.Chart(look.data(cells)).encode(
         x=alt.X("column:N", sort=across, title=None, axis=alt.Axis(labelAngle=-40, grid=False)),
         y=alt.Y("row:N", sort=down, title=None, axis=alt.Axis(grid=False, labelLimit=280)),
     )
-    tooltip = ["row:N", "column:N", alt.Tooltip("value:Q", title=label, format=f".{digits + 1}f")]
+    tooltip = ["row:N", "column:N", alt.Tooltip("value:Q", title=label, format=".3f")]
     squares = base.mark_rect().encode(color=paint, tooltip=tooltip)
-    dark = f"isValid(datum.value) && abs(datum.value) > {0.6 * most:.5g}"
+    dark = "isValid(datum.value) && abs(datum.value) > 0.6"
     text = alt.Text("text:N")
-    number = f"replace(format(datum.value, '.{digits}f'), '-', '−')"
+    number = "replace(format(datum.value, '.2f'), '-', '−')"
     numbers = base.transform_calculate(text=f"isValid(datum.value) ? {number} : '–'")
     ink = alt.condition(dark, alt.value("#ffffff"), alt.value("#1d2530"))
     written = numbers.mark_text(fontSize=10.5).encode(text=text, color=ink)

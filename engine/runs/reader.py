@@ -99,13 +99,11 @@ class Search:
       sha256: of its bytes.
       rejected: candidates whose text tokenises to other ids.
       certificate: of the file of a certificate, what it found (docs/run-format.md).
-      universal: of a universal search, its rule and judges (docs/run-format.md).
     """
 
     sha256: str | None = None
     rejected: int | None = None
     certificate: Mapping[str, Any] | None = None  # Any: JSON of the manifest
-    universal: Mapping[str, Any] | None = None  # Any: JSON of the manifest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -359,7 +357,6 @@ def _searches(run: epath.Path, results: Json) -> dict[epath.Path, Search]:
             sha256=part["sha256"],
             rejected=record.get("rejected"),
             certificate=record.get("certificate"),
-            universal=record.get("universal"),
         )
         for path, record in results.items()
         if path.startswith(f"{schema.SEQUENCES_DIR}/")

@@ -58,7 +58,7 @@ FOLDERS = (
     CONVERSATION_LOGPROBS_DIR,
 )
 CHAT = ".chat"  # ends the id of a prompt in a language model's chat template
-FOUND = "found-"  # how lists begin that hold what searches found, scored under other models
+FOUND = "found-"  # how lists begin in which older runs hold what searches found
 # Of a model's entry in the manifest: the two language models, form and beta of implicit rewards.
 PAIR = "reward_of"
 # Largest allowed difference between a written number and the plain pass's, relative to

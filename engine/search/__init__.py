@@ -1,9 +1,8 @@
 """Search for the token sequences that a reward model rates highest and lowest.
 
-objective    what is maximised: models and prompts as a list, signs, admitted sequences
+objective    what is maximised: a model's reward under prompts, signs, admitted sequences
 passes       gradients of the parents and rewards of the candidates of a step
 step         the step: gradient, proposals, scores, buffer
-universal    one sequence for several models and prompts: judges, and the step
 baselines    methods that enumerate the vocabulary, and rewards of rows behind a common beginning
 loop         host loop of one search until it ends; its trace, from whose file it resumes
 certificate  whether a swap of one token improves a found sequence; the ascent if one does

@@ -1,10 +1,7 @@
 """Which searches and certificates a run lacks: jobs, entered in the manifest and checked.
 
-A universal search writes a file for each judge that takes token ids: the same sequences, each with
-the rewards of one model under one prompt. They are filed as searches of the method
-`<method>-<rule>-<hash of the judges>`. A certificate is filed like a search of the method
-`<method>-ascent`: one row per sweep. Its file holds the sweeps too, from which a larger budget goes
-on.
+A certificate is filed like a search of the method `<method>-ascent`: one row per sweep. Its file
+holds the sweeps too, from which a larger budget goes on.
 """
 
 import dataclasses
@@ -21,17 +18,15 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import fitting
 from engine.planning.machines import DeviceRoom
-from engine.planning.memory import Model, SearchWork, SweepWork, weight_bytes
+from engine.planning.memory import Model, SearchWork, SweepWork
 from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
-from engine.scoring.batches import padded_length, rows_of_step
 from engine.scoring.rows import pooling_of
 from engine.search.certificate import PositionSweep
-from engine.search.objective import Reader, SearchObjective, SearchProblem
+from engine.search.objective import SearchObjective
 from engine.search.step import first_changes, planned_steps, step_flops
-from engine.search.universal import SAMPLE
-from engine.settings import AUTO, DIRECTIONS, ENUMERATIONS, SearchSettings
+from engine.settings import AUTO, ENUMERATIONS, SearchSettings
 from engine.sweep import setup
 from engine.sweep.jobs import Job, recorded_step
 
@@ -42,13 +37,13 @@ _LONGEST_PROMPT_ID = 100  # characters; an id is the name of a folder
 class Search:
     """One search, or the certificate of what one found in one direction: jobs of one pass.
 
-    A job is a file, of one model under one prompt in one direction. If one file is missing, all of
-    its direction are written again.
+    A job is a file, of the model in one direction; one file for all prompts of a joint search.
     """
 
-    problem: SearchProblem  # what is maximised, in the directions that are missing
-    prompts: Sequence[str]  # ids of prompts that a file names beside the one in its path
-    jobs: Sequence[Job]  # a joint search has one for all prompts
+    checkpoint: Checkpoint
+    objective: SearchObjective  # in the directions that are missing
+    prompts: Sequence[str]  # ids
+    jobs: Sequence[Job]
     searched: str = ""  # of a certificate, the file of the search
     step_size: int = 0  # of a certificate, swaps per step on each device
     known: Sequence[PositionSweep] = ()  # of a certificate, the sweeps that its file holds
@@ -56,34 +51,30 @@ class Search:
     @property
     def missing(self) -> list[str]:
         """Directions that are not complete."""
-        return _missing(self.jobs)
+        return [job.direction for job in self.jobs if job.missing]
 
     @property
     def settings(self) -> SearchSettings:
         """Settings of the search, in the directions that are missing."""
-        return self.problem.objective.settings
+        return self.objective.settings
 
     @property
-    def slugs(self) -> list[str]:
-        """The models."""
-        return [model.card.slug for model in self.problem.models]
+    def slug(self) -> str:
+        """The model."""
+        return self.checkpoint.card.slug
 
     @property
     def title(self) -> str:
-        """Models and prompts, as a progress bar names them."""
-        return " · ".join([*self.slugs, *self.problem.prompts])
+        """Model and prompts, as a progress bar names them."""
+        return " · ".join([self.slug, *self.prompts])
 
     @property
     def amount(self) -> int:
-        """Planned steps (`planned_steps`), without the operations of readers.
-
-        Of a certificate, rewards that its budget allows, of those that are not known yet.
-        """
-        whole = self.problem.objective
+        """Planned steps; of a certificate, rewards within its budget that are not known yet."""
         if self.searched:
             sweeps = max(0, self.settings.certify - len(self.known))
-            return sweeps * int(whole.allowed.sum()) * len(whole.prompts)
-        return planned_steps(self.settings, sum(map(step_flops, self.problem.objectives)))
+            return sweeps * int(self.objective.allowed.sum()) * len(self.objective.prompts)
+        return planned_steps(self.settings, step_flops(self.objective))
 
 
 def searches_of(
@@ -95,59 +86,54 @@ def searches_of(
     mesh: Mesh,
     *,
     joint: bool = False,
-    rule: str = "",
 ) -> list[Search]:
-    """One search per model and prompt; nothing is written.
+    """One search per model and prompt, with `joint` one per model; nothing is written.
 
-    With `joint` one search per model, for all prompts; with a rule one for all models and prompts.
+    `frames` are by tokenizer hash.
     """
     first_changes(settings)
-    models = [list(checkpoints)] if rule else [[checkpoint] for checkpoint in checkpoints]
-    texts = [{prompt_id: text} for prompt_id, text in prompts.items()]
-    jobs = []
-    for group in models:
-        for judged in [dict(prompts)] if joint or rule else texts:
-            problem = SearchProblem.build(group, judged, frames, settings, rule)
-            of = [_joint_id(list(judged))] if joint else list(problem.prompts)
-            jobs.append(_search_of(manifest, problem, of, mesh))
-    return jobs
+    every = [dict(prompts)] if joint else [{name: text} for name, text in prompts.items()]
+    return [
+        _search_of(
+            manifest, model, judged, frames[model.card.tokenizer_hash], settings, mesh, joint=joint
+        )
+        for model in checkpoints
+        for judged in every
+    ]
 
 
 def _search_of(
-    manifest: Manifest, problem: SearchProblem, prompt_ids: Sequence[str], mesh: Mesh
+    manifest: Manifest,
+    model: Checkpoint,
+    prompts: Mapping[str, str],
+    vocabulary: pl.DataFrame,
+    settings: SearchSettings,
+    mesh: Mesh,
+    *,
+    joint: bool,
 ) -> Search:
-    """A search whose files are of `prompt_ids`, entered in the manifest."""
-    settings, method, said = problem.objective.settings, problem.objective.settings.method, {}
-    if problem.rule:
-        method = f"{method}-{problem.rule}-{problem.group}"
-        judges = {"rule": problem.rule, "judges": problem.group, "sample": SAMPLE}
-        said = {"universal": judges}
-    about, jobs = [] if problem.rule else list(problem.prompts), []
+    """A search whose files are entered in the manifest."""
+    splits = [model.template.split(text) for text in prompts.values()]
+    objective, jobs = SearchObjective.build(model, splits, vocabulary, settings), []
+    named = _joint_id(list(prompts)) if joint else next(iter(prompts))
     for direction in settings.directions:
-        for model, one in zip(problem.models, problem.objectives, strict=False):
-            whole = [prompt for _, prompt in one.round_trip.conversations]
-            each = [[prompt] for prompt in whole] if problem.rule else [whole]
-            for prompt_id, judged in zip(prompt_ids, each, strict=True):
-                where = model.card.slug, prompt_id, direction, method, settings.seed
-                fingerprint = settings.fingerprint(direction) | {
-                    **model.card.identity,
-                    **pooling_of(model, AUTO).choice,
-                    "prefix_ids": [list(split.prefix) for split in judged],
-                    "suffix_ids": list(judged[0].suffix),
-                    **said,
-                    **meshes.identity(mesh),
-                }
-                path = schema.sequences_path(*where)
-                job = Job(checkpoint=model, path=path, fingerprint=fingerprint)
-                jobs.append(_enter(manifest, job, about))
-    left = _missing(jobs) or settings.directions
-    problem = problem.narrowed("both" if len(left) == len(DIRECTIONS) else left[0])
-    return Search(problem=problem, prompts=about, jobs=jobs)
-
-
-def _missing(jobs: Sequence[Job]) -> list[str]:
-    """Directions of which a file is missing."""
-    return list(dict.fromkeys(job.direction for job in jobs if job.missing))
+        path = schema.sequences_path(
+            model.card.slug, named, direction, settings.method, settings.seed
+        )
+        fingerprint = objective.settings.fingerprint(direction) | {
+            **model.card.identity,
+            **pooling_of(model, AUTO).choice,
+            "prefix_ids": [list(split.prefix) for split in splits],
+            "suffix_ids": list(splits[0].suffix),
+            **meshes.identity(mesh),
+        }
+        job = Job(checkpoint=model, path=path, fingerprint=fingerprint)
+        jobs.append(_enter(manifest, job, list(prompts)))
+    search = Search(checkpoint=model, objective=objective, prompts=list(prompts), jobs=jobs)
+    if len(search.missing) == 1:
+        narrowed = objective.narrowed(search.missing[0])
+        return dataclasses.replace(search, objective=narrowed)
+    return search
 
 
 def _enter(
@@ -191,8 +177,8 @@ def _certificate_of(
     path = schema.sequences_path(found.model, found.prompt, direction, method, settings.seed)
     step = settings.certify_step or recorded_step(manifest, path)
     if not step:
-        one = Model.of(list(search.problem.models)).on(room, settings.dtype)
-        step = fitting.fitting_step(one, _sweep_work(search.problem.objective))
+        one = Model.of([search.checkpoint]).on(room, settings.dtype)
+        step = fitting.fitting_step(one, _sweep_work(search.objective))
     said = manifest.content["results"].get(path, {}).get("certificate", {})
     # The search may be complete, and keep its numerics: the certificate has others.
     fingerprint = {k: v for k, v in found.fingerprint.items() if k != "numerics"}
@@ -204,7 +190,8 @@ def _certificate_of(
         lambda: _present(manifest, search, path, found.path, settings.certify),
     )
     return Search(
-        problem=search.problem.narrowed(direction),
+        checkpoint=search.checkpoint,
+        objective=search.objective.narrowed(direction),
         prompts=search.prompts,
         jobs=[dataclasses.replace(job, missing=[] if complete else [(0, 1)])],
         searched=found.path,
@@ -244,20 +231,12 @@ def _present(
 
 def check_memory(search: Search, mesh: Mesh) -> None:
     """Raises AssayError for a search or certificate that this machine cannot hold."""
-    dtype, models, room = search.settings.dtype, search.problem.models, DeviceRoom.of(mesh)
+    model = Model.of([search.checkpoint]).on(DeviceRoom.of(mesh), search.settings.dtype)
     if search.searched:
-        one = Model.of(list(models)).on(room, dtype)
-        if reason := fitting.refusal(one, _sweep_work(search.problem.objective, search.step_size)):
+        if reason := fitting.refusal(model, _sweep_work(search.objective, search.step_size)):
             raise AssayError(reason.replace("step_size=", "certify_step="))
-        return
-    placed = [Model.of([model]).on(room, dtype) for model in models]
-    held = sum(map(weight_bytes, placed))
-    for model, one in zip(placed, search.problem.members, strict=True):
-        free = room.usable - (held - weight_bytes(model))
-        left = dataclasses.replace(model, usable=free)
-        if reason := fitting.refusal(left, _work(one, search.problem.objective)):
-            beside = "beside the other models of the universal search: " * (len(models) > 1)
-            raise AssayError(f"{beside}{reason}")
+    elif reason := fitting.refusal(model, _work(search.objective)):
+        raise AssayError(reason)
 
 
 def _sweep_work(objective: SearchObjective, step_size: int | None = None) -> SweepWork:
@@ -268,30 +247,19 @@ def _sweep_work(objective: SearchObjective, step_size: int | None = None) -> Swe
     return SweepWork(prefix=longest + length, own=own, step_size=step_size, self_check=1)
 
 
-def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
-    """The step of one model of a search; of a reader, the one that takes most memory."""
-    settings, candidates = whole.settings, whole.settings.candidates
-    prefix = max(len(split.prefix) for split in one.prompts)
-    suffix = max(len(split.suffix) for split in one.prompts)
-    first, length, reads = first_changes(settings), settings.length, isinstance(one, Reader)
-
-    def size(positions: int) -> int:
-        rows = rows_of_step(candidates, positions, candidates)  # fewer rows of longer replies
-        return rows * positions * (prefix + positions)
-
-    if isinstance(one, Reader):
-        lengths = {padded_length(n + suffix) for n in range(1, one.most_tokens + 1)}
-        length = max(lengths, key=size) - suffix
+def _work(objective: SearchObjective) -> SearchWork:
+    """The step of a search."""
+    settings, first = objective.settings, first_changes(objective.settings)
     return SearchWork(
-        prefix=prefix,
-        own=length + suffix,
-        length=length,
-        candidates=candidates,
-        attempts=len(whole.signs),
-        together=1 if reads else len(one.prompts),
-        gradient=settings.takes_gradient and not reads,
-        packed=first[0] < first[-1] and not reads,
-        enumerates=settings.method in ENUMERATIONS or reads,
+        prefix=max(len(split.prefix) for split in objective.prompts),
+        own=settings.length + len(objective.suffix),
+        length=settings.length,
+        candidates=settings.candidates,
+        attempts=len(objective.signs),
+        together=len(objective.prompts),
+        gradient=settings.takes_gradient,
+        packed=first[0] < first[-1],
+        enumerates=settings.method in ENUMERATIONS,
     )
 
 
@@ -312,7 +280,7 @@ def last_row(manifest: Manifest, path: str, prompts: Sequence[str]) -> tuple[dic
 def finish(manifest: Manifest, path: str, about: Json) -> None:
     """Notes in the manifest that a search is complete, with what its file says of it."""
     manifest.finish(path, about["self_check"])
-    for key in ("rejected", "certificate", "universal"):
+    for key in ("rejected", "certificate"):
         if key in about:
             manifest.result(path)[key] = about[key]
 

@@ -6,7 +6,7 @@ The file of an unfinished search holds the trace and the driver's state, from wh
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -21,12 +21,11 @@ from engine import processes
 from engine.errors import AssayError
 from engine.runs import provenance, schema, storage
 from engine.scoring.reward_passes import RewardScorer, fetch
-from engine.search import step, universal
+from engine.search import step
 from engine.search.baselines import EnumerationDriver
-from engine.search.objective import SearchObjective, SearchProblem, not_finite
-from engine.search.passes import BROKEN, StepInputs, fitness
-from engine.search.step import CompiledStep, State
-from engine.search.universal import Judge
+from engine.search.objective import SearchObjective, not_finite
+from engine.search.passes import BROKEN, fitness
+from engine.search.step import State
 from engine.settings import DIRECTIONS, ENUMERATIONS, SearchSettings
 
 Arrays = Mapping[str, np.ndarray]  # what a driver saves, by name
@@ -122,36 +121,19 @@ def frame_of(
     return pl.DataFrame(columns, schema=schema.SEQUENCE_COLUMNS)
 
 
-def run_problem(
-    problem: SearchProblem,
-    scorers: Iterable[RewardScorer],
-    file: epath.Path | None = None,
-    progress: Callable[[int, Trace], object] = lambda steps, trace: None,
-) -> tuple[Trace, dict[str, int], list[Judge]]:
-    """`run_search` of one model or of several; returns the judges of a universal search too."""
-    scorers, judges, together = list(scorers), list[Judge](), None
-    if problem.rule:
-        judges = universal.judges_of(problem, scorers)
-        together = universal.build_step(problem.objective, judges, problem.rule)
-    first = judges[0].scorer if judges else scorers[0]
-    return *run_search(problem.objective, first, file, progress, together), judges
-
-
 def run_search(
     objective: SearchObjective,
     scorer: RewardScorer,
     file: epath.Path | None = None,
     progress: Callable[[int, Trace], object] = lambda steps, trace: None,
-    together: tuple[CompiledStep, float] | None = None,
 ) -> tuple[Trace, dict[str, int]]:
     """Runs a search to its end, or resumes the one in `file`.
 
     Args:
-      objective: what is maximised; of a universal search what all models admit.
-      scorer: the model; of a universal search the first.
+      objective: what is maximised.
+      scorer: the model.
       file: where trace and state are saved during the search; None saves nothing.
       progress: called after each dispatch with the number of steps done and the trace so far.
-      together: of a universal search, the step of all judges and its operations.
 
     Returns:
       The trace, and the number of candidates per direction that were rejected because their text
@@ -166,7 +148,7 @@ def run_search(
     if settings.method in ENUMERATIONS:
         driver = EnumerationDriver(objective, scorer)
     else:
-        driver = StepDriver(objective, scorer, together)
+        driver = StepDriver(objective, scorer)
     model_axis, attempts = scorer.mesh.shape["model"], len(objective.signs)
     trace = Trace(
         rewards=np.empty((0, attempts), np.float32),
@@ -208,22 +190,13 @@ def run_search(
 class StepDriver:
     """Drives a method of `STEP_METHODS` by the compiled step; round trips between its halves."""
 
-    def __init__(
-        self,
-        objective: SearchObjective,
-        scorer: RewardScorer,
-        together: tuple[CompiledStep, float] | None = None,
-    ):
+    def __init__(self, objective: SearchObjective, scorer: RewardScorer):
         self.objective = objective
         self.rejected = np.zeros(len(objective.signs), np.int64)  # of each attempt, for their text
         self._scorer = scorer
-        self._inputs: StepInputs | None = None  # of a universal search, each judge has some
-        if together:
-            self._step, self.step_flops = together
-        else:
-            self._step = step.build_step(scorer.graph, scorer.mesh, objective.settings)
-            self.step_flops = step.step_flops(objective)
-            self._inputs = step.build_step_inputs(objective, scorer)
+        self._step = step.build_step(scorer.graph, scorer.mesh, objective.settings)
+        self.step_flops = step.step_flops(objective)
+        self._inputs = step.build_step_inputs(objective, scorer)
         keys = np.stack([_stream_key(*stream) for stream in objective.streams()])
         self._state = self._put(step.start(keys, objective.initial(), objective.settings.buffer))
 
@@ -238,7 +211,7 @@ class StepDriver:
         count = int(min(limit, settings.every, budget / self.step_flops))
         if count < 1:
             return np.empty((0, 0), np.float32), np.empty((0, 0, 0), np.int32), np.empty(0)
-        if settings.round_trip or not self._step.many:
+        if settings.round_trip:
             rows = [self._step_by_halves() for _ in range(count)]
             rewards, ids = (np.stack(each) for each in zip(*rows, strict=True))
         else:

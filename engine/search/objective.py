@@ -1,34 +1,22 @@
-"""What a search maximises, over admitted sequences: of one model, or of several and their prompts.
-
-Models that share the first one's vocabulary take its token ids. A model of another tokenizer reads
-the text, and gives no gradient: how many tokens a reply has there is bounded before a model is
-loaded, since each token of the search may become many.
-"""
+"""What a search maximises, over admitted sequences."""
 
 import dataclasses
-import hashlib
-import json
 import math
-import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 import polars as pl
-from tqdm import tqdm
 
-from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.scoring.rows import LAST, Pooling, check_fits, pooling_of
-from engine.settings import AUTO, DIRECTIONS, STEP_METHODS, SearchSettings
-from engine.text.chat_template import ChatTemplate, encode
+from engine.settings import AUTO, DIRECTIONS, SearchSettings
+from engine.text.chat_template import ChatTemplate
 from engine.types import PromptIds
 
 Ids = Sequence[int] | np.ndarray
 
-RULES = ("mean", "minimum")
-_ADDED = 512  # tokens that one of two vocabularies may have behind the other's: added ones
 _DRAWS = 200  # random sequences that are tried until one round-trips
 
 
@@ -40,7 +28,7 @@ class RoundTrip:
         self._known: dict[tuple[int, ...], bool] = {}
 
     def text(self, ids: Ids) -> str:
-        """The decoded text of a sequence; all models decode it alike."""
+        """The decoded text of a sequence."""
         template, _ = self.conversations[0]
         text: str = template.tokenizer.decode(list(map(int, ids)))
         return text
@@ -140,6 +128,11 @@ class SearchObjective:
         sums = counts.reshape(-1, self.settings.attempts).sum(axis=1)
         return dict(zip(self.settings.directions, sums.tolist(), strict=True))
 
+    def narrowed(self, direction: str) -> "SearchObjective":
+        """The same objective in one direction, or in `both`."""
+        settings = dataclasses.replace(self.settings, direction=direction)
+        return dataclasses.replace(self, settings=settings)
+
     def passes(self, ids: Ids) -> bool:
         """Whether a sequence is admitted as a result."""
         return not self.settings.round_trip or self.round_trip.passes(ids)
@@ -203,144 +196,6 @@ class SearchObjective:
         return ids
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reader:
-    """A model of another tokenizer, which reads the replies of a universal search as texts."""
-
-    checkpoint: Checkpoint
-    differs: str  # in which token its vocabulary differs from the first model's
-    prompts: tuple[PromptIds, ...]  # split by its template
-    most_tokens: int  # that a reply has there at most
-    usual_tokens: int  # that a reply of random tokens has there
-
-    @classmethod
-    def build(
-        cls,
-        checkpoint: Checkpoint,
-        differs: str,
-        prompts: Sequence[str],
-        whole: SearchObjective,
-    ) -> "Reader":
-        """Counts the tokens of the replies that `whole` searches.
-
-        Where two tokens' texts meet, the other tokenizer may split them differently, which adds
-        less than one token per text (docs/search.md), so `most` adds one to the longest text.
-
-        Raises:
-          AssayError: a conversation may be longer than the model was made for.
-        """
-        template, length = checkpoint.template, whole.settings.length
-        given = whole.initial()[0] if whole.settings.initial else ()  # fixed ones pass no filter
-        used = np.union1d(np.flatnonzero(whole.allowed), given).astype(int)
-        texts = [whole.round_trip.text([i]) for i in used]
-        counts = [len(ids) for ids in encode(template.tokenizer, texts)]
-        most, allowed = 1 + max(counts), checkpoint.card.decoder.max_positions
-        splits = tuple(map(template.around, prompts))
-        around = max(len(split.prefix) + len(split.suffix) for split in splits)
-        if (longest := around + length * most) > allowed:
-            raise AssayError(
-                f"model {checkpoint.card.slug!r}: a conversation with a reply of {length} tokens "
-                f"as texts, up to {most} tokens each, has up to {longest} tokens; allowed by the "
-                f"model: {allowed}"
-            )
-        return cls(
-            checkpoint=checkpoint,
-            differs=differs,
-            prompts=splits,
-            most_tokens=length * most,
-            usual_tokens=math.ceil(length * float(np.mean(counts))),
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchProblem:
-    """The models and prompts of one search: one model, or several by the rule of a universal one.
-
-    `rule` is one of `RULES`; "" without standardisation, of one model by the mean of its prompts.
-    """
-
-    rule: str
-    models: Sequence[Checkpoint]  # those of `objectives`, then those of `readers`
-    prompts: Mapping[str, str]  # prompt id -> text
-    objective: SearchObjective  # tokens and texts that all models admit; of one model, its own
-    objectives: Sequence[SearchObjective]  # of each model that takes token ids, what it maximises
-    readers: Sequence[Reader] = ()  # the models that read texts
-
-    @classmethod
-    def build(
-        cls,
-        models: Sequence[Checkpoint],
-        prompts: Mapping[str, str],
-        frames: Mapping[str, pl.DataFrame],
-        settings: SearchSettings,
-        rule: str = "",
-    ) -> "SearchProblem":
-        """The problem of one model, or with a rule of several; `frames` by tokenizer hash.
-
-        The order of the models behind the first, and of the prompts, changes nothing.
-
-        Raises:
-          AssayError: settings, prompts and models do not fit each other.
-        """
-        if rule:
-            _check_universal(settings, rule, len(models) * len(prompts))
-            prompts = dict(sorted(prompts.items(), key=lambda one: one[::-1]))
-        first = models[0].tokens
-        models = sorted(models, key=lambda one: (one.card.checkpoint_hash, one.card.slug))
-        differs = [vocabulary_difference(first, model.tokens) for model in models]
-        same = [model for model, how in zip(models, differs, strict=True) if not how]
-        objectives = []
-        for model in same:
-            splits = [model.template.split(text) for text in prompts.values()]
-            frame = frames[model.card.tokenizer_hash]
-            objectives.append(SearchObjective.build(model, splits, frame, settings))
-        whole = _joined(objectives) if rule else objectives[0]
-        readers = [
-            Reader.build(model, how, [*prompts.values()], whole)
-            for model, how in zip(models, differs, strict=True)
-            if how
-        ]
-        models = [*same, *(reader.checkpoint for reader in readers)]
-        return cls(
-            rule=rule,
-            models=models,
-            prompts=prompts,
-            objective=whole,
-            objectives=objectives,
-            readers=readers,
-        )
-
-    @property
-    def members(self) -> list[SearchObjective | Reader]:
-        """Of each model what it maximises, or how it reads texts."""
-        return [*self.objectives, *self.readers]
-
-    @property
-    def group(self) -> str:
-        """A hash of rule, models and prompts, whatever their order."""
-        ids = [(o.checkpoint_hash, [list(p.prefix) for p in o.prompts]) for o in self.objectives]
-        texts = [
-            (r.checkpoint.card.checkpoint_hash, [list(p.prefix) for p in r.prompts])
-            for r in self.readers
-        ]
-        kinds = [sorted([h, sorted(p)] for h, p in kind) for kind in (ids, texts) if kind]
-        return hashlib.sha256(json.dumps([self.rule, *kinds]).encode()).hexdigest()[:8]
-
-    def narrowed(self, direction: str) -> "SearchProblem":
-        """The same problem in fewer directions."""
-        settings = dataclasses.replace(self.objective.settings, direction=direction)
-        objectives = [dataclasses.replace(one, settings=settings) for one in self.objectives]
-        whole = dataclasses.replace(self.objective, settings=settings)
-        return dataclasses.replace(self, objective=whole, objectives=objectives)
-
-    def announce(self) -> None:
-        """Says on standard error which models read texts, and why; on process 0."""
-        for reader in self.readers if processes.writes() else ():
-            slug = reader.checkpoint.card.slug
-            line = f"model {slug}: {reader.differs}: it reads texts: no gradient, no file"
-            tqdm.write(line, file=sys.stderr)
-
-
 def _allowed_tokens(
     frame: pl.DataFrame,
     rows: int,
@@ -399,46 +254,3 @@ def _check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderCon
                 f"prompts {prompts[0].prompt!r} and {prompt.prompt!r}: the template closes their "
                 "replies differently; allowed: one search each"
             )
-
-
-def _check_universal(settings: SearchSettings, rule: str, judges: int) -> None:
-    """Raises AssayError for a universal search of one judge, or with settings it has not."""
-    if rule not in RULES:
-        raise AssayError(f"universal={rule!r}; allowed: {', '.join(map(repr, RULES))}")
-    if judges < 2:
-        raise AssayError(
-            f"universal={rule!r} with one model and one prompt; allowed: several prompts or models"
-        )
-    if settings.method not in STEP_METHODS:
-        allowed = ", ".join(map(repr, STEP_METHODS))
-        raise AssayError(f"method={settings.method!r}; allowed in a universal search: {allowed}")
-    for name in ("target", "wrong_sign", "distance", "certify"):
-        if value := getattr(settings, name):
-            raise AssayError(f"{name}={value!r}; allowed in a universal search: {type(value)()!r}")
-
-
-def vocabulary_difference(known: Mapping[int, str], tokens: Mapping[int, str]) -> str:
-    """The first token in which a vocabulary differs from a known one; "" if by few added tokens."""
-    for i, text in known.items():
-        if tokens.get(i, text) != text:
-            return f"token {i} is {tokens[i]!r}, not {text!r}"
-    if len(known.keys() ^ tokens.keys()) > _ADDED:
-        return f"it has {len(tokens)} tokens, not {len(known)}"
-    return ""
-
-
-def _joined(objectives: Sequence[SearchObjective]) -> SearchObjective:
-    """The tokens and texts that all models of one vocabulary admit, as one objective."""
-    first = objectives[0]
-    rows = min(len(objective.allowed) for objective in objectives)
-    allowed = np.logical_and.reduce([objective.allowed[:rows] for objective in objectives])
-    hashes = [objective.checkpoint_hash for objective in objectives]
-    whole = dataclasses.replace(
-        first,
-        allowed=allowed,
-        settings=_with_topk(first.settings, allowed),
-        checkpoint_hash=hashlib.sha256(json.dumps(hashes).encode()).hexdigest(),
-        round_trip=RoundTrip([c for o in objectives for c in o.round_trip.conversations]),
-    )
-    whole.initial()
-    return whole

@@ -2,9 +2,8 @@
 
 import dataclasses
 import functools
-import hashlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,22 +17,19 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
-from engine.runs import parts, provenance, schema, storage
+from engine.runs import parts, provenance, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check, tolerance_of_one
 from engine.search import certificate, jobs
-from engine.search.baselines import SuffixScorer
 from engine.search.certificate import Ascent
 from engine.search.jobs import Search
-from engine.search.loop import Trace, run_problem, trace_frame
-from engine.search.objective import SearchObjective, SearchProblem
-from engine.search.universal import IdsJudge, Judge
-from engine.settings import AUTO, DIRECTIONS, SearchSettings, SweepSettings
+from engine.search.loop import Trace, run_search, trace_frame
+from engine.search.objective import SearchObjective
+from engine.settings import DIRECTIONS, SearchSettings
 from engine.sweep import setup
 from engine.sweep.jobs import Job
 from engine.sweep.outcomes import free_models, memory_errors
-from engine.sweep.reward_jobs import sweep_rewards
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,9 +41,8 @@ class SearchResult:
     direction: str  # max or min
     reward: float
     text: str
-    rejected: int  # candidates rejected because their text does not round-trip; 0 if universal
+    rejected: int  # candidates rejected because their text does not round-trip
     certificate: Mapping[str, Any] | None = None  # Any: JSON of the manifest; None: of a search
-    universal: Mapping[str, Any] | None = None  # the same, of a universal search
     new: bool  # whether this call searched it; False: read from the run
 
 
@@ -59,27 +54,22 @@ def search_sequences(
     mesh: Mesh,
     *,
     joint: bool = False,
-    rule: str = "",
     check_memory: bool = True,
 ) -> list[SearchResult]:
     """Searches every model under every prompt and writes the traces to `run/sequences`.
 
     Args:
-      checkpoints: the models. Of a universal search all are loaded at once; those that do not
-        share the first one's tokenizer read texts, give no gradient and get no file.
+      checkpoints: the models.
       prompts: prompt id -> text.
       run: run folder, new or to be continued.
       settings: of every search.
       mesh: from `engine.mesh.build_mesh`.
       joint: one search per model for sequences with a high (or low) mean reward over all prompts;
         its prompt id is `mean.<id>.<id>…`, or holds a hash if that is too long.
-      rule: a universal search, one for all models and prompts: by the `mean` or the `minimum` of
-        their standardised rewards; "": a search for each.
       check_memory: whether a model that is larger than the free memory is refused.
 
     Returns:
-      One result per model, prompt and direction: first those that were complete before; of a
-      universal search by direction, then in the order in which models and prompts are named.
+      One result per model, prompt and direction: first those that were complete before.
 
     Raises:
       AssayError: bad input; a result that the run holds with another fingerprint; a reward that is
@@ -90,77 +80,35 @@ def search_sequences(
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
     every = jobs.searches_of(
-        manifest, checkpoints, prompts, vocabularies, settings, mesh, joint=joint, rule=rule
+        manifest, checkpoints, prompts, vocabularies, settings, mesh, joint=joint
     )
     certificates = jobs.certificates_of(manifest, every, settings, mesh)
     missing = [search for search in [*every, *certificates] if search.missing]
     for search in missing if check_memory else ():
         jobs.check_memory(search, mesh)
     if missing:
-        for search in missing:
-            if not search.searched:
-                search.problem.announce()
         setup.begin(manifest, vocabularies)
     results = [one for search in [*every, *certificates] for one in _results(manifest, search)]
-    held: dict[str, RewardScorer] = {}
+    held: dict[str, RewardScorer] = {}  # the model of the last search, by its slug
     for what, of in (("steps", every), ("swaps", certificates)):
         of = [search for search in of if search.missing]
         with progress(sum(search.amount for search in of), what) as bar:
             for search in of:
-                bar.set_description(f"loading {', '.join(search.slugs)}")
+                bar.set_description(f"loading {search.slug}")
                 size = "certify_step" if search.searched else "candidates"
                 step = search.step_size or settings.candidates
-                with memory_errors(search.slugs, mesh, size, step):
-                    scorers = _scorers(search, held, mesh, settings)
-                    (_certify if search.searched else _search)(manifest, search, scorers, bar)
+                with memory_errors([search.slug], mesh, size, step):
+                    scorer = _scorer(search, held, mesh, settings)
+                    (_certify if search.searched else _search)(manifest, search, scorer, bar)
                 results += _results(manifest, search, new=True)
     if processes.writes():
         manifest.save_if_changed()  # files that the manifest lacked
-    if not rule:
-        return results
-    named = [(checkpoint.card.slug, prompt) for checkpoint in checkpoints for prompt in prompts]
-    order = list(DIRECTIONS)
-    return sorted(
-        results, key=lambda r: (order.index(r.direction), named.index((r.model, r.prompt_id)))
-    )
+    return results
 
 
-def score_elsewhere(
-    checkpoints: Sequence[Checkpoint],
-    prompts: Mapping[str, str],
-    run: str,
-    texts: Sequence[str],
-    settings: SearchSettings,
-    mesh: Mesh,
-    *,
-    check_memory: bool = True,
-) -> int:
-    """Scores the texts that searches found, which may repeat, under every model, as an item list.
-
-    Of the settings, `dtype` and `seed` are read. Returns the number of rewards that were computed.
-    """
-    free_models()
-    distinct = sorted(set(texts))
-    digest = hashlib.sha256("\0".join(distinct).encode()).hexdigest()[:8]
-    sweep = SweepSettings(
-        mode="text",
-        dtype=settings.dtype,
-        step_size=64,
-        part_size=4096,
-        self_check=4,
-        seed=settings.seed,
-        pooling=AUTO,
-        check_memory=check_memory,
-    )
-    items = schema.FOUND + digest, distinct
-    return sweep_rewards(checkpoints, prompts, run, sweep, mesh, items=items)
-
-
-def _search(
-    manifest: Manifest, search: Search, scorers: Mapping[str, RewardScorer], bar: tqdm
-) -> None:
+def _search(manifest: Manifest, search: Search, scorer: RewardScorer, bar: tqdm) -> None:
     """Runs a search to its end, or resumes it, and writes its files."""
-    problem, settings, done = search.problem, search.settings, bar.n
+    objective, settings, done = search.objective, search.settings, bar.n
     began = time.perf_counter()
     bar.set_description(f"{search.title} · {settings.method}")
 
@@ -172,63 +120,32 @@ def _search(
         bar.set_postfix_str(", ".join(best), refresh=False)
         bar.update(done + min(steps, search.amount) - bar.n)
 
-    missing = [job for job in search.jobs if job.direction in search.missing]
+    missing = [job for job in search.jobs if job.missing]
     state = _state_file(manifest, search, missing[0])
-    trace, rejected, judges = run_problem(problem, scorers.values(), state, show)
+    trace, rejected = run_search(objective, scorer, state, show)
     bar.update(done + search.amount - bar.n)  # the steps that an early end left out
     seconds = (time.perf_counter() - began) / len(missing)
-    by_name = {(j.model, j.prompt_id): j for j in judges if isinstance(j, IdsJudge)}
-    traces = {d: trace_frame(problem.objective, trace, d) for d in search.missing}
     for job in missing:
-        judged, frame = problem.objective, traces[job.direction]
+        frame = trace_frame(objective, trace, job.direction)
+        check = check_last_step(objective, scorer, frame, job.path)
         said: Json = {"rejected": rejected[job.direction]}
-        if problem.rule:
-            said["universal"] = _universal_entry(problem, frame, judges)
-            judge = by_name[job.model, job.prompt]
-            judged, frame = judge.objective, rewards_of_judge(frame, judge)
-        check = check_last_step(judged, scorers[job.model], frame, job.path)
         _write(manifest, job.path, search.prompts, frame, check, said, seconds)
     if processes.writes():
         manifest.save()  # once for all directions: `state` cannot resume one of them alone
         storage.remove(state)
 
 
-def _universal_entry(
-    problem: SearchProblem, steps: pl.DataFrame, judges: Iterable[Judge]
-) -> Mapping[str, Any]:
-    """What the files of a universal search say of it: JSON values."""
-    readers = sorted(reader.checkpoint.card.slug for reader in problem.readers)
-    return {
-        "rule": problem.rule,
-        "group": problem.group,
-        "objective": steps["reward"][-1],
-        "judges": [[one.model, one.prompt_id, one.mean, one.sd] for one in judges],
-        **({"readers": readers} if readers else {}),
-    }
-
-
-def rewards_of_judge(frame: pl.DataFrame, judge: IdsJudge) -> pl.DataFrame:
-    """The sequences of a trace with the rewards of one judge, not standardised."""
-    ids, place = np.unique(np.array(frame["token_ids"].to_list()), axis=0, return_inverse=True)
-    rewards = SuffixScorer(judge.objective, judge.scorer).rewards((), ids.astype(np.int32))
-    return frame.with_columns(reward=pl.Series(rewards[place.ravel()], dtype=pl.Float32))
-
-
 def _state_file(manifest: Manifest, search: Search, job: Job) -> epath.Path:
     """Where an unfinished search lies, one of whose missing files is that of `job`."""
     settings = search.settings
     name = f"{settings.method}-seed{settings.seed}-{settings.direction}.safetensors"
-    if search.problem.rule:
-        return manifest.run / schema.SEQUENCES_DIR / f"universal-{search.problem.group}-{name}"
     return (manifest.run / job.path).parent.parent / name
 
 
-def _certify(
-    manifest: Manifest, search: Search, scorers: Mapping[str, RewardScorer], bar: tqdm
-) -> None:
+def _certify(manifest: Manifest, search: Search, scorer: RewardScorer, bar: tqdm) -> None:
     """Runs a certificate to its end; its file is written after each sweep, and resumes it."""
-    began, done, objective = time.perf_counter(), bar.n, search.problem.objective
-    [scorer], [job], direction = scorers.values(), search.jobs, search.settings.direction
+    began, done, objective = time.perf_counter(), bar.n, search.objective
+    [job], direction = search.jobs, search.settings.direction
     path = job.path
     bar.set_description(f"{search.title} · certifying {direction}")
     read = functools.partial(jobs.last_row, manifest, search.searched, search.prompts)
@@ -316,7 +233,7 @@ def _write(
 
 def _results(manifest: Manifest, search: Search, *, new: bool = False) -> list[SearchResult]:
     """Results in a search's files: those just written if `new`, else those complete before."""
-    results, rule = [], search.problem.rule
+    results = []
     for job in search.jobs:
         if new == (job.direction in search.missing):
             read = functools.partial(jobs.last_row, manifest, job.path, search.prompts)
@@ -328,23 +245,21 @@ def _results(manifest: Manifest, search: Search, *, new: bool = False) -> list[S
                     direction=job.direction,
                     reward=last["reward"],
                     text=last["text"],
-                    rejected=0 if rule else said["rejected"],
+                    rejected=said["rejected"],
                     certificate=said["certificate"] if search.searched else None,
-                    universal=said["universal"] if rule else None,
                     new=new,
                 )
             )
     return results
 
 
-def _scorers(
+def _scorer(
     search: Search, held: dict[str, RewardScorer], mesh: Mesh, settings: SearchSettings
-) -> dict[str, RewardScorer]:
-    """The models of a search by slug: those that are `held`, or others in place of them."""
-    if list(held) != search.slugs:
+) -> RewardScorer:
+    """The model of a search: the one that is `held`, or another in place of it."""
+    if search.slug not in held:
         held.clear()
         free_models()
-        for slug, model in zip(search.slugs, search.problem.models, strict=True):
-            restored = restore([model], mesh, dtype_named(settings.dtype))
-            held[slug] = RewardScorer.build(*restored, mesh, step_size=settings.candidates)
-    return held
+        restored = restore([search.checkpoint], mesh, dtype_named(settings.dtype))
+        held[search.slug] = RewardScorer.build(*restored, mesh, step_size=settings.candidates)
+    return held[search.slug]

@@ -29,7 +29,7 @@ from engine.search import passes
 from engine.search.objective import SearchObjective
 from engine.search.passes import StepInputs, fitness
 from engine.settings import SearchSettings
-from engine.types import Array, Graph, KeyValues, Params
+from engine.types import Array, Graph, Params
 
 UNKNOWN = -np.inf  # reward of a sequence that was not scored
 
@@ -64,8 +64,8 @@ class CompiledStep:
     expand: Callable[..., Ranked]  # (params, inputs, state) -> Ranked
     admit: Callable[..., State]  # (state, ranked, accepted [A, C]) -> state
     # (params, inputs, state, count) -> state, best rewards [every, A], best ids [every, A, T]; rows
-    # from `count` on are not set. None: of a universal search.
-    many: Callable[..., tuple[State, jax.Array, jax.Array]] | None = None
+    # from `count` on are not set.
+    many: Callable[..., tuple[State, jax.Array, jax.Array]]
 
 
 def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> CompiledStep:
@@ -80,7 +80,7 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Compile
 
     def step(params: Params, inputs: StepInputs, state: State) -> Ranked:
         with jax.default_matmul_precision("highest"):
-            return _expand_one(nnx.merge(graph, params), inputs, state, settings, mesh)
+            return expand(nnx.merge(graph, params), inputs, state, settings, mesh)
 
     def keep(state: State, ranked: Ranked, accepted: Array) -> State:
         return admit(state, ranked, accepted, settings)
@@ -99,84 +99,44 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Compile
         traced = jnp.zeros(shape[:2]), jnp.zeros(shape, jnp.int32)
         return jax.lax.fori_loop(0, count, one, (state, *traced))
 
-    return CompiledStep(*(compiled(mesh, each) for each in (step, keep, many)))
-
-
-# Any: functions of several types.
-@functools.lru_cache(maxsize=64)
-def compiled(place: Mesh, function: Callable[..., Any], **given: Any) -> Callable[..., Any]:
-    """A function, with values given by name (a `mesh` too), that every process compiles first."""
-    every = functools.partial(function, **given) if given else function
-    return compiled_on_all(jax.jit(every, out_shardings=meshes.sharding(place, "")))
-
-
-def expand(
-    state: State,
-    settings: SearchSettings,
-    slopes: Callable[..., tuple[Array, Array, KeyValues | None]],
-    score: Callable[..., Array],
-    vocabulary: tuple[Array, Array, Array],
-    bind: Callable[..., Callable[..., Any]],
-    shards: int = 1,
-) -> Ranked:
-    """The step of a search up to the scored candidates; the same for one model and for several.
-
-    Args:
-      state: before the step.
-      settings: of the search.
-      slopes: parents -> their rewards [A], slopes [A, T, V], and what `score` takes as `written`.
-      score: (parents, candidates, first changed positions, written) -> rewards [A, C].
-      vocabulary: allowed tokens, planned steps, embedding, as `propose` takes them.
-      bind: binds settings to a function; for several models it compiles it too (`compiled`).
-      shards: devices that the vocabulary is divided over.
-    """
-    parents, keys, noise_keys = bind(draw_parents, settings=settings)(state)
-    rewards, steepness, written = np.full(len(parents), UNKNOWN, np.float32), None, None
-    if settings.takes_gradient:
-        with jax.named_scope("gradient"):
-            rewards, steepness, written = slopes(parents)
-    with jax.named_scope("propose"):
-        by = bind(propose, settings=settings, shards=shards)
-        ids = by(state.step, parents, steepness, keys, noise_keys, *vocabulary)
-    with jax.named_scope("score"):
-        scored = score(parents, ids, first_changes(settings), written)
-        if settings.merge:
-            merged = bind(merge, settings=settings)(parents, ids, scored)
-            with jax.named_scope("merged"):
-                more = score(parents, merged, whole_replies(settings), written)
-            ids, scored = bind(with_merged)(ids, scored, merged, more)
-    ranked: Ranked = bind(rank, settings=settings)(ids, scored, rewards)
-    return ranked
+    place = meshes.sharding(mesh, "")
+    every = (jax.jit(each, out_shardings=place) for each in (step, keep, many))
+    return CompiledStep(*map(compiled_on_all, every))
 
 
 # Any: the model, of a type that depends on its head.
-def _expand_one(
+def expand(
     model: Any, inputs: StepInputs, state: State, settings: SearchSettings, mesh: Mesh
 ) -> Ranked:
-    """`expand` of one model, to be traced in one program."""
+    """The step of a search up to the scored candidates."""
+    parents, keys, noise_keys = draw_parents(state, settings=settings)
+    rewards, slopes, written = np.full(len(parents), UNKNOWN, np.float32), None, None
+    if settings.takes_gradient:
+        with jax.named_scope("gradient"):
+            rewards, slopes, written = passes.slopes_of(model, inputs, parents, settings, mesh)
 
-    def slopes(parents: Array) -> tuple[Array, Array, KeyValues | None]:
-        return passes.slopes_of(model, inputs, parents, settings, mesh)
-
-    def score(
-        parents: Array, ids: Array, first: tuple[int, ...], written: KeyValues | None
-    ) -> Array:
+    def score(ids: Array, first: tuple[int, ...]) -> Array:
         return passes.score_candidates(model, inputs, parents, ids, first, mesh, written)
 
-    vocabulary = inputs.allowed, inputs.steps, model.decoder.embedding[...]
-    shards = 1 if model.decoder.platform == "cpu" else mesh.shape["model"]
-    return expand(state, settings, slopes, score, vocabulary, functools.partial, shards)
+    with jax.named_scope("propose"):
+        vocabulary = inputs.allowed, inputs.steps, model.decoder.embedding[...]
+        shards = 1 if model.decoder.platform == "cpu" else mesh.shape["model"]
+        of_attempts = parents, slopes, keys, noise_keys
+        ids = propose(state.step, *of_attempts, *vocabulary, settings=settings, shards=shards)
+    with jax.named_scope("score"):
+        scored = score(ids, first_changes(settings))
+        if settings.merge:
+            merged = merge(parents, ids, scored, settings=settings)
+            with jax.named_scope("merged"):
+                more = score(merged, whole_replies(settings))
+            ids, scored = with_merged(ids, scored, merged, more)
+    return rank(ids, scored, rewards, settings=settings)
 
 
-def build_step_inputs(
-    objective: SearchObjective, scorer: RewardScorer, longest: int = 0
-) -> StepInputs:
-    """The prompts' keys and values, side by side on the mesh, and the search's arrays.
-
-    There is room for a reply behind a prefix of `longest` positions at least.
-    """
+def build_step_inputs(objective: SearchObjective, scorer: RewardScorer) -> StepInputs:
+    """The prompts' keys and values, side by side on the mesh, and the search's arrays."""
     lengths = [len(p.prefix) for p in objective.prompts]
-    room = [max(longest, *lengths) - n + objective.settings.length for n in lengths]
+    room = [max(lengths) - n + objective.settings.length for n in lengths]
     prefixes = [scorer.prefill(p, r) for p, r in zip(objective.prompts, room, strict=True)]
     integers = (lengths, objective.suffix, planned_steps(objective.settings, step_flops(objective)))
     rest = (*(np.array(n, np.int32) for n in integers), objective.allowed, objective.signs)

@@ -5,14 +5,12 @@ from collections.abc import Mapping, Sequence
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from engine.checkpoint.card import REWARD, Checkpoint
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.search.run_folder import SearchResult, score_elsewhere, search_sequences
+from engine.search.run_folder import SearchResult, search_sequences
 from engine.settings import SearchSettings
-from engine.sweep import setup
-from launch.common import sources
 from launch.common.scoring import dtype_and_mesh, given_fields
-from launch.common.text import lines_of, pieces
+from launch.common.text import lines_of
 
 
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSettings, Mesh]:
@@ -39,57 +37,21 @@ def search(
     chosen: SearchSettings,
     mesh: Mesh,
     config: ConfigDict,
-    judges: Sequence[Checkpoint] = (),
 ) -> list[SearchResult]:
-    """Searches, then scores the found sequences under other models.
-
-    Of `config`, `joint` and `universal` (one search for all prompts, or all models and prompts),
-    `judges`, `check_memory` and `transfer` are read. If `transfer` is set, what was found is scored
-    by `judges`, by default the models that were searched, and by those of `config.judges`.
+    """Searches; of `config`, `joint` and `check_memory` are read.
 
     Returns:
       Each sequence that was found, new or of an earlier run.
     """
-    extra_judges = _extra_judges([*models, *judges], config)
-    if extra_judges:  # before the search: slugs given twice, or that stand for others in the run
-        setup.open_run(run, [*models, *extra_judges], prompts, chosen, mesh)
-    check = config.check_memory
-    if config.universal and config.joint:
-        raise AssayError(f"joint=True with universal={config.universal!r}; allowed: one of both")
-    found = search_sequences(
+    return search_sequences(
         models,
         prompts,
         run,
         chosen,
         mesh,
         joint=config.joint,
-        rule=config.universal,
-        check_memory=check,
+        check_memory=config.check_memory,
     )
-    judges = [*(judges or models), *extra_judges]
-    if config.transfer and len(judges) * len(prompts) > 1 and not config.joint:
-        texts = [f.text for f in found]
-        score_elsewhere(judges, prompts, run, texts, chosen, mesh, check_memory=check)
-    return found
-
-
-def _extra_judges(known: Sequence[Checkpoint], config: ConfigDict) -> list[Checkpoint]:
-    """The models of `judges` that do not score anyway.
-
-    Raises AssayError for a model that is no reward model, or settings with which none would score.
-    """
-    paths = pieces(config.judges)
-    for name, needed in (("transfer", True), ("joint", False)):
-        if paths and config[name] != needed:
-            raise AssayError(
-                f"judges={config.judges!r} with {name}={config[name]}, so that none of them would "
-                f"score what is found; allowed: {name}={needed}"
-            )
-    hashes = {model.card.checkpoint_hash for model in known}
-    others = sources.plain_checkpoints(paths, config)
-    for other in others:
-        other.expect(REWARD)
-    return [other for other in others if other.card.checkpoint_hash not in hashes]
 
 
 def _texts(name: str, path: str) -> tuple[str, ...]:

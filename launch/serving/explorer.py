@@ -29,8 +29,8 @@ from engine.runs import parts
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, check_finite
 from engine.scoring.rows import RewardRows, reply_rows, token_rows
-from engine.search.loop import Trace, run_problem
-from engine.search.objective import SearchProblem
+from engine.search.loop import Trace, run_search
+from engine.search.objective import SearchObjective
 from engine.settings import DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep.outcomes import memory_errors
 from engine.sweep.reward_jobs import check_vocabulary, load_scorer, sweep_rewards
@@ -235,23 +235,21 @@ class Explorer:
     def search(self, job: Job, question: Question, given: dict[str, Any]) -> None:
         """Tells `step` with the best reply after each step of a search, then `done`."""
         model, dtype = self.models[question.model], self.settings.dtype
-        card = model.checkpoint.card
         settings = SearchSettings.of(**given, dtype=dtype, every=1)
-        frames = {card.tokenizer_hash: model.vocabulary}
-        prompts = {prompt_id(question.prompt): question.prompt}
-        problem = SearchProblem.build([model.checkpoint], prompts, frames, settings)
+        splits = [model.checkpoint.template.split(question.prompt)]
+        objective = SearchObjective.build(model.checkpoint, splits, model.vocabulary, settings)
         sign = DIRECTIONS[settings.direction]
 
         def progress(steps: int, trace: Trace) -> None:
             rewards, ids = trace.best(0, settings)
             if np.isfinite(rewards[-1]):
-                text = problem.objective.round_trip.text(ids[-1])
+                text = objective.round_trip.text(ids[-1])
                 job.tell("step", step=steps, reward=sign * float(rewards[-1]), text=text)
             self.desk.between(job)
 
         job.tell("began")
         with self._memory(model):
-            run_problem(problem, [model.scorer], progress=progress)
+            run_search(objective, model.scorer, progress=progress)
         job.tell("done")
 
     def keep(self, job: Job, answer: int) -> None:

@@ -70,22 +70,6 @@ def test_every_command_writes_with_several_processes_what_it_writes_with_one(
         assert "complete already" in again[0].out[0]
 
 
-@pytest.mark.slow
-def test_a_universal_search_of_two_processes_writes_what_one_writes(
-    command, checkpoints, stranger, tmp_path
-):
-    """Also with a model of another tokenizer, which reads the text."""
-    flags = [f"{checkpoints['reward']},{stranger.path}", "--config.prompts=greatest,best"]
-    flags += ["--config.universal=mean", "--config.method=mutate", "--config.transfer=False"]
-    flags += ["--config.length=2", "--config.steps=2", "--config.candidates=16", "--config.topk=8"]
-    flags += ["--config.direction=max"]
-    assert command("search", *flags, f"--run={tmp_path}/1").code == 0
-    assert len(files_of(tmp_path / "1", "*.parquet")) == 4  # of two judges, and two vocabularies
-    ended = run_to_the_end("search", 2, *flags, f"--run={tmp_path}/2")
-    assert_quiet_but_for_the_first(ended)
-    assert results_of(tmp_path / "2") == results_of(tmp_path / "1")
-
-
 # --- Refusals ---------------------------------------------------------------------------------
 
 

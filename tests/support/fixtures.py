@@ -25,17 +25,6 @@ def checkpoint(tmp_path_factory):
     return build
 
 
-@pytest.fixture(scope="session")
-def stranger(tmp_path_factory):
-    """A model whose tokenizer has the same bytes as the others', and other words."""
-    from tests.support import folders, tiny
-
-    folder = tmp_path_factory.mktemp("stranger")
-    source = tiny.write_model(folder / "hf", seed=3, head_seed=5)
-    tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
-    return folders.convert(source, folder / "checkpoint", "stranger")
-
-
 @pytest.fixture
 def run(tmp_path):
     """A run folder that no sweep has written to."""

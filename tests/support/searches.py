@@ -12,7 +12,7 @@ from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer
 from engine.search.jobs import Search
 from engine.search.loop import StepDriver
-from engine.search.objective import SearchObjective, SearchProblem
+from engine.search.objective import SearchObjective
 from engine.search.run_folder import search_sequences
 from engine.search.step import Ranked, State, build_step, build_step_inputs
 from engine.settings import SearchSettings
@@ -44,10 +44,10 @@ def settings(**changes) -> SearchSettings:
     return dataclasses.replace(SETTINGS, **changes)
 
 
-def search(run, models, prompts=PROMPT, *, joint=False, rule="", data=1, **changes):
+def search(run, models, prompts=PROMPT, *, joint=False, data=1, **changes):
     """Searches into a run folder."""
     where = str(run), settings(**changes), make_mesh(data)
-    return search_sequences(models, prompts, *where, joint=joint, rule=rule)
+    return search_sequences(models, prompts, *where, joint=joint)
 
 
 def file_of(run, direction="max", method="gcg"):
@@ -89,12 +89,4 @@ def _scorer(path, data) -> RewardScorer:
 
 def job_of(model: Checkpoint, **changes) -> Search:
     """A search of one model that no run knows."""
-    objective = problem(model, **changes)
-    whole = SearchProblem(
-        rule="",
-        models=[model],
-        prompts={"who": "Who?"},
-        objective=objective,
-        objectives=[objective],
-    )
-    return Search(problem=whole, prompts=["who"], jobs=())
+    return Search(checkpoint=model, objective=problem(model, **changes), prompts=["who"], jobs=())

@@ -17,15 +17,17 @@ import analysis
 from configs import search as search_config
 from engine.errors import AssayError
 from engine.runs import provenance, schema
-from engine.search import jobs
+from engine.runs.manifest import Manifest
+from engine.search import jobs, step
 from engine.search.baselines import EnumerationDriver
 from engine.search.loop import StepDriver, run_search, trace_frame
 from engine.search.objective import SearchObjective
 from engine.settings import METHODS, SearchSettings
 from launch.common import searching
 from tests.support import full_disk, slow
+from tests.support.killed import Killed, killed_after
 from tests.support.parity import make_mesh
-from tests.support.searches import PROMPT, file_of, problem, scorer, search, settings
+from tests.support.searches import file_of, problem, scorer, search, settings
 
 
 def test_a_search_writes_its_trace_and_the_manifest_knows_it(checkpoint, tmp_path):
@@ -97,16 +99,6 @@ def test_another_setting_is_not_mixed_in(checkpoint, tmp_path):
     search(tmp_path / "run", [checkpoint()], steps=2)
     with pytest.raises(AssayError, match=r"was begun with steps=2, not 3; use another run folder"):
         search(tmp_path / "run", [checkpoint()], steps=3)
-
-
-def test_a_command_killed_before_others_scored_what_it_found_has_them_do_it(checkpoint, tmp_path):
-    run, config = str(tmp_path / "run"), search_config.get_config()
-    models = [checkpoint(), checkpoint("other", head_seed=1)]
-    search(run, models[:1], steps=2)
-    searching.search(models[:1], PROMPT, run, settings(steps=2), make_mesh(), config, models)
-    loaded = analysis.load(run)
-    table = analysis.transfer_matrix(loaded, analysis.sequences_table(loaded))
-    assert ("tiny", "other") in table.select("source", "target").rows()
 
 
 def test_one_search_for_prompts_of_long_names_has_a_short_one():
@@ -243,3 +235,20 @@ def test_a_direction_that_finds_nothing_is_refused_whatever_the_other_finds(chec
 def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, changes):
     with pytest.raises(AssayError, match=r"^the reward is not finite for the sequence of token i"):
         search(tmp_path / "run", [checkpoint("nan", nan_head=True)], **changes)
+
+
+@pytest.mark.slow
+def test_a_search_killed_between_two_directions_loses_neither(checkpoint, tmp_path, monkeypatch):
+    kind = {"models": [checkpoint()], "direction": "both", "steps": 3}
+    search(tmp_path / "whole", **kind)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        killed_after(patch, Manifest, "finish", 1)  # the file of "max" is there
+        search(tmp_path / "run", **kind)
+    search(tmp_path / "run", **kind)
+    assert hashes(tmp_path / "run") == hashes(tmp_path / "whole")
+
+
+def test_every_program_is_compiled_on_all_processes_before_one_runs_it(checkpoint, monkeypatch):
+    monkeypatch.setattr(step, "compiled_on_all", lambda program: (program, "waits"))
+    compiled = step.compiled_step.__wrapped__(scorer(checkpoint()).graph, make_mesh(), settings())
+    assert {waits for _, waits in vars(compiled).values()} == {"waits"}

@@ -8,7 +8,7 @@ from engine.errors import AssayError
 from engine.planning import fitting, machines, memory
 from engine.planning.machines import DeviceRoom
 from engine.planning.memory import LEAST_STEP, Model, SweepWork
-from engine.search.run_folder import score_elsewhere, search_sequences
+from engine.search.run_folder import search_sequences
 from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
 from tests.support.sweeps import ONE, PROMPTS, result
@@ -134,13 +134,11 @@ def test_a_model_that_is_too_large_does_not_keep_others_from_being_computed(
     }
 
 
-def test_a_search_and_what_judges_it_are_refused_before_anything_is_written(tiny, run, free):
+def test_a_search_is_refused_before_anything_is_written(tiny, run, free):
     settings = SearchSettings.of(merge=0, topk=16, direction="max", dtype="float32")
     free(0)
     with pytest.raises(AssayError, match=r"^tiny: needs "):
         search_sequences([tiny], ONE, str(run.folder), settings, ALONE)
-    with pytest.raises(AssayError, match=r"^tiny: needs "):  # as a judge, which may be larger
-        score_elsewhere([tiny], ONE, str(run.folder), ["love"], settings, ALONE)
     assert not run.folder.exists()
 
 

@@ -9,7 +9,7 @@ from analysis import RunError
 from analysis.chapters import sequences
 from analysis.report import write_report
 from tests.support import charts, runs
-from tests.support.studies import told
+from tests.support.studies import texts, told
 
 
 def test_the_best_step_of_each_search_is_its_sequence(small_run):
@@ -91,15 +91,24 @@ def test_a_search_in_two_run_folders_counts_once(small_run, tmp_path):
 
 
 def test_a_course_is_drawn_where_it_changes_and_named_in_words(small_run, study_of):
-    for name in ("gcg-seed3", "gcg-minimum-0123abcd-seed3", "gcg-ascent-seed3"):
+    for name in ("gcg-seed3", "gcg-ascent-seed3"):
         runs.add_search(small_run, "m-one", "max", [1.0, 3.0, 2.0, 2.5, 3.0], name=name)
     study = study_of(small_run, sequences)
     shown = charts.rows(sequences.courses(study, study.tables["sequence_traces"]))
     assert {row["sought"] for row in shown} == {"high"}
     assert [row["y"] for row in shown if row["method"] == "gcg"] == [1.0, 3.0, 3.0]
-    assert {row["method"] for row in shown} == {
-        "gcg", "one reply for all (minimum)", "gcg, then swaps"
-    }  # fmt: skip
+    assert {row["method"] for row in shown} == {"gcg", "gcg, then swaps"}
+
+
+def test_a_universal_search_of_an_older_run_is_left_out_and_said(small_run, study_of):
+    runs.add_search(small_run, "m-one", "max", [5.0, 3.0], name="gcg-minimum-0123abcd-seed3")
+    said = "Left out: 1 file of universal searches, which Assay no longer has."
+    assert said in " ".join(texts(sequences, study_of(small_run, sequences)))
+    runs.add_search(small_run, "m-one", "max", [6.0])
+    study = study_of(small_run, sequences)
+    assert study.tables["sequences"]["reward"].to_list() == [6.0]
+    assert study.tables["sequence_traces"]["method"].to_list() == ["gcg"]
+    assert said in texts(sequences, study)
 
 
 def test_searches_that_beat_every_token_are_counted(small_run, study_of):
