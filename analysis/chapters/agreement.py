@@ -258,8 +258,8 @@ ANALYSIS = Analysis(
     "blocs disagree more than chance where the interval of τ is below 0 for every model of one "
     "with every model of the other, and oppose one another where that of the mean is below "
     f"−{model_blocs.CLEAR}. Intervals are of 95%, for all pairs under a prompt together. Ordinary "
-    "words are whole and occur .3 times in a million or more. A piece of longer words, such as "
-    "“hydro”, is none: they occur more than five times as often.",
+    "words are whole and occur .3 times in a million or more. “Hydro” is no ordinary word: "
+    "longer words that begin with it are more than five times as frequent.",
     make=_tables,
     parts=(_drawn,),
     told=(findings,),

@@ -120,8 +120,8 @@ def _drawn(study: Study) -> Iterator[Block]:
     yield from MOMENTS.rows(made, title=f"Moments over {sample}")
     yield Text(
         "Variance divides by n; skewness is biased; kurtosis is excess, 0 for a normal "
-        "distribution. Few distinct rewards mean many ties. q is of skewness 0: forms of one "
-        "word count as one, and all rows are one family.",
+        "distribution. Few distinct rewards mean many ties. q tests skewness 0. It keeps "
+        "forms of one word together, and corrects over all rows.",
         "how",
     )
 

@@ -158,13 +158,17 @@ def _explained(study: Study) -> pl.DataFrame:
 
 def _drawn(study: Study) -> Iterator[Block]:
     values = study.tables.get(VALUES.name)
-    if values is None:  # the section is not shown
+    if not ten() & {*study.models}:  # the section is not shown
         return
-    yield from VALUES.rows(values)
     exhibits: dict[str, list[str]] = {}
     for exhibit, why in left_out(study).items():
         exhibits.setdefault(why, []).append(exhibit)
-    yield from notes(f"Not compared: {', '.join(names)}: {w}." for w, names in exhibits.items())
+    said = [f"Not compared: {', '.join(names)}: {w}." for w, names in exhibits.items()]
+    if values is None:
+        yield from notes([" ".join([study.tables.reason(VALUES.name) or "", *said])])
+        return
+    yield from VALUES.rows(values)
+    yield from notes(said)
     yield Text(
         "Noise is how far two values may be apart and still be the same number: half a unit of the "
         "last printed digit, ±0.005 where it was read off a figure, the chance error of a p-value.",
@@ -176,7 +180,8 @@ def _said(study: Study) -> str:
     """How many numbers are met, without those that any number near zero would meet."""
     judged = study.tables[VALUES.name].filter(pl.col("paper").abs() > pl.col("noise"))
     met = judged.filter(pl.col("difference").abs() <= pl.col("noise") + 1e-9)
-    return f"{met.height} of {judged.height} compared numbers equal the paper’s within the noise."
+    counted = f"{met.height} of {judged.height} numbers that differ from 0"
+    return f"{counted} equal the paper’s within the noise."
 
 
 def _caveats(study: Study) -> Iterator[str]:

@@ -56,7 +56,7 @@ EFFECTS = Spec(
             "share of pairs in which the positive word scores higher",
         ),
         *ends("fixed", "95 %, of auc"),
-        P.but(help="of auc against 1/2, clustered by stem"),
+        P.but(help="of auc against 1/2, clustered by stem; exact with few words"),
         q(),
         Column("n_positive", "count"),
         Column("n_negative", "count", help="tokens"),

@@ -1,6 +1,6 @@
 """The first screen: under each question, the words that every model rates highest and lowest."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -61,12 +61,13 @@ def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[s
     shown = words.join(scored, on="token_id")
     middle = float(np.median(rewards))
     counts, _ = np.histogram(rewards, bins=_BARS)
+    highest, lowest = (_ends(shown, middle, highest=side) for side in (True, False))
     return {
         "model": model,
-        "highest": _ends(shown, middle, highest=True),
-        "lowest": _ends(shown, middle, highest=False),
-        "top": _beyond(study, model, shown, scored, rewards.max()),
-        "bottom": _beyond(study, model, shown, scored, rewards.min()),
+        "highest": highest,
+        "lowest": lowest,
+        "top": _beyond(study, model, shown, scored, rewards.max(), highest),
+        "bottom": _beyond(study, model, shown, scored, rewards.min(), lowest),
         "bars": [float(count) for count in counts / max(counts.max(), 1)],
         "least": float(rewards.min()),
         "most": float(rewards.max()),
@@ -74,13 +75,24 @@ def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[s
 
 
 def _beyond(
-    study: Study, model: str, shown: pl.DataFrame, scored: pl.DataFrame, extreme: float
+    study: Study,
+    model: str,
+    shown: pl.DataFrame,
+    scored: pl.DataFrame,
+    extreme: float,
+    listed: Sequence[Mapping[str, Any]],
 ) -> dict[str, str] | None:
-    """The first token with the `extreme` reward; None where a word that is `shown` has it too."""
+    """The first token with the `extreme` reward; None where a word that is `shown` has it too.
+
+    None also where it is another spelling of a word that is `listed` at this end.
+    """
     if (shown["reward"] == extreme).any():
         return None
     token_id = scored.filter(reward=extreme)["token_id"][0]
     token = study.run.vocabulary(model).filter(token_id=token_id).collect()["token"]
+    words = stems.folded(pl.Series([token[0], *(word["token"] for word in listed)]))
+    if words[0] in words[1:]:
+        return None
     other = _PIECE if token.str.contains(stems.WORD)[0] else _NO_WORD
     return {"token": token[0], "mark": "" if stems.folded(token)[0] in shown["word"] else other}
 

@@ -61,8 +61,10 @@ def staged(report: epath.Path, about: Mapping[str, object]) -> Iterator[pathlib.
             yield fresh
             (fresh / MARKER).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
-        reason = error.strerror or str(error).splitlines()[0]
-        raise ReportError(f"{report}: {reason}; choose another folder") from error
+        place, reason = error.filename or report, error.strerror or str(error) or "not written"
+        own = not error.filename or pathlib.Path(place).is_relative_to(report.parent)
+        advice = "; choose another folder" if own else ""
+        raise ReportError(f"{place}: {reason.splitlines()[0]}{advice}") from error
 
 
 @contextlib.contextmanager

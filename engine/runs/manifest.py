@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -76,10 +77,14 @@ class Manifest:
         results = [r for p, r in self.content["results"].items() if f"/model={name}/" in f"{p}/"]
         began = max((r.get("environment", {}).get("began", "") for r in results), default="")
         kept = f"{self.run}-{began[:10] or 'before'}"
+        changed = "other weights" if not said or "_hash=" in said else said
+        if storage.is_remote(self.run):
+            return f"{changed}; name another run folder, or remove this one"
+        run, kept, name = map(shlex.quote, (str(self.run), kept, name))
         return (
-            f"{'other weights' if not said or '_hash=' in said else said}; `mv {self.run} {kept}` "
+            f"{changed}; `mv {run} {kept}` "
             f"keeps those numbers: run this again, and `assay diff --before={kept} --before_model="
-            f"{name} --after={self.run} --after_model={name} --report=<folder>` says what changed; "
+            f"{name} --after={run} --after_model={name} --report=<folder>` says what changed; "
             "or name another run folder, or remove this one"
         )
 

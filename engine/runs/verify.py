@@ -137,8 +137,8 @@ def _check_result(run: epath.Path, path: str, entry: Json, findings: Findings) -
 def _check_tolerance(path: str, content: Json, largest: float) -> Iterator[str]:
     """A self-check with a larger tolerance than the code has, or with a difference beyond it.
 
-    `largest` is the largest absolute number of the result. It bounds neither the worst row of a
-    mixture of experts, nor that of a pair of language models.
+    `largest` is the largest absolute number of the result. The difference is compared where the
+    tolerance cannot be that of a mixture of experts; nothing is of a pair of language models.
     """
     entry, slug = content["results"][path], path.partition("/model=")[2].partition("/")[0]
     pair, dtype = (
@@ -146,13 +146,13 @@ def _check_tolerance(path: str, content: Json, largest: float) -> Iterator[str]:
         entry["fingerprint"].get("dtype"),
     )
     plain = schema.SELF_CHECK_TOLERANCE.get(dtype, 0.0)
-    most = max(schema.OF_MIXTURE, 10 * plain if _is_search(path) else plain)
-    most *= 2 * pair["beta"] if pair else 1
+    most = max(schema.OF_MIXTURE, 10 * plain)
     check = entry["self_check"] or {"tolerance": 0.0, "max_abs_difference": 0.0}
     tolerance, difference = check["tolerance"], check["max_abs_difference"]
-    bounded = not pair and tolerance <= plain < schema.OF_MIXTURE
+    known = tolerance in (0.0, plain, schema.OF_MIXTURE) or _is_search(path)
+    bounded = tolerance <= plain < schema.OF_MIXTURE
     within = 0 <= difference * (1 - tolerance) <= tolerance * max(1.0, largest)
-    if not 0 <= tolerance <= most or (bounded and not within):
+    if not pair and (not known or not 0 <= tolerance <= most or (bounded and not within)):
         said = f"self_check has a difference of {difference:g} and a tolerance of {tolerance:g}"
         yield f"{said}, beyond what {dtype} allows; remove it and {AGAIN}"
 

@@ -79,7 +79,7 @@ def checkpoint(
     if spec is not None and not Path(source).is_dir():
         revision = revision or spec.revision
     opened = hub.identify(source, revision, base=config.base)
-    with _named(root):
+    with _named(root, config.cache):
         root.mkdir(parents=True, exist_ok=True)
         key = _key(root, opened, settings)
         with _locked(root, key, source):
@@ -195,14 +195,14 @@ def _digest(path: Path) -> str:
 
 
 @contextmanager
-def _named(root: Path) -> Iterator[None]:
-    """Names the file that cannot be read or written and, of one in the cache, what moves it."""
+def _named(root: Path, chosen: str) -> Iterator[None]:
+    """Names the file that cannot be read or written, and what moves a cache not `chosen`."""
     try:
         yield
     except (AssayError, OSError) as error:
         place = getattr(error, "filename", None) or root
         said = f"{place}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        if str(root) in said:
+        if not chosen and str(root) in said:
             said += "; --config.cache or ASSAY_CACHE chooses another cache"
         raise AssayError(said) from error
 

@@ -145,6 +145,7 @@ DAMAGES = {
         of_check(tolerance=6.0),
         f"{SCORES}: self_check has a difference of ",
     ),
+    "a tolerance of no dtype": (of_check(tolerance=2e-2), f"{SCORES}: self_check has a difference"),
     "a difference beyond the tolerance": (
         of_check(max_abs_difference=0.1),
         f"{SCORES}: self_check has a difference of 0.1 and a tolerance of 0.0001, beyond what fl",

@@ -146,14 +146,22 @@ def test_the_answer_counts_the_numbers_that_are_met(made):
     )
     study.tables.frames["published",] = table
     said = published.ANALYSIS.section(study).answer
-    assert said == "1 of 2 compared numbers equal the paper’s within the noise."
+    assert said == "1 of 2 numbers that differ from 0 equal the paper’s within the noise."
+
+
+def test_nothing_to_compare_is_said_with_the_reasons(make_run, study_of):
+    scores = {(LAST, "best"): range(3)}
+    study = study_of(make_run({"v": ["a", "b", "c"]}, {LAST: "v"}, scores), published.ANALYSIS)
+    first = published.ANALYSIS.section(study).blocks[0].text
+    assert first.startswith("No number of the paper is one of this run’s. Not compared: Table 3, ")
 
 
 def test_a_run_without_the_ten_has_no_such_section(made):
     study, _, _ = made(["mine"])
     assert study.tables.reason("published") == "No model of the paper was scored."
     section = published.ANALYSIS.section(study)
-    assert (section.blocks, outline.groups([section])) == ([], [])
+    assert not section.blocks
+    assert not any(g["sections"] or g["empty"] for g in outline.groups([section]))
 
 
 # --- The numbers that ship ------------------------------------------------------------------------

@@ -36,7 +36,8 @@ def test_words_alone_each_once_at_its_extreme(ends):
     [
         ({"-": 90}, {"token": "-", "mark": "no word"}),
         ({"ing": 90}, {"token": "ing", "mark": "a piece of a word, or a rare word"}),
-        ({"AF": 90}, {"token": "AF", "mark": ""}),  # of the word " af"
+        ({"AF": 90}, {"token": "AF", "mark": ""}),  # of the word " af", which is at the other end
+        ({"EJ": 90}, None),  # of the word " ej", which is listed
         ({"-": 24}, None),  # a word has that reward too
     ],
 )
