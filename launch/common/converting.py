@@ -98,7 +98,7 @@ def convert(
         "softcap": settings.softcap,
         "merge_dtype": settings.merge_dtype,
         "tensor_bytes": spec.tensor_bytes if spec else None,
-        "needs_date": bool(settings.date),
+        "needs_date": settings.date not in ("", spec.date if spec else ""),
     }
     notes: list[str] = []
     downloaded = False

@@ -28,7 +28,8 @@ def files(tmp_path, monkeypatch, light):
     gemma = known_models.KNOWN[GEMMA].hub_id.replace("/", "--")
     torch_models.save(torch_models.build("gemma2"), models / gemma)
     edit_json(models / gemma / "config.json", pad_token_id=0)
-    tiny.write_model(models / URM, head="urm", seed=2)
+    dated = "{{ date_string }}" + tiny.CHATML
+    tiny.write_model(models / URM, head="urm", seed=2, template=dated)
     count = range(1, len(ITEMS) + 1)
     columns = {"elo_rank": count, "elo_score": [1700 - i for i in count], "name": ITEMS}
     pl.DataFrame({**columns, "elo_matches": 9, "a/b": 0.0}).write_csv(tmp_path / "items.csv")
