@@ -62,9 +62,11 @@ def staged(report: epath.Path, about: Mapping[str, object]) -> Iterator[pathlib.
             (fresh / MARKER).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         place, reason = error.filename or report, error.strerror or str(error) or "not written"
-        own = not error.filename or pathlib.Path(place).is_relative_to(report.parent)
-        advice = "; choose another folder" if own else ""
-        raise ReportError(f"{place}: {reason.splitlines()[0]}{advice}") from error
+        if pathlib.Path(place).is_relative_to(
+            report.parent
+        ):  # perhaps a temporary folder beside it
+            place, reason = report, f"{reason.splitlines()[0]}; choose another folder"
+        raise ReportError(f"{place}: {reason.splitlines()[0]}") from error
 
 
 @contextlib.contextmanager

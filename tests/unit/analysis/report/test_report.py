@@ -259,6 +259,6 @@ def test_a_bad_setting_names_what_is_allowed(settings, key, value, message):
 
 def test_a_folder_that_cannot_be_made_is_refused_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    refused = pytest.raises(ReportError, match="file: File exists; choose another folder")
+    refused = pytest.raises(ReportError, match="file/report: File exists; choose another folder")
     with refused, folder.staged(tmp_path / "file" / "report", {}):
         pass
