@@ -24,7 +24,7 @@ FILES = {
     "config.json": "{",
 }
 MODELS = "allowed: models to score, comma-separated: checkpoints, models' folders or hub ids"
-OF_PAIRS = "its rows have prompts (column 'prompt'); allowed: no --"
+OF_PAIRS = "its rows have prompts (column 'prompt'); leave out --"
 OF_SHARDS = "allowed: k/n with 1 <= k <= n, as 2/8"
 # Command with its flags -> further flags -> what the line says; in braces, what `place` makes.
 CASES = {

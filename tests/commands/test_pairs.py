@@ -258,7 +258,7 @@ ODD = {
     ),
     "two prompts": (
         [{"chosen": turns("a", "b"), "rejected": turns("b", "b")}],
-        "row 1: chosen and rejected begin with other messages; allowed: one prompt",
+        "row 1: chosen and rejected begin with other messages; give both one prompt",
     ),
     "messages under another prompt": (
         [{"prompt": "a", "chosen": turns("b", "b"), "rejected": turns("a", "b")}],
@@ -335,7 +335,7 @@ def test_texts_without_a_prompt_take_the_one_that_is_given(score, model, tmp_pat
     done = score(rows, "--prompt=Why?", "--prompt=How?")
     assert done.err[-1].endswith("2 prompts for one list of pairs; allowed: one --prompt")
     done = score([{"chosen": turns("a", "b"), "rejected": turns("a", "b")}], "--prompt=Why?")
-    assert done.err[-1].endswith("messages have a prompt of their own; allowed: no --prompt")
+    assert done.err[-1].endswith("messages have a prompt of their own; leave out --prompt")
     assert score(rows, "--prompt=Be kind.␞Why?", "--config.self_check=2").code == 0
     found = pl.read_csv(tmp_path / "run" / "conversations" / "list" / "replies.csv")
     asked = [turns("Why?", reply, system="Be kind.") for reply in ("love", "war")]
