@@ -93,7 +93,7 @@ def test_pairs_are_a_limit(command, both, source, tmp_path, light):
     flags = [f"--before={both['before']}", f"--after={both['same']}", f"--items={path}", *FAST]
     flags += [f"--report={tmp_path / 'report'}"]
     done = command("diff", *flags)
-    assert "--before: m has no scores of 'own'; allowed: a run into which `assay" in done.err[0]
+    assert "--before: m has no scores of 'own'; allowed: a run into which `assay" in done.err[-1]
     rewards = {"before": [1.0, 0.0, 1.0, 0.0], "same": [1.0, 0.0, 0.0, 0.0]}
     for side, values in rewards.items():
         runs.add_conversations(both[side], "own", listed.table, {"m": values})
