@@ -1,4 +1,4 @@
-"""Checks a run: hashes, rows, manifest; with --rescore, also random rows by the plain pass.
+"""Checks a run: results, hashes, rows; with --rescore, also random rows by the plain pass.
 
     python -m launch.verify --run=<dir> [--rebuild] [--rescore=<rows> --checkpoint=<model>[,…]]
 

@@ -16,8 +16,9 @@ import numpy as np
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import parts, schema, storage
-from engine.runs.reader import Result, RunError, read_contents
+from engine.runs import schema, storage
+from engine.runs.folder import RunFolder
+from engine.runs.result import Result, RunError
 from engine.search.run_folder import SearchResult
 from launch.common import command, locking, scoring, searching
 
@@ -49,7 +50,7 @@ def search(given: command.Given) -> command.CommandResult:
 
 def _result_lines(results: Sequence[SearchResult], run: epath.Path) -> list[str]:
     try:
-        swept = read_contents(run).results
+        swept = RunFolder.read(run).results
     except RunError:  # another command is writing it: no percentile then
         swept = {}
     lines = []
@@ -78,12 +79,12 @@ def _certified(said: Mapping[str, Any]) -> str:
 def _percentile(swept: Result, reward: float) -> float | None:
     """Percentage of single tokens with a lower reward, equal ones counted half.
 
-    None where the sweep is not complete, or has a part that is not what the manifest says.
+    None where the sweep is not complete, or has a damaged part.
     """
     if not swept.complete:
         return None
     try:
-        each = [parts.read_frame(swept.folder / p, h, {}).frame for p, h in swept.parts.items()]
+        each = swept.frames()
     except (AssayError, OSError):
         return None
     rewards = np.sort(np.concatenate([frame["reward"].to_numpy() for frame in each]))

@@ -269,18 +269,8 @@ def _searches_drawn(study: Study) -> Iterator[Block]:
         "The best reward so far of each search: high sought (solid) or low (dashed); one line for "
         "each prompt and seed."
     )
-    if left_out := _left_out(study.run):
-        yield Text(left_out, "note")
     yield Picture("sequence_traces", caption, partial(courses, study, traces))
     yield from SEQUENCES.rows(best)
-
-
-def _left_out(run: Run) -> str:
-    """What is said of files that an older release wrote; "" where there are none."""
-    files = count(len(run.universal), "file")
-    return f"Left out: {files} of universal searches, which Assay no longer has." * bool(
-        run.universal
-    )
 
 
 def courses(study: Study, traces: pl.DataFrame) -> look.Chart:

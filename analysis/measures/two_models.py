@@ -10,7 +10,9 @@ from analysis.cache import Cache
 from analysis.run import Run
 from analysis.statistics import Array
 from engine.errors import AssayError
-from engine.runs.reader import Result, check_conversions
+from engine.runs.folder import check_conversions
+from engine.runs.identity import Identity
+from engine.runs.result import Result
 from engine.runs.schema import CHAT, LOGPROBS_DIR
 
 BEFORE, AFTER = "before", "after"
@@ -26,7 +28,7 @@ class Asked:
 
     text: str  # Of the prompt.
     kind: str  # `schema.SCORES_DIR`, or `schema.LOGPROBS_DIR` of a language model.
-    fingerprint: Mapping[str, Any]  # What its numbers depend on. Any: JSON of the manifest.
+    identity: Identity  # What its numbers mean.
     ids: Array  # Of the tokens, ascending.
 
 
@@ -51,7 +53,7 @@ def side_of(run: Run, slug: str = "", name: str = f"--{BEFORE}") -> Side:
     for prompt, result in scored(run, slug).items():
         ids, _ = run._cache.rewards(result, run.same_vocabulary(slug))
         text = run.prompts.get(prompt) or run.prompts[prompt + CHAT]
-        known = Asked(text=text, kind=result.kind, fingerprint=result.fingerprint, ids=ids)
+        known = Asked(text=text, kind=result.kind, identity=result.identity, ids=ids)
         prompts[prompt] = known
     table = run.vocabulary(slug).select("token_id", "token").collect()
     return Side(name=name, slug=slug, tokens=dict(table.iter_rows()), prompts=prompts)
@@ -148,7 +150,7 @@ def two_models(
         conversations=_shared_lists(runs, named),
         searches={},
         _records={side: run._records[named[side]] for side, run in runs.items()},
-        _vocabularies={side: run._vocabularies[named[side]] for side, run in runs.items()},
+        _runs={**before._runs, **after._runs},
         _cache=Cache(),
     )
 
@@ -164,7 +166,7 @@ def _shared_lists(runs: Mapping[str, Run], named: Mapping[str, str]) -> dict[Any
     }
     shared = sorted(set(lists[BEFORE]) & set(lists[AFTER]))
     for name in shared:
-        modes = {side: results[name].fingerprint.get("mode") for side, results in lists.items()}
+        modes = {side: results[name].identity.mode for side, results in lists.items()}
         if modes[BEFORE] != modes[AFTER]:
             said = " and ".join(f"--{side} with mode={mode!r}" for side, mode in modes.items())
             raise AssayError(f"list {name!r}: scored by {said}; allowed: the same mode")
@@ -219,8 +221,8 @@ def _check_vocabularies(before: Side, after: Side) -> None:
 
 def _as_their_classes(first: Asked, second: Asked) -> bool:
     """Whether two models are read where the class of each reads, if only one's pad closes turns."""
-    kinds = {each.fingerprint.get("pooling", "last") for each in (first, second)}
-    hashes = {each.fingerprint.get("checkpoint_hash") for each in (first, second)}
+    kinds = {each.identity.pooling for each in (first, second)}
+    hashes = {each.identity.checkpoint_hash for each in (first, second)}
     return len(hashes) > 1 and kinds <= {"last", "last_non_pad"}
 
 
@@ -228,10 +230,10 @@ def _check_prompt(prompt: str, before: Side, after: Side) -> None:
     """Refuses two texts of a prompt, two ways of reading a token, and other tokens."""
     first, second = before.prompts[prompt], after.prompts[prompt]
     for key in _READING:
-        both = [each.fingerprint.get(key) for each in (first, second)]
+        both = [getattr(each.identity, key) for each in (first, second)]
         if key == "pooling" and _as_their_classes(first, second):
             continue
-        if key == "form" and None in both:  # a reward model beside a pair of language models
+        if key == "form" and "" in both:  # a reward model beside a pair of language models
             continue
         if first.kind == second.kind and both[0] != both[1]:
             raise AssayError(

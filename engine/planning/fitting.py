@@ -18,7 +18,7 @@ from engine.models.config import DecoderConfig
 from engine.planning import flops, machines, memory
 from engine.planning.machines import DeviceRoom, Devices, free_disk, free_memory
 from engine.planning.memory import Account, Model, SearchWork, SweepWork, account, in_words
-from engine.runs import parts
+from engine.runs.result import ranges
 from engine.scoring.batches import SHORT
 
 # Candidates per step that `auto` takes where memory allows: docs/decisions/step-and-memory.md.
@@ -188,7 +188,7 @@ def _sweep_seconds(model: Model, devices: Devices, work: SweepWork, step: int) -
     if model.language:  # the prompt's pass gives every token's log-probability
         operations = flops.extension(model.config, work.prefix, 0)
     else:
-        spans = parts.ranges(model.config.vocab_size, work.part_size)  # no step crosses an end
+        spans = ranges(model.config.vocab_size, work.part_size)  # no step crosses an end
         steps = sum(-(-(stop - start) // (model.data * step)) for start, stop in spans)
         operations = steps * step * flops.response(model.config, work.own, work.prefix)
     reached = machines.SHARES[devices.platform] * devices.peaks[model.dtype]

@@ -134,9 +134,11 @@ class RunFolder:
         folder = cls(run=run, files=frozenset(storage.tree(run)))
         if schema.RUN not in folder.files:
             inside = f"it holds no {schema.RUN}" if storage.is_folder(run) else "no such folder"
-            why = "a file" if storage.is_file(run) else inside
             if schema.EARLIER in folder.files:
                 raise RunError(f"{run}: {OLDER}")
+            if any(name.endswith(f"/{schema.RESULT}") for name in folder.files):
+                inside += ", but results; run their commands again, which find them"
+            why = "a file" if storage.is_file(run) else inside
             raise RunError(f"{run}: not a run folder ({why})")
         folder._read_record()
         folder._read_results()

@@ -63,6 +63,11 @@ class Identity:
         """What differs between this identity and another; "" where nothing does."""
         return changes(to_json(self), to_json(wanted)) if self != wanted else ""
 
+    @property
+    def short(self) -> str:
+        """Twelve hex digits that differ when the identity does."""
+        return content_hash(to_json(self))[:12]
+
 
 # Any: an instance of a dataclass.
 def to_json(record: Any, skip: Sequence[str] = ()) -> Json:

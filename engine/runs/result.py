@@ -87,7 +87,7 @@ class SelfCheck:
         return f"self_check has a difference of {self.relative_difference:g}, beyond {most:g}"
 
 
-@dataclasses.dataclass(kw_only=True)
+@dataclasses.dataclass(kw_only=True, eq=False)
 class Result:
     """Numbers of one model for all rows under one prompt, or the trace of a search.
 

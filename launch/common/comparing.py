@@ -6,7 +6,7 @@ checkpoints and of their noise may take hours.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from etils import epath
@@ -29,6 +29,7 @@ from configs import sweep as sweep_config
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import storage
+from engine.runs.identity import Identity
 from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings, check_choice
 from engine.sweep.outcomes import Outcome
@@ -56,9 +57,9 @@ class NeededSweep(NamedTuple):
         ids = np.array(model.token_ids, np.uint32)
         prompts = {
             prompt: Asked(
-                text=self.prompts[prompt], kind=SCORES_DIR, fingerprint=fingerprint, ids=ids
+                text=self.prompts[prompt], kind=SCORES_DIR, identity=job.identity, ids=ids
             )
-            for (_, prompt), fingerprint in check_vocabulary(*self).items()
+            for (_, prompt), job in check_vocabulary(*self).items()
         }
         return Side(name=name, slug=model.card.slug, tokens=model.tokens, prompts=prompts)
 
@@ -132,7 +133,7 @@ class Comparison:
             pair = self._pair(self.sides[origin.of], origin, prompts)
             prompt = next(iter(pair.prompts))
             dtypes = [
-                str(pair.results[of, prompt].fingerprint.get("dtype", "an unknown dtype"))
+                pair.results[of, prompt].identity.dtype or "an unknown dtype"
                 for of in (BEFORE, AFTER)
             ]
             name = f"noise: {origin.of} in {' and '.join(dtypes)} ({origin.folder.name})"
@@ -194,7 +195,7 @@ def planned(
 def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:
     """Raises AssayError for a run in which the model has not scored the same pairs."""
     result = run.conversations.get((listed.name, side.slug))
-    if result is None or not checks.conversations(result).equals(listed.table):
+    if result is None or not run.conversation_list(listed.name, side.slug).equals(listed.table):
         has = "has no scores of" if result is None else "scored other rows under the name"
         raise AssayError(
             f"{side.name}: {side.slug} {has} {listed.name!r}; allowed: a run into which `assay "
@@ -269,11 +270,11 @@ def _same(origin: Origin, noise: Origin, prompt: str) -> bool:
 def _owners_of(noise: Run, name: str, sides: Mapping[str, Origin]) -> tuple[list[str], str]:
     """The sides whose checkpoint another run has scored too, and the model's slug there."""
     hashes = {
-        of: _hashes(known.fingerprint for known in origin.side.prompts.values())
+        of: _hashes(known.identity for known in origin.side.prompts.values())
         for of, origin in sides.items()
     }
     for slug in dict.fromkeys(model for model, _ in (*noise.results, *noise.logprobs)):
-        theirs = _hashes(result.fingerprint for result in scored(noise, slug).values())
+        theirs = _hashes(result.identity for result in scored(noise, slug).values())
         owners = [of for of in (AFTER, BEFORE) if theirs & hashes[of]]
         if owners:
             return owners, slug
@@ -282,11 +283,9 @@ def _owners_of(noise: Run, name: str, sides: Mapping[str, Origin]) -> tuple[list
     )
 
 
-# Any: JSON of the manifest.
-def _hashes(fingerprints: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The hashes of checkpoints that fingerprints name; imported rewards name none."""
-    hashes = {fingerprint.get("checkpoint_hash") for fingerprint in fingerprints}
-    return {one for one in hashes if one is not None}
+def _hashes(identities: Iterable[Identity]) -> set[str]:
+    """The hashes of checkpoints that identities name; of imported rewards none is known."""
+    return {each.checkpoint_hash for each in identities if not each.imported}
 
 
 def _refuse_settings_of_sweeps(given: command.Given) -> None:

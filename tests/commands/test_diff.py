@@ -197,7 +197,7 @@ def _of_checkpoint(folder, digest, dtype):
         for result in content["results"].values():
             result["fingerprint"] |= {"checkpoint_hash": digest, "dtype": dtype}
 
-    runs.edit_manifest(folder, change)
+    runs.edit_run(folder, change)
 
 
 SAME = (

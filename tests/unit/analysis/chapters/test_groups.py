@@ -34,7 +34,7 @@ def study_of(tmp_path_factory, study_of):
             scores |= {(model, prompt): own for model, own in zip(models, each, strict=True)}
         folder, words = tmp_path_factory.mktemp("groups"), {"v": table["token"].to_list()}
         run = runs.write_run(folder / "run", words, dict.fromkeys(models, "v"), scores, 5000)
-        runs.edit_manifest(run, lambda c: c["prompts"].update(food="What is the best food?"))
+        runs.edit_run(run, lambda c: c["prompts"].update(food="What is the best food?"))
         planted.of_two_groups().write_csv(folder / "terms.csv")
         return study_of(run, groups, permutations=999, identity=str(folder / "terms.csv"))
 

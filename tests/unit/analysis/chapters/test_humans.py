@@ -65,7 +65,7 @@ def test_a_model_without_a_vocabulary_joins_one_that_has_it(run, make_run):
             path: entry for path, entry in content["results"].items() if path.startswith("items/")
         }
 
-    runs.edit_manifest(run, only_items)
+    runs.edit_run(run, only_items)
     scores = {("m-one", "worst"): [1.0, 2.0]}
     other = make_run({"v9": ["x", "y"]}, {"m-one": "v9"}, scores, name="other")
     for folders in ([run, other], [other, run]):

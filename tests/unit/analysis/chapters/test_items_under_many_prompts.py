@@ -300,7 +300,7 @@ def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_pa
         rewards = (1 if number < 3 else -1) * worth + 0.3 * rng.normal(size=60)
         own = {f"item {at}": reward for at, reward in enumerate(rewards)}
         runs.add_items(run, "words", model, "best-ever-one-word", own)
-    runs.edit_manifest(run, lambda content: content.update(prompts=asked))
+    runs.edit_run(run, lambda content: content.update(prompts=asked))
     (plain,) = told(items_agreement, study_of(run, *LISTS))
     assert plain.startswith("Asked for something good, some models order “words” in largely ")
     assert plain.endswith("opposite ways: m0, m1 and m2 against m3 and m4.")

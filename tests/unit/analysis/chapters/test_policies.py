@@ -170,9 +170,9 @@ def listed(tmp_path_factory, study_of):
             runs.add_items(folder, "items", model, prompt, dict(zip(items, own, strict=True)))
         runs.add_item_logprobs(folder, "items", "lm", prompt, {i: (2, -15.0) for i in items})
     texts = {prompt: FOLLOW_UP[prompt] for prompt in ASKED}
-    runs.edit_manifest(folder, lambda c: c["prompts"].update(texts))
+    runs.edit_run(folder, lambda c: c["prompts"].update(texts))
     record = {"source": "b", "checkpoint_hash": "h", "vocab": None}
-    runs.edit_manifest(folder, lambda c: c["models"].update({"b": record}))
+    runs.edit_run(folder, lambda c: c["models"].update({"b": record}))
     return study_of(folder, policies)
 
 

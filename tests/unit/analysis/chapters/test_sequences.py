@@ -71,7 +71,7 @@ def test_a_search_is_held_against_the_manifest(small_run):
 
 
 def test_a_run_of_searches_alone_has_its_report(light, small_run, tmp_path, settings):
-    runs.edit_manifest(small_run, lambda content: content["results"].clear())
+    runs.edit_run(small_run, lambda content: content["results"].clear())
     runs.enter_search(small_run, runs.add_search(small_run, "m-one", "max", [1.0, 2.0]))
     run = analysis.load(small_run)
     assert list(run.models) == ["m-one"]

@@ -46,7 +46,7 @@ def list_run(folder, rng, models=4, question=1.0, noise=0.5, shared=0.0, prompts
             rewards = rewards + shared * of_wording[worded]
             rewards = rewards + noise * rng.normal(size=len(ITEMS))
             runs.add_items(folder, "words", model, prompt, dict(zip(ITEMS, rewards, strict=True)))
-    runs.edit_manifest(folder, lambda content: content.update(prompts=dict(prompts)))
+    runs.edit_run(folder, lambda content: content.update(prompts=dict(prompts)))
     return folder
 
 

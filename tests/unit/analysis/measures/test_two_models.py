@@ -36,7 +36,7 @@ def _with_fingerprint(folder, **changed):
         for result in content["results"].values():
             result["fingerprint"] |= changed
 
-    runs.edit_manifest(folder, change)
+    runs.edit_run(folder, change)
     return analysis.load(folder)
 
 
@@ -163,6 +163,6 @@ def test_both_forms_of_a_prompt_keep_their_own_ids(tmp_path):
 def test_one_prompt_of_two_texts_is_refused(tmp_path):
     first = _run(tmp_path / "a")
     _run(tmp_path / "b")
-    runs.edit_manifest(tmp_path / "b", lambda c: c["prompts"].update({"greatest": "Another?"}))
+    runs.edit_run(tmp_path / "b", lambda c: c["prompts"].update({"greatest": "Another?"}))
     with pytest.raises(AssayError, match=r"'Another\?' in --after; allowed: the same text"):
         two_models(first, analysis.load(tmp_path / "b"))
