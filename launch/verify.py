@@ -90,10 +90,10 @@ def _rescored(
         progress(len(results), "results", what="re-scoring", delay_s=5) as bar,
     ):
         how = {"rows": given.rescore, "seed": given.config.seed}
-        for result, why in rescore(folder, models, mesh, results, **how):
+        for result, outcome in rescore(folder, models, mesh, results, **how):
             bar.update()
-            if why:
-                problems.append(f"{result.folder}: {why}; {AGAIN}")
+            if isinstance(outcome, str):
+                problems.append(f"{result.folder}: {outcome}; {AGAIN}")
     return f", {len(results)} results re-scored"
 
 

@@ -14,7 +14,7 @@ from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.folder import RunFolder, read_table
 from engine.runs.identity import changes
-from engine.runs.result import Result
+from engine.runs.result import Result, SelfCheck
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check
 from engine.scoring.rows import (
@@ -40,13 +40,13 @@ def rescore(
     *,
     rows: int,
     seed: int,
-) -> Iterator[tuple[Result, str]]:
+) -> Iterator[tuple[Result, SelfCheck | str]]:
     """Compares `rows` random rows of each result with the plain pass.
 
     `results` are of `whole_results`; a result's model is found by its `checkpoint_hash`.
 
     Yields:
-      Each result, and how it differs; "" where it does not.
+      Each result, and the comparison, or how it differs.
     """
     by_hash = {c.card.checkpoint_hash: c for c in checkpoints}
     for needs, same in itertools.groupby(sorted(results, key=_needs), key=_needs):
@@ -55,8 +55,7 @@ def rescore(
         for result in same:
             rng = np.random.default_rng([seed, *result.path.encode()])
             try:
-                _compare(folder, result, checkpoint, scorer, rows, rng)
-                yield result, ""
+                yield result, _compare(folder, result, checkpoint, scorer, rows, rng)
             except AssayError as error:
                 yield result, str(error)
         del scorer
@@ -95,7 +94,7 @@ def _compare(
     scorer: RewardScorer | LanguageScorer,
     rows: int,
     rng: np.random.Generator,
-) -> None:
+) -> SelfCheck:
     """Compares a result's random rows; raises AssayError where they differ."""
     identity, frame = result.identity, pl.concat(result.frames())
     chosen = np.sort(rng.choice(len(frame), min(rows, len(frame)), replace=False))
@@ -117,7 +116,7 @@ def _compare(
         plain = np.concatenate([plain_pass(listed, sample)[0] for sample in samples], axis=1)
     written = frame.select(names).to_numpy().T[:, chosen]
     compared = schema.MEDIAN if checkpoint.card.decoder.experts else schema.LARGEST
-    self_check("re-scored", names, chosen, written, plain, identity.dtype, compared=compared)
+    return self_check("re-scored", names, chosen, written, plain, identity.dtype, compared=compared)
 
 
 def _rows(folder: RunFolder, checkpoint: Checkpoint, result: Result, frame: pl.DataFrame) -> Rows:

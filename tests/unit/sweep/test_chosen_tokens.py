@@ -1,7 +1,5 @@
 """A fixed random subset of a vocabulary: its rewards are those of the whole sweep."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,8 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import storage
-from engine.runs.provenance import ids_hash
+from engine.runs.folder import RunFolder
+from engine.runs.identity import ids_hash
 from engine.runs.verify import verify
 from engine.sweep import reward_jobs
 from engine.sweep.rescore import rescore, whole_results
@@ -27,13 +26,11 @@ def test_some_tokens_have_the_rewards_of_the_whole_sweep(run, other_run, trims, 
     np.testing.assert_allclose(some["reward"], every["reward"].to_numpy()[ids], rtol=1e-5)
 
 
-def test_the_draw_is_part_of_the_fingerprint(run, tiny):
+def test_the_draw_is_part_of_the_identity(run, tiny):
     run.sweep([tiny], ONE, tokens=70)
-    manifest = json.loads((run.folder / "manifest.json").read_text())
-    fingerprint = manifest["results"][result()]["fingerprint"]
+    identity = run.results()[result()].identity
     ids = run.frame(result())["token_id"].to_numpy()
-    assert fingerprint["tokens"] == {"count": 70, "seed": 0, "sha256": ids_hash(ids)}
-    assert fingerprint["rows"] == 70
+    assert (identity.tokens, identity.rows) == (ids_hash(ids), 70)
 
 
 def test_a_draw_of_other_ids_is_refused_before_a_part_is_added(run, tiny, monkeypatch):
@@ -49,14 +46,14 @@ def test_ids_that_were_not_drawn_are_a_problem(run, tiny, monkeypatch):
     monkeypatch.setattr(reward_jobs, "ids_hash", lambda ids: ids_hash([1, 2]))
     run.sweep([tiny], ONE, tokens=70)
     [problem] = verify(storage.path_of(run.folder)).problems
-    assert "holds other token ids than were drawn; remove the folder and run" in problem
+    assert "other token ids than were drawn; remove the folder and run" in problem
 
 
 @pytest.mark.slow
 def test_some_tokens_are_scored_again_by_the_plain_pass(run, trims):
     run.sweep([trims], ONE, mode="text", tokens=70)
-    content = json.loads((run.folder / "manifest.json").read_text())
-    folder, models = storage.path_of(run.folder), [Checkpoint.open(trims.path)]
-    paths = whole_results(content, models)
-    [(_, outcome)] = rescore(folder, content, models, build_mesh(), paths, rows=20, seed=1)
-    assert outcome["candidates"] == 20
+    folder = RunFolder.read(storage.path_of(run.folder))
+    models = [Checkpoint.open(trims.path)]
+    whole = whole_results(folder, models)
+    [(_, outcome)] = rescore(folder, models, build_mesh(), whole, rows=20, seed=1)
+    assert outcome.candidates == 20

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import pytest
 
 from engine.checkpoint.restore import restore
-from engine.errors import AssayError
 from engine.scoring import reward_passes
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer
@@ -104,8 +103,8 @@ def test_eight_devices_write_the_bytes_of_one_whose_thread_pool_is_smaller(model
         assert done.returncode == 0, done.stderr
         runs = [Run(tmp_path / str(devices) / dtype) for dtype in ("float32", "bfloat16")]
         for run in runs:
-            (result,) = run.manifest()["results"].values()
-            assert result["environment"]["device_count"] == devices
+            (result,) = run.results().values()
+            assert result.environment["device_count"] == devices
         hashes.append([run.hashes() for run in runs])
     assert [len(parts) for parts in hashes[0]] == [3, 3]
     assert hashes[0][0] != hashes[0][1]
@@ -127,13 +126,14 @@ def test_the_number_of_devices_leaves_the_plain_pass_unchanged(models, language)
 
 
 @pytest.mark.slow
-def test_a_result_is_not_continued_on_another_model_axis(models, run):
+def test_a_result_goes_on_along_another_model_axis_and_says_so(models, run, capsys):
     run.sweep(models[:1], ONE, mesh=make_mesh(2))
     part = next((run.folder / "scores").rglob("part-*"))
     whole = part.read_bytes()
     part.unlink()
-    message = r"was begun with model_axis left at its default, not 2; use another run"
-    with pytest.raises(AssayError, match=message):
-        run.sweep(models[:1], ONE, mesh=make_mesh(1, 2))
     run.sweep(models[:1], ONE, mesh=make_mesh(4))  # other devices along `data` do not count
     assert part.read_bytes() == whole
+    assert "parts were computed" not in capsys.readouterr().err
+    part.unlink()
+    run.sweep(models[:1], ONE, mesh=make_mesh(1, 2))
+    assert "parts were computed with model_axis default and 2" in capsys.readouterr().err
