@@ -37,11 +37,6 @@ _FLAGS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    return command.run("verify", argv, check, doc=__doc__, define=[_FLAGS])
-
-
 def check(given: command.Given) -> command.CommandResult:
     """Flags -> checks of a run, or of all its shards: a line for each folder."""
     run = storage.path_of(command.paths(given, "run")[0])
@@ -95,6 +90,10 @@ def _rescored(
             if isinstance(outcome, str):
                 problems.append(f"{result.folder}: {outcome}; {AGAIN}")
     return f", {len(results)} results re-scored"
+
+
+COMMAND = command.Command("verify", check, __doc__, (_FLAGS,))
+main = COMMAND.main
 
 
 if __name__ == "__main__":
