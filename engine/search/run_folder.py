@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from engine.runs import parts, provenance, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check, tolerance_of_one
-from engine.search import certificate, jobs
-from engine.search.certificate import Ascent
+from engine.search import jobs
+from engine.search.certificate import certificate, replies_of
 from engine.search.jobs import Search
 from engine.search.loop import Trace, run_search, trace_frame
 from engine.search.objective import SearchObjective
@@ -42,8 +42,8 @@ class SearchResult:
     reward: float
     text: str
     rejected: int  # candidates rejected because their text does not round-trip
-    certificate: Mapping[str, Any] | None = None  # Any: JSON of the manifest; None: of a search
-    new: bool  # whether this call searched it; False: read from the run
+    certificate: Mapping[str, Any] | None  # Any: JSON of the manifest; None: no swap was scored
+    new: bool  # whether this call searched or certified it; False: read from the run
 
 
 def search_sequences(
@@ -54,6 +54,7 @@ def search_sequences(
     mesh: Mesh,
     *,
     joint: bool = False,
+    certify: bool = False,
     check_memory: bool = True,
 ) -> list[SearchResult]:
     """Searches every model under every prompt and writes the traces to `run/sequences`.
@@ -66,6 +67,7 @@ def search_sequences(
       mesh: from `engine.mesh.build_mesh`.
       joint: one search per model for sequences with a high (or low) mean reward over all prompts;
         its prompt id is `mean.<id>.<id>…`, or holds a hash if that is too long.
+      certify: whether every swap of one token of what was found is scored.
       check_memory: whether a model that is larger than the free memory is refused.
 
     Returns:
@@ -82,28 +84,34 @@ def search_sequences(
     every = jobs.searches_of(
         manifest, checkpoints, prompts, vocabularies, settings, mesh, joint=joint
     )
-    certificates = jobs.certificates_of(manifest, every, settings, mesh)
-    missing = [search for search in [*every, *certificates] if search.missing]
+    missing = [search for search in every if search.missing]
     for search in missing if check_memory else ():
         jobs.check_memory(search, mesh)
     if missing:
         setup.begin(manifest, vocabularies)
-    results = [one for search in [*every, *certificates] for one in _results(manifest, search)]
     held: dict[str, RewardScorer] = {}  # the model of the last search, by its slug
-    for what, of in (("steps", every), ("swaps", certificates)):
-        of = [search for search in of if search.missing]
-        with progress(sum(search.amount for search in of), what) as bar:
-            for search in of:
-                bar.set_description(f"loading {search.slug}")
-                size = "certify_step" if search.searched else "candidates"
-                step = search.step_size or settings.candidates
-                with memory_errors([search.slug], mesh, size, step):
-                    scorer = _scorer(search, held, mesh, settings)
-                    (_certify if search.searched else _search)(manifest, search, scorer, bar)
-                results += _results(manifest, search, new=True)
+    with progress(sum(search.amount for search in missing), "steps") as bar:
+        for search in missing:
+            bar.set_description(f"loading {search.slug}")
+            with memory_errors([search.slug], mesh, "candidates", settings.candidates):
+                _search(manifest, search, _scorer(search, held, mesh, settings), bar)
+    new = {job.path for search in missing for job in search.jobs if job.missing}
+    open_ = [
+        (search, job)
+        for search in (every if certify else ())
+        for job in search.jobs
+        if "certificate" not in manifest.result(job.path)
+    ]
+    with progress(sum(replies_of(search.objective) for search, _ in open_), "swaps") as bar:
+        for search, job in open_:
+            bar.set_description(f"loading {search.slug}")
+            with memory_errors([search.slug], mesh, "candidates", settings.candidates):
+                _certify(manifest, search, job, _scorer(search, held, mesh, settings), bar)
+            new.add(job.path)
     if processes.writes():
         manifest.save_if_changed()  # files that the manifest lacked
-    return results
+    found = [_result(manifest, search, job, new) for search in every for job in search.jobs]
+    return sorted(found, key=lambda one: one.new)
 
 
 def _search(manifest: Manifest, search: Search, scorer: RewardScorer, bar: tqdm) -> None:
@@ -128,8 +136,8 @@ def _search(manifest: Manifest, search: Search, scorer: RewardScorer, bar: tqdm)
     for job in missing:
         frame = trace_frame(objective, trace, job.direction)
         check = check_last_step(objective, scorer, frame, job.path)
-        said: Json = {"rejected": rejected[job.direction]}
-        _write(manifest, job.path, search.prompts, frame, check, said, seconds)
+        refused = rejected[job.direction]
+        _write(manifest, job.path, search.prompts, frame, check, refused, seconds)
     if processes.writes():
         manifest.save()  # once for all directions: `state` cannot resume one of them alone
         storage.remove(state)
@@ -142,41 +150,15 @@ def _state_file(manifest: Manifest, search: Search, job: Job) -> epath.Path:
     return (manifest.run / job.path).parent.parent / name
 
 
-def _certify(manifest: Manifest, search: Search, scorer: RewardScorer, bar: tqdm) -> None:
-    """Runs a certificate to its end; its file is written after each sweep, and resumes it."""
-    began, done, objective = time.perf_counter(), bar.n, search.objective
-    [job], direction = search.jobs, search.settings.direction
-    path = job.path
-    bar.set_description(f"{search.title} · certifying {direction}")
-    read = functools.partial(jobs.last_row, manifest, search.searched, search.prompts)
-    found, _ = processes.from_first(f"found in {search.searched}", read)
-
-    def save(ascent: Ascent) -> None:
-        frame = certificate.ascent_frame(objective, scorer, ascent, found["flops"])
-        check = check_last_step(objective, scorer, frame, path)
-        said = {
-            "rejected": ascent.rejected,
-            "certificate": certificate.summary(objective, ascent, found),
-            "sweeps": [sweep.to_json() for sweep in ascent.sweeps],
-        }
-        if processes.writes():
-            # Until the file is replaced, the manifest does not vouch for it.
-            manifest.forget_parts(path, [path.rpartition("/")[2]])
-            manifest.save()
-            seconds = time.perf_counter() - began
-            _write(manifest, path, search.prompts, frame, check, said, seconds)
-            manifest.save()
-
-    certificate.run_certificate(
-        objective,
-        scorer,
-        found,
-        search.known,
-        step_size=search.step_size,
-        save=save,
-        advance=bar.update,
-    )
-    bar.update(done + search.amount - bar.n)  # the sweeps that were not needed
+def _certify(manifest: Manifest, search: Search, job: Job, scorer: RewardScorer, bar: tqdm) -> None:
+    """Scores the swaps of what a search found in one direction, and notes them in the manifest."""
+    bar.set_description(f"{search.title} · {job.direction}")
+    last, _ = _last_row(manifest, search, job)
+    objective = search.objective.narrowed(job.direction)
+    said = certificate(objective, scorer, np.array(last["token_ids"], np.int32), bar.update)
+    if processes.writes():
+        manifest.result(job.path)["certificate"] = said
+        manifest.save()
 
 
 def check_last_step(
@@ -209,20 +191,17 @@ def _write(
     prompts: Sequence[str],
     frame: pl.DataFrame,
     check: Json,
-    said: Json,
+    rejected: int,
     seconds: float,
 ) -> None:
-    """Writes a search's file on process 0, and enters it in the manifest, which is not saved.
-
-    `said` is what the file says beside its self-check: `rejected`, and what its kind has.
-    """
+    """Writes a search's file on process 0, and enters it in the manifest, which is not saved."""
     if not processes.writes():
         return
     about = {
         **manifest.about(path, prompts),
         "rows": provenance.part_rows(0, len(frame), len(frame)),
         "self_check": check,
-        **said,
+        "rejected": rejected,
         "computed_by": manifest.computed_by,
     }
     file = manifest.run / path
@@ -231,26 +210,26 @@ def _write(
     jobs.finish(manifest, path, about)
 
 
-def _results(manifest: Manifest, search: Search, *, new: bool = False) -> list[SearchResult]:
-    """Results in a search's files: those just written if `new`, else those complete before."""
-    results = []
-    for job in search.jobs:
-        if new == (job.direction in search.missing):
-            read = functools.partial(jobs.last_row, manifest, job.path, search.prompts)
-            last, said = processes.from_first(job.path, read)
-            results.append(
-                SearchResult(
-                    model=job.model,
-                    prompt_id=job.prompt,
-                    direction=job.direction,
-                    reward=last["reward"],
-                    text=last["text"],
-                    rejected=said["rejected"],
-                    certificate=said["certificate"] if search.searched else None,
-                    new=new,
-                )
-            )
-    return results
+# Any: values of the columns.
+def _last_row(manifest: Manifest, search: Search, job: Job) -> tuple[dict[str, Any], Json]:
+    """`jobs.last_row` of one direction of a search, read on process 0."""
+    read = functools.partial(jobs.last_row, manifest, job.path, search.prompts)
+    return processes.from_first(job.path, read)
+
+
+def _result(manifest: Manifest, search: Search, job: Job, new: Container[str]) -> SearchResult:
+    """What a search found in one direction; `new` has the files of this call."""
+    last, said = _last_row(manifest, search, job)
+    return SearchResult(
+        model=job.model,
+        prompt_id=job.prompt,
+        direction=job.direction,
+        reward=last["reward"],
+        text=last["text"],
+        rejected=said["rejected"],
+        certificate=said.get("certificate"),
+        new=job.path in new,
+    )
 
 
 def _scorer(

@@ -19,7 +19,6 @@ from engine.errors import AssayError
 from engine.runs import provenance, schema
 from engine.runs.manifest import Manifest
 from engine.search import jobs, step
-from engine.search.baselines import EnumerationDriver
 from engine.search.loop import StepDriver, run_search, trace_frame
 from engine.search.objective import SearchObjective
 from engine.settings import METHODS, SearchSettings
@@ -72,10 +71,7 @@ def test_a_direction_alone_finds_what_it_finds_beside_the_other(checkpoint):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["gcg", "coordinate"])
-def test_each_candidate_that_is_refused_for_its_text_is_counted_once(
-    checkpoint, monkeypatch, method
-):
+def test_each_candidate_that_is_refused_for_its_text_is_counted_once(checkpoint, monkeypatch):
     judge, refused, counts = SearchObjective.passes, [], {}
 
     def passes(*of):
@@ -84,8 +80,8 @@ def test_each_candidate_that_is_refused_for_its_text_is_counted_once(
 
     monkeypatch.setattr(SearchObjective, "passes", passes)
     for direction in ("min", "max", "both"):
-        asked = problem(checkpoint(), direction=direction, method=method, round_trip=True)
-        engine = (StepDriver if method == "gcg" else EnumerationDriver)(asked, scorer(checkpoint()))
+        asked = problem(checkpoint(), direction=direction, round_trip=True)
+        engine = StepDriver(asked, scorer(checkpoint()))
         refused.clear()  # the drawing of the first parents
         for _ in range(4):
             engine.advance(1, math.inf)
@@ -105,13 +101,10 @@ def test_one_search_for_prompts_of_long_names_has_a_short_one():
     assert re.fullmatch(r"mean\.of-2-[0-9a-f]{8}", jobs._joint_id(["a" * 150, "b" * 150]))
 
 
-@pytest.mark.parametrize("method", ["gcg", "coordinate"])
 @pytest.mark.parametrize("round_trip", slow.all_but([False], [False, True]))
-def test_a_search_that_goes_on_ends_as_one_that_never_stopped(
-    checkpoint, tmp_path, method, round_trip
-):
+def test_a_search_that_goes_on_ends_as_one_that_never_stopped(checkpoint, tmp_path, round_trip):
     state = tmp_path / "state.safetensors"
-    asked = problem(checkpoint(), method=method, round_trip=round_trip, steps=8, every=2)
+    asked = problem(checkpoint(), round_trip=round_trip, steps=8, every=2)
 
     class Stop(Exception):
         pass
@@ -150,8 +143,8 @@ def test_an_unfinished_search_with_other_inputs_is_refused(
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_any_write_loses_nothing(checkpoint, tmp_path, monkeypatch):
-    """Of the search's state, its result, its certificate and the manifest."""
-    kind = {"certify": 6, "every": 2, "ascii_only": True}
+    """Of the search's state, its result and the manifest, with its certificate."""
+    kind = {"certify": True, "every": 2, "ascii_only": True}
     models = [checkpoint()]
     search(tmp_path / "whole", models, **kind)
     for number in itertools.count():
@@ -183,7 +176,7 @@ def test_the_api_and_the_command_have_the_same_settings(method):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"merge": 3, "method": "beam"}, "merge=3 with method='beam'; allowed: 0, or method='gcg'"),
+        ({"method": "beam"}, "method='beam'; allowed: 'gcg', 'paper', 'random'"),
         ({"length": 120}, "a conversation has 1.. tokens; allowed by the model: 128"),
         ({"allow": (" ",), "deny": (" ",)}, "the filters leave no token; relax ascii_only, spe"),
         ({"initial": "love"}, "initial='love': 1 tokens; allowed: 3, the length"),
@@ -207,12 +200,6 @@ def test_no_more_tokens_are_proposed_than_are_allowed(checkpoint):
     assert few.settings.topk == 5
 
 
-def test_a_budget_that_ends_before_anything_is_found_is_refused(checkpoint, tmp_path):
-    with pytest.raises(AssayError, match=r"^method='beam' ended before it found a sequence of 3"):
-        search(tmp_path / "run", [checkpoint()], method="beam", steps=2)
-    assert not list(tmp_path.rglob("*.safetensors"))  # nothing that more steps would trip over
-
-
 @pytest.mark.slow
 def test_a_direction_that_finds_nothing_is_refused_whatever_the_other_finds(checkpoint, tmp_path):
     few = {"method": "random", "direction": "both", "length": 6, "steps": 1, "every": 1}
@@ -221,15 +208,15 @@ def test_a_direction_that_finds_nothing_is_refused_whatever_the_other_finds(chec
     assert np.isneginf(found[-1]).tolist() == [True, False]
     with pytest.raises(AssayError, match=r"^method='random' ended before it found a sequence of 6"):
         search(tmp_path / "run", [checkpoint()], **few)
+    assert not list(tmp_path.rglob("*.safetensors"))  # nothing that more steps would trip over
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {},
-        pytest.param({"round_trip": True, "method": "mutate"}, marks=pytest.mark.slow),
-        pytest.param({"target": 3.0, "method": "mutate"}, marks=pytest.mark.slow),
-        {"method": "beam", "steps": 500},
+        pytest.param({"round_trip": True, "method": "random"}, marks=pytest.mark.slow),
+        pytest.param({"target": 3.0, "method": "random"}, marks=pytest.mark.slow),
     ],
 )
 def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, changes):
