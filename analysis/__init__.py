@@ -41,7 +41,7 @@ from analysis.chapters.list_probabilities import (
 )
 from analysis.chapters.objectives import objectives_ends, objectives_spearman, objectives_table
 from analysis.chapters.sentiment import sentiment_slopes, valence_effects
-from analysis.chapters.sequences import sequence_certificates, sequence_traces, sequences_table
+from analysis.chapters.sequences import sequence_traces, sequences_table
 from analysis.chapters.tokens import (
     framed_logprobs,
     framing_ends,
@@ -112,7 +112,6 @@ __all__ = [
     "samples",
     "sentiment_points",
     "sentiment_slopes",
-    "sequence_certificates",
     "sequence_traces",
     "sequences_table",
     "shared_rewards",

@@ -7,7 +7,8 @@
     sweep   a step of Assay's sweep under the same prompt: the arithmetic rate to compare with
 
 One direction and one restart. Each candidate changes one token, drawn uniformly from the top-k;
-texts need not round-trip. All ways are float32 on all cores and take turns; ratios are computed
+Assay's step then scores six replies more, with the changes of the best seven merged. Texts need not
+round-trip. All ways are float32 on all cores and take turns; ratios are computed
 within each round. If rewards or gradients differ, the command fails before it measures. About 6
 minutes on two cores.
 """

@@ -16,7 +16,7 @@ from etils import epath
 
 from engine.errors import AssayError
 from engine.runs import lock, schema, storage
-from engine.runs.identity import Identity, Json, changes, from_json, sealed, unsealed
+from engine.runs.identity import Identity, Json, changes, from_json, sealed, to_json, unsealed
 from engine.runs.result import AGAIN, Result, RunError, from_parquet, to_parquet
 
 OLDER = "made by an older version of Assay; run its commands again in another folder"
@@ -241,6 +241,7 @@ class RunFolder:
         `prompts` are ids of those that a search judges; by default the one in the path, if any.
         Raises AssayError for one that has parts of another identity.
         """
+        identity = from_json(Identity, to_json(identity))  # as it is read back
         new = Result(run=self.run, path=path, identity=identity, inputs={}, part_size=part_size)
         named = {
             "models": [new.model],

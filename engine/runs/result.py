@@ -87,6 +87,23 @@ class SelfCheck:
         return f"self_check has a difference of {self.relative_difference:g}, beyond {most:g}"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What the swaps of one token of a reply gave (`engine.search.certificate`).
+
+    Attributes:
+      swaps: other replies that were scored.
+      better: how many of them improve the reply and are admitted.
+      best_ids, best_text, best_reward: of the best that is admitted, None if none is.
+    """
+
+    swaps: int
+    better: int
+    best_ids: tuple[int, ...] | None = None
+    best_text: str | None = None
+    best_reward: float | None = None
+
+
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Result:
     """Numbers of one model for all rows under one prompt, or the trace of a search.
@@ -105,7 +122,7 @@ class Result:
       seconds: that its parts took.
       environment: of the command that computed the last part.
       rejected: of a search, candidates whose text did not tokenise back to them.
-      certificate: of a search, what became of swaps of single tokens.
+      certificate: of a search; None if no swap was scored.
       model: slug; by default as the path says.
     """
 
@@ -121,7 +138,7 @@ class Result:
     seconds: float = 0.0
     environment: dict[str, Any] = dataclasses.field(default_factory=dict)  # Any: what JSON holds
     rejected: int | None = None
-    certificate: dict[str, Any] | None = None  # Any: what JSON holds
+    certificate: Certificate | None = None
     model: str = ""
 
     def __post_init__(self) -> None:

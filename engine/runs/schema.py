@@ -62,7 +62,6 @@ OF_MIXTURE = 6e-2
 # What a self-check compares: the row with the largest difference; that with the median (of a
 # mixture); one row (of a search in a mixture); log-probabilities of two language models.
 LARGEST, MEDIAN, SINGLE, PAIR_OF = "largest", "median", "single", "pair"
-ASCENT = "-ascent"  # ends the method's name in the file of a search's certificate
 
 
 def tolerance(dtype: str, compared: str) -> float:

@@ -1,52 +1,44 @@
-"""Which searches and certificates a run lacks: jobs, entered in the manifest and checked.
-
-A certificate is filed like a search of the method `<method>-ascent`: one row per sweep. Its file
-holds the sweeps too, from which a larger budget goes on.
-"""
+"""Which searches a run lacks: jobs, entered in the run and checked."""
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import polars as pl
+from etils import epath
 from jax.sharding import Mesh
 
-from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import fitting
 from engine.planning.machines import DeviceRoom
-from engine.planning.memory import Model, SearchWork, SweepWork
-from engine.runs import parts, schema, storage
-from engine.runs.manifest import Manifest
-from engine.runs.reader import Json
+from engine.planning.memory import Model, SearchWork
+from engine.runs import schema, storage
+from engine.runs.folder import RunFolder
 from engine.scoring.rows import pooling_of
-from engine.search.certificate import PositionSweep
 from engine.search.objective import SearchObjective
 from engine.search.step import first_changes, planned_steps, step_flops
-from engine.settings import AUTO, ENUMERATIONS, SearchSettings
+from engine.settings import AUTO, SearchSettings
+from engine.settings import identity_of as settings_identity
 from engine.sweep import setup
-from engine.sweep.jobs import Job, recorded_step
+from engine.sweep.jobs import Job, identity_of
 
 _LONGEST_PROMPT_ID = 100  # characters; an id is the name of a folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-    """One search, or the certificate of what one found in one direction: jobs of one pass.
+    """One search: jobs of one pass.
 
-    A job is a file, of the model in one direction; one file for all prompts of a joint search.
+    A job is a result, of the model in one direction; one for all prompts of a joint search.
     """
 
     checkpoint: Checkpoint
     objective: SearchObjective  # in the directions that are missing
     prompts: Sequence[str]  # ids
     jobs: Sequence[Job]
-    searched: str = ""  # of a certificate, the file of the search
-    step_size: int = 0  # of a certificate, swaps per step on each device
-    known: Sequence[PositionSweep] = ()  # of a certificate, the sweeps that its file holds
 
     @property
     def missing(self) -> list[str]:
@@ -70,15 +62,12 @@ class Search:
 
     @property
     def amount(self) -> int:
-        """Planned steps; of a certificate, rewards within its budget that are not known yet."""
-        if self.searched:
-            sweeps = max(0, self.settings.certify - len(self.known))
-            return sweeps * int(self.objective.allowed.sum()) * len(self.objective.prompts)
+        """Planned steps."""
         return planned_steps(self.settings, step_flops(self.objective))
 
 
 def searches_of(
-    manifest: Manifest,
+    folder: RunFolder,
     checkpoints: Sequence[Checkpoint],
     prompts: Mapping[str, str],
     frames: Mapping[str, pl.DataFrame],
@@ -95,7 +84,7 @@ def searches_of(
     every = [dict(prompts)] if joint else [{name: text} for name, text in prompts.items()]
     return [
         _search_of(
-            manifest, model, judged, frames[model.card.tokenizer_hash], settings, mesh, joint=joint
+            folder, model, judged, frames[model.card.tokenizer_hash], settings, mesh, joint=joint
         )
         for model in checkpoints
         for judged in every
@@ -103,7 +92,7 @@ def searches_of(
 
 
 def _search_of(
-    manifest: Manifest,
+    folder: RunFolder,
     model: Checkpoint,
     prompts: Mapping[str, str],
     vocabulary: pl.DataFrame,
@@ -112,7 +101,7 @@ def _search_of(
     *,
     joint: bool,
 ) -> Search:
-    """A search whose files are entered in the manifest."""
+    """A search whose results are entered in the run."""
     splits = [model.template.split(text) for text in prompts.values()]
     objective, jobs = SearchObjective.build(model, splits, vocabulary, settings), []
     named = _joint_id(list(prompts)) if joint else next(iter(prompts))
@@ -120,15 +109,17 @@ def _search_of(
         path = schema.sequences_path(
             model.card.slug, named, direction, settings.method, settings.seed
         )
-        fingerprint = objective.settings.fingerprint(direction) | {
-            **model.card.identity,
-            **pooling_of(model, AUTO).choice,
-            "prefix_ids": [list(split.prefix) for split in splits],
-            "suffix_ids": list(splits[0].suffix),
-            **meshes.identity(mesh),
-        }
-        job = Job(checkpoint=model, path=path, fingerprint=fingerprint)
-        jobs.append(_enter(manifest, job, list(prompts)))
+        identity = identity_of(
+            model,
+            splits,
+            objective.settings,
+            search=settings_identity(objective.settings) | {"direction": direction},
+            pooling=pooling_of(model, AUTO).kind,
+        )
+        setup.enter_result(folder, path, identity, prompts=list(prompts))
+        read = functools.partial(_missing, folder, path, settings)
+        missing = [(0, 1)] * processes.from_first(f"trace of {path}", read)
+        jobs.append(Job(checkpoint=model, path=path, identity=identity, missing=missing))
     search = Search(checkpoint=model, objective=objective, prompts=list(prompts), jobs=jobs)
     if len(search.missing) == 1:
         narrowed = objective.narrowed(search.missing[0])
@@ -136,115 +127,28 @@ def _search_of(
     return search
 
 
-def _enter(
-    manifest: Manifest, job: Job, prompts: Sequence[str], *, enough: bool = True, **last: int
-) -> Job:
-    """Enters the job of a file in the manifest, and finds whether it is missing.
+def _missing(folder: RunFolder, path: str, settings: SearchSettings) -> bool:
+    """Whether a search has no trace, or its state is still there, of all its directions.
 
-    A file that the manifest lacks is written again, by the search's state that is still there.
-    `enough` says whether a complete file has all that is asked for; `last` ends the fingerprint.
-
-    Raises:
-      AssayError: a damaged file, or one of another fingerprint.
+    A process that ends between the records of two directions leaves the state: both are then
+    written again. Raises AssayError for a damaged trace.
     """
-    path = job.path
-    there = processes.from_first(f"file of {path}", lambda: storage.exists(manifest.run / path))
-    whole = there and enough and manifest.content["results"].get(path, {}).get("complete", False)
-    numerics = setup.numerics_entry(manifest, path, whole=whole)
-    fingerprint = {**job.fingerprint, **numerics, **last}
-    job = setup.entered(manifest, job, fingerprint, [] if whole else [(0, 1)])
-    if there and processes.writes():
-        read_table(manifest, path, prompts)
-    return job
+    folder.results[path].frames()
+    both = dataclasses.replace(settings, direction="both")
+    return bool(folder.results[path].missing) or storage.exists(state_file(folder, path, both))
 
 
-def certificates_of(
-    manifest: Manifest, searches: Sequence[Search], settings: SearchSettings, mesh: Mesh
-) -> list[Search]:
-    """One certificate per search and direction; none without a budget. Nothing is written."""
-    return [
-        _certificate_of(manifest, search, job, settings, DeviceRoom.of(mesh))
-        for search in (searches if settings.certify else ())
-        for job in sorted(search.jobs, key=lambda job: bool(job.missing))
-    ]
-
-
-def _certificate_of(
-    manifest: Manifest, search: Search, found: Job, settings: SearchSettings, room: DeviceRoom
-) -> Search:
-    """The certificate of what a search found in one direction, entered in the manifest."""
-    direction, method = found.direction, f"{settings.method}{schema.ASCENT}"
-    path = schema.sequences_path(found.model, found.prompt, direction, method, settings.seed)
-    step = settings.certify_step or recorded_step(manifest, path)
-    if not step:
-        one = Model.of([search.checkpoint]).on(room, settings.dtype)
-        step = fitting.fitting_step(one, _sweep_work(search.objective))
-    said = manifest.content["results"].get(path, {}).get("certificate", {})
-    # The search may be complete, and keep its numerics: the certificate has others.
-    fingerprint = {k: v for k, v in found.fingerprint.items() if k != "numerics"}
-    job = Job(checkpoint=found.checkpoint, path=path, fingerprint=fingerprint)
-    enough = _suffices(said, settings.certify)
-    job = _enter(manifest, job, search.prompts, enough=enough, ascent=1, step_size=step)
-    known, complete = processes.from_first(
-        f"certificate {path}",
-        lambda: _present(manifest, search, path, found.path, settings.certify),
-    )
-    return Search(
-        checkpoint=search.checkpoint,
-        objective=search.objective.narrowed(direction),
-        prompts=search.prompts,
-        jobs=[dataclasses.replace(job, missing=[] if complete else [(0, 1)])],
-        searched=found.path,
-        step_size=step,
-        known=tuple(map(PositionSweep.from_json, known)),
-    )
-
-
-def _suffices(said: Mapping[str, Any], budget: int) -> bool:
-    """Whether a certificate's summary is certified, or has used the budget of sweeps."""
-    return bool(said.get("certified")) or said.get("sweeps", 0) >= budget
-
-
-def _present(
-    manifest: Manifest, search: Search, path: str, searched: str, budget: int
-) -> tuple[list[list[Any]], bool]:
-    """Sweeps of a certificate that the run holds, and whether a budget allows no more.
-
-    Raises AssayError if it certifies another sequence than the search's file holds.
-    """
-    file = manifest.run / path
-    if not storage.exists(file):
-        return [], False
-    table = read_table(manifest, path, search.prompts)
-    said = table.about["certificate"]
-    if storage.exists(manifest.run / searched):
-        found = read_table(manifest, searched, search.prompts).frame["token_ids"][-1].to_list()
-        if said["searched_ids"] != found:
-            raise AssayError(
-                f"{file}: certifies another sequence than {searched} holds; remove it and run again"
-            )
-    if not manifest.result(path)["complete"]:
-        manifest.adopt_part(path, file.name, len(table.frame), table.sha256)
-        finish(manifest, path, table.about)
-    return table.about["sweeps"], _suffices(said, budget)
+def state_file(folder: RunFolder, path: str, settings: SearchSettings) -> epath.Path:
+    """Where an unfinished search lies, of which `path` is one result."""
+    name = f"{settings.method}-seed{settings.seed}-{settings.direction}.safetensors"
+    return (folder.run / path).parent.parent / name
 
 
 def check_memory(search: Search, mesh: Mesh) -> None:
-    """Raises AssayError for a search or certificate that this machine cannot hold."""
+    """Raises AssayError for a search that this machine cannot hold."""
     model = Model.of([search.checkpoint]).on(DeviceRoom.of(mesh), search.settings.dtype)
-    if search.searched:
-        if reason := fitting.refusal(model, _sweep_work(search.objective, search.step_size)):
-            raise AssayError(reason.replace("step_size=", "certify_step="))
-    elif reason := fitting.refusal(model, _work(search.objective)):
+    if reason := fitting.refusal(model, _work(search.objective)):
         raise AssayError(reason)
-
-
-def _sweep_work(objective: SearchObjective, step_size: int | None = None) -> SweepWork:
-    """The sweeps of a certificate, whose longest prompt ends with the reply."""
-    length = objective.settings.length
-    longest = max(len(prompt.prefix) for prompt in objective.prompts)
-    own = length + len(objective.suffix)
-    return SweepWork(prefix=longest + length, own=own, step_size=step_size, self_check=1)
 
 
 def _work(objective: SearchObjective) -> SearchWork:
@@ -259,30 +163,7 @@ def _work(objective: SearchObjective) -> SearchWork:
         together=len(objective.prompts),
         gradient=settings.takes_gradient,
         packed=first[0] < first[-1],
-        enumerates=settings.method in ENUMERATIONS,
     )
-
-
-def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.ReadFile:
-    """A search's file, checked; `prompts` are those that it names beside the one in its path."""
-    file = manifest.run / path
-    recorded = manifest.recorded(path, file.name)
-    return parts.read_frame(file, recorded, manifest.about(path, prompts))
-
-
-# Any: values of the columns.
-def last_row(manifest: Manifest, path: str, prompts: Sequence[str]) -> tuple[dict[str, Any], Json]:
-    """The last row of a search's file, and the search's entry of the manifest."""
-    row = read_table(manifest, path, prompts).frame.row(-1, named=True)
-    return row, manifest.result(path)
-
-
-def finish(manifest: Manifest, path: str, about: Json) -> None:
-    """Notes in the manifest that a search is complete, with what its file says of it."""
-    manifest.finish(path, about["self_check"])
-    for key in ("rejected", "certificate"):
-        if key in about:
-            manifest.result(path)[key] = about[key]
 
 
 def _joint_id(prompt_ids: Sequence[str]) -> str:

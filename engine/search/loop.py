@@ -19,14 +19,15 @@ from safetensors import SafetensorError
 from engine import mesh as meshes
 from engine import processes
 from engine.errors import AssayError
-from engine.runs import provenance, schema, storage
+from engine.runs import schema, storage
+from engine.runs.environment import numerics
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import step
-from engine.search.baselines import EnumerationDriver
 from engine.search.objective import SearchObjective, not_finite
 from engine.search.passes import BROKEN, fitness
 from engine.search.step import State
-from engine.settings import DIRECTIONS, ENUMERATIONS, SearchSettings
+from engine.settings import DIRECTIONS, SearchSettings
+from engine.settings import identity_of as settings_identity
 
 Arrays = Mapping[str, np.ndarray]  # what a driver saves, by name
 
@@ -47,14 +48,14 @@ class Trace:
 
         `direction` is its index in `settings.directions`.
         """
-        attempts = slice(direction * settings.attempts, (direction + 1) * settings.attempts)
+        attempts = slice(direction * settings.restarts, (direction + 1) * settings.restarts)
         rewards, steps = self.rewards[:, attempts], np.arange(len(self.rewards))
         best = np.argmax(rewards, axis=1)
         return rewards[steps, best], self.ids[:, attempts][steps, best]
 
     def by_direction(self, settings: SearchSettings) -> np.ndarray:
         """Signed rewards of the best attempt of each direction: float32 [N, directions]."""
-        shape = len(self.rewards), len(settings.directions), settings.attempts
+        shape = len(self.rewards), len(settings.directions), settings.restarts
         rewards: np.ndarray = self.rewards.reshape(shape).max(axis=2)
         return rewards
 
@@ -94,7 +95,7 @@ def trace_frame(objective: SearchObjective, trace: Trace, direction: str) -> pl.
     rewards, ids = trace.best(settings.directions.index(direction), settings)
     stop = end_step(rewards, settings)
     rows = np.flatnonzero(np.isfinite(rewards[:stop]))
-    flops = trace.flops[rows] * settings.attempts  # of all of the direction
+    flops = trace.flops[rows] * settings.restarts  # of all of the direction
     return frame_of(objective, direction, rows + 1, rewards[rows], ids[rows], flops)
 
 
@@ -144,11 +145,7 @@ def run_search(
         sequence; `file` belongs to another search.
     """
     settings = objective.settings
-    driver: StepDriver | EnumerationDriver
-    if settings.method in ENUMERATIONS:
-        driver = EnumerationDriver(objective, scorer)
-    else:
-        driver = StepDriver(objective, scorer)
+    driver = StepDriver(objective, scorer)
     model_axis, attempts = scorer.mesh.shape["model"], len(objective.signs)
     trace = Trace(
         rewards=np.empty((0, attempts), np.float32),
@@ -161,7 +158,7 @@ def run_search(
     saved = len(trace.flops)
     while not trace.ended(settings):
         spent = trace.flops[-1] if len(trace.flops) else 0.0
-        budget = settings.flops / settings.attempts - spent if settings.flops else math.inf
+        budget = settings.flops / settings.restarts - spent if settings.flops else math.inf
         rewards, ids, flops = driver.advance(settings.steps - len(trace.flops), budget)
         if not len(flops):
             break
@@ -188,7 +185,7 @@ def run_search(
 
 
 class StepDriver:
-    """Drives a method of `STEP_METHODS` by the compiled step; round trips between its halves."""
+    """Drives a search by the compiled step; round trips between its halves."""
 
     def __init__(self, objective: SearchObjective, scorer: RewardScorer):
         self.objective = objective
@@ -331,11 +328,10 @@ def load(
 def _identity(objective: SearchObjective, model_axis: int) -> dict[str, Any]:
     """Everything that must agree for a search to be resumed."""
     prompts = [[list(p.prefix), list(p.suffix)] for p in objective.prompts]
-    settings = objective.settings.fingerprint(objective.settings.direction)
-    return settings | {
+    return settings_identity(objective.settings) | {
         "checkpoint": objective.checkpoint_hash,
         "prompts": prompts,
         "tokens": int(objective.allowed.sum()),
         "model_axis": model_axis,
-        "numerics": provenance.numerics(jax.default_backend()),
+        "numerics": numerics(jax.default_backend()),
     }

@@ -50,7 +50,7 @@ class SearchObjective:
     """What a search of one model maximises, without the weights and its progress.
 
     `prompts` end where the reward is read (`Pooling.suffix`); `round_trip` has them whole.
-    A attempts run side by side: `settings.attempts` for each direction. The objective of an attempt
+    A attempts run side by side: `settings.restarts` for each direction. The objective of an attempt
     is its sign times the mean reward over the prompts.
     """
 
@@ -107,7 +107,7 @@ class SearchObjective:
     def signs(self) -> np.ndarray:
         """Sign of each attempt: float32 [A], 1 maximises the reward and -1 minimises it."""
         signs = [DIRECTIONS[d] for d in self.settings.directions]
-        return np.repeat(np.array(signs, np.float32), self.settings.attempts)
+        return np.repeat(np.array(signs, np.float32), self.settings.restarts)
 
     @property
     def suffix(self) -> tuple[int, ...]:
@@ -120,12 +120,12 @@ class SearchObjective:
         return [
             (self.settings.seed, names.index(direction), attempt)
             for direction in self.settings.directions
-            for attempt in range(self.settings.attempts)
+            for attempt in range(self.settings.restarts)
         ]
 
     def per_direction(self, counts: np.ndarray) -> dict[str, int]:
         """Sums a count per attempt, int64 [A], over the attempts of each direction."""
-        sums = counts.reshape(-1, self.settings.attempts).sum(axis=1)
+        sums = counts.reshape(-1, self.settings.restarts).sum(axis=1)
         return dict(zip(self.settings.directions, sums.tolist(), strict=True))
 
     def narrowed(self, direction: str) -> "SearchObjective":

@@ -64,12 +64,9 @@ def slopes_of(
     Embedding is linear: its transpose takes the gradient with respect to the embedded rows to that
     with respect to the one-hot rows, and a row is looked up instead of multiplied.
 
-    With `settings.wrong_sign` every attempt takes the gradient of the maximising direction.
-
     Returns:
       Signed rewards, the gradient of `fitness` of them, and what `keys_values_of` returns.
     """
-    signs = jnp.ones_like(inputs.signs) if settings.wrong_sign else inputs.signs
     on_cpu = model.decoder.platform == "cpu"
 
     def of_rows(
@@ -98,7 +95,7 @@ def slopes_of(
         reward, written = extra
         return reward, model.decoder.row_slopes(slopes[None])[0] if on_cpu else slopes, written
 
-    rewards, slopes, written = _by_attempt(of_attempt, model, inputs, (parents, signs), mesh)
+    rewards, slopes, written = _by_attempt(of_attempt, model, inputs, (parents, inputs.signs), mesh)
     if not on_cpu:  # not in the blocks, whose results every device gets: each keeps its tokens'
         count, blocks = len(slopes), _blocked(slopes)
         slopes = jax.lax.map(model.decoder.row_slopes, blocks)  # [blocks, parents, T, V]

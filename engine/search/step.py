@@ -32,6 +32,8 @@ from engine.settings import SearchSettings
 from engine.types import Array, Graph, Params
 
 UNKNOWN = -np.inf  # reward of a sequence that was not scored
+_MERGED = 7  # of `gcg`, the best candidates whose changes are tried together, at most
+_DISTANCE = 4.5  # of `paper`, the weight of the distance between embeddings
 
 
 @jax.tree_util.register_dataclass
@@ -69,7 +71,7 @@ class CompiledStep:
 
 
 def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> CompiledStep:
-    """Builds the compiled step of a method of `STEP_METHODS`; those of several seeds share one."""
+    """Builds the compiled step of a search; searches of several seeds share one."""
     first_changes(settings)
     return compiled_step(graph, mesh, settings.of_compiled_step())
 
@@ -109,7 +111,7 @@ def expand(
     model: Any, inputs: StepInputs, state: State, settings: SearchSettings, mesh: Mesh
 ) -> Ranked:
     """The step of a search up to the scored candidates."""
-    parents, keys, noise_keys = draw_parents(state, settings=settings)
+    parents, keys = draw_parents(state, settings=settings)
     rewards, slopes, written = np.full(len(parents), UNKNOWN, np.float32), None, None
     if settings.takes_gradient:
         with jax.named_scope("gradient"):
@@ -121,11 +123,11 @@ def expand(
     with jax.named_scope("propose"):
         vocabulary = inputs.allowed, inputs.steps, model.decoder.embedding[...]
         shards = 1 if model.decoder.platform == "cpu" else mesh.shape["model"]
-        of_attempts = parents, slopes, keys, noise_keys
+        of_attempts = parents, slopes, keys
         ids = propose(state.step, *of_attempts, *vocabulary, settings=settings, shards=shards)
     with jax.named_scope("score"):
         scored = score(ids, first_changes(settings))
-        if settings.merge:
+        if merged_count(settings):
             merged = merge(parents, ids, scored, settings=settings)
             with jax.named_scope("merged"):
                 more = score(merged, whole_replies(settings))
@@ -152,7 +154,7 @@ def build_step_inputs(objective: SearchObjective, scorer: RewardScorer) -> StepI
 
 
 def step_flops(objective: SearchObjective) -> float:
-    """FLOPs of one step of one attempt; of an enumeration, a step that scores whole replies.
+    """FLOPs of one step of one attempt.
 
     Of each candidate, positions from its first change on are computed. Appending the parent to the
     prefix counts on accelerators too, where the gradient's pass gives it (about 1 % of a step), so
@@ -173,12 +175,11 @@ def step_flops(objective: SearchObjective) -> float:
 def planned_steps(settings: SearchSettings, step: float) -> int:
     """Steps of a search that nothing ends early: `steps`, or fewer if `flops` allow fewer.
 
-    `step` are operations of a step of one attempt (`step_flops`). For an enumeration this is an
-    estimate, since the costs of its steps differ.
+    `step` are operations of a step of one attempt (`step_flops`).
     """
     if not settings.flops:
         return settings.steps
-    return min(settings.steps, max(1, int(settings.flops / settings.attempts // step)))
+    return min(settings.steps, max(1, int(settings.flops / settings.restarts // step)))
 
 
 def start(keys: np.ndarray, initial: np.ndarray, buffer: int) -> State:
@@ -197,14 +198,14 @@ def start(keys: np.ndarray, initial: np.ndarray, buffer: int) -> State:
     )
 
 
-def draw_parents(state: State, *, settings: SearchSettings) -> tuple[Array, Array, Array]:
-    """The parents of a step [A, T], and the keys of each attempt's proposals and of its noise."""
+def draw_parents(state: State, *, settings: SearchSettings) -> tuple[Array, Array]:
+    """The parents of a step [A, T], and the key of each attempt's proposals."""
     keys = jax.random.wrap_key_data(state.keys, impl="threefry2x32")
     keys = jax.vmap(jax.random.fold_in, (0, None))(keys, state.step)
-    draw_keys, propose_keys, noise_keys = jax.vmap(lambda k: jax.random.split(k, 3), 0, 1)(keys)
+    draw_keys, propose_keys, _ = jax.vmap(lambda k: jax.random.split(k, 3), 0, 1)(keys)
     draw = functools.partial(_draw_parent, spread=settings.spread)
     parents = jax.vmap(draw)(draw_keys, state.buffer, state.buffer_rewards)
-    return parents, propose_keys, noise_keys
+    return parents, propose_keys
 
 
 def _draw_parent(
@@ -230,7 +231,7 @@ def first_changes(settings: SearchSettings) -> tuple[int, ...]:
       AssayError: more candidates than pairs of position and token.
     """
     free, candidates = settings.free, settings.candidates
-    if settings.method not in ("gcg", "mutate"):
+    if settings.method != "gcg":
         return free[:1] * candidates
     if candidates > settings.topk * len(free):
         raise AssayError(
@@ -243,7 +244,13 @@ def first_changes(settings: SearchSettings) -> tuple[int, ...]:
 
 def whole_replies(settings: SearchSettings) -> tuple[int, ...]:
     """The first position of each merged candidate of a step: all free ones may change."""
-    return settings.free[:1] * max(0, settings.merge - 1)
+    return settings.free[:1] * max(0, merged_count(settings) - 1)
+
+
+def merged_count(settings: SearchSettings) -> int:
+    """Best candidates of a step whose changes are tried together (I-GCG); 0 or at least 2."""
+    count = min(_MERGED, settings.candidates) if settings.method == "gcg" else 0
+    return count if count > 1 else 0
 
 
 def propose(
@@ -251,7 +258,6 @@ def propose(
     parents: Int[Array, "A T"],
     slopes: Float[Array, "A T V"] | None,
     keys: Array,
-    noise_keys: Array,
     allowed: Bool[Array, "V"],
     planned: Array,
     embedding: Array,
@@ -259,61 +265,49 @@ def propose(
     settings: SearchSettings,
     shards: int = 1,
 ) -> Int[Array, "A C T"]:
-    """The candidates of step `step` of `planned` ones: by gradient, near the parent, or all new.
+    """The candidates of step `step` of `planned` ones: by gradient, or without `slopes` all new.
 
-    Without `slopes` they are random; each attempt has a key for them, and a noise key for what
-    stands in place of a gradient. The embedding is read if `settings.distance`. The vocabulary is
+    Each attempt has a key for them. The embedding is read by the paper's method. The vocabulary is
     divided over `shards` devices.
     """
     first, last = settings.replace_first, settings.replace_last
     done = jnp.minimum(step / jnp.maximum(1, planned - 1), 1.0)
     replace = jnp.round(first + (last - first) * done).astype(jnp.int32)
 
-    def of_attempt(key: Array, noise_key: Array, ids: Array, slopes: Array | None) -> Array:
-        if settings.method == "random":
-            return fresh(key, ids, allowed, settings)
+    def of_attempt(key: Array, ids: Array, slopes: Array | None) -> Array:
         if slopes is None:
-            gain = uniform_gain(noise_key, ids, allowed)
-        else:
-            gain = first_order_gain(slopes, ids, allowed, embedding, settings.distance)
+            return fresh(key, ids, allowed, settings)
         if settings.method == "paper":
+            # The first order errs for distant tokens (Faster-GCG).
+            gain = first_order_gain(slopes, ids, allowed) - _DISTANCE * distances(ids, embedding)
             return best_pairs(ids, gain, settings.free, settings.candidates)
+        gain = first_order_gain(slopes, ids, allowed)
         return by_position(key, ids, gain, replace, settings, shards)
 
-    return jax.vmap(of_attempt)(keys, noise_keys, parents, slopes)
+    return jax.vmap(of_attempt)(keys, parents, slopes)
 
 
 def first_order_gain(
     slopes: Float[Array, "T V"],
     ids: Int[Array, "T"],
     allowed: Bool[Array, "V"],
-    embedding: Array,
-    distance: float,
 ) -> Float[Array, "T V"]:
     """First-order change of the objective if position t becomes token v; -inf if it may not.
 
-    `slopes` are with respect to the one-hot rows. `distance` weighs the penalty |e_v - e_t|, since
-    the first order errs for distant tokens (Faster-GCG).
+    `slopes` are with respect to the one-hot rows.
     """
     here = jnp.arange(ids.shape[0])
     gain = slopes - slopes[here, ids][:, None]
-    if distance:
-        rows = embedding.astype(jnp.float32)
-        replaced = rows[ids]
-        squares = jnp.square(rows).sum(-1)
-        apart = squares[ids][:, None] + squares - 2 * jnp.einsum("TD,VD->TV", replaced, rows)
-        gain -= distance * jnp.sqrt(jnp.maximum(apart, 0))
     gain = jnp.where(allowed, gain, -jnp.inf)
     return gain.at[here, ids].set(-jnp.inf)
 
 
-def uniform_gain(
-    key: Array, ids: Int[Array, "T"], allowed: Bool[Array, "V"]
-) -> Float[Array, "T V"]:
-    """Uniform noise in place of a gain, for random mutations; -inf where no token may be used."""
-    noise = jax.random.uniform(key, (ids.shape[0], allowed.shape[0]))
-    gain = jnp.where(allowed, noise, -jnp.inf)
-    return gain.at[jnp.arange(ids.shape[0]), ids].set(-jnp.inf)
+def distances(ids: Int[Array, "T"], embedding: Array) -> Float[Array, "T V"]:
+    """Euclidean distance from the embedding of each token of a sequence to those of all tokens."""
+    rows = embedding.astype(jnp.float32)
+    squares = jnp.square(rows).sum(-1)
+    apart = squares[ids][:, None] + squares - 2 * jnp.einsum("TD,VD->TV", rows[ids], rows)
+    return jnp.sqrt(jnp.maximum(apart, 0))
 
 
 def best_tokens(
@@ -404,8 +398,8 @@ def merge(
     *,
     settings: SearchSettings,
 ) -> Int[Array, "A _ T"]:
-    """The changes of the best two, three, … `settings.merge` candidates of each parent."""
-    _, order = jax.lax.top_k(fitness(rewards, settings.target), settings.merge)
+    """The changes of the best two, three, … candidates of each parent (`merged_count`)."""
+    _, order = jax.lax.top_k(fitness(rewards, settings.target), merged_count(settings))
     return jax.vmap(merged)(parents, jnp.take_along_axis(ids, order[..., None], axis=1))
 
 

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from ml_collections import config_flags
 
 import analysis
-from analysis import Run, checks
+from analysis import Run
 from analysis.measures.two_models import (
     AFTER,
     BEFORE,

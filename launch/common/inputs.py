@@ -11,8 +11,8 @@ from etils import epath
 
 from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
-from engine.runs.folder import RunFolder
 from engine.runs import schema
+from engine.runs.folder import RunFolder
 from engine.text.chat_template import checked_text
 from launch.common import fields
 from launch.common.command import Flags, Given, paths

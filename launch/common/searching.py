@@ -38,7 +38,7 @@ def search(
     mesh: Mesh,
     config: ConfigDict,
 ) -> list[SearchResult]:
-    """Searches; of `config`, `joint` and `check_memory` are read.
+    """Searches; of `config`, `joint`, `certify` and `check_memory` are read.
 
     Returns:
       Each sequence that was found, new or of an earlier run.
@@ -50,6 +50,7 @@ def search(
         chosen,
         mesh,
         joint=config.joint,
+        certify=config.certify,
         check_memory=config.check_memory,
     )
 

@@ -61,7 +61,7 @@ def language_programs(scorer):
 
 def search_programs(checkpoint):
     """A step with its gradient and the distance of embeddings, and steps in one dispatch."""
-    objective, scorer = searches.problem(checkpoint, distance=1.0), searches.scorer(checkpoint)
+    objective, scorer = searches.problem(checkpoint, method="paper"), searches.scorer(checkpoint)
     state = start(np.zeros((2, 2), np.uint32), objective.initial(), objective.settings.buffer)
     arguments = scorer.params, build_step_inputs(objective, scorer), state
     compiled: Any = step.build_step(scorer.graph, scorer.mesh, objective.settings)

@@ -74,7 +74,7 @@ def check_slopes(model):
         upward = dataclasses.replace(what, signs=jnp.ones(1))
         # Of the reward itself.
         _, raw, _ = passes.slopes_of(model, upward, parents, asked.settings, scorer.mesh)
-        gain = step.first_order_gain(climbing[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0)
+        gain = step.first_order_gain(climbing[0], parents[0], what.allowed)
         place, token = jnp.unravel_index(gain.argmax(), gain.shape)
         return raw[0, place, token] - raw[0, place, parents[0, place]]
 
@@ -137,8 +137,8 @@ def sign_forgotten(patch):
     patch.setattr(
         passes,
         "slopes_of",
-        lambda model, what, parents, settings, mesh: right(
-            model, what, parents, dataclasses.replace(settings, wrong_sign=True), mesh
+        lambda model, what, *rest: right(
+            model, dataclasses.replace(what, signs=jnp.ones_like(what.signs)), *rest
         ),
     )
 

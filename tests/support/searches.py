@@ -28,11 +28,9 @@ SETTINGS = SearchSettings(
     topk=16,
     restarts=2,
     buffer=3,
-    beam=2,
     replace_first=2,
     temperature=1.0,
     spread=1.0,
-    merge=0,
     ascii_only=False,
     round_trip=False,
     every=2,
@@ -44,15 +42,15 @@ def settings(**changes) -> SearchSettings:
     return dataclasses.replace(SETTINGS, **changes)
 
 
-def search(run, models, prompts=PROMPT, *, joint=False, data=1, **changes):
+def search(run, models, prompts=PROMPT, *, joint=False, certify=False, data=1, **changes):
     """Searches into a run folder."""
     where = str(run), settings(**changes), make_mesh(data)
-    return search_sequences(models, prompts, *where, joint=joint)
+    return search_sequences(models, prompts, *where, joint=joint, certify=certify)
 
 
 def file_of(run, direction="max", method="gcg"):
     """The file of a search's trace."""
-    return run / schema.sequences_path("tiny", "who", direction, method, 0)
+    return run / schema.sequences_path("tiny", "who", direction, method, 0) / schema.TRACE
 
 
 @functools.cache

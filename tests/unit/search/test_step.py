@@ -10,6 +10,7 @@ from flax import nnx
 
 from engine.models.reward_model import RewardModels
 from engine.planning import flops
+from engine.search import step
 from engine.search.loop import StepDriver, run_search
 from engine.search.passes import BROKEN, slopes_of
 from engine.search.step import (
@@ -19,6 +20,7 @@ from engine.search.step import (
     best_tokens,
     build_step,
     build_step_inputs,
+    distances,
     first_order_gain,
     start,
     step_flops,
@@ -95,16 +97,21 @@ def test_every_candidate_scores_as_in_the_plain_pass(checkpoint, head, direction
     np.testing.assert_allclose(ranked.parent_rewards, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_distance_between_embeddings_is_taken_off_the_gain():
+def test_the_distance_between_embeddings_is_that_of_tokens():
     rng = np.random.default_rng(0)
-    slopes, embedding = (rng.standard_normal(s).astype(np.float32) for s in ((2, 9), (9, 4)))
+    embedding, ids = rng.standard_normal((9, 4)).astype(np.float32), np.array([3, 7])
+    found = distances(ids, jnp.asarray(embedding))
+    expected = np.linalg.norm(embedding[ids][:, None] - embedding, axis=2)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_the_gain_is_the_first_order_change_of_an_allowed_swap():
+    slopes = np.random.default_rng(0).standard_normal((2, 9)).astype(np.float32)
     ids, allowed = np.array([3, 7]), np.arange(9) != 5
-    gain = first_order_gain(slopes, ids, allowed, jnp.asarray(embedding), 4.5)
+    gain = first_order_gain(slopes, ids, allowed)
     for t, here in enumerate(ids):
         for v in range(9):
-            apart = np.linalg.norm(embedding[v] - embedding[here])
-            expected = slopes[t, v] - slopes[t, here] - 4.5 * apart
-            expected = -np.inf if v in (5, here) else expected
+            expected = -np.inf if v in (5, here) else slopes[t, v] - slopes[t, here]
             assert gain[t, v] == pytest.approx(expected, rel=1e-4)
 
 
@@ -145,7 +152,7 @@ def test_on_accelerators_no_parent_is_appended_where_a_gradient_is_taken(checkpo
         expected = plain_rewards(scorer, asked, ids)
         np.testing.assert_allclose(rewards, expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(TypeError):  # without a gradient it is
-        searches.expanded(problem(checkpoint(), method="mutate"), scorer)
+        searches.expanded(problem(checkpoint(), method="random"), scorer)
 
 
 @pytest.mark.slow
@@ -161,17 +168,19 @@ def test_a_target_is_climbed_by_the_squared_distance_to_it(checkpoint):
 
 
 @pytest.mark.slow
-def test_the_changes_of_the_best_candidates_are_tried_together(checkpoint):
+def test_the_changes_of_the_best_candidates_are_tried_together(checkpoint, monkeypatch):
     model, kind = checkpoint(), {"restarts": 1, "candidates": 12, "spread": 0.0}
-    scorer, asked = searches.scorer(model), problem(model, merge=4, **kind)
-    every = searches.expanded(problem(model, **kind), scorer)
+    scorer, asked = searches.scorer(model), problem(model, **kind)
     found = searches.expanded(asked, scorer)
+    monkeypatch.setattr(step, "compiled_step", step.compiled_step.__wrapped__)
+    monkeypatch.setattr(step, "merged_count", lambda settings: 0)
+    every = searches.expanded(asked, scorer)
     parent, joined, expected = asked.initial()[0], np.asarray(every.ids[0, 0]), []
-    for row in np.asarray(every.ids[0, 1:4]):
+    for row in np.asarray(every.ids[0, 1:7]):
         joined = np.where(row == parent, joined, row)
         expected.append(tuple(joined.tolist()))
     rows = [tuple(row) for row in np.asarray(found.ids[0]).tolist()]
-    assert len(rows) == 12 + 3
+    assert len(rows) == 12 + 6
     more = list(rows)
     for row in np.asarray(every.ids[0]).tolist():
         more.remove(tuple(row))
@@ -186,12 +195,13 @@ def test_the_changes_of_the_best_candidates_are_tried_together(checkpoint):
     assert (np.diff(rewards[scored]) <= 0).all()
 
 
-def test_the_operations_of_a_step_are_those_of_what_it_scores(checkpoint):
-    plain = problem(checkpoint(), candidates=12)
-    before, positions = len(plain.prompts[0].prefix), 3 + len(plain.suffix)
-    whole = flops.response(plain.config, positions, before)
-    found = step_flops(problem(checkpoint(), candidates=12, merge=3))
-    assert found == pytest.approx(step_flops(plain) + 2 * whole, rel=1e-12)
+def test_the_operations_of_a_step_are_those_of_what_it_scores(checkpoint, monkeypatch):
+    asked = problem(checkpoint(), candidates=12)
+    before, positions = len(asked.prompts[0].prefix), 3 + len(asked.suffix)
+    whole = flops.response(asked.config, positions, before)
+    found = step_flops(asked)
+    monkeypatch.setattr(step, "merged_count", lambda settings: 0)
+    assert found == pytest.approx(step_flops(asked) + 6 * whole, rel=1e-12)
 
 
 def ranked_of(ids, rewards):
@@ -212,14 +222,14 @@ def admitted(checkpoint, passes, **changes):
 
 
 def test_the_buffer_keeps_the_best_distinct_sequences(checkpoint):
-    state = admitted(checkpoint, [True] * 5, method="mutate")
+    state = admitted(checkpoint, [True] * 5, method="random")
     assert state.buffer[0].tolist() == [[5, 5], [6, 6], [1, 1]]
     assert state.buffer_rewards[0].tolist() == [3.0, 2.0, 0.5]
     assert state.best_rewards.tolist() == [3.0]
 
 
 def test_what_does_not_pass_is_not_kept(checkpoint):
-    state = admitted(checkpoint, [False, False, False, False, True], method="mutate")
+    state = admitted(checkpoint, [False, False, False, False, True], method="random")
     assert state.buffer[0, :2].tolist() == [[1, 1], [7, 7]]
     assert state.best_rewards.tolist() == [0.5]
     assert state.best.tolist() == [[1, 1]]
@@ -233,7 +243,7 @@ def test_with_a_gradient_a_search_moves_on_even_to_worse_sequences(checkpoint, m
     assert state.best.tolist() == [[1, 1]]
 
 
-@pytest.mark.parametrize(("method", "target"), [("mutate", 0.0), ("gcg", 30.0)])
+@pytest.mark.parametrize(("method", "target"), [("random", 0.0), ("gcg", 30.0)])
 def test_a_reward_that_is_not_finite_is_the_best_whatever_is_climbed(method, target):
     """There the host sees it."""
     state = jax.tree.map(jnp.asarray, start(np.zeros((1, 2)), np.array([[1, 1]]), 3))
