@@ -9,6 +9,7 @@ import pytest
 
 from launch.common import conversations
 from tests.support import folders, runs, tiny
+from tests.support.sweeps import Run
 
 N = 300
 FAST = [f"--config.analyze.options.{key}=99" for key in ("permutations", "bootstraps")]
@@ -65,10 +66,9 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint
     change, noise = table["mean_shift"]
     assert change == 0 < noise
     command("diff", *flags).fine()
-    manifest = json.loads((tmp_path / "runs" / "noise" / "manifest.json").read_text())
-    (result,) = manifest["results"].values()
-    assert result["fingerprint"]["dtype"] == "bfloat16"
-    assert result["fingerprint"]["step_size"] == 48
+    (result,) = Run(tmp_path / "runs" / "noise").results().values()
+    assert result.identity.dtype == "bfloat16"
+    assert result.ways[0]["step_size"] == 48
 
 
 @pytest.mark.parametrize(("noise", "measured"), [("one", ["greatest"]), ("off", [])])
@@ -195,7 +195,7 @@ def _of_checkpoint(folder, digest, dtype):
 
     def change(content):
         for result in content["results"].values():
-            result["fingerprint"] |= {"checkpoint_hash": digest, "dtype": dtype}
+            result["identity"] |= {"checkpoint_hash": digest, "dtype": dtype}
 
     runs.edit_run(folder, change)
 

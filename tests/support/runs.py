@@ -148,9 +148,11 @@ def add_result(
 ) -> None:
     """Writes a result of parts of `size` ids, by default of one; the first key is the id.
 
-    A prompt or list that run.json does not know is added to it.
+    A model, prompt or list that run.json does not know is added to it.
     """
     content, key = _read_json(run / schema.RUN), frame.columns[0]
+    slug = re.search("/model=([^/]+)", path)[1]
+    content["models"].setdefault(slug, _model(slug, None))
     if prompt := re.search("/prompt=([^/]+)", path):
         # Another form of a prompt has its text.
         plain = content["prompts"].get(prompt[1].removesuffix(schema.CHAT), f"{prompt[1]}?")

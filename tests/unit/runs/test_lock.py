@@ -14,7 +14,7 @@ from etils import epath
 
 from engine.errors import AssayError
 from engine.runs import lock, storage
-from engine.runs.manifest import Manifest
+from engine.runs.folder import RunFolder
 
 ELSEWHERE = {"host": "elsewhere", "machine": "another boot"}
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,9 +76,9 @@ def test_a_second_command_is_refused_in_one_line_that_names_the_first(folder, pr
     with pytest.raises(AssayError, match=message), lock.hold(str(folder), "score"):
         pass
     with pytest.raises(AssayError, match="in use by `assay sweep`"):
-        Manifest.open(str(folder)).save()  # of a command that takes no lock
+        RunFolder.open(str(folder)).save({})  # of a command that takes no lock
     process.communicate()
-    Manifest.open(str(folder)).save()
+    RunFolder.open(str(folder)).save({})
 
 
 def test_a_second_command_waits_and_makes_the_folder_that_went_with_the_first(
@@ -194,13 +194,13 @@ def test_a_holder_rewrites_its_lock_also_after_a_failure(folder, quick, monkeypa
 @pytest.mark.parametrize("taken", [True, False])
 def test_a_command_whose_lock_was_taken_stops_at_the_next_save(folder, taken):
     with lock.hold(str(folder), "sweep"):
-        manifest = Manifest.open(str(folder))
-        manifest.save()
+        run = RunFolder.open(str(folder))
+        run.save({})
         if taken:
             written(folder, **ELSEWHERE)
         else:
             (folder / lock.NAME).unlink()
         how = "taken over by `assay score` on elsewhere" if taken else "removed"
         with pytest.raises(AssayError, match=f"the lock of this command was {how}.*; run it again"):
-            manifest.save()
+            run.save({})
     assert (folder / lock.NAME).exists() == taken  # another's is left alone

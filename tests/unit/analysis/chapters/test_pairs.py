@@ -14,7 +14,7 @@ from analysis.measures import pairs
 from analysis.report import write_report
 from analysis.sentences import bounds
 from engine.runs import schema
-from engine.runs.reader import RunError
+from engine.runs.result import RunError
 from launch.common import facts
 from tests.support import runs
 

@@ -29,12 +29,12 @@ def _language_model(folder, tokens=TOKENS, **forms):
     return analysis.load(folder)
 
 
-def _with_fingerprint(folder, **changed):
-    """The run in a folder, whose results have another fingerprint now."""
+def _with_identity(folder, **changed):
+    """The run in a folder, whose results have another identity now."""
 
     def change(content):
         for result in content["results"].values():
-            result["fingerprint"] |= changed
+            result["identity"] |= changed
 
     runs.edit_run(folder, change)
     return analysis.load(folder)
@@ -78,13 +78,13 @@ def test_a_few_tokens_behind_the_others_are_left_out_and_others_refused(tmp_path
 
 def test_another_form_of_the_prompt_or_mode_is_refused(tmp_path):
     _language_model(tmp_path / "pretrained"), _language_model(tmp_path / "chat")
-    sides = [_with_fingerprint(tmp_path / form, form=form) for form in ("pretrained", "chat")]
+    sides = [_with_identity(tmp_path / form, form=form) for form in ("pretrained", "chat")]
     with pytest.raises(AssayError, match="--after with 'chat'; allowed: the same form"):
         two_models(*sides)
     first = _run(tmp_path / "a")
     _run(tmp_path / "b")
     with pytest.raises(AssayError, match="--after with 'text'; allowed: the same mode"):
-        two_models(first, _with_fingerprint(tmp_path / "b", mode="text"))
+        two_models(first, _with_identity(tmp_path / "b", mode="text"))
 
 
 def test_other_scored_tokens_are_refused(tmp_path):
@@ -139,7 +139,7 @@ def test_two_models_are_each_read_where_their_class_reads(tmp_path, pooling, oth
     first = _run(tmp_path / "a")
     _run(tmp_path / "b")
     digest = {"checkpoint_hash": "another"} if other_model else {}
-    second = _with_fingerprint(tmp_path / "b", pooling=pooling, **digest)
+    second = _with_identity(tmp_path / "b", pooling=pooling, **digest)
     if taken:
         assert two_models(first, second).prompts
     else:

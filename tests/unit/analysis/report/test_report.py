@@ -111,9 +111,9 @@ def test_one_token_is_enough_for_a_report(make_run, tmp_path, settings):
 def test_unfinished_and_mixed_runs_warn_at_the_top(light, small_run, tmp_path, settings):
     def change(content):
         first, *_ = results = content["results"].values()
-        first["fingerprint"]["mode"] = "text"
+        first["identity"]["mode"] = "text"
         for result in results:
-            result["complete"] = False
+            del result["self_check"]
 
     runs.edit_run(small_run, change)
     page = page_of(small_run, tmp_path, settings, allow_incomplete=True)
