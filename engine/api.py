@@ -16,13 +16,23 @@ from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError
-from engine.language_api import LanguageModel, Pairs, checked, listed, ranked, scored
+from engine.language_api import (
+    LanguageModel,
+    Pairs,
+    checked,
+    listed,
+    ranked,
+    scored,
+    unread_in,
+    warn_unread,
+)
 from engine.mesh import checked_mesh
 from engine.planning import fitting
 from engine.runs import schema
+from engine.scoring.conversations import ConversationRows
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
-from engine.scoring.rows import ConversationRows, RewardRows, reply_rows, token_rows
+from engine.scoring.rows import RewardRows, reply_rows, token_rows
 from engine.search import certificate
 from engine.search.loop import run_search, trace_frame
 from engine.search.objective import SearchObjective
@@ -181,6 +191,7 @@ class RewardModel:
         """
         pairs = Pairs.of(frame)
         rows = ConversationRows.of(self._checkpoint, pairs.table, mode, pooling)
+        warn_unread(self._checkpoint, rows.unread)
         return pairs.judged(self._score(self._scorer, rows)[0])
 
     def objectives(
@@ -208,7 +219,7 @@ class RewardModel:
 
         The reward is the sum of the objectives times their coefficients.
         """
-        around = self._checkpoint.template.around(checked(prompt))
+        around = self._checkpoint.template.around(self._checked(prompt))
         return self._scorer.coefficients(self._scorer.prefill(around))[0]
 
     # Any: settings are of several types, which SearchSettings checks.
@@ -302,12 +313,18 @@ class RewardModel:
         models = _reward_models([self] if second is None else [self, second])
         return explore([(model._checkpoint, model._scorer) for model in models], run, port)
 
+    def _checked(self, prompt: Prompt | Sequence[str]) -> Prompt:
+        """A prompt that the model's template writes; warns of keys of messages that it does not."""
+        given = checked(prompt)
+        warn_unread(self._checkpoint, unread_in(self._checkpoint, given))
+        return given
+
     def _replies(
         self, prompt: Prompt, replies: Sequence[str], mode: str, pooling: str
     ) -> np.ndarray:
         if not replies:
             return np.empty((len(self._scorer.columns[0]), 0), np.float32)
-        rows = reply_rows(self._checkpoint, checked(prompt), replies, mode, pooling)
+        rows = reply_rows(self._checkpoint, self._checked(prompt), replies, mode, pooling)
         return self._score(self._scorer, rows)
 
     def _tokens(
@@ -319,7 +336,7 @@ class RewardModel:
         pooling: str,
     ) -> pl.DataFrame:
         """token_id, token and some columns of every token, best first."""
-        rows = token_rows(self._checkpoint, checked(prompt), mode, pooling)
+        rows = token_rows(self._checkpoint, self._checked(prompt), mode, pooling)
         columns = self._score(scorer, rows)
         numbers = dict(zip(scorer.columns[0], columns, strict=True))
         return ranked(self._checkpoint.tokens, {name: numbers[name] for name in names})

@@ -18,7 +18,6 @@ from engine.runs.provenance import ids_hash
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
-    ConversationRows,
     RewardRows,
     mode_of,
     pooling_of,
@@ -140,6 +139,8 @@ def _jobs(
         shared: Json = {"mode": mode, **pooling_of(first, pooling).choice}
         of: list[tuple[Callable[[str], str], RewardRows]] = []  # slug -> path, and its rows
         if isinstance(listed, pl.DataFrame):
+            from engine.scoring.conversations import ConversationRows  # which few sweeps have
+
             conversations = ConversationRows.of(first, listed, mode, pooling)
             setup.say_unread(first.card.slug, conversations.unread)
             of.append((partial(schema.conversations_path, name), conversations))
