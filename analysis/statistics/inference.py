@@ -151,10 +151,10 @@ def clustered_draws(x: Array, clusters: Array) -> float:
     """How many independent draws give the mean of `x` [N] its clustered error; N at most.
 
     Only clusters with a value that is not the commonest one show how alike the values of a cluster
-    are; of two commonest ones, the fewer clusters, so that a share of 1/2 and its complement have
-    one answer. Values that are equal inside each cluster, which have the effective number of clusters as
-    draws, count as half such a cluster more (as Jeffreys' prior does for shares), and alone where
-    all values are equal.
+    are; where two are as common, the fewer clusters, so that a share of 1/2 and its complement have
+    one answer. Values that are equal inside each cluster, which have the effective number of
+    clusters as draws, count as half such a cluster more (as Jeffreys' prior does for shares), and
+    alone where all values are equal.
     """
     values, counts = np.unique(x, return_counts=True)
     commonest = values[counts == counts.max()]
