@@ -16,16 +16,7 @@ from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError
-from engine.language_api import (
-    LanguageModel,
-    Pairs,
-    checked,
-    listed,
-    ranked,
-    scored,
-    unread_in,
-    warn_unread,
-)
+from engine.language_api import LanguageModel, Pairs, checked, listed, ranked, scored, warn_unread
 from engine.mesh import checked_mesh
 from engine.planning import fitting
 from engine.runs import schema
@@ -191,7 +182,6 @@ class RewardModel:
         """
         pairs = Pairs.of(frame)
         rows = ConversationRows.of(self._checkpoint, pairs.table, mode, pooling)
-        warn_unread(self._checkpoint, rows.unread)
         return pairs.judged(self._score(self._scorer, rows)[0])
 
     def objectives(
@@ -219,7 +209,8 @@ class RewardModel:
 
         The reward is the sum of the objectives times their coefficients.
         """
-        around = self._checkpoint.template.around(self._checked(prompt))
+        around = self._checkpoint.template.around(checked(prompt))
+        warn_unread(self._checkpoint, around)
         return self._scorer.coefficients(self._scorer.prefill(around))[0]
 
     # Any: settings are of several types, which SearchSettings checks.
@@ -313,18 +304,12 @@ class RewardModel:
         models = _reward_models([self] if second is None else [self, second])
         return explore([(model._checkpoint, model._scorer) for model in models], run, port)
 
-    def _checked(self, prompt: Prompt | Sequence[str]) -> Prompt:
-        """A prompt that the model's template writes; warns of keys of messages that it does not."""
-        given = checked(prompt)
-        warn_unread(self._checkpoint, unread_in(self._checkpoint, given))
-        return given
-
     def _replies(
         self, prompt: Prompt, replies: Sequence[str], mode: str, pooling: str
     ) -> np.ndarray:
         if not replies:
             return np.empty((len(self._scorer.columns[0]), 0), np.float32)
-        rows = reply_rows(self._checkpoint, self._checked(prompt), replies, mode, pooling)
+        rows = reply_rows(self._checkpoint, checked(prompt), replies, mode, pooling)
         return self._score(self._scorer, rows)
 
     def _tokens(
@@ -336,13 +321,14 @@ class RewardModel:
         pooling: str,
     ) -> pl.DataFrame:
         """token_id, token and some columns of every token, best first."""
-        rows = token_rows(self._checkpoint, self._checked(prompt), mode, pooling)
+        rows = token_rows(self._checkpoint, checked(prompt), mode, pooling)
         columns = self._score(scorer, rows)
         numbers = dict(zip(scorer.columns[0], columns, strict=True))
         return ranked(self._checkpoint.tokens, {name: numbers[name] for name in names})
 
     def _score(self, scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
         """Columns of a scorer for some rows: float32 [columns, rows]."""
+        warn_unread(self._checkpoint, rows.prompt, rows.unread)
         numbers = scored(self._checkpoint, scorer, rows)
         check_finite(self.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], numbers)
         return numbers

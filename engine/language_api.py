@@ -29,7 +29,7 @@ from engine.sweep.loop import Scorer
 from engine.sweep.setup import unread_note
 from engine.text.chat_template import check_prompt, checked_message, checked_text
 from engine.text.unread import unread_keys
-from engine.types import Prompt
+from engine.types import Prompt, PromptIds
 
 _JUDGED = ("reward_chosen", "reward_rejected", "margin", "right")  # columns of `score_pairs`
 _SHOWN_AFTER_S = 2.0  # seconds of a pass, after which its progress bar appears
@@ -102,20 +102,19 @@ class ImplicitReward:
         self._pair.check({}, pairs.table)
         form = self._pair.settings.form
         rows = conversation_replies(self._pair.policy, pairs.table, form)
-        warn_unread(self._pair.policy, rows.unread)
         return pairs.judged(self._rewards(rows))
 
     def _score(self, prompt: Prompt, replies: Sequence[str] = ()) -> np.ndarray:
         """Rewards of replies, or of every token: float32 [rows]."""
         pair, prompt = self._pair, checked(prompt)
         pair.check({str(prompt): prompt}, replies)
-        rows = language_rows(pair.policy, prompt, pair.settings.form, replies or None)
-        warn_unread(pair.policy, unread_in(pair.policy, prompt))
-        return self._rewards(rows)
+        form = pair.settings.form
+        return self._rewards(language_rows(pair.policy, prompt, form, replies or None))
 
     def _rewards(self, rows: Rows) -> np.ndarray:
         """Rewards of rows, which are the same ids in both models: float32 [rows]."""
         pair = self._pair
+        warn_unread(pair.policy, rows.prompt, rows.unread)
         [[policy], [reference]] = (
             scored(checkpoint, scorer, rows)
             for checkpoint, scorer in zip(pair.checkpoints, self._scorers, strict=True)
@@ -163,9 +162,8 @@ class LanguageModel:
         return self._score(prompt, replies, form) if replies else np.empty(0, np.float32)
 
     def _score(self, prompt: Prompt, replies: Sequence[str], form: str) -> np.ndarray:
-        prompt = checked(prompt)
-        rows = language_rows(self._checkpoint, prompt, form, replies or None)
-        warn_unread(self._checkpoint, unread_in(self._checkpoint, prompt))
+        rows = language_rows(self._checkpoint, checked(prompt), form, replies or None)
+        warn_unread(self._checkpoint, rows.prompt)
         numbers = scored(self._checkpoint, self._scorer, rows)
         check_finite(self.slug, next(iter(rows.part_columns)), 0, ["logprob"], numbers)
         return numbers[0]
@@ -243,24 +241,19 @@ def checked(prompt: Prompt | Sequence[str]) -> Prompt:
     return turns
 
 
-def unread_in(checkpoint: Checkpoint, prompt: Prompt) -> list[str]:
-    """Keys of the prompt's messages that the chat template does not write.
+def warn_unread(checkpoint: Checkpoint, around: PromptIds, keys: Sequence[str] = ()) -> None:
+    """Warns of keys that the model's template does not write: of a prompt's messages, or `keys`.
 
-    Raises AssayError for what a template may not leave out, such as a turn.
+    The warning names the line that called the engine. Raises AssayError for what a template may not
+    leave out, such as a turn.
     """
-    if isinstance(prompt, str):
-        return []
-    whole = [*prompt, {"role": "assistant", "content": "?"}]
-    return unread_keys(checkpoint.template, [whole], [{}], ["prompt"])
-
-
-def warn_unread(checkpoint: Checkpoint, keys: Sequence[str]) -> None:
-    """Warns of keys that the chat template does not write, at the line that called the engine."""
+    if not isinstance(around.prompt, str):
+        whole = [*around.prompt, {"role": "assistant", "content": "?"}]
+        keys = unread_keys(checkpoint.template, [whole], [{}], ["prompt"])
     if keys:
         stack = (frame.f_globals["__name__"] for frame, _ in traceback.walk_stack(sys._getframe()))
         inside = itertools.takewhile(lambda name: name.startswith("engine."), stack)
-        level = len([*inside]) + 1
-        warnings.warn(unread_note(checkpoint.card.slug, keys), stacklevel=level)
+        warnings.warn(unread_note(checkpoint.card.slug, keys), stacklevel=len([*inside]) + 1)
 
 
 def ranked(tokens: Mapping[int, str], numbers: Mapping[str, np.ndarray]) -> pl.DataFrame:

@@ -59,10 +59,7 @@ def snapshot(source: str, revision: str | None, patterns: Sequence[str]) -> Path
     with _downloading(source, revision):
         return Path(
             snapshot_download(
-                source,
-                revision=revision,
-                allow_patterns=list(patterns),
-                tqdm_class=_Silent,
+                source, revision=revision, allow_patterns=list(patterns), tqdm_class=_Silent
             )
         )
 

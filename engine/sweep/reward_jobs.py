@@ -17,13 +17,7 @@ from engine.runs import schema
 from engine.runs.provenance import ids_hash
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.scoring.rows import (
-    RewardRows,
-    mode_of,
-    pooling_of,
-    reply_rows,
-    token_rows,
-)
+from engine.scoring.rows import RewardRows, mode_of, pooling_of, reply_rows, token_rows
 from engine.settings import AUTO, SweepSettings
 from engine.sweep import loop, setup
 from engine.sweep.jobs import RowsJob, check_parts
