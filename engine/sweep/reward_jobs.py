@@ -16,14 +16,7 @@ from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.scoring.rows import (
-    ConversationRows,
-    RewardRows,
-    mode_of,
-    pooling_of,
-    reply_rows,
-    token_rows,
-)
+from engine.scoring.rows import RewardRows, mode_of, pooling_of, reply_rows, token_rows
 from engine.settings import AUTO, SweepSettings
 from engine.sweep import loop, setup
 from engine.sweep.jobs import RowsJob, check_parts
@@ -131,6 +124,8 @@ def _jobs(
         shared: Json = {"mode": mode, **pooling_of(first, pooling).choice}
         of: list[tuple[Callable[[str], str], RewardRows]] = []  # slug -> path, and its rows
         if isinstance(listed, pl.DataFrame):
+            from engine.scoring.conversations import ConversationRows  # which few sweeps have
+
             conversations = ConversationRows.of(first, listed, mode, pooling)
             setup.say_unread(first.card.slug, conversations.unread)
             of.append((partial(schema.conversations_path, name), conversations))
