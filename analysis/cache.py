@@ -18,7 +18,7 @@ class Cache:
         self._bytes = 0
         self._rewards: dict[str, tuple[Array, Array]] = {}
         self._ids: dict[str, Array] = {}
-        self._vocabularies: dict[str, pl.DataFrame] = {}
+        self._vocabularies: dict[tuple[str, str], pl.DataFrame] = {}
 
     def rewards(self, result: Result, vocabulary: str) -> tuple[Array, Array]:
         """Token ids (uint32, ascending) and rewards (float32) of `result`, read only.
@@ -45,6 +45,7 @@ class Cache:
 
     def vocabulary(self, folder: RunFolder, path: str) -> pl.DataFrame:
         """The vocabulary at a path of a run: `schema.VOCAB_COLUMNS`, sorted by token_id."""
-        if path not in self._vocabularies:
-            self._vocabularies[path] = read_table(folder, path).sort("token_id")
-        return self._vocabularies[path]
+        key = str(folder.run), path
+        if key not in self._vocabularies:
+            self._vocabularies[key] = read_table(folder, path).sort("token_id")
+        return self._vocabularies[key]

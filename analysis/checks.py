@@ -98,8 +98,7 @@ def check_scores(
         return
     unknown = scores.join(ids, on="token_id", how="anti")
     refuse(unknown, pl.lit(True), f"{result.where}: token ids that are not in its vocabulary")
-    drawn = result.identity.tokens and scores.height == result.identity.rows
-    if not allow_incomplete and not drawn:  # else some tokens of the vocabulary are all it has
+    if not allow_incomplete:
         unscored = ids.join(scores, on="token_id", how="anti")
         refuse(unscored, pl.lit(True), f"{result.where} is incomplete: no score of token ids")
 

@@ -58,6 +58,7 @@ class Run:
     searches: Mapping[str, Result]
     _records: Mapping[str, Mapping[str, Any]]  # Any: JSON of run.json
     _runs: Mapping[epath.Path, RunFolder]
+    _vocabularies: Mapping[str, tuple[RunFolder, str]]  # slug -> run, and path in it
     _cache: Cache = dataclasses.field(default_factory=Cache, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -189,7 +190,7 @@ class Run:
     def humans(self, items: str) -> pl.DataFrame | None:
         """Human ranks of an item list (`schema.HUMAN_COLUMNS`); None where there are none."""
         path = schema.humans_path(items)
-        folder = self._with_table(path)
+        folder = next((run for run in self._runs.values() if path in run.tables), None)
         return None if folder is None else checks.humans(folder, path)
 
     def conversation_list(self, name: str, model: str) -> pl.DataFrame:
@@ -224,14 +225,7 @@ class Run:
 
     def vocabulary(self, model: str) -> pl.LazyFrame:
         """Vocabulary of `model`: token_id, token, is_special, round_trip, sorted by token_id."""
-        path = schema.vocab_path(self.same_vocabulary(model))
-        folder = self._with_table(path)
-        assert folder is not None  # `load` has read it
-        return self._cache.vocabulary(folder, path).lazy()
-
-    def _with_table(self, path: str) -> RunFolder | None:
-        """The first run that has a vocabulary or a list at a path."""
-        return next((folder for folder in self._runs.values() if path in folder.tables), None)
+        return self._cache.vocabulary(*self._vocabularies[model]).lazy()
 
     @property
     def vocabulary_prompts(self) -> dict[str, str]:
@@ -318,11 +312,9 @@ def load(
         kept, rows = opened
         results.append(kept)
         if "token_id" in rows.columns:
-            vocab = contents.models[kept.model].get("vocab")
-            path = schema.vocab_path(str(vocab))
-            holder = next((run for run in runs.values() if path in run.tables), None)
-            if vocab is None or holder is None:
+            if kept.model not in contents.vocabularies:
                 raise RunError(f"{kept.where}: {schema.RUN} names no vocabulary of {kept.model}")
+            holder, path = contents.vocabularies[kept.model]
             if path not in ids:
                 ids[path] = checks.token_ids(holder, path)
             checks.check_scores(kept, rows, ids[path], allow_incomplete)
@@ -353,4 +345,5 @@ def load(
         searches=contents.searches,
         _records=contents.models,
         _runs=runs,
+        _vocabularies=contents.vocabularies,
     )

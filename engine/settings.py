@@ -172,9 +172,6 @@ class SweepSettings(Settings):
         "models have none); `quantiles`, also one per quantile of each objective (QRM).",
         "none",
     )
-    tokens: int | None = setting(
-        "A fixed random subset of so many tokens, drawn with `seed`; or `all`.", None, command="all"
-    )
     lens: bool = setting(
         "Whether parts also hold the reward after every layer: final norm and head read the hidden "
         "state after each, in the same pass (docs/lens.md). Parts are as many times as large.",
@@ -186,8 +183,6 @@ class SweepSettings(Settings):
         check_choice("mode", self.mode, (AUTO, *MODES))
         check_choice("pooling", self.pooling, (AUTO, *POOLINGS))
         check_choice("objectives", self.objectives, OBJECTIVES)
-        if self.tokens is not None:
-            check_integer("tokens", self.tokens, 1)
         check_switch("lens", self.lens)
 
 

@@ -12,7 +12,6 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
 import polars as pl
 
 Json = dict[str, Any]  # Any: what JSON holds
@@ -37,7 +36,6 @@ class Identity:
       suffix_ids: ids behind the reply.
       objectives: columns behind the reward.
       lens: number of layers whose columns follow.
-      tokens: `ids_hash` of a random subset of the vocabulary; "" for all of it.
       search: settings of a search.
       imported: the layout and the sha256 of an imported file, and what its values are.
     """
@@ -55,7 +53,6 @@ class Identity:
     suffix_ids: tuple[int, ...] = ()
     objectives: tuple[str, ...] = ()
     lens: int = 0
-    tokens: str = ""
     search: dict[str, Any] = dataclasses.field(default_factory=dict)
     imported: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -147,14 +144,6 @@ def unsealed(data: bytes, version: int) -> Json:
 def content_hash(content: Mapping[str, Any]) -> str:
     """sha256 of a JSON object."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def ids_hash(ids: Sequence[int] | np.ndarray) -> str:
-    """sha256 of token ids in their order, as little-endian u32: identity of a random subset.
-
-    A seed alone does not say which ids were drawn: NumPy may change its random streams.
-    """
-    return hashlib.sha256(np.asarray(ids, dtype="<u4").tobytes()).hexdigest()
 
 
 def items_hash(items: Sequence[str]) -> str:

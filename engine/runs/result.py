@@ -218,7 +218,7 @@ class Result:
     @property
     def imported(self) -> bool:
         """Whether its numbers were computed elsewhere."""
-        return self.identity.mode == "imported"
+        return bool(self.identity.imported)
 
     @property
     def complete(self) -> bool:
@@ -303,7 +303,7 @@ class Result:
         frame = from_parquet(file, data, self.columns)
         key, span = frame.columns[0], schema.part_span(name)
         ids = frame[key]
-        by_row = span and not self.imported and not self.identity.tokens
+        by_row = span and not self.imported
         if len(frame) != part.rows or ids.null_count() or ids.is_duplicated().any():
             raise RunError(f"{file}: other rows than its name says; {AGAIN}")
         if by_row and span and not ids.is_between(span[0], span[1] - 1).all():

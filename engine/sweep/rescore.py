@@ -15,16 +15,10 @@ from engine.runs import schema
 from engine.runs.folder import RunFolder, read_table
 from engine.runs.identity import changes
 from engine.runs.result import Result, SelfCheck
+from engine.scoring.conversations import ConversationRows
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check
-from engine.scoring.rows import (
-    ConversationRows,
-    Pooling,
-    Rows,
-    pooling_of,
-    reply_rows,
-    token_rows,
-)
+from engine.scoring.rows import Pooling, Rows, pooling_of, reply_rows, token_rows
 from engine.settings import OBJECTIVES
 from engine.sweep.logprob_jobs import conversation_replies, language_rows
 from engine.sweep.outcomes import free_models

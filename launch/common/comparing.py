@@ -34,6 +34,7 @@ from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings, check_choice
 from engine.sweep.outcomes import Outcome
 from engine.sweep.reward_jobs import check_vocabulary, sweep_rewards
+from engine.sweep.setup import model_entry
 from launch.common import command, locking, scoring, sources
 from launch.common.conversations import ConversationList, check_rendering
 from launch.common.text import counted
@@ -61,7 +62,14 @@ class NeededSweep(NamedTuple):
             )
             for (_, prompt), job in check_vocabulary(*self).items()
         }
-        return Side(name=name, slug=model.card.slug, tokens=model.tokens, prompts=prompts)
+        card = model.card
+        return Side(
+            name=name,
+            slug=card.slug,
+            record=model_entry(card),
+            tokens=model.tokens,
+            prompts=prompts,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -268,24 +276,25 @@ def _same(origin: Origin, noise: Origin, prompt: str) -> bool:
 
 
 def _owners_of(noise: Run, name: str, sides: Mapping[str, Origin]) -> tuple[list[str], str]:
-    """The sides whose checkpoint another run has scored too, and the model's slug there."""
+    """The sides that another run has scored again, and the model's slug there."""
     hashes = {
-        of: _hashes(known.identity for known in origin.side.prompts.values())
+        of: _identities(known.identity for known in origin.side.prompts.values())
         for of, origin in sides.items()
     }
     for slug in dict.fromkeys(model for model, _ in (*noise.results, *noise.logprobs)):
-        theirs = _hashes(result.identity for result in scored(noise, slug).values())
+        theirs = _identities(result.identity for result in scored(noise, slug).values())
         owners = [of for of in (AFTER, BEFORE) if theirs & hashes[of]]
         if owners:
             return owners, slug
     raise AssayError(
-        f"{name}: of neither model; allowed: another sweep of the checkpoint of --before or --after"
+        f"{name}: of neither model; allowed: another sweep of the checkpoint of --before or "
+        "--after, in its mode and pooling"
     )
 
 
-def _hashes(identities: Iterable[Identity]) -> set[str]:
-    """The hashes of checkpoints that identities name; of imported rewards none is known."""
-    return {each.checkpoint_hash for each in identities if not each.imported}
+def _identities(identities: Iterable[Identity]) -> set[tuple[str, ...]]:
+    """Checkpoint, mode and pooling of identities; of imported rewards none is known."""
+    return {(i.checkpoint_hash, i.mode, i.pooling) for i in identities if not i.imported}
 
 
 def _refuse_settings_of_sweeps(given: command.Given) -> None:

@@ -31,6 +31,7 @@ CASES = {
     "sweep --run={run}": {
         "": f"--checkpoint is missing; {MODELS}",
         "--checkpoint={model},": f"--checkpoint is missing; {MODELS}",
+        "--checkpoint={model},{model}": "model 'tiny' was given twice; slugs must differ",
         "--reward-of={language},{before} --config.beta=0": "beta=0.0; allowed: finite numbers > 0",
         "--reward-of={language},{before} --config.form=x": "form='x'; allowed: 'pretrained', 'ch",
         "--reward-of={language},{before} --config.lens": "lens=True with --reward-of",

@@ -163,7 +163,7 @@ def add_result(
     frame, is_search = frame.sort(key), path.startswith(schema.SEQUENCES_DIR)
     whole = frame[key].to_list() == list(range(len(frame)))
     # Only imported numbers may have other ids than row numbers.
-    known = {"rows": None if is_search else len(frame), **({} if whole else {"mode": "imported"})}
+    known = {"rows": None if is_search else len(frame), "imported": {} if whole else {"layout": ""}}
     known["checkpoint_hash"] = _inputs(content, path)["models"].popitem()[1]
     result = Result(
         run=epath.Path(run),

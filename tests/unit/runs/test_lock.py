@@ -67,8 +67,8 @@ def test_a_lock_is_there_while_it_is_held_and_names_its_holder(folder):
         assert (holder.command, holder.pid) == ("sweep", os.getpid())
     assert not folder.exists()  # it was made for the lock
     with lock.hold(str(folder), "sweep"):
-        (folder / "manifest.json").write_text("{}")
-    assert [path.name for path in folder.iterdir()] == ["manifest.json"]
+        (folder / "run.json").write_text("{}")
+    assert [path.name for path in folder.iterdir()] == ["run.json"]
 
 
 def test_a_second_command_is_refused_in_one_line_that_names_the_first(folder, process):
