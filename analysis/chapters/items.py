@@ -71,9 +71,9 @@ PAIRS = Spec(
     "items_pairs",
     (
         *(LIST, QUESTION.but(help="or `positive prompts`, `negative prompts` of several"), FRAMING),
-        *blocs.PAIRS.columns,
+        *(column.but(help="") for column in blocs.PAIRS.columns),
     ),
-    help="τ-b of the models' mean percentiles; columns as in `kendall_pairs_<prompt>.csv`",
+    help="as in `kendall_pairs_<prompt>.csv`, of the models' mean percentiles of the items",
 )
 AGREEMENT = Spec(
     "items_agreement",
@@ -201,7 +201,7 @@ def _wording_spread(scores: ListScores, at: Array) -> Array:
 def items_pairs(scores: ListScores) -> pl.DataFrame:
     """Agreement of every two models on one list: the table `PAIRS`, view by view.
 
-    The intervals of all pairs of a view hold together; they take the items as a random sample.
+    Intervals hold for all pairs of a view together; forms of one word are resampled together.
     """
     frames = []
     for question, framing, at in scores.views():

@@ -60,6 +60,7 @@ ITEMS = Spec(
         Column("spearman_per_token", "fixed", "ρ per token", "of the mean over a reply's tokens"),
     ),
     title="Lists: log-probability against reward",
+    help="other columns as in logprobs_rewards.csv",
 )
 _P_AND_Q = {"p": False, "q": True}  # The ratio is low where p is higher, high where q is.
 
