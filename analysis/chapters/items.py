@@ -266,6 +266,8 @@ def items_models(scores: ListScores, rng: np.random.Generator) -> pl.DataFrame:
     takes the items as a random sample, of which `rng` draws some of a long list. The row of all
     models is their mean, over those that have such a tau.
     """
+    if not scores.known.any():
+        return MODELS.frame([])
     sample, size = _sample(scores, rng), scores.items.height
     framing = scores.prompts["framing"].to_numpy()
     opposite = (framing[:, None] != framing) & (framing[:, None] != "") & (framing != "")
@@ -291,9 +293,6 @@ def items_models(scores: ListScores, rng: np.random.Generator) -> pl.DataFrame:
         (scores.name, model, size, lengths.get(model, math.nan), pairs, *tau[:3])
         for model, pairs, tau in rows
     )
-
-
-# --- The page ------------------------------------------------------------------------------------
 
 
 def _drawn(study: Study) -> Iterator[Block]:
@@ -491,8 +490,7 @@ ANALYSIS = Analysis(
     parts=(_drawn,),
     told=(_told,),
     caveats=lambda study: (
-        "A longer reply is another reply, and long words mean other things than short ones: models "
-        "may go by length or spelling, not by meaning.",
+        "A longer reply is another reply: models may go by length or spelling, not by meaning.",
         "An item with a middling mean may be first for some models and last for others.",
         "Intervals take the items as a sample of such items, and the prompts and models as given.",
     ),
