@@ -100,6 +100,14 @@ def test_a_list_under_many_prompts_is_drawn_by_question(run, study_of, prompts, 
     assert ("items_standing_pets_positive_prompts" in drawn) == together
 
 
+def test_a_list_that_every_model_rates_alike_has_ends_and_no_order(make_run, study_of):
+    path = make_run({"v": ["a"]}, {"m": "v"}, {})
+    runs.add_items(path, "pets", "m", "greatest", {"cat": 1.0, "dog": 1.0})
+    study = study_of(path, items)
+    assert list(study.tables.files) == ["items_top_bottom"]
+    assert study.tables.reason("items_models") == study.tables.reason("items_questions")
+
+
 def test_figures_of_one_name_are_refused(run, tmp_path, study_of):
     runs.add_items(run, "pets_greatest", "m-one", "worst", {"cat": 1.0, "dog": 0.0})
     runs.add_items(run, "pets", "m-one", "greatest_worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
