@@ -16,7 +16,6 @@ from engine import mesh as meshes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import storage
-from engine.runs.lock import LockError
 from launch.common import command, locking, published_rewards, scoring
 from launch.common.convention_runs import ConventionRuns, Failed
 from launch.common.conventions import Values, conventions_of, dimensions_of, values_of
@@ -98,8 +97,6 @@ def _computed(
         for model, chosen in zip(models, named, strict=True):
             try:
                 new += ConventionRuns(model, *scored).compute(chosen)
-            except LockError:
-                raise
             except Failed as failed:
                 failures.append(str(failed))
             except AssayError as error:  # of the default convention: other models do not need it

@@ -26,7 +26,6 @@ from engine.runs.convention_index import (
     merged,
     write_index,
 )
-from engine.runs.lock import LockError
 from engine.runs.manifest import Manifest, empty
 from engine.runs.reader import RunError
 from engine.scoring.batches import rows_of_step
@@ -274,6 +273,6 @@ def _is_of_the_convention(error: AssayError) -> bool:
     Errors of a disk or a store would not, nor those of a damaged run.
     """
     one: BaseException | None = error
-    while isinstance(one, ValueError) and not isinstance(one, LockError | RunError):
+    while isinstance(one, ValueError) and not isinstance(one, RunError):
         one = one.__cause__
     return one is None
