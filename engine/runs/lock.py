@@ -82,16 +82,22 @@ def _lock(run: epath.Path) -> filelock.BaseFileLock:
 
 
 def _take(lock: filelock.BaseFileLock, run: epath.Path, wait: bool) -> None:
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        who = said(run) or "another command"
-        if not wait:
-            message = f"run {run}: in use by {who}; allowed: one command at a time, or --wait"
-            raise AssayError(message) from None
-        print(f"run {run} is locked; waiting for {who}", file=sys.stderr, flush=True)
-        lock.acquire()
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        print(f"run {run}: on a disk without locks; run one command at a time", file=sys.stderr)
+    """Acquires the lock; goes on without one on a disk that has no locks."""
+    timeout = 0
+    while not lock.is_locked:
+        try:
+            lock.acquire(timeout)
+        except filelock.Timeout:
+            who = said(run) or "another command"
+            if not wait:
+                message = f"run {run}: in use by {who}; allowed: one command at a time, or --wait"
+                raise AssayError(message) from None
+            print(f"run {run} is locked; waiting for {who}", file=sys.stderr, flush=True)
+            timeout = -1
+        except FileNotFoundError:  # the folder went with the command that held the lock
+            continue
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            print(f"run {run}: on a disk without locks; run one command at a time", file=sys.stderr)
+            return
