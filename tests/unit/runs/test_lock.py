@@ -58,7 +58,7 @@ def test_a_folder_in_which_nothing_was_written_is_removed(folder):
 
 
 def test_a_second_command_is_refused_in_one_line_that_names_the_first(folder, process):
-    message = rf"run {folder}: in use by `assay sweep` on \S+, process {process.pid}, since .*--wait"
+    message = rf"run {folder}: in use by `assay sweep` on \S+, process {process.pid}, .*--wait"
     with pytest.raises(AssayError, match=message), lock.hold(str(folder), "score"):
         pass
     assert (folder / lock.NAME).exists()
