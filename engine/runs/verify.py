@@ -79,7 +79,7 @@ def verify(run: epath.Path, advance: Callable[[int], object] = lambda files: Non
     files = storage.tree(run)
     findings.problems += _check_tables(run, files, content)
     for place in files:
-        if storage.is_temporary(run / place) and lock.holder_of(run) is None:
+        if storage.is_temporary(run / place) and not lock.holder_of(run):
             findings.problems.append(f"{run / place}: left by a command that was killed; remove it")
         elif place.endswith(".parquet") and place not in known and not _is_table(place):
             advice = f"`--rebuild` adds it if it is whole; or remove it and {AGAIN}"
