@@ -23,9 +23,9 @@ from engine.runs import schema
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
 from engine.scoring.rows import ConversationRows, RewardRows, reply_rows, token_rows
-from engine.search.certificate import certificate
-from engine.search.loop import run_search, trace_frame
+from engine.search.gcg import run_search, trace_frame
 from engine.search.objective import SearchObjective
+from engine.search.run import certificate
 from engine.settings import SearchSettings, check_integer
 from engine.sweep.setup import vocabulary_of
 from engine.text.chat_template import checked_text
@@ -247,7 +247,7 @@ class RewardModel:
             `target` decide which swaps are allowed.
 
         Returns:
-          As `engine.search.certificate.certificate`.
+          As `engine.search.run.certificate`.
 
         Raises:
           AssayError: a reply or a setting that does not fit.

@@ -17,7 +17,7 @@ from etils import epath
 from engine.errors import AssayError
 from engine.runs import parts, schema, storage
 from engine.runs.reader import Result, RunError, read_contents
-from engine.search.run_folder import SearchResult
+from engine.search.run import SearchResult
 from launch.common import command, locking, scoring, searching
 
 _NAMED = 4  # new sequences that the last line quotes
