@@ -36,7 +36,7 @@ from analysis.chapters.items import items_top_bottom
 from analysis.chapters.logprobs import logprobs_items, logprobs_ratio, logprobs_rewards
 from analysis.chapters.objectives import objectives_ends, objectives_spearman, objectives_table
 from analysis.chapters.sentiment import sentiment_slopes, valence_effects
-from analysis.chapters.sequences import sequence_certificates, sequence_traces, sequences_table
+from analysis.chapters.sequences import sequence_traces, sequences_table
 from analysis.chapters.tokens import (
     framed_logprobs,
     framing_ends,
@@ -105,7 +105,6 @@ __all__ = [
     "samples",
     "sentiment_points",
     "sentiment_slopes",
-    "sequence_certificates",
     "sequence_traces",
     "sequences_table",
     "shared_rewards",

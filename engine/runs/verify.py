@@ -320,7 +320,7 @@ def _entry(files: Mapping[str, _File], before: Json | None) -> Json:
     entry["parts"] = {name: part for name, (_, part) in files.items()}
     if before is not None and all(before.get(k) == entry[k] for k in ("fingerprint", "parts")):
         return before
-    for key in ("coefficients", "self_check", "rejected", "certificate"):
+    for key in ("coefficients", "self_check", "rejected"):
         if key in about:
             entry[key] = about[key]
     total = about.get("rows", {}).get("of", about["fingerprint"].get("rows"))
