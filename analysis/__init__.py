@@ -33,15 +33,10 @@ from analysis.chapters.frequency import frequency_points, frequency_slopes
 from analysis.chapters.groups import identity_words
 from analysis.chapters.humans import humans_kendall
 from analysis.chapters.items import items_top_bottom
-from analysis.chapters.language_models import logprobs_ratio, logprobs_rewards
-from analysis.chapters.list_probabilities import (
-    item_logprobs_points,
-    item_logprobs_ratio,
-    item_logprobs_rewards,
-)
+from analysis.chapters.logprobs import logprobs_items, logprobs_ratio, logprobs_rewards
 from analysis.chapters.objectives import objectives_ends, objectives_spearman, objectives_table
 from analysis.chapters.sentiment import sentiment_slopes, valence_effects
-from analysis.chapters.sequences import sequence_certificates, sequence_traces, sequences_table
+from analysis.chapters.sequences import sequence_traces, sequences_table
 from analysis.chapters.tokens import (
     framed_logprobs,
     framing_ends,
@@ -91,9 +86,6 @@ __all__ = [
     "humans_kendall",
     "humans_ranks",
     "identity_words",
-    "item_logprobs_points",
-    "item_logprobs_ratio",
-    "item_logprobs_rewards",
     "items_points",
     "items_top_bottom",
     "kendall_matrix",
@@ -102,6 +94,7 @@ __all__ = [
     "load",
     "log_ratio",
     "logprobs_ends",
+    "logprobs_items",
     "logprobs_ratio",
     "logprobs_rewards",
     "moments_table",
@@ -112,7 +105,6 @@ __all__ = [
     "samples",
     "sentiment_points",
     "sentiment_slopes",
-    "sequence_certificates",
     "sequence_traces",
     "sequences_table",
     "shared_rewards",

@@ -12,11 +12,11 @@ GROUPS = (
     ("words", "Words", "tokens distributions sentiment frequency"),
     ("models-compared", "Models", "agreement explained"),
     ("wordings", "Framing and wording", "framing wording"),
-    ("lists", "Lists and people", "pairs humans identity categories items items_agreement"),
+    ("lists", "Lists and people", "pairs humans identity categories items"),
     (
         "replies",
         "Search, policies, layers",
-        "sequences policies logprobs item_logprobs objectives lens",
+        "sequences policies logprobs objectives lens",
     ),
     ("method", "Method", "published models"),
 )
@@ -24,7 +24,7 @@ GROUPS = (
 # framing, agreement, sentiment and frequency, lists.
 ORDER = (
     "tokens framing agreement sentiment frequency pairs humans identity categories items "
-    "items_agreement wording policies lens logprobs item_logprobs explained "
+    "wording policies lens logprobs explained "
     "distributions objectives sequences published"
 )
 

@@ -98,7 +98,7 @@ class Search:
     Attributes:
       sha256: of its bytes.
       rejected: candidates whose text tokenises to other ids.
-      certificate: of the file of a certificate, what it found (docs/run-format.md).
+      certificate: what the swaps of one token gave (docs/run-format.md); None if none was scored.
     """
 
     sha256: str | None = None

@@ -79,7 +79,7 @@ def verify(run: epath.Path, advance: Callable[[int], object] = lambda files: Non
     files = storage.tree(run)
     findings.problems += _check_tables(run, files, content)
     for place in files:
-        if storage.is_temporary(run / place) and lock.holder_of(run) is None:
+        if storage.is_temporary(run / place) and not lock.holder_of(run):
             findings.problems.append(f"{run / place}: left by a command that was killed; remove it")
         elif place.endswith(".parquet") and place not in known and not _is_table(place):
             advice = f"`--rebuild` adds it if it is whole; or remove it and {AGAIN}"
@@ -320,7 +320,7 @@ def _entry(files: Mapping[str, _File], before: Json | None) -> Json:
     entry["parts"] = {name: part for name, (_, part) in files.items()}
     if before is not None and all(before.get(k) == entry[k] for k in ("fingerprint", "parts")):
         return before
-    for key in ("coefficients", "self_check", "rejected", "certificate"):
+    for key in ("coefficients", "self_check", "rejected"):
         if key in about:
             entry[key] = about[key]
     total = about.get("rows", {}).get("of", about["fingerprint"].get("rows"))

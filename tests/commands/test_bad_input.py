@@ -100,7 +100,6 @@ CASES = {
     },
     "search --checkpoint={model} --run={run} --config.length=3 --config.topk=16 "
     "--config.candidates=12": {
-        "--config.certify=2": "certify=2; allowed: 0, or at least 3 sweeps",
         "--config.allow={tmp}/few.txt --config.deny={tmp}/few.txt": "the filters leave no token",
         "--config.fixed=0,x": "fixed='0,x'; allowed: positions, as 0,3",
     },

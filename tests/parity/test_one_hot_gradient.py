@@ -13,7 +13,7 @@ import torch
 from flax import nnx
 
 from engine.models import heads, layer
-from engine.search.passes import StepInputs, slopes_of
+from engine.search.objective import StepInputs, slopes_of
 from tests.support import parity, slow, torch_models
 from tests.support.heads import last_occurrence, prompt
 from tests.support.searches import settings

@@ -13,7 +13,6 @@ import pytest
 from analysis import CHAPTERS, blocks
 from analysis.chapters import agreement, distributions, framing, objectives
 from analysis.charts import look, model_map, ranks
-from analysis.charts.cells import between_prompts
 from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
 from analysis.charts.fans import fans
@@ -299,14 +298,6 @@ def map_of(x, y, developers):
     bases = [large_runs.PAPER[slug] for slug in slugs]
     models = pl.DataFrame({"model": slugs, "base": bases, "developer": developers})
     return model_map.map_of_models(table, models, {slug: slug[:14] for slug in slugs})
-
-
-@pytest.mark.parametrize(("count", "written"), [(4, True), (5, False)])
-def test_taus_between_up_to_four_questions_are_written(count, written):
-    pairs = [("m", f"q{a}", f"q{b}", 0.123) for a in range(count) for b in range(a, count)]
-    columns = ["model", "question_a", "question_b", "kendall"]
-    table = pl.DataFrame(pairs, schema=columns, orient="row")
-    assert (">0.12<" in charts.svg(between_prompts(table, {"m": "M"}))) == written
 
 
 def test_a_map_has_the_places_of_the_table():

@@ -89,7 +89,7 @@ def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
     assert len(stems) == len(set(stems))
     some = {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequence_traces"}
     some |= {"objectives_best", f"objectives_{runs.GATED}_best", "rbo_best"}
-    assert some | {"item_logprobs_elo_thing.chat_lm-a"} <= {*stems}
+    assert some | {"logprobs_items_elo", "items_framing_feelings"} <= {*stems}
 
 
 def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
