@@ -28,7 +28,6 @@ from analysis.chapters import (
     sentiment,
     sequences,
     tokens,
-    wording,
 )
 from analysis.study import Chapter
 
@@ -54,7 +53,6 @@ CHAPTERS: tuple[Chapter, ...] = (
     language_models.ANALYSIS,
     list_probabilities.ANALYSIS,
     policies.ANALYSIS,
-    wording.ANALYSIS,
     published.ANALYSIS,
     conventions.ANALYSIS,
 )

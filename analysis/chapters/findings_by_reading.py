@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from analysis.chapters import distributions, framing, frequency, groups, humans, sentiment, tokens
+from analysis.chapters import distributions, framing, frequency, humans, sentiment, tokens
 from analysis.columns import MODEL, Column, Spec
 from analysis.measures.readings import READING, Readings
 from analysis.sentences import ALPHA
-from analysis.statistics.kendall import tau_b
 from analysis.study import Chapter, Study
 from engine.runs.convention_index import DEFAULT
 
@@ -25,7 +24,6 @@ _MADE: Sequence[tuple[Chapter, Sequence[str]]] = (
     (frequency.ANALYSIS, ("frequency_points", "frequency_slopes")),
     (framing.ANALYSIS, ("framing",)),
     (humans.ANALYSIS, ("humans", "humans_correlation")),
-    (groups.ANALYSIS, ("identity",)),
 )
 
 
@@ -43,15 +41,14 @@ KINDS = (
     Kind("slope of sentiment", "sentiment_slopes", ("prompt", "valence"), "slope"),
     Kind("slope of frequency", "frequency_slopes", ("prompt",), "slope"),
     Kind("r of framing", "framing", ("prompt_a", "prompt_b"), "pearson"),
-    Kind("group of people", "identity", ("prompt", "axis", "group"), "contrast", "contrast"),
     Kind("ρ with people", "humans_correlation", ("list", "prompt"), "spearman"),
     Kind("skewness", "moments", ("prompt",), "skewness", None),
 )
-ORDER, TOP, BOTTOM = "order of groups", "highest tokens", "lowest tokens"
+TOP, BOTTOM = "highest tokens", "lowest tokens"
 REVERSED, LOST, GAINED, OTHER, ABSENT = "reversed", "lost", "gained", "other", "absent"
 _FOUND = ("value", "low", "high", "q", "sure")
 _CHANGE = (
-    "`reversed`, `lost`, `gained`; `other` for an order or a set of tokens; `absent` where the "
+    "`reversed`, `lost`, `gained`; `other` for a set of tokens; `absent` where the "
     "reading has no such estimate; empty for none"
 )
 FINDINGS = Spec(
@@ -65,7 +62,7 @@ FINDINGS = Spec(
         Column("default_sure", "bool"),
         Column("outside", "bool", "outside interval", "the default's interval"),
         Column("change", help=_CHANGE),
-        Column("as_noise", "bool", help="the noise floor changes it too, an order or a set as far"),
+        Column("as_noise", "bool", help="the noise floor changes it too, a set as far"),
     ),
     page="model finding of reading change default_value default_low default_high default_q value q "
     "outside",
@@ -87,20 +84,12 @@ def findings_table(study: Study, readings: Readings, agreement: pl.DataFrame) ->
         for name, entry in readings.computed(model).items():
             changed = _effects(study, readings, name, model)
             keys = {"model": pl.lit(model), "reading": pl.lit(name), "noise": pl.lit(entry.noise)}
-            both = (_beside(default.rows, changed.rows), _orders(default, changed))
-            frames += [rows.with_columns(**keys) for rows in both]
+            frames.append(_beside(default, changed).with_columns(**keys))
     frames.append(_sets(agreement))
     return FINDINGS.frame(_with_noise(pl.concat(frames, how="diagonal")))
 
 
-class _Effects(NamedTuple):
-    """The findings of one model under one reading (`ROW`), and its `identity.csv`."""
-
-    rows: pl.DataFrame
-    groups: pl.DataFrame | None
-
-
-def _effects(study: Study, readings: Readings, reading: str, model: str) -> _Effects:
+def _effects(study: Study, readings: Readings, reading: str, model: str) -> pl.DataFrame:
     """Findings of a model under a reading, as the chapters of a report of it alone make them."""
     alone = Study(run=readings.run_of(reading, model), infos=study.infos, settings=study.settings)
     for chapter, names in _MADE:
@@ -112,7 +101,7 @@ def _effects(study: Study, readings: Readings, reading: str, model: str) -> _Eff
         table = alone.tables.get(kind.table)
         if table is not None and table.height:
             frames.append(_rows(table, kind))
-    return _Effects(rows=pl.concat(frames), groups=alone.tables.get("identity"))
+    return pl.concat(frames)
 
 
 def _rows(table: pl.DataFrame, kind: Kind) -> pl.DataFrame:
@@ -153,33 +142,6 @@ def _beside(default: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(change=change, outside=~inside)
 
 
-def _orders(default: _Effects, other: _Effects) -> pl.DataFrame:
-    """The order of the groups of an axis by their mean percentile: τ with the default's.
-
-    Axes of which no contrast has q below .05 under the default reading have no order.
-    """
-    rows: list[tuple[str, str, float | None, float]] = []
-    if default.groups is not None:
-        keys = ["prompt", "axis", "group"]
-        differ = (pl.col("q") < ALPHA).any().over("prompt", "axis")
-        tested = default.groups.filter(differ).filter(pl.col("p").is_not_nan())
-        other_groups = default.groups.clear() if other.groups is None else other.groups
-        means = tested.select(*keys, default="mean_percentile").join(
-            other_groups.select(*keys, changed=pl.col("mean_percentile").fill_nan(None)),
-            on=keys,
-            how="left",
-            validate="1:1",
-        )
-        for (prompt, axis), part in means.sort(keys).group_by(keys[:2], maintain_order=True):
-            if part.height > 1:
-                both = part.drop_nulls("changed")
-                tau = tau_b(both["default"].to_numpy(), both["changed"].to_numpy())
-                rows.append((ORDER, f"{prompt} · {axis}", tau if both.height > 1 else None, 1.0))
-    names = ("finding", "of", "value", "default_value")
-    schema = {name: FINDINGS.schema[name] for name in names}
-    return _without_test(pl.DataFrame(rows, schema=schema, orient="row"))
-
-
 def _sets(agreement: pl.DataFrame) -> pl.DataFrame:
     """How many tokens at each end are the default reading's, as findings."""
     ends = agreement.select(
@@ -205,7 +167,7 @@ def _without_test(rows: pl.DataFrame) -> pl.DataFrame:
 def _with_noise(table: pl.DataFrame) -> pl.DataFrame:
     """`as_noise`: whether the noise floor of the model changes a finding too, in whatever way.
 
-    Of an order or a set of tokens, whether it changes it as far.
+    Of a set of tokens, whether it changes it as far.
     """
     keys = ["model", "finding", "of"]
     floor = table.filter("noise", pl.col("change") != "")

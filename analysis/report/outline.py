@@ -9,10 +9,9 @@ from analysis.blocks import Block, Finding, Heading, Picture, Section, Text, Und
 HEADLINES = 5  # At most.
 # Sections by what they tell about, in the order of the page.
 GROUPS = (
-    ("words", "Words", "tokens distributions sentiment frequency"),
+    ("words", "Words", "tokens distributions sentiment frequency framing"),
     ("models-compared", "Models", "agreement explained"),
-    ("wordings", "Framing and wording", "framing wording"),
-    ("lists", "Lists and people", "pairs humans identity categories items items_agreement"),
+    ("lists", "Lists and people", "pairs humans groups categories items items_agreement"),
     (
         "replies",
         "Search, policies, layers",
@@ -23,8 +22,8 @@ GROUPS = (
 # Sections in the order of their headlines; others follow in page order: what the models like,
 # framing, agreement, sentiment and frequency, lists.
 ORDER = (
-    "tokens framing agreement sentiment frequency pairs humans identity categories items "
-    "items_agreement wording conventions policies lens logprobs item_logprobs explained "
+    "tokens framing agreement sentiment frequency pairs humans groups categories items "
+    "items_agreement conventions policies lens logprobs item_logprobs explained "
     "distributions objectives sequences published"
 )
 

@@ -12,7 +12,7 @@ from analysis.words import lexicons
 from engine.errors import AssayError
 from engine.runs.convention_index import DEFAULT, Entry, write_index
 from engine.runs.storage import path_of
-from tests.support import groups, runs
+from tests.support import runs
 from tests.support.studies import texts
 
 SETTINGS = {"bos": "template", "dtype": "float32"}
@@ -211,12 +211,6 @@ def test_a_finding_or_an_order_of_one_side_is_absent_or_gained_and_not_kept():
     table = by_reading._with_noise(beside.with_columns(**keys))
     counted = by_reading.survival(table)
     assert (counted["sure"], counted["kept"], counted["absent"]) == (2, 1, 1)
-    cells = {"mean_percentile": [0.2, 0.8], "q": [0.01, 0.2], "p": [0.01, 0.01]}
-    groups_ = pl.DataFrame({"prompt": "best", "axis": "side", "group": ["x", "y"], **cells})
-    nothing = pl.DataFrame(schema=by_reading.ROW)
-    with_groups, without = (by_reading._Effects(rows=nothing, groups=g) for g in (groups_, None))
-    assert by_reading._orders(with_groups, without)["change"].to_list() == ["absent"]
-    assert by_reading._orders(with_groups, with_groups)["change"].to_list() == [""]
 
 
 def test_without_a_noise_floor_nothing_is_claimed(readings, study_of, taste):
@@ -239,26 +233,6 @@ def test_a_significance_that_goes_is_lost_and_one_that_comes_is_gained(
     study = study_of(readings(rewards))
     assert set(findings_of(study, "bos-none", "slope of sentiment").values()) == {change}
     assert said in told(study)[0]  # of 5: r of framing is lost too
-
-
-@pytest.mark.slow
-def test_a_reading_that_favours_a_slighted_group_reverses_both(readings, study_of, tmp_path):
-    table, terms = groups.vocabulary(), tmp_path / "terms.csv"
-    groups.of_two_groups().write_csv(terms)
-
-    def planted(shift):
-        [own] = groups.rewards(table, np.random.default_rng(3), 1, {"northerners": shift})
-        return {"best": own}
-
-    rewards = {DEFAULT: planted(-9.0), "bos-none": planted(9.0), NOISE: planted(-9.0)}
-    folder = readings(rewards, tokens=table["token"].to_list())
-    study = study_of(folder, permutations=999, identity=str(terms))
-    contrasts = findings_of(study, "bos-none", "group of people")
-    assert contrasts["best · side · northerners"] == "reversed"
-    assert contrasts["best · gender · women"] == ""
-    # Of the axes, one has groups that differ; the others have no order to change.
-    assert findings_of(study, "bos-none", "order of groups") == {"best · side": "other"}
-    assert findings_of(study, NOISE, "order of groups") == {"best · side": ""}
 
 
 def test_a_reading_that_ranks_against_people_reverses_rho(readings, study_of, taste, rng):

@@ -78,7 +78,7 @@ def test_sections_without_figure_and_table_are_one_line_of_the_page(source):
         section("framing", "F", blocks=[Folded("More", [figure])]),
         section("items", "I", blocks=words),
         section("humans", blocks=[Folded("More", words)]),
-        section("identity", blocks=words),
+        section("groups", blocks=words),
     )
     assert '<article id="framing"' in html and '<article id="items"' not in html
     assert 'href="#items"' not in html
@@ -86,8 +86,8 @@ def test_sections_without_figure_and_table_are_one_line_of_the_page(source):
     assert 'id="lists"' not in html and html.count("No &lt;list&gt; was scored.") == 1
     line = html.split('<details class="how absent">')[1].split("</details>")[0]
     assert " ".join(line.split()) == (
-        '<summary>Without a result: <b id="humans">Humans</b>, <b id="identity">Identity</b>, '
-        '<b id="items">Items</b></summary> <p>Identity, Items: No &lt;list&gt; was scored.</p>'
+        '<summary>Without a result: <b id="humans">Humans</b>, <b id="groups">Groups</b>, '
+        '<b id="items">Items</b></summary> <p>Groups, Items: No &lt;list&gt; was scored.</p>'
     )
 
 

@@ -37,17 +37,6 @@ def test_the_interval_of_a_median_is_that_of_the_sign_test(size):
     assert np.isnan(median_interval(x[:5])[1:]).all()
 
 
-def test_rows_of_one_unit_are_drawn_together(rng):
-    values = rng.normal(size=(6, 2))
-    _, low, high, _ = inference.bootstrap_means(values, np.arange(6), rng, draws=4000)
-    twice = inference.bootstrap_means(
-        np.repeat(values, 3, axis=0), np.repeat(np.arange(6), 3), rng, draws=4000
-    )
-    np.testing.assert_allclose(twice[1:3], (low, high), rtol=0.1, atol=0.02)
-    alone = inference.bootstrap_means(np.array([[1.0], [2.0]]), np.array([7, 7]), rng, 99)
-    assert np.isnan(alone[1:3]).all()
-
-
 @pytest.mark.parametrize("clusters", [np.arange(300) // 10, np.arange(300)])
 def test_rows_that_do_not_cluster_are_draws_of_their_own(rng, clusters):
     """Within a fifth of Wilson's interval of SciPy; two models' of the difference of its shares."""
