@@ -137,7 +137,7 @@ def _drawn(study: Study) -> Iterator[Block]:
         rows = each.filter(prompt=prompt)
         means = _over_models(rows).reverse()
         kinds = pl.format("{} of {}", *(pl.col(k).round(0).cast(pl.Int64) for k in _PLACE))
-        named = means.select(*_KIND, row=pl.format("{} ({}): {}", "group", "axis", kinds))
+        named = means.select(*_KIND, row=pl.format("{}: {}", "group", kinds))
         shown = named.join(rows, on=_KIND, how="left", validate="1:m", maintain_order="left_right")
         caption = (
             f"Under {study.prompt_names[prompt]}: the mean percentile of the words for each group "

@@ -92,7 +92,7 @@ def test_the_page_says_which_groups_stand_lowest_and_highest_and_draws_each_prom
     shown = [row for row in rows if row["group"] == "women"]
     assert [row["value"] for row in shown] == pytest.approx(women.to_list(), rel=1e-4)
     kinds = study.tables["groups"]["kinds"][0]
-    assert {row["row"] for row in shown} == {f"women (gender): 0 of {kinds}"}
+    assert {row["row"] for row in shown} == {f"women: 0 of {kinds}"}
 
 
 def test_models_of_different_vocabularies_have_kinds_of_their_own(make_run, rng):
