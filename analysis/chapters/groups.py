@@ -110,23 +110,22 @@ def _over_models(rows: pl.DataFrame) -> pl.DataFrame:
 def _described(study: Study) -> str:
     """Which group stands lowest and which highest under the first prompt."""
     each = study.tables[GROUPS.name]
-    for prompt in prompts_in(each)[:1]:
-        rows = each.filter(prompt=prompt)
-        enough = _over_models(rows).filter(pl.col("stems") >= LEAST_STEMS)
-        if enough.height < 2:
-            return ""
-        low, high = enough.row(0, named=True), enough.row(-1, named=True)
-        models = rows["model"].n_unique()
-        mean = f"on average over {count(models, 'model')}, " if models > 1 else ""
-        lower = f"lower than {low['kinds'] - low['kinds_lower']:.0f} of {low['kinds']:.0f}"
-        higher = f"higher than {high['kinds_lower']:.0f} of {high['kinds']:.0f}"
-        return (
-            f"Asked {study.prompt_names[prompt]}, {mean}words for {low['group']} stand lowest of "
-            f"all groups ({100 * low['percentile']:.0f} % of tokens are below them; they are "
-            f"{lower} ordinary kinds of words) and those for {high['group']} highest "
-            f"({100 * high['percentile']:.0f} %; {higher})."
-        )
-    return ""
+    prompt = prompts_in(each)[0]
+    rows = each.filter(prompt=prompt)
+    enough = _over_models(rows).filter(pl.col("stems") >= LEAST_STEMS, pl.col("kinds") > 0)
+    if enough.height < 2:
+        return ""
+    low, high = enough.row(0, named=True), enough.row(-1, named=True)
+    models = rows["model"].n_unique()
+    mean = f"on average over {count(models, 'model')}, " if models > 1 else ""
+    lower = f"lower than {low['kinds'] - low['kinds_lower']:.0f} of {low['kinds']:.0f}"
+    higher = f"higher than {high['kinds_lower']:.0f} of {high['kinds']:.0f}"
+    return (
+        f"Asked {study.prompt_names[prompt]}, {mean}words for {low['group']} stand lowest of all "
+        f"groups ({100 * low['percentile']:.0f} % of tokens are below them; they are {lower} "
+        f"ordinary kinds of words) and those for {high['group']} highest "
+        f"({100 * high['percentile']:.0f} %; {higher})."
+    )
 
 
 def _drawn(study: Study) -> Iterator[Block]:
@@ -136,7 +135,9 @@ def _drawn(study: Study) -> Iterator[Block]:
     for prompt in prompts_in(each):
         rows = each.filter(prompt=prompt)
         means = _over_models(rows).reverse()
-        kinds = pl.format("{} of {}", *(pl.col(k).round(0).cast(pl.Int64) for k in _PLACE))
+        kinds = pl.format(
+            "{} of {}", *(pl.col(k).round(0).cast(pl.Int64) for k in ("kinds_lower", "kinds"))
+        )
         named = means.select(*_KIND, row=pl.format("{}: {}", "group", kinds))
         shown = named.join(rows, on=_KIND, how="left", validate="1:m", maintain_order="left_right")
         caption = (
@@ -159,8 +160,6 @@ def _drawn(study: Study) -> Iterator[Block]:
         )
         yield Picture(f"groups_{prompt}", caption, draw)
 
-
-_PLACE = ("kinds_lower", "kinds")
 
 ANALYSIS = Analysis(
     id="groups",

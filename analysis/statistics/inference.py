@@ -176,20 +176,6 @@ def wilson(share: float, square: float) -> Estimate:
     return Estimate(share, max(0.0, low), min(1.0, high))
 
 
-# --- The mean of a few numbers, such as one per model, with its interval and its test ------------
-
-
-def t_test(values: Array) -> Estimate:
-    """Mean of `values` [M], its t interval, and p (two-sided) of a mean of 0.
-
-    All but the mean are NaN for one value, and p also where the values are equal.
-    """
-    mean = float(values.mean())
-    if len(values) < 2:
-        return Estimate(mean)
-    return student(mean, float(values.std(ddof=1)) / math.sqrt(len(values)), len(values))
-
-
 # --- The median ----------------------------------------------------------------------------------
 
 
