@@ -38,12 +38,6 @@ _FLAGS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    define = (_FLAGS, scoring.PROMPT, locking.WAIT)
-    return command.run("conventions", argv, conventions, doc=__doc__, define=define)
-
-
 def conventions(given: command.Given) -> str:
     """Flags -> settings -> runs of each model, and comparisons with what is published."""
     if not given.run and not given.published:
@@ -107,6 +101,12 @@ def _computed(
                     raise
                 failures.append(f"{model.card.slug}: no reading could be computed: {error}")
     return new, sum(map(len, named)), failures
+
+
+COMMAND = command.Command(
+    "conventions", conventions, __doc__, (_FLAGS, scoring.PROMPT, locking.WAIT)
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

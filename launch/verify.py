@@ -39,12 +39,6 @@ _FLAGS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    define = (_FLAGS, locking.WAIT)
-    return command.run("verify", argv, check, doc=__doc__, define=define)
-
-
 def check(given: command.Given) -> command.CommandResult:
     """Flags -> checks of a run, its readings, or all its shards: a line for each folder."""
     run = storage.path_of(command.paths(given, "run")[0])
@@ -120,6 +114,10 @@ def _rescored(
     if paths:
         manifest.save_if_changed()
     return f", {len(paths)} results re-scored"
+
+
+COMMAND = command.Command("verify", check, __doc__, (_FLAGS, locking.WAIT))
+main = COMMAND.main
 
 
 if __name__ == "__main__":
