@@ -13,11 +13,11 @@ from analysis.chapters import distributions, framing, frequency, humans, sentime
 from analysis.columns import MODEL, Column, Spec
 from analysis.measures.readings import READING, Readings
 from analysis.sentences import ALPHA
-from analysis.study import Chapter, Study
+from analysis.study import Analysis, Study
 from engine.runs.convention_index import DEFAULT
 
 # Chapters in the order of the page, and which of their tables hold findings or lead to them.
-_MADE: Sequence[tuple[Chapter, Sequence[str]]] = (
+_MADE: Sequence[tuple[Analysis, Sequence[str]]] = (
     (tokens.ANALYSIS, ("shared_vocabulary", "shared_rewards")),
     (distributions.ANALYSIS, ("moments",)),
     (sentiment.ANALYSIS, ("sentiment_points", "sentiment_slopes")),
@@ -93,7 +93,7 @@ def _effects(study: Study, readings: Readings, reading: str, model: str) -> pl.D
     """Findings of a model under a reading, as the chapters of a report of it alone make them."""
     alone = Study(run=readings.run_of(reading, model), infos=study.infos, settings=study.settings)
     for chapter, names in _MADE:
-        for wanted in chapter.tables(alone):
+        for wanted in chapter.make(alone):
             if wanted.key[0] in names:
                 alone.tables.add(wanted)
     frames = [pl.DataFrame(schema=ROW)]
