@@ -90,8 +90,8 @@ def test_sections_without_figure_and_table_are_one_line_of_the_page(source):
     assert 'id="lists"' not in html and html.count("No &lt;list&gt; was scored.") == 1
     line = html.split('<details class="how absent">')[1].split("</details>")[0]
     assert " ".join(line.split()) == (
-        '<summary>Without a result: <b id="humans">Humans</b>, <b id="groups">Groups</b>, '
-        '<b id="items">Items</b></summary> <p>Groups, Items: No &lt;list&gt; was scored.</p>'
+        '<summary>Without a result: <b id="groups">Groups</b>, <b id="items">Items</b>, '
+        '<b id="humans">Humans</b></summary> <p>Groups, Items: No &lt;list&gt; was scored.</p>'
     )
 
 
