@@ -81,7 +81,7 @@ def diff(given: command.Given) -> command.CommandResult:
 
 
 def _lines(verdict: Verdict) -> list[str]:
-    """The verdict for a terminal: both models, the limits, and the words that moved most."""
+    """The verdict for a terminal: models, settings that differ, limits, words that moved most."""
     limits, more = verdicts.shortened(verdict)
     keys, sides = ("name", "source"), verdict.sources.items()
     sources = [(side, *(str(source[key]) for key in keys)) for side, source in sides]
@@ -95,7 +95,8 @@ def _lines(verdict: Verdict) -> list[str]:
         words.append((token, word["prompt"], *verdicts.from_to(word)))
     parts = [aligned(sources), [*aligned(table), *[more] * bool(more)], aligned(words)]
     body = [line for part in parts for line in ("", *part)]
-    return [f"{verdict.word}: {verdict.said}", *body, ""]
+    differs = [f"differs in: {verdict.differs_in}"] * bool(verdict.differs_in)
+    return [f"{verdict.word}: {verdict.said}", *differs, *body, ""]
 
 
 COMMAND = command.Command("diff", diff, __doc__, (_FLAGS, scoring.PROMPT, locking.WAIT))

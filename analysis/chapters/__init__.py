@@ -6,7 +6,6 @@ To add one: write the module, and put it into a group below.
 from analysis.chapters import (
     agreement,
     categories,
-    conventions,
     distributions,
     explained,
     framing,
@@ -59,6 +58,6 @@ GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
         "Rewards and layers",
         (lens.ANALYSIS, distributions.ANALYSIS, objectives.ANALYSIS),
     ),
-    ("method", "Method", (published.ANALYSIS, conventions.ANALYSIS, model_list.ANALYSIS)),
+    ("method", "Method", (published.ANALYSIS, model_list.ANALYSIS)),
 )
 CHAPTERS: tuple[Analysis, ...] = tuple(one for _, _, inside in GROUPS for one in inside)

@@ -151,12 +151,15 @@ def clustered_draws(x: Array, clusters: Array) -> float:
     """How many independent draws give the mean of `x` [N] its clustered error; N at most.
 
     Only clusters with a value that is not the commonest one show how alike the values of a cluster
-    are. Values that are equal inside each cluster, which have the effective number of clusters as
-    draws, count as half such a cluster more (as Jeffreys' prior does for shares), and alone where
-    all values are equal.
+    are; where two are as common, the fewer clusters, so that a share of 1/2 and its complement have
+    one answer. Values that are equal inside each cluster, which have the effective number of
+    clusters as draws, count as half such a cluster more (as Jeffreys' prior does for shares), and
+    alone where all values are equal.
     """
     values, counts = np.unique(x, return_counts=True)
-    telling = len(np.unique(clusters[x != values[counts.argmax()]]))
+    commonest = values[counts == counts.max()]
+    one_or_two = commonest if len(commonest) == 2 else commonest[:1]
+    telling = min(len(np.unique(clusters[x != value])) for value in one_or_two)
     error = clustered_error(x - x.mean(), clusters)
     inverse = max(error**2 / float(x.var()), 1 / len(x)) if telling else 0.0
     return (telling + 0.5) / (telling * inverse + 0.5 / effective_clusters(clusters))

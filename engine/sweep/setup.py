@@ -124,8 +124,13 @@ def admit_list(
 def say_unread(slug: str, keys: Sequence[str]) -> None:
     """Prints the keys that the template of a model does not write, if there are any."""
     if keys and processes.writes():
-        line = f"note: {slug}: its chat template does not write {', '.join(keys)}"
-        tqdm.write(f"{line}, so no reward depends on it", file=sys.stderr)
+        tqdm.write(f"note: {unread_note(slug, keys)}", file=sys.stderr)
+
+
+def unread_note(slug: str, keys: Sequence[str]) -> str:
+    """What a user is told of keys that the template of a model does not write."""
+    names = ", ".join(keys)
+    return f"{slug}: its chat template does not write {names}, so no reward depends on it"
 
 
 def entered(manifest: Manifest, job: AnyJob, fingerprint: Json, missing: Sequence[Span]) -> AnyJob:

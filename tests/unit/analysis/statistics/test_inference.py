@@ -59,6 +59,13 @@ def test_two_models_that_judge_alike_have_a_short_interval_and_never_none(rng):
     assert -0.04 < low < 0 < high < 0.04
 
 
+def test_a_share_of_one_half_and_its_complement_have_one_interval():
+    hit, clusters = np.array([1, 1, 1, 0, 1, 0, 0, 0], bool), np.array([0, 0, 0, 0, 1, 2, 3, 4])
+    share, low, high, _ = inference.clustered_share(hit, clusters)
+    other = inference.clustered_share(~hit, clusters)
+    assert (share, low, high) == pytest.approx((0.5, 1 - other.high, 1 - other.low), rel=1e-12)
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_q_is_scipys_step_up_procedure(p):
     found = analysis.with_q(pl.DataFrame({"p": p}))["q"]
