@@ -30,7 +30,7 @@ from analysis.chapters.distributions import moments_table, samples
 from analysis.chapters.explained import rsa_table
 from analysis.chapters.framing import framing_axis, framing_table
 from analysis.chapters.frequency import frequency_points, frequency_slopes
-from analysis.chapters.groups import identity_words
+from analysis.chapters.groups import group_words
 from analysis.chapters.humans import humans_kendall
 from analysis.chapters.items import items_top_bottom
 from analysis.chapters.logprobs import logprobs_items, logprobs_ratio, logprobs_rewards
@@ -81,11 +81,11 @@ __all__ = [
     "framing_table",
     "frequency_points",
     "frequency_slopes",
+    "group_words",
     "humans_correlation",
     "humans_gap",
     "humans_kendall",
     "humans_ranks",
-    "identity_words",
     "items_points",
     "items_top_bottom",
     "kendall_matrix",

@@ -450,7 +450,7 @@ class Options:
     bing: str = setting(
         'Bing Liu lexicon (word, sentiment); "": without that analysis.', command=""
     )
-    identity: str = setting("More identity terms: CSV (word, group, axis, form, stem).", command="")
+    identity: str = setting("More identity terms: CSV (word, group, axis, stem).", command="")
     categories: str = setting(
         'CSV of words (word, category, and scale if several); "": the built-in list.', command=""
     )

@@ -16,7 +16,6 @@ from analysis.charts import look, model_map, ranks
 from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
 from analysis.charts.fans import fans
-from analysis.charts.group_dots import group_dots
 from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
 from analysis.charts.violins import violins
@@ -204,33 +203,6 @@ def test_the_contrast_draws_any_pair_of_prompts(y, said):
     chart = framing.contrast(pairs, AXIS, {"m": "M", "other": "O"}, ("greatest", "worst"))
     assert {row["name"] for row in charts.rows(chart)} == {f"M, {said}"}
     draw(chart)
-
-
-def drawn_groups(tables, names, models):
-    """The rows of a chart of two groups, and their rows in the tables."""
-    over = tables["identity_models"].filter(prompt="best").head(2)
-    each = tables["identity"].filter(pl.col("model").is_in(models), prompt="best")
-    each = each.join(over.select("axis", "group"), on=["axis", "group"], how="semi")
-    chart = group_dots(over, each, names, "contrast", "points")
-    assert chart.to_dict()["resolve"]["axis"]["x"] == "independent"  # an axis below each panel
-    assert "<svg" in charts.svg(chart)
-    return charts.rows(chart), over, each
-
-
-def test_a_group_is_drawn_in_each_model_and_over_models_but_not_over_one(tables, names):
-    shown, over, each = drawn_groups(tables, names, list(names))
-    means = [row for row in shown if "name" not in row]
-    dots = {(row["name"], row["group"]): row["value"] for row in shown if "name" in row}
-    assert len(dots) == each.height == 2 * len(names)
-    centres = (100 * over["contrast"]).to_list()
-    assert [row["mean"] for row in means] == pytest.approx(centres, rel=1e-4)
-    widths = (100 * (over["contrast_placebo_high"] - over["contrast_placebo_low"])).to_list()
-    assert [row["to"] - row["from"] for row in means] == pytest.approx(widths, rel=1e-3)
-    shown, _, each = drawn_groups(tables, names, [MODEL])
-    assert not any("mean" in row for row in shown)
-    ends = {row["group"]: (row["low"], row["high"]) for row in shown if "name" in row}
-    for group, low, high in each.select("group", "contrast_low", "contrast_high").rows():
-        assert ends[group] == pytest.approx((100 * low, 100 * high), rel=1e-4)
 
 
 def _linear(channel):
