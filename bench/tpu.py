@@ -147,7 +147,6 @@ class Passes:
             suffix=self._shape((work.positions - 1,), jnp.int32),
             allowed=self._shape((self.decoder.vocab_size,), jnp.bool_),
             signs=self._shape((1,), jnp.float32),
-            steps=self._shape((), jnp.int32),
         )
 
     def place(self) -> Any:

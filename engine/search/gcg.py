@@ -104,7 +104,7 @@ def expand(
     model: Any, inputs: StepInputs, state: State, settings: SearchSettings, mesh: Mesh
 ) -> Ranked:
     """The step of a search up to the scored candidates."""
-    parents, keys = draw_parents(state, settings=settings)
+    parents = state.buffer[:, 0]
     rewards, slopes, written = np.full(len(parents), UNKNOWN, np.float32), None, None
     if settings.takes_gradient:
         with jax.named_scope("gradient"):
@@ -114,10 +114,9 @@ def expand(
         return objectives.score_candidates(model, inputs, parents, ids, first, mesh, written)
 
     with jax.named_scope("propose"):
-        vocabulary = inputs.allowed, inputs.steps, model.decoder.embedding[...]
+        vocabulary = inputs.allowed, model.decoder.embedding[...]
         shards = 1 if model.decoder.platform == "cpu" else mesh.shape["model"]
-        of_attempts = parents, slopes, keys
-        ids = propose(state.step, *of_attempts, *vocabulary, settings=settings, shards=shards)
+        ids = propose(parents, slopes, proposal_keys(state), *vocabulary, settings, shards)
     with jax.named_scope("score"):
         scored = score(ids, first_changes(settings))
         if count := merged_count(settings):
@@ -135,16 +134,15 @@ def build_step_inputs(objective: SearchObjective, scorer: RewardScorer) -> StepI
     lengths = [len(p.prefix) for p in objective.prompts]
     room = [max(lengths) - n + objective.settings.length for n in lengths]
     prefixes = [scorer.prefill(p, r) for p, r in zip(objective.prompts, room, strict=True)]
-    integers = (lengths, objective.suffix, planned_steps(objective))
-    rest = (*(np.array(n, np.int32) for n in integers), objective.allowed, objective.signs)
-    lengths, suffix, steps, allowed, signs = meshes.put(scorer.mesh, rest, "")
+    integers = (np.array(n, np.int32) for n in (lengths, objective.suffix))
+    host = (*integers, objective.allowed, objective.signs)
+    lengths, suffix, allowed, signs = meshes.put(scorer.mesh, host, "")
     return StepInputs(
         prefix=jax.tree.map(lambda *leaves: jnp.stack(leaves), *prefixes),
         lengths=lengths,
         suffix=suffix,
         allowed=allowed,
         signs=signs,
-        steps=steps,
     )
 
 
@@ -192,25 +190,11 @@ def start(keys: np.ndarray, initial: np.ndarray, buffer: int) -> State:
     )
 
 
-def draw_parents(state: State, *, settings: SearchSettings) -> tuple[Array, Array]:
-    """The parents of a step [A, T], and the key of each attempt's proposals."""
+def proposal_keys(state: State) -> Array:
+    """The key of each attempt's proposals in this step [A]."""
     keys = jax.random.wrap_key_data(state.keys, impl="threefry2x32")
     keys = jax.vmap(jax.random.fold_in, (0, None))(keys, state.step)
-    draw_keys, propose_keys, _ = jax.vmap(lambda k: jax.random.split(k, 3), 0, 1)(keys)
-    draw = functools.partial(_draw_parent, spread=settings.spread)
-    parents = jax.vmap(draw)(draw_keys, state.buffer, state.buffer_rewards)
-    return parents, propose_keys
-
-
-def _draw_parent(
-    key: Array, buffer: Int[Array, "B T"], rewards: Float[Array, "B"], spread: float
-) -> Int[Array, "T"]:
-    """Draws a scored sequence with probability ~ exp(-rank / spread); the first if spread is 0."""
-    if not spread:
-        return buffer[0]
-    rank = jnp.arange(len(rewards))
-    scored = jnp.isfinite(rewards) | (rank == 0)
-    return buffer[jax.random.categorical(key, jnp.where(scored, -rank / spread, -jnp.inf))]
+    return jax.vmap(lambda k: jax.random.split(k, 3)[1])(keys)
 
 
 def first_changes(settings: SearchSettings) -> tuple[int, ...]:
@@ -219,7 +203,7 @@ def first_changes(settings: SearchSettings) -> tuple[int, ...]:
     How many candidates change which position first is static, so that the positions before it are
     not computed again. The distribution is even and symmetric: the first and the last candidate,
     the second and the last but one, and so on, leave about as many positions to compute (rows of
-    two: `passes.pack`).
+    two: `objective.pack`).
 
     Raises:
       AssayError: more candidates than pairs of position and token.
@@ -248,25 +232,19 @@ def merged_count(settings: SearchSettings) -> int:
 
 
 def propose(
-    step: Array,
     parents: Int[Array, "A T"],
     slopes: Float[Array, "A T V"] | None,
     keys: Array,
     allowed: Bool[Array, "V"],
-    planned: Array,
     embedding: Array,
-    *,
     settings: SearchSettings,
     shards: int = 1,
 ) -> Int[Array, "A C T"]:
-    """The candidates of step `step` of `planned` ones: by gradient, or without `slopes` all new.
+    """The candidates of a step: by gradient, or without `slopes` all new.
 
     Each attempt has a key for them. The embedding is read by the paper's method. The vocabulary is
     divided over `shards` devices.
     """
-    first, last = settings.replace_first, settings.replace_last
-    done = jnp.minimum(step / jnp.maximum(1, planned - 1), 1.0)
-    replace = jnp.round(first + (last - first) * done).astype(jnp.int32)
 
     def of_attempt(key: Array, ids: Array, slopes: Array | None) -> Array:
         if slopes is None:
@@ -276,15 +254,13 @@ def propose(
             gain = first_order_gain(slopes, ids, allowed) - _DISTANCE * distances(ids, embedding)
             return best_pairs(ids, gain, settings.free, settings.candidates)
         gain = first_order_gain(slopes, ids, allowed)
-        return by_position(key, ids, gain, replace, settings, shards)
+        return by_position(key, ids, gain, settings, shards)
 
     return jax.vmap(of_attempt)(keys, parents, slopes)
 
 
 def first_order_gain(
-    slopes: Float[Array, "T V"],
-    ids: Int[Array, "T"],
-    allowed: Bool[Array, "V"],
+    slopes: Float[Array, "T V"], ids: Int[Array, "T"], allowed: Bool[Array, "V"]
 ) -> Float[Array, "T V"]:
     """First-order change of the objective if position t becomes token v; -inf if it may not.
 
@@ -292,8 +268,7 @@ def first_order_gain(
     """
     here = jnp.arange(ids.shape[0])
     gain = slopes - slopes[here, ids][:, None]
-    gain = jnp.where(allowed, gain, -jnp.inf)
-    return gain.at[here, ids].set(-jnp.inf)
+    return jnp.where(allowed, gain, -jnp.inf).at[here, ids].set(-jnp.inf)
 
 
 def distances(ids: Int[Array, "T"], embedding: Array) -> Float[Array, "T V"]:
@@ -326,42 +301,23 @@ def by_position(
     key: Array,
     ids: Int[Array, "T"],
     gain: Float[Array, "T V"],
-    replace: Int[Array, ""],
     settings: SearchSettings,
     shards: int = 1,
 ) -> Int[Array, "C T"]:
-    """Replaces 1 to `replace` tokens by draws from the top-k tokens of their positions.
+    """Replaces one token by a draw from the top-k tokens of its position.
 
-    First changes are drawn without replacement among the candidates that share a position, with
-    probabilities proportional to exp(gain / (temperature × standard deviation of the gain)).
+    They are drawn uniformly, without replacement among the candidates that share a position.
     """
-    order_key, count_key, place_key, token_key = jax.random.split(key, 4)
     value, token = best_tokens(gain, settings.topk, shards)
     usable = jnp.isfinite(value)
-    spread = jnp.std(value, axis=1, where=usable, keepdims=True)
     token = jnp.where(usable, token, ids[:, None])  # fewer than topk tokens allowed: no change
-    # Of equal gains the spread is 0, and inf × 0 is undefined.
-    temperature = settings.temperature
-    scaled = 0.0 if math.isinf(temperature) else value / (temperature * spread + 1e-30)
-    level = jnp.where(usable, scaled, -jnp.inf)
-    noise = jax.random.gumbel(order_key, level.shape)
-    token = jnp.take_along_axis(token, jnp.argsort(-(level + noise), axis=1), axis=1)
-
+    noise = jax.random.gumbel(jax.random.split(key, 4)[0], usable.shape)
+    level = jnp.where(usable, noise, -jnp.inf)
+    token = jnp.take_along_axis(token, jnp.argsort(-level, axis=1), axis=1)
     first = np.array(first_changes(settings))
     rank = np.arange(len(first)) - np.searchsorted(first, first)  # among those of one position
-    candidates, length, free = len(first), ids.shape[0], settings.free
-    changed = jnp.arange(length) == first[:, None]  # [C, T]
-    proposed = jnp.broadcast_to(token[first, rank][:, None], changed.shape)
-    if min(max(settings.replace_first, settings.replace_last), len(free)) > 1:
-        more = jax.random.randint(count_key, (candidates, 1), 0, replace)
-        eligible = np.isin(np.arange(length), free) & (np.arange(length) > first[:, None])
-        draw = jnp.where(eligible, jax.random.uniform(place_key, changed.shape), jnp.inf)
-        place = jnp.argsort(jnp.argsort(draw, axis=1), axis=1)
-        extra = eligible & (place < more)
-        index = jax.random.randint(token_key, changed.shape, 0, settings.topk)
-        proposed = jnp.where(extra, token[jnp.arange(length), index], proposed)
-        changed |= extra
-    return jnp.where(changed, proposed, ids)
+    changed = jnp.arange(ids.shape[0]) == first[:, None]  # [C, T]
+    return jnp.where(changed, token[first, rank][:, None], ids)
 
 
 def best_pairs(
@@ -630,7 +586,8 @@ class StepDriver:
         self._expand, self._admit, self._many = steps
         self._inputs = build_step_inputs(objective, scorer)
         keys = np.stack([_stream_key(*stream) for stream in objective.streams()])
-        self._state = self._put(start(keys, objective.initial(), objective.settings.buffer))
+        state = start(keys, objective.initial(), objective.settings.buffer)
+        self._state = meshes.put(scorer.mesh, state, "")
 
     def advance(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Takes `count` steps, at most `settings.every`.
@@ -655,8 +612,8 @@ class StepDriver:
     def restore(self, arrays: Arrays) -> None:
         """The inverse of `arrays`."""
         self.rejected = np.array(arrays["rejected"])
-        state = {name: array for name, array in arrays.items() if name != "rejected"}
-        self._state = self._put(State(**state))
+        state = State(**{name: a for name, a in arrays.items() if name != "rejected"})
+        self._state = meshes.put(self._scorer.mesh, state, "")
 
     def _step_by_halves(self) -> tuple[np.ndarray, np.ndarray]:
         """One step, with round trips between its halves; returns best rewards [A], ids [A, T]."""
@@ -680,8 +637,6 @@ class StepDriver:
         attempts keep, with the rewards `known`.
         """
         settings = self._objective.settings
-        if not settings.round_trip:
-            return np.ones(signed.shape, bool)
         latest = settings.takes_gradient  # keeps one candidate, even if it is worse
         passes = np.zeros(signed.shape, bool)
         for a, rewards in enumerate(signed):
@@ -700,10 +655,6 @@ class StepDriver:
                 else:
                     self.rejected[a] += 1
         return passes
-
-    def _put(self, state: State) -> State:
-        placed: State = meshes.put(self._scorer.mesh, state, "")
-        return placed
 
 
 def _stream_key(seed: int, *folds: int) -> np.ndarray:

@@ -156,7 +156,6 @@ class StepInputs:
     suffix: Array  # int32 [S], token ids behind the reply
     allowed: Array  # bool [V], tokens that may be used
     signs: Array  # float32 [A], 1 maximises the reward, -1 minimises it
-    steps: Array  # int32 [], planned steps
 
 
 def slopes_of(

@@ -31,13 +31,8 @@ from engine.programs import compiled_on_all
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
-from engine.scoring.reward_passes import (
-    RewardScorer,
-    dtype_named,
-    fetch,
-    self_check,
-    tolerance_of_one,
-)
+from engine.scoring import reward_passes
+from engine.scoring.reward_passes import RewardScorer
 from engine.search import gcg
 from engine.search.gcg import Trace
 from engine.search.objective import (
@@ -130,7 +125,7 @@ def search_sequences(
         (search, job)
         for search in (every if certify else ())
         for job in search.jobs
-        if "certificate" not in manifest.result(job.path)
+        if _result(manifest, search, job, new).certificate is None
     ]
     total = sum(len(settings.free) * int(search.objective.allowed.sum()) for search, _ in open_)
     with progress(total, "swaps") as bar:
@@ -168,7 +163,11 @@ class _Search:
         settings: SearchSettings,
         mesh: Mesh,
     ) -> "_Search":
-        """The search under the prompt id `name`, its files entered in the manifest."""
+        """The search under the prompt id `name`, its files entered in the manifest.
+
+        Raises:
+          AssayError: a damaged file, or one of another fingerprint.
+        """
         splits, ids = [model.template.split(text) for text in prompts.values()], list(prompts)
         vocabulary = vocabularies[model.card.tokenizer_hash]
         objective, jobs = SearchObjective.build(model, splits, vocabulary, settings), []
@@ -183,8 +182,15 @@ class _Search:
                 "suffix_ids": list(splits[0].suffix),
                 **meshes.identity(mesh),
             }
+            file = manifest.run / path
+            there = processes.from_first(f"file of {path}", functools.partial(storage.exists, file))
+            # A file that the manifest lacks is written again, by the state that is still there.
+            whole = there and manifest.content["results"].get(path, {}).get("complete", False)
+            fingerprint |= setup.numerics_entry(manifest, path, whole=whole)
             job = Job(checkpoint=model, path=path, fingerprint=fingerprint)
-            jobs.append(_entered(manifest, job, ids))
+            jobs.append(setup.entered(manifest, job, fingerprint, [] if whole else [(0, 1)]))
+            if there and processes.writes():
+                _read(manifest, path, ids)
         search = cls(checkpoint=model, objective=objective, prompts=ids, jobs=jobs)
         if len(search.missing) == 1:
             narrowed = objective.narrowed(search.missing[0].direction)
@@ -218,24 +224,6 @@ class _Search:
         model = Model.of([self.checkpoint]).on(DeviceRoom.of(mesh), settings.dtype)
         if reason := fitting.refusal(model, work):
             raise AssayError(reason)
-
-
-def _entered(manifest: Manifest, job: Job, prompts: Sequence[str]) -> Job:
-    """Enters the job of a file in the manifest, and finds whether it is missing.
-
-    A file that the manifest lacks is written again, by the search's state that is still there.
-
-    Raises:
-      AssayError: a damaged file, or one of another fingerprint.
-    """
-    path = job.path
-    there = processes.from_first(f"file of {path}", lambda: storage.exists(manifest.run / path))
-    whole = there and manifest.content["results"].get(path, {}).get("complete", False)
-    fingerprint = {**job.fingerprint, **setup.numerics_entry(manifest, path, whole=whole)}
-    job = setup.entered(manifest, job, fingerprint, [] if whole else [(0, 1)])
-    if there and processes.writes():
-        _read(manifest, path, prompts)
-    return job
 
 
 def joint_id(prompts: Sequence[str]) -> str:
@@ -318,12 +306,11 @@ def _loaded(data: bytes, file: epath.Path, identity: Json) -> tuple[Trace, gcg.A
     except (SafetensorError, ValueError, KeyError) as error:
         raise AssayError(f"{file}: damaged; remove it and run again") from error
     wanted = json.loads(json.dumps(identity))
-    if saved != wanted:
-        names = ", ".join(k for k in wanted if saved.get(k) != wanted[k])
+    if names := ", ".join(k for k in saved | wanted if saved.get(k) != wanted.get(k)):
         raise AssayError(f"{file}: an unfinished search with another {names}; remove it to begin")
     trace = Trace(**{name: arrays[f"trace/{name}"] for name in ("rewards", "ids", "flops")})
-    prefix = "engine/"
-    return trace, {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+    state = {k: v for k, v in arrays.items() if k.startswith("engine/")}
+    return trace, {k.removeprefix("engine/"): v for k, v in state.items()}
 
 
 def _identity(objective: SearchObjective, mesh: Mesh) -> Json:
@@ -359,8 +346,10 @@ def check_last_step(
     plain = scorer.plain_rewards([*ids, *texts], read_at)[0].reshape(2, -1).mean(1)
     written, step = np.array([[last["reward"]]], np.float32), np.array([last["step"]])
     dtype, where = objective.settings.dtype, f"self-check of {path}"
-    within = tolerance_of_one(dtype, objective.config)
-    check = self_check(where, ["reward"], step, written, plain[:1, None], dtype, tolerance=within)
+    within = reward_passes.tolerance_of_one(dtype, objective.config)
+    check = reward_passes.self_check(
+        where, ["reward"], step, written, plain[:1, None], dtype, tolerance=within
+    )
     return {**check, "reward_from_text": float(plain[1])}
 
 
@@ -401,8 +390,8 @@ def _last_row(manifest: Manifest, search: _Search, job: Job) -> tuple[dict[str, 
     """The last row of a search's file, and its entry in the manifest, read on process 0."""
 
     def read() -> tuple[dict[str, Any], Json]:
-        last = _read(manifest, job.path, search.prompts).row(-1, named=True)
-        return last, manifest.result(job.path)
+        frame = _read(manifest, job.path, search.prompts)
+        return frame.row(-1, named=True), manifest.result(job.path)
 
     return processes.from_first(job.path, read)
 
@@ -428,7 +417,7 @@ def _scorer(search: _Search, held: dict[str, RewardScorer], mesh: Mesh) -> Rewar
         held.clear()
         free_models()
         settings = search.objective.settings
-        restored = restore([search.checkpoint], mesh, dtype_named(settings.dtype))
+        restored = restore([search.checkpoint], mesh, reward_passes.dtype_named(settings.dtype))
         held[search.slug] = RewardScorer.build(*restored, mesh, step_size=settings.candidates)
     return held[search.slug]
 
@@ -478,7 +467,7 @@ def certificate(
     same = tokens == ids[free, None]  # [free, tokens]: the swap that changes nothing
     unchanged = (np.arange(len(free)), same.argmax(axis=1))
     gains = np.where(same, -np.inf, good - good[unchanged][:, None])
-    margin = tolerance_of_one(objective.settings.dtype, objective.config)
+    margin = reward_passes.tolerance_of_one(objective.settings.dtype, objective.config)
     margin *= max(1.0, float(np.abs(rewards[unchanged]).max()))
     better, best = 0, None
     for index in np.argsort(-gains, axis=None, kind="stable"):
@@ -519,7 +508,7 @@ def _rewards_of_swaps(
         rows[np.arange(len(free)), :, free] = chunk
         rows = rows.reshape(1, -1, len(ids))
         place = meshes.put(scorer.mesh, (ids[None], rows), "")
-        rewards = fetch(score(scorer.params, inputs, *place))
+        rewards = reward_passes.fetch(score(scorer.params, inputs, *place))
         if (rewards == BROKEN).any():
             raise not_finite(rows[0, np.argmax(rewards[0] == BROKEN)])
         scored.append(rewards.reshape(len(free), each))

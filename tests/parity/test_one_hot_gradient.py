@@ -100,7 +100,6 @@ def slopes(scorer):
         suffix=jnp.zeros(0, jnp.int32),
         allowed=jnp.ones(torch_models.VOCAB_SIZE, bool),
         signs=jnp.array(SIGNS),
-        steps=jnp.array(1),
     )
     ids, ways = ids_and_ways()
     parents = jnp.asarray(np.tile(ids, (2, 1)), jnp.int32)

@@ -64,7 +64,7 @@ def test_the_best_tokens_do_not_depend_on_how_many_devices_share_the_vocabulary(
 
 @pytest.mark.slow
 def test_the_changes_of_the_best_candidates_are_tried_together(checkpoint, monkeypatch):
-    model, kind = checkpoint(), {"restarts": 1, "candidates": 12, "spread": 0.0}
+    model, kind = checkpoint(), {"restarts": 1, "candidates": 12}
     scorer, asked = searches.scorer(model), problem(model, **kind)
     found = searches.expanded(asked, scorer)
     monkeypatch.setattr(gcg, "compiled_step", gcg.compiled_step.__wrapped__)
