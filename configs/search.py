@@ -25,8 +25,6 @@ SELECTIONS: dict[str, dict[str, Any]] = {  # Any: settings are of several types
         "candidates": 512,
         "target": 30.0,
         "buffer": 256,
-        "spread": 0.0,
-        "replace_first": 1,
         "round_trip": False,
     },
 }

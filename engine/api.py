@@ -24,9 +24,9 @@ from engine.scoring.conversations import ConversationRows
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
 from engine.scoring.rows import RewardRows, reply_rows, token_rows
-from engine.search.certificate import certificate
-from engine.search.loop import run_search, trace_frame
+from engine.search.gcg import run_search, trace_frame
 from engine.search.objective import SearchObjective
+from engine.search.run import certificate
 from engine.settings import SearchSettings, check_integer
 from engine.sweep.setup import vocabulary_of
 from engine.text.chat_template import checked_text

@@ -221,15 +221,6 @@ class ImplicitSettings:
             raise AssayError(f"beta={self.beta!r}; allowed: finite numbers > 0")
 
 
-# What methods other than `gcg` have in place of its defaults.
-_DEFAULTS_WITHOUT_GCG = {
-    "buffer": 8,
-    "replace_first": 4,
-    "temperature": 1.0,
-    "spread": 2.0,
-}
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings:
     """Settings of a search; its result depends on all but `every`.
@@ -245,19 +236,10 @@ class SearchSettings:
     candidates: int = setting("Candidates scored per step and restart.", 64)
     topk: int = setting("Tokens that may be proposed per position, at most.", 256)
     restarts: int = setting("Searches per direction, run side by side.", 1)
-    buffer: int = setting("Sequences a restart keeps; by default 1 (gcg) or 8.", 1, command=None)
-    replace_first: int = setting(
-        "Tokens changed at most in the first step; by default 1 of gcg, else 4.", 1, command=None
-    )
-    replace_last: int = setting("The same in the last step; linear between the two.", 1)
-    temperature: float = setting(
-        "Of drawing proposals, in sd of the gain; inf: uniform. By default inf of gcg, else 1.",
-        math.inf,
-        command=None,
-    )
-    spread: float = setting(
-        "Of drawing parents from the buffer, in ranks; 0: the best. By default 0 of gcg, else 2.",
-        0.0,
+    buffer: int = setting(
+        "Latest sequences that a step does not return to; of random, the best that are kept. By "
+        "default 1 (gcg) or 8.",
+        1,
         command=None,
     )
     target: float = setting("Reduce the squared distance to ±target, and stop there; 0: none.", 0.0)
@@ -282,7 +264,7 @@ class SearchSettings:
         """Settings in which what is missing or None has the default of its method."""
         named = {name: value for name, value in given.items() if value is not None}
         is_gcg = named.get("method", cls.method) == cls.method
-        return cls(**(named if is_gcg else _DEFAULTS_WITHOUT_GCG | named))
+        return cls(**({"buffer": cls.buffer if is_gcg else 8} | named))
 
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, DTYPES)
@@ -290,14 +272,12 @@ class SearchSettings:
         check_choice("direction", self.direction, (*DIRECTIONS, "both"))
         for name in (field.name for field in dataclasses.fields(self) if field.type is int):
             check_integer(name, getattr(self, name), 0 if name in ("seed", "patience") else 1)
-        for name in ("flops", "spread", "target"):
+        for name in ("flops", "target"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise AssayError(f"{name}={value!r}; allowed: finite numbers >= 0")
         if math.isnan(self.threshold):
             raise AssayError("threshold=nan; allowed: numbers, or inf")
-        if not self.temperature > 0:
-            raise AssayError(f"temperature={self.temperature!r}; allowed: numbers > 0, or inf")
         for name, kind in {"initial": str, "allow": Sequence, "deny": Sequence}.items():
             if not isinstance(value := getattr(self, name), kind):
                 raise AssayError(f"{name}={value!r}; allowed: {'text' if kind is str else 'texts'}")
@@ -474,7 +454,7 @@ class Options:
     bing: str = setting(
         'Bing Liu lexicon (word, sentiment); "": without that analysis.', command=""
     )
-    identity: str = setting("More identity terms: CSV (word, group, axis, form, stem).", command="")
+    identity: str = setting("More identity terms: CSV (word, group, axis, stem).", command="")
     categories: str = setting(
         'CSV of words (word, category, and scale if several); "": the built-in list.', command=""
     )

@@ -17,7 +17,7 @@ from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
 from engine.runs.result import Certificate, Result, RunError
-from engine.search.run_folder import SearchResult
+from engine.search.run import SearchResult
 from launch.common import command, locking, scoring, searching
 
 _NAMED = 4  # new sequences that the last line quotes

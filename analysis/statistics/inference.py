@@ -1,4 +1,4 @@
-"""Errors of means whose observations come in clusters, Student's t, the bootstrap, and q."""
+"""Errors of means whose observations come in clusters, Student's t, the median, and q."""
 
 import functools
 import math
@@ -179,20 +179,6 @@ def wilson(share: float, square: float) -> Estimate:
     return Estimate(share, max(0.0, low), min(1.0, high))
 
 
-# --- The mean of a few numbers, such as one per model, with its interval and its test ------------
-
-
-def t_test(values: Array) -> Estimate:
-    """Mean of `values` [M], its t interval, and p (two-sided) of a mean of 0.
-
-    All but the mean are NaN for one value, and p also where the values are equal.
-    """
-    mean = float(values.mean())
-    if len(values) < 2:
-        return Estimate(mean)
-    return student(mean, float(values.std(ddof=1)) / math.sqrt(len(values)), len(values))
-
-
 # --- The median ----------------------------------------------------------------------------------
 
 
@@ -208,29 +194,6 @@ def median_interval(x: Array) -> Estimate:
     test = scipy.stats.quantile_test(np.asarray(x, np.float64), p=0.5)
     low, high = test.confidence_interval(0.95)
     return Estimate(median, float(low), float(high))
-
-
-# --- Bootstrap intervals -------------------------------------------------------------------------
-
-
-def bootstrap_means(values: Array, units: Array, rng: np.random.Generator, draws: int) -> Estimates:
-    """The mean of each column with a bootstrap interval; ends are NaN for fewer than two units.
-
-    Units are drawn with all their rows. The interval is Student's t times the bootstrap standard
-    error, corrected by sqrt(U / (U-1)) for U units (Hesterberg 2015, "What teachers should know
-    about the bootstrap", 3.1 and 4.2): percentile intervals of six values hold the mean in 85 of
-    100 cases, this one in 95. `values` are float64 [N, C]; the same draws serve all columns. Rows
-    of one label of `units` [N] are drawn together.
-    """
-    names, unit = np.unique(units, return_inverse=True)
-    count, mean = len(names), values.mean(axis=0)
-    if count < 2:
-        return Estimates(mean, *np.full((2, len(mean)), math.nan))
-    times = rng.multinomial(count, np.full(count, 1 / count), size=draws)[:, unit].astype(float)
-    means = (times / times.sum(axis=1, keepdims=True)) @ values
-    error = means.std(axis=0, ddof=1) * math.sqrt(count / (count - 1))
-    half = half_width(1.0, effective_clusters(unit)) * error
-    return Estimates(mean, mean - half, mean + half)
 
 
 # --- Correction for many tests: the false discovery rate -----------------------------------------

@@ -52,7 +52,7 @@ class SearchWork:
     attempts: int  # that run side by side; two for both directions
     together: int = 1  # prompts that are judged by the mean of their rewards
     gradient: bool = True  # whether a step takes one
-    packed: bool = True  # whether two candidates share a row (`engine.search.passes.pack`)
+    packed: bool = True  # whether two candidates share a row (`engine.search.objective.pack`)
 
     @property
     def rows(self) -> int:

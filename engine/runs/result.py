@@ -15,7 +15,7 @@ import polars as pl
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import lock, schema, storage
+from engine.runs import schema, storage
 from engine.runs.identity import Identity, Json, from_json, sealed, to_json, unsealed
 
 AGAIN = "remove it and run again"
@@ -89,7 +89,7 @@ class SelfCheck:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What the swaps of one token of a reply gave (`engine.search.certificate`).
+    """What the swaps of one token of a reply gave (`engine.search.run.certificate`).
 
     Attributes:
       swaps: other replies that were scored.
@@ -263,8 +263,7 @@ class Result:
         )
 
     def save(self) -> None:
-        """Writes `result.json`; raises LockError if another command has taken the run over."""
-        lock.confirm(self.run)
+        """Writes `result.json`."""
         self.parts = dict(sorted(self.parts.items()))
         said = {k: v for k, v in to_json(self, skip=("run", "model")).items()}
         storage.write_atomic(self.folder / schema.RESULT, sealed(said, schema.VERSION))

@@ -51,7 +51,7 @@ def verify(run: epath.Path, advance: Callable[[int], object] = lambda files: Non
     unread = {line.partition(f"/{schema.RESULT}: ")[0] for line in folder.damaged}
     for place in sorted(folder.files):
         name = place.rpartition("/")[2]
-        if storage.is_temporary(run / place) and lock.holder_of(run) is None:
+        if storage.is_temporary(run / place) and not lock.holder_of(run):
             findings.problems.append(f"{run / place}: left by a command that was killed; remove it")
         elif name.endswith(".parquet") and str((run / place).parent) not in unread:
             result = folder.results.get(place.rpartition("/")[0])

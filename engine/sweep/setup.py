@@ -270,12 +270,9 @@ def _check_shared(run: epath.Path) -> None:
 
     Process 0 alone reads and writes there, but another process may be process 0 next time.
     """
-    token = processes.from_first("lock", lambda: lock.token_of(run))
+    said = processes.from_first("lock", lambda: lock.said(run))
     deadline = time.monotonic() + _SHARED_S  # a network file system may show it late
-    while token and not processes.writes():
-        holder = lock.Holder.of(run)
-        if holder is not None and holder.token == token:
-            break
+    while said and not processes.writes() and lock.said(run) != said:
         if time.monotonic() > deadline:
             raise AssayError(
                 f"run {run}: not the folder that process 0 sees under this path "

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.search.run_folder import SearchResult, search_sequences
+from engine.search.run import SearchResult, search_sequences
 from engine.settings import SearchSettings
 from launch.common.scoring import dtype_and_mesh, given_fields
 from launch.common.text import lines_of

@@ -11,8 +11,8 @@ import analysis
 from engine import api
 from engine.errors import AssayError
 from engine.runs.folder import RunFolder
-from engine.search import certificate as certificates
-from engine.search.certificate import certificate
+from engine.search import run as into_run
+from engine.search.run import certificate
 from tests.support.parity import make_mesh
 from tests.support.searches import file_of, problem, scorer, search
 
@@ -52,7 +52,7 @@ def check(asked, model, searched=None):
     ids[position] = token
     assert said.best_ids == tuple(ids.tolist())
     assert sign * said.best_reward == pytest.approx(swaps[position, token], abs=2e-5)
-    assert said.best_text == asked.round_trip.text(ids)
+    assert said.best_text == asked.text(ids)
 
 
 CASES = [
@@ -86,8 +86,8 @@ def forget_texts(patch, asked):
 
 
 def take_the_wrong_end(patch, asked):
-    whole = certificates._rewards_of_swaps
-    patch.setattr(certificates, "_rewards_of_swaps", lambda *of: -whole(*of))
+    whole = into_run._rewards_of_swaps
+    patch.setattr(into_run, "_rewards_of_swaps", lambda *of: -whole(*of))
     return asked
 
 

@@ -8,7 +8,7 @@ from engine.errors import AssayError
 from engine.planning import fitting, machines, memory
 from engine.planning.machines import DeviceRoom
 from engine.planning.memory import LEAST_STEP, Model, SweepWork
-from engine.search.run_folder import search_sequences
+from engine.search.run import search_sequences
 from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
 from tests.support.sweeps import ONE

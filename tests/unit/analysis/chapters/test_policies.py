@@ -91,7 +91,7 @@ def test_a_model_that_scored_a_part_alone_and_a_flat_one_are_left_out(tmp_path):
     a = np.random.default_rng(0).normal(size=N)
     run = _run(tmp_path / "run", {"a": a, "b": np.ones(N)})
     assert _replies(run).models == ("a",)
-    part = dataclasses.replace(run.results["a", "greatest"], complete=False)
+    part = dataclasses.replace(run.results["a", "greatest"], self_check=None)
     cut = dataclasses.replace(run, results={**run.results, ("a", "greatest"): part})
     assert list(reference_policy.vocabularies(cut, ["a", "b"])) == []
 
