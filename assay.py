@@ -4,13 +4,14 @@
     >>> model = assay.load("out/demo/checkpoints/smollm2-135m-d16-rt-linear")
     >>> model.sweep("What, in one word, is the greatest thing ever?")  # polars frame
     >>> run = assay.open_run("out/demo/run")
+    >>> assay.report("out/demo/checkpoints/smollm2-135m-d16-rt-linear", out="out/report")["page"]
 
 Its packages are called `engine` and `analysis`. A file of one of these names beside a script stands
 in front of them; importing this module says so.
 """
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,18 @@ __all__ = [
     "RewardModel",
     "Run",
     "RunError",
+    "analyze",
+    "convert",
+    "diff",
     "load",
+    "logprobs",
     "open_run",
+    "report",
     "reward_of",
+    "score",
+    "search",
+    "sweep",
+    "verify",
 ]
 _OF_RUNS = {"open_run": "load", "Run": "Run", "RunError": "RunError"}
 
@@ -84,6 +94,38 @@ def reward_of(
     how = {"check_memory": True, "base": "", "cache": cache}
     both = sources.of_notebook([policy, reference], how, convert or {})
     return engine.reward_of(*both, **settings)
+
+
+# Any: values of flags and settings, and what JSON holds.
+def _command(name: str) -> Callable[..., dict[str, Any]]:
+    """`assay <name>` as a function."""
+
+    def call(*named: Any, config: Mapping[str, Any] | None = None, **flags: Any) -> dict[str, Any]:
+        found: dict[str, Any] = importlib.import_module(f"launch.{name}").COMMAND.call(
+            *named, config=config or {}, **flags
+        )
+        return found
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"""Does what `assay {name}` does; `assay help {name}` lists flags and settings.
+
+    Args:
+      *named: what the command takes without a flag, such as models.
+      config: settings by name, those of a section as `"mesh.model"`.
+      **flags: flags by name; a list has several values.
+
+    Returns:
+      What the command prints with --json; its `exit_status` is 1 where a check has found something.
+
+    Raises:
+      AssayError: what the command would refuse.
+    """
+    return call
+
+
+analyze, convert, diff, logprobs = map(_command, ("analyze", "convert", "diff", "logprobs"))
+report, score, search, sweep = map(_command, ("report", "score", "search", "sweep"))
+verify = _command("verify")
 
 
 def _refuse_others() -> None:

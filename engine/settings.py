@@ -395,31 +395,6 @@ class SearchCommandSettings(PromptSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConventionSettings(PromptSettings):
-    """What `assay conventions` takes beside `SweepSettings`."""
-
-    dimensions: str = setting(
-        "What is varied: `all` that the model allows, or some of bos, date, newlines, mode, "
-        "pooling, head, softcap, dtype; comma-separated.",
-        "all",
-    )
-    dtypes: str = setting("Dtypes to try, comma-separated.", "float32,bfloat16,float16")
-    dates: str = setting("Dates to try, comma-separated, beside the template's own.", "")
-    all_combinations: bool = setting("Every combination, not one dimension at a time.", False)
-    lists: str = setting(
-        "Lists of the run, comma-separated, that are scored under every reading too; `auto`: those "
-        "whose ranks by people the run holds.",
-        "auto",
-    )
-    published_rows: int = setting("Of --published: compared rows of a file, evenly spaced.", 64)
-    tolerance: float | None = setting(
-        "Of --published: the largest difference that counts as the same, or `auto`: five times the "
-        "noise in the authors' own rewards, where that is known, and 0.001 at least.",
-        command="auto",
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertSettings:
     """How a Hugging Face folder becomes a checkpoint."""
 

@@ -1,7 +1,6 @@
 """Writes the report of one run, or of several together. See configs/analyze.py."""
 
 import sys
-from collections.abc import Sequence
 
 from engine.runs import storage
 from launch.common import command, reporting
@@ -12,11 +11,6 @@ _FLAGS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    return command.run("analyze", argv, analyze, doc=__doc__, define=[_FLAGS])
-
-
 def analyze(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     settings = reporting.settings_of(given.config)
@@ -24,6 +18,10 @@ def analyze(given: command.Given) -> command.CommandResult:
     target = storage.path_of(command.paths(given, "report")[0])
     page = reporting.write_report(runs, target, settings)
     return command.CommandResult(f"report: {page}", lambda: {"page": str(page)})
+
+
+COMMAND = command.Command("analyze", analyze, __doc__, [_FLAGS])
+main = COMMAND.main
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ by default ~/.cache/assay. What is removed is converted again when it is next ne
 """
 
 import sys
-from collections.abc import Sequence
 
 from absl import flags
 from absl.flags import FlagValues
@@ -20,11 +19,6 @@ from launch.common import command, model_cache
 from launch.common.text import aligned, counted, nearest
 
 _ALL = "true"  # what absl makes of a flag without a value
-
-
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    return command.run("cache", argv, cache, doc=__doc__, define=[define_flags], config=False)
 
 
 def define_flags(given: FlagValues) -> None:
@@ -66,6 +60,10 @@ def cache(given: command.Given) -> command.CommandResult:
         model_cache.remove(root, entry)
     said = f"{root}: {counted(len(removed), 'model')} removed, {in_words(freed)}"
     return command.CommandResult(said, lambda: {"removed": [entry.name for entry in removed]})
+
+
+COMMAND = command.Command("cache", cache, __doc__, [define_flags], config=False)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

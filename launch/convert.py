@@ -4,7 +4,6 @@ See configs/convert.py.
 """
 
 import sys
-from collections.abc import Sequence
 
 from engine.runs import storage
 from engine.settings import ConvertSettings
@@ -19,11 +18,6 @@ _FLAGS = {
         "Folder or hub id of an adapter's base, in place of the one that the adapter names.",
     ),
 }
-
-
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    return command.run("convert", argv, convert, doc=__doc__, define=[_FLAGS])
 
 
 def convert(given: command.Given) -> command.CommandResult:
@@ -54,6 +48,10 @@ def convert(given: command.Given) -> command.CommandResult:
         "hash": card.checkpoint_hash,
     }
     return command.CommandResult(said, lambda: facts)
+
+
+COMMAND = command.Command("convert", convert, __doc__, [_FLAGS])
+main = COMMAND.main
 
 
 if __name__ == "__main__":

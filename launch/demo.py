@@ -69,12 +69,6 @@ class Demo(pipeline.Scored):
         self.new += sum(one.new for one in found)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    define = (_FLAGS, scoring.PROMPT, locking.WAIT)
-    return command.run("demo", argv, demo, doc=__doc__, define=define)
-
-
 def demo(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     work = _settings(given)
@@ -247,6 +241,10 @@ def _current(folder: Path, destination: Path) -> Checkpoint | None:
     same_files = dict(card.files) == TensorFiles.open(folder).hashes()
     same = same_files and template == build.CHAT_TEMPLATE and card.policy == _POLICY
     return checkpoint if same else None
+
+
+COMMAND = command.Command("demo", demo, __doc__, (_FLAGS, scoring.PROMPT, locking.WAIT))
+main = COMMAND.main
 
 
 if __name__ == "__main__":

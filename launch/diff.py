@@ -8,7 +8,6 @@ Exit status: 0: every limit holds; 1: some do not; 2: an input is refused, or a 
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from ml_collections import config_flags
@@ -44,12 +43,6 @@ _FLAGS = {
     "report": (None, "Folder to write."),
     "run": ("", "Folder for the rewards of checkpoints, new or to be continued."),
 }
-
-
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    define = (_FLAGS, scoring.PROMPT, locking.WAIT)
-    return command.run("diff", argv, diff, doc=__doc__, define=define)
 
 
 def diff(given: command.Given) -> command.CommandResult:
@@ -88,7 +81,7 @@ def diff(given: command.Given) -> command.CommandResult:
 
 
 def _lines(verdict: Verdict) -> list[str]:
-    """The verdict for a terminal: both models, the limits, and the words that moved most."""
+    """The verdict for a terminal: models, settings that differ, limits, words that moved most."""
     limits, more = verdicts.shortened(verdict)
     keys, sides = ("name", "source"), verdict.sources.items()
     sources = [(side, *(str(source[key]) for key in keys)) for side, source in sides]
@@ -102,7 +95,12 @@ def _lines(verdict: Verdict) -> list[str]:
         words.append((token, word["prompt"], *verdicts.from_to(word)))
     parts = [aligned(sources), [*aligned(table), *[more] * bool(more)], aligned(words)]
     body = [line for part in parts for line in ("", *part)]
-    return [f"{verdict.word}: {verdict.said}", *body, ""]
+    differs = [f"differs in: {verdict.differs_in}"] * bool(verdict.differs_in)
+    return [f"{verdict.word}: {verdict.said}", *differs, *body, ""]
+
+
+COMMAND = command.Command("diff", diff, __doc__, (_FLAGS, scoring.PROMPT, locking.WAIT))
+main = COMMAND.main
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ file may be imported again, and more files may be imported into the same run.
 """
 
 import sys
-from collections.abc import Sequence
 
 from launch.common import command, locking
 from launch.common.released_layouts import Choices
@@ -37,14 +36,6 @@ _FLAGS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    define = (_FLAGS, {"ignore": ([], "Columns to leave out.")}, locking.WAIT)
-    return command.run(
-        "import_scores", argv, import_scores, doc=__doc__, define=define, config=False
-    )
-
-
 def import_scores(given: command.Given) -> str:
     """Flags -> choices -> one call."""
     source, run = (command.paths(given, flag)[0] for flag in ("source", "run"))
@@ -52,6 +43,16 @@ def import_scores(given: command.Given) -> str:
     choices = Choices(**{name: given[name].value for name in of_files})
     with locking.run_lock(given, run, "import_scores"):
         return import_files(source, run, choices, given.ignore)
+
+
+COMMAND = command.Command(
+    "import_scores",
+    import_scores,
+    __doc__,
+    (_FLAGS, {"ignore": ([], "Columns to leave out.")}, locking.WAIT),
+    config=False,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

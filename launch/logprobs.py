@@ -4,19 +4,10 @@ See configs/logprobs.py.
 """
 
 import sys
-from collections.abc import Sequence
 
 from engine.settings import LogprobSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
 from launch.common import command, inputs, locking, scoring, sharding
-
-
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    define = (*scoring.FLAGS, sharding.SHARD, inputs.FLAGS)
-    return command.run(
-        "logprobs", argv, logprobs, doc=__doc__, define=define, positional="checkpoint"
-    )
 
 
 def logprobs(given: command.Given) -> command.CommandResult:
@@ -33,6 +24,12 @@ def logprobs(given: command.Given) -> command.CommandResult:
         )
     place = f"item_logprobs/{items[0]}" if items else "logprobs"
     return scoring.computed(run, place, models, prompts, new, "log-probabilities")
+
+
+COMMAND = command.Command(
+    "logprobs", logprobs, __doc__, (*scoring.FLAGS, sharding.SHARD, inputs.FLAGS), "checkpoint"
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

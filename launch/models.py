@@ -6,7 +6,6 @@ See configs/known_models.py.
 import itertools
 import sys
 import textwrap
-from collections.abc import Sequence
 
 from configs import known_models
 from engine.convert import gates, hf_families
@@ -42,11 +41,6 @@ HEAD_KINDS = {
 _COMMIT = 12  # characters of a commit that are shown
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    return command.run("models", argv, lambda given: table(), doc=__doc__, config=False)
-
-
 def table() -> str:
     """What is read, then the tables of configs/known_models.py, the paper's ten first."""
     rows = [_HEADER, *(_row(spec) for specs in _TABLES.values() for spec in specs.values())]
@@ -79,6 +73,10 @@ def _row(spec: known_models.ModelSpec) -> tuple[tuple[str, ...], ...]:
     revision = spec.revision[:_COMMIT] if spec.revision else "unpinned"
     revision += ", pickled" * spec.pickled
     return (*model, *policy), ("", spec.hub_id, revision, spec.dtype)
+
+
+COMMAND = command.Command("models", lambda given: table(), __doc__, config=False)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

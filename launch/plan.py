@@ -42,12 +42,6 @@ _SLOWER = (
 )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    define = [_FLAGS]
-    return command.run("plan", argv, report, doc=__doc__, define=define, positional="source")
-
-
 def report(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> of each model one plan for each of the devices, as a table."""
     devices = machines.parse(given.devices or machines.here())
@@ -188,6 +182,10 @@ def _assumed(one: Plan) -> str:
         f"{said}{peak / 1e12:,.3g} TFLOP/s in {dtype} ({devices.source}), of which a sweep is "
         f"assumed to reach {machines.SHARES[devices.platform]:.0%}{slower}"
     )
+
+
+COMMAND = command.Command("plan", report, __doc__, [_FLAGS], "source")
+main = COMMAND.main
 
 
 if __name__ == "__main__":

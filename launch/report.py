@@ -61,12 +61,6 @@ class Report(pipeline.Scored):
     page: epath.Path | None = None  # the page, once it is written
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    define = (scoring.MODELS, scoring.PROMPT, _FLAGS, inputs.FLAGS, locking.WAIT)
-    return command.run("report", argv, report, doc=__doc__, define=define, positional="checkpoint")
-
-
 def report(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     root = storage.path_of(given.out or _default_out(command.paths(given, "checkpoint")))
@@ -186,6 +180,16 @@ STEPS: Sequence[pipeline.Step[Report]] = (
     pipeline.logprobs,
     write_report,
 )
+
+
+COMMAND = command.Command(
+    "report",
+    report,
+    __doc__,
+    (scoring.MODELS, scoring.PROMPT, _FLAGS, inputs.FLAGS, locking.WAIT),
+    "checkpoint",
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

@@ -50,12 +50,6 @@ class PaperModel(pipeline.Scored):
     config: ConfigDict  # of configs/reproduce.py
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    define = (_FLAGS, locking.WAIT)
-    return command.run("reproduce", argv, reproduce, doc=__doc__, define=define)
-
-
 def reproduce(given: command.Given) -> command.CommandResult:
     """Flags -> plan, or the steps of each model and the report."""
     root = storage.path_of(command.paths(given, "root")[0])
@@ -141,6 +135,10 @@ def _at_hand(slugs: Sequence[str], folder: Path | None) -> dict[ModelSpec, str]:
         what = f"no folder of {', '.join(lacking)}"
         raise AssayError(f"--source-dir={folder}: {what}; name it owner--name or by the slug")
     return found
+
+
+COMMAND = command.Command("reproduce", reproduce, __doc__, (_FLAGS, locking.WAIT))
+main = COMMAND.main
 
 
 if __name__ == "__main__":

@@ -13,12 +13,6 @@ from launch.common import command, conversations, inputs, locking, scoring, shar
 from launch.common.conversations import ConversationList
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    define = (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD, inputs.FLAGS)
-    return command.run("score", argv, score, doc=__doc__, define=define, positional="checkpoint")
-
-
 def score(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     listed = conversations.given_list(given)
@@ -49,6 +43,16 @@ def _score_conversations(
         rewards = conversations.score(models, listed, run, settings, mesh, on_outcomes)
     slugs = [model.card.slug for model in models]
     return scoring.judged(run, listed.name, listed.size_in_words, slugs, rewards)
+
+
+COMMAND = command.Command(
+    "score",
+    score,
+    __doc__,
+    (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD, inputs.FLAGS),
+    "checkpoint",
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

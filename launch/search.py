@@ -24,13 +24,6 @@ from launch.common import command, locking, scoring, searching
 _NAMED = 4  # new sequences that the last line quotes
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    return command.run(
-        "search", argv, search, doc=__doc__, define=scoring.FLAGS, positional="checkpoint"
-    )
-
-
 def search(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
@@ -89,6 +82,10 @@ def _percentile(swept: Result, reward: float) -> float | None:
     rewards = np.sort(np.concatenate([frame["reward"].to_numpy() for frame in each]))
     ends = [np.searchsorted(rewards, np.float32(reward), side) for side in ("left", "right")]
     return 100 * (float(sum(ends)) / (2 * len(rewards)))
+
+
+COMMAND = command.Command("search", search, __doc__, scoring.FLAGS, "checkpoint")
+main = COMMAND.main
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ where. Ctrl-C ends it.
 
 import sys
 import time
-from collections.abc import Sequence
 
 from engine import processes
 from engine.checkpoint.card import REWARD
@@ -22,12 +21,6 @@ _FLAGS = {
     "port": (8431, "Of the page; 0: any.", 0, 65535),
     "host": ("127.0.0.1", "Address to listen at; by default other machines cannot connect."),
 }
-
-
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    define = (scoring.MODELS, _FLAGS)
-    return command.run("serve", argv, serve, doc=__doc__, define=define, positional="checkpoint")
 
 
 def serve(given: command.Given) -> str:
@@ -56,6 +49,10 @@ def serve(given: command.Given) -> str:
     except KeyboardInterrupt:
         processes.end("serve: ended", processes.INTERRUPTED)
     return "serve: ended"
+
+
+COMMAND = command.Command("serve", serve, __doc__, (scoring.MODELS, _FLAGS), "checkpoint")
+main = COMMAND.main
 
 
 if __name__ == "__main__":

@@ -1,16 +1,9 @@
 """Scores every token of the vocabulary as the reply to each prompt. See configs/sweep.py."""
 
 import sys
-from collections.abc import Sequence
 
 from engine.sweep.reward_jobs import sweep_rewards
 from launch.common import command, locking, scoring, sharding
-
-
-def main(argv: Sequence[str]) -> int:
-    """Runs the command with its arguments; returns the exit status."""
-    define = (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD)
-    return command.run("sweep", argv, sweep, doc=__doc__, define=define, positional="checkpoint")
 
 
 def sweep(given: command.Given) -> command.CommandResult:
@@ -26,6 +19,12 @@ def sweep(given: command.Given) -> command.CommandResult:
     with locking.run_lock(given, run, "sweep"):
         rewards = sweep_rewards(models, prompts, run, settings, mesh, *show)
     return scoring.computed(run, "scores", models, prompts, rewards)
+
+
+COMMAND = command.Command(
+    "sweep", sweep, __doc__, (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD), "checkpoint"
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ To add one: write the module, put it into the list below, and put its id into
 from analysis.chapters import (
     agreement,
     categories,
-    conventions,
     distributions,
     explained,
     framing,
@@ -56,5 +55,4 @@ CHAPTERS: tuple[Chapter, ...] = (
     policies.ANALYSIS,
     wording.ANALYSIS,
     published.ANALYSIS,
-    conventions.ANALYSIS,
 )

@@ -18,13 +18,13 @@ GROUPS = (
         "Search, policies, layers",
         "sequences policies logprobs item_logprobs objectives lens",
     ),
-    ("method", "Method", "published conventions models"),
+    ("method", "Method", "published models"),
 )
 # Sections in the order of their headlines; others follow in page order: what the models like,
 # framing, agreement, sentiment and frequency, lists.
 ORDER = (
     "tokens framing agreement sentiment frequency pairs humans identity categories items "
-    "items_agreement wording conventions policies lens logprobs item_logprobs explained "
+    "items_agreement wording policies lens logprobs item_logprobs explained "
     "distributions objectives sequences published"
 )
 

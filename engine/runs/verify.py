@@ -76,8 +76,7 @@ def verify(run: epath.Path, advance: Callable[[int], object] = lambda files: Non
         elif not _imported(entry) and not (entry["complete"] and entry["self_check"]):
             findings.unchecked.append(path)
         advance(len(entry["parts"]))
-    # Conventions of the models are runs of their own.
-    files = [p for p in storage.tree(run) if not p.startswith(f"{schema.READINGS_DIR}/")]
+    files = storage.tree(run)
     findings.problems += _check_tables(run, files, content)
     for place in files:
         if storage.is_temporary(run / place) and lock.holder_of(run) is None:

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 import logging
+import os
 import re
 import sys
 import time
@@ -46,84 +47,138 @@ class CommandResult:
     exit_status: int = 0  # 1 where a check has found something
 
 
-def run(
-    name: str,
-    argv: Sequence[str],
-    body: Callable[[Given], str | CommandResult],
-    *,
-    doc: str | None,
-    define: Sequence[Flags | Callable[[FlagValues], None]] = (),
-    config: bool = True,
-    positional: str = "",
-) -> int:
-    """Runs a command; bad input becomes one line on standard error.
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command: `main` runs it for a shell, `call` for Python.
 
-    Args:
-      name: name of the command, with which error lines begin.
-      argv: its arguments, without the program's name.
-      body: what the command does with its parsed flags; returns the lines to print at the end.
+    Attributes:
+      name: its name, with which error lines begin.
+      body: what it does with its parsed flags; returns the lines to print at the end.
       doc: what `--help` prints before the flags.
-      define: the command's flags, or functions that define them.
-      config: whether it has settings, those that the file of its name in configs/ declares.
+      define: its flags, or functions that define them.
       positional: the flag of a list to which arguments without a flag are added; "": none may be.
-
-    Returns:
-      Exit status (docs/several-processes.md): that of the result, 1 where some of several models
-      failed, 2 for bad input, 130 where the user interrupted it. Where there are several processes,
-      an error ends all of them instead.
+      config: whether it has settings, those that the file of its name in configs/ declares.
     """
-    escape_unencodable()
-    as_json = "--json" in argv  # also of an error before flags are parsed
-    given = FlagValues()
-    given.set_gnu_getopt(True)
-    try:
-        with _quiet(), processes.on_signal(functools.partial(processes.end_by, name)):
-            for each in define:
-                _define(given, each)
-            _define_common(given, name if config else "")
-            _parse(given, name, argv, has_config=config, positional=positional)
-            if given.help:
-                from launch.common import help as help_text  # of which most calls need nothing
 
-                show(help_text.text(name, doc or "", given, given.config if config else ""))
-                return 0
-            if config and given["print-config"].value:
-                show(config_files.as_flags(given.config))
-                return 0
-            if "multihost" in given:
-                joining.join(name, given)
-            began = time.monotonic()
-            # With --json what a command prints on its way is no part of the one object.
-            with contextlib.redirect_stdout(sys.stderr if given.json else sys.stdout):
-                result = body(given)
-            result = CommandResult(result) if isinstance(result, str) else result
-            last = result.text
-            if given.json and processes.writes():
-                last = _as_json(name, given, result, began)
-            processes.finish()
-            if processes.writes():
-                show(last)
-    except (AssayError, flags.Error) as error:
-        message = str(error) if isinstance(error, AssayError) else " ".join(str(error).split())
-        code = getattr(error, "exit_status", processes.REFUSED)
-        return _failed(name, message, code, as_json)
-    except KeyboardInterrupt:
-        return _failed(name, processes.stopped(name), processes.INTERRUPTED, as_json)
-    except Exception as error:  # an unexpected one must end the other processes too
-        if gone := folder_gone(error):
-            return _failed(name, gone, processes.REFUSED, as_json)
-        if processes.count() == 1:
-            raise
-        _wait_for_the_cause(error)
-        return _failed(name, one_line(error), 1, as_json)
-    return result.exit_status
+    name: str
+    body: Callable[[Given], str | CommandResult]
+    doc: str | None
+    define: Sequence[Flags | Callable[[FlagValues], None]] = ()
+    positional: str = ""
+    config: bool = True
+
+    def main(self, argv: Sequence[str]) -> int:
+        """Runs it with its arguments; bad input becomes one line on standard error.
+
+        Returns:
+          Exit status (docs/several-processes.md): that of the result, 1 where some of several
+          models failed, 2 for bad input, 130 where the user interrupted it. Where there are several
+          processes, an error ends all of them instead.
+        """
+        escape_unencodable()
+        as_json = "--json" in argv  # also of an error before flags are parsed
+        try:
+            stop = functools.partial(processes.end_by, self.name)
+            with _quiet(), processes.on_signal(stop):
+                given = self._flags()
+                self._parse(given, argv)
+                if given.help:
+                    from launch.common import help as help_text  # of which most calls need nothing
+
+                    config = given.config if self.config else ""
+                    show(help_text.text(self.name, self.doc or "", given, config))
+                    return 0
+                if self.config and given["print-config"].value:
+                    show(config_files.as_flags(given.config))
+                    return 0
+                if "multihost" in given:
+                    joining.join(self.name, given)
+                began = time.monotonic()
+                # With --json what a command prints on its way is no part of the one object.
+                with contextlib.redirect_stdout(sys.stderr if given.json else sys.stdout):
+                    result = self._result(given)
+                last = result.text
+                if given.json and processes.writes():
+                    last = json.dumps(self._said(given, result, began), default=str)
+                processes.finish()
+                if processes.writes():
+                    show(last)
+        except (AssayError, flags.Error) as error:
+            message = str(error) if isinstance(error, AssayError) else " ".join(str(error).split())
+            code = getattr(error, "exit_status", processes.REFUSED)
+            return _failed(self.name, message, code, as_json)
+        except KeyboardInterrupt:
+            stopped = processes.stopped(self.name)
+            return _failed(self.name, stopped, processes.INTERRUPTED, as_json)
+        except Exception as error:  # an unexpected one must end the other processes too
+            if gone := folder_gone(error):
+                return _failed(self.name, gone, processes.REFUSED, as_json)
+            if processes.count() == 1:
+                raise
+            _wait_for_the_cause(error)
+            return _failed(self.name, one_line(error), 1, as_json)
+        return result.exit_status
+
+    # Any: values of flags and settings, and what JSON holds.
+    def call(self, *named: Any, config: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+        """Runs it in this process.
+
+        Args:
+          *named: its arguments without a flag.
+          config: its settings, by name; one of a section is `"mesh.model"`.
+          **given: its flags, with `_` for `-`; a list is of several values.
+
+        Returns:
+          What it prints with --json; `exit_status` is 1 where a check has found something.
+
+        Raises:
+          AssayError: what the command would refuse.
+        """
+        began, values = time.monotonic(), self._flags()
+        argv = [*map(os.fspath, named)]
+        for name, value in given.items():
+            name = name if name in values else name.replace("_", "-")
+            repeated = name in values and isinstance(values[name], flags.MultiFlag)
+            each = value if repeated and not isinstance(value, str) else [value]
+            argv += [f"--{name}={_as_text(one)}" for one in each]
+        argv += [f"--config.{key}={_as_text(value)}" for key, value in config.items()]
+        try:
+            with _quiet():
+                self._parse(values, argv)
+                result = self._result(values)
+                said = self._said(values, result, began)
+        except flags.Error as error:
+            raise AssayError(" ".join(str(error).split())) from error
+        return {**said, "exit_status": result.exit_status}
+
+    def _result(self, given: Given) -> CommandResult:
+        result = self.body(given)
+        return CommandResult(result) if isinstance(result, str) else result
+
+    def _flags(self) -> FlagValues:
+        given = FlagValues()
+        given.set_gnu_getopt(True)
+        for each in self.define:
+            _define(given, each)
+        _define_common(given, self.name if self.config else "")
+        return given
+
+    def _parse(self, given: FlagValues, argv: Sequence[str]) -> None:
+        _parse(given, self.name, argv, has_config=self.config, positional=self.positional)
+
+    # Any: what JSON holds.
+    def _said(self, given: Given, result: CommandResult, began: float) -> dict[str, Any]:
+        """The one object that --json prints: the command, its paths, its facts and its seconds."""
+        paths = {flag: given[flag].value for flag in _PATHS if flag in given and given[flag].value}
+        facts = {"command": self.name, "said": result.text, "paths": paths, **result.facts()}
+        return {**facts, "seconds": round(time.monotonic() - began, 3)}
 
 
-def _as_json(name: str, given: Given, result: CommandResult, began: float) -> str:
-    """The one object that --json prints: the command, its paths, its facts and its seconds."""
-    paths = {flag: given[flag].value for flag in _PATHS if flag in given and given[flag].value}
-    facts = {"command": name, "said": result.text, "paths": paths, **result.facts()}
-    return json.dumps({**facts, "seconds": round(time.monotonic() - began, 3)}, default=str)
+def _as_text(value: object) -> str:
+    """A value of a flag or a setting as a command line has it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)
 
 
 def _failed(name: str, message: str, code: int, as_json: bool) -> int:

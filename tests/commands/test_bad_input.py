@@ -113,10 +113,6 @@ CASES = {
             "{tmp}/words.txt: not lines of a word, a tab and a value"
         ),
     },
-    "conventions --checkpoint={model} --run={run}": {
-        "--config.dimensions=bso": "dimensions='bso' (did you mean 'bos'?); allowed: bos, date",
-        "--published=card": "published='card': nothing is known of the card of 'tiny'",
-    },
     "import_scores --layout=tokens --run={run}": {
         "--source=x": "source=x; allowed: a .csv or .parquet file",
         "--source=x.csv,": "--source: an empty name beside a comma",

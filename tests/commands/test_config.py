@@ -21,7 +21,7 @@ def search_settings():
             found.append(given.config.to_dict())
             return "read"
 
-        assert command.run("search", argv, body, doc=None) == 0
+        assert command.Command("search", body, None).main(argv) == 0
         return found[0]
 
     return read

@@ -40,7 +40,6 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks_in_sentences(small_ru
     }
     for name, why in reasons.items():
         assert tables.reason(name).startswith(why)
-    assert "assay conventions" in tables.reason("conventions_readings")
     assert tables["rbo", "greatest"].columns == ["model", "m-one", "m-two"]
     assert tables["mds", "greatest"].columns == ["model", "x", "y", "stress"]
     framed = tables["framing"].select("model", "prompt_a", "prompt_b").rows()

@@ -166,6 +166,6 @@ def test_a_language_model_has_words_without_links(light, tmp_path, settings, mon
 )
 def test_a_number_beyond_its_limit_is_not_rounded_to_it(check, allowed, measured, limit, shown):
     row = {"check": check, "what": "", "prompt": "p", "measured": measured, "noise": None}
-    row |= {"limit": limit, "allowed": allowed, "holds": False}
+    row |= {"limit": limit, "allowed": allowed, "holds": False, "ci_low": None}
     line = verdict._limit(row, {"p": "Which?"})
     assert (line["measured"], line["allowed"]) == shown

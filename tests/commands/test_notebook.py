@@ -1,0 +1,59 @@
+"""`assay.sweep`, `assay.report` and the others do what the commands of their names do."""
+
+import json
+import re
+
+import pytest
+
+import assay
+
+PROMPT = "Which, say, is best?"
+FEW = {"self_check": 4}
+
+
+def test_a_sweep_gives_what_the_command_prints_and_writes_the_same_rewards(
+    command, checkpoint, tmp_path
+):
+    place = checkpoint().path
+    said = assay.sweep(place, run=tmp_path / "here", prompt=PROMPT, config=FEW)
+    flags = [f"--checkpoint={place}", f"--run={tmp_path / 'there'}", f"--prompt={PROMPT}"]
+    told = json.loads(command("sweep", *flags, "--config.self_check=4", "--json").out[0])
+    assert {*said} == {*told, "exit_status"} and said["exit_status"] == 0
+    assert said["results"][0]["highest"] == told["results"][0]["highest"]
+    here, there = (assay.open_run(tmp_path / name) for name in ("here", "there"))
+    assert here.scores().collect().equals(there.scores().collect())
+    assert here.scores().collect().height == 288
+
+
+def test_several_prompts_and_models_are_lists(checkpoint, tmp_path):
+    place = checkpoint().path
+    asked = ["A?", "B?"]
+    said = assay.sweep(checkpoint=[place], run=tmp_path / "run", prompt=asked, config=FEW)
+    assert [result["text"] for result in said["results"]] == asked
+
+
+def test_a_report_and_a_diff_of_two_runs_name_their_pages(light, checkpoint, tmp_path):
+    made = [checkpoint(slug="one").path, checkpoint(slug="two", seed=1).path]
+    runs = [tmp_path / "one", tmp_path / "two"]
+    for place, run in zip(made, runs, strict=True):
+        assay.sweep(place, run=run, prompt=PROMPT)
+    drawn = assay.report(made[0], out=tmp_path / "out", prompt=PROMPT)
+    assert "<html" in (tmp_path / "out" / "report" / "index.html").read_text()
+    assert drawn["page"].endswith("index.html")
+    judged = assay.diff(before=runs[0], after=runs[1], report=tmp_path / "diff")
+    assert judged == {**judged, **json.loads((tmp_path / "diff" / "verdict.json").read_text())}
+
+
+@pytest.mark.parametrize(
+    ("how", "line"),
+    [
+        ({"run": "run", "rum": 1}, "--rum is no flag (did you mean 'run'?)"),
+        ({"run": "run", "config": {"self_chek": 4}}, "self_check"),
+        ({"prompt": "x"}, "--run is missing"),
+    ],
+)
+def test_what_the_command_refuses_is_an_error(checkpoint, tmp_path, monkeypatch, how, line):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(assay.AssayError, match=re.escape(line)):
+        assay.sweep(checkpoint().path, **how)
+    assert not [*tmp_path.iterdir()]
