@@ -115,11 +115,7 @@ CASES = {
     },
     "import_scores --layout=tokens --run={run}": {
         "--source=x": "source=x; allowed: a .csv or .parquet file",
-        "--source=x.csv,": "--source: an empty name beside a comma",
-        "--source=x --items=w": "--items='w' with layout 'tokens', which has no use for it",
-        "--source=a.csv,b.csv --model=m": (
-            "--model='m' with 2 files; allowed with one: of several, each is named after its model"
-        ),
+        "--source=x --items=w": "--items='w' with layout 'tokens', which has no list",
     },
     "plan": {
         "": "--source is missing; allowed: a checkpoint, a folder in Hugging Face format",

@@ -72,7 +72,7 @@ def test_every_command_writes_the_bytes_to_a_store_that_it_writes_to_a_disk(
         assert command("score", *scored, f"--items={tmp_path}/words.txt", *SMALL).code == 0
         assert command("search", *scored, *(f"--config.{one}" for one in search)).code == 0
         done = command("logprobs", f"--checkpoint={models[1]}", f"--run={run}", *SMALL).fine()
-        imported = (f"--source={elo}", "--layout=elo", f"--run={run}", "--prompt=elo_greatest")
+        imported = (f"--source={elo}", "--layout=items", f"--run={run}", "--prompt=elo_greatest")
         assert command("import_scores", *imported).code == 0
         again = command("sweep", *scored, *SMALL)
         assert again.out == [f"{run}/scores: 1 model × 1 prompt, complete already"]
