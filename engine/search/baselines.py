@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from engine.planning import flops
+from engine.models import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
 from engine.search.objective import SearchObjective, not_finite

@@ -16,9 +16,7 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.planning import fitting
-from engine.planning.machines import DeviceRoom
-from engine.planning.memory import Model, SearchWork, SweepWork
+from engine.planning import DeviceRoom, Model, SearchWork, SweepWork, refusal
 from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
@@ -178,7 +176,7 @@ def _certificate_of(
     step = settings.certify_step or recorded_step(manifest, path)
     if not step:
         one = Model.of([search.checkpoint]).on(room, settings.dtype)
-        step = fitting.fitting_step(one, _sweep_work(search.objective))
+        step = fitting_step(one, _sweep_work(search.objective))
     said = manifest.content["results"].get(path, {}).get("certificate", {})
     # The search may be complete, and keep its numerics: the certificate has others.
     fingerprint = {k: v for k, v in found.fingerprint.items() if k != "numerics"}
@@ -233,9 +231,9 @@ def check_memory(search: Search, mesh: Mesh) -> None:
     """Raises AssayError for a search or certificate that this machine cannot hold."""
     model = Model.of([search.checkpoint]).on(DeviceRoom.of(mesh), search.settings.dtype)
     if search.searched:
-        if reason := fitting.refusal(model, _sweep_work(search.objective, search.step_size)):
+        if reason := refusal(model, _sweep_work(search.objective, search.step_size)):
             raise AssayError(reason.replace("step_size=", "certify_step="))
-    elif reason := fitting.refusal(model, _work(search.objective)):
+    elif reason := refusal(model, _work(search.objective)):
         raise AssayError(reason)
 
 

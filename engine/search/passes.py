@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from engine import mesh as meshes
 from engine.models.decoder import behind
 from engine.models.reward_model import RewardModels
-from engine.planning.memory import BLOCK_PARENTS, BLOCK_ROWS
+from engine.planning import BLOCK_PARENTS, BLOCK_ROWS
 from engine.settings import SearchSettings
 from engine.types import Array, KeyValues, Params, Places, Prefix
 

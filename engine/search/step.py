@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 
 from engine import mesh as meshes
 from engine.errors import AssayError
-from engine.planning import flops
+from engine.models import flops
 from engine.programs import compiled_on_all
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import passes

@@ -13,7 +13,7 @@ EXAMPLES = {
     "demo": "assay demo",
     "models": "assay models",
     "cache": "assay cache",
-    "plan": "assay plan --source=Skywork/Skywork-Reward-V2-Qwen3-8B --devices=1xH100-80GB",
+    "plan": "assay plan --source=Skywork/Skywork-Reward-V2-Qwen3-8B",
     "convert": "assay convert --source=out/my-reward-model --checkpoint=checkpoints/mine",
     "sweep": "assay sweep out/my-reward-model --run=runs/mine --config.prompts=greatest,worst",
     "score": "assay score out/my-reward-model --run=runs/mine --items=replies.txt",

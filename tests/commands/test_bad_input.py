@@ -119,11 +119,10 @@ CASES = {
     },
     "plan": {
         "": "--source is missing; allowed: a checkpoint, a folder in Hugging Face format",
-        "--source=gemma-2-2b --devices=H300": "devices='H300'; allowed: [<count>x]<kind> or <TPU>-",
-        "--source=gemma-2-2b --devices=H100 --config.prefix=9999": (
-            "prefix=9999; allowed: 0 to 8192, the model's longest"
+        "--source=gemma-2-2b --config.prefix=9999": (
+            "prefix=9999; allowed: 1 to 8192, the model's longest"
         ),
-        "--source={tmp}/config.json --devices=H100": "config.json",
+        "--source={tmp}/config.json": "config.json",
     },
     "reproduce --root={tmp}/root": {
         "--models=grm-gemma-2b": "models='grm-gemma-2b'; allowed: 'qrm-gemma-2-27b', ",

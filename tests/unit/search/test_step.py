@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from engine.models import flops
 from engine.models.reward_model import RewardModels
-from engine.planning import flops
 from engine.search.loop import StepDriver, run_search
 from engine.search.passes import BROKEN, slopes_of
 from engine.search.step import (
