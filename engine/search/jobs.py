@@ -16,7 +16,7 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.planning import DeviceRoom, Model, SearchWork, SweepWork, refusal
+from engine.planning import DeviceRoom, Model, SearchWork, SweepWork, fitting_step, refusal
 from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
