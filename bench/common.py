@@ -3,7 +3,6 @@
 import argparse
 import functools
 import importlib.metadata
-import math
 import os
 import platform
 import sys
@@ -215,7 +214,7 @@ def best_s(run: Callable[[], object], rounds: int = 5) -> float:
 
 
 def gcg_settings(length: int, candidates: int, topk: int, dtype: str) -> SearchSettings:
-    """The defaults of nanoGCG: every candidate changes one token, drawn uniformly from the top k.
+    """A search from which every step's texts are kept, whether or not they round-trip.
 
     Args:
       length: tokens of the reply.
@@ -229,11 +228,6 @@ def gcg_settings(length: int, candidates: int, topk: int, dtype: str) -> SearchS
         "steps": 10**6,
         "candidates": candidates,
         "topk": topk,
-        "buffer": 1,
-        "replace_first": 1,
-        "temperature": math.inf,
-        "spread": 0.0,
-        "merge": 0,
         "round_trip": False,
     }
     return SearchSettings.of(**chosen, direction="max", dtype=dtype)

@@ -18,7 +18,6 @@ import argparse
 import concurrent.futures
 import functools
 import importlib.util
-import math
 import multiprocessing
 import os
 import time
@@ -44,7 +43,7 @@ from engine.convert.hf_config import decoder_config
 from engine.models import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
-from engine.search import loop
+from engine.search import gcg
 
 # By `toy`: candidates of a step; tokens of a searched reply and its candidates; rows and columns of
 # a large product; numbers that are copied; batches of torch.
@@ -148,12 +147,12 @@ class Bench:
         length, candidates = _SEARCHED[self.toy]
         settings = gcg_settings(length, candidates, 256, "bfloat16")
         objective = random_objective(self.decoder, self.prompt, settings)
-        driver = loop.StepDriver(objective, self.scorer(self.fastest))
-        check(driver.advance(1, math.inf)[0])  # compiles
+        driver = gcg.StepDriver(objective, self.scorer(self.fastest))
+        check(driver.advance(1)[0])  # compiles
         steps = 2 if self.toy else 5
-        times = [seconds_of(lambda: driver.advance(steps, math.inf)) / steps for _ in range(3)]
+        times = [seconds_of(lambda: driver.advance(steps)) / steps for _ in range(3)]
         seconds = float(np.median(times))
-        reached = driver.step_flops / seconds
+        reached = gcg.step_flops(objective) / seconds
         share = f"{_tflops(reached)}, {reached / max(self.ceiling.values()):.0%} of the products"
         return [(f"{candidates} of {length} tokens", f"{1e3 * seconds:,.1f} ms a step", share)]
 

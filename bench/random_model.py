@@ -133,8 +133,9 @@ def random_objective(
         config=config,
         checkpoint_hash="",
         template=None,  # nothing is read or written as text
+        conversations=(),
         prompts=(prompt,),
         allowed=np.ones(config.vocab_size, bool),
+        unread=None,
         settings=settings,
-        round_trip=None,
     )

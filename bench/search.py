@@ -7,13 +7,13 @@
     sweep   a step of Assay's sweep under the same prompt: the arithmetic rate to compare with
 
 One direction and one restart. Each candidate changes one token, drawn uniformly from the top-k;
-texts need not round-trip. All ways are float32 on all cores and take turns; ratios are computed
+Assay's step then scores six replies more, with the changes of the best seven merged. Texts need not
+round-trip. All ways are float32 on all cores and take turns; ratios are computed
 within each round. If rewards or gradients differ, the command fails before it measures. About 6
 minutes on two cores.
 """
 
 import argparse
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
@@ -42,7 +42,8 @@ from engine.mesh import build_mesh
 from engine.models import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.search import loop, passes, step
+from engine.search import gcg
+from engine.search import objective as objectives
 from engine.search.objective import SearchObjective
 from engine.sweep.setup import vocabulary_of
 
@@ -68,11 +69,11 @@ def gradient(objective: SearchObjective, scorer: RewardScorer, parent: np.ndarra
     """Gradient of a sequence [T] with respect to its one-hot rows: float32 [T, V]."""
 
     @jax.jit
-    def compiled(params: nnx.State, inputs: passes.StepInputs, parents: jax.Array) -> jax.Array:
+    def compiled(params: nnx.State, inputs: objectives.StepInputs, parents: jax.Array) -> jax.Array:
         model = nnx.merge(scorer.graph, params)
-        return passes.slopes_of(model, inputs, parents, objective.settings, scorer.mesh)[1]
+        return objectives.slopes_of(model, inputs, parents, objective.settings, scorer.mesh)[1]
 
-    inputs = step.build_step_inputs(objective, scorer)
+    inputs = gcg.build_step_inputs(objective, scorer)
     return np.asarray(compiled(scorer.params, inputs, jnp.asarray(parent[None], jnp.int32)))[0]
 
 
@@ -147,20 +148,20 @@ def run(chosen: argparse.Namespace) -> bool:
     if not max(rewards, slopes) <= TOLERANCE:
         return False
     peer.batch = fastest_batch(peer, chosen.batches)
-    driver = loop.StepDriver(objective, scorer)
-    compiled = seconds_of(lambda: driver.advance(1, math.inf))
+    driver = gcg.StepDriver(objective, scorer)
+    compiled = seconds_of(lambda: driver.advance(1))
     print(f"compiling assay's step, with one run of it: {compiled:.1f} s\n")
     swept = sweep_step(scorer, objective)
     ways: dict[str, Callable[[], object]] = {
         "torch": lambda: [peer.step() for _ in range(chosen.steps)],
-        "assay": lambda: driver.advance(chosen.steps, math.inf),
+        "assay": lambda: driver.advance(chosen.steps),
         "sweep": lambda: [swept() for _ in range(chosen.steps)],
     }
     seconds = take_turns(ways, chosen.rounds)
     each = flops.response(objective.config, 1 + len(prompt.suffix), len(prompt.prefix))
     work = {
         "torch": torch_flops(objective),
-        "assay": driver.step_flops,
+        "assay": gcg.step_flops(objective),
         "sweep": chosen.swept * each,
     }
     rates = {name: chosen.steps / np.array(times) for name, times in seconds.items()}

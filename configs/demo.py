@@ -16,7 +16,7 @@ SETTINGS = (DemoSettings, *common.SCORING)
 def get_config():
     """Every setting of `launch.demo`."""
     sections = ("search", "certified")
-    config = common.config_of(*SETTINGS, without=["tokens", *sections])
+    config = common.config_of(*SETTINGS, without=sections)
     config.update(
         prompts="greatest,worst", more_prompts="best", mode="ids", lens=True, part_size=8192
     )
@@ -29,7 +29,7 @@ def get_config():
     for section in sections:
         config[section] = search.get_config()
     config.search.update(length=4, steps=20, candidates=64, topk=64)
-    config.certified.update(direction="max", length=3, steps=10, topk=64, certify=12)
+    config.certified.update(direction="max", length=3, steps=10, topk=64, certify=True)
     config.certified.update(seed=1)  # a name of its own in the run
     config.compared = "smollm2-135m-d16-rt-linear,smollm2-135m-d16-rt-mlp"
     return config

@@ -18,17 +18,13 @@ SETTINGS = (SearchCommandSettings, SearchSettings, LoadingSettings, SourceSettin
 # Settings that `--config=configs/search.py:<selection>` changes.
 SELECTIONS: dict[str, dict[str, Any]] = {  # Any: settings are of several types
     "": {},
-    # The paper's search: Faster-GCG, greedy over all pairs of position and token. The released code
-    # also used the gradient of maximising when it minimised: --config.wrong_sign=True.
+    # The paper's search: Faster-GCG, greedy over all pairs of position and token.
     "paper": {
         "method": "paper",
         "steps": 1000,
         "candidates": 512,
-        "distance": 4.5,
         "target": 30.0,
         "buffer": 256,
-        "spread": 0.0,
-        "replace_first": 1,
         "round_trip": False,
     },
 }

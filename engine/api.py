@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,16 +16,17 @@ from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError
-from engine.language_api import LanguageModel, Pairs, checked, listed, ranked, scored
+from engine.language_api import LanguageModel, Pairs, checked, listed, ranked, scored, warn_unread
 from engine.mesh import checked_mesh
 from engine.planning import admit
 from engine.runs import schema
+from engine.scoring.conversations import ConversationRows
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
-from engine.scoring.rows import ConversationRows, RewardRows, reply_rows, token_rows
-from engine.search import certificate
-from engine.search.loop import run_search, trace_frame
+from engine.scoring.rows import RewardRows, reply_rows, token_rows
+from engine.search.gcg import run_search, trace_frame
 from engine.search.objective import SearchObjective
+from engine.search.run import certificate
 from engine.settings import SearchSettings, check_integer
 from engine.sweep.setup import vocabulary_of
 from engine.text.chat_template import checked_text
@@ -209,6 +210,7 @@ class RewardModel:
         The reward is the sum of the objectives times their coefficients.
         """
         around = self._checkpoint.template.around(checked(prompt))
+        warn_unread(self._checkpoint, around)
         return self._scorer.coefficients(self._scorer.prefill(around))[0]
 
     # Any: settings are of several types, which SearchSettings checks.
@@ -225,58 +227,38 @@ class RewardModel:
 
         Returns:
           The best sequence after each step, from the first that was found: step u32, reward f32,
-          token_ids list[u32], text, round_trips, flops f64 (spent so far). With `certify` > 0, rows
-          of its sweeps follow (see `certify`, which also says whether the last is certified).
+          token_ids list[u32], text, round_trips, flops f64 (spent so far).
 
         Raises:
           AssayError: an unknown setting, or settings that do not fit each other or the model.
         """
         objective = _objective(self, checked_text(prompt), direction, settings)
-        steps = trace_frame(objective, run_search(objective, self._scorer)[0], direction)
-        if not objective.settings.certify:
-            return steps
-        last = steps.row(-1, named=True)
-        sweeps = certificate.of_found(objective, self._scorer, last).steps
-        return pl.concat([steps, sweeps.with_columns(pl.col("step") + steps["step"][-1])])
+        return trace_frame(objective, run_search(objective, self._scorer)[0], direction)
 
+    # Any: settings are of several types; JSON values.
     def certify(
-        self,
-        prompt: str,
-        reply: str | Sequence[int],
-        *,
-        direction: str = "max",
-        sweeps: int = 64,
-        **settings: Any,
-    ) -> certificate.Certificate:
-        """Scores every swap of a single token of a reply, and goes on from the best that improves.
+        self, prompt: str, reply: str | Sequence[int], *, direction: str = "max", **settings: Any
+    ) -> dict[str, Any]:
+        """Scores every swap of one token of a reply for another that is allowed.
 
         Args:
           prompt: the user's turn.
           reply: a text, or token ids, such as a search's last `token_ids`.
           direction: `max` for swaps with a higher reward, `min` for a lower one.
-          sweeps: of the vocabulary at most, one per position; at least the reply's free positions.
-          **settings: as for `search`: `ascii_only`, `specials`, `allow`, `deny`, `fixed`,
-            `round_trip` and `target` decide which swaps are allowed.
+          **settings: as for `search`: `ascii_only`, `specials`, `allow`, `deny`, `round_trip` and
+            `target` decide which swaps are allowed.
+
+        Returns:
+          As `engine.search.run.certificate`.
 
         Raises:
-          AssayError: a reply or a setting that does not fit; fewer sweeps than free positions.
+          AssayError: a reply or a setting that does not fit.
         """
-        for name in {"certify", "length", "initial"} & settings.keys():
-            raise AssayError(f"{name}={settings[name]!r}: the reply and its sweeps say it here")
-        check_integer("sweeps", sweeps, 1)
         ids = self._checkpoint.template.reply_ids(reply) if isinstance(reply, str) else reply
-        ids, known = list(ids) if isinstance(ids, Iterable) else [], set(self._checkpoint.token_ids)
-        whole = all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in ids)
-        if not ids or not whole or not known.issuperset(ids):
-            raise AssayError(
-                f"reply={reply!r}; allowed: ids of tokens, 0 to {max(known)}, or a text"
-            )
-        # A reply that is given by its ids need not be one that its text tokenises to: the settings
-        # that the reply has to fit are set when the objective, which draws one, is built.
-        free = {"topk": 1, **settings, "length": len(ids), "fixed": (), "round_trip": False}
-        objective = _objective(self, checked_text(prompt), direction, free)
-        given = {name: settings[name] for name in ("fixed", "round_trip") if name in settings}
-        return certificate.of_reply(objective, self._scorer, ids, sweeps, **given)
+        settings |= {"length": len(ids)}
+        objective = _objective(self, checked_text(prompt), direction, settings)
+        objective.check(ids, "reply")
+        return certificate(objective, self._scorer, np.array(ids, np.int32))
 
     def explore(
         self, second: "RewardModel | None" = None, *, run: str | None = None, port: int = 0
@@ -326,6 +308,7 @@ class RewardModel:
 
     def _score(self, scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
         """Columns of a scorer for some rows: float32 [columns, rows]."""
+        warn_unread(self._checkpoint, rows.prompt, rows.unread)
         numbers = scored(self._checkpoint, scorer, rows)
         check_finite(self.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], numbers)
         return numbers

@@ -23,7 +23,7 @@ from engine.display import in_words
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig, OutputConfig
-from engine.scoring.batches import SHORT, largest_step, rows_of_step, whole_length
+from engine.scoring.batches import SHORT, largest_step, whole_length
 
 # Candidates per step that `auto` takes where memory allows: docs/decisions/step-and-memory.md.
 STEPS = {"cpu": 1024, "gpu": 2048, "tpu": 1024}
@@ -75,8 +75,7 @@ class SearchWork:
     attempts: int  # that run side by side; two for both directions
     together: int = 1  # prompts that are judged by the mean of their rewards
     gradient: bool = True  # whether a step takes one
-    packed: bool = True  # whether two candidates share a row (`engine.search.passes.pack`)
-    enumerates: bool = False  # whether a step scores `candidates` whole replies, as `beam` does
+    packed: bool = True  # whether two candidates share a row (`engine.search.objective.pack`)
 
     @property
     def rows(self) -> int:
@@ -163,7 +162,7 @@ def account(model: Model, work: SweepWork | SearchWork) -> Account:
     """
     c, b, on_cpu = model.held, model.item_bytes, model.platform == "cpu"
     kept, step, tables = _needed(model, work)
-    searches = isinstance(work, SearchWork) and not work.enumerates
+    searches = isinstance(work, SearchWork)
     # One layer more is there while the model is restored. XLA's CPU compiler widens a layer of
     # float16 at a time; of bfloat16, unless the CPU multiplies it, all at once. It copies a layer's
     # experts for the loop over their blocks.
@@ -222,13 +221,10 @@ def _needed(model: Model, work: SweepWork | SearchWork) -> tuple[int, int, int]:
     else:
         kept = whole_length(work.prefix + work.length)  # the prompt has room for the reply
         together, checked = work.together, 2 * work.together  # of the ids, and of the text
-        if work.enumerates:
-            rows = rows_of_step(work.candidates, work.own, work.candidates)
-        else:
-            rows = min(BLOCK_ROWS, work.rows) * together
-            saved, tables = _search_bytes(model, work)
-            if work.packed:  # a short candidate and a long one
-                positions = 2 * work.own - work.length + 1
+        rows = min(BLOCK_ROWS, work.rows) * together
+        saved, tables = _search_bytes(model, work)
+        if work.packed:  # a short candidate and a long one
+            positions = 2 * work.own - work.length + 1
     step = _pass_bytes(model, rows, kept, positions)
     whole = _pass_bytes(model, checked, 0, whole_length(work.prefix + work.own))  # the self-check
     return kept * together, max(step, whole, saved), tables

@@ -22,10 +22,7 @@ AUTO = "auto"  # the mode and the pooling that fit the model
 OBJECTIVES = ("none", "values", "quantiles")
 FORMS = ("pretrained", "chat")  # of a language model's prompt
 DIRECTIONS = {"max": 1, "min": -1}
-STEP_METHODS = ("gcg", "mutate", "random", "paper")
-GRADIENT_METHODS = ("gcg", "paper")
-ENUMERATIONS = ("repeat", "coordinate", "beam")
-METHODS = (*STEP_METHODS, *ENUMERATIONS)
+METHODS = ("gcg", "paper", "random")  # of searches
 
 _NONE: Any = dataclasses.MISSING
 
@@ -144,9 +141,6 @@ class SweepSettings(Settings):
         "models have none); `quantiles`, also one per quantile of each objective (QRM).",
         "none",
     )
-    tokens: int | None = setting(
-        "A fixed random subset of so many tokens, drawn with `seed`; or `all`.", None, command="all"
-    )
     lens: bool = setting(
         "Whether parts also hold the reward after every layer: final norm and head read the hidden "
         "state after each, in the same pass (docs/lens.md). Parts are as many times as large.",
@@ -158,8 +152,6 @@ class SweepSettings(Settings):
         check_choice("mode", self.mode, (AUTO, *MODES))
         check_choice("pooling", self.pooling, (AUTO, *POOLINGS))
         check_choice("objectives", self.objectives, OBJECTIVES)
-        if self.tokens is not None:
-            check_integer("tokens", self.tokens, 1)
         check_switch("lens", self.lens)
 
 
@@ -198,59 +190,28 @@ class ImplicitSettings:
             raise AssayError(f"beta={self.beta!r}; allowed: finite numbers > 0")
 
 
-# What methods other than `gcg` have in place of its defaults.
-_DEFAULTS_WITHOUT_GCG = {
-    "buffer": 8,
-    "replace_first": 4,
-    "temperature": 1.0,
-    "spread": 2.0,
-    "merge": 0,
-}
-# Least values of the integers; 1 for the others.
-_SMALLEST = dict.fromkeys(("seed", "patience", "certify", "certify_step", "merge"), 0)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """Settings of a search; its result depends on all but `every` and those of certificates.
+    """Settings of a search; its result depends on all but `every`.
 
     `of` gives the fields that are left out the defaults of their method.
     """
 
-    method: str = setting("gcg, paper, mutate, random, repeat, coordinate, beam.", "gcg")
+    method: str = setting("gcg, paper, random.", "gcg")
     direction: str = setting("max, min, both.", command="both")
     length: int = setting("Tokens of the reply.", 8)
-    steps: int = setting("repeat, coordinate and beam score `candidates` tokens per step.", 500)
+    steps: int = setting("Steps at most; each scores `candidates` replies.", 500)
     flops: float = setting("Budget of each direction; 0: no budget, `steps` decides.", 0.0)
     candidates: int = setting("Candidates scored per step and restart.", 64)
     topk: int = setting("Tokens that may be proposed per position, at most.", 256)
     restarts: int = setting("Searches per direction, run side by side.", 1)
-    buffer: int = setting("Sequences a restart keeps; by default 1 (gcg) or 8.", 1, command=None)
-    beam: int = setting("Width of the beam (method=beam).", 8)
-    replace_first: int = setting(
-        "Tokens changed at most in the first step; by default 1 of gcg, else 4.", 1, command=None
-    )
-    replace_last: int = setting("The same in the last step; linear between the two.", 1)
-    temperature: float = setting(
-        "Of drawing proposals, in sd of the gain; inf: uniform. By default inf of gcg, else 1.",
-        math.inf,
-        command=None,
-    )
-    spread: float = setting(
-        "Of drawing parents from the buffer, in ranks; 0: the best. By default 0 of gcg, else 2.",
-        0.0,
-        command=None,
-    )
-    distance: float = setting("Weight of the distance between embeddings (Faster-GCG).", 0.0)
-    merge: int = setting(
-        "Best candidates whose changes are tried together (I-GCG); by default 7 of gcg, else 0.",
-        7,
+    buffer: int = setting(
+        "Latest sequences that a step does not return to; of random, the best that are kept. By "
+        "default 1 (gcg) or 8.",
+        1,
         command=None,
     )
     target: float = setting("Reduce the squared distance to ±target, and stop there; 0: none.", 0.0)
-    wrong_sign: bool = setting(
-        "`min` takes the gradient of `max`: a mistake in the code of Christian et al. 2025.", False
-    )
     ascii_only: bool = setting("Printable ASCII tokens alone.", True)
     specials: bool = setting("Special tokens may be used.", False)
     allow: tuple[str, ...] = setting(
@@ -262,14 +223,6 @@ class SearchSettings:
     round_trip: bool = setting("Keep only sequences whose text tokenises back to them.", True)
     patience: int = setting("End after this many steps without a better reward; 0: never.", 0)
     threshold: float = setting("End at reward >= threshold (max) or <= -threshold (min).", math.inf)
-    certify: int = setting(
-        "Budget of sweeps of the vocabulary, one per position, which show whether a swap of a "
-        "single token improves what was found, and go on from the best; 0: none.",
-        0,
-    )
-    certify_step: int = setting(
-        "Of certify: swaps per step on each device; 0: as memory allows.", 0
-    )
     every: int = setting("Steps between two saves.", 10)
     dtype: str = setting("Dtype of computation, as of `assay sweep`.", command="auto")
     seed: int = setting("Seed of the random numbers.", 0)
@@ -280,36 +233,20 @@ class SearchSettings:
         """Settings in which what is missing or None has the default of its method."""
         named = {name: value for name, value in given.items() if value is not None}
         is_gcg = named.get("method", cls.method) == cls.method
-        every = named if is_gcg else _DEFAULTS_WITHOUT_GCG | named
-        candidates = named.get("candidates", cls.candidates)
-        if "merge" not in every and isinstance(candidates, int) and candidates < cls.merge:
-            every["merge"] = candidates if candidates > 1 else 0
-        return cls(**every)
+        return cls(**({"buffer": cls.buffer if is_gcg else 8} | named))
 
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, DTYPES)
         check_choice("method", self.method, METHODS)
         check_choice("direction", self.direction, (*DIRECTIONS, "both"))
         for name in (field.name for field in dataclasses.fields(self) if field.type is int):
-            check_integer(name, getattr(self, name), _SMALLEST.get(name, 1))
-        for name in ("flops", "spread", "distance", "target"):
+            check_integer(name, getattr(self, name), 0 if name in ("seed", "patience") else 1)
+        for name in ("flops", "target"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise AssayError(f"{name}={value!r}; allowed: finite numbers >= 0")
-        if self.merge and not self.takes_gradient:
-            allowed = ", ".join(map(repr, GRADIENT_METHODS))
-            raise AssayError(
-                f"merge={self.merge} with method={self.method!r}; allowed: 0, or method={allowed}"
-            )
-        if self.merge == 1 or self.merge > self.candidates:
-            raise AssayError(
-                f"merge={self.merge}; allowed: 0, or 2 to {self.candidates}, the candidates that "
-                "are scored"
-            )
         if math.isnan(self.threshold):
             raise AssayError("threshold=nan; allowed: numbers, or inf")
-        if not self.temperature > 0:
-            raise AssayError(f"temperature={self.temperature!r}; allowed: numbers > 0, or inf")
         for name, kind in {"initial": str, "allow": Sequence, "deny": Sequence}.items():
             if not isinstance(value := getattr(self, name), kind):
                 raise AssayError(f"{name}={value!r}; allowed: {'text' if kind is str else 'texts'}")
@@ -322,26 +259,16 @@ class SearchSettings:
             raise AssayError("fixed positions need an initial string to take their tokens from")
         if len(set(self.fixed)) == self.length:
             raise AssayError(f"fixed={self.fixed}: every position; allowed: at least one is free")
-        if 0 < self.certify < len(self.free):
-            raise AssayError(
-                f"certify={self.certify}; allowed: 0, or at least {len(self.free)} sweeps, one for "
-                "each free position"
-            )
 
     @property
     def takes_gradient(self) -> bool:
         """Whether a step takes the gradient of its parent's reward."""
-        return self.method in GRADIENT_METHODS
+        return self.method != "random"
 
     @property
     def directions(self) -> tuple[str, ...]:
         """The directions that are searched."""
         return tuple(DIRECTIONS) if self.direction == "both" else (self.direction,)
-
-    @property
-    def attempts(self) -> int:
-        """Attempts per direction: the restarts, or 1 for methods whose restarts are identical."""
-        return 1 if self.method in ("repeat", "beam") else self.restarts
 
     @property
     def free(self) -> tuple[int, ...]:
@@ -360,11 +287,8 @@ class SearchSettings:
             flops=0.0,
             restarts=1,
             buffer=1,
-            beam=1,
             patience=0,
             threshold=math.inf,
-            certify=0,
-            certify_step=0,
             ascii_only=False,
             specials=False,
             allow=(),
@@ -379,10 +303,7 @@ class SearchSettings:
     def fingerprint(self, direction: str) -> dict[str, Any]:
         """Settings that must agree for a search to be resumed, as JSON values."""
         fields = dataclasses.asdict(self) | {"direction": direction}
-        for name in ("every", "certify", "certify_step"):  # cannot change the result
-            del fields[name]
-        if not fields["merge"]:  # older searches have not said it
-            del fields["merge"]
+        del fields["every"]  # cannot change the result
         return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
 
 
@@ -391,6 +312,7 @@ class SearchCommandSettings(PromptSettings):
     """What a search's command takes beside `SearchSettings`."""
 
     joint: bool = setting("One search for all prompts, by the mean reward.", False)
+    certify: bool = setting("Score every swap of one token of the replies that are found.", False)
     check_memory: bool = setting("As of `assay sweep`.", True)
 
 
@@ -502,7 +424,7 @@ class Options:
     bing: str = setting(
         'Bing Liu lexicon (word, sentiment); "": without that analysis.', command=""
     )
-    identity: str = setting("More identity terms: CSV (word, group, axis, form, stem).", command="")
+    identity: str = setting("More identity terms: CSV (word, group, axis, stem).", command="")
     categories: str = setting(
         'CSV of words (word, category, and scale if several); "": the built-in list.', command=""
     )

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 import analysis
 from analysis import report
-from analysis.chapters.changes import Changes
+from analysis.chapters.changes import changes_between
 from analysis.measures.two_models import two_models
 from configs import analyze
 from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL
@@ -37,8 +37,8 @@ SEARCHES = ("search", "certified")
 _FLAGS = {
     "all": (
         False,
-        "Also a third prompt, searches of a second model and of one reply for both, the best of "
-        "the words, certified, and a comparison.",
+        "Also a third prompt, a search of a second model, the best reply of three of the words "
+        "and whether a swap of one improves it, and a comparison.",
     ),
 }
 
@@ -165,7 +165,7 @@ def search(work: Demo, say: Say) -> None:
 
 
 def search_more(work: Demo, say: Say) -> None:
-    """Searches other models, and the best of the words, certified."""
+    """Searches other models, and the best of the words, whose swaps of one are scored too."""
     searched = _searched(work)
     if len(searched) > 1:
         work.search("search", searched[1:])
@@ -173,7 +173,7 @@ def search_more(work: Demo, say: Say) -> None:
     replies = work.items[1] if work.items else []
     words = tuple(text for word in replies if (text := f" {word}") in tokens)
     enough = len(words) >= work.searches["certified"].topk
-    say(f"the best of {len(words)} words, certified" if enough else "too few words to choose from")
+    say(f"the best of {len(words)} words" if enough else "too few words to choose from")
     if enough:
         work.search("certified", searched[:1], words)
 
@@ -196,7 +196,7 @@ def compare(work: Demo, say: Say) -> None:
     run = analysis.load(work.run)
     both = two_models(run, run, list(work.prompts), (before, after))
     settings = reporting.settings_of(analyze.get_config())
-    chapters = [Changes(limits=work.limits, noise=())]
+    chapters = [changes_between(limits=work.limits, noise=())]
     report.write_report(both, target, {}, settings, chapters=chapters)
 
 

@@ -14,7 +14,7 @@ from ml_collections import config_flags
 
 import analysis
 from analysis import report
-from analysis.chapters.changes import Changes
+from analysis.chapters.changes import changes_between
 from analysis.measures.two_models import AFTER, BEFORE, language_models, left_out
 from analysis.report import verdict as verdicts
 from analysis.report.folder import check_target
@@ -66,11 +66,11 @@ def diff(given: command.Given) -> command.CommandResult:
         say(checked.cost)
     checked.sweep(given)
     run, noise = checked.compared()
-    changes = Changes(limits=limits, noise=noise, pairs=listed.name if listed else "")
-    verdict = verdicts.of(analysis.compute(run, {}, settings, [changes]))
+    chapter = changes_between(limits=limits, noise=noise, pairs=listed.name if listed else "")
+    verdict = verdicts.of(analysis.compute(run, {}, settings, [chapter]))
     assert verdict is not None
     # The other chapters are about rewards.
-    chapters = [changes] if language_models(run) else [changes, *analysis.CHAPTERS]
+    chapters = [chapter] if language_models(run) else [chapter, *analysis.CHAPTERS]
     page = report.write_report(run, target, {}, settings, chapters=chapters)
     last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out(run)]))}"
     return command.CommandResult(

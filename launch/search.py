@@ -2,9 +2,8 @@
 
 For each sequence that was found, the last line gives the percentile of its reward among the model's
 single tokens, if the run holds a sweep under that prompt, and the number of candidates that were
-rejected because their text does not tokenise back to them. With --config.certify=<sweeps> every
-swap of a single token of what was found is scored, and the search goes on from the best one until
-none improves it, or the sweeps are used up: docs/search.md.
+rejected because their text does not tokenise back to them. With --config.certify=True every swap of
+one token of what was found is scored, and the last line says how many are better.
 """
 
 import dataclasses
@@ -18,7 +17,7 @@ from etils import epath
 from engine.errors import AssayError
 from engine.runs import parts, schema, storage
 from engine.runs.reader import Result, RunError, read_contents
-from engine.search.run_folder import SearchResult
+from engine.search.run import SearchResult
 from launch.common import command, locking, scoring, searching
 
 _NAMED = 4  # new sequences that the last line quotes
@@ -49,23 +48,24 @@ def _result_lines(results: Sequence[SearchResult], run: epath.Path) -> list[str]
     for one in results:
         line, notes = f"{one.direction} {one.reward:.4g} {one.text!r}", []
         if one.certificate is not None:
-            notes.append(_certified(one.certificate))
+            notes.append(_swaps(one.certificate))
         singles = swept.get(schema.scores_path(one.model, one.prompt_id))
         if singles and (percentile := _percentile(singles, one.reward)) is not None:
             notes.append(f"percentile {percentile:.2f}")
-        if one.rejected and one.certificate is None:
+        if one.rejected:
             notes.append(f"{one.rejected} candidates rejected for their text")
         lines.append(f"{line} ({', '.join(notes)})" if notes else line)
     return lines
 
 
-def _certified(said: Mapping[str, Any]) -> str:
+def _swaps(said: Mapping[str, Any]) -> str:
     """What a certificate says, in words."""
-    steps = said["ascent_steps"]
-    taken = f"{steps} {'swap' if steps == 1 else 'swaps'} taken from {said['searched_reward']:.4g}"
-    if said["certified"]:
-        return f"certified: none of its swaps improves it; {taken}"
-    return f"not certified: its budget of {said['sweeps']} sweeps ended; {taken}"
+    if not said["better"]:
+        return f"none of its {said['swaps']:,} swaps of one token is better"
+    return (
+        f"{said['better']:,} of its {said['swaps']:,} swaps of one token are better, the best "
+        f"{said['best_text']!r} with {said['best_reward']:.4g}"
+    )
 
 
 def _percentile(swept: Result, reward: float) -> float | None:

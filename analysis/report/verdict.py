@@ -89,7 +89,7 @@ class Verdict:
 
 
 def of(study: Study) -> Verdict | None:
-    """The verdict of a study with the chapter `Changes`; None for any other study."""
+    """The verdict of a study with the chapter `changes_between`; None for any other study."""
     checks = study.tables.get("changes_checks")
     if checks is None:
         return None

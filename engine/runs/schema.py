@@ -67,7 +67,6 @@ SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
 # decide which one the router takes, and the reward may jump; so the median of the rows is compared.
 # A single row has ten times as much as of other models, or this (docs/decisions/networks.md).
 OF_MIXTURE = 6e-2
-ASCENT = "-ascent"  # ends the method's name in the file of a search's certificate
 
 Columns = dict[str, pl.DataType | type[pl.DataType]]
 

@@ -1,11 +1,7 @@
 """Search for the token sequences that a reward model rates highest and lowest.
 
-objective    what is maximised: a model's reward under prompts, signs, admitted sequences
-passes       gradients of the parents and rewards of the candidates of a step
-step         the step: gradient, proposals, scores, buffer
-baselines    methods that enumerate the vocabulary, and rewards of rows behind a common beginning
-loop         host loop of one search until it ends; its trace, from whose file it resumes
-certificate  whether a swap of one token improves a found sequence; the ascent if one does
-jobs         which searches and certificates a run lacks
-run_folder   runs the jobs of a command and writes what they find
+filters    which replies are admitted: allowed tokens, texts that tokenise back
+objective  what is maximised: rewards of candidates and slopes of their parents, signed
+gcg        the state, its step (proposals, scores, selection), and the loop over steps
+run        searches into a run folder: files, resuming, every swap of one token of what was found
 """

@@ -1,66 +1,51 @@
-"""What a search maximises, over admitted sequences."""
+"""What a search maximises: a model's mean reward under prompts, with its slopes; higher is better.
+
+A attempts run at once. Rewards are signed: higher is better in both directions.
+
+A candidate shares the positions before its first change with its parent, so only the rest of it is
+computed. The longest rest shares a row with the shortest, and so on (`pack`). So all rows are about
+equally long, and a step is compiled in one shape, however many positions may change.
+"""
 
 import dataclasses
-import math
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
+from flax import nnx
+from jax.sharding import Mesh
+from jaxtyping import Float, Int
 
+from engine import mesh as meshes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
+from engine.models.decoder import behind
+from engine.models.reward_model import RewardModels
+from engine.planning import BLOCK_PARENTS, BLOCK_ROWS
 from engine.scoring.rows import LAST, Pooling, check_fits, pooling_of
+from engine.search.filters import Filters, Ids, allowed_tokens, with_topk
 from engine.settings import AUTO, DIRECTIONS, SearchSettings
-from engine.text.chat_template import ChatTemplate
-from engine.types import PromptIds
+from engine.types import Array, KeyValues, Params, Places, Prefix, PromptIds
 
-Ids = Sequence[int] | np.ndarray
-
-_DRAWS = 200  # random sequences that are tried until one round-trips
-
-
-class RoundTrip:
-    """Whether the text of a sequence tokenises back to it in whole conversations; cached."""
-
-    def __init__(self, conversations: Sequence[tuple[ChatTemplate, PromptIds]]):
-        self.conversations = conversations
-        self._known: dict[tuple[int, ...], bool] = {}
-
-    def text(self, ids: Ids) -> str:
-        """The decoded text of a sequence."""
-        template, _ = self.conversations[0]
-        text: str = template.tokenizer.decode(list(map(int, ids)))
-        return text
-
-    def passes(self, ids: Ids) -> bool:
-        """Whether the text of `ids`, as the reply to each prompt, is tokenised as exactly `ids`."""
-        key = tuple(map(int, ids))
-        if key not in self._known:
-            reply = [self.text(key)]
-            self._known[key] = all(
-                template.sequences(p.prompt, reply)[0] == [*p.prefix, *key, *p.suffix]
-                for template, p in self.conversations
-            )
-        return self._known[key]
+BROKEN = np.inf  # replaces a reward that is not finite; the host then stops the search
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchObjective:
+class SearchObjective(Filters):
     """What a search of one model maximises, without the weights and its progress.
 
-    `prompts` end where the reward is read (`Pooling.suffix`); `round_trip` has them whole.
-    A attempts run side by side: `settings.attempts` for each direction. The objective of an attempt
+    `prompts` end where the reward is read (`Pooling.suffix`); `conversations` are whole.
+    A attempts run side by side: `settings.restarts` for each direction. The objective of an attempt
     is its sign times the mean reward over the prompts.
     """
 
     config: DecoderConfig
     checkpoint_hash: str
-    template: ChatTemplate
     prompts: tuple[PromptIds, ...]
-    allowed: np.ndarray  # bool [V]
-    settings: SearchSettings
-    round_trip: RoundTrip
     pooling: Pooling = LAST
 
     @classmethod
@@ -82,16 +67,17 @@ class SearchObjective:
         _check_prompts(prompts, settings.length, config)
         pooling = pooling_of(checkpoint, AUTO)
         read = [dataclasses.replace(p, suffix=pooling.suffix(p.suffix)) for p in prompts]
-        unread = {pooling.pad} if not read[0].suffix else set()  # a reply cannot end with it
-        allowed = _allowed_tokens(vocabulary, config.vocab_size, settings, unread)
+        unread = None if read[0].suffix else pooling.pad  # a reply cannot end with it
+        allowed = allowed_tokens(vocabulary, config.vocab_size, settings, {unread})
         objective = cls(
             config=config,
             checkpoint_hash=checkpoint.card.checkpoint_hash,
             template=checkpoint.template,
+            conversations=tuple(prompts),
             prompts=tuple(read),
             allowed=allowed,
-            settings=_with_topk(settings, allowed),
-            round_trip=RoundTrip([(checkpoint.template, prompt) for prompt in prompts]),
+            unread=unread,
+            settings=with_topk(settings, allowed),
             pooling=pooling,
         )
         most = objective.allowed.sum() * len(settings.free)
@@ -107,7 +93,7 @@ class SearchObjective:
     def signs(self) -> np.ndarray:
         """Sign of each attempt: float32 [A], 1 maximises the reward and -1 minimises it."""
         signs = [DIRECTIONS[d] for d in self.settings.directions]
-        return np.repeat(np.array(signs, np.float32), self.settings.attempts)
+        return np.repeat(np.array(signs, np.float32), self.settings.restarts)
 
     @property
     def suffix(self) -> tuple[int, ...]:
@@ -116,126 +102,19 @@ class SearchObjective:
 
     def streams(self) -> list[tuple[int, int, int]]:
         """Seeds of each attempt: (seed, direction, restart), whatever else is searched beside."""
-        names = list(DIRECTIONS)
-        return [
-            (self.settings.seed, names.index(direction), attempt)
-            for direction in self.settings.directions
-            for attempt in range(self.settings.attempts)
-        ]
+        seed, places = self.settings.seed, map(list(DIRECTIONS).index, self.settings.directions)
+        return [(seed, place, i) for place in places for i in range(self.settings.restarts)]
 
-    def per_direction(self, counts: np.ndarray) -> dict[str, int]:
-        """Sums a count per attempt, int64 [A], over the attempts of each direction."""
-        sums = counts.reshape(-1, self.settings.attempts).sum(axis=1)
-        return dict(zip(self.settings.directions, sums.tolist(), strict=True))
+    def initial(self) -> np.ndarray:
+        """The first sequence of each attempt: int32 [A, T]."""
+        if self.settings.initial:
+            return np.tile(self.given(), (len(self.signs), 1))
+        return np.stack([self.draw(np.random.default_rng(s)) for s in self.streams()])
 
     def narrowed(self, direction: str) -> "SearchObjective":
         """The same objective in one direction, or in `both`."""
         settings = dataclasses.replace(self.settings, direction=direction)
         return dataclasses.replace(self, settings=settings)
-
-    def passes(self, ids: Ids) -> bool:
-        """Whether a sequence is admitted as a result."""
-        return not self.settings.round_trip or self.round_trip.passes(ids)
-
-    def initial(self) -> np.ndarray:
-        """The first sequence of each attempt: int32 [A, T]."""
-        if self.settings.initial:
-            return np.tile(self._given(), (len(self.signs), 1))
-        return np.stack([self.draw(np.random.default_rng(s)) for s in self.streams()])
-
-    def check(self, ids: Ids, name: str) -> None:
-        """Raises AssayError, which calls it `name`, for a sequence that cannot be searched from."""
-        if not self.suffix and ids[-1] == self.pooling.pad:
-            raise AssayError(
-                f"{name}: its last token {ids[-1]} is the pad token, before which this model's "
-                "reward is read; allowed: a reply that ends in another"
-            )
-        for position in self.settings.free:
-            if not 0 <= ids[position] < len(self.allowed) or not self.allowed[ids[position]]:
-                token = self.round_trip.text([ids[position]])
-                raise AssayError(
-                    f"{name}: the filters leave out its token {token!r} at position {position}"
-                )
-        if not self.passes(ids):
-            raise AssayError(
-                f"{name}: does not tokenise back to itself in the conversation; allowed: "
-                "round_trip=False"
-            )
-
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """A random sequence of allowed tokens that is admitted: int32 [T]."""
-        settings, tokens = self.settings, np.flatnonzero(self.allowed)
-        given = self._given() if settings.initial else np.zeros(settings.length, np.int32)
-        free = np.array(settings.free)
-        for _ in range(_DRAWS):
-            drawn = rng.choice(tokens, 2 * settings.length)
-            # Random tokens seldom round-trip. The tokens of their text often do.
-            again = self.template.reply_ids(self.round_trip.text(drawn))
-            for ids in (drawn, np.array(again)):
-                if len(ids) >= settings.length:
-                    given[free] = ids[free]
-                    if self.allowed[given[free]].all() and self.passes(given):
-                        return given.astype(np.int32)
-        for token in rng.permutation(tokens)[:_DRAWS]:
-            given[free] = token
-            if self.passes(given):
-                return given.astype(np.int32)
-        raise AssayError(
-            f"length={settings.length}: none of {2 * _DRAWS} random sequences of the allowed tokens"
-            " tokenises back from its text; give an initial string, or round_trip=False"
-        )
-
-    def _given(self) -> np.ndarray:
-        initial, length = self.settings.initial, self.settings.length
-        ids = np.array(self.template.reply_ids(initial), np.int32)
-        if len(ids) != length:
-            raise AssayError(
-                f"initial={initial!r}: {len(ids)} tokens; allowed: {length}, the length"
-            )
-        self.check(ids, f"initial={initial!r}")
-        return ids
-
-
-def _allowed_tokens(
-    frame: pl.DataFrame,
-    rows: int,
-    settings: SearchSettings,
-    never: Container[int | None] = frozenset(),
-) -> np.ndarray:
-    """Mask of the tokens that the filters allow, except those in `never`: bool [rows].
-
-    Raises AssayError for an `allow` or `deny` that is no token, or if no token is left.
-    """
-    tokens = frame["token"].to_list()
-    texts, allow, deny = set(tokens), set(settings.allow), set(settings.deny)
-    for name in ("allow", "deny"):
-        for text in getattr(settings, name):
-            if text not in texts:
-                raise AssayError(f"{name}: no token is {text!r}; allowed: texts of single tokens")
-    left = np.ones(len(tokens), bool)
-    if not settings.specials:
-        left &= ~frame["is_special"].to_numpy()
-    if settings.ascii_only:
-        left &= np.array([t.isascii() and t.isprintable() and t != "" for t in tokens])
-    if allow:
-        left &= np.array([t in allow for t in tokens])
-    left &= np.array([t not in deny for t in tokens])
-    left &= np.array([i not in never for i in frame["token_id"]])
-    allowed = np.zeros(rows, bool)
-    allowed[frame["token_id"].to_numpy()] = left
-    return allowed
-
-
-def _with_topk(settings: SearchSettings, allowed: np.ndarray) -> SearchSettings:
-    """Settings whose `topk` is at most the number of tokens in the mask `allowed`.
-
-    It stays large enough for all candidates: those beyond the allowed tokens change nothing.
-    Raises AssayError for a mask without tokens.
-    """
-    if not allowed.any():
-        raise AssayError("the filters leave no token; relax ascii_only, specials, allow or deny")
-    enough = max(int(allowed.sum()), math.ceil(settings.candidates / len(settings.free)))
-    return dataclasses.replace(settings, topk=min(settings.topk, enough, len(allowed)))
 
 
 def not_finite(ids: Ids) -> AssayError:
@@ -254,3 +133,228 @@ def _check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderCon
                 f"prompts {prompts[0].prompt!r} and {prompt.prompt!r}: the template closes their "
                 "replies differently; allowed: one search each"
             )
+
+
+# Any: an array of numpy or JAX, of any shape.
+def fitness(rewards: Any, target: float) -> Any:
+    """What a search maximises: signed rewards, or their negative squared distance to a target.
+
+    `BROKEN` stays the highest value, so that the host sees it first.
+    """
+    if not target:
+        return rewards
+    return jnp.where(rewards == BROKEN, BROKEN, -((rewards - target) ** 2))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepInputs:
+    """The inputs of a step that stay the same: J prompts, judged by the mean of their rewards."""
+
+    prefix: Prefix  # leaves have a leading J and room for T more positions
+    lengths: Array  # int32 [J], positions of each prefix
+    suffix: Array  # int32 [S], token ids behind the reply
+    allowed: Array  # bool [V], tokens that may be used
+    signs: Array  # float32 [A], 1 maximises the reward, -1 minimises it
+
+
+def slopes_of(
+    model: RewardModels,
+    inputs: StepInputs,
+    parents: Int[Array, "A T"],
+    settings: SearchSettings,
+    mesh: Mesh,
+) -> tuple[Float[Array, "A"], Float[Array, "A T V"], KeyValues]:
+    """Rewards of the parents, and gradients with respect to their one-hot rows.
+
+    Embedding is linear: its transpose takes the gradient with respect to the embedded rows to that
+    with respect to the one-hot rows, and a row is looked up instead of multiplied.
+
+    Returns:
+      Signed rewards, the gradient of `fitness` of them, and what `keys_values_of` returns.
+    """
+    on_cpu = model.decoder.platform == "cpu"
+
+    def of_rows(
+        x: Float[Array, "T D"], sign: Array, model: RewardModels, inputs: StepInputs
+    ) -> tuple[Array, tuple[Array, KeyValues]]:
+        row = jnp.concatenate([x[None], model.decoder.embed(inputs.suffix[None])], axis=1)
+        last = jnp.full((1, 1), row.shape[1] - 1)
+
+        def keep_row(_: Array, written: KeyValues) -> KeyValues:
+            return written
+
+        def of_prompt(prefix: Prefix, length: Array) -> tuple[Array, KeyValues]:
+            places = behind(length[None], row.shape[1])
+            rewards, written = model.respond_embedded(prefix, row, places, last, keep_row)
+            return rewards[0, 0, 0], jax.tree.map(lambda each: each[:, 0, : len(x)], written)
+
+        rewards, written = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
+        return fitness(sign * rewards.mean(), settings.target), (rewards.mean(), written)
+
+    def of_attempt(
+        model: RewardModels, inputs: StepInputs, attempt: tuple[Array, Array]
+    ) -> tuple[Array, Array, KeyValues]:
+        parent, sign = attempt
+        x = model.decoder.embed(parent[None])[0]
+        (_, extra), slopes = jax.value_and_grad(of_rows, has_aux=True)(x, sign, model, inputs)
+        reward, written = extra
+        return reward, model.decoder.row_slopes(slopes[None])[0] if on_cpu else slopes, written
+
+    rewards, slopes, written = _by_attempt(of_attempt, model, inputs, (parents, inputs.signs), mesh)
+    if not on_cpu:  # not in the blocks, whose results every device gets: each keeps its tokens'
+        count, blocks = len(slopes), _blocked(slopes)
+        slopes = jax.lax.map(model.decoder.row_slopes, blocks)  # [blocks, parents, T, V]
+        slopes = slopes.reshape(-1, *slopes.shape[2:])[:count]
+    return inputs.signs * rewards, slopes, written
+
+
+def keys_values_of(
+    model: RewardModels, inputs: StepInputs, parents: Int[Array, "A T"], mesh: Mesh
+) -> KeyValues:
+    """Keys and values of the parents behind each prompt, leaves [A, J, L, T, K, H]."""
+
+    def of_attempt(model: RewardModels, inputs: StepInputs, parent: Int[Array, "T"]) -> KeyValues:
+        def of_prompt(prefix: Prefix, length: Array) -> KeyValues:
+            written = model.extend(prefix, parent, length).key_values
+            return jax.tree.map(
+                lambda p: jax.lax.dynamic_slice_in_dim(p, length, len(parent), axis=1), written
+            )
+
+        return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
+
+    every: KeyValues = _by_attempt(of_attempt, model, inputs, parents, mesh)
+    return every
+
+
+def score_candidates(
+    model: RewardModels,
+    inputs: StepInputs,
+    parents: Int[Array, "A T"],
+    ids: Int[Array, "A C T"],
+    first: Sequence[int],
+    mesh: Mesh,
+    written: KeyValues | None = None,
+) -> Float[Array, "A C"]:
+    """Signed rewards of the candidates of each attempt.
+
+    Candidate c agrees with its parent before position `first[c]`, ascending, so only its positions
+    from there on are computed. Keys and values of the earlier positions are those of the parent,
+    computed once behind the prompt's (`written`, from `keys_values_of`). This is exact, since a
+    decoder is causal. Blocks of candidates are shared out over the mesh axis `data`.
+    """
+    if written is None:
+        written = keys_values_of(model, inputs, parents, mesh)
+    (attempts, candidates, length), (graph, params) = ids.shape, nnx.split(model)
+    layout = pack(first, length + len(inputs.suffix), BLOCK_ROWS)
+    behind_it = jnp.broadcast_to(inputs.suffix, (attempts, candidates, len(inputs.suffix)))
+    whole = jnp.concatenate([ids, behind_it], axis=2)
+    rows = whole[:, layout.candidate, layout.place.clip(max=whole.shape[2] - 1)]  # [A, B, U]
+    static = (layout.place, layout.first, layout.reply, layout.read)
+    every = (rows, *(jnp.broadcast_to(a, (attempts, *a.shape)) for a in static))
+    size = min(BLOCK_ROWS, rows.shape[1])
+    blocks = tuple(a.reshape(-1, size, a.shape[-1]) for a in every)
+    attempt = jnp.repeat(jnp.arange(attempts), len(blocks[0]) // attempts)
+
+    def of_block(
+        shared: tuple[Params, StepInputs, KeyValues], block: tuple[Array, ...]
+    ) -> Float[Array, "B Y"]:
+        (params, inputs, written), (attempt, row, place, first, reply, read) = shared, block
+        model = nnx.merge(graph, params)
+
+        def of_prompt(prefix: Prefix, length: Array, kept: KeyValues) -> Float[Array, "B Y"]:
+            with_parent = jax.tree.map(
+                lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new, length, axis=1),
+                prefix.key_values,
+                kept,
+            )
+            prefix = Prefix(key_values=with_parent, gates=prefix.gates)
+            places = Places(position=length + place, shared=length + first, reply=reply)
+            x = model.decoder.embed(row)
+            rewards, _ = model.respond_embedded(prefix, x, places, read)
+            return rewards[0]
+
+        kept = jax.tree.map(lambda every: every[attempt], written)
+        return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths, kept).mean(0)
+
+    shared = params, inputs, written
+    scored = meshes.in_blocks(of_block, mesh, shared, (attempt, *blocks))
+    means = scored.reshape(attempts, -1)[:, layout.where]
+    rewards = inputs.signs[:, None] * means
+    return jnp.where(jnp.isfinite(rewards), rewards, BROKEN)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Packing:
+    """B rows of U positions that hold Y candidates each; static, int32.
+
+    A row is padded behind its last candidate, with further places of that candidate. No position
+    that is read attends to them.
+    """
+
+    candidate: np.ndarray  # [B, U], the candidate whose token is at this position
+    place: np.ndarray  # [B, U], index of that token in the reply followed by the suffix
+    first: np.ndarray  # [B, U], the first place of that candidate that is computed
+    reply: np.ndarray  # [B, U], index of the candidate within its row, 0 to Y - 1
+    read: np.ndarray  # [B, Y], reward positions
+    where: np.ndarray  # [C], index in [B · Y] of each candidate's reward
+
+
+def pack(first: Sequence[int], positions: int, block: int = 1) -> Packing:
+    """Assigns candidates of `positions` places, computed from `first` [C] on, to rows.
+
+    More rows than `block` are padded to a multiple of it, by repeating the last row.
+    """
+    begin = np.asarray(first, np.int32)
+    held = np.arange(len(begin))[:, None]
+    if begin[0] < begin[-1]:  # candidates of one length stay one per row
+        held = held[: -(-len(begin) // 2)]
+        held = np.concatenate([held, len(begin) - 1 - held], axis=1)
+    where = np.empty(len(begin), np.int32)
+    where[held.ravel()] = np.arange(held.size)
+    held = np.pad(held, ((0, -len(held) % min(block, len(held))), (0, 0)), mode="edge")
+
+    lengths = positions - begin[held]  # [B, Y]
+    stops = np.cumsum(lengths, axis=1, dtype=np.int32)
+    at = np.arange(stops[:, -1].max(), dtype=np.int32)
+    reply = (at >= stops[:, :-1, None]).sum(axis=1, dtype=np.int32)  # [B, U]
+    candidate = np.take_along_axis(held, reply, axis=1).astype(np.int32)
+    place = begin[candidate] + at - np.take_along_axis(stops - lengths, reply, axis=1)
+    return Packing(
+        candidate=candidate,
+        place=place.astype(np.int32),
+        first=begin[candidate],
+        reply=reply,
+        read=stops - 1,
+        where=where,
+    )
+
+
+# Any: trees of arrays.
+def _by_attempt(
+    function: Callable[[RewardModels, StepInputs, Any], Any],
+    model: RewardModels,
+    inputs: StepInputs,
+    attempts: Any,
+    mesh: Mesh,
+) -> Any:
+    """Results of (model, inputs, one attempt's arrays) for all attempts, in blocks over `data`."""
+    graph, params = nnx.split(model)
+    count = len(jax.tree.leaves(attempts)[0])
+
+    def of_block(shared: tuple[Params, StepInputs], block: Any) -> Any:
+        params, inputs = shared
+        whole = nnx.merge(graph, params)
+        return jax.vmap(lambda attempt: function(whole, inputs, attempt))(block)
+
+    blocks = jax.tree.map(_blocked, attempts)
+    results = meshes.in_blocks(of_block, mesh, (params, inputs), blocks)
+    return jax.tree.map(lambda r: r.reshape(-1, *r.shape[2:])[:count], results)
+
+
+def _blocked(attempts: Array) -> Array:
+    """An array with an entry for each attempt, in blocks of parents; the last is repeated."""
+    size = min(len(attempts), BLOCK_PARENTS)
+    spare = -len(attempts) % size
+    filled = jnp.pad(attempts, [(0, spare)] + [(0, 0)] * (attempts.ndim - 1), "edge")
+    return filled.reshape(-1, size, *attempts.shape[1:])

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.search.run_folder import SearchResult, search_sequences
+from engine.search.run import SearchResult, search_sequences
 from engine.settings import SearchSettings
 from launch.common.scoring import dtype_and_mesh, given_fields
 from launch.common.text import lines_of
@@ -38,7 +38,7 @@ def search(
     mesh: Mesh,
     config: ConfigDict,
 ) -> list[SearchResult]:
-    """Searches; of `config`, `joint` and `check_memory` are read.
+    """Searches; of `config`, `joint`, `certify` and `check_memory` are read.
 
     Returns:
       Each sequence that was found, new or of an earlier run.
@@ -50,6 +50,7 @@ def search(
         chosen,
         mesh,
         joint=config.joint,
+        certify=config.certify,
         check_memory=config.check_memory,
     )
 

@@ -29,7 +29,7 @@ from engine.runs import parts
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, check_finite
 from engine.scoring.rows import RewardRows, reply_rows, token_rows
-from engine.search.loop import Trace, run_search
+from engine.search.gcg import Trace, run_search
 from engine.search.objective import SearchObjective
 from engine.settings import DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep.outcomes import memory_errors
@@ -243,7 +243,7 @@ class Explorer:
         def progress(steps: int, trace: Trace) -> None:
             rewards, ids = trace.best(0, settings)
             if np.isfinite(rewards[-1]):
-                text = objective.round_trip.text(ids[-1])
+                text = objective.text(ids[-1])
                 job.tell("step", step=steps, reward=sign * float(rewards[-1]), text=text)
             self.desk.between(job)
 

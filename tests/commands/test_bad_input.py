@@ -31,6 +31,7 @@ CASES = {
     "sweep --run={run}": {
         "": f"--checkpoint is missing; {MODELS}",
         "--checkpoint={model},": f"--checkpoint is missing; {MODELS}",
+        "--checkpoint={model},{model}": "model 'tiny' was given twice; slugs must differ",
         "--reward-of={language},{before} --config.beta=0": "beta=0.0; allowed: finite numbers > 0",
         "--reward-of={language},{before} --config.form=x": "form='x'; allowed: 'pretrained', 'ch",
         "--reward-of={language},{before} --config.lens": "lens=True with --reward-of",
@@ -99,7 +100,6 @@ CASES = {
     },
     "search --checkpoint={model} --run={run} --config.length=3 --config.topk=16 "
     "--config.candidates=12": {
-        "--config.certify=2": "certify=2; allowed: 0, or at least 3 sweeps",
         "--config.allow={tmp}/few.txt --config.deny={tmp}/few.txt": "the filters leave no token",
         "--config.fixed=0,x": "fixed='0,x'; allowed: positions, as 0,3",
     },

@@ -13,7 +13,7 @@ import torch
 from flax import nnx
 
 from engine.models import heads, layer
-from engine.search.passes import StepInputs, slopes_of
+from engine.search.objective import StepInputs, slopes_of
 from tests.support import parity, slow, torch_models
 from tests.support.heads import last_occurrence, prompt
 from tests.support.searches import settings
@@ -100,7 +100,6 @@ def slopes(scorer):
         suffix=jnp.zeros(0, jnp.int32),
         allowed=jnp.ones(torch_models.VOCAB_SIZE, bool),
         signs=jnp.array(SIGNS),
-        steps=jnp.array(1),
     )
     ids, ways = ids_and_ways()
     parents = jnp.asarray(np.tile(ids, (2, 1)), jnp.int32)

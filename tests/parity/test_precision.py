@@ -6,7 +6,6 @@ StableHLO, which is the same on every device.
 """
 
 import re
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,8 +13,7 @@ import pytest
 
 from engine import mesh as meshes
 from engine.scoring.language_passes import LanguageScorer
-from engine.search import step
-from engine.search.step import build_step_inputs, start
+from engine.search.gcg import build_step, build_step_inputs, start
 from tests.parity import test_language_models as language
 from tests.support import folders, parity, searches, slow, torch_models
 
@@ -61,12 +59,12 @@ def language_programs(scorer):
 
 def search_programs(checkpoint):
     """A step with its gradient and the distance of embeddings, and steps in one dispatch."""
-    objective, scorer = searches.problem(checkpoint, distance=1.0), searches.scorer(checkpoint)
+    objective, scorer = searches.problem(checkpoint, method="paper"), searches.scorer(checkpoint)
     state = start(np.zeros((2, 2), np.uint32), objective.initial(), objective.settings.buffer)
     arguments = scorer.params, build_step_inputs(objective, scorer), state
-    compiled: Any = step.build_step(scorer.graph, scorer.mesh, objective.settings)
-    yield compiled.expand.lower(*arguments)
-    yield compiled.many.lower(*arguments, np.int32(1))
+    expand, _, many = build_step(scorer.graph, scorer.mesh, objective.settings)
+    yield expand.lower(*arguments)
+    yield many.lower(*arguments, np.int32(1))
 
 
 @pytest.mark.parametrize("name", ["gemma2", "qwen3"])

@@ -155,7 +155,7 @@ def test_a_reply_has_no_space_that_the_tokenizer_puts_before_a_text_of_its_own(f
     settings = {"length": len(ids), "initial": reply, "steps": 1, "topk": 64}
     found = model.search(PROMPT, candidates=8, **settings)["reward"][-1]
     assert found > by_text[-1] - 1e-4  # one step need not improve its start
-    assert model.certify(PROMPT, reply, sweeps=len(ids)).swaps
+    assert model.certify(PROMPT, reply, topk=64, candidates=8)["swaps"]
 
 
 @pytest.mark.parametrize("name", slow.all_but(QUICK, PIPELINES))
@@ -198,8 +198,7 @@ def test_rewards_are_read_where_transformers_reads_them(folder, template, pad):
     assert own.checkpoint.card.pooling == ("last_non_pad" if by_pad else "last")
     if cut:
         settings = {"length": 2, "steps": 20, "candidates": 32, "topk": 64, "specials": True}
-        method = "gcg" if (template, pad) == ("closes", "the closing token") else "coordinate"
-        last = model.search(PROMPT, method=method, **settings).row(-1, named=True)
+        last = model.search(PROMPT, **settings).row(-1, named=True)
         ids = list(last["token_ids"])
         assert set(ids) <= set(own.candidates)
         np.testing.assert_allclose(last["reward"], own.reward([*before, *ids, *after]), **TOLERANCE)
@@ -234,7 +233,7 @@ def test_a_search_refuses_a_reply_whose_end_would_not_be_read(folder):
     with pytest.raises(AssayError, match=message):
         model.search(PROMPT, **settings)
     with pytest.raises(AssayError, match=message):
-        model.certify(PROMPT, f"x{CLOSES}", fixed=(1,), specials=True)
+        model.certify(PROMPT, f"x{CLOSES}", specials=True)
 
 
 def test_a_template_that_cannot_be_cut_is_swept_as_text_and_says_so(folder, tmp_path, capsys):

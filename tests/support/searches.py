@@ -10,11 +10,9 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer
-from engine.search.jobs import Search
-from engine.search.loop import StepDriver
+from engine.search.gcg import Ranked, State, StepDriver, build_step, build_step_inputs
 from engine.search.objective import SearchObjective
-from engine.search.run_folder import search_sequences
-from engine.search.step import Ranked, State, build_step, build_step_inputs
+from engine.search.run import search_sequences
 from engine.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
 from tests.support.parity import make_mesh
@@ -28,11 +26,6 @@ SETTINGS = SearchSettings(
     topk=16,
     restarts=2,
     buffer=3,
-    beam=2,
-    replace_first=2,
-    temperature=1.0,
-    spread=1.0,
-    merge=0,
     ascii_only=False,
     round_trip=False,
     every=2,
@@ -44,10 +37,10 @@ def settings(**changes) -> SearchSettings:
     return dataclasses.replace(SETTINGS, **changes)
 
 
-def search(run, models, prompts=PROMPT, *, joint=False, data=1, **changes):
+def search(run, models, prompts=PROMPT, *, joint=False, certify=False, data=1, **changes):
     """Searches into a run folder."""
     where = str(run), settings(**changes), make_mesh(data)
-    return search_sequences(models, prompts, *where, joint=joint)
+    return search_sequences(models, prompts, *where, joint=joint, certify=certify)
 
 
 def file_of(run, direction="max", method="gcg"):
@@ -71,8 +64,8 @@ def expanded(objective: SearchObjective, scorer: RewardScorer) -> Ranked:
     arrays = StepDriver(objective, scorer).arrays()
     del arrays["rejected"]
     state = State(**arrays)
-    step = build_step(scorer.graph, scorer.mesh, objective.settings)
-    return step.expand(scorer.params, build_step_inputs(objective, scorer), state)
+    expand, _, _ = build_step(scorer.graph, scorer.mesh, objective.settings)
+    return expand(scorer.params, build_step_inputs(objective, scorer), state)
 
 
 def scorer(model: Checkpoint, data: int = 1) -> RewardScorer:
@@ -87,6 +80,10 @@ def _scorer(path, data) -> RewardScorer:
     return RewardScorer.build(*restored, mesh, step_size=16)
 
 
-def job_of(model: Checkpoint, **changes) -> Search:
-    """A search of one model that no run knows."""
-    return Search(checkpoint=model, objective=problem(model, **changes), prompts=["who"], jobs=())
+def plain_rewards(scorer, problem, ids):
+    """Mean over the prompts of the plain pass, for sequences [N, T]."""
+    every = [
+        scorer.plain_rewards([[*p.prefix, *row, *p.suffix] for row in ids.tolist()])[0]
+        for p in problem.prompts
+    ]
+    return np.mean(every, axis=0)

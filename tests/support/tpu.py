@@ -17,8 +17,8 @@ from engine import mesh as meshes
 from engine.checkpoint import layouts, restore
 from engine.models.config import DecoderConfig
 from engine.scoring.reward_passes import RewardScorer
-from engine.search.passes import StepInputs
-from engine.search.step import State, build_step
+from engine.search.gcg import State, build_step
+from engine.search.objective import StepInputs
 from engine.settings import SearchSettings
 from engine.types import Candidates, KeyValues, Prefix
 
@@ -113,7 +113,7 @@ class Passes:
             best=self._shape((1, settings.length), jnp.int32),
             best_rewards=self._shape((1,), jnp.float32),
         )
-        expand = build_step(self.graph, self.mesh, settings).expand
+        expand, _, _ = build_step(self.graph, self.mesh, settings)
         return _lowered(expand, self.params, self._inputs(), state)
 
     def _inputs(self) -> StepInputs:
@@ -126,7 +126,6 @@ class Passes:
             suffix=self._shape((work.positions - 1,), jnp.int32),
             allowed=self._shape((self.decoder.vocab_size,), jnp.bool_),
             signs=self._shape((1,), jnp.float32),
-            steps=self._shape((), jnp.int32),
         )
 
     def place(self) -> Any:

@@ -124,9 +124,6 @@ def test_a_search_is_charged_for_its_prompts_and_its_method():
     several = account(llama, dataclasses.replace(SEARCH, together=3))
     assert several.prefix == 3 * account(llama, SEARCH).prefix
     assert grows(llama, SEARCH, together=300) > 9 * account(llama, SEARCH).step
-    beam = dataclasses.replace(SEARCH, enumerates=True, candidates=256)
-    assert grows(llama, beam, candidates=1024) > 2.9 * account(llama, beam).step
-    assert grows(llama, beam, attempts=9, together=3) == 0
 
 
 @pytest.mark.parametrize(("platform", "step"), [("cpu", 1024), ("gpu", 2048), ("tpu", 1024)])

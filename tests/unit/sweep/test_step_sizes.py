@@ -7,7 +7,7 @@ import pytest
 from engine import host, planning
 from engine.errors import AssayError
 from engine.planning import LEAST_STEP, DeviceRoom, Model, SweepWork
-from engine.search.run_folder import search_sequences
+from engine.search.run import search_sequences
 from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
 from tests.support.sweeps import ONE, PROMPTS, result

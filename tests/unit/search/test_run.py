@@ -5,7 +5,6 @@ import functools
 import hashlib
 import itertools
 import json
-import math
 import re
 
 import numpy as np
@@ -18,16 +17,16 @@ from configs import search as search_config
 from engine.errors import AssayError
 from engine.runs import provenance, schema
 from engine.runs.manifest import Manifest
-from engine.search import jobs, step
-from engine.search.baselines import EnumerationDriver
-from engine.search.loop import StepDriver, run_search, trace_frame
-from engine.search.objective import SearchObjective
+from engine.search.gcg import (
+    StepDriver,
+    run_search,
+)
+from engine.search.run import joint_id, resumable
 from engine.settings import METHODS, SearchSettings
 from launch.common import searching
 from tests.support import full_disk, slow
 from tests.support.killed import Killed, killed_after
-from tests.support.parity import make_mesh
-from tests.support.searches import file_of, problem, scorer, search, settings
+from tests.support.searches import file_of, problem, scorer, search
 
 
 def test_a_search_writes_its_trace_and_the_manifest_knows_it(checkpoint, tmp_path):
@@ -59,42 +58,6 @@ def test_a_search_writes_its_trace_and_the_manifest_knows_it(checkpoint, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_direction_alone_finds_what_it_finds_beside_the_other(checkpoint):
-    both = problem(checkpoint(), direction="both", round_trip=True)
-    alone = problem(checkpoint(), direction="min", round_trip=True)
-    (together, rejected), (single, own) = (
-        run_search(asked, scorer(checkpoint())) for asked in (both, alone)
-    )
-    assert rejected["min"] == own["min"] != rejected["max"]
-    found, expected = trace_frame(both, together, "min"), trace_frame(alone, single, "min")
-    assert found.drop("reward").equals(expected.drop("reward"))
-    np.testing.assert_allclose(found["reward"], expected["reward"], rtol=1e-5)  # other batches
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["gcg", "coordinate"])
-def test_each_candidate_that_is_refused_for_its_text_is_counted_once(
-    checkpoint, monkeypatch, method
-):
-    judge, refused, counts = SearchObjective.passes, [], {}
-
-    def passes(*of):
-        refused.extend([] if judge(*of) else [of])
-        return judge(*of)
-
-    monkeypatch.setattr(SearchObjective, "passes", passes)
-    for direction in ("min", "max", "both"):
-        asked = problem(checkpoint(), direction=direction, method=method, round_trip=True)
-        engine = (StepDriver if method == "gcg" else EnumerationDriver)(asked, scorer(checkpoint()))
-        refused.clear()  # the drawing of the first parents
-        for _ in range(4):
-            engine.advance(1, math.inf)
-        counts[direction] = asked.per_direction(engine.rejected)
-        assert sum(counts[direction].values()) == len(refused) > 0
-    assert counts["both"] == counts["min"] | counts["max"]
-
-
-@pytest.mark.slow
 def test_another_setting_is_not_mixed_in(checkpoint, tmp_path):
     search(tmp_path / "run", [checkpoint()], steps=2)
     with pytest.raises(AssayError, match=r"was begun with steps=2, not 3; use another run folder"):
@@ -102,16 +65,13 @@ def test_another_setting_is_not_mixed_in(checkpoint, tmp_path):
 
 
 def test_one_search_for_prompts_of_long_names_has_a_short_one():
-    assert re.fullmatch(r"mean\.of-2-[0-9a-f]{8}", jobs._joint_id(["a" * 150, "b" * 150]))
+    assert re.fullmatch(r"mean\.of-2-[0-9a-f]{8}", joint_id(["a" * 150, "b" * 150]))
 
 
-@pytest.mark.parametrize("method", ["gcg", "coordinate"])
 @pytest.mark.parametrize("round_trip", slow.all_but([False], [False, True]))
-def test_a_search_that_goes_on_ends_as_one_that_never_stopped(
-    checkpoint, tmp_path, method, round_trip
-):
+def test_a_search_that_goes_on_ends_as_one_that_never_stopped(checkpoint, tmp_path, round_trip):
     state = tmp_path / "state.safetensors"
-    asked = problem(checkpoint(), method=method, round_trip=round_trip, steps=8, every=2)
+    asked = problem(checkpoint(), round_trip=round_trip, steps=8, every=2)
 
     class Stop(Exception):
         pass
@@ -121,10 +81,10 @@ def test_a_search_that_goes_on_ends_as_one_that_never_stopped(
             raise Stop
 
     with pytest.raises(Stop):
-        run_search(asked, scorer(checkpoint()), epath.Path(state), stop)
+        resumable(asked, scorer(checkpoint()), epath.Path(state), stop)
     assert state.exists()
     seen = []
-    resumed, rejected = run_search(
+    resumed, rejected = resumable(
         asked, scorer(checkpoint()), epath.Path(state), lambda steps, _: seen.append(steps)
     )
     assert min(seen) > 4  # it did not begin again
@@ -140,18 +100,18 @@ def test_an_unfinished_search_with_other_inputs_is_refused(
     checkpoint, tmp_path, monkeypatch, differs
 ):
     state = epath.Path(tmp_path / "state.safetensors")
-    run_search(problem(checkpoint()), scorer(checkpoint()), state)
+    resumable(problem(checkpoint()), scorer(checkpoint()), state)
     if differs == "numerics":
         monkeypatch.setattr(provenance, "numerics", lambda platform: 1)
     other = problem(checkpoint(), topk=15) if differs == "topk" else problem(checkpoint())
     with pytest.raises(AssayError, match=rf"an unfinished search with another {differs}; remove"):
-        run_search(other, scorer(checkpoint()), state)
+        resumable(other, scorer(checkpoint()), state)
 
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_any_write_loses_nothing(checkpoint, tmp_path, monkeypatch):
-    """Of the search's state, its result, its certificate and the manifest."""
-    kind = {"certify": 6, "every": 2, "ascii_only": True}
+    """Of the search's state, its result and the manifest, with its certificate."""
+    kind = {"certify": True, "every": 2, "ascii_only": True}
     models = [checkpoint()]
     search(tmp_path / "whole", models, **kind)
     for number in itertools.count():
@@ -183,7 +143,7 @@ def test_the_api_and_the_command_have_the_same_settings(method):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"merge": 3, "method": "beam"}, "merge=3 with method='beam'; allowed: 0, or method='gcg'"),
+        ({"method": "beam"}, "method='beam'; allowed: 'gcg', 'paper', 'random'"),
         ({"length": 120}, "a conversation has 1.. tokens; allowed by the model: 128"),
         ({"allow": (" ",), "deny": (" ",)}, "the filters leave no token; relax ascii_only, spe"),
         ({"initial": "love"}, "initial='love': 1 tokens; allowed: 3, the length"),
@@ -202,34 +162,23 @@ def test_bad_input_is_one_line_and_nothing_is_written(checkpoint, tmp_path, chan
     assert not (tmp_path / "run").exists()
 
 
-def test_no_more_tokens_are_proposed_than_are_allowed(checkpoint):
-    few = problem(checkpoint(), topk=256, allow=("a", "b", "c", "d", "e"))
-    assert few.settings.topk == 5
-
-
-def test_a_budget_that_ends_before_anything_is_found_is_refused(checkpoint, tmp_path):
-    with pytest.raises(AssayError, match=r"^method='beam' ended before it found a sequence of 3"):
-        search(tmp_path / "run", [checkpoint()], method="beam", steps=2)
-    assert not list(tmp_path.rglob("*.safetensors"))  # nothing that more steps would trip over
-
-
 @pytest.mark.slow
 def test_a_direction_that_finds_nothing_is_refused_whatever_the_other_finds(checkpoint, tmp_path):
     few = {"method": "random", "direction": "both", "length": 6, "steps": 1, "every": 1}
     few |= {"candidates": 2, "restarts": 1, "round_trip": True, "seed": 8}
-    found = StepDriver(problem(checkpoint(), **few), scorer(checkpoint())).advance(1, math.inf)[0]
+    found = StepDriver(problem(checkpoint(), **few), scorer(checkpoint())).advance(1)[0]
     assert np.isneginf(found[-1]).tolist() == [True, False]
     with pytest.raises(AssayError, match=r"^method='random' ended before it found a sequence of 6"):
         search(tmp_path / "run", [checkpoint()], **few)
+    assert not list(tmp_path.rglob("*.safetensors"))  # nothing that more steps would trip over
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {},
-        pytest.param({"round_trip": True, "method": "mutate"}, marks=pytest.mark.slow),
-        pytest.param({"target": 3.0, "method": "mutate"}, marks=pytest.mark.slow),
-        {"method": "beam", "steps": 500},
+        pytest.param({"round_trip": True, "method": "random"}, marks=pytest.mark.slow),
+        pytest.param({"target": 3.0, "method": "random"}, marks=pytest.mark.slow),
     ],
 )
 def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, changes):
@@ -246,9 +195,3 @@ def test_a_search_killed_between_two_directions_loses_neither(checkpoint, tmp_pa
         search(tmp_path / "run", **kind)
     search(tmp_path / "run", **kind)
     assert hashes(tmp_path / "run") == hashes(tmp_path / "whole")
-
-
-def test_every_program_is_compiled_on_all_processes_before_one_runs_it(checkpoint, monkeypatch):
-    monkeypatch.setattr(step, "compiled_on_all", lambda program: (program, "waits"))
-    compiled = step.compiled_step.__wrapped__(scorer(checkpoint()).graph, make_mesh(), settings())
-    assert {waits for _, waits in vars(compiled).values()} == {"waits"}

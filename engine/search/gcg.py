@@ -1,0 +1,665 @@
+"""GCG: the state of a search, its step, and the loop that takes steps until it ends.
+
+A attempts (directions × restarts) run at once, each with a sign, key and buffer. Rewards in this
+module are signed: higher is better in both directions. `expand` is the whole step until its
+candidates are scored and ranked; `admit` keeps the best. The loop either runs many steps in one
+dispatch, or checks the texts of the ranked candidates between the two halves.
+
+`paper` proposes the best pairs of position and token, `random` draws new replies.
+"""
+
+import dataclasses
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+from flax import nnx
+from jax.sharding import Mesh
+from jaxtyping import Bool, Float, Int
+
+from engine import mesh as meshes
+from engine.errors import AssayError
+from engine.models import flops
+from engine.programs import compiled_on_all
+from engine.runs import schema
+from engine.scoring.reward_passes import RewardScorer, fetch
+from engine.search import objective as objectives
+from engine.search.objective import BROKEN, SearchObjective, StepInputs, fitness, not_finite
+from engine.settings import DIRECTIONS, SearchSettings
+from engine.types import Array, Graph, Params
+
+UNKNOWN = -np.inf  # reward of a sequence that was not scored
+_MERGED = 7  # of `gcg`, the best candidates whose changes are tried together, at most
+_DISTANCE = 4.5  # of `paper`, the weight of the distance between embeddings
+
+# Of a step the candidates, best first, int32 [A, C, T], their rewards, float32 [A, C], and those of
+# the parents, float32 [A]; UNKNOWN if no gradient was taken.
+Ranked = tuple[Array, Array, Array]
+Arrays = Mapping[str, np.ndarray]  # what a search is resumed from, by name
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class State:
+    """State of all A attempts of a search between two steps; buffers hold B sequences."""
+
+    keys: Array  # uint32 [A, 2]
+    step: Array  # int32 []
+    buffer: Array  # int32 [A, B, T], best first; of a method by gradient newest first
+    buffer_rewards: Array  # float32 [A, B], signed
+    best: Array  # int32 [A, T]
+    best_rewards: Array  # float32 [A], signed
+
+
+# Compiled: expand, (params, inputs, state) -> ranked; admit, (state, ranked, accepted [A, C]) ->
+# state; and many, (params, inputs, state, count) -> state, best rewards [every, A], best ids
+# [every, A, T], whose rows from `count` on are not set.
+Programs = tuple[Any, Any, Any]
+
+
+def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Programs:
+    """The compiled functions of a search; searches of several seeds share them."""
+    first_changes(settings)
+    return compiled_step(graph, mesh, settings.of_compiled_step())
+
+
+@functools.lru_cache(maxsize=16)
+def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Programs:
+    """The functions of settings that are checked, kept for further searches of the same shape."""
+
+    def step(params: Params, inputs: StepInputs, state: State) -> Ranked:
+        with jax.default_matmul_precision("highest"):
+            return expand(nnx.merge(graph, params), inputs, state, settings, mesh)
+
+    def keep(state: State, ranked: Ranked, accepted: Array) -> State:
+        return admit(state, ranked, accepted, settings)
+
+    def many(
+        params: Params, inputs: StepInputs, state: State, count: Array
+    ) -> tuple[State, Array, Array]:
+        shape = (settings.every, *state.best.shape)
+
+        def one(i: Array, carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
+            state, rewards, ids = carry
+            ranked = step(params, inputs, state)
+            state = keep(state, ranked, jnp.ones(ranked[1].shape, bool))
+            return state, rewards.at[i].set(state.best_rewards), ids.at[i].set(state.best)
+
+        traced = jnp.zeros(shape[:2]), jnp.zeros(shape, jnp.int32)
+        return jax.lax.fori_loop(0, count, one, (state, *traced))
+
+    place = meshes.sharding(mesh, "")
+    first, second, both = (jax.jit(each, out_shardings=place) for each in (step, keep, many))
+    return compiled_on_all(first), compiled_on_all(second), compiled_on_all(both)
+
+
+# Any: the model, of a type that depends on its head.
+def expand(
+    model: Any, inputs: StepInputs, state: State, settings: SearchSettings, mesh: Mesh
+) -> Ranked:
+    """The step of a search up to the scored candidates."""
+    parents = state.buffer[:, 0]
+    rewards, slopes, written = np.full(len(parents), UNKNOWN, np.float32), None, None
+    if settings.takes_gradient:
+        with jax.named_scope("gradient"):
+            rewards, slopes, written = objectives.slopes_of(model, inputs, parents, settings, mesh)
+
+    def score(ids: Array, first: tuple[int, ...]) -> Array:
+        return objectives.score_candidates(model, inputs, parents, ids, first, mesh, written)
+
+    with jax.named_scope("propose"):
+        vocabulary = inputs.allowed, model.decoder.embedding[...]
+        shards = 1 if model.decoder.platform == "cpu" else mesh.shape["model"]
+        ids = propose(parents, slopes, proposal_keys(state), *vocabulary, settings, shards)
+    with jax.named_scope("score"):
+        scored = score(ids, first_changes(settings))
+        if count := merged_count(settings):
+            merged = merge(parents, ids, fitness(scored, settings.target), count)
+            with jax.named_scope("merged"):
+                more = score(merged, whole_replies(settings))
+            ids, scored = with_merged(ids, scored, merged, more)
+    order = jnp.argsort(-fitness(scored, settings.target), axis=1)
+    ids = jnp.take_along_axis(ids, order[..., None], axis=1)
+    return ids, jnp.take_along_axis(scored, order, axis=1), jnp.asarray(rewards)
+
+
+def build_step_inputs(objective: SearchObjective, scorer: RewardScorer) -> StepInputs:
+    """The prompts' keys and values, side by side on the mesh, and the search's arrays."""
+    lengths = [len(p.prefix) for p in objective.prompts]
+    room = [max(lengths) - n + objective.settings.length for n in lengths]
+    prefixes = [scorer.prefill(p, r) for p, r in zip(objective.prompts, room, strict=True)]
+    integers = (np.array(n, np.int32) for n in (lengths, objective.suffix))
+    host = (*integers, objective.allowed, objective.signs)
+    lengths, suffix, allowed, signs = meshes.put(scorer.mesh, host, "")
+    return StepInputs(
+        prefix=jax.tree.map(lambda *leaves: jnp.stack(leaves), *prefixes),
+        lengths=lengths,
+        suffix=suffix,
+        allowed=allowed,
+        signs=signs,
+    )
+
+
+def step_flops(objective: SearchObjective) -> float:
+    """FLOPs of one step of one attempt.
+
+    Of each candidate, positions from its first change on are computed. Appending the parent to the
+    prefix counts on accelerators too, where the gradient's pass gives it (about 1 % of a step), so
+    that a budget of operations gives the same search everywhere.
+    """
+    config, settings, suffix = objective.config, objective.settings, len(objective.suffix)
+    length, total = settings.length, 0.0
+    starts = Counter((*first_changes(settings), *whole_replies(settings)))
+    for before in (len(prompt.prefix) for prompt in objective.prompts):
+        total += flops.extension(config, length, before)
+        for start, count in starts.items():
+            total += count * flops.response(config, length - start + suffix, before + start)
+        if settings.takes_gradient:
+            total += flops.gradient(config, length, length + suffix, before)
+    return total
+
+
+def planned_steps(objective: SearchObjective) -> int:
+    """Steps of a search that nothing ends early: `steps`, or fewer if `flops` allow fewer."""
+    settings = objective.settings
+    if not settings.flops:
+        return settings.steps
+    affordable = int(settings.flops / settings.restarts // step_flops(objective))
+    return min(settings.steps, max(1, affordable))
+
+
+def start(keys: np.ndarray, initial: np.ndarray, buffer: int) -> State:
+    """The state before the first step, with nothing scored.
+
+    Each attempt has a threefry2x32 key [A, 2] and a first sequence [A, T], and keeps `buffer` ones.
+    """
+    attempts = len(initial)
+    return State(
+        keys=keys.astype(np.uint32),
+        step=np.zeros((), np.int32),
+        buffer=np.repeat(initial[:, None], buffer, axis=1).astype(np.int32),
+        buffer_rewards=np.full((attempts, buffer), UNKNOWN, np.float32),
+        best=initial.astype(np.int32),
+        best_rewards=np.full(attempts, UNKNOWN, np.float32),
+    )
+
+
+def proposal_keys(state: State) -> Array:
+    """The key of each attempt's proposals in this step [A]."""
+    keys = jax.random.wrap_key_data(state.keys, impl="threefry2x32")
+    keys = jax.vmap(jax.random.fold_in, (0, None))(keys, state.step)
+    return jax.vmap(lambda k: jax.random.split(k, 3)[1])(keys)
+
+
+def first_changes(settings: SearchSettings) -> tuple[int, ...]:
+    """The first position that each candidate may change [C], ascending; static under jit.
+
+    How many candidates change which position first is static, so that the positions before it are
+    not computed again. The distribution is even and symmetric: the first and the last candidate,
+    the second and the last but one, and so on, leave about as many positions to compute (rows of
+    two: `objective.pack`).
+
+    Raises:
+      AssayError: more candidates than pairs of position and token.
+    """
+    free, candidates = settings.free, settings.candidates
+    if settings.method != "gcg":
+        return free[:1] * candidates
+    if candidates > settings.topk * len(free):
+        raise AssayError(
+            f"candidates={candidates}; allowed: at most topk × free positions = "
+            f"{settings.topk * len(free)}"
+        )
+    index = (2 * np.arange(candidates) + 1) * len(free) // (2 * candidates)
+    return tuple(np.array(free)[index].tolist())
+
+
+def whole_replies(settings: SearchSettings) -> tuple[int, ...]:
+    """The first position of each merged candidate of a step: all free ones may change."""
+    return settings.free[:1] * max(0, merged_count(settings) - 1)
+
+
+def merged_count(settings: SearchSettings) -> int:
+    """Best candidates of a step whose changes are tried together (I-GCG); 0 or at least 2."""
+    count = min(_MERGED, settings.candidates) if settings.method == "gcg" else 0
+    return count if count > 1 else 0
+
+
+def propose(
+    parents: Int[Array, "A T"],
+    slopes: Float[Array, "A T V"] | None,
+    keys: Array,
+    allowed: Bool[Array, "V"],
+    embedding: Array,
+    settings: SearchSettings,
+    shards: int = 1,
+) -> Int[Array, "A C T"]:
+    """The candidates of a step: by gradient, or without `slopes` all new.
+
+    Each attempt has a key for them. The embedding is read by the paper's method. The vocabulary is
+    divided over `shards` devices.
+    """
+
+    def of_attempt(key: Array, ids: Array, slopes: Array | None) -> Array:
+        if slopes is None:
+            return fresh(key, ids, allowed, settings)
+        if settings.method == "paper":
+            # The first order errs for distant tokens (Faster-GCG).
+            gain = first_order_gain(slopes, ids, allowed) - _DISTANCE * distances(ids, embedding)
+            return best_pairs(ids, gain, settings.free, settings.candidates)
+        gain = first_order_gain(slopes, ids, allowed)
+        return by_position(key, ids, gain, settings, shards)
+
+    return jax.vmap(of_attempt)(keys, parents, slopes)
+
+
+def first_order_gain(
+    slopes: Float[Array, "T V"], ids: Int[Array, "T"], allowed: Bool[Array, "V"]
+) -> Float[Array, "T V"]:
+    """First-order change of the objective if position t becomes token v; -inf if it may not.
+
+    `slopes` are with respect to the one-hot rows.
+    """
+    here = jnp.arange(ids.shape[0])
+    gain = slopes - slopes[here, ids][:, None]
+    return jnp.where(allowed, gain, -jnp.inf).at[here, ids].set(-jnp.inf)
+
+
+def distances(ids: Int[Array, "T"], embedding: Array) -> Float[Array, "T V"]:
+    """Euclidean distance from the embedding of each token of a sequence to those of all tokens."""
+    rows = embedding.astype(jnp.float32)
+    squares = jnp.square(rows).sum(-1)
+    apart = squares[ids][:, None] + squares - 2 * jnp.einsum("TD,VD->TV", rows[ids], rows)
+    return jnp.sqrt(jnp.maximum(apart, 0))
+
+
+def best_tokens(
+    gain: Float[Array, "T V"], topk: int, shards: int
+) -> tuple[Float[Array, "T K"], Int[Array, "T K"]]:
+    """Gains and ids of the `topk` tokens of each position, best first, of equal ones by id.
+
+    Each device finds the best of its tokens, so that only those are sent to the others.
+    """
+    positions, tokens = gain.shape
+    if shards == 1 or tokens % shards:
+        value, token = jax.lax.top_k(gain, topk)
+        return value, token
+    each = tokens // shards
+    value, token = jax.lax.top_k(gain.reshape(positions, shards, each), min(topk, each))
+    token += each * jnp.arange(shards)[:, None]
+    value, place = jax.lax.top_k(value.reshape(positions, -1), topk)
+    return value, jnp.take_along_axis(token.reshape(positions, -1), place, axis=1)
+
+
+def by_position(
+    key: Array,
+    ids: Int[Array, "T"],
+    gain: Float[Array, "T V"],
+    settings: SearchSettings,
+    shards: int = 1,
+) -> Int[Array, "C T"]:
+    """Replaces one token by a draw from the top-k tokens of its position.
+
+    They are drawn uniformly, without replacement among the candidates that share a position.
+    """
+    value, token = best_tokens(gain, settings.topk, shards)
+    usable = jnp.isfinite(value)
+    token = jnp.where(usable, token, ids[:, None])  # fewer than topk tokens allowed: no change
+    noise = jax.random.gumbel(jax.random.split(key, 4)[0], usable.shape)
+    level = jnp.where(usable, noise, -jnp.inf)
+    token = jnp.take_along_axis(token, jnp.argsort(-level, axis=1), axis=1)
+    first = np.array(first_changes(settings))
+    rank = np.arange(len(first)) - np.searchsorted(first, first)  # among those of one position
+    changed = jnp.arange(ids.shape[0]) == first[:, None]  # [C, T]
+    return jnp.where(changed, token[first, rank][:, None], ids)
+
+
+def best_pairs(
+    ids: Int[Array, "T"], gain: Float[Array, "T V"], free: Sequence[int], candidates: int
+) -> Int[Array, "C T"]:
+    """Candidates with one change each: the best pairs of position and token by gain."""
+    on_free = gain[np.array(free)]
+    value, pair = jax.lax.top_k(on_free.reshape(-1), candidates)
+    place, token = jnp.array(free)[pair // gain.shape[1]], pair % gain.shape[1]
+    token = jnp.where(jnp.isfinite(value), token, ids[place])
+    return jnp.where(jnp.arange(ids.shape[0]) == place[:, None], token[:, None], ids)
+
+
+def fresh(
+    key: Array, ids: Int[Array, "T"], allowed: Bool[Array, "V"], settings: SearchSettings
+) -> Int[Array, "C T"]:
+    """Sequences of uniformly drawn allowed tokens; fixed positions keep the parent's tokens."""
+    shape = (settings.candidates, ids.shape[0])
+    count = allowed.sum()
+    drawn = jnp.argsort(~allowed, stable=True)[jax.random.randint(key, shape, 0, count)]
+    return jnp.where(np.isin(np.arange(ids.shape[0]), settings.free), drawn, ids)
+
+
+def merge(
+    parents: Int[Array, "A T"], ids: Int[Array, "A C T"], gains: Float[Array, "A C"], count: int
+) -> Int[Array, "A _ T"]:
+    """The changes of the best two, three, … `count` candidates of each parent in one sequence.
+
+    Where several change a position, the worst of them decides, as in I-GCG (Jia et al. 2024).
+    """
+
+    def of_attempt(parent: Int[Array, "T"], best: Int[Array, "B T"]) -> Int[Array, "_ T"]:
+        def add(so_far: Array, row: Array) -> tuple[Array, Array]:
+            joined = jnp.where(row == parent, so_far, row)
+            return joined, joined
+
+        return jax.lax.scan(add, best[0], best[1:])[1]
+
+    _, order = jax.lax.top_k(gains, count)
+    return jax.vmap(of_attempt)(parents, jnp.take_along_axis(ids, order[..., None], axis=1))
+
+
+def with_merged(
+    ids: Int[Array, "A C T"],
+    rewards: Float[Array, "A C"],
+    more: Int[Array, "A M T"],
+    more_rewards: Float[Array, "A M"],
+) -> tuple[Array, Array]:
+    """Candidates, then merged ones; a repeated one gets the reward UNKNOWN: never kept."""
+    ids = jnp.concatenate([ids, more], axis=1)
+    same = (ids[:, :, None] == ids[:, None]).all(-1)
+    repeated = jnp.tril(same, -1).any(2)[:, -more.shape[1] :]
+    more_rewards = jnp.where(repeated, UNKNOWN, more_rewards)
+    return ids, jnp.concatenate([rewards, more_rewards], axis=1)
+
+
+def admit(
+    state: State, ranked: Ranked, accepted: Bool[Array, "A C"], settings: SearchSettings
+) -> State:
+    """The next state: accepted candidates that are good enough join the buffer."""
+    # In the first step, the gradient's pass gives the reward of the initial sequence.
+    first, (ids, scored, parent_rewards) = state.step == 0, ranked
+    known = jnp.where(first, parent_rewards, state.buffer_rewards[:, 0])
+    best_rewards = jnp.where(first, parent_rewards, state.best_rewards)
+    rewards = state.buffer_rewards.at[:, 0].set(known)
+    admitted = jnp.where(accepted, scored, UNKNOWN)
+    keep = keep_latest if settings.takes_gradient else keep_elite
+    of_attempt = jax.vmap(functools.partial(keep, target=settings.target))
+    buffer, rewards = of_attempt(state.buffer, rewards, ids, admitted)
+    # The first sequence of a buffer is its best, or the one that was added in this step.
+    better = fitness(rewards[:, 0], settings.target) > fitness(best_rewards, settings.target)
+    return State(
+        keys=state.keys,
+        step=state.step + 1,
+        buffer=buffer,
+        buffer_rewards=rewards,
+        best=jnp.where(better[:, None], buffer[:, 0], state.best),
+        best_rewards=jnp.where(better, rewards[:, 0], best_rewards),
+    )
+
+
+def keep_elite(
+    buffer: Int[Array, "B T"],
+    rewards: Float[Array, "B"],
+    ids: Int[Array, "C T"],
+    admitted: Float[Array, "C"],
+    *,
+    target: float,
+) -> tuple[Int[Array, "B T"], Float[Array, "B"]]:
+    """Keeps the best distinct sequences of buffer and candidates; of equals the older ones."""
+    size = len(rewards)
+    _, top = jax.lax.top_k(fitness(admitted, target), min(size, len(admitted)))
+    pool = jnp.concatenate([buffer, ids[top]])
+    pooled = jnp.concatenate([rewards, admitted[top]])
+    repeated = jnp.tril((pool[:, None] == pool).all(-1), -1)
+    # An entry counts as a repetition only if the earlier entry was scored.
+    repeated = (repeated & jnp.isfinite(pooled)).any(1)
+    pooled = jnp.where(repeated, UNKNOWN, pooled)
+    _, order = jax.lax.top_k(fitness(pooled, target), size)
+    return pool[order], pooled[order]
+
+
+def keep_latest(
+    buffer: Int[Array, "B T"],
+    rewards: Float[Array, "B"],
+    ids: Int[Array, "C T"],
+    admitted: Float[Array, "C"],
+    *,
+    target: float,
+) -> tuple[Int[Array, "B T"], Float[Array, "B"]]:
+    """Puts the best candidate that is not in the buffer in front; the oldest entry is dropped.
+
+    It may be worse than its parent.
+    """
+    visited = (ids[:, None] == buffer).all(-1).any(1)
+    admitted = jnp.where(visited, UNKNOWN, admitted)
+    top = jnp.argmax(fitness(admitted, target))
+    moved = jnp.concatenate([ids[top][None], buffer[:-1]])
+    movable = admitted[top] > UNKNOWN
+    return (
+        jnp.where(movable, moved, buffer),
+        jnp.where(movable, jnp.concatenate([admitted[top][None], rewards[:-1]]), rewards),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trace:
+    """The best sequence of every attempt after each of N steps.
+
+    Rewards are signed, so that higher is better; -inf before an attempt has a sequence.
+    """
+
+    rewards: np.ndarray  # float32 [N, A]
+    ids: np.ndarray  # int32 [N, A, T]
+    flops: np.ndarray  # float64 [N], of one attempt, cumulative
+
+    def best(self, direction: int, settings: SearchSettings) -> tuple[np.ndarray, np.ndarray]:
+        """Signed rewards [N] and token ids [N, T] of the best attempt of one direction.
+
+        `direction` is its index in `settings.directions`.
+        """
+        attempts = slice(direction * settings.restarts, (direction + 1) * settings.restarts)
+        rewards, steps = self.rewards[:, attempts], np.arange(len(self.rewards))
+        best = np.argmax(rewards, axis=1)
+        return rewards[steps, best], self.ids[:, attempts][steps, best]
+
+    def ended(self, settings: SearchSettings) -> bool:
+        """Whether all steps are done, or every direction has reached an end."""
+        bests = [self.best(d, settings)[0] for d in range(len(settings.directions))]
+        ends = [len(best) and end_step(best, settings) for best in bests]
+        return len(self.flops) >= settings.steps or all(ends)
+
+
+def end_step(best: np.ndarray, settings: SearchSettings) -> int | None:
+    """The number of steps after which threshold, target or patience ends a direction.
+
+    `best` are signed rewards of its best sequence after each step [N]; -inf: none yet. None: it
+    goes on, as a direction without a sequence does.
+    """
+    reached = np.isfinite(best) & (best >= min(settings.threshold, settings.target or math.inf))
+    ends = [int(np.argmax(reached)) + 1] if reached.any() else []
+    if settings.patience:
+        risen = np.flatnonzero(np.append(np.isfinite(best[0]), best[1:] > best[:-1]))
+        still = np.diff(np.append(risen, len(best))) > settings.patience
+        ends += (risen[still] + settings.patience + 1).tolist()
+    return min(ends, default=None)
+
+
+def trace_frame(objective: SearchObjective, trace: Trace, direction: str) -> pl.DataFrame:
+    """The best sequence after each step of one direction, from its first sequence to its end.
+
+    Rewards are not signed.
+    """
+    settings = objective.settings
+    rewards, ids = trace.best(settings.directions.index(direction), settings)
+    rows = np.flatnonzero(np.isfinite(rewards[: end_step(rewards, settings)]))
+    distinct, place = np.unique(ids[rows], axis=0, return_inverse=True)
+    said = [(objective.text(row), objective.round_trips(row)) for row in distinct]
+    columns = {
+        "step": rows + 1,
+        "reward": np.float32(DIRECTIONS[direction]) * rewards[rows],
+        "token_ids": ids[rows].tolist(),
+        "text": [said[i][0] for i in place.ravel()],
+        "round_trips": [said[i][1] for i in place.ravel()],
+        "flops": trace.flops[rows] * settings.restarts,  # of all of the direction
+    }
+    return pl.DataFrame(columns, schema=schema.SEQUENCE_COLUMNS)
+
+
+class NothingFound(AssayError):
+    """A direction of a search ended without a sequence."""
+
+
+def run_search(
+    objective: SearchObjective,
+    scorer: RewardScorer,
+    saved: tuple[Trace, Arrays] | None = None,
+    save: Callable[[Trace, Arrays], object] | None = None,
+    progress: Callable[[int, Trace], object] = lambda steps, trace: None,
+) -> tuple[Trace, dict[str, int]]:
+    """Runs a search to its end, or goes on from what was `saved`.
+
+    Args:
+      objective: what is maximised.
+      scorer: the model.
+      saved: what `save` was last called with.
+      save: called during the search with the trace and what else the next step depends on.
+      progress: called after each dispatch with the number of steps done and the trace so far.
+
+    Returns:
+      The trace, and the number of candidates per direction that were rejected because their text
+      does not round-trip.
+
+    Raises:
+      AssayError: a reward that is not finite (with its token ids).
+      NothingFound: a direction ended without a sequence.
+    """
+    settings, attempts = objective.settings, len(objective.signs)
+    driver, cost = StepDriver(objective, scorer), step_flops(objective)
+    trace = Trace(
+        rewards=np.empty((0, attempts), np.float32),
+        ids=np.empty((0, attempts, settings.length), np.int32),
+        flops=np.empty(0),
+    )
+    if saved is not None:
+        trace, arrays = saved
+        driver.restore(arrays)
+    safe = len(trace.flops)
+    while not trace.ended(settings):
+        spent = trace.flops[-1] if len(trace.flops) else 0.0
+        budget = settings.flops / settings.restarts - spent if settings.flops else math.inf
+        count = int(min(settings.steps - len(trace.flops), settings.every, budget / cost))
+        if count < 1:
+            break
+        rewards, ids = driver.advance(count)
+        trace = Trace(
+            rewards=np.concatenate([trace.rewards, rewards]),
+            ids=np.concatenate([trace.ids, ids]),
+            flops=np.append(trace.flops, spent + np.cumsum(np.full(count, cost))),
+        )
+        bad = (rewards[-1] == BROKEN) | np.isnan(rewards[-1])
+        if bad.any():
+            raise not_finite(ids[-1, np.argmax(bad)])
+        progress(len(trace.flops), trace)
+        if save and len(trace.flops) - safe >= settings.every:
+            save(trace, driver.arrays())
+            safe = len(trace.flops)
+    bests = [trace.best(d, settings)[0] for d in range(len(settings.directions))]
+    if not all(len(best) and np.isfinite(best[-1]) for best in bests):
+        raise NothingFound(
+            f"method={settings.method!r} ended before it found a sequence of {settings.length} "
+            "tokens; allow it more steps or flops, or round_trip=False"
+        )
+    rejected = driver.rejected.reshape(-1, settings.restarts).sum(axis=1).tolist()
+    return trace, dict(zip(settings.directions, rejected, strict=True))
+
+
+class StepDriver:
+    """Drives a search by the compiled step; round trips between its halves."""
+
+    def __init__(self, objective: SearchObjective, scorer: RewardScorer):
+        self._objective = objective
+        self.rejected = np.zeros(len(objective.signs), np.int64)  # of each attempt, for their text
+        self._scorer = scorer
+        steps = build_step(scorer.graph, scorer.mesh, objective.settings)
+        self._expand, self._admit, self._many = steps
+        self._inputs = build_step_inputs(objective, scorer)
+        keys = np.stack([_stream_key(*stream) for stream in objective.streams()])
+        state = start(keys, objective.initial(), objective.settings.buffer)
+        self._state = meshes.put(scorer.mesh, state, "")
+
+    def advance(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Takes `count` steps, at most `settings.every`.
+
+        Returns:
+          After each of them the best signed reward so far of each attempt, float32 [count, A], and
+          its sequence, int32 [count, A, T].
+        """
+        if self._objective.settings.round_trip:
+            rows = [self._step_by_halves() for _ in range(count)]
+            rewards, ids = (np.stack(each) for each in zip(*rows, strict=True))
+            return rewards, ids
+        now = self._scorer.params, self._inputs, self._state
+        self._state, rewards, ids = self._many(*now, np.int32(count))
+        rewards, ids = fetch((rewards, ids))
+        return rewards[:count], ids[:count]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything on which the next step depends."""
+        return vars(fetch(self._state)) | {"rejected": self.rejected}
+
+    def restore(self, arrays: Arrays) -> None:
+        """The inverse of `arrays`."""
+        self.rejected = np.array(arrays["rejected"])
+        state = State(**{name: a for name, a in arrays.items() if name != "rejected"})
+        self._state = meshes.put(self._scorer.mesh, state, "")
+
+    def _step_by_halves(self) -> tuple[np.ndarray, np.ndarray]:
+        """One step, with round trips between its halves; returns best rewards [A], ids [A, T]."""
+        ranked = self._expand(self._scorer.params, self._inputs, self._state)
+        kept = self._state.buffer, self._state.buffer_rewards
+        every, rewards, *kept = fetch((*ranked[:2], *kept))
+        for ids, signed in zip(every, rewards, strict=True):
+            if signed[0] == BROKEN:
+                raise not_finite(ids[0])
+        passes = meshes.put(self._scorer.mesh, self._passing(every, rewards, *kept), "")
+        self._state = self._admit(self._state, ranked, passes)
+        rewards, ids = fetch((self._state.best_rewards, self._state.best))
+        return rewards, ids
+
+    def _passing(
+        self, every: np.ndarray, signed: np.ndarray, buffer: np.ndarray, known: np.ndarray
+    ) -> np.ndarray:
+        """Candidates that are admitted, bool [A, C]; only those that could be kept are checked.
+
+        They are [A, C, T], best first, with their signed rewards; `buffer` [A, B, T] is what the
+        attempts keep, with the rewards `known`.
+        """
+        settings = self._objective.settings
+        latest = settings.takes_gradient  # keeps one candidate, even if it is worse
+        passes = np.zeros(signed.shape, bool)
+        for a, rewards in enumerate(signed):
+            fitnesses = np.asarray(fitness(rewards, settings.target))
+            in_buffer = np.asarray(fitness(known[a], settings.target))
+            worst = -np.inf if latest else in_buffer.min()
+            admitted = 0
+            for c, ids in enumerate(every[a]):
+                enough = admitted >= (1 if latest else settings.buffer)
+                if enough or not fitnesses[c] > worst:
+                    break
+                if (ids == buffer[a]).all(-1).any():
+                    passes[a, c] = True  # already in the buffer: nothing to check
+                elif self._objective.passes(ids):
+                    passes[a, c], admitted = True, admitted + 1
+                else:
+                    self.rejected[a] += 1
+        return passes
+
+
+def _stream_key(seed: int, *folds: int) -> np.ndarray:
+    """Data of a threefry2x32 key: uint32 [2]."""
+    key = jax.random.key(seed, impl="threefry2x32")
+    for fold in folds:
+        key = jax.random.fold_in(key, fold)
+    return np.asarray(jax.random.key_data(key))

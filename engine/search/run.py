@@ -1,0 +1,526 @@
+"""Searches of several models and prompts into a run folder: resumable, self-checked, certified."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import polars as pl
+import safetensors.numpy
+from etils import epath
+from flax import nnx
+from jax.sharding import Mesh
+from safetensors import SafetensorError
+from tqdm import tqdm
+
+from engine import mesh as meshes
+from engine import processes
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import restore
+from engine.display import progress
+from engine.errors import AssayError
+from engine.planning import DeviceRoom, Model, SearchWork, refusal
+from engine.programs import compiled_on_all
+from engine.runs import parts, provenance, schema, storage
+from engine.runs.manifest import Manifest
+from engine.runs.reader import Json
+from engine.scoring import reward_passes
+from engine.scoring.reward_passes import RewardScorer
+from engine.search import gcg
+from engine.search.gcg import Trace
+from engine.search.objective import (
+    BROKEN,
+    SearchObjective,
+    StepInputs,
+    not_finite,
+    score_candidates,
+)
+from engine.settings import DIRECTIONS, SearchSettings
+from engine.sweep import setup
+from engine.sweep.jobs import Job
+from engine.sweep.outcomes import free_models, memory_errors
+from engine.types import Array, Graph, Params
+
+_LONGEST_PROMPT_ID = 100  # characters; an id is the name of a folder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """The best sequence of one model under one prompt in one direction."""
+
+    model: str  # slug
+    prompt_id: str
+    direction: str  # max or min
+    reward: float
+    text: str
+    rejected: int  # candidates rejected because their text does not round-trip
+    certificate: Mapping[str, Any] | None  # Any: JSON of the manifest; None: no swap was scored
+    new: bool  # whether this call searched or certified it; False: read from the run
+
+
+def search_sequences(
+    checkpoints: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    run: str,
+    settings: SearchSettings,
+    mesh: Mesh,
+    *,
+    joint: bool = False,
+    certify: bool = False,
+    check_memory: bool = True,
+) -> list[SearchResult]:
+    """Searches every model under every prompt and writes the traces to `run/sequences`.
+
+    Args:
+      checkpoints: the models.
+      prompts: prompt id -> text.
+      run: run folder, new or to be continued.
+      settings: of every search.
+      mesh: from `engine.mesh.build_mesh`.
+      joint: one search per model for sequences with a high (or low) mean reward over all prompts;
+        its prompt id is `mean.<id>.<id>…`, or holds a hash if that is too long.
+      certify: whether every swap of one token of what was found is scored.
+      check_memory: whether a model that is larger than the free memory is refused.
+
+    Returns:
+      One result per model, prompt and direction: first those that were complete before.
+
+    Raises:
+      AssayError: bad input; a result that the run holds with another fingerprint; a reward that is
+        not finite; a self-check beyond tolerance.
+    """
+    gcg.first_changes(settings)
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
+    vocabularies = setup.vocabularies(manifest, checkpoints)
+    for checkpoint in checkpoints:
+        meshes.check_mesh(mesh, checkpoint.card.decoder)
+    judged = {name: {name: text} for name, text in prompts.items()}
+    if joint:
+        judged = {joint_id(list(prompts)): dict(prompts)}
+    every = [
+        _Search.entered(manifest, checkpoint, name, some, vocabularies, settings, mesh)
+        for checkpoint in checkpoints
+        for name, some in judged.items()
+    ]
+    missing = [search for search in every if search.missing]
+    for search in missing if check_memory else ():
+        search.check_memory(mesh)
+    if missing:
+        setup.begin(manifest, vocabularies)
+    held: dict[str, RewardScorer] = {}  # the model of the last search, by its slug
+    with progress(sum(gcg.planned_steps(search.objective) for search in missing), "steps") as bar:
+        for search in missing:
+            bar.set_description(f"loading {search.slug}")
+            with memory_errors([search.slug], mesh, "candidates", settings.candidates):
+                _search(manifest, search, _scorer(search, held, mesh), bar)
+    new = {job.path for search in missing for job in search.missing}
+    open_ = [
+        (search, job)
+        for search in (every if certify else ())
+        for job in search.jobs
+        if _result(manifest, search, job, new).certificate is None
+    ]
+    total = sum(len(settings.free) * int(search.objective.allowed.sum()) for search, _ in open_)
+    with progress(total, "swaps") as bar:
+        for search, job in open_:
+            bar.set_description(f"loading {search.slug}")
+            with memory_errors([search.slug], mesh, "candidates", settings.candidates):
+                _certify(manifest, search, job, _scorer(search, held, mesh), bar)
+            new.add(job.path)
+    if processes.writes():
+        manifest.save_if_changed()  # files that the manifest lacked
+    found = [_result(manifest, search, job, new) for search in every for job in search.jobs]
+    return sorted(found, key=lambda one: one.new)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Search:
+    """One search: its objective in the directions that are missing, and a job for each direction.
+
+    A job is a file; one file for all prompts of a joint search.
+    """
+
+    checkpoint: Checkpoint
+    objective: SearchObjective
+    prompts: Sequence[str]  # ids
+    jobs: Sequence[Job]
+
+    @classmethod
+    def entered(
+        cls,
+        manifest: Manifest,
+        model: Checkpoint,
+        name: str,
+        prompts: Mapping[str, str],
+        vocabularies: Mapping[str, pl.DataFrame],
+        settings: SearchSettings,
+        mesh: Mesh,
+    ) -> "_Search":
+        """The search under the prompt id `name`, its files entered in the manifest.
+
+        Raises:
+          AssayError: a damaged file, or one of another fingerprint.
+        """
+        splits, ids = [model.template.split(text) for text in prompts.values()], list(prompts)
+        vocabulary = vocabularies[model.card.tokenizer_hash]
+        objective, jobs = SearchObjective.build(model, splits, vocabulary, settings), []
+        for direction in settings.directions:
+            path = schema.sequences_path(
+                model.card.slug, name, direction, settings.method, settings.seed
+            )
+            fingerprint = objective.settings.fingerprint(direction) | {
+                **model.card.identity,
+                **objective.pooling.choice,
+                "prefix_ids": [list(split.prefix) for split in splits],
+                "suffix_ids": list(splits[0].suffix),
+                **meshes.identity(mesh),
+            }
+            file = manifest.run / path
+            there = processes.from_first(f"file of {path}", functools.partial(storage.exists, file))
+            # A file that the manifest lacks is written again, by the state that is still there.
+            whole = there and manifest.content["results"].get(path, {}).get("complete", False)
+            fingerprint |= setup.numerics_entry(manifest, path, whole=whole)
+            job = Job(checkpoint=model, path=path, fingerprint=fingerprint)
+            jobs.append(setup.entered(manifest, job, fingerprint, [] if whole else [(0, 1)]))
+            if there and processes.writes():
+                _read(manifest, path, ids)
+        search = cls(checkpoint=model, objective=objective, prompts=ids, jobs=jobs)
+        if len(search.missing) == 1:
+            narrowed = objective.narrowed(search.missing[0].direction)
+            return dataclasses.replace(search, objective=narrowed)
+        return search
+
+    @property
+    def missing(self) -> list[Job]:
+        """Jobs whose files are not complete."""
+        return [job for job in self.jobs if job.missing]
+
+    @property
+    def slug(self) -> str:
+        """The model."""
+        return self.checkpoint.card.slug
+
+    def check_memory(self, mesh: Mesh) -> None:
+        """Raises AssayError if this machine cannot hold the search."""
+        objective, settings = self.objective, self.objective.settings
+        first = gcg.first_changes(settings)
+        work = SearchWork(
+            prefix=max(len(split.prefix) for split in objective.prompts),
+            own=settings.length + len(objective.suffix),
+            length=settings.length,
+            candidates=settings.candidates,
+            attempts=len(objective.signs),
+            together=len(objective.prompts),
+            gradient=settings.takes_gradient,
+            packed=first[0] < first[-1],
+        )
+        model = Model.of([self.checkpoint]).on(DeviceRoom.of(mesh), settings.dtype)
+        if reason := refusal(model, work):
+            raise AssayError(reason)
+
+
+def joint_id(prompts: Sequence[str]) -> str:
+    """The prompt id of one search for all prompts."""
+    name = ".".join(["mean", *prompts])
+    if len(name) <= _LONGEST_PROMPT_ID:
+        return name
+    return f"mean.of-{len(prompts)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _search(manifest: Manifest, search: _Search, scorer: RewardScorer, bar: tqdm) -> None:
+    """Runs a search to its end, or resumes it, and writes its files."""
+    objective, settings = search.objective, search.objective.settings
+    began, done, planned = time.perf_counter(), bar.n, gcg.planned_steps(search.objective)
+    bar.set_description(" · ".join([search.slug, *search.prompts, settings.method]))
+
+    def show(steps: int, trace: Trace) -> None:
+        best = [
+            f"{name} {DIRECTIONS[name] * trace.best(d, settings)[0][-1]:.4g}"
+            for d, name in enumerate(settings.directions)
+        ]
+        bar.set_postfix_str(", ".join(best), refresh=False)
+        bar.update(done + min(steps, planned) - bar.n)
+
+    state = f"{settings.method}-seed{settings.seed}-{settings.direction}.safetensors"
+    file = (manifest.run / search.missing[0].path).parent.parent / state
+    trace, rejected = resumable(objective, scorer, file, show)
+    bar.update(done + planned - bar.n)  # the steps that an early end left out
+    seconds = (time.perf_counter() - began) / len(search.missing)
+    for job in search.missing:
+        frame = gcg.trace_frame(objective, trace, job.direction)
+        said = {
+            "self_check": check_last_step(objective, scorer, frame, job.path),
+            "rejected": rejected[job.direction],
+        }
+        if processes.writes():
+            _write(manifest, job.path, search.prompts, frame, said, seconds)
+    if processes.writes():
+        manifest.save()  # once for all directions: the state cannot resume one of them alone
+        storage.remove(file)
+
+
+def resumable(
+    objective: SearchObjective,
+    scorer: RewardScorer,
+    file: epath.Path,
+    show: Callable[[int, Trace], object] = lambda steps, trace: None,
+) -> tuple[Trace, dict[str, int]]:
+    """`run_search` whose trace and state lie in `file` meanwhile, from which it goes on.
+
+    Raises:
+      AssayError: as `run_search`; `file` is damaged, or belongs to another search.
+    """
+    identity = _identity(objective, scorer.mesh)
+    saved = processes.bytes_from_first(f"state {file.name}", lambda: storage.read_if_there(file))
+
+    def save(trace: Trace, state: gcg.Arrays) -> None:
+        if processes.writes():
+            # safetensors wants C order; `ascontiguousarray` would turn scalars into vectors.
+            every = {f"engine/{name}": np.array(a, order="C") for name, a in state.items()}
+            every |= {f"trace/{name}": np.array(a, order="C") for name, a in vars(trace).items()}
+            metadata = {"search": json.dumps(identity)}
+            storage.write_atomic(file, safetensors.numpy.save(every, metadata))
+
+    try:
+        loaded = None if saved is None else _loaded(saved, file, identity)
+        return gcg.run_search(objective, scorer, loaded, save, show)
+    except gcg.NothingFound:
+        if processes.writes():
+            storage.remove(file)  # resuming it would end here again
+        raise
+
+
+def _loaded(data: bytes, file: epath.Path, identity: Json) -> tuple[Trace, gcg.Arrays]:
+    """What `resumable` saved; raises AssayError for other bytes, or those of another search."""
+    try:
+        length = int.from_bytes(data[:8], "little")
+        saved = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["search"])
+        arrays = safetensors.numpy.load(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise AssayError(f"{file}: damaged; remove it and run again") from error
+    wanted = json.loads(json.dumps(identity))
+    if names := ", ".join(k for k in saved | wanted if saved.get(k) != wanted.get(k)):
+        raise AssayError(f"{file}: an unfinished search with another {names}; remove it to begin")
+    trace = Trace(**{name: arrays[f"trace/{name}"] for name in ("rewards", "ids", "flops")})
+    state = {k: v for k, v in arrays.items() if k.startswith("engine/")}
+    return trace, {k.removeprefix("engine/"): v for k, v in state.items()}
+
+
+def _identity(objective: SearchObjective, mesh: Mesh) -> Json:
+    """Everything that must agree for a search to be resumed.
+
+    The size of the mesh's axis `model` changes the last bits of rewards.
+    """
+    return objective.settings.fingerprint(objective.settings.direction) | {
+        "checkpoint": objective.checkpoint_hash,
+        "prompts": [[list(p.prefix), list(p.suffix)] for p in objective.prompts],
+        "tokens": int(objective.allowed.sum()),
+        "model_axis": mesh.shape["model"],
+        "numerics": provenance.numerics(jax.default_backend()),
+    }
+
+
+def check_last_step(
+    objective: SearchObjective, scorer: RewardScorer, steps: pl.DataFrame, path: str
+) -> dict[str, int | float]:
+    """Scores the last sequence of a trace again by the plain pass, for the manifest.
+
+    Returns:
+      The difference between the two rewards, its tolerance, and the reward of the conversation that
+      is tokenised from the sequence's text.
+
+    Raises:
+      AssayError: the difference exceeds the tolerance; it names `path`.
+    """
+    last = steps.row(-1, named=True)
+    ids = [[*p.prefix, *last["token_ids"], *p.suffix] for p in objective.prompts]
+    texts = [objective.template.sequences(p.prompt, [last["text"]])[0] for p in objective.prompts]
+    read_at = [len(one) - 1 for one in ids] + [objective.pooling.position(one) for one in texts]
+    plain = scorer.plain_rewards([*ids, *texts], read_at)[0].reshape(2, -1).mean(1)
+    written, step = np.array([[last["reward"]]], np.float32), np.array([last["step"]])
+    dtype, where = objective.settings.dtype, f"self-check of {path}"
+    within = reward_passes.tolerance_of_one(dtype, objective.config)
+    check = reward_passes.self_check(
+        where, ["reward"], step, written, plain[:1, None], dtype, tolerance=within
+    )
+    return {**check, "reward_from_text": float(plain[1])}
+
+
+def _write(
+    manifest: Manifest,
+    path: str,
+    prompts: Sequence[str],
+    frame: pl.DataFrame,
+    said: Json,
+    seconds: float,
+) -> None:
+    """Writes a search's file, and enters it in the manifest, which is not saved.
+
+    `said` are the self-check and the number of rejected candidates.
+    """
+    about = {
+        **manifest.about(path, prompts),
+        "rows": provenance.part_rows(0, len(frame), len(frame)),
+        **said,
+        "computed_by": manifest.computed_by,
+    }
+    file = manifest.run / path
+    digest = parts.write_frame(file, frame, about)
+    manifest.record_part(path, file.name, len(frame), digest, seconds)
+    manifest.finish(path, said["self_check"])
+    manifest.result(path)["rejected"] = said["rejected"]
+
+
+def _read(manifest: Manifest, path: str, prompts: Sequence[str]) -> pl.DataFrame:
+    """A search's file, checked; `prompts` are those that it names beside the one in its path."""
+    file = manifest.run / path
+    recorded = manifest.recorded(path, file.name)
+    return parts.read_frame(file, recorded, manifest.about(path, prompts)).frame
+
+
+# Any: values of the columns.
+def _last_row(manifest: Manifest, search: _Search, job: Job) -> tuple[dict[str, Any], Json]:
+    """The last row of a search's file, and its entry in the manifest, read on process 0."""
+
+    def read() -> tuple[dict[str, Any], Json]:
+        frame = _read(manifest, job.path, search.prompts)
+        return frame.row(-1, named=True), manifest.result(job.path)
+
+    return processes.from_first(job.path, read)
+
+
+def _result(manifest: Manifest, search: _Search, job: Job, new: Container[str]) -> SearchResult:
+    """What a search found in one direction; `new` has the files of this call."""
+    last, said = _last_row(manifest, search, job)
+    return SearchResult(
+        model=job.model,
+        prompt_id=job.prompt,
+        direction=job.direction,
+        reward=last["reward"],
+        text=last["text"],
+        rejected=said["rejected"],
+        certificate=said.get("certificate"),
+        new=job.path in new,
+    )
+
+
+def _scorer(search: _Search, held: dict[str, RewardScorer], mesh: Mesh) -> RewardScorer:
+    """The model of a search: the one that is `held`, or another in place of it."""
+    if search.slug not in held:
+        held.clear()
+        free_models()
+        settings = search.objective.settings
+        restored = restore([search.checkpoint], mesh, reward_passes.dtype_named(settings.dtype))
+        held[search.slug] = RewardScorer.build(*restored, mesh, step_size=settings.candidates)
+    return held[search.slug]
+
+
+def _certify(
+    manifest: Manifest, search: _Search, job: Job, scorer: RewardScorer, bar: tqdm
+) -> None:
+    """Scores the swaps of what a search found in one direction, and notes them in the manifest."""
+    bar.set_description(" · ".join([search.slug, *search.prompts, job.direction]))
+    last, _ = _last_row(manifest, search, job)
+    objective = search.objective.narrowed(job.direction)
+    said = certificate(objective, scorer, np.array(last["token_ids"], np.int32), bar.update)
+    if processes.writes():
+        manifest.result(job.path)["certificate"] = said
+        manifest.save()
+
+
+def certificate(
+    objective: SearchObjective,
+    scorer: RewardScorer,
+    ids: np.ndarray,
+    advance: Callable[[int], object] = lambda replies: None,
+) -> Json:
+    """Scores every swap of one token of a reply for another that is allowed.
+
+    Called again with `best_ids` while `better` is not 0, it is coordinate ascent.
+
+    Args:
+      objective: of a search in one direction; its filters hold for the swaps too.
+      scorer: the model.
+      ids: the reply, int32 [T], which the filters admit.
+      advance: called with numbers of replies that were scored.
+
+    Returns:
+      JSON values: `swaps`, how many other replies were scored; `better`, how many of them improve
+      the reply and are admitted; `best_ids`, `best_text` and `best_reward` of the best that is
+      admitted, null if none is. A swap improves the reply if it gains more than the tolerance of
+      the self-check, relative to max(1, |reward|): both rewards come from one program.
+
+    Raises:
+      AssayError: a reward that is not finite.
+    """
+    rewards = _rewards_of_swaps(objective, scorer, ids, advance)
+    free, tokens = np.array(objective.settings.free), np.flatnonzero(objective.allowed)
+    target = objective.settings.target
+    good = -np.abs(rewards - target) if target else rewards
+    same = tokens == ids[free, None]  # [free, tokens]: the swap that changes nothing
+    unchanged = (np.arange(len(free)), same.argmax(axis=1))
+    gains = np.where(same, -np.inf, good - good[unchanged][:, None])
+    margin = reward_passes.tolerance_of_one(objective.settings.dtype, objective.config)
+    margin *= max(1.0, float(np.abs(rewards[unchanged]).max()))
+    better, best = 0, None
+    for index in np.argsort(-gains, axis=None, kind="stable"):
+        place, token = np.unravel_index(index, gains.shape)
+        improves = gains[place, token] > margin
+        if (best is not None and not improves) or gains[place, token] == -np.inf:
+            break
+        changed = ids.copy()
+        changed[free[place]] = tokens[token]
+        if objective.passes(changed):
+            better += int(improves)
+            best = best or (changed, float(objective.signs[0] * rewards[place, token]))
+    return {
+        "swaps": int(gains.size - len(free)),
+        "better": better,
+        "best_ids": best and best[0].tolist(),
+        "best_text": best and objective.text(best[0]),
+        "best_reward": best and best[1],
+    }
+
+
+def _rewards_of_swaps(
+    objective: SearchObjective,
+    scorer: RewardScorer,
+    ids: np.ndarray,
+    advance: Callable[[int], object],
+) -> np.ndarray:
+    """Signed rewards with each allowed token at each free position: float64 [free, tokens]."""
+    settings = dataclasses.replace(objective.settings, restarts=1)
+    objective = dataclasses.replace(objective, settings=settings)
+    free, tokens = np.array(settings.free), np.flatnonzero(objective.allowed)
+    each = -(-settings.candidates // len(free))  # of a dispatch, at each position
+    score = _compiled(scorer.graph, scorer.mesh, tuple(np.repeat(free, each).tolist()))
+    inputs, scored = gcg.build_step_inputs(objective, scorer), []
+    for start in range(0, len(tokens), each):
+        chunk = np.resize(tokens[start : start + each], each)
+        rows = np.tile(ids, (len(free), each, 1))
+        rows[np.arange(len(free)), :, free] = chunk
+        rows = rows.reshape(1, -1, len(ids))
+        place = meshes.put(scorer.mesh, (ids[None], rows), "")
+        rewards = reward_passes.fetch(score(scorer.params, inputs, *place))
+        if (rewards == BROKEN).any():
+            raise not_finite(rows[0, np.argmax(rewards[0] == BROKEN)])
+        scored.append(rewards.reshape(len(free), each))
+        advance(len(free) * min(each, len(tokens) - start))
+    every: np.ndarray = np.concatenate(scored, axis=1)[:, : len(tokens)].astype(np.float64)
+    return every
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(graph: Graph, mesh: Mesh, first: tuple[int, ...]) -> Callable[..., Array]:
+    """(params, inputs, parent [1, T], replies [1, C, T]) -> signed rewards [1, C]."""
+
+    def score(params: Params, inputs: StepInputs, parents: Array, ids: Array) -> Array:
+        with jax.default_matmul_precision("highest"):
+            return score_candidates(nnx.merge(graph, params), inputs, parents, ids, first, mesh)
+
+    return compiled_on_all(jax.jit(score, out_shardings=meshes.sharding(mesh, "")))

@@ -1,0 +1,257 @@
+"""The step of a search, its proposals and its selection, and the loop until it ends."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from engine.models import flops
+from engine.search import gcg
+from engine.search.gcg import (
+    UNKNOWN,
+    StepDriver,
+    Trace,
+    admit,
+    best_tokens,
+    build_step,
+    distances,
+    end_step,
+    first_order_gain,
+    planned_steps,
+    run_search,
+    start,
+    step_flops,
+    trace_frame,
+)
+from engine.search.objective import BROKEN, SearchObjective
+from engine.settings import METHODS
+from tests.support import searches, slow
+from tests.support.parity import make_mesh
+from tests.support.searches import problem, scorer, settings
+
+PROMPTS = ("Who?", "What is the greatest thing?")  # of two lengths
+
+
+def test_the_distance_between_embeddings_is_that_of_tokens():
+    rng = np.random.default_rng(0)
+    embedding, ids = rng.standard_normal((9, 4)).astype(np.float32), np.array([3, 7])
+    found = distances(ids, jnp.asarray(embedding))
+    expected = np.linalg.norm(embedding[ids][:, None] - embedding, axis=2)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_the_gain_is_the_first_order_change_of_an_allowed_swap():
+    slopes = np.random.default_rng(0).standard_normal((2, 9)).astype(np.float32)
+    ids, allowed = np.array([3, 7]), np.arange(9) != 5
+    gain = first_order_gain(slopes, ids, allowed)
+    for t, here in enumerate(ids):
+        for v in range(9):
+            expected = -np.inf if v in (5, here) else slopes[t, v] - slopes[t, here]
+            assert gain[t, v] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 8, 5])  # 24 tokens do not divide by 5
+def test_the_best_tokens_do_not_depend_on_how_many_devices_share_the_vocabulary(shards):
+    gain = np.random.default_rng(0).integers(0, 9, (3, 24)).astype(np.float32)  # with ties
+    gain[0, 4:] = -np.inf
+    value, token = best_tokens(jnp.asarray(gain), 7, shards)
+    expected = np.argsort(-gain, axis=1, kind="stable")[:, :7]
+    np.testing.assert_array_equal(token, expected)
+    np.testing.assert_array_equal(value, np.take_along_axis(gain, expected, axis=1))
+
+
+@pytest.mark.slow
+def test_the_changes_of_the_best_candidates_are_tried_together(checkpoint, monkeypatch):
+    model, kind = checkpoint(), {"restarts": 1, "candidates": 12}
+    scorer, asked = searches.scorer(model), problem(model, **kind)
+    found = searches.expanded(asked, scorer)
+    monkeypatch.setattr(gcg, "compiled_step", gcg.compiled_step.__wrapped__)
+    monkeypatch.setattr(gcg, "merged_count", lambda settings: 0)
+    every = searches.expanded(asked, scorer)
+    parent, joined, expected = asked.initial()[0], np.asarray(every[0][0, 0]), []
+    for row in np.asarray(every[0][0, 1:7]):
+        joined = np.where(row == parent, joined, row)
+        expected.append(tuple(joined.tolist()))
+    rows = [tuple(row) for row in np.asarray(found[0][0]).tolist()]
+    assert len(rows) == 12 + 6
+    more = list(rows)
+    for row in np.asarray(every[0][0]).tolist():
+        more.remove(tuple(row))
+    assert sorted(more) == sorted(expected)
+    assert (np.array(expected) != parent).sum(1).max() > 1
+    rewards = np.asarray(found[1][0])
+    scored = rewards > UNKNOWN
+    assert {rows[i] for i in np.flatnonzero(~scored)} <= {rows[i] for i in np.flatnonzero(scored)}
+    assert len({rows[i] for i in np.flatnonzero(scored)}) == scored.sum()  # none twice
+    whole = searches.plain_rewards(scorer, asked, np.asarray(found[0][0]))
+    np.testing.assert_allclose(rewards[scored], whole[scored], rtol=1e-4, atol=1e-5)
+    assert (np.diff(rewards[scored]) <= 0).all()
+
+
+def test_the_operations_of_a_step_are_those_of_what_it_scores(checkpoint, monkeypatch):
+    asked = problem(checkpoint(), candidates=12)
+    before, positions = len(asked.prompts[0].prefix), 3 + len(asked.suffix)
+    whole = flops.response(asked.config, positions, before)
+    found = step_flops(asked)
+    monkeypatch.setattr(gcg, "merged_count", lambda settings: 0)
+    assert found == pytest.approx(step_flops(asked) + 6 * whole, rel=1e-12)
+
+
+def ranked_of(ids, rewards):
+    return jnp.asarray(ids)[None], jnp.asarray(rewards)[None], jnp.asarray([0.5])
+
+
+def admitted(checkpoint, passes, **changes):
+    graph = searches.scorer(checkpoint()).graph
+    _, admit, _ = build_step(graph, make_mesh(), settings(length=2, **changes))
+    state = start(np.zeros((1, 2)), np.array([[1, 1]]), 3)
+    ids = np.array([[5, 5], [5, 5], [6, 6], [1, 1], [7, 7]], np.int32)
+    rewards = np.array([3.0, 3.0, 2.0, 0.5, 0.1], np.float32)
+    return admit(state, ranked_of(ids, rewards), np.array([passes]))
+
+
+def test_the_buffer_keeps_the_best_distinct_sequences(checkpoint):
+    state = admitted(checkpoint, [True] * 5, method="random")
+    assert state.buffer[0].tolist() == [[5, 5], [6, 6], [1, 1]]
+    assert state.buffer_rewards[0].tolist() == [3.0, 2.0, 0.5]
+    assert state.best_rewards.tolist() == [3.0]
+
+
+def test_what_does_not_pass_is_not_kept(checkpoint):
+    state = admitted(checkpoint, [False, False, False, False, True], method="random")
+    assert state.buffer[0, :2].tolist() == [[1, 1], [7, 7]]
+    assert state.best_rewards.tolist() == [0.5]
+    assert state.best.tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize("method", ["gcg", "paper"])
+def test_with_a_gradient_a_search_moves_on_even_to_worse_sequences(checkpoint, method):
+    state = admitted(checkpoint, [False, False, False, True, True], method=method)
+    assert state.buffer[0].tolist() == [[7, 7], [1, 1], [1, 1]]  # [1, 1] was visited
+    assert state.best_rewards.tolist() == [0.5]
+    assert state.best.tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize(("method", "target"), [("random", 0.0), ("gcg", 30.0)])
+def test_a_reward_that_is_not_finite_is_the_best_whatever_is_climbed(method, target):
+    """There the host sees it."""
+    state = jax.tree.map(jnp.asarray, start(np.zeros((1, 2)), np.array([[1, 1]]), 3))
+    ranked = ranked_of(np.array([[5, 5], [6, 6]], np.int32), np.array([BROKEN, 2.0], np.float32))
+    chosen, compiled = settings(method=method, target=target), jax.jit(admit, static_argnums=3)
+    state = compiled(state, ranked, jnp.ones((1, 2), bool), chosen)
+    assert state.best_rewards.tolist() == [BROKEN]
+
+
+@pytest.mark.slow
+def test_four_devices_search_as_one(checkpoint):
+    traces = []
+    for data in (1, 4):
+        asked = problem(checkpoint(), *PROMPTS, direction="both", steps=6, every=6, candidates=18)
+        scorer = searches.scorer(checkpoint(), data)
+        traces.append(run_search(asked, scorer)[0])
+    np.testing.assert_array_equal(traces[0].ids, traces[1].ids)
+    np.testing.assert_array_equal(traces[0].rewards, traces[1].rewards)
+
+
+def test_many_steps_and_other_searches_trace_each_pass_once(checkpoint):
+    scorer = searches.scorer(checkpoint())
+    for round_trip in (False, True):
+        sizes = []
+        for changes in ({}, {"seed": 1}, {"deny": ("a",), "steps": 9}):
+            asked = problem(checkpoint(), round_trip=round_trip, **changes)
+            climb = StepDriver(asked, scorer)
+            expand, admit, many = build_step(scorer.graph, scorer.mesh, asked.settings)
+            for _ in range(2):
+                climb.advance(2)
+            climb.advance(1)
+            passes = (expand, admit) if round_trip else (many,)
+            sizes.append([p._cache_size() for p in passes])
+        assert sizes[1:] == sizes[:1] * 2
+
+
+def test_every_program_is_compiled_on_all_processes_before_one_runs_it(checkpoint, monkeypatch):
+    monkeypatch.setattr(gcg, "compiled_on_all", lambda program: (program, "waits"))
+    compiled = gcg.compiled_step.__wrapped__(scorer(checkpoint()).graph, make_mesh(), settings())
+    assert {waits for _, waits in compiled} == {"waits"}
+
+
+def traced(asked: SearchObjective, model) -> Trace:
+    return run_search(asked, scorer(model))[0]
+
+
+@pytest.mark.parametrize("method", slow.all_but(["gcg"], METHODS))
+def test_every_method_finds_what_its_model_gives_that_reward(checkpoint, method):
+    model = checkpoint()
+    asked = problem(model, method=method, direction="min", steps=80, candidates=15, round_trip=True)
+    frame = trace_frame(asked, traced(asked, model), "min")
+    last, (split,) = frame.row(-1, named=True), asked.prompts
+    plain = scorer(model).plain_rewards([[*split.prefix, *last["token_ids"], *split.suffix]])
+    assert plain[0, 0] == pytest.approx(last["reward"], rel=1e-4, abs=1e-5)
+    assert asked.allowed[last["token_ids"]].all()
+    assert last["round_trips"]
+
+
+def test_the_steps_that_a_budget_allows_are_planned(checkpoint):
+    model, seen = checkpoint(), []
+    budget = {"steps": 10**6, "flops": 2.5e7, "restarts": 1, "every": 1}
+    asked = problem(model, **budget)
+    run_search(asked, scorer(model), progress=lambda steps, _: seen.append(steps))
+    assert len(seen) / 2 < planned_steps(asked) < len(seen) * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, None),
+        ({"patience": 2}, 6),
+        ({"patience": 4}, None),
+        ({"threshold": 1.5}, 4),
+        ({"target": 1.0}, 2),
+    ],
+)
+def test_when_a_search_ends(changes, expected):
+    best = np.array([-math.inf, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0], np.float32)
+    assert end_step(best, settings(**changes)) == expected
+
+
+@pytest.mark.parametrize("changes", [{"patience": 1}, {"threshold": -math.inf}])
+def test_no_search_ends_before_it_has_found_a_sequence(changes):
+    searched = np.array([-math.inf] * 4 + [1.0, 1.0, 1.0], np.float32)
+    assert end_step(searched[:4], settings(**changes)) is None
+    assert end_step(searched, settings(**changes)) == (6 if "patience" in changes else 5)
+
+
+@pytest.mark.slow
+def test_a_direction_alone_finds_what_it_finds_beside_the_other(checkpoint):
+    both = problem(checkpoint(), direction="both", round_trip=True)
+    alone = problem(checkpoint(), direction="min", round_trip=True)
+    (together, rejected), (single, own) = (
+        run_search(asked, scorer(checkpoint())) for asked in (both, alone)
+    )
+    assert rejected["min"] == own["min"] != rejected["max"]
+    found, expected = trace_frame(both, together, "min"), trace_frame(alone, single, "min")
+    assert found.drop("reward").equals(expected.drop("reward"))
+    np.testing.assert_allclose(found["reward"], expected["reward"], rtol=1e-5)  # other batches
+
+
+@pytest.mark.slow
+def test_each_candidate_that_is_refused_for_its_text_is_counted_once(checkpoint, monkeypatch):
+    judge, refused, counts = SearchObjective.passes, [], {}
+
+    def passes(*of):
+        refused.extend([] if judge(*of) else [of])
+        return judge(*of)
+
+    monkeypatch.setattr(SearchObjective, "passes", passes)
+    for direction in ("min", "max", "both"):
+        asked = problem(checkpoint(), direction=direction, round_trip=True)
+        engine = StepDriver(asked, scorer(checkpoint()))
+        refused.clear()  # the drawing of the first parents
+        for _ in range(4):
+            engine.advance(1)
+        found = engine.rejected.reshape(-1, asked.settings.restarts).sum(axis=1).tolist()
+        counts[direction] = dict(zip(asked.settings.directions, found, strict=True))
+        assert sum(counts[direction].values()) == len(refused) > 0
+    assert counts["both"] == counts["min"] | counts["max"]

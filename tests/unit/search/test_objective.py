@@ -1,0 +1,117 @@
+"""The passes of a step: rewards of candidates, and slopes of their parents."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from engine.models.reward_model import RewardModels
+from engine.search.gcg import (
+    build_step_inputs,
+)
+from engine.search.objective import slopes_of
+from tests.support import searches
+from tests.support.searches import problem, settings
+
+PROMPTS = ("Who?", "What is the greatest thing?")  # of two lengths
+
+
+def random_ids(seed, *shape):
+    return np.random.default_rng(seed).integers(3, 280, shape).astype(np.int32)
+
+
+def gradients(scorer, what, parents, asked):
+    def compiled(params, what, parents):
+        return slopes_of(nnx.merge(scorer.graph, params), what, parents, asked, scorer.mesh)
+
+    return jax.jit(compiled)(scorer.params, what, jnp.asarray(parents))
+
+
+HEADS = {
+    "linear": {},
+    "qrm": {"architectures": ("LlamaForRewardModelWithGating",)},  # its gate reads the prompt
+    "urm": {"architectures": ("LlamaForSequenceClassificationWithNormal_Weights",)},
+}
+
+
+HEADS_AND_WAYS = [
+    ("linear", "max", ()),
+    ("linear", "min", (0,)),
+    ("linear", "max", (1,)),
+    ("qrm", "max", ()),
+    ("urm", "min", ()),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("head", "direction", "fixed"), HEADS_AND_WAYS)
+def test_every_candidate_scores_as_in_the_plain_pass(checkpoint, head, direction, fixed):
+    model = checkpoint(head, head=head, **HEADS[head])
+    scorer = searches.scorer(model)
+    asked = problem(
+        model,
+        *PROMPTS,
+        direction=direction,
+        length=5,
+        candidates=20,
+        initial="qwxyz",
+        fixed=fixed,
+        steps=20,
+    )
+    ranked = searches.expanded(asked, scorer)
+    sign = 1 if direction == "max" else -1
+    for ids, rewards in zip(*map(np.asarray, ranked[:2]), strict=True):
+        expected = sign * searches.plain_rewards(scorer, asked, ids)
+        np.testing.assert_allclose(rewards, expected, rtol=1e-4, atol=1e-5)
+        assert np.ptp(expected) > 0.1  # they differ, so the agreement says something
+        assert (np.diff(rewards) <= 0).all()
+    initial, found = asked.initial(), np.asarray(ranked[0])
+    assert (found[..., list(fixed)] == initial[0, list(fixed)]).all()
+    assert asked.allowed[found].all()
+    expected = sign * searches.plain_rewards(scorer, asked, initial)
+    np.testing.assert_allclose(ranked[2], expected, rtol=1e-4, atol=1e-5)
+
+
+def for_accelerators(scorer):
+    """The scorer with the forms that accelerators compute, on any device."""
+    model = nnx.merge(scorer.graph, scorer.params)
+    model.decoder.platform = "gpu"
+    return dataclasses.replace(scorer, graph=nnx.split(model)[0])
+
+
+@pytest.mark.slow
+def test_slopes_on_accelerators_are_those_on_a_cpu(checkpoint):
+    scorer = searches.scorer(checkpoint())
+    asked = problem(checkpoint(), restarts=3)  # one more than a block of parents
+    what, parents = build_step_inputs(asked, scorer), random_ids(1, 3, 3)
+    _, expected, _ = gradients(scorer, what, parents, asked.settings)
+    _, found, _ = gradients(for_accelerators(scorer), what, parents, asked.settings)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_on_accelerators_no_parent_is_appended_where_a_gradient_is_taken(checkpoint, monkeypatch):
+    scorer = for_accelerators(searches.scorer(checkpoint()))
+    asked = problem(checkpoint(), *PROMPTS, candidates=20, length=5, initial="qwxyz", topk=32)
+    monkeypatch.setattr(RewardModels, "extend", None)
+    ranked = searches.expanded(asked, scorer)
+    for ids, rewards in zip(*map(np.asarray, ranked[:2]), strict=True):
+        expected = searches.plain_rewards(scorer, asked, ids)
+        np.testing.assert_allclose(rewards, expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(TypeError):  # without a gradient it is
+        searches.expanded(problem(checkpoint(), method="random"), scorer)
+
+
+@pytest.mark.slow
+def test_a_target_is_climbed_by_the_squared_distance_to_it(checkpoint):
+    scorer = searches.scorer(checkpoint())
+    asked = problem(checkpoint(), direction="min", restarts=1)
+    what, parents = build_step_inputs(asked, scorer), random_ids(1, 1, 3)
+    rewards, slopes, _ = gradients(scorer, what, parents, asked.settings)
+    aimed, towards, _ = gradients(scorer, what, parents, settings(direction="min", target=30.0))
+    np.testing.assert_allclose(aimed, rewards, rtol=1e-5)
+    expected = 2 * (30 - rewards[:, None, None]) * slopes
+    np.testing.assert_allclose(towards, expected, rtol=1e-4, atol=1e-3)
