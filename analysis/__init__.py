@@ -30,15 +30,10 @@ from analysis.chapters.distributions import moments_table, samples
 from analysis.chapters.explained import rsa_table
 from analysis.chapters.framing import framing_axis, framing_table
 from analysis.chapters.frequency import frequency_points, frequency_slopes
-from analysis.chapters.groups import identity_words
+from analysis.chapters.groups import group_words
 from analysis.chapters.humans import humans_kendall
 from analysis.chapters.items import items_top_bottom
-from analysis.chapters.language_models import logprobs_ratio, logprobs_rewards
-from analysis.chapters.list_probabilities import (
-    item_logprobs_points,
-    item_logprobs_ratio,
-    item_logprobs_rewards,
-)
+from analysis.chapters.logprobs import logprobs_items, logprobs_ratio, logprobs_rewards
 from analysis.chapters.objectives import objectives_ends, objectives_spearman, objectives_table
 from analysis.chapters.sentiment import sentiment_slopes, valence_effects
 from analysis.chapters.sequences import sequence_traces, sequences_table
@@ -86,14 +81,11 @@ __all__ = [
     "framing_table",
     "frequency_points",
     "frequency_slopes",
+    "group_words",
     "humans_correlation",
     "humans_gap",
     "humans_kendall",
     "humans_ranks",
-    "identity_words",
-    "item_logprobs_points",
-    "item_logprobs_ratio",
-    "item_logprobs_rewards",
     "items_points",
     "items_top_bottom",
     "kendall_matrix",
@@ -102,6 +94,7 @@ __all__ = [
     "load",
     "log_ratio",
     "logprobs_ends",
+    "logprobs_items",
     "logprobs_ratio",
     "logprobs_rewards",
     "moments_table",

@@ -133,44 +133,14 @@ class Finding:
     picture: str = ""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Section:
-    """The section of one chapter.
+def has_rows(blocks: "Sequence[Block]") -> bool:
+    """Whether a table stands among `blocks`."""
+    return any(isinstance(block, Rows) for block in _each(blocks))
 
-    Attributes:
-      id: anchor in the page.
-      title: its heading.
-      label: its name in the list of sections.
-      lead: the question, and how the answer is read; or "".
-      blocks: its content.
-      caveats: the limits of its numbers; shown where it has a table.
-      findings: what its tables say, the most important first.
-      described: what they hold, in one sentence without a test; or "".
-    """
 
-    id: str
-    title: str
-    label: str
-    lead: str
-    blocks: Sequence[Block]
-    caveats: Sequence[str] = ()
-    findings: Sequence[Finding] = ()
-    described: str = ""
-
-    @property
-    def answer(self) -> str:
-        """The sentence below its heading: what it found, else what its tables hold, else `lead`."""
-        return self.findings[0].text if self.findings else self.described or self.lead
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether a table stands in the section."""
-        return any(isinstance(block, Rows) for block in _each(self.blocks))
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has neither a figure nor a table: nothing but words."""
-        return not any(isinstance(block, _SHOWN) for block in _each(self.blocks))
+def only_words(blocks: "Sequence[Block]") -> bool:
+    """Whether `blocks` hold neither a figure nor a table."""
+    return not any(isinstance(block, _SHOWN) for block in _each(blocks))
 
 
 def _each(blocks: Iterable[Block]) -> Iterator[Block]:

@@ -18,7 +18,7 @@ from etils import epath
 from analysis import checks
 from analysis.cache import Cache
 from analysis.statistics import Array
-from engine.runs import convention_index, schema, shards, storage
+from engine.runs import schema, shards, storage
 from engine.runs.reader import (
     KINDS,
     Result,
@@ -310,7 +310,7 @@ def load(
 
     Args:
       run: one run folder, local or in an object store, or a sequence of them; the folder of all
-        shards stands for its shards, and one that holds only readings for the default one.
+        shards stands for its shards.
       allow_incomplete: accept a sweep that has not finished, and take the parts it has written.
       finished_only: leave out results that have not finished.
 
@@ -326,7 +326,6 @@ def load(
     if other := [path for path in paths if not isinstance(path, str | os.PathLike)]:
         raise RunError(f"run={other[0]!r}; allowed: the path of a run folder, or a list of them")
     named = [storage.path_of(path) for path in paths]
-    named = [convention_index.default_of(folder) for folder in named]
     folders = tuple(shards.expanded(named, allow_incomplete=allow_incomplete))
     if not folders:
         raise RunError("no run folder was named")

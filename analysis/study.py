@@ -13,11 +13,11 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
-from analysis.blocks import Block, Finding, Section, notes
+from analysis.blocks import Block, Finding, has_rows, notes, only_words
 from analysis.model_info import ModelInfo, describe
 from analysis.run import Run
 from engine.errors import AssayError
@@ -201,10 +201,6 @@ class Analysis:
     label: str = ""
     every_prompt: bool = False
 
-    def tables(self, study: Study) -> Iterable[Table]:
-        """Its tables, in the order in which they are made."""
-        return self.make(study)
-
     def section(self, study: Study) -> Section:
         """Its section of the page."""
         blocks: list[Block] = []
@@ -222,15 +218,51 @@ class Analysis:
         with contextlib.suppress(Absent):
             described = self.described(study)
         return Section(
-            id=self.id,
-            title=self.title,
-            label=self.label or self.title,
-            lead=self.lead,
+            analysis=self,
             blocks=[*blocks, *notes(reasons)],
             findings=findings,
             described=described,
             caveats=self.caveats(study),
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """The section of one analysis on the page.
+
+    Attributes:
+      analysis: whose section it is.
+      blocks: its content.
+      findings: what its tables say, the most important first.
+      described: what they hold, in one sentence without a test; or "".
+      caveats: the limits of its numbers; shown where it has a table.
+    """
+
+    analysis: Analysis
+    blocks: Sequence[Block]
+    findings: Sequence[Finding] = ()
+    described: str = ""
+    caveats: Sequence[str] = ()
+
+    @property
+    def label(self) -> str:
+        """Its name in the list of sections."""
+        return self.analysis.label or self.analysis.title
+
+    @property
+    def answer(self) -> str:
+        """The sentence below its heading: what it found, else what its tables hold, else `lead`."""
+        return self.findings[0].text if self.findings else self.described or self.analysis.lead
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a table stands in the section."""
+        return has_rows(self.blocks)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has neither a figure nor a table: nothing but words."""
+        return only_words(self.blocks)
 
 
 def _named(prompt: str, text: str) -> str:
@@ -242,16 +274,6 @@ def _named(prompt: str, text: str) -> str:
         if len(words) <= _WORDS
         else f"“{words[: _WORDS // 2]}…{words[-_WORDS // 2 :]}”"
     )
-
-
-class Chapter(Protocol):
-    """One analysis: an `Analysis`, or anything with its two functions."""
-
-    def tables(self, study: Study, /) -> Iterable[Table]:
-        """The tables, in the order in which they are made."""
-
-    def section(self, study: Study, /) -> Section:
-        """The section of the page, with its figures."""
 
 
 def required(frame: pl.DataFrame, reason: str) -> pl.DataFrame:
@@ -274,7 +296,7 @@ def compute(
     run: Run,
     infos: Mapping[str, ModelInfo],
     settings: AnalyzeSettings,
-    chapters: Sequence[Chapter],
+    chapters: Sequence[Analysis],
 ) -> Study:
     """A study with every table of `chapters`, made in their order.
 
@@ -286,6 +308,6 @@ def compute(
     """
     study = Study(run=run, infos=infos, settings=settings)
     for chapter in chapters:
-        for wanted in chapter.tables(study):
+        for wanted in chapter.make(study):
             study.tables.add(wanted)
     return study

@@ -16,7 +16,7 @@ SETTINGS = (DemoSettings, *common.SCORING)
 def get_config():
     """Every setting of `launch.demo`."""
     sections = ("search", "certified")
-    config = common.config_of(*SETTINGS, without=["tokens", *sections])
+    config = common.config_of(*SETTINGS, without=sections)
     config.update(
         prompts="greatest,worst", more_prompts="best", mode="ids", lens=True, part_size=8192
     )

@@ -17,4 +17,4 @@ SETTINGS = (DiffSettings, PromptSettings, *common.SCORING_ANY)
 
 def get_config(selection="paper"):
     """Every setting of `launch.diff`: those of a sweep and of a report, and the limits."""
-    return common.config_of(*SETTINGS, without=["tokens"], prompts=prompts.selected(selection))
+    return common.config_of(*SETTINGS, prompts=prompts.selected(selection))

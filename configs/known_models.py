@@ -12,9 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Llama 3.1 and 3.2 templates print today's date; this is the date that the paper's rewards have.
-DATE = "26 Jul 2024"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSpec:
@@ -50,9 +47,6 @@ class ModelSpec:
     # number is refused.
     tensor_bytes: int | None = None
     rows: int | None = None  # of the embedding, where known; some have more than ids, for padding
-    # Standard deviation of one text's reward over batches, within the authors' release of
-    # Christian et al. 2025. Their rewards and ours both have it.
-    noise: float = 0.0
 
     @property
     def slug(self) -> str:
@@ -63,7 +57,8 @@ class ModelSpec:
 # Columns that hold no text.
 _CELLS: dict[str, Callable[[str], object]] = {
     **dict.fromkeys(("rewardbench_rank", "tensor_bytes", "rows"), int),
-    **{"size_b": float, "pickled": bool, "noise": float},
+    "size_b": float,
+    "pickled": bool,
 }
 
 

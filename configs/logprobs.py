@@ -19,5 +19,5 @@ SETTINGS = (PromptSettings, LogprobSettings, *common.SCORING_ANY)
 
 def get_config(selection="paper"):
     """Every setting of `launch.logprobs`, for a set of prompts of configs/prompts.py."""
-    left_out = ["objectives", "mode", "tokens", "lens"]  # only reward models have them
+    left_out = ["objectives", "mode", "lens"]  # only reward models have them
     return common.config_of(*SETTINGS, without=left_out, prompts=prompts.selected(selection))

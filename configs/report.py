@@ -16,4 +16,4 @@ SETTINGS = (ReportSettings, PromptSettings, LogprobSettings, *common.SCORING_ANY
 
 def get_config(selection="paper"):
     """Every setting of `launch.report`, for a set of prompts of configs/prompts.py."""
-    return common.config_of(*SETTINGS, without=["tokens"], prompts=prompts.selected(selection))
+    return common.config_of(*SETTINGS, prompts=prompts.selected(selection))

@@ -28,7 +28,7 @@ def get_config() -> ConfigDict:
     """Every setting of `launch.reproduce`."""
     return common.config_of(
         *SETTINGS,
-        without=["tokens", "lens"],
+        without=["lens"],
         prompts="greatest,best,worst",
         mode="text",
         pooling="first_pad",

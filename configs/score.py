@@ -15,7 +15,7 @@ SETTINGS = (PromptSettings, *common.SCORING_ANY, ImplicitSettings)
 
 def get_config(selection=""):
     """Every setting of `launch.score`, for the prompt `greatest` or a set of configs/prompts.py."""
-    config = common.config_of(*SETTINGS, without=["tokens", "lens"], mode="text")
+    config = common.config_of(*SETTINGS, without=["lens"], mode="text")
     if selection:
         config.prompts = prompts.selected(selection)
     return config

@@ -14,4 +14,4 @@ SETTINGS = common.SCORING_ANY
 
 def get_config():
     """Every setting of `launch.serve`."""
-    return common.config_of(*SETTINGS, without=["tokens", "objectives", "lens"])
+    return common.config_of(*SETTINGS, without=["objectives", "lens"])

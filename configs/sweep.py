@@ -15,4 +15,4 @@ SETTINGS = (PromptSettings, *common.SCORING_ANY, ImplicitSettings)
 
 def get_config(selection="paper"):
     """Every setting of `launch.sweep`, for a set of prompts of configs/prompts.py."""
-    return common.config_of(*SETTINGS, without=["tokens"], prompts=prompts.selected(selection))
+    return common.config_of(*SETTINGS, prompts=prompts.selected(selection))

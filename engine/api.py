@@ -16,13 +16,14 @@ from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError
-from engine.language_api import LanguageModel, Pairs, checked, listed, ranked, scored
+from engine.language_api import LanguageModel, Pairs, checked, listed, ranked, scored, warn_unread
 from engine.mesh import checked_mesh
 from engine.planning import fitting
 from engine.runs import schema
+from engine.scoring.conversations import ConversationRows
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
-from engine.scoring.rows import ConversationRows, RewardRows, reply_rows, token_rows
+from engine.scoring.rows import RewardRows, reply_rows, token_rows
 from engine.search.gcg import run_search, trace_frame
 from engine.search.objective import SearchObjective
 from engine.search.run import certificate
@@ -209,6 +210,7 @@ class RewardModel:
         The reward is the sum of the objectives times their coefficients.
         """
         around = self._checkpoint.template.around(checked(prompt))
+        warn_unread(self._checkpoint, around)
         return self._scorer.coefficients(self._scorer.prefill(around))[0]
 
     # Any: settings are of several types, which SearchSettings checks.
@@ -306,6 +308,7 @@ class RewardModel:
 
     def _score(self, scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
         """Columns of a scorer for some rows: float32 [columns, rows]."""
+        warn_unread(self._checkpoint, rows.prompt, rows.unread)
         numbers = scored(self._checkpoint, scorer, rows)
         check_finite(self.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], numbers)
         return numbers

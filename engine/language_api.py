@@ -1,6 +1,10 @@
 """The public API of language models, and of two of them as one reward model."""
 
+import itertools
 import os
+import sys
+import traceback
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,8 +26,10 @@ from engine.scoring.rows import Rows
 from engine.settings import ImplicitSettings
 from engine.sweep.logprob_jobs import Pair, conversation_replies, language_rows
 from engine.sweep.loop import Scorer
+from engine.sweep.setup import unread_note
 from engine.text.chat_template import check_prompt, checked_message, checked_text
-from engine.types import Prompt
+from engine.text.unread import unread_keys
+from engine.types import Prompt, PromptIds
 
 _JUDGED = ("reward_chosen", "reward_rejected", "margin", "right")  # columns of `score_pairs`
 _SHOWN_AFTER_S = 2.0  # seconds of a pass, after which its progress bar appears
@@ -108,6 +114,7 @@ class ImplicitReward:
     def _rewards(self, rows: Rows) -> np.ndarray:
         """Rewards of rows, which are the same ids in both models: float32 [rows]."""
         pair = self._pair
+        warn_unread(pair.policy, rows.prompt, rows.unread)
         [[policy], [reference]] = (
             scored(checkpoint, scorer, rows)
             for checkpoint, scorer in zip(pair.checkpoints, self._scorers, strict=True)
@@ -156,6 +163,7 @@ class LanguageModel:
 
     def _score(self, prompt: Prompt, replies: Sequence[str], form: str) -> np.ndarray:
         rows = language_rows(self._checkpoint, checked(prompt), form, replies or None)
+        warn_unread(self._checkpoint, rows.prompt)
         numbers = scored(self._checkpoint, self._scorer, rows)
         check_finite(self.slug, next(iter(rows.part_columns)), 0, ["logprob"], numbers)
         return numbers[0]
@@ -231,6 +239,21 @@ def checked(prompt: Prompt | Sequence[str]) -> Prompt:
     if turns[-1]["role"] == "assistant":
         raise AssayError("prompt: its last message is the assistant's; allowed: turns before it")
     return turns
+
+
+def warn_unread(checkpoint: Checkpoint, around: PromptIds, keys: Sequence[str] = ()) -> None:
+    """Warns of keys that the model's template does not write: of a prompt's messages, or `keys`.
+
+    The warning names the line that called the engine. Raises AssayError for what a template may not
+    leave out, such as a turn.
+    """
+    if not isinstance(around.prompt, str):
+        whole = [*around.prompt, {"role": "assistant", "content": "?"}]
+        keys = unread_keys(checkpoint.template, [whole], [{}], ["prompt"])
+    if keys:
+        stack = (frame.f_globals["__name__"] for frame, _ in traceback.walk_stack(sys._getframe()))
+        inside = itertools.takewhile(lambda name: name.startswith("engine."), stack)
+        warnings.warn(unread_note(checkpoint.card.slug, keys), stacklevel=len([*inside]) + 1)
 
 
 def ranked(tokens: Mapping[int, str], numbers: Mapping[str, np.ndarray]) -> pl.DataFrame:

@@ -141,9 +141,6 @@ class SweepSettings(Settings):
         "models have none); `quantiles`, also one per quantile of each objective (QRM).",
         "none",
     )
-    tokens: int | None = setting(
-        "A fixed random subset of so many tokens, drawn with `seed`; or `all`.", None, command="all"
-    )
     lens: bool = setting(
         "Whether parts also hold the reward after every layer: final norm and head read the hidden "
         "state after each, in the same pass (docs/lens.md). Parts are as many times as large.",
@@ -155,8 +152,6 @@ class SweepSettings(Settings):
         check_choice("mode", self.mode, (AUTO, *MODES))
         check_choice("pooling", self.pooling, (AUTO, *POOLINGS))
         check_choice("objectives", self.objectives, OBJECTIVES)
-        if self.tokens is not None:
-            check_integer("tokens", self.tokens, 1)
         check_switch("lens", self.lens)
 
 
@@ -322,31 +317,6 @@ class SearchCommandSettings(PromptSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConventionSettings(PromptSettings):
-    """What `assay conventions` takes beside `SweepSettings`."""
-
-    dimensions: str = setting(
-        "What is varied: `all` that the model allows, or some of bos, date, newlines, mode, "
-        "pooling, head, softcap, dtype; comma-separated.",
-        "all",
-    )
-    dtypes: str = setting("Dtypes to try, comma-separated.", "float32,bfloat16,float16")
-    dates: str = setting("Dates to try, comma-separated, beside the template's own.", "")
-    all_combinations: bool = setting("Every combination, not one dimension at a time.", False)
-    lists: str = setting(
-        "Lists of the run, comma-separated, that are scored under every reading too; `auto`: those "
-        "whose ranks by people the run holds.",
-        "auto",
-    )
-    published_rows: int = setting("Of --published: compared rows of a file, evenly spaced.", 64)
-    tolerance: float | None = setting(
-        "Of --published: the largest difference that counts as the same, or `auto`: five times the "
-        "noise in the authors' own rewards, where that is known, and 0.001 at least.",
-        command="auto",
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertSettings:
     """How a Hugging Face folder becomes a checkpoint."""
 
@@ -460,7 +430,7 @@ class Options:
     bing: str = setting(
         'Bing Liu lexicon (word, sentiment); "": without that analysis.', command=""
     )
-    identity: str = setting("More identity terms: CSV (word, group, axis, form, stem).", command="")
+    identity: str = setting("More identity terms: CSV (word, group, axis, stem).", command="")
     categories: str = setting(
         'CSV of words (word, category, and scale if several); "": the built-in list.', command=""
     )

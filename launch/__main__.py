@@ -22,7 +22,6 @@ COMMANDS = {
     "sweep": "Score every token of the vocabulary as the reply to each prompt.",
     "score": "Score a list of replies of any length.",
     "search": "Search the token sequences with the highest and lowest reward.",
-    "conventions": "Score models under many readings: which findings survive?",
     "logprobs": "Compute log-probabilities of a language model.",
     "import_scores": "Import scores that others released into a run.",
     "reproduce": "Compute the paper again, and compare it number by number.",

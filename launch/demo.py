@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 import analysis
 from analysis import report
-from analysis.chapters.changes import Changes
+from analysis.chapters.changes import changes_between
 from analysis.measures.two_models import two_models
 from configs import analyze
 from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL
@@ -196,7 +196,7 @@ def compare(work: Demo, say: Say) -> None:
     run = analysis.load(work.run)
     both = two_models(run, run, list(work.prompts), (before, after))
     settings = reporting.settings_of(analyze.get_config())
-    chapters = [Changes(limits=work.limits, noise=())]
+    chapters = [changes_between(limits=work.limits, noise=())]
     report.write_report(both, target, {}, settings, chapters=chapters)
 
 

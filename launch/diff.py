@@ -14,7 +14,7 @@ from ml_collections import config_flags
 
 import analysis
 from analysis import report
-from analysis.chapters.changes import Changes
+from analysis.chapters.changes import changes_between
 from analysis.measures.two_models import AFTER, BEFORE, language_models, left_out
 from analysis.report import verdict as verdicts
 from analysis.report.folder import check_target
@@ -66,11 +66,11 @@ def diff(given: command.Given) -> command.CommandResult:
         say(checked.cost)
     checked.sweep(given)
     run, noise = checked.compared()
-    changes = Changes(limits=limits, noise=noise, pairs=listed.name if listed else "")
-    verdict = verdicts.of(analysis.compute(run, {}, settings, [changes]))
+    chapter = changes_between(limits=limits, noise=noise, pairs=listed.name if listed else "")
+    verdict = verdicts.of(analysis.compute(run, {}, settings, [chapter]))
     assert verdict is not None
     # The other chapters are about rewards.
-    chapters = [changes] if language_models(run) else [changes, *analysis.CHAPTERS]
+    chapters = [chapter] if language_models(run) else [chapter, *analysis.CHAPTERS]
     page = report.write_report(run, target, {}, settings, chapters=chapters)
     last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out(run)]))}"
     return command.CommandResult(
@@ -81,7 +81,7 @@ def diff(given: command.Given) -> command.CommandResult:
 
 
 def _lines(verdict: Verdict) -> list[str]:
-    """The verdict for a terminal: both models, the limits, and the words that moved most."""
+    """The verdict for a terminal: models, settings that differ, limits, words that moved most."""
     limits, more = verdicts.shortened(verdict)
     keys, sides = ("name", "source"), verdict.sources.items()
     sources = [(side, *(str(source[key]) for key in keys)) for side, source in sides]
@@ -95,7 +95,8 @@ def _lines(verdict: Verdict) -> list[str]:
         words.append((token, word["prompt"], *verdicts.from_to(word)))
     parts = [aligned(sources), [*aligned(table), *[more] * bool(more)], aligned(words)]
     body = [line for part in parts for line in ("", *part)]
-    return [f"{verdict.word}: {verdict.said}", *body, ""]
+    differs = [f"differs in: {verdict.differs_in}"] * bool(verdict.differs_in)
+    return [f"{verdict.word}: {verdict.said}", *differs, *body, ""]
 
 
 COMMAND = command.Command("diff", diff, __doc__, (_FLAGS, scoring.PROMPT, locking.WAIT))

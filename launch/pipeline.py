@@ -14,7 +14,6 @@ from etils import epath
 from jax.sharding import Mesh
 
 from engine.checkpoint.card import Checkpoint
-from engine.runs.lock import LockError
 from engine.settings import LogprobSettings, SweepSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_rewards
@@ -116,7 +115,6 @@ def run_each(
     """Runs the steps for each model by name; one that fails does not stop the next.
 
     What the steps take is made when they begin. Returns why each failed, "" where it did not.
-    Raises LockError if another command writes a run.
     """
     failures = dict.fromkeys(works, "")
     for number, (name, make) in enumerate(works.items(), 1):
@@ -125,8 +123,6 @@ def run_each(
             work = make()
             for step in steps:
                 step(work, functools.partial(_say_after, f"{name}: "))
-        except LockError:
-            raise
         except Exception as error:  # whatever it is, the other models need not wait for it
             failures[name] = text.one_line(error)
             text.say(f"{name}: {failures[name]}; going on with the other models")

@@ -15,7 +15,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.runs import convention_index, lock, schema, shards, storage
+from engine.runs import lock, shards, storage
 from engine.runs.manifest import Manifest
 from engine.runs.verify import AGAIN, Findings, rebuild, unchecked, verify
 from engine.sweep.outcomes import memory_errors
@@ -40,7 +40,7 @@ _FLAGS = {
 
 
 def check(given: command.Given) -> command.CommandResult:
-    """Flags -> checks of a run, its readings, or all its shards: a line for each folder."""
+    """Flags -> checks of a run, or all its shards: a line for each folder."""
     run = storage.path_of(command.paths(given, "run")[0])
     if bool(given.rescore) != bool(given.checkpoint):
         raise AssayError("--rescore and --checkpoint; allowed: both or neither")
@@ -49,10 +49,6 @@ def check(given: command.Given) -> command.CommandResult:
     config = ConfigDict({**given.config, "check_memory": True})  # of a conversion
     models = sources.checkpoints(given.checkpoint, config)
     folders = shards.expanded([run], allow_incomplete=False)
-    readings = convention_index.folders_of(run)
-    if readings and not storage.exists(run / schema.MANIFEST):
-        folders = []  # it holds readings only
-    folders += readings
     problems: list[str] = []
     text = "\n".join(_checked(folder, models, given, problems) for folder in folders)
     return command.CommandResult(text, lambda: {"problems": problems}, int(bool(problems)))

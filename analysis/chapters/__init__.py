@@ -1,14 +1,11 @@
 """The analyses of a report, one module each; `analysis.study` says what a chapter is.
 
-To add one: write the module, put it into the list below, and put its id into
-`analysis/report/outline.py`: into `GROUPS`, without which it stands under "Method", and into
-`ORDER`, the order of headlines.
+To add one: write the module, and put it into a group below.
 """
 
 from analysis.chapters import (
     agreement,
     categories,
-    conventions,
     distributions,
     explained,
     framing,
@@ -16,10 +13,8 @@ from analysis.chapters import (
     groups,
     humans,
     items,
-    items_agreement,
-    language_models,
     lens,
-    list_probabilities,
+    logprobs,
     model_list,
     objectives,
     pairs,
@@ -28,33 +23,38 @@ from analysis.chapters import (
     sentiment,
     sequences,
     tokens,
-    wording,
 )
-from analysis.study import Chapter
+from analysis.study import Analysis
 
-# In the order of the page. A chapter may read the tables of those before it.
-CHAPTERS: tuple[Chapter, ...] = (
-    model_list.ANALYSIS,
-    tokens.ANALYSIS,
-    distributions.ANALYSIS,
-    agreement.ANALYSIS,
-    explained.ANALYSIS,
-    sentiment.ANALYSIS,
-    frequency.ANALYSIS,
-    framing.ANALYSIS,
-    items.ANALYSIS,
-    items_agreement.ANALYSIS,
-    pairs.ANALYSIS,
-    humans.ANALYSIS,
-    groups.ANALYSIS,
-    categories.ANALYSIS,
-    sequences.ANALYSIS,
-    objectives.ANALYSIS,
-    lens.ANALYSIS,
-    language_models.ANALYSIS,
-    list_probabilities.ANALYSIS,
-    policies.ANALYSIS,
-    wording.ANALYSIS,
-    published.ANALYSIS,
-    conventions.ANALYSIS,
+# Anchor and heading of each group of the page, and its analyses. Their order is that of the page,
+# of its headlines, and in which tables are made: an analysis may read the tables of those before.
+GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
+    ("words", "Words", (tokens.ANALYSIS, framing.ANALYSIS)),
+    ("models-compared", "Models", (agreement.ANALYSIS, explained.ANALYSIS)),
+    (
+        "kinds",
+        "Kinds of words",
+        (sentiment.ANALYSIS, frequency.ANALYSIS, groups.ANALYSIS, categories.ANALYSIS),
+    ),
+    (
+        "lists",
+        "Lists and people",
+        (pairs.ANALYSIS, items.ANALYSIS, humans.ANALYSIS),
+    ),
+    (
+        "replies",
+        "Search and policies",
+        (
+            policies.ANALYSIS,
+            logprobs.ANALYSIS,
+            sequences.ANALYSIS,
+        ),
+    ),
+    (
+        "rewards",
+        "Rewards and layers",
+        (lens.ANALYSIS, distributions.ANALYSIS, objectives.ANALYSIS),
+    ),
+    ("method", "Method", (published.ANALYSIS, model_list.ANALYSIS)),
 )
+CHAPTERS: tuple[Analysis, ...] = tuple(one for _, _, inside in GROUPS for one in inside)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Heading, Picture, Section, Text
+from analysis.blocks import Block, Heading, Picture, Text
 from analysis.charts.shifts import shifts
 from analysis.measures import changes as measured
 from analysis.measures.matched_words import trims
@@ -18,24 +17,23 @@ from analysis.measures.pairs import replies
 from analysis.measures.two_models import AFTER, language_models, left_out
 from analysis.run import Run
 from analysis.sentences import listed, span
-from analysis.study import Study, Table, table
+from analysis.study import Analysis, Study, Table, table
 from analysis.words.matching import kinds
 from engine.settings import Limits
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Changes:
-    """The chapter."""
+def changes_between(limits: Limits, noise: Sequence[tuple[str, Run]], pairs: str = "") -> Analysis:
+    """The chapter.
 
-    limits: Limits  # what before and after may differ by
-    # Name of a pair of sweeps of one model, and a run of the two; see `two_models`.
-    noise: Sequence[tuple[str, Run]]
-    pairs: str = ""  # name of a list of pairs that both models judge; "" without
+    Args:
+      limits: what before and after may differ by.
+      noise: name of a pair of sweeps of one model, and a run of the two; see `two_models`.
+      pairs: name of a list of pairs that both models judge; "" without.
+    """
 
-    def tables(self, study: Study) -> Iterator[Table]:
-        """changes.csv, changes_checks.csv, changes_tokens.csv and changes_words.csv."""
+    def tables(study: Study) -> Iterator[Table]:
         run, made, top = study.run, study.tables, study.settings.top
-        make = partial(measured.changes, run, self.noise, self.limits)
+        make = partial(measured.changes, run, noise, limits)
         yield table(measured.CHANGES.name, make=make)
         yield table(measured.WORDS.name, make=lambda: measured.moved_words(run, _kinds(study)))
         yield table(
@@ -43,38 +41,42 @@ class Changes:
             make=lambda: measured.checks(
                 made[measured.CHANGES.name],
                 made[measured.WORDS.name],
-                [measured.moved_words(pair, _kinds(study)) for _, pair in self.noise],
-                self.limits,
-                judged(replies(run, self.pairs)) if self.pairs else None,
-                self.pairs,
+                [measured.moved_words(pair, _kinds(study)) for _, pair in noise],
+                limits,
+                judged(replies(run, pairs)) if pairs else None,
+                pairs,
             ),
         )
-        yield table(measured.TOKENS.name, make=partial(measured.moved_tokens, run, self.noise, top))
-        make = partial(measured.noise_floors, run, self.noise)
+        yield table(measured.TOKENS.name, make=partial(measured.moved_tokens, run, noise, top))
+        make = partial(measured.noise_floors, run, noise)
         yield table("noise_floors", make=make, file=False)
 
-    def section(self, study: Study) -> Section:
+    def drawn(study: Study) -> Iterator[Block]:
         """For each prompt, the shifts of tokens and of kinds of words."""
         made = study.tables
-        blocks: list[Block] = [Text(_PERCENTILES, "how"), *_compared(study)]
-        blocks += measured.CHANGES.rows(made[measured.CHANGES.name], unfolded=True)
-        blocks.append(Text(_NOISE, "how") if self.noise else Text(_NO_NOISE, "note"))
+        yield Text(_PERCENTILES, "how")
+        yield from _compared(study)
+        yield from measured.CHANGES.rows(made[measured.CHANGES.name], unfolded=True)
+        yield Text(_NOISE, "how") if noise else Text(_NO_NOISE, "note")
         for prompt in study.run.vocabulary_prompts:
-            blocks += _of_prompt(study, prompt)
-        blocks += measured.WORDS.rows(made[measured.WORDS.name])
-        return Section(
-            id="changes",
-            title="What changed",
-            label="Changes",
-            lead=_answer(made[measured.CHANGES.name]),
-            blocks=blocks,
-            caveats=(
-                "Percentiles say nothing about the scale of the numbers: two models with the same "
-                "order and other gaps look alike here.",
-                "A kind of words is compared with the whole vocabulary: where all ordinary words "
-                "move, each kind does. Compare kinds with one another.",
-            ),
-        )
+            yield from _of_prompt(study, prompt)
+        yield from measured.WORDS.rows(made[measured.WORDS.name])
+
+    return Analysis(
+        id="changes",
+        title="What changed",
+        label="Changes",
+        lead="",
+        make=tables,
+        parts=(drawn,),
+        described=lambda study: _answer(study.tables[measured.CHANGES.name]),
+        caveats=lambda study: (
+            "Percentiles say nothing about the scale of the numbers: two models with the same "
+            "order and other gaps look alike here.",
+            "A kind of words is compared with the whole vocabulary: where all ordinary words "
+            "move, each kind does. Compare kinds with one another.",
+        ),
+    )
 
 
 def _answer(summary: pl.DataFrame) -> str:

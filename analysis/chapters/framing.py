@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Finding, Picture
+from analysis.blocks import Block, Finding, Picture, Text
 from analysis.charts.clouds import clouds
 from analysis.charts.look import Chart
 from analysis.columns import (
@@ -36,6 +36,7 @@ from analysis.statistics.correlation import principal_axes
 from analysis.statistics.inference import clustered
 from analysis.statistics.kendall import ranking, tau_matrix
 from analysis.study import NO_VOCABULARY, Analysis, Study, Table, required, table
+from analysis.words.questions import questions
 
 _PAIR = (MODEL, *PROMPTS)
 FRAMING = Spec(
@@ -73,6 +74,7 @@ AXIS = Spec(
 _ONE_FRAMING = frozenset({"greatest", "best"})  # Two questions of one framing: both ask for good.
 _HEADS = {"mlp": "an MLP", "urm": "URM’s"}
 _NAMED = 2  # Models that a headline names.
+_WORDINGS = "framing_wordings"
 
 
 def _tables(study: Study) -> Iterator[Table]:
@@ -80,6 +82,7 @@ def _tables(study: Study) -> Iterator[Table]:
     make = partial(framing_table, study.run, study.scored)
     yield table(FRAMING.name, make=make, why=why)
     yield table(AXIS.name, make=partial(_axes, study))
+    yield table(_WORDINGS, make=partial(_wordings, study), file=False)
 
 
 def framing_table(run: Run, models: Sequence[str]) -> pl.DataFrame:
@@ -178,6 +181,25 @@ def _axes(study: Study) -> pl.DataFrame:
     return required(axes, TOO_FEW.format(*prompts))
 
 
+def _wordings(study: Study) -> pl.DataFrame:
+    """Mean τ of two wordings of one question (`one`), and of two questions of one framing.
+
+    Two questions are compared in different wordings, as the wordings of one question are. Null
+    where there are no such pairs.
+    """
+    asked = questions(study.run.prompts, study.options.questions)
+    pairs = study.tables[FRAMING.name].select("model", "prompt_a", "prompt_b", "kendall")
+    for side in "ab":
+        named = asked.rename({key: f"{key}_{side}" for key in asked.columns})
+        pairs = pairs.join(named, on=f"prompt_{side}", how="left", validate="m:1")
+    same, framed, worded = (
+        pl.col(f"{key}_a") == pl.col(f"{key}_b") for key in ("question", "framing", "wording")
+    )
+    tau = pl.col("kendall").fill_nan(None)
+    other = framed & (pl.col("framing_a") != "") & ~same & ~worded
+    return pairs.select(one=tau.filter(same).mean(), other=tau.filter(other).mean())
+
+
 def _rewards(run: Run, model: str, prompts: Sequence[str]) -> tuple[Array, dict[str, Array]]:
     """Ids of the tokens that were scored under all prompts, ascending, and prompt -> rewards."""
     each = {prompt: run.rewards(model, prompt) for prompt in prompts}
@@ -248,6 +270,14 @@ def _drawn(study: Study) -> Iterator[Block]:
         return contrast(pairs, axes, study.names, (good, bad))
 
     yield Picture("framing", caption, draw)
+
+
+def _reworded(study: Study) -> Iterator[Block]:
+    """One line where a question was asked in several wordings."""
+    one, other = study.tables[_WORDINGS].row(0)
+    if one is not None:
+        beside = "" if other is None else f", and {decimals(other)} of two questions of one framing"
+        yield Text(f"Kendall’s τ is {decimals(one)} of two wordings of one question{beside}.")
 
 
 def _told(study: Study) -> Iterator[Finding]:
@@ -328,7 +358,7 @@ ANALYSIS = Analysis(
     "were scored, is r of “greatest” and “best”: two questions of one framing, which both ask "
     "for something good.",
     make=_tables,
-    parts=(_drawn,),
+    parts=(_drawn, _reworded),
     told=(_told,),
     caveats=lambda study: (
         "Intervals keep forms of one word together (“love” and “␣Loved”); q is over the models "

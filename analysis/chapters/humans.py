@@ -15,8 +15,7 @@ import polars as pl
 
 from analysis.blocks import Block, Files, Finding, Heading, Picture, Text, notes
 from analysis.chapters.agreement import kendall_matrix
-from analysis.chapters.items import FEW, ROWS_SHOWN
-from analysis.chapters.items_agreement import file_name
+from analysis.chapters.items import FEW, ROWS_SHOWN, file_name
 from analysis.charts import ranks as charts
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
@@ -33,7 +32,7 @@ from analysis.measures.human_agreement import (
     humans_ranks,
     side_by_side,
 )
-from analysis.measures.list_scores import ALL, scores_of
+from analysis.measures.list_scores import scores_of
 from analysis.sentences import ALPHA, part_of, significant, unclear
 from analysis.statistics import ranks, regression
 from analysis.study import Absent, Analysis, Study, Table, table
@@ -62,9 +61,8 @@ def compared(study: Study) -> Iterator[tuple[str, str]]:
     for name in study.run.item_lists():
         prompts = [prompt for items, prompt in study.run.lists() if items == name]
         if len(prompts) > FEW and study.tables.get("items_points", name) is not None:
-            for question, _, _ in scores_of(study, name).parts():
-                if question != ALL:
-                    yield name, file_name(question)
+            for question, _, _ in scores_of(study, name).questions():
+                yield name, file_name(question)
         else:
             yield from ((name, prompt) for prompt in prompts)
 
@@ -77,10 +75,8 @@ def sides(study: Study, key: tuple[str, str], least_matches: int = 0) -> pl.Data
     people, scores = study.run.humans(name), scores_of(study, name)
     if people is None:
         return None
-    places = {file_name(question): at for question, _, at in scores.parts()}
-    models, means = scores.means(places[prompt])
-    columns = {model: pl.Series(values) for model, values in zip(models, means, strict=True)}
-    return beside(people, scores.items.with_columns(**columns), least_matches)
+    places = {file_name(question): at for question, _, at in scores.questions()}
+    return beside(people, scores.table(places[prompt]), least_matches)
 
 
 def humans_kendall(ranked: pl.DataFrame) -> pl.DataFrame:

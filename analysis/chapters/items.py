@@ -1,46 +1,60 @@
-"""Lists of replies: what each model rates first and last of them, and where each item stands.
+"""Lists of replies: what each model rates first and last of them, and how alike models order them.
 
 A list under more than a few prompts is read by question: the wordings of one question together
-(`analysis.words.questions`).
+(`analysis.words.questions`). Opposite framings are kept apart, because their percentiles cancel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Finding, Heading, Picture, notes
-from analysis.chapters import items_controls
+from analysis.blocks import Block, Files, Finding, Heading, Picture, notes
+from analysis.chapters import blocs
+from analysis.chapters.agreement import kendall_matrix
 from analysis.charts.cells import standings
-from analysis.columns import LIST, MODEL, PROMPT, RANK, Column, P, Spec, q, several
+from analysis.charts.estimates import estimates
+from analysis.charts.heat_map import heat_map
+from analysis.columns import LIST, MODEL, PROMPT, RANK, Column, P, Spec, ends, q, several
 from analysis.ends import both_ends, head_and_tail
 from analysis.measures import list_scores
-from analysis.sentences import listed, significant
-from analysis.statistics import Array
+from analysis.measures.list_scores import ListScores, every_list, names_of, of_list, scores_of
+from analysis.sentences import count, decimals, listed, significant
+from analysis.statistics import Array, kendall, ranks
+from analysis.statistics.inference import Estimate
+from analysis.statistics.kendall import FEWEST, Order, tau_b_matrix
 from analysis.statistics.permutation_tests import mean_place_test
-from analysis.study import Absent, Analysis, Study, Table, prompts_in, required, table
+from analysis.study import Absent, Analysis, Study, Table, table
 from analysis.words.questions import ASKED_FOR, POSITIVE
 from engine import display
 
+ALL_MODELS = "all models"
+FEW = 3  # Prompts of a list up to which each has a figure of its own.
+ROWS_SHOWN = 10  # Rows at each end of a list on the page; the file holds all.
+_SOME = 8  # Questions of a list up to which each has a table of its own.
 _NAMED = 3  # Items that a finding names at each end.
-QUESTION, FRAMING = Column("question"), Column("framing")
+_SAMPLE = 1_000  # Items from which an interval is computed, drawn where a list is longer.
+QUESTION, FRAMING = Column("question"), Column("framing", help="`positive`, `negative` or empty")
 ITEM_ID, ITEM = Column("item_id", "count", "item id", dtype=pl.UInt32), Column("item", "token")
-PROMPTS = Spec(
-    "items_prompts",
+ENDS = Spec(
+    "items_top_bottom",
     (
-        *(LIST, PROMPT, QUESTION.but(help="what the prompt asks for")),
-        FRAMING.but(help="`positive`, `negative` or empty"),
-        Column("wording", help="the text, with `…` for what is asked for"),
+        *(LIST, PROMPT, MODEL, Column("end"), RANK, ITEM_ID, ITEM),
+        Column("reward", "number", dtype=pl.Float32),
     ),
 )
 QUESTIONS = Spec(
     "items_questions",
     (
-        *(LIST, QUESTION, FRAMING, Column("prompts", "count", "wordings", "wordings")),
-        *(ITEM_ID, ITEM, Column("n", "count", "models", "models")),
+        *(LIST, QUESTION.but(help="what the prompts ask for"), FRAMING),
+        *(Column("prompts", "count", "wordings", "wordings"), ITEM_ID, ITEM),
+        Column("n", "count", "models", "models"),
         *several("share", "mean_percentile lowest highest", "over the models"),
         Column(
             "wording_spread",
@@ -53,29 +67,109 @@ QUESTIONS = Spec(
     ),
     page="item n mean_percentile lowest highest wording_spread p q",
 )
-ROWS_SHOWN = 10  # Rows at each end of a list on the page; the file holds all.
-FEW = 3  # Prompts of a list up to which each has a figure of its own.
-ENDS = Spec(
-    "items_top_bottom",
+PAIRS = Spec(
+    "items_pairs",
     (
-        *(LIST, PROMPT, MODEL, Column("end"), RANK, ITEM_ID, ITEM),
-        Column("reward", "number", dtype=pl.Float32),
+        *(LIST, QUESTION.but(help="or `positive prompts`, `negative prompts` of several"), FRAMING),
+        *(column.but(help="") for column in blocs.PAIRS.columns),
     ),
+    help="as in `kendall_pairs_<prompt>.csv`, of the models' mean percentiles of the items",
+)
+AGREEMENT = Spec(
+    "items_agreement",
+    (
+        LIST,
+        QUESTION.but(
+            help="then `positive prompts`, `negative prompts` and `all prompts` where there are "
+            "several"
+        ),
+        *(FRAMING.but(help=""), *several("count", "prompts models pairs items")),
+        Column("kendall", "fixed", "mean τ", "mean of τ-b over pairs and prompts"),
+        *ends(
+            "fixed",
+            "95 %, over items; they reach 0 where two unrelated orders of as many items could give "
+            "the mean",
+        ),
+        Column("lowest", "fixed", "lowest pair"),
+        Column("highest", "fixed", "highest pair", "pair"),
+        *several("fixed", "prompt_spread", "standard deviation over the prompts"),
+        Column("spearman", "fixed", "mean ρ"),
+    ),
+    page="question prompts models kendall ci_low ci_high lowest highest prompt_spread spearman",
+)
+MODELS = Spec(
+    "items_models",
+    (
+        *(LIST, MODEL.but(help="and `all models`"), Column("items", "count")),
+        Column(
+            "length",
+            "fixed",
+            "ρ with length",
+            "Spearman's, of an item's characters and its mean percentile over the positive "
+            "prompts, or over the first question",
+        ),
+        Column("pairs", "count", "pairs of prompts", "of a positive and a negative prompt"),
+        Column("kendall", "fixed", "τ of opposite framings", "mean of τ-b over these pairs"),
+        *ends("fixed", "95 %, over items; they reach 0 as in items_agreement.csv"),
+    ),
+    page="model kendall ci_low ci_high pairs length",
 )
 
 
-def items_questions(
-    scores: list_scores.ListScores, rng: np.random.Generator, draws: int
-) -> pl.DataFrame:
+def _tables(study: Study) -> Iterator[Table]:
+    """The tables. For other chapters: ("items_points", list)."""
+    run, draws = study.run, study.options.permutations
+    for name in run.item_lists():
+        make = partial(list_scores.items_points, run, name, study.models)
+        why = f"No item of “{name}” was scored by every model of a prompt."
+        yield table("items_points", name, make=make, file=False, why=why)
+    yield table(ENDS.name, make=lambda: items_top_bottom(_points(study), study.settings.top))
+    unordered = "No model has an order of the items of a list."
+    alone = "Agreement on a list takes two models that scored it under one prompt."
+
+    def drawn(make: Callable[..., pl.DataFrame], *given: int) -> Callable[[], pl.DataFrame]:
+        rng = np.random.default_rng(study.options.seed)
+        return lambda: pl.concat(make(scores, rng, *given) for scores in every_list(study))
+
+    yield table(QUESTIONS.name, make=drawn(items_questions, draws), why=unordered)
+    yield table(PAIRS.name, make=lambda: pl.concat(map(items_pairs, every_list(study))), why=alone)
+    yield table(AGREEMENT.name, make=drawn(items_agreement), why=alone)
+    yield table(MODELS.name, make=drawn(items_models), why=unordered)
+
+
+def _points(study: Study) -> pl.DataFrame:
+    points = list(study.tables.of("items_points").values())
+    if not points:
+        reasons = filter(None, _incomparable(study))
+        raise Absent(next(reasons, "No reward model scored a list of items."))
+    return pl.concat(points)
+
+
+def _incomparable(study: Study) -> Iterator[str | None]:
+    """Why each list has no points; None where it has."""
+    return (study.tables.reason("items_points", name) for name in study.run.item_lists())
+
+
+def items_top_bottom(points: pl.DataFrame, count: int) -> pl.DataFrame:
+    """The `count` highest and lowest items of each list, prompt and model: the table `ENDS`.
+
+    Rank 1 is the extreme. Ties go to the lower item_id; the ends overlap in a list of fewer than
+    twice `count` items.
+    """
+    each = points.group_by(list(list_scores.KEYS), maintain_order=True)
+    return ENDS.concat(ENDS.frame(both_ends(rows, "reward", count)) for _, rows in each)
+
+
+def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) -> pl.DataFrame:
     """Where each item of one list stands under each question: the table `QUESTIONS`.
 
     A model's percentile of an item is its mean over the wordings of the question. From the highest
     mean down, then by item_id; p is two-sided, of `mean_place_test`.
     """
     frames = []
-    for question, framing, at in scores.parts():
+    for question, framing, at in scores.questions():
         models, means = scores.means(at)
-        if question == list_scores.ALL or not models:
+        if not models:
             continue
         same = {"list": scores.name, "question": question, "framing": framing}
         numbers = {
@@ -94,7 +188,7 @@ def items_questions(
     return QUESTIONS.concat(frames)
 
 
-def _wording_spread(scores: list_scores.ListScores, at: Array) -> Array:
+def _wording_spread(scores: ListScores, at: Array) -> Array:
     """Deviation of each item's percentiles over the prompts `at`, mean over the models; [N]."""
     spreads = [
         scores.percentiles[m, at[known]].std(axis=0, ddof=1)
@@ -104,130 +198,137 @@ def _wording_spread(scores: list_scores.ListScores, at: Array) -> Array:
     return np.mean(spreads, axis=0) if spreads else np.full(scores.items.height, np.nan)
 
 
-def _prompts(study: Study) -> pl.DataFrame:
-    return pl.concat(
-        PROMPTS.frame(scores.prompts, list=scores.name) for scores in list_scores.every_list(study)
-    )
+def items_pairs(scores: ListScores) -> pl.DataFrame:
+    """Agreement of every two models on one list: the table `PAIRS`, view by view.
 
-
-def _questions(study: Study) -> pl.DataFrame:
-    rng, draws = np.random.default_rng(study.options.seed), study.options.permutations
-    frames = [items_questions(scores, rng, draws) for scores in list_scores.every_list(study)]
-    return required(pl.concat(frames), "No model has an order of the items of a list.")
-
-
-def ends_beyond_chance(part: pl.DataFrame) -> str:
-    """The items with q < .05 under every question of `part`, in a sentence.
-
-    "" where there is none; `part` are rows of `QUESTIONS` of one list.
+    Intervals hold for all pairs of a view together; forms of one word are resampled together.
     """
-    questions = part["question"].unique(maintain_order=True).to_list()
-    certain = significant(part).with_columns(high=pl.col("mean_percentile") > 0.5)
-    each = certain.group_by("item_id", "item", "high", maintain_order=True).agg(
-        questions=pl.len(), mean=pl.col("mean_percentile").mean()
-    )
-    each = each.filter(questions=len(questions)).sort("mean", "item_id", descending=[True, False])
-    ends = {
-        "highest": each.filter(high=True).head(_NAMED),
-        "lowest": each.filter(high=False).tail(_NAMED).reverse(),
-    }
-    named = {end: items for end, items in ends.items() if items.height}
-    if not named:
-        return ""
-    models = part.select(pl.col("n").max()).item()
-    said = " and ".join(
-        f"{listed([f'“{display.plain(item, 40)}”' for item in items['item']])} {end}"
-        for end, items in named.items()
-    )
-    return (
-        f"Asked for {listed([f'“{name}”' for name in questions])}, the {models} models together "
-        f"rate {said} of the list “{part['list'][0]}”."
-    )
+    frames = []
+    for question, framing, at in scores.views():
+        places = scores.table(at).drop("item_id")
+        if places.width > 2:
+            orders = {model: Order.of(places[model].to_numpy()) for model in places.columns[1:]}
+            pairs = blocs.kendall_pairs(places["item"], orders, kendall_matrix(places))
+            same = {"list": scores.name, "question": question, "framing": framing}
+            frames.append(PAIRS.frame(pairs, **same))
+    return PAIRS.concat(frames)
 
 
-def over(cells: pl.DataFrame, value: str) -> pl.DataFrame:
-    """item_id, item, mean, lowest and highest of `value`; from the highest mean down.
+def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFrame:
+    """Mean agreement of all pairs of models on one list, by question: the table `AGREEMENT`.
 
-    Percentiles are compared because the rewards of two models have no common unit. Means that
-    differ only by rounding are ties, which go to the lower item_id.
+    Tau is computed prompt by prompt, then averaged. Intervals take the items as a random sample, of
+    which `rng` draws some of a long list; models and prompts are fixed. Lowest and highest are
+    means over prompts of one pair.
     """
-    values = pl.col(value)
-    each = cells.group_by("item_id", "item", maintain_order=True).agg(
-        mean=values.mean(), lowest=values.min(), highest=values.max()
+    sample, size = _sample(scores, rng), scores.items.height
+    cells: list[tuple[int, str, str, float, float]] = []
+    shares = {}  # Prompt -> what each item contributes to the mean tau of its pairs.
+    for p, known in enumerate(scores.known.T):
+        models, x = np.flatnonzero(known), scores.percentiles[known, p]
+        if len(models) > 1:
+            taus, rhos = tau_b_matrix(x), np.corrcoef(x)
+            for i, j in itertools.combinations(range(len(models)), 2):
+                pair = (scores.models[models[i]], scores.models[models[j]])
+                cells.append((p, *pair, float(taus[i, j]), float(rhos[i, j])))
+            weights = np.ones(taus.shape) - np.eye(len(models))
+            shares[p] = kendall.contributions(x[:, sample], weights[None] / weights.sum())[0]
+    names = ("prompt", "model_a", "model_b", "kendall", "spearman")
+    by_prompt = pl.DataFrame(cells, schema=names, orient="row")
+    rows = []
+    for question, framing, at in scores.parts():
+        if at := [p for p in at.tolist() if p in shares]:
+            part = by_prompt.filter(pl.col("prompt").is_in(at))
+            by_pair, means = (
+                part.group_by(keys, maintain_order=True).agg(pl.col("kendall", "spearman").mean())
+                for keys in (["model_a", "model_b"], ["prompt"])
+            )
+            share, value = np.mean([shares[p] for p in at], axis=0), means["kendall"].to_numpy()
+            tau = kendall.sum_interval(share, float(value.mean()), size)
+            models = {*by_pair["model_a"], *by_pair["model_b"]}
+            counts = (len(at), len(models), by_pair.height, size)
+            lowest, highest = by_pair["kendall"].min(), by_pair["kendall"].max()
+            rest = (lowest, highest, means["kendall"].std(), means["spearman"].mean())
+            rows.append((scores.name, question, framing, *counts, *tau[:3], *rest))
+    return AGREEMENT.frame(rows)
+
+
+def _sample(scores: ListScores, rng: np.random.Generator) -> Array:
+    """The items from which intervals are computed: all, or 1,000 drawn from a longer list."""
+    size = scores.items.height
+    return np.sort(rng.choice(size, _SAMPLE, replace=False)) if size > _SAMPLE else np.arange(size)
+
+
+def items_models(scores: ListScores, rng: np.random.Generator) -> pl.DataFrame:
+    """Model by model, whether it goes by length and by the framing: the table `MODELS`.
+
+    A model that follows the question has a negative tau between opposite framings. Its interval
+    takes the items as a random sample, of which `rng` draws some of a long list. The row of all
+    models is their mean, over those that have such a tau.
+    """
+    if not scores.known.any():
+        return MODELS.frame([])
+    sample, size = _sample(scores, rng), scores.items.height
+    framing = scores.prompts["framing"].to_numpy()
+    opposite = (framing[:, None] != framing) & (framing[:, None] != "") & (framing != "")
+    rows, taus, shares = [], [], []
+    for model, known, x in zip(scores.models, scores.known, scores.percentiles, strict=True):
+        apart = opposite[np.ix_(known, known)]
+        tau = Estimate(math.nan)
+        if apart.any():
+            weights = apart / apart.sum()
+            taus.append(float((weights * tau_b_matrix(x[known])).sum()))
+            shares.append(kendall.contributions(x[known][:, sample], weights[None])[0])
+            tau = kendall.sum_interval(shares[-1], taus[-1], size)
+        rows.append((model, int(apart.sum()) // 2, tau))
+    mean = Estimate(math.nan)
+    if taus:
+        mean = kendall.sum_interval(np.mean(shares, axis=0), float(np.mean(taus)), size)
+    rows.append((ALL_MODELS, sum(pairs for _, pairs, _ in rows), mean))
+    models, means = scores.means(scores.views()[0][2])
+    length = scores.items["item"].str.strip_chars().str.len_chars().to_numpy()
+    lengths = {model: ranks.spearman(length, x) for model, x in zip(models, means, strict=True)}
+    lengths[ALL_MODELS] = ranks.spearman(length, means.sum(axis=0))
+    return MODELS.frame(
+        (scores.name, model, size, lengths.get(model, math.nan), pairs, *tau[:3])
+        for model, pairs, tau in rows
     )
-    return each.sort(pl.col("mean").round(12), "item_id", descending=[True, False])
-
-
-def shown_items(standing: pl.DataFrame, count: int) -> list[pl.DataFrame]:
-    """The items to show of a long list: highest, most disputed and lowest, `count` of each.
-
-    Args:
-      standing: what `over` returns of one list.
-      count: items in each group.
-
-    Returns:
-      The groups, each from the highest mean down. Disputed are those of the rest whose lowest and
-      highest percentile are furthest apart; where no item of the rest varies, that group is left
-      out. A list of at most three times `count` items is one group.
-    """
-    if standing.height <= 3 * count:
-        return [standing]
-    width = (pl.col("highest") - pl.col("lowest")).round(12)
-    rest = standing[count:-count].with_row_index("at").filter(width > 0)
-    widest = rest.sort(width, "at", descending=[True, False]).head(count)
-    groups = [standing.head(count), widest.sort("at").drop("at"), standing.tail(count)]
-    return [group for group in groups if group.height]
-
-
-def _tables(study: Study) -> Iterator[Table]:
-    for name in study.run.item_lists():
-        make = partial(list_scores.items_points, study.run, name, study.models)
-        why = f"No item of “{name}” was scored by every model of a prompt."
-        yield table("items_points", name, make=make, file=False, why=why)
-    yield table(ENDS.name, make=lambda: items_top_bottom(_points(study), study.settings.top))
-    yield table(PROMPTS.name, make=partial(_prompts, study))
-    yield table(QUESTIONS.name, make=partial(_questions, study))
-    yield from items_controls.tables(study)
-
-
-def items_top_bottom(points: pl.DataFrame, count: int) -> pl.DataFrame:
-    """The `count` highest and lowest items of each list, prompt and model: the table `ENDS`.
-
-    Rank 1 is the extreme. Ties go to the lower item_id; the ends overlap in a list of fewer than
-    twice `count` items.
-    """
-    each = points.group_by(list(list_scores.KEYS), maintain_order=True)
-    return ENDS.concat(ENDS.frame(both_ends(rows, "reward", count)) for _, rows in each)
-
-
-def _points(study: Study) -> pl.DataFrame:
-    points = list(study.tables.of("items_points").values())
-    if not points:
-        raise Absent(next(_incomparable(study), "No reward model scored a list of items."))
-    return pl.concat(points)
-
-
-def _incomparable(study: Study) -> Iterator[str]:
-    """Why each list that has no points has none."""
-    reasons = (study.tables.reason("items_points", name) for name in study.run.item_lists())
-    return (reason for reason in reasons if reason)
 
 
 def _drawn(study: Study) -> Iterator[Block]:
-    """Each list: one prompt after the other, or by question where there are many prompts."""
+    """Each list: where its items stand, how alike models order it, and model by model."""
     _ = study.tables[ENDS.name]
     yield from notes(_incomparable(study))
-    for (name,), points in study.tables.of("items_points").items():
-        prompts = prompts_in(points)
-        if len(prompts) > FEW:
-            yield from _by_question(study, list_scores.scores_of(study, name))
-        else:
-            for prompt in prompts:
-                yield Heading(f"{name}, asked {study.prompt_names[prompt]}")
-                cells = points.filter(prompt=prompt)
-                stem = f"items_standing_{name}_{prompt}"
-                yield _standing(study, cells, "model", "percentile", study.names, stem, _MODELS)
-        yield from _ends(study, name)
+    for name in names_of(study):
+        scores = scores_of(study, name)
+        yield Heading(name, count(scores.prompts.height, "prompt"))
+        yield from _standing(study, scores)
+        yield from _agreement(study, scores)
+        yield from _model_by_model(study, name)
+    yield Files([f"{spec.name}.csv" for spec in (ENDS, PAIRS) if spec.name in study.tables.files])
+
+
+def _standing(study: Study, scores: ListScores) -> Iterator[Block]:
+    """Where the items stand: in each model under each question, or where there are many prompts."""
+    name, standing = scores.name, of_list(study, QUESTIONS, scores.name)
+    counts = standing.select("question", "prompts").unique(maintain_order=True)
+    draw, views = partial(standings, count=study.settings.figure_top), [*scores.questions()]
+    if scores.prompts.height > FEW and counts.height:
+        columns = {question: f"{question} ({n})" for question, n in counts.iter_rows()}
+        by_question = partial(draw, standing, "question", columns)
+        yield Picture(f"items_prompts_{name}", _QUESTIONS, by_question)
+        views = scores.views()[:_SOME]
+    for part, framing, at in views:
+        cells = scores.table(at).unpivot(
+            index=["item_id", "item"], variable_name="model", value_name="mean_percentile"
+        )
+        if cells.height:
+            caption = f"{_asked(study, part, framing, at)}. {_MODELS}"
+            by_model = partial(draw, cells, "model", study.names)
+            yield Picture(_stem("standing", name, part), caption, by_model)
+    for question in counts["question"].head(_SOME):
+        both = head_and_tail(standing.filter(question=question), ROWS_SHOWN)
+        yield from QUESTIONS.rows(both, title=f"{name}: “{question}”")
 
 
 _MODELS = (
@@ -241,91 +342,157 @@ _QUESTIONS = (
 )
 
 
-def _standing(
-    study: Study,
-    cells: pl.DataFrame,
-    by: str,
-    value: str,
-    columns: dict[str, str],
-    stem: str,
-    caption: str,
-) -> Picture:
-    groups = shown_items(over(cells, value), study.settings.figure_top)
-    return Picture(stem, caption, partial(standings, cells, by, value, groups, columns))
-
-
-def _by_question(study: Study, scores: list_scores.ListScores) -> Iterator[Block]:
-    """One list under many prompts: by question, and model by model for each framing."""
+def _agreement(study: Study, scores: ListScores) -> Iterator[Block]:
+    """A heat map of the models for each view of a list, and the numbers of every question."""
     name = scores.name
-    standing = study.tables[QUESTIONS.name].filter(list=name)
-    counts = standing.select("question", "prompts").unique(maintain_order=True)
-    columns = {question: f"{question} ({n})" for question, n in counts.iter_rows()}
-    yield Heading(name, f"{scores.prompts.height} prompts, {len(columns)} questions")
-    stem = f"items_prompts_{name}"
-    yield _standing(study, standing, "question", "mean_percentile", columns, stem, _QUESTIONS)
-    for framing in (*ASKED_FOR, ""):
-        at = scores.framed(framing)
-        if len(at):
-            purpose = f", asked for {ASKED_FOR[framing]}" if framing else ""
-            prompts = "prompts" if len(at) > 1 else "prompt"
-            caption = f"The models{purpose}: each one’s mean over {len(at)} {prompts}."
-            stem = "_".join(filter(None, ("items_models", name, framing)))
-            cells = _means(scores, at)
-            yield _standing(study, cells, "model", "percentile", study.names, stem, caption)
+    for part, framing, at in scores.views()[:_SOME]:
+        orders = scores.table(at).drop("item_id")
+        if orders.width > 2:
+            asked = _asked(study, part, framing, at)
+            caption = f"{asked}. Kendall’s τ-b of every two models, by their mean percentiles."
+            draw = partial(heat_map, kendall_matrix(orders), study.names, "Kendall’s τ")
+            yield Picture(_stem("kendall", name, part), caption, draw)
+    yield from AGREEMENT.rows(of_list(study, AGREEMENT, name), title=f"{name}: agreement")
 
 
-def _means(scores: list_scores.ListScores, at: Array) -> pl.DataFrame:
-    """item_id, item, model, percentile: the mean over the prompts `at`."""
-    models, means = scores.means(at)
-    return pl.concat(
-        scores.items.with_columns(model=pl.lit(model), percentile=pl.Series(values))
-        for model, values in zip(models, means, strict=True)
-    )
+def _model_by_model(study: Study, name: str) -> Iterator[Block]:
+    """Tau of opposite framings with its interval, and the table `MODELS`."""
+    models = of_list(study, MODELS, name)
+    if models["pairs"].sum():
+        names = {**study.names, ALL_MODELS: ALL_MODELS}
+        label = "Kendall’s τ between opposite framings"
+        draw = partial(estimates, models, names, label, value="kendall")
+        yield Picture(f"items_framing_{name}", _FRAMING, draw)
+    yield from MODELS.rows(models, title=f"{name}: model by model")
 
 
-def _ends(study: Study, name: str) -> Iterator[Block]:
-    """The first and last items of a list under each of the first questions, as tables."""
-    standing = study.tables.get(QUESTIONS.name)
-    if standing is not None:
-        rows = standing.filter(list=name)
-        for question in rows["question"].unique(maintain_order=True).head(list_scores.SOME):
-            both = head_and_tail(rows.filter(question=question), ROWS_SHOWN)
-            yield from QUESTIONS.rows(both, title=f"{name}: “{question}”")
+_FRAMING = (
+    "How alike one model orders the items when asked for something good and for something bad, in "
+    "any words. Below zero it follows the question. Lines are 95% intervals over the items."
+)
+
+
+def _asked(study: Study, part: str, framing: str, at: Array) -> str:
+    """What the prompts `at` of a view ask for."""
+    asked = study.prompt_names.get(part, f"for “{part}”")
+    if part == f"{framing} prompts":
+        asked = f"for {ASKED_FOR[framing]}"
+    return f"Asked {asked} ({count(len(at), 'prompt')})"
+
+
+def _stem(kind: str, name: str, part: str) -> str:
+    return f"items_{kind}_{name}_{file_name(part)}"
+
+
+def file_name(question: str) -> str:
+    """`question` as a part of a file's name."""
+    return re.sub(r"[^\w.-]+", "_", question)
 
 
 def _told(study: Study) -> Iterator[Finding]:
-    """The items of each list that the models together put first and last, beyond chance.
-
-    Items count that have q < .05 under every positive question, or, where the framing of the
-    prompts is not known, under the list's first question.
-    """
-    standing, prompts = study.tables[QUESTIONS.name], study.tables["items_prompts"]
-    for name in list_scores.lists_in(standing):
-        items, wordings = standing.filter(list=name), prompts.filter(list=name)
-        part = items.filter(framing=POSITIVE)
-        if not part.height:
-            part = items.filter(question=items["question"][0])
-        first = wordings.filter(question=part["question"][0])["prompt"][0]
-        few = len(prompts_in(study.tables["items_points", name])) <= FEW
-        stem = f"items_standing_{name}_{first}" if few else f"items_prompts_{name}"
-        if text := ends_beyond_chance(part):
+    """Of each list the items at its ends, whether models agree, and what the framing does."""
+    for name in names_of(study):
+        scores, standing = scores_of(study, name), of_list(study, QUESTIONS, name)
+        good = standing.filter(framing=POSITIVE)
+        first = next(iter((good if good.height else standing)["question"]), "")
+        if text := ends_beyond_chance(standing.filter(question=first)):
+            many = scores.prompts.height > FEW
+            stem = f"items_prompts_{name}" if many else _stem("standing", name, first)
             yield Finding(text=text, picture=stem)
+        for part, _, _ in scores.views()[:2]:
+            agreement, pairs = (
+                of_list(study, spec, name).filter(question=part) for spec in (AGREEMENT, PAIRS)
+            )
+            if text := agreement_beyond_chance(agreement, pairs, study.names):
+                yield Finding(text=text, picture=_stem("kendall", name, part))
+        if text := framing_beyond_chance(of_list(study, MODELS, name)):
+            yield Finding(text=text, picture=f"items_framing_{name}")
+
+
+def ends_beyond_chance(part: pl.DataFrame) -> str:
+    """The items with q < .05 at both ends of a question, in a sentence; "" where there is none.
+
+    `part` are rows of `QUESTIONS` of one list and question.
+    """
+    certain, place = significant(part), pl.col("mean_percentile")
+    named = {
+        "highest": certain.filter(place > 0.5).head(_NAMED),
+        "lowest": certain.filter(place < 0.5).tail(_NAMED).reverse(),
+    }
+    said = [
+        f"{listed([f'“{display.plain(item, 40)}”' for item in items['item']])} {end}"
+        for end, items in named.items()
+        if items.height
+    ]
+    if not said:
+        return ""
+    models, question, name = part.select("n", "question", "list").row(0)
+    return (
+        f"Asked for “{question}”, the {models} models together rate {' and '.join(said)} of the "
+        f"list “{name}”."
+    )
+
+
+def agreement_beyond_chance(
+    agreement: pl.DataFrame, pairs: pl.DataFrame, names: Mapping[str, str]
+) -> str:
+    """Which two models order a list in opposite ways, or where none do, whether all agree.
+
+    "" where neither is certain, and of fewer than 10 items. Tables are of one list and question.
+    """
+    if not agreement.height or agreement["items"][0] < FEWEST:
+        return ""
+    row, opposed = (
+        agreement.row(0, named=True),
+        pairs.filter(pl.col("ci_high") < 0, pl.col("stems") >= FEWEST),
+    )
+    start = f"Asked for {ASKED_FOR[row['framing']]}, " if row["framing"] else ""
+    if opposed.height:
+        most = opposed.sort("kendall").row(0, named=True)
+        both = f"{names[most['model_a']]} and {names[most['model_b']]}"
+        also = f", as do {count(opposed.height - 1, 'other pair')} of models"
+        said = f"{both} order “{row['list']}” in opposite ways (τ = {decimals(most['kendall'])})"
+        return f"{start}{said}{also * (opposed.height > 1)}."
+    if row["ci_low"] > 0:
+        return (
+            f"{start}{'the' if start else 'The'} {row['models']} models agree more than chance on "
+            f"the order of “{row['list']}” (mean τ = {decimals(row['kendall'])})."
+        )
+    return ""
+
+
+def framing_beyond_chance(models: pl.DataFrame) -> str:
+    """What the opposite framing does to the order of a list.
+
+    "" where the interval of the mean tau holds 0, and of fewer than 10 items; `models` are rows of
+    `MODELS` of one list.
+    """
+    mean = models.filter(pl.col("items") >= FEWEST, model=ALL_MODELS)
+    if not mean.height or not (mean["ci_low"][0] > 0 or mean["ci_high"][0] < 0):
+        return ""
+    each = models.filter(pl.col("model") != ALL_MODELS, pl.col("pairs") > 0)
+    below, above = (each["ci_high"] < 0).sum(), (each["ci_low"] > 0).sum()
+    order = f"the order of “{models['list'][0]}” in part"
+    done = f"the models {'reverse' if mean['kendall'][0] < 0 else 'keep'} {order}"
+    if below and above:  # Their mean says what none of them does.
+        done = f"of {each.height} models {below} reverse {order}, and {above} keep it"
+    return f"Asked for something bad instead of something good, {done}."
 
 
 ANALYSIS = Analysis(
     id="items",
     title="Lists of replies",
     label="Lists",
-    lead="Which replies of a list do the models rate first and last, and do they go by length or "
-    "by how common a word is? An item’s percentile is the share of the list that a model rates "
-    "lower, counting half of what it rates alike.",
+    lead="Which replies of a list do the models rate first and last, how alike do they order it, "
+    "and does one model turn its order round when the opposite is asked? An item’s percentile is "
+    "the share of the list that a model rates lower, counting half of what it rates alike.",
     make=_tables,
-    parts=(_drawn, items_controls.drawn),
-    told=(_told, items_controls.told),
+    parts=(_drawn,),
+    told=(_told,),
     caveats=lambda study: (
         "A longer reply is another reply: models may go by length or spelling, not by meaning.",
         "An item with a middling mean may be first for some models and last for others.",
-        *items_controls.CAVEATS,
+        "Intervals take the items as a sample of such items, and the prompts and models as given.",
     ),
     every_prompt=True,
 )

@@ -56,12 +56,12 @@ def config(dark: bool = False) -> dict[str, Any]:  # Any: JSON
     """The theme of Vega-Lite, for a light or a dark ground.
 
     Marks that are not data name a style instead of a colour: "ink" (means, fitted lines), "faint"
-    (zero lines, guides), "band" (ranges of reference).
+    (zero lines, guides).
     """
-    ink, soft, faint, grid, band = (
-        ("#e4e8ee", "#9aa5b4", "#66717f", "#2a323c", "#2e3743")
+    ink, soft, faint, grid = (
+        ("#e4e8ee", "#9aa5b4", "#66717f", "#2a323c")
         if dark
-        else ("#1d2530", "#596373", "#9aa4b2", "#e9edf2", "#e6eaef")
+        else ("#1d2530", "#596373", "#9aa4b2", "#e9edf2")
     )
     axis = {"labelColor": soft, "titleColor": soft, "gridColor": grid, "domain": False}
     axis |= {"tickColor": grid, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": 400}
@@ -82,7 +82,6 @@ def config(dark: bool = False) -> dict[str, Any]:  # Any: JSON
             "ink": {"stroke": ink, "color": ink, "fill": None},
             "inked": {"fill": ink, "color": ink},
             "faint": {"stroke": faint, "color": faint},
-            "band": {"fill": band, "color": band, "stroke": None},
         },
     }
 

@@ -1,1 +1,1 @@
-"""What chapters compute from the scores of a run: of lists, words, groups and wordings."""
+"""What chapters compute from the scores of a run: of lists and of words."""

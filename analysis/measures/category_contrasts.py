@@ -19,7 +19,6 @@ import numpy as np
 import polars as pl
 
 from analysis.columns import LIST, MODEL, PROMPT, Column, P, Row, Spec, ends, q, several
-from analysis.measures.word_groups.estimates import LEAST_WORDS
 from analysis.measures.word_scores import WordScores
 from analysis.statistics import Array
 from analysis.statistics.inference import median_interval
@@ -29,6 +28,7 @@ from analysis.words.questions import NEGATIVE, POSITIVE
 BOTH = "positive minus negative"
 UNKNOWN = "unknown"
 OTHERS = "the others"
+LEAST_WORDS = 5  # On each side of a contrast that is tested.
 _SIDES = (
     *(LIST, *several("text", "scale category against")),
     Column("framing", title="prompts"),

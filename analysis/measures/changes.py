@@ -11,8 +11,8 @@ from analysis.measures.two_models import AFTER, BEFORE, shared_ids
 from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.statistics.inference import clustered
-from analysis.statistics.kendall import tau_b
-from analysis.words.stems import dense_numbers
+from analysis.statistics.kendall import Order, pair_interval, tau_of
+from analysis.words.stems import dense_numbers, stem_numbers
 from engine.settings import Limits
 
 CHANGE = "change"
@@ -21,7 +21,8 @@ CHANGES = Spec(
     (
         PROMPT,
         Column("of", help="`change`, or a pair of sweeps of one model: the noise"),
-        *(Column("n", "count", "tokens", "tokens that both have"), KENDALL, SPEARMAN),
+        *(Column("n", "count", "tokens", "tokens that both have"), KENDALL),
+        *(*ends("fixed", "95 % of τ, clustered by stem"), SPEARMAN),
         Column("top_kept", "share", "top kept"),
         Column("bottom_kept", "share", "bottom kept", "share of an end’s tokens still there after"),
         Column("mean_shift", "share", "mean shift", "mean absolute shift of percentiles"),
@@ -99,9 +100,9 @@ def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.Da
         floor = _floor(noise, prompt, 0.99)
         for of, pair in [(CHANGE, run), *noise]:
             if prompt in pair.vocabulary_prompts:
-                _, before, after = _rewards(pair, prompt)
+                ids, before, after = _rewards(pair, prompt)
                 shift = np.abs(_shift(pair, prompt))
-                alike = (tau_b(before, after), ranks.spearman(before, after))
+                alike = (*_agreement(pair, ids, before, after), ranks.spearman(before, after))
                 kept = [
                     ranks.end_overlap(before, after, limits.ends, top) / limits.ends
                     for top in (True, False)
@@ -266,6 +267,16 @@ def _rewards(run: Run, prompt: str) -> tuple[Array, Array, Array]:
     shared = shared_ids(run)
     mine, theirs = np.isin(ids, shared), np.isin(other, shared)
     return ids[mine], before[mine], after[theirs]
+
+
+def _agreement(run: Run, ids: Array, before: Array, after: Array) -> tuple[float, float, float]:
+    """Kendall's tau-b, and the ends of its interval."""
+    orders = Order.of(before), Order.of(after)
+    tau = tau_of(*(order.ranking for order in orders))
+    tokens = run.vocabulary(AFTER).select("token_id", "token").collect()
+    texts = tokens.filter(pl.col("token_id").is_in(ids)).sort("token_id")["token"]
+    estimate = pair_interval(*orders, stem_numbers(texts), tau, tests=1)
+    return tau, estimate.low, estimate.high
 
 
 def _percentiles(run: Run, prompt: str) -> tuple[Array, Array, Array]:

@@ -15,11 +15,8 @@ from engine.runs.schema import Columns
 
 KEYS: Columns = {"list": pl.String, "prompt": pl.String, "model": pl.String}
 ITEM: Columns = {"item_id": pl.UInt32, "item": pl.String}
-POINTS: Columns = {**KEYS, **ITEM, "reward": pl.Float32, "percentile": pl.Float64}
+POINTS: Columns = {**KEYS, **ITEM, "reward": pl.Float32}
 ALL = "all prompts"  # The name of all questions of a list together.
-ALL_MODELS = "all models"
-SOME = 8  # Questions of a list up to which each has a table of its own.
-_SAMPLE = 1_000  # Items from which an interval is computed, drawn where a list is longer.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,27 +33,36 @@ class ListScores:
     # items alike.
     percentiles: Array
 
-    def parts(self) -> Iterator[tuple[str, str, Array]]:
-        """Name, framing and the prompts (indices) of each question.
-
-        Where there are several questions, all of them together follow, as `ALL`.
-        """
+    def questions(self) -> Iterator[tuple[str, str, Array]]:
+        """Name, framing and the prompts (indices) of each question."""
         names = self.prompts["question"].to_numpy()
         each = self.prompts.select("question", "framing").unique(maintain_order=True)
         for question, framing in each.iter_rows():
             yield question, framing, np.flatnonzero(names == question)
-        if each.height > 1:
-            yield ALL, "", np.arange(len(names))
+
+    def parts(self) -> Iterator[tuple[str, str, Array]]:
+        """The questions; of several, then the framings, and all prompts as `ALL`."""
+        each = [*self.questions()]
+        yield from each
+        if len(each) > 1:
+            yield from self.framings()
+            yield ALL, "", np.arange(self.prompts.height)
+
+    def views(self) -> list[tuple[str, str, Array]]:
+        """The framings and the questions without one; of one question, itself.
+
+        Unlike `parts`, no prompt is in two of them, and none holds opposite framings.
+        """
+        each = [*self.questions()]
+        unframed = [part for part in each if not part[1]]
+        return [*self.framings(), *unframed] if len(each) > 1 else each
 
     def framings(self) -> Iterator[tuple[str, str, Array]]:
         """Name, framing and the prompts (indices) of each framing that the prompts have."""
         for framing in (POSITIVE, NEGATIVE):
-            if len(at := self.framed(framing)):
+            at = np.flatnonzero(self.prompts["framing"].to_numpy() == framing)
+            if len(at):
                 yield f"{framing} prompts", framing, at
-
-    def framed(self, framing: str) -> Array:
-        """The prompts (indices) of a framing."""
-        return np.flatnonzero(self.prompts["framing"].to_numpy() == framing)
 
     @property
     def known(self) -> Array:
@@ -76,26 +82,27 @@ class ListScores:
         counts = known[kept].sum(axis=1)
         return [self.models[m] for m in kept], filled.sum(axis=1) / counts[:, None]
 
+    def table(self, at: Array) -> pl.DataFrame:
+        """item_id, item, and the mean percentiles of each model as `means` has them."""
+        models, means = self.means(at)
+        columns = {model: pl.Series(values) for model, values in zip(models, means, strict=True)}
+        return self.items.with_columns(**columns)
+
 
 def items_points(run: Run, items: str, models: Sequence[str]) -> pl.DataFrame:
     """Every score of one list, one row per item, model and prompt.
 
     Returns:
-      list, prompt, model, item_id, item, reward, percentile (share of the list that the model
-      rates lower under the prompt, ties counted half, the item itself among them); by prompt, then
-      in the order of `models`, then by item_id. Items that are not scored by every model of a
-      prompt are left out of it.
+      list, prompt, model, item_id, item, reward; by prompt, then in the order of `models`, then by
+      item_id. Items that are not scored by every model of a prompt are left out of it.
     """
     frames = [pl.DataFrame(schema=POINTS)]
     for prompt in (prompt for name, prompt in run.lists() if name == items):
         scored = [model for model in models if (items, model, prompt) in run.items]
         scores = run.item_scores(items, prompt, scored) if scored else pl.DataFrame()
         for model in scored:
-            rows = scores.select("item_id", "item", reward=model)
-            shares = ranks.percentiles(rows["reward"].to_numpy())
             keys = {"list": pl.lit(items), "prompt": pl.lit(prompt), "model": pl.lit(model)}
-            percentile = pl.Series(shares, dtype=pl.Float64)
-            frames.append(rows.with_columns(percentile=percentile, **keys).select(list(POINTS)))
+            frames.append(scores.select("item_id", "item", reward=model, **keys).select([*POINTS]))
     return pl.concat(frames)
 
 
@@ -160,11 +167,6 @@ def every_list(study: Study) -> Iterator[ListScores]:
     return (scores_of(study, name) for name in names_of(study))
 
 
-def lists_in(frame: pl.DataFrame | None) -> list[str]:
-    """The lists of a table, in the order of its rows; none for None."""
-    return [] if frame is None else frame["list"].unique(maintain_order=True).to_list()
-
-
 def names_of(study: Study) -> list[str]:
     """The lists that have points."""
     return [name for (name,) in study.tables.of("items_points")]
@@ -174,9 +176,3 @@ def of_list(study: Study, spec: Spec, name: str) -> pl.DataFrame:
     """The rows of one list of a table; none where there is no such table."""
     made = study.tables.get(spec.name)
     return spec.frame([]) if made is None else made.filter(list=name)
-
-
-def sample(scores: ListScores, rng: np.random.Generator) -> Array:
-    """The items from which intervals are computed: all, or 1,000 drawn from a longer list."""
-    size = scores.items.height
-    return np.sort(rng.choice(size, _SAMPLE, replace=False)) if size > _SAMPLE else np.arange(size)

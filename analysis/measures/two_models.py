@@ -15,9 +15,11 @@ from engine.runs.schema import CHAT, LOGPROBS_DIR
 
 BEFORE, AFTER = "before", "after"
 ADDED = 512  # ids that one of two vocabularies may lack: tokens were added to the other
-# How a token was read: as an id or as text, at the last id or before a pad; of a language model,
-# whether the prompt was in its chat form.
-_READING = ("mode", "pooling", "form")
+# How a token was read: as an id or as text, and at the last id or before a pad.
+_MODE, _POOLING = "mode", "pooling"
+_FORM = "form"  # of a language model: whether the prompt was in its chat form
+_NAMED = ("bos", "date", "newlines", "head", _MODE, _POOLING, _FORM, "dtype")  # settings, in words
+Record = Mapping[str, Any]  # Of a model in a run. Any: JSON of the manifest.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,7 @@ class Side:
 
     name: str  # As messages have it, such as `--before`.
     slug: str  # Of the model.
+    record: Record  # Of the model.
     tokens: Mapping[int, str]  # Token id -> text, of the vocabulary.
     prompts: Mapping[str, Asked]  # Prompt id -> what is known of the model under it.
 
@@ -54,7 +57,8 @@ def side_of(run: Run, slug: str = "", name: str = f"--{BEFORE}") -> Side:
         known = Asked(text=text, kind=result.kind, fingerprint=result.fingerprint, ids=ids)
         prompts[prompt] = known
     table = run.vocabulary(slug).select("token_id", "token").collect()
-    return Side(name=name, slug=slug, tokens=dict(table.iter_rows()), prompts=prompts)
+    tokens, record = dict(table.iter_rows()), run._records[slug]
+    return Side(name=name, slug=slug, record=record, tokens=tokens, prompts=prompts)
 
 
 def matching(before: Side, after: Side, chosen: Sequence[str] = ()) -> list[str]:
@@ -64,7 +68,7 @@ def matching(before: Side, after: Side, chosen: Sequence[str] = ()) -> list[str]
 
     Raises:
       AssayError: two vocabularies; a prompt that only one side has, or that has two texts; two
-        ways of reading a token; other tokens.
+        modes or poolings of two models; two forms of a prompt; other tokens.
     """
     _check_vocabularies(before, after)
     both = [prompt for prompt in before.prompts if prompt in after.prompts]
@@ -94,6 +98,39 @@ def left_out(run: Run) -> str:
             more = ", …" if alone.height > 3 else ""
             return f"left out: {tokens} that only {side} has ({named}{more})"
     return ""
+
+
+def one_model(first: Record, second: Record) -> bool:
+    """Whether two records are of the same weights, under the same settings of conversion or others.
+
+    Imported scores name no weights, so they are never known to be of one model.
+    """
+    decoder = first.get("decoder_hash")
+    if not decoder or decoder != second.get("decoder_hash"):
+        return False
+    kept = (("checkpoint_hash",), ("source", "revision"))  # a copied folder has another source
+    return any(all(first.get(key) == second.get(key) for key in keys) for keys in kept)
+
+
+def differs_in(run: Run) -> str:
+    """Settings that the models of `two_models` do not share, as `bos=template/none, mode=ids/text`.
+
+    The value before stands first. "" where all are the same, or one of the two models names none.
+    """
+    first, second = (run._records[side] for side in (BEFORE, AFTER))
+    one = one_model(first, second)
+    said = _unequal(_policy(first), _policy(second))
+    if one:
+        said += _unequal(first, second)  # URM's head
+        said += ["chat template"] * (first["vocab"] != second["vocab"])
+        converted = first["checkpoint_hash"] != second["checkpoint_hash"]
+        said += ["another setting of conversion"] * (converted and not said)
+    for prompt in run.vocabulary_prompts:
+        results = [run.results[side, prompt].fingerprint for side in (BEFORE, AFTER)]
+        said += _unequal(*({_POOLING: "last", **result} for result in results))
+    if said and not one:
+        said.insert(0, "model")
+    return ", ".join(dict.fromkeys(said))
 
 
 def shared_ids(run: Run) -> Array:
@@ -156,8 +193,9 @@ def two_models(
 def _shared_lists(runs: Mapping[str, Run], named: Mapping[str, str]) -> dict[Any, Result]:
     """(list, side) -> result, of the lists of conversations that both models scored.
 
-    Raises AssayError for a list that they read in two modes.
+    Raises AssayError for a list that two models read in two modes.
     """
+    one = one_model(*(run._records[named[side]] for side, run in runs.items()))
     lists = {
         side: {name: r for (name, model), r in run.conversations.items() if model == named[side]}
         for side, run in runs.items()
@@ -165,7 +203,7 @@ def _shared_lists(runs: Mapping[str, Run], named: Mapping[str, str]) -> dict[Any
     shared = sorted(set(lists[BEFORE]) & set(lists[AFTER]))
     for name in shared:
         modes = {side: results[name].fingerprint.get("mode") for side, results in lists.items()}
-        if modes[BEFORE] != modes[AFTER]:
+        if modes[BEFORE] != modes[AFTER] and not one:
             said = " and ".join(f"--{side} with mode={mode!r}" for side, mode in modes.items())
             raise AssayError(f"list {name!r}: scored by {said}; allowed: the same mode")
     return {
@@ -217,6 +255,22 @@ def _check_vocabularies(before: Side, after: Side) -> None:
     )
 
 
+def _policy(record: Record) -> Record:
+    """The template policy of a record, its date in words; empty for imported scores."""
+    policy = record.get("template") or {}
+    dates = {None: "template", "": "empty"}
+    return {key: dates.get(value, value) for key, value in policy.items()}
+
+
+def _unequal(first: Record, second: Record) -> list[str]:
+    """`key=before/after` of each of `_NAMED` that both have and that differs."""
+    return [
+        f"{key}={first[key]}/{second[key]}"
+        for key in _NAMED
+        if key in first and key in second and first[key] != second[key]
+    ]
+
+
 def _as_their_classes(first: Asked, second: Asked) -> bool:
     """Whether two models are read where the class of each reads, if only one's pad closes turns."""
     kinds = {each.fingerprint.get("pooling", "last") for each in (first, second)}
@@ -225,18 +279,21 @@ def _as_their_classes(first: Asked, second: Asked) -> bool:
 
 
 def _check_prompt(prompt: str, before: Side, after: Side) -> None:
-    """Refuses two texts of a prompt, two ways of reading a token, and other tokens."""
+    """Refuses two texts of a prompt, what `matching` says of reading it, and other tokens."""
     first, second = before.prompts[prompt], after.prompts[prompt]
-    for key in _READING:
+    one = one_model(before.record, after.record)
+    for key in (_MODE, _POOLING, _FORM):
         both = [each.fingerprint.get(key) for each in (first, second)]
-        if key == "pooling" and _as_their_classes(first, second):
+        if one and key != _FORM:  # the setting is what is compared
             continue
-        if key == "form" and None in both:  # a reward model beside a pair of language models
+        if key == _POOLING and _as_their_classes(first, second):
+            continue
+        if key == _FORM and None in both:  # a reward model beside a pair of language models
             continue
         if first.kind == second.kind and both[0] != both[1]:
             raise AssayError(
                 f"prompt {prompt!r}: {before.name} was swept with {key}={both[0]!r}, {after.name} "
-                f"with {both[1]!r}; allowed: the same {key} (--config.{key})"
+                f"with {both[1]!r}; allowed: the same {key} (--config.{key}) of two models"
             )
     if first.text != second.text:
         raise AssayError(

@@ -19,7 +19,7 @@ from analysis.report import drawing, explorer, few_prompts, page, verdict
 from analysis.report.folder import check_target, staged
 from analysis.report.token_sets import sets_of
 from analysis.run import Run
-from analysis.study import Chapter, Study, compute
+from analysis.study import Analysis, Study, compute
 from engine.runs import storage
 from engine.settings import AnalyzeSettings
 
@@ -30,7 +30,7 @@ def write_report(
     infos: Mapping[str, ModelInfo],
     settings: AnalyzeSettings,
     progress: Callable[[str], None] = lambda stage: None,
-    chapters: Sequence[Chapter] = CHAPTERS,
+    chapters: Sequence[Analysis] = CHAPTERS,
 ) -> pathlib.Path | epath.Path:
     """Writes index.html, figures/ and tables/ of `run` under the folder `report`.
 

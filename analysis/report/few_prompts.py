@@ -3,7 +3,7 @@
 Chapters draw a figure for each prompt, and list numbers for each model and prompt. Where
 vocabularies were scored under more prompts than `analyze.page_prompts`, a chapter's section is
 made from a study of that many; its tables and its findings still come from all of them. A chapter
-whose section shows all prompts together has the attribute `every_prompt`.
+whose section shows all prompts together has `every_prompt`.
 """
 
 import dataclasses
@@ -11,15 +11,15 @@ from collections.abc import Collection, Sequence
 
 import polars as pl
 
-from analysis.blocks import Finding, Section, pictures
-from analysis.study import Chapter, Study, Tables
+from analysis.blocks import Finding, pictures
+from analysis.study import Analysis, Section, Study, Tables
 from analysis.words.questions import questions
 
 _PANELS = 120  # Of the figures of one kind, one for each model and prompt that is shown.
 _COLUMNS = ("prompt", "prompt_a", "prompt_b")
 
 
-def sections_of(study: Study, chapters: Sequence[Chapter]) -> list[Section]:
+def sections_of(study: Study, chapters: Sequence[Analysis]) -> list[Section]:
     """The sections of the page, in the order of `chapters`."""
     prompts = shown(study)
     if len(prompts) == len(study.run.vocabulary_prompts):
@@ -60,9 +60,9 @@ def limited(study: Study, prompts: Collection[str]) -> Study:
     return dataclasses.replace(study, run=few, tables=tables)
 
 
-def _section(chapter: Chapter, study: Study, few: Study) -> Section:
+def _section(chapter: Analysis, study: Study, few: Study) -> Section:
     whole = chapter.section(study)
-    if getattr(chapter, "every_prompt", False):
+    if chapter.every_prompt:
         return whole
     section = chapter.section(few)
     stems = {picture.stem for picture in pictures(section.blocks)}

@@ -15,8 +15,8 @@ from engine.errors import AssayError
 from engine.runs import storage
 
 MARKER = "report.json"
-_FILES = ("verdict.json", "verdict.md")  # Of a comparison of two models alone.
-_CONTENT = frozenset({"index.html", "figures", "tables", MARKER, *_FILES})
+# The verdict is of a comparison of two models alone.
+_CONTENT = frozenset({"index.html", "figures", "tables", MARKER, "verdict.json", "verdict.md"})
 _KIND = "assay-report"
 _DAY_S = 24 * 3600
 
@@ -74,26 +74,20 @@ def _uploaded(report: epath.Path) -> Iterator[pathlib.Path]:
     """A temporary folder, whose files replace those of a report in an object store at the end.
 
     A store cannot replace a folder at once. The marker comes first, so that an interrupted upload
-    can be replaced. index.html comes after its figures and tables: it needs none of them, so its
-    reader sees the whole older report or the whole new one.
+    can be replaced. index.html comes last: it needs no other file, so its reader sees the whole
+    older report or the whole new one.
     """
     with tempfile.TemporaryDirectory(prefix="assay-report-") as work:
         fresh = pathlib.Path(work)
         yield fresh
         storage.write_atomic(report / MARKER, (fresh / MARKER).read_bytes())
-        folders = [path for path in fresh.iterdir() if path.is_dir()]
-        for folder in folders:
-            storage.upload(folder, report / folder.name)
-        for name in _FILES:
-            if (fresh / name).exists():
-                storage.write_atomic(report / name, (fresh / name).read_bytes())
-            else:  # An older report may have it.
-                storage.remove(report / name)
-        storage.write_atomic(report / "index.html", (fresh / "index.html").read_bytes())
-        for folder in folders:
-            for name in storage.names(report / folder.name):
-                if not (folder / name).exists():  # of the older report
-                    storage.remove(report / folder.name / name)
+        for name in storage.names(report):
+            if name not in (MARKER, "index.html"):  # of the older report
+                storage.remove_folder(report / name)
+        page = (fresh / "index.html").read_bytes()
+        (fresh / "index.html").unlink()
+        storage.upload(fresh, report)
+        storage.write_atomic(report / "index.html", page)
 
 
 @contextlib.contextmanager

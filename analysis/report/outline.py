@@ -1,48 +1,28 @@
-"""The order of the page: its headlines, the groups of its analyses, and what found nothing."""
+"""The outline of the page: its headlines, the groups of its analyses, and what found nothing."""
 
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.blocks import Block, Finding, Heading, Picture, Section, Text, Under, pictures
+from analysis.blocks import Block, Finding, Heading, Picture, Text, Under, pictures
+from analysis.chapters import GROUPS
+from analysis.study import Section
 
 HEADLINES = 5  # At most.
-# Sections by what they tell about, in the order of the page.
-GROUPS = (
-    ("words", "Words", "tokens distributions sentiment frequency"),
-    ("models-compared", "Models", "agreement explained"),
-    ("wordings", "Framing and wording", "framing wording"),
-    ("lists", "Lists and people", "pairs humans identity categories items items_agreement"),
-    (
-        "replies",
-        "Search, policies, layers",
-        "sequences policies logprobs item_logprobs objectives lens",
-    ),
-    ("method", "Method", "published conventions models"),
-)
-# Sections in the order of their headlines; others follow in page order: what the models like,
-# framing, agreement, sentiment and frequency, lists.
-ORDER = (
-    "tokens framing agreement sentiment frequency pairs humans identity categories items "
-    "items_agreement wording conventions policies lens logprobs item_logprobs explained "
-    "distributions objectives sequences published"
-)
 
 
 def groups(sections: Sequence[Section]) -> list[dict[str, Any]]:
-    """The sections with blocks, by group; unknown ones are "Method".
+    """The sections with blocks, by group of `chapters.GROUPS`; unknown ones are in the last.
 
     Returns:
       For each group its anchor in the page (`id`), its heading (`title`), its `sections` with a
       figure or a table, and the others (`empty`).
     """
-    known = {name: group for group, _, names in GROUPS for name in names.split()}
+    group_of = {one.id: group for group, _, inside in GROUPS for one in inside}
     made = []
-    for id_, title, joined in GROUPS:
-        names = joined.split()
-        inside = [s for s in sections if s.blocks and known.get(s.id, GROUPS[-1][0]) == id_]
-        inside.sort(key=lambda s: names.index(s.id) if s.id in names else len(names))
-        full, empty = ([s for s in inside if s.is_empty is lacks] for lacks in (False, True))
+    for id_, title, _ in GROUPS:
+        inside = [s for s in sections if group_of.get(s.analysis.id, GROUPS[-1][0]) == id_]
+        full, empty = ([s for s in inside if s.blocks and s.is_empty is e] for e in (False, True))
         made.append({"id": id_, "title": title, "sections": full, "empty": empty})
     return made
 
@@ -60,21 +40,19 @@ def by_reason(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
 
 
 def headlines(sections: Sequence[Section]) -> list[tuple[Section, Finding]]:
-    """The first finding of each section that has one, with the section, in the order of `ORDER`.
+    """The first finding of each section that has one, with the section; the first sections' alone.
 
     Raises:
       ValueError: a finding names a figure that its section does not have.
     """
-    places = {name: place for place, name in enumerate(ORDER.split())}
     told = [section for section in sections if section.findings]
-    told.sort(key=lambda section: places.get(section.id, len(places)))  # stable: page order
     return [(section, _first(section)) for section in told[:HEADLINES]]
 
 
 def _first(section: Section) -> Finding:
-    finding = section.findings[0]
+    finding, name = section.findings[0], section.analysis.id
     if finding.picture and finding.picture not in {p.stem for p in pictures(section.blocks)}:
-        raise ValueError(f"finding of {section.id}: no figure {finding.picture!r} in its section")
+        raise ValueError(f"finding of {name}: no figure {finding.picture!r} in its section")
     return finding
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 
-from analysis.blocks import Picture, Section
+from analysis.blocks import Picture
 from analysis.charts import look
 from analysis.model_info import about
 from analysis.report import drawing, few_prompts, first_screen, outline
@@ -18,7 +18,7 @@ from analysis.report.explorer import LIMIT, Packed
 from analysis.report.verdict import Verdict, from_to
 from analysis.run import Run
 from analysis.sentences import cell, count, number
-from analysis.study import Study
+from analysis.study import Section, Study
 from engine import display
 from engine.runs.reader import Result
 from engine.runs.schema import LOGPROBS_DIR
@@ -64,7 +64,7 @@ def render(
     }
     full = [section for section in sections if not section.is_empty]
     shown = few_prompts.shown(study)
-    compared = [section for section in sections if verdict and section.id == "changes"]
+    compared = [section for section in sections if verdict and section.analysis.id == "changes"]
     groups = outline.groups([section for section in sections if section not in compared])
     unranked = verdict is not None or of_language_models(study.run)
     return template("index.html.j2", filters, TEMPLATES).render(

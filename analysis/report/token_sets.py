@@ -112,8 +112,7 @@ def _categories(tokens: pl.DataFrame, path: str) -> pl.DataFrame:
 
 def _groups(tokens: pl.DataFrame, path: str) -> pl.DataFrame:
     matched = matching.match_cased(tokens, lexicons.identity(path))
-    people = matched.filter(pl.col("group") != lexicons.NEUTRAL)
-    return people.select("token_id", value=pl.format("{}: {}", "axis", "group"))
+    return matched.select("token_id", value=pl.format("{}: {}", "axis", "group"))
 
 
 def _sets(label: str, matched: pl.DataFrame) -> TokenSets:

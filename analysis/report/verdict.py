@@ -11,11 +11,18 @@ from typing import Any
 
 import polars as pl
 
-from analysis.measures.changes import AT_MOST, RANK_AGREEMENT, RIGHT, moved_tokens, worst_first
-from analysis.measures.two_models import AFTER, BEFORE
+from analysis.measures.changes import (
+    AT_MOST,
+    CHANGE,
+    RANK_AGREEMENT,
+    RIGHT,
+    moved_tokens,
+    worst_first,
+)
+from analysis.measures.two_models import AFTER, BEFORE, differs_in
 from analysis.report.first_screen import whole_words
 from analysis.run import Run
-from analysis.sentences import beside, minus
+from analysis.sentences import beside, minus, outward
 from analysis.study import Study
 from analysis.words import lexicons
 
@@ -34,8 +41,10 @@ class Verdict:
     # of imported rewards, what the import names), revision (of the hub; None for a folder) and run
     # (the folder).
     sources: Mapping[str, Mapping[str, str | None]]
+    differs_in: str  # settings that the two models do not share; "" where there are none
     questions: Mapping[str, str]  # prompt id -> its words
-    checks: pl.DataFrame  # rows of `changes_checks.csv`, the worst violation first
+    # Rows of `changes_checks.csv`, the worst violation first, with both ends of τ's interval.
+    checks: pl.DataFrame
     # Prompt, end ("rose" or "fell"), token, token_id, word (in lower case), before, after
     # (percentiles, 0 to 1), shift, and beyond_noise: whether it moved further than every token does
     # between two sweeps of one model; null where no noise was measured.
@@ -64,8 +73,8 @@ class Verdict:
         """The limits for a reader, the worst violation first.
 
         Each has: holds; on (what is limited); prompt (its id); question (its words); measured (the
-        value, with its unit); allowed (at least or at most what); noise (the value of two sweeps of
-        one model; "–" where none was measured).
+        value with its unit, of τ with its interval); allowed (at least or at most what); noise (the
+        value of two sweeps of one model; "–" where none was measured).
         """
         return [_limit(row, self.questions) for row in self.checks.iter_rows(named=True)]
 
@@ -80,14 +89,19 @@ class Verdict:
 
 
 def of(study: Study) -> Verdict | None:
-    """The verdict of a study with the chapter `Changes`; None for any other study."""
+    """The verdict of a study with the chapter `changes_between`; None for any other study."""
     checks = study.tables.get("changes_checks")
     if checks is None:
         return None
+    change = study.tables["changes"].filter(of=CHANGE).fill_nan(None)
+    intervals = change.select("prompt", "ci_low", "ci_high", check=pl.lit(RANK_AGREEMENT))
     return Verdict(
         sources=_sources(study.run),
+        differs_in=differs_in(study.run),
         questions={prompt: study.run.prompts.get(prompt, prompt) for prompt in checks["prompt"]},
-        checks=worst_first(checks),
+        checks=worst_first(checks).join(
+            intervals, on=["prompt", "check"], how="left", validate="1:1", maintain_order="left"
+        ),
         words=_words(study),
     )
 
@@ -101,6 +115,7 @@ def files(verdict: Verdict) -> dict[str, str]:
         "verdict": verdict.word.lower(),
         "said": verdict.said,
         **verdict.sources,
+        "differs_in": verdict.differs_in or None,
         "limits": [
             {
                 "prompt": row["prompt"],
@@ -108,6 +123,8 @@ def files(verdict: Verdict) -> dict[str, str]:
                 "on": row["check"],
                 "what": row["what"] or None,
                 "value": None if math.isnan(row["measured"]) else row["measured"],
+                "low": row["ci_low"],
+                "high": row["ci_high"],
                 "allowed": row["allowed"],
                 "limit": row["limit"],
                 "noise": row["noise"],
@@ -141,6 +158,7 @@ def _markdown(verdict: Verdict) -> str:
         f"**{verdict.word}**: {verdict.said}",
         "",
         *(f"- {side}: {_plain(str(source['source']))}" for side, source in sources.items()),
+        *[f"- differs in: {_plain(verdict.differs_in)}"] * bool(verdict.differs_in),
         "",
         "| | limit on | question | measured | allowed | noise |",
         "|---|---|---|---:|---|---:|",
@@ -180,6 +198,9 @@ def _limit(row: Mapping[str, Any], questions: Mapping[str, str]) -> dict[str, An
         return beside(scale * value, scale * row["limit"], places) + unit if known else "undefined"
 
     measured, limit = shown(row["measured"]), minus(f"{scale * row['limit']:g}")
+    if row["ci_low"] is not None:
+        low, high = (outward(row[f"ci_{end}"], end == "high", places) for end in ("low", "high"))
+        measured += minus(f" ({low:.{places}f} to {high:.{places}f})")
     return {
         "holds": row["holds"],
         "on": on,

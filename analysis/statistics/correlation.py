@@ -76,7 +76,7 @@ def _on_fishers_scale(r: float, error: float, clusters: float) -> Estimate:
     return Estimate(r, math.tanh(low), math.tanh(high), p)
 
 
-# --- Spearman's rank correlation with an interval and a p-value, also with other things held equal
+# --- Spearman's rank correlation with an interval and a p-value -------------------------------
 
 
 def spearman_intervals(
@@ -110,30 +110,6 @@ def spearman_p(rho: float, size: int) -> float:
         return 0.0
     t = rho * math.sqrt((size - 2) / (1 - rho**2))
     return float(2 * scipy.special.stdtr(size - 2, -abs(t)))
-
-
-def partial_spearman(x: Array, y: Array, held: Array) -> Estimate:
-    """Spearman's rho of `x` and `y` [N] with the ranks of `held` [K, N] held equal, and its p.
-
-    Pearson's r of what least squares on the ranks of `held` leave of the ranks of both (Conover
-    1999, 5.4). The p is two-sided, by Student's t with N - 2 - K degrees of freedom; there is no
-    interval. NaN where a side is constant or explained by `held`, and for fewer than K + 3 values.
-    """
-    n, k = len(x), len(held)
-    design = np.column_stack([np.ones(n), *map(ranks.average_ranks, held)])
-    if n < k + 3:
-        return Estimate(math.nan)
-    basis, _ = np.linalg.qr(design)
-    left = []
-    for values in (x, y):
-        rank = ranks.average_ranks(values)
-        rest = rank - basis @ (basis.T @ rank)
-        if float(rest @ rest) <= 1e-9 * max(float(((rank - rank.mean()) ** 2).sum()), 1.0):
-            return Estimate(math.nan)
-        left.append(rest)
-    rho = float(left[0] @ left[1] / math.sqrt((left[0] @ left[0]) * (left[1] @ left[1])))
-    rho = max(-1.0, min(1.0, rho))
-    return Estimate(rho, p=spearman_p(rho, n - k))
 
 
 def _places(x: Array) -> Array:

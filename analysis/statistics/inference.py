@@ -1,4 +1,4 @@
-"""Errors of means whose observations come in clusters, Student's t, the bootstrap, and q."""
+"""Errors of means whose observations come in clusters, Student's t, the median, and q."""
 
 import functools
 import math
@@ -151,12 +151,15 @@ def clustered_draws(x: Array, clusters: Array) -> float:
     """How many independent draws give the mean of `x` [N] its clustered error; N at most.
 
     Only clusters with a value that is not the commonest one show how alike the values of a cluster
-    are. Values that are equal inside each cluster, which have the effective number of clusters as
-    draws, count as half such a cluster more (as Jeffreys' prior does for shares), and alone where
-    all values are equal.
+    are; where two are as common, the fewer clusters, so that a share of 1/2 and its complement have
+    one answer. Values that are equal inside each cluster, which have the effective number of
+    clusters as draws, count as half such a cluster more (as Jeffreys' prior does for shares), and
+    alone where all values are equal.
     """
     values, counts = np.unique(x, return_counts=True)
-    telling = len(np.unique(clusters[x != values[counts.argmax()]]))
+    commonest = values[counts == counts.max()]
+    one_or_two = commonest if len(commonest) == 2 else commonest[:1]
+    telling = min(len(np.unique(clusters[x != value])) for value in one_or_two)
     error = clustered_error(x - x.mean(), clusters)
     inverse = max(error**2 / float(x.var()), 1 / len(x)) if telling else 0.0
     return (telling + 0.5) / (telling * inverse + 0.5 / effective_clusters(clusters))
@@ -176,20 +179,6 @@ def wilson(share: float, square: float) -> Estimate:
     return Estimate(share, max(0.0, low), min(1.0, high))
 
 
-# --- The mean of a few numbers, such as one per model, with its interval and its test ------------
-
-
-def t_test(values: Array) -> Estimate:
-    """Mean of `values` [M], its t interval, and p (two-sided) of a mean of 0.
-
-    All but the mean are NaN for one value, and p also where the values are equal.
-    """
-    mean = float(values.mean())
-    if len(values) < 2:
-        return Estimate(mean)
-    return student(mean, float(values.std(ddof=1)) / math.sqrt(len(values)), len(values))
-
-
 # --- The median ----------------------------------------------------------------------------------
 
 
@@ -205,29 +194,6 @@ def median_interval(x: Array) -> Estimate:
     test = scipy.stats.quantile_test(np.asarray(x, np.float64), p=0.5)
     low, high = test.confidence_interval(0.95)
     return Estimate(median, float(low), float(high))
-
-
-# --- Bootstrap intervals -------------------------------------------------------------------------
-
-
-def bootstrap_means(values: Array, units: Array, rng: np.random.Generator, draws: int) -> Estimates:
-    """The mean of each column with a bootstrap interval; ends are NaN for fewer than two units.
-
-    Units are drawn with all their rows. The interval is Student's t times the bootstrap standard
-    error, corrected by sqrt(U / (U-1)) for U units (Hesterberg 2015, "What teachers should know
-    about the bootstrap", 3.1 and 4.2): percentile intervals of six values hold the mean in 85 of
-    100 cases, this one in 95. `values` are float64 [N, C]; the same draws serve all columns. Rows
-    of one label of `units` [N] are drawn together.
-    """
-    names, unit = np.unique(units, return_inverse=True)
-    count, mean = len(names), values.mean(axis=0)
-    if count < 2:
-        return Estimates(mean, *np.full((2, len(mean)), math.nan))
-    times = rng.multinomial(count, np.full(count, 1 / count), size=draws)[:, unit].astype(float)
-    means = (times / times.sum(axis=1, keepdims=True)) @ values
-    error = means.std(axis=0, ddof=1) * math.sqrt(count / (count - 1))
-    half = half_width(1.0, effective_clusters(unit)) * error
-    return Estimates(mean, mean - half, mean + half)
 
 
 # --- Correction for many tests: the false discovery rate -----------------------------------------

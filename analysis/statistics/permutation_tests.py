@@ -1,4 +1,4 @@
-"""Tests that permute labels over words, models, prompts or places."""
+"""Tests that permute labels over words or models, or places over things."""
 
 import itertools
 import math
@@ -8,13 +8,9 @@ import numpy as np
 import scipy.special
 
 from analysis.statistics import Array
-from analysis.statistics.inference import Estimates, half_width
+from analysis.statistics.inference import Estimates
 
-# --- The difference of one group of words from other groups, word forms held, and its test -------
-# Words of one stem ("mother", "mothers") are rated alike, so they are one unit: they change groups
-# together wherever groups are permuted. N words, U units, A arrangements of units, C columns.
-
-_COLUMNS = 256  # Columns that are permuted at once; bounds the memory.
+# --- Difference between two groups of a few things, such as models of two bases ------------------
 
 
 def arrangements(
@@ -35,96 +31,10 @@ def arrangements(
     return ways, exact
 
 
-def weights(labels: Array, strata: Array, included: Array | None = None) -> Array:
-    """Weights of the words in the difference of labelled from other words of the same stratum.
-
-    They are those of the label in a least-squares fit of a value on the `labels` (bool [A, N]) and
-    the `strata` (any label [N]); `included` are the words that count (bool [A, N]), by default all.
-    float64 [A, N]; a row of NaN where no stratum holds both labelled and other words.
-    """
-    kept = np.ones(labels.shape) if included is None else included.astype(np.float64)
-    marked = labels * kept
-    centred = np.zeros(labels.shape)
-    for stratum in np.unique(strata):
-        here = strata == stratum
-        count = np.maximum(kept[:, here].sum(axis=1, keepdims=True), 1)
-        mean = marked[:, here].sum(axis=1, keepdims=True) / count
-        centred[:, here] = (marked[:, here] - mean) * kept[:, here]
-    size = (centred**2).sum(axis=1, keepdims=True)
-    size[size < 1e-9] = np.nan
-    return np.asarray(centred / size)
-
-
-def standardised(weights: Array) -> Array:
-    """Weights [A, N] of length 1, so that differences of few and of many words compare.
-
-    Among arrangements, such a difference orders as the t statistic of least squares does.
-    """
-    return np.asarray(weights / np.linalg.norm(weights, axis=1, keepdims=True))
-
-
-def compared(labels: Array, strata: Array) -> tuple[int, int]:
-    """Labelled and other words that stand in a stratum which holds both."""
-    both = np.intersect1d(strata[labels], strata[~labels])
-    inside = np.isin(strata, both)
-    return int((inside & labels).sum()), int((inside & ~labels).sum())
-
-
-def contrast(
-    values: Array,
-    labels: Array,
-    strata: Array,
-    units: Array,
-    rng: np.random.Generator,
-    draws: int,
-) -> Estimates:
-    """The difference of labelled words from the others at equal word form, with interval and p.
-
-    p is the share of arrangements of the units with a difference as large, each standardised by its
-    weights; all arrangements are enumerated where there are at most `draws`. The interval takes its
-    standard error from the arrangements too, the difference taken out first; with one stratum and a
-    word a unit it is the interval of the two-sample t-test. NaN where nothing can be compared.
-
-    Args:
-      values: float64 [N, C], without NaN; the same arrangements serve all columns.
-      labels: bool [N]; equal for all words of a unit.
-      strata: word form [N].
-      units: any label [N], such as the stem.
-      rng: draws the arrangements.
-      draws: number of arrangements, at most.
-    """
-    _, first, unit = np.unique(units, return_index=True, return_inverse=True)
-    marked, total = int(labels[first].sum()), len(first)
-    observed = weights(labels[None], strata)[0]
-    if np.isnan(observed).any():
-        return Estimates(*np.full((4, values.shape[1]), math.nan))
-    ways, exact = arrangements(marked, total, rng, draws)
-    every = weights(ways[:, unit], strata)
-    every = standardised(every[~np.isnan(every[:, 0])])
-    difference, size = observed @ values, float(np.linalg.norm(observed))
-    residual = values - np.outer(labels, difference)
-    extreme, square = np.empty((2, values.shape[1]))
-    for start in range(0, values.shape[1], _COLUMNS):
-        part = slice(start, start + _COLUMNS)
-        extreme[part] = as_large(every @ values[:, part], difference[part] / size)
-        square[part] = ((every @ residual[:, part]) ** 2).mean(axis=0)
-    shared = np.intersect1d(strata[labels], strata[~labels])
-    freedom = total - 1 - len(shared)
-    half = np.full(values.shape[1], math.nan)
-    if freedom > 0:
-        error = size * np.sqrt(square * (total - 1) / freedom)
-        half = half_width(1.0, freedom + 1) * error
-    p = extreme / len(every) if exact else (1 + extreme) / (1 + len(every))
-    return Estimates(difference, difference - half, difference + half, p)
-
-
 def as_large(permuted: Array, observed: Array) -> Array:
     """How many entries of each column of `permuted` [A, C] are as far from 0 as `observed` [C]."""
     far = np.abs(permuted) >= np.abs(observed) * (1 - 1e-9) - 1e-12
     return np.asarray(far.sum(axis=0))
-
-
-# --- Difference between two groups of a few things, such as models of two bases ------------------
 
 
 class Difference(NamedTuple):
@@ -192,46 +102,6 @@ def degrees_of_freedom(parts: Array, free: Array) -> Array:
     # Where nothing varies, the quotient has no value and the interval no width.
     safe = np.where(spread > 0, spread, 1.0)
     return np.where(spread > 0, total**2 / safe, float(free.sum()))
-
-
-# --- Whether things of one label are more alike than things of different labels ------------------
-
-
-def label_agreement(
-    similarity: Array,
-    labels: Array,
-    compared: Array,
-    strata: Array,
-    rng: np.random.Generator,
-    draws: int,
-) -> tuple[float, float]:
-    """How much more alike two things of one label are, and its one-sided permutation p.
-
-    That is the mean `similarity` (symmetric float64 [N, N]) of pairs of one label less that of
-    pairs of different ones, of the `compared` pairs (symmetric bool [N, N]); both NaN where one of
-    the two kinds does not occur. `labels` are permuted among the things of one of the `strata`.
-    """
-    first, second = np.nonzero(np.triu(compared, 1))
-    values = similarity[first, second]
-
-    def apart(named: Array) -> float:
-        same = named[first] == named[second]
-        if same.all() or not same.any():
-            return math.nan
-        return float(values[same].mean() - values[~same].mean())
-
-    observed = apart(labels)
-    if math.isnan(observed):
-        return math.nan, math.nan
-    places = [np.flatnonzero(strata == stratum) for stratum in np.unique(strata)]
-    extreme = 0
-    for _ in range(draws):
-        drawn = labels.copy()
-        for at in places:
-            drawn[at] = rng.permutation(labels[at])
-        # A draw without both kinds of pairs counts against the effect.
-        extreme += not apart(drawn) < observed - 1e-12
-    return observed, (1 + extreme) / (1 + draws)
 
 
 # --- Whether things stand higher or lower in the mean of several orders than chance puts them

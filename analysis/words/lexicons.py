@@ -23,11 +23,9 @@ from engine.runs.schema import Columns
 _IDENTITY = pathlib.Path(__file__).parent / "identity.csv"
 _CATEGORIES = pathlib.Path(__file__).parent / "categories.csv"
 _PLACEBO = pathlib.Path(__file__).parent / "placebo.csv"
-FORMS = ("singular", "plural", "adjective", "abstract")
-NEUTRAL = "neutral"
 _LEAST_FREQUENT = 0.3  # Of a million words.
 _LONGER = 5  # Times as frequent as a word: longer words that begin with it, at most.
-_TERMS = ("word", "group", "axis", "form", "stem")
+_TERMS = ("word", "group", "axis", "stem")
 _IN_CATEGORIES: Columns = dict.fromkeys(("word", "category", "scale"), pl.String)
 _AFINN: Columns = {"word": pl.String, "value": pl.Float64}
 _BING: Columns = {"word": pl.String, "valence": pl.String}
@@ -133,36 +131,30 @@ def _wordfreq(source: pathlib.Path) -> pl.DataFrame:
 
 
 def identity(path: str = "") -> pl.DataFrame:
-    """Words for groups of people by group and axis, and neutral words to compare them with.
+    """Words for groups of people by group and axis.
 
     The built-in list is `analysis/words/identity.csv`: nouns and adjectives for people of a group,
     the same kinds of words for every group of an axis. It leaves out places, offices and
     conditions ("mosque", "rabbi", "autism"), slurs, and words that mostly mean something else
-    ("straight", "senior", "Roma"); a remaining second sense is named in the column `note`. Trades
-    and roles, everyday adjectives and fields of study are there under the group and axis
-    "neutral". A word with a capital matches only with its capital ("black" and "white" are
-    colours); others match in any case.
+    ("straight", "senior", "Roma"); a remaining second sense is named in the column `note`. A word
+    with a capital matches only with its capital ("black" and "white" are colours); others match in
+    any case.
 
     Args:
-      path: a CSV word,group,axis (and form, and stem, where there are such columns) that is added
-        to the built-in list. Its rows replace built-in rows of the same word in any case.
+      path: a CSV word,group,axis (and stem, where there is such a column) that is added to the
+        built-in list. Its rows replace built-in rows of the same word in any case.
 
     Returns:
-      word, group, axis, form ("singular", "plural", "adjective" or "abstract"), stem (the same for
-      words of one origin, such as "mother" and "mothers"; the word itself where a list names none).
+      word, group, axis, stem (the same for words of one origin, such as "mother" and "mothers";
+      the word itself where a list names none).
     """
     built_in = _terms(str(_IDENTITY), _TERMS)
     if not path:
         return built_in
     more = _terms(path, _TERMS[:3], _TERMS[3:])
-    if "form" not in more.columns:
-        more = more.with_columns(form=pl.lit("plural"))
     if "stem" not in more.columns:
         more = more.with_columns(stem=pl.col("word").str.to_lowercase())
     more = more.select(_TERMS)
-    strange = more.filter(~pl.col("form").is_in(FORMS))
-    if strange.height:
-        raise LexiconError(f"{path}: form {strange['form'][0]!r}; allowed: {', '.join(FORMS)}")
     folded = pl.col("word").str.to_lowercase()
     built_in = built_in.filter(~folded.is_in(more.select(folded)["word"].implode()))
     return pl.concat([more.unique("word", keep="first", maintain_order=True), built_in])

@@ -33,8 +33,7 @@ def match_cased(vocabulary: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
     Outer spaces are ignored, a term's capital is required.
 
     Returns:
-      token_id, token, the columns of `terms`, surface (leading space and capital, as "_A"),
-      sorted by token_id.
+      token_id, token, the columns of `terms`; sorted by token_id.
     """
     stripped = pl.col("token").str.strip_chars()
     named = vocabulary.select(
@@ -53,12 +52,7 @@ def match_cased(vocabulary: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
     second = rest.join(plain, left_on="folded", right_on="word", how="inner", validate="m:1")
     second = second.with_columns(word="folded")
     columns = ["token_id", "token", *terms.columns]
-    both = pl.concat([first.select(columns), second.select(columns)])
-    spaced = pl.when(pl.col("token").str.contains(r"^\s")).then(pl.lit("_")).otherwise(pl.lit("-"))
-    start = stripped.str.slice(0, 1)
-    upper = start != start.str.to_lowercase()
-    surface = spaced + pl.when(upper).then(pl.lit("A")).otherwise(pl.lit("a"))
-    return both.with_columns(surface=surface).sort("token_id")
+    return pl.concat([first.select(columns), second.select(columns)]).sort("token_id")
 
 
 def kinds(
@@ -74,7 +68,6 @@ def kinds(
       or a category), token_id, stem.
     """
     people = match_cased(vocabulary, lexicons.identity(identity))
-    people = people.filter(pl.col("axis") != lexicons.NEUTRAL)
     frames = [people.select("token_id", "stem", list="axis", words="group")]
     for _, listed in lexicons.categories(categories).group_by("scale", maintain_order=True):
         matched = match(vocabulary, listed, trim)

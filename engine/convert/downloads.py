@@ -43,13 +43,10 @@ class _Silent(tqdm):  # type: ignore[misc]  # tqdm has no types
         super().__init__(*args, **{**options, "disable": True})
 
 
-def snapshot(
-    source: str, revision: str | None, patterns: Sequence[str], cache: Path | None = None
-) -> Path:
+def snapshot(source: str, revision: str | None, patterns: Sequence[str]) -> Path:
     """Downloads the files of a hub id that match the patterns, or finds them in the cache.
 
-    `revision` is a commit, tag or branch; None: the main branch. `cache` is used in place of the
-    hub's.
+    `revision` is a commit, tag or branch; None: the main branch.
 
     Returns:
       The folder of the revision in the cache, which may hold other files too.
@@ -59,19 +56,15 @@ def snapshot(
     """
     from huggingface_hub import snapshot_download
 
-    with _downloading(source, revision, cache):
+    with _downloading(source, revision):
         return Path(
             snapshot_download(
-                source,
-                revision=revision,
-                allow_patterns=list(patterns),
-                cache_dir=cache,
-                tqdm_class=_Silent,
+                source, revision=revision, allow_patterns=list(patterns), tqdm_class=_Silent
             )
         )
 
 
-def download(source: str, commit: str, names: Sequence[str], cache: Path | None) -> None:
+def download(source: str, commit: str, names: Sequence[str]) -> None:
     """Downloads large files into the folder that `snapshot` returned, one after another.
 
     The client compares sizes only, so a file is compared with the sha256 that the hub states.
@@ -81,9 +74,9 @@ def download(source: str, commit: str, names: Sequence[str], cache: Path | None)
     """
     from huggingface_hub import hf_hub_download
 
-    with _downloading(source, commit, cache):
+    with _downloading(source, commit):
         for name in names:
-            file = hf_hub_download(source, name, revision=commit, cache_dir=cache, tqdm_class=_Bar)
+            file = hf_hub_download(source, name, revision=commit, tqdm_class=_Bar)
             _check_hash(source, Path(file))
 
 
@@ -95,7 +88,7 @@ def outline(source: str, commit: str, name: str, destination: Path) -> None:
     """
     from huggingface_hub import HfApi
 
-    with _downloading(source, commit, None):
+    with _downloading(source, commit):
         tensors = HfApi().parse_safetensors_file_metadata(source, name, revision=commit).tensors
         header = {
             key: {"dtype": t.dtype, "shape": t.shape, "data_offsets": t.data_offsets}
@@ -108,7 +101,7 @@ def outline(source: str, commit: str, name: str, destination: Path) -> None:
             file.truncate(8 + len(text) + end)
 
 
-def file_names(source: str, folder: Path, cache: Path | None) -> set[str]:
+def file_names(source: str, folder: Path) -> set[str]:
     """Names of the files of a commit, at the top of its repository; `folder` is from `snapshot`.
 
     In a cache that an older client has filled, and that nothing is added to: those in the folder.
@@ -117,7 +110,7 @@ def file_names(source: str, folder: Path, cache: Path | None) -> set[str]:
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
     try:
-        files = get_cached_repo_tree(source, revision=folder.name, cache_dir=cache)
+        files = get_cached_repo_tree(source, revision=folder.name)
     except CachedRepoTreeNotFoundError:
         return safetensors.file_names(folder)
     return {file.path for file in files if "/" not in file.path}
@@ -143,7 +136,7 @@ def _check_hash(source: str, file: Path) -> None:
 
 
 @contextlib.contextmanager
-def _downloading(source: str, revision: str | None, cache: Path | None) -> Iterator[None]:
+def _downloading(source: str, revision: str | None) -> Iterator[None]:
     """One line for what fails; where the command is stopped, the client removes what it began."""
     ended = threading.Event()
 
@@ -157,19 +150,19 @@ def _downloading(source: str, revision: str | None, cache: Path | None) -> Itera
     except AssayError:
         raise
     except Exception as error:  # of the client, its HTTP and its disk: each becomes a line
-        raise AssayError(f"{source}: {_reason(error, source, revision, cache)}") from error
+        raise AssayError(f"{source}: {_reason(error, source, revision)}") from error
     finally:
         forget()
         ended.set()
 
 
-def _reason(error: Exception, source: str, revision: str | None, cache: Path | None) -> str:
+def _reason(error: Exception, source: str, revision: str | None) -> str:
     """What went wrong, where, and what to do, in one line."""
     from huggingface_hub import constants, errors
 
     page = f"{constants.ENDPOINT}/{source}"
-    place = f"the hub's cache {constants.HF_HUB_CACHE}" if cache is None else str(cache)
-    lacks = f"{place} does not hold {f'the revision {revision!r}' if revision else 'the model'}"
+    wanted = f"the revision {revision!r}" if revision else "the model"
+    lacks = f"the hub's cache {constants.HF_HUB_CACHE} does not hold {wanted}"
     lines: dict[type[Exception], str] = {
         errors.HFValidationError: "allowed: an existing folder or a hub id owner/name",
         errors.OfflineModeIsEnabled: f"HF_HUB_OFFLINE is set, and {lacks}; unset it, or name an "

@@ -224,6 +224,7 @@ FAMILIES = {
     # A Llama with other tensor names (checkpoint/layouts.py).
     "internlm2": Family(fixed=_SILU | {"bias": (False, None)}, read=frozenset({"reward_token_id"})),
     "mistral": Family(
+        # With `layer_types`, AutoModel reads the file as a Ministral, whose layers may differ.
         fixed=_SILU | _NO_BIAS,
         read=frozenset({"sliding_window", "layer_types"}),
         fields=lambda hf: _window(hf, lambda layer: True),

@@ -65,7 +65,6 @@ def fetch(
     revision: str | None,
     before: Callable[[Source, int], object] | None = None,
     *,
-    cache: Path | None = None,
     base: str = "",
 ) -> Source:
     """Opens a local folder, or downloads the weights, configs and tokenizer of a hub id.
@@ -78,7 +77,6 @@ def fetch(
       revision: commit, tag or branch of a hub id; None: the main branch.
       before: called before weights are downloaded, with a source that has outlines of its weights
         (`_outlined`), and the bytes of weights that the cache holds already.
-      cache: folder to download into instead of the hub's cache.
       base: folder or hub id of an adapter's base, also as `owner/name@revision`, in place of the
         one that its config names.
 
@@ -86,14 +84,14 @@ def fetch(
       AssayError: no such folder and no repository that the hub serves, weights that are not the
         whole model, or the download fails; or what `before` raises.
     """
-    model = identify(source, revision, cache=cache, base=base)
+    model = identify(source, revision, base=base)
     whole = model.base or model
     with prefixed(whole.place):
         weights = {whole: safetensors.weight_files(whole.folder, whole.names)}
     if model.base:
         weights[model] = adapter.weight_names(model.names)
         if model.revision:
-            downloads.snapshot(model.name, model.revision, ["README.md"], cache)
+            downloads.snapshot(model.name, model.revision, ["README.md"])
     there, missing = 0, {}
     for part, names in weights.items():
         lacks = [name for name in names if not (part.folder / name).is_file()]
@@ -105,17 +103,15 @@ def fetch(
         with _outlined(model, {part: weights[part] for part in missing}) as outline:
             before(outline, there)
     for part, names in missing.items():
-        downloads.download(part.name, str(part.revision), names, cache)
+        downloads.download(part.name, str(part.revision), names)
     return model
 
 
-def identify(
-    source: str, revision: str | None, *, cache: Path | None = None, base: str = ""
-) -> Source:
+def identify(source: str, revision: str | None, *, base: str = "") -> Source:
     """What `fetch` opens, with the commits of hub ids and without their weights."""
-    opened = _open(source, revision, cache)
+    opened = _open(source, revision)
     if safetensors.is_adapter(opened.names):
-        return dataclasses.replace(opened, base=_base_of(opened, cache, base))
+        return dataclasses.replace(opened, base=_base_of(opened, base))
     if base:
         raise AssayError(f"base={base!r}; allowed: none for {source}, which is no adapter of peft")
     return opened
@@ -123,10 +119,10 @@ def identify(
 
 def is_adapter(source: str, revision: str | None) -> bool:
     """Whether a folder or hub id is an adapter of peft; of a hub id small files are fetched."""
-    return safetensors.is_adapter(_open(source, revision, None).names)
+    return safetensors.is_adapter(_open(source, revision).names)
 
 
-def _open(source: str, revision: str | None, cache: Path | None) -> Source:
+def _open(source: str, revision: str | None) -> Source:
     """A folder, or the small files of a hub id."""
     if os.path.isdir(source):
         if revision:
@@ -135,13 +131,13 @@ def _open(source: str, revision: str | None, cache: Path | None) -> Source:
         return Source(folder=Path(source), name=source, revision=None, names=names)
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise AssayError(f"source={source!r}; allowed: an existing folder or a hub id owner/name")
-    folder = downloads.snapshot(source, revision, SMALL, cache=cache)
-    names = frozenset(downloads.file_names(source, folder, cache))
+    folder = downloads.snapshot(source, revision, SMALL)
+    names = frozenset(downloads.file_names(source, folder))
     # Snapshots lie in a folder named after their commit.
     return Source(folder=folder, name=source, revision=folder.name, names=names)
 
 
-def _base_of(opened: Source, cache: Path | None, base: str) -> Source:
+def _base_of(opened: Source, base: str) -> Source:
     """The base of an adapter; a path in its config may be relative to it, or stand beside it."""
     with prefixed(opened.place):
         config = adapter.read_config(opened.folder, opened.names)
@@ -155,7 +151,7 @@ def _base_of(opened: Source, cache: Path | None, base: str) -> Source:
         if named == own.partition("@")[0]:
             revision = revision or config.get("revision")
     with prefixed(f"{opened.name}: its base (--base or --config.base names another)"):
-        of_base = _open(named, revision or None, cache)
+        of_base = _open(named, revision or None)
     if safetensors.is_adapter(of_base.names):
         raise AssayError(f"{opened.name}: its base {named} is an adapter too; merge that one first")
     return of_base

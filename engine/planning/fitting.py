@@ -89,13 +89,11 @@ def admit(
     return step
 
 
-def check_conversion(
-    model: Model, destination: Path | str | None, cached: int | None, cache: Path | None = None
-) -> None:
+def check_conversion(model: Model, destination: Path | str | None, cached: int | None) -> None:
     """Checks host memory and disk before anything is downloaded, read or written.
 
-    The checkpoint goes to `destination`, if it is on a local disk. Weights are fetched into
-    `cache`, None for the hub's, which holds `cached` bytes of them already; None: none are fetched.
+    The checkpoint goes to `destination`, if it is on a local disk. Weights are fetched into the
+    hub's cache, which holds `cached` bytes of them already; None: none are fetched.
 
     Raises:
       AssayError: too little of either.
@@ -114,7 +112,7 @@ def check_conversion(
     if cached is not None:
         from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
 
-        wanted.append(("the download", cache or HF_HUB_CACHE, max(0, size - cached)))
+        wanted.append(("the download", HF_HUB_CACHE, max(0, size - cached)))
     for what, folder, more in wanted:
         disk, free = free_disk(folder)
         taken[disk] += more  # both may go to one disk

@@ -50,7 +50,7 @@ class Manifest:
         if not storage.exists(path):
             if storage.is_file(folder):
                 raise AssayError(f"run {folder}: a file; allowed: a folder")
-            names = set(storage.names(folder)) - {lock.NAME, schema.READINGS_DIR}
+            names = set(storage.names(folder)) - {lock.NAME}
             if names & set(schema.FOLDERS):
                 raise AssayError(f"run {folder}: {schema.MANIFEST} is gone; {REBUILD}")
             if not all(storage.is_temporary(folder / name) for name in names):
@@ -174,8 +174,7 @@ class Manifest:
             self.save()
 
     def save(self) -> None:
-        """Writes manifest.json; raises LockError if another command has taken the run over."""
-        lock.confirm(self.run)
+        """Writes manifest.json."""
         began = time.monotonic()
         for result in self.content["results"].values():
             result["parts"] = dict(sorted(result["parts"].items()))

@@ -14,7 +14,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from engine.runs import schema
@@ -45,14 +44,6 @@ def library_versions() -> dict[str, str]:
     """Versions of Python and of the libraries that numbers depend on."""
     versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
     return {"python": platform.python_version(), **versions}
-
-
-def ids_hash(ids: Sequence[int] | np.ndarray) -> str:
-    """sha256 of token ids in their order, as little-endian u32: identity of a random subset.
-
-    A seed alone does not say which ids were drawn: NumPy may change its random streams.
-    """
-    return hashlib.sha256(np.asarray(ids, dtype="<u4").tobytes()).hexdigest()
 
 
 def to_parquet(frame: pl.DataFrame, about: Json) -> bytes:

@@ -44,7 +44,6 @@ LOGPROBS_DIR = "logprobs"
 ITEM_LOGPROBS_DIR = "item_logprobs"
 CONVERSATIONS_DIR = "conversations"
 CONVERSATION_LOGPROBS_DIR = "conversation_logprobs"
-READINGS_DIR = "readings"  # runs of other readings of the models (`engine.runs.convention_index`)
 HUMANS = "humans.parquet"
 LIST = "list.parquet"
 FOLDERS = (

@@ -1,12 +1,8 @@
-"""Files on a local disk or in an object store (`s3://`, `gs://`), read and written whole.
+"""Files on a local disk or in an object store (`s3://`, `gs://`), read and written whole by fsspec.
 
-All that differs between a disk and a store is in this module:
-
-- A disk renames a file atomically. A store has no rename, but an object appears only when all of
-  its bytes have arrived; so objects are written under their final name.
-- Listings of a store are never cached, so that a part is listed as soon as it is written.
-- A request that fails because the store is busy or the connection broke is repeated by the store's
-  library. What remains an error is one line.
+A disk renames a file atomically. A store has no rename, but an object appears only when all of its
+bytes have arrived; so objects are written under their final name. What a store or a disk refuses is
+one line.
 """
 
 import contextlib
@@ -110,7 +106,7 @@ def names(folder: epath.Path) -> list[str]:
     with reported(folder), contextlib.suppress(FileNotFoundError):
         entries = {entry.rstrip("/") for entry in _call(folder, "ls", detail=False)}
         # A "folder" made by a web console is an empty object, which is listed in itself.
-        return sorted(entry.rpartition("/")[2] for entry in entries - {_inside(folder)})
+        return sorted(entry.rpartition("/")[2] for entry in entries - {_located(folder)[1]})
     return []
 
 
@@ -123,43 +119,17 @@ def write_atomic(path: epath.Path, data: bytes) -> None:
         if is_remote(path):
             _call(path, "pipe_file", data)
             return
-        temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_synced(temporary, data, "wb")
+        temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-
-
-def create(path: epath.Path, data: bytes) -> bool:
-    """Writes a file unless there is one of that name; of several writers, one succeeds.
-
-    Args:
-      path: the file. Its name may be seen shortly before its bytes on a local disk.
-      data: what no other writer would write: a store may have kept the bytes of a request whose
-        answer was lost, and the writer recognises them by this.
-
-    Returns:
-      Whether this call wrote it.
-
-    Raises:
-      AssayError: it cannot be written.
-    """
-    with reported(path):
-        if is_remote(path):
-            try:
-                _call(path, "pipe_file", data, mode="create")
-            except FileExistsError:
-                return read_if_there(path) == data
-            return True
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            _write_synced(path, data, "xb")
-        except FileExistsError:
-            return False
-        return True
 
 
 def remove(path: epath.Path) -> None:
@@ -177,7 +147,8 @@ def remove_folder(path: epath.Path) -> None:
 def upload(folder: pathlib.Path, target: epath.Path) -> None:
     """Copies all files of a local folder into a folder of a store, side by side."""
     with reported(target):  # the slashes say that both are folders
-        _store(target).put(f"{folder}/", f"{target}/", recursive=True)
+        store, name = _located(target)
+        store.put(f"{folder}/", f"{name}/", recursive=True)
 
 
 @contextlib.contextmanager
@@ -188,7 +159,8 @@ def local(folder: epath.Path) -> Iterator[pathlib.Path]:
         return
     with tempfile.TemporaryDirectory(prefix="assay-") as copy:
         with reported(folder), contextlib.suppress(FileNotFoundError):
-            _store(folder).get(f"{folder}/", f"{copy}/", recursive=True)
+            store, name = _located(folder)
+            store.get(f"{name}/", f"{copy}/", recursive=True)
         yield pathlib.Path(copy)
 
 
@@ -226,31 +198,26 @@ def reported(path: PathLike) -> Iterator[None]:
 def tree(folder: epath.Path) -> list[str]:
     """Paths of all files below a folder, relative to it, sorted; none if there is no folder."""
     with reported(folder):
-        return sorted(p.removeprefix(f"{_inside(folder)}/") for p in _call(folder, "find"))
+        store, inside = _located(folder)
+        return sorted(path.removeprefix(f"{inside}/") for path in store.find(inside))
 
 
-def _store(path: PathLike) -> Any:  # fsspec has no types
-    """The file system of a path or URL; fsspec keeps one for each scheme."""
-    scheme, _, rest = os.fspath(path).partition("://")
-    store = fsspec.filesystem(scheme if rest else "file")
+# Any: fsspec has no types.
+def _located(path: PathLike) -> tuple[Any, str]:
+    """The file system of a path or URL, of which fsspec keeps one per scheme; its name of the path.
+
+    A local path is made absolute: fsspec would take `~` and `file:` at the front for more.
+    """
+    scheme, remote, _ = os.fspath(path).partition("://")
+    store = fsspec.filesystem(scheme if remote else "file")
     store.retries = 2  # of s3fs, beside those of `_RETRIES`
-    return store
+    return store, store._strip_protocol(os.fspath(path) if remote else os.path.abspath(path))
 
 
-def _absolute(path: PathLike) -> str:
-    """A URL, or an absolute path: fsspec would take `~` and `file:` at the front for more."""
-    return os.fspath(path) if is_remote(path) else os.path.abspath(path)
-
-
-def _inside(path: PathLike) -> str:
-    """How a path's file system names it."""
-    return str(_store(path)._strip_protocol(_absolute(path))).rstrip("/")
-
-
-# Any: as the methods of fsspec.
 def _call(path: PathLike, method: str, *arguments: Any, **named: Any) -> Any:
     """Calls a method of a path's file system, with the path as first argument."""
-    return getattr(_store(path), method)(_absolute(path), *arguments, **named)
+    store, name = _located(path)
+    return getattr(store, method)(name, *arguments, **named)
 
 
 def _reason(error: Exception) -> str:
@@ -272,15 +239,3 @@ def _kind(path: epath.Path) -> str | None:
     with reported(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return str(_call(path, "info")["type"])
     return None
-
-
-def _write_synced(path: epath.Path, data: bytes, mode: str) -> None:
-    """Writes a local file and waits until the disk has it; removes it again if that fails."""
-    with open(path, mode) as file:
-        try:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise

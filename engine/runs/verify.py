@@ -76,11 +76,10 @@ def verify(run: epath.Path, advance: Callable[[int], object] = lambda files: Non
         elif not _imported(entry) and not (entry["complete"] and entry["self_check"]):
             findings.unchecked.append(path)
         advance(len(entry["parts"]))
-    # Conventions of the models are runs of their own.
-    files = [p for p in storage.tree(run) if not p.startswith(f"{schema.READINGS_DIR}/")]
+    files = storage.tree(run)
     findings.problems += _check_tables(run, files, content)
     for place in files:
-        if storage.is_temporary(run / place) and lock.holder_of(run) is None:
+        if storage.is_temporary(run / place) and not lock.holder_of(run):
             findings.problems.append(f"{run / place}: left by a command that was killed; remove it")
         elif place.endswith(".parquet") and place not in known and not _is_table(place):
             advice = f"`--rebuild` adds it if it is whole; or remove it and {AGAIN}"
@@ -119,9 +118,8 @@ def _check_result(run: epath.Path, path: str, entry: Json, findings: Findings) -
             if findings.content["prompts"].get(prompt) != text:
                 yield f"prompt {prompt!r} has another text in the manifest; rebuild the manifest"
         key = table.frame.to_series(0)
-        # Ids of imported rewards and of a random subset of a vocabulary are no row numbers.
-        by_row = span and not _imported(entry) and "tokens" not in entry["fingerprint"]
-        if span and by_row and not key.is_between(span[0], span[1] - 1).all():
+        # Ids of imported rewards are no row numbers.
+        if span and not _imported(entry) and not key.is_between(span[0], span[1] - 1).all():
             yield f"{name} holds other ids than its name says; remove it and {AGAIN}"
         ids.append(key.to_numpy())
         for numbers in table.frame.select(pl.col(pl.Float32)):
@@ -131,7 +129,7 @@ def _check_result(run: epath.Path, path: str, entry: Json, findings: Findings) -
         return
     yield from _check_tolerance(path, findings.content, largest)
     if not _is_search(path):
-        yield from _check_ids(np.concatenate(ids) if ids else np.empty(0, int), total, entry)
+        yield from _check_ids(np.concatenate(ids) if ids else np.empty(0, int), total)
 
 
 def _check_tolerance(path: str, content: Json, largest: float) -> Iterator[str]:
@@ -157,16 +155,13 @@ def _check_tolerance(path: str, content: Json, largest: float) -> Iterator[str]:
         yield f"{said}, beyond what {dtype} allows; remove it and {AGAIN}"
 
 
-def _check_ids(ids: np.ndarray, total: int | None, entry: Json) -> Iterator[str]:
-    """Ids that occur twice or not at all, or that were not drawn for a random subset."""
+def _check_ids(ids: np.ndarray, total: int | None) -> Iterator[str]:
+    """Ids that occur twice or not at all."""
     distinct = len(np.unique(ids))
     if distinct < len(ids):
         yield f"{len(ids) - distinct} ids occur twice; remove the folder and {AGAIN}"
     if total is not None and distinct < total:
         yield f"{total - distinct} of {total} rows are missing; {AGAIN}"
-    drawn = entry["fingerprint"].get("tokens")
-    if drawn and len(ids) == total and provenance.ids_hash(ids) != drawn["sha256"]:
-        yield f"holds other token ids than were drawn; remove the folder and {AGAIN}"
 
 
 def _check_frame(

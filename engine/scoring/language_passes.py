@@ -12,8 +12,9 @@ from jax.sharding import Mesh
 from engine import mesh as meshes
 from engine.models.language_model import LanguageModel
 from engine.scoring.batches import largest_step, padded, padded_length, rows_of_step
+from engine.scoring.conversations import ConversationReplies
 from engine.scoring.reward_passes import check_step, compiled, compiled_over_data, fetch, in_steps
-from engine.scoring.rows import ContinuationRows, ConversationReplies, NextTokenRows
+from engine.scoring.rows import ContinuationRows, NextTokenRows
 from engine.types import Graph, KeyValues, Params, PromptIds
 
 

@@ -1,12 +1,11 @@
 """What is scored under one prompt: a list of rows, each of which stands for a conversation.
 
 `Rows` is what the host loop sees. Reward models score `RewardRows` (of `token_rows` or
-`reply_rows`), or `ConversationRows`, which have prompts of their own; language models score
-`NextTokenRows` or `ContinuationRows`.
+`reply_rows`), language models `NextTokenRows` or `ContinuationRows`. Rows with prompts of their own
+are in `conversations`.
 """
 
 import abc
-import contextlib
 import dataclasses
 import functools
 import os
@@ -14,22 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import polars as pl
 from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress, shortened
-from engine.errors import AssayError, prefixed
+from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.runs import schema
-from engine.scoring.batches import (
-    SHORT,
-    Bucket,
-    Distinct,
-    token_candidates,
-)
+from engine.scoring.batches import Bucket, Distinct, token_candidates
 from engine.settings import AUTO, MODES, POOLINGS, check_choice
-from engine.text.template_sandbox import Conversation, Variables
 from engine.types import Prompt, PromptIds
 
 if TYPE_CHECKING:
@@ -37,7 +29,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 4096  # replies that are tokenised in one call
 _SHOWN = 600  # characters of a rendered row
-_MANY = 16  # conversations of one prompt that fill a step (`rows_of_step`)
 
 KeyColumns = Mapping[str, Sequence[int] | Sequence[str]]
 
@@ -91,6 +82,7 @@ class Rows(abc.ABC):
     checked_at_once: ClassVar[int] = 2**31  # rows that the plain pass takes in one batch, at most
     prompt: PromptIds  # the conversation around the rows' replies
     columns: KeyColumns  # the key columns of all rows
+    unread: Sequence[str] = ()  # keys of messages that the template writes in no conversation
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -154,6 +146,7 @@ class RewardRows(Rows):
     ids_of: Callable[[Sequence[int]], list[list[int]]]  # rows -> ids of their conversations
     pooling: Pooling = LAST
     any_length: bool = True
+    unread: Sequence[str] = ()
 
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of the whole conversations of some rows."""
@@ -263,10 +256,6 @@ def _rows_of(
 ) -> RewardRows:
     """Rows of key columns, the texts of their replies, and the token ids of these alone."""
     template, mode = checkpoint.template, mode_of(checkpoint, [prompt], mode)
-    if not isinstance(prompt, str):
-        from engine.text.unread import unread_keys  # of messages, which few sweeps have
-
-        unread_keys(template, [[*prompt, {"role": "assistant", "content": "?"}]], [{}], ["prompt"])
     around = template.split(prompt) if mode == "ids" else template.around(prompt)
 
     def ids_of(rows: Sequence[int]) -> list[list[int]]:
@@ -303,129 +292,6 @@ def pooling_of(checkpoint: Checkpoint, pooling: str) -> Pooling:
             "(model.json); allowed: 'last'"
         )
     return LAST if kind == "last" else Pooling(kind, pad)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ConversationRows(RewardRows):
-    """Whole conversations, each with turns of its own before the reply."""
-
-    conversations: Sequence[Conversation]  # their messages; the last is the reply
-    variables: Sequence[Variables]  # of each, what its template reads beside the messages
-    unread: Sequence[str]  # keys of messages that the template writes in no conversation
-    names: Sequence[str]  # of each in messages, such as `row 7, chosen`
-
-    unit = "conversations"
-    checked_at_once = 4
-    shortest_candidate = SHORT  # a step of longer ones has fewer (`rows_of_step`)
-
-    @classmethod
-    def of(
-        cls, checkpoint: Checkpoint, table: pl.DataFrame, mode: str, pooling: str
-    ) -> "ConversationRows":
-        """The conversations of a list (`schema.LIST_COLUMNS`)."""
-        check_choice("mode", mode, MODES)
-        names = conversation_names(table)
-        template, (conversations, variables) = checkpoint.template, schema.conversations(table)
-        from engine.text.unread import unread_keys  # of messages, which few sweeps have
-
-        unread = unread_keys(template, conversations, variables, names)
-
-        def ids_of(rows: Sequence[int]) -> list[list[int]]:
-            chosen = [conversations[row] for row in rows]
-            if mode == "text":
-                return template.conversations(chosen, [variables[row] for row in rows])
-            split = functools.cache(
-                lambda row: template.split(conversations[row][:-1], variables[row])
-            )
-            sequences, first = [], dict[str, int]()
-            for row in rows:
-                *turns, reply = conversations[row]
-                if more := sorted({*reply} - {"role", "content", *unread}):
-                    raise AssayError(
-                        f"mode='ids': the reply has {', '.join(more)}, which the template writes "
-                        "beside its content; allowed: --config.mode=text"
-                    )
-                around = split(first.setdefault(str((turns, variables[row])), row))
-                ids = template.reply_ids(reply["content"])
-                sequences.append([*around.prefix, *ids, *around.suffix])
-            return sequences
-
-        return cls(
-            prompt=PromptIds(prompt="", prefix=(), suffix=()),
-            columns={"conversation_id": range(len(table))},
-            part_columns=schema.CONVERSATION_COLUMNS,
-            ids_of=ids_of,
-            pooling=pooling_of(checkpoint, pooling),
-            conversations=conversations,
-            variables=variables,
-            unread=unread,
-            names=names,
-        )
-
-    @property
-    def context(self) -> int:
-        """The longest conversation: what a position of it may attend to."""
-        return self.distinct.longest()
-
-    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
-        """Token ids of some conversations; an error of the template names the first."""
-        with contextlib.suppress(AssayError):
-            return self.ids_of(rows)
-        for row in rows:
-            with prefixed(self.names[row]):
-                self.ids_of([row])
-        return self.ids_of(rows)
-
-    def check(self, decoder: DecoderConfig) -> None:
-        """Raises AssayError for the first conversation that a model cannot read, with its name."""
-        for number, row in enumerate(self.distinct.first):
-            ids = self.distinct.ids_behind_prefix(number)
-            with prefixed(self.names[row]):
-                check_fits(len(ids), int(ids.max()), decoder)
-
-    def passes(
-        self, start: int, stop: int, *, alone: bool
-    ) -> Iterator[tuple[tuple[int, ...], list[Bucket]]]:
-        """What is computed together of rows [start, stop), without `duplicates`.
-
-        Conversations of which many have the same turns before the reply share their prefix. Others
-        are batched whole, by length: a pass of so few would cost as much as one of a full step.
-        """
-        distinct, whole, by_prompt = self.distinct, list[int](), dict[str, list[int]]()
-        for row in range(start, stop):
-            if distinct.first[distinct.of_row[row]] >= start:
-                turns = (self.conversations[row][:-1], self.variables[row])
-                by_prompt.setdefault(str(turns), []).append(row)
-        for rows in by_prompt.values():
-            if alone or len(rows) >= _MANY:
-                yield self._behind(rows, start, len(distinct.ids))
-            else:
-                whole += rows
-        if whole:
-            yield self._behind(whole, start, 0)
-
-    def _behind(
-        self, rows: Sequence[int], start: int, most: int
-    ) -> tuple[tuple[int, ...], list[Bucket]]:
-        """The ids that conversations begin with, at most `most`, and the rest in buckets."""
-        distinct = self.distinct
-        sequences = [distinct.ids_behind_prefix(distinct.of_row[row]).tolist() for row in rows]
-        first, last = min(sequences), max(sequences)  # what these share, all share
-        most = min(most, min(map(len, sequences)) - 1)  # the reward's position is a candidate's
-        shared = next((i for i in range(most) if first[i] != last[i]), max(most, 0))
-        buckets = Distinct.of(first[:shared], sequences).buckets(0, len(rows), _MANY)
-        places = np.array(rows) - start
-        return tuple(first[:shared]), [
-            dataclasses.replace(bucket, rows=places[bucket.rows]) for bucket in buckets
-        ]
-
-
-def conversation_names(table: pl.DataFrame) -> list[str]:
-    """What messages call each conversation of a list: `row 7`, or `row 7, chosen`."""
-    return [
-        f"row {row}" if side == "reply" else f"row {row}, {side}"
-        for row, side in table.select("row", "side").iter_rows()
-    ]
 
 
 class NextTokenRows(Rows):
@@ -480,42 +346,6 @@ class ContinuationRows(Rows):
         """
         replies = Distinct.of(self.prompt.prefix[:-1], self.sequences(range(start, stop)))
         return replies.buckets(0, stop - start)
-
-
-class ConversationReplies(Rows):
-    """The last replies of conversations, each as the continuation of its own prompt."""
-
-    part_columns = schema.CONVERSATION_LOGPROB_COLUMNS
-    any_length = True
-    unit = "conversations"
-    shortest_candidate = SHORT
-    prompt = PromptIds(prompt="", prefix=(), suffix=())
-
-    def __init__(self, replies: Sequence[ContinuationRows], names: Sequence[str]):
-        self.replies, self.names = replies, names  # one reply in each
-        self.given = np.array([len(reply.prompt.prefix) for reply in replies])  # tokens before it
-        tokens = [len(reply.ids[0]) for reply in replies]
-        self.columns = {"conversation_id": range(len(replies)), "tokens": tokens}
-
-    @property
-    def context(self) -> int:
-        """The longest conversation: what a position of it may attend to."""
-        return self.extent()[0]
-
-    def extent(self) -> tuple[int, int]:
-        """Longest conversation, and highest token id."""
-        lengths, highest = zip(*(reply.extent() for reply in self.replies), strict=True)
-        return max(lengths), max(highest)
-
-    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
-        """Token ids of some conversations, up to the end of the reply."""
-        return [self.replies[row].sequences([0])[0] for row in rows]
-
-    def check(self, decoder: DecoderConfig) -> None:
-        """Raises AssayError for the first conversation that a model cannot read, with its name."""
-        for name, reply in zip(self.names, self.replies, strict=True):
-            with prefixed(name):
-                reply.check(decoder)
 
 
 def check_fits(positions: int, highest: int, decoder: DecoderConfig) -> None:

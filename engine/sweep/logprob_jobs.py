@@ -26,15 +26,10 @@ from engine.errors import AssayError, prefixed
 from engine.runs import implicit, parts, schema
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
+from engine.scoring.conversations import ConversationReplies, conversation_names
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import check_finite, dtype_named
-from engine.scoring.rows import (
-    ContinuationRows,
-    ConversationReplies,
-    NextTokenRows,
-    Rows,
-    conversation_names,
-)
+from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows
 from engine.settings import FORMS, ImplicitSettings, LogprobSettings, Settings, check_choice
 from engine.sweep import loop, setup
 from engine.sweep.jobs import RowsJob, read_part, write_part
@@ -81,6 +76,8 @@ def sweep_logprobs(
         for checkpoint in checkpoints
         for path, rows in _rows_of(checkpoint, by_form, form, items)
     ]
+    for job in jobs:
+        setup.say_unread(job.checkpoint.card.slug, job.rows.unread)
 
     def load(group: Sequence[Checkpoint], step_size: int) -> LanguageScorer:
         restored = restore(group, mesh, dtype_named(settings.dtype))
@@ -115,7 +112,6 @@ def conversation_replies(
     names, plain = conversation_names(table), form == "pretrained"
     where = (conversations, variables, names)
     unread = [] if plain else unread_keys(checkpoint.template, *where)
-    setup.say_unread(checkpoint.card.slug, unread)
     replies = []
     for (*turns, reply), own, name in zip(*where, strict=True):
         with prefixed(name):
@@ -130,7 +126,7 @@ def conversation_replies(
             cue = cue_of(checkpoint, turns[0]["content"] if alone else turns, form, own)
             replies.append(ContinuationRows(cue, [reply["content"]]))
             _ = replies[-1].ids  # of an empty reply: refused
-    return ConversationReplies(replies, names)
+    return ConversationReplies(replies, names, unread)
 
 
 def language_rows(

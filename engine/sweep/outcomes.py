@@ -16,7 +16,6 @@ from tqdm import tqdm
 
 from engine import processes
 from engine.errors import AssayError
-from engine.runs.lock import LockError
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -103,11 +102,11 @@ class Outcomes:
         `known` says whether the other processes know of it, or will call `agree_all_failed`.
 
         Raises:
-          AssayError: `error`, where nothing can go on: there are no other models, another command
-            writes the run, or other processes would wait for this one in a pass that it left.
+          AssayError: `error`, where nothing can go on: there are no other models, or other
+            processes would wait for this one in a pass that it left.
         """
         left = processes.count() > 1 and not (known or isinstance(error, FailedEverywhere))
-        if left or not self._has_more_than(models) or isinstance(error, LockError):
+        if left or not self._has_more_than(models):
             raise error
         for model in models:
             self._of[model].failure = self._of[model].failure or str(error)

@@ -14,16 +14,10 @@ from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.runs import parts, provenance, schema
 from engine.runs.reader import Json
+from engine.scoring.conversations import ConversationRows
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check
-from engine.scoring.rows import (
-    ConversationRows,
-    Pooling,
-    Rows,
-    pooling_of,
-    reply_rows,
-    token_rows,
-)
+from engine.scoring.rows import Pooling, Rows, pooling_of, reply_rows, token_rows
 from engine.settings import OBJECTIVES
 from engine.sweep.logprob_jobs import conversation_replies, language_rows
 from engine.sweep.outcomes import free_models

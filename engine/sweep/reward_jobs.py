@@ -14,17 +14,9 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.runs import schema
-from engine.runs.provenance import ids_hash
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.scoring.rows import (
-    ConversationRows,
-    RewardRows,
-    mode_of,
-    pooling_of,
-    reply_rows,
-    token_rows,
-)
+from engine.scoring.rows import RewardRows, mode_of, pooling_of, reply_rows, token_rows
 from engine.settings import AUTO, SweepSettings
 from engine.sweep import loop, setup
 from engine.sweep.jobs import RowsJob, check_parts
@@ -116,14 +108,6 @@ def check_vocabulary(
     return {(job.model, job.prompt): manifest.result(job.path)["fingerprint"] for job in jobs}
 
 
-def chosen_tokens(ids: Sequence[int], count: int | None, seed: int) -> Sequence[int] | None:
-    """A fixed random subset of ids, ascending; None if it would hold all of them."""
-    if count is None or count >= len(ids):
-        return None
-    drawn = np.random.default_rng([seed, len(ids)]).choice(len(ids), count, replace=False)
-    return [ids[i] for i in np.sort(drawn)]
-
-
 def _jobs(
     checkpoints: Sequence[Checkpoint],
     prompts: Mapping[str, str],
@@ -140,6 +124,8 @@ def _jobs(
         shared: Json = {"mode": mode, **pooling_of(first, pooling).choice}
         of: list[tuple[Callable[[str], str], RewardRows]] = []  # slug -> path, and its rows
         if isinstance(listed, pl.DataFrame):
+            from engine.scoring.conversations import ConversationRows  # which few sweeps have
+
             conversations = ConversationRows.of(first, listed, mode, pooling)
             setup.say_unread(first.card.slug, conversations.unread)
             of.append((partial(schema.conversations_path, name), conversations))
@@ -148,12 +134,8 @@ def _jobs(
                 replies = reply_rows(first, text, listed, mode, pooling)
                 of.append((partial(schema.items_path, name, prompt=prompt), replies))
         else:
-            chosen = chosen_tokens(first.token_ids, settings.tokens, settings.seed)
-            if chosen is not None:
-                drawn = {"count": settings.tokens, "seed": settings.seed}
-                shared["tokens"] = {**drawn, "sha256": ids_hash(chosen)}
             for prompt, text in prompts.items():
-                tokens = token_rows(first, text, mode, pooling, chosen)
+                tokens = token_rows(first, text, mode, pooling)
                 of.append((partial(schema.scores_path, prompt=prompt), tokens))
         for path_of, rows in of:
             for checkpoint in group:

@@ -124,8 +124,13 @@ def admit_list(
 def say_unread(slug: str, keys: Sequence[str]) -> None:
     """Prints the keys that the template of a model does not write, if there are any."""
     if keys and processes.writes():
-        line = f"note: {slug}: its chat template does not write {', '.join(keys)}"
-        tqdm.write(f"{line}, so no reward depends on it", file=sys.stderr)
+        tqdm.write(f"note: {unread_note(slug, keys)}", file=sys.stderr)
+
+
+def unread_note(slug: str, keys: Sequence[str]) -> str:
+    """What a user is told of keys that the template of a model does not write."""
+    names = ", ".join(keys)
+    return f"{slug}: its chat template does not write {names}, so no reward depends on it"
 
 
 def entered(manifest: Manifest, job: AnyJob, fingerprint: Json, missing: Sequence[Span]) -> AnyJob:
@@ -309,12 +314,9 @@ def _check_shared(run: epath.Path) -> None:
 
     Process 0 alone reads and writes there, but another process may be process 0 next time.
     """
-    token = processes.from_first("lock", lambda: lock.token_of(run))
+    said = processes.from_first("lock", lambda: lock.said(run))
     deadline = time.monotonic() + _SHARED_S  # a network file system may show it late
-    while token and not processes.writes():
-        holder = lock.Holder.of(run)
-        if holder is not None and holder.token == token:
-            break
+    while said and not processes.writes() and lock.said(run) != said:
         if time.monotonic() > deadline:
             raise AssayError(
                 f"run {run}: not the folder that process 0 sees under this path "

@@ -9,7 +9,6 @@ from transformers import PreTrainedTokenizerBase
 from engine.errors import AssayError
 from engine.text.chat_template import SYSTEM_END, ChatTemplate, check_prompt, encode
 from engine.text.template_sandbox import Variables
-from engine.text.unread import unread_keys
 from engine.types import Prompt, PromptIds
 
 
@@ -48,9 +47,6 @@ class Cue:
         cls, template: ChatTemplate, prompt: Prompt, variables: Variables = MappingProxyType({})
     ) -> "Cue":
         """The chat template with its generation prompt, directly followed by a reply."""
-        if not isinstance(prompt, str):
-            whole = [*prompt, {"role": "assistant", "content": "?"}]
-            unread_keys(template, [whole], [variables], ["prompt"])
         text = template.cue(prompt, variables)
         return cls._make(template.tokenizer, prompt, text, "", template.tokenise)
 

@@ -41,7 +41,7 @@ create() {
   done
 }
 
-# --wait: the lock of a slice that died is taken over after a minute.
+# --wait: where the run has a lock, for the command before this one to end.
 # The hosts' own Python may be older than 3.11.
 install="python3 -m pip install --quiet --user uv"
 install+=" && python3 -m uv venv --quiet --allow-existing --python 3.13 ~/assay"

@@ -33,6 +33,7 @@ from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings, check_choice
 from engine.sweep.outcomes import Outcome
 from engine.sweep.reward_jobs import check_vocabulary, sweep_rewards
+from engine.sweep.setup import model_entry
 from launch.common import command, locking, scoring, sources
 from launch.common.conversations import ConversationList, check_rendering
 from launch.common.text import counted
@@ -60,7 +61,14 @@ class NeededSweep(NamedTuple):
             )
             for (_, prompt), fingerprint in check_vocabulary(*self).items()
         }
-        return Side(name=name, slug=model.card.slug, tokens=model.tokens, prompts=prompts)
+        card = model.card
+        return Side(
+            name=name,
+            slug=card.slug,
+            record=model_entry(card),
+            tokens=model.tokens,
+            prompts=prompts,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -267,26 +275,27 @@ def _same(origin: Origin, noise: Origin, prompt: str) -> bool:
 
 
 def _owners_of(noise: Run, name: str, sides: Mapping[str, Origin]) -> tuple[list[str], str]:
-    """The sides whose checkpoint another run has scored too, and the model's slug there."""
+    """The sides that another run has scored again, and the model's slug there."""
     hashes = {
-        of: _hashes(known.fingerprint for known in origin.side.prompts.values())
+        of: _identities(known.fingerprint for known in origin.side.prompts.values())
         for of, origin in sides.items()
     }
     for slug in dict.fromkeys(model for model, _ in (*noise.results, *noise.logprobs)):
-        theirs = _hashes(result.fingerprint for result in scored(noise, slug).values())
+        theirs = _identities(result.fingerprint for result in scored(noise, slug).values())
         owners = [of for of in (AFTER, BEFORE) if theirs & hashes[of]]
         if owners:
             return owners, slug
     raise AssayError(
-        f"{name}: of neither model; allowed: another sweep of the checkpoint of --before or --after"
+        f"{name}: of neither model; allowed: another sweep of the checkpoint of --before or "
+        "--after, in its mode and pooling"
     )
 
 
 # Any: JSON of the manifest.
-def _hashes(fingerprints: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The hashes of checkpoints that fingerprints name; imported rewards name none."""
-    hashes = {fingerprint.get("checkpoint_hash") for fingerprint in fingerprints}
-    return {one for one in hashes if one is not None}
+def _identities(fingerprints: Iterable[Mapping[str, Any]]) -> set[tuple[str | None, ...]]:
+    """Checkpoint, mode and pooling of fingerprints; imported rewards name no checkpoint."""
+    keys = ("checkpoint_hash", "mode", "pooling")
+    return {tuple(map(one.get, keys)) for one in fingerprints if one.get("checkpoint_hash")}
 
 
 def _refuse_settings_of_sweeps(given: command.Given) -> None:

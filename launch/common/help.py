@@ -18,7 +18,6 @@ EXAMPLES = {
     "sweep": "assay sweep out/my-reward-model --run=runs/mine --config.prompts=greatest,worst",
     "score": "assay score out/my-reward-model --run=runs/mine --items=replies.txt",
     "search": "assay search out/my-reward-model --run=runs/mine --config.length=4",
-    "conventions": "assay conventions --checkpoint=checkpoints/mine --run=runs/readings",
     "logprobs": "assay logprobs Qwen/Qwen2.5-0.5B-Instruct --run=runs/mine --config.form=chat",
     "import_scores": "assay import_scores --source=elo.csv --layout=elo --run=runs/released",
     "reproduce": "assay reproduce --root=out/paper --plan",

@@ -11,7 +11,7 @@ from launch.common.conversations import ConversationList
 from launch.common.text import counted
 
 # Settings of rewards that a head reads.
-_OF_HEADS = ("mode", "pooling", "objectives", "tokens", "lens")
+_OF_HEADS = ("mode", "pooling", "objectives", "lens")
 
 
 def computed(

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 from etils import epath
@@ -12,12 +12,11 @@ from etils import epath
 from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
 from engine.runs import parts, schema, storage
-from engine.runs.reader import read_contents
 from engine.text.chat_template import checked_text
 from launch.common import fields
 from launch.common.command import Flags, Given, paths
 from launch.common.fields import REPLIES
-from launch.common.text import lines_of, nearest, pieces
+from launch.common.text import lines_of
 
 FLAGS: Flags = {
     "items": (
@@ -179,40 +178,3 @@ def has_human_ranks(run: epath.Path, name: str, humans: pl.DataFrame | None, all
             f"allowed: {allowed}"
         )
     return True
-
-
-class RankedList(NamedTuple):
-    """A list of replies whose ranks by people are known: scored under every convention too."""
-
-    name: str
-    replies: Sequence[str]
-    humans: bytes  # of its table of people's ranks
-    prompts: Mapping[str, str]  # prompt id -> text, under which it was scored in the run
-
-
-def ranked_lists(run: epath.Path, names: str) -> list[RankedList]:
-    """The lists of a run, with people's ranks and the prompts under which they were scored.
-
-    `names` are comma-separated; `auto` stands for all whose ranks by people the run holds.
-
-    Raises:
-      AssayError: a list that the run does not hold, or of which it holds no ranks by people.
-    """
-    contents = read_contents(run) if storage.exists(run / schema.MANIFEST) else None
-    scored = [result for result in contents.results.values() if result.items] if contents else []
-    items = {str(result.items) for result in scored if result.kind == schema.ITEMS_DIR}
-    ranked = sorted(name for name in items if storage.exists(run / schema.humans_path(name)))
-    lists = []
-    for name in ranked if names == "auto" else pieces(names):
-        if name not in ranked:
-            raise AssayError(
-                f"lists={name!r}{nearest(name, ranked)}; allowed: lists of the run with ranks by "
-                f"people ({', '.join(ranked) or 'it has none'})"
-            )
-        place = schema.humans_path(name)
-        table = parts.read_frame(run / place, None, {"path": place})
-        replies = table.frame.sort("item_id")["item"].to_list()
-        texts = contents.prompts if contents else {}
-        prompts = {r.prompt: texts[r.prompt] for r in scored if r.items == name}
-        lists.append(RankedList(name, replies, storage.read(run / place), prompts))
-    return lists

@@ -17,7 +17,6 @@ from configs import analyze as defaults
 from configs import known_models
 from demo.embedded_models import EMBEDDED
 from engine.errors import AssayError
-from engine.runs.convention_index import default_of
 from engine.runs.reader import read_contents
 from engine.runs.shards import expanded
 from engine.settings import AnalyzeSettings, Options
@@ -51,7 +50,7 @@ def write_report(
     """
     settings = settings or settings_of(defaults.get_config())
     check_target(target, runs)
-    runs = expanded(map(default_of, runs), allow_incomplete=settings.allow_incomplete)
+    runs = expanded(runs, allow_incomplete=settings.allow_incomplete)
     for run in runs:  # before the first line of progress
         read_contents(run)
     start = time.monotonic()

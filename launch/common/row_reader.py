@@ -141,12 +141,14 @@ class RowReader:
         cells = [self._cell(row, name) for name in prompts if row.get(name) not in (None, "")]
         if prompts and not cells:
             raise AssayError(f"{prompts[0]}: missing; allowed: text, or a list of messages")
-        if cells and all(isinstance(cell, str) for cell in cells):
-            before: Turns | None = _asked("\n".join(map(str, cells)))  # as LLaMA-Factory
-        elif len(cells) > 1:
+        texts = [cell for cell in cells if isinstance(cell, str)]
+        messages = [cell for cell in cells if not isinstance(cell, str)]
+        if len(cells) > 1 and messages:
             raise AssayError(f"{' and '.join(prompts)}: messages; allowed: texts, or one of them")
-        else:
-            before = list(cells[0]) if cells else self._whole_as_prompt(row, sides)  # type: ignore[arg-type]  # messages
+        if messages:
+            before: Turns | None = messages[0]
+        else:  # several texts as LLaMA-Factory joins them
+            before = _asked("\n".join(texts)) if texts else self._whole_as_prompt(row, sides)
         if before is None and all(isinstance(reply, str) for reply in replies.values()):
             text = self.shared() if self.shared else None
             before = None if text is None else [dict(turn) for turn in turns(text)]
@@ -173,7 +175,8 @@ class RowReader:
         """Earlier turns: messages, or pairs of the user's text and the reply."""
         cell = self._value(row.get(fields.HISTORY))
         if _are_messages(cell):
-            return list(self._cell(row, fields.HISTORY))  # type: ignore[arg-type]  # messages
+            with prefixed(fields.HISTORY):
+                return self._messages(cell)
         pairs = cell if isinstance(cell, list) else [cell] if cell else []
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
             raise AssayError(f"{fields.HISTORY}: allowed: messages, or pairs of texts")
@@ -253,12 +256,17 @@ class RowReader:
                 return checked_text(cell)
             value = [value] if isinstance(value, dict) else value  # LLaMA-Factory's chosen
             if isinstance(value, list) and value and all(isinstance(m, dict) for m in value):
-                self.has_messages = True
-                return [checked_message(number, each) for number, each in enumerate(value, 1)]
+                return self._messages(value)
             if isinstance(value, list) and value:
                 raise AssayError("a list of replies; write a row for each, or each pair")
             what = "missing" if cell is None else "neither text nor messages"
             raise AssayError(f"{what}; allowed: text, or a list of messages")
+
+    # Any: JSON values.
+    def _messages(self, messages: Sequence[Mapping[str, Any]]) -> Turns:
+        """Messages as `checked_message` returns them."""
+        self.has_messages = True
+        return [checked_message(number, each) for number, each in enumerate(messages, 1)]
 
 
 def _whole(prompt: Turns | None, reply: Turns | str) -> Turns:

@@ -104,10 +104,7 @@ def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSet
     for name in ("form", "beta") if "beta" in config else ():
         if config[name] != getattr(ImplicitSettings, name):
             raise AssayError(f"{name}={config[name]!r}: a setting of --reward-of alone")
-    given = given_fields(SweepSettings, config) | common
-    if "tokens" in given:
-        given["tokens"] = None if config.tokens == "all" else config.tokens
-    return SweepSettings(**given), mesh
+    return SweepSettings(**given_fields(SweepSettings, config) | common), mesh
 
 
 def shared_settings(

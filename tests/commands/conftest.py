@@ -1,4 +1,4 @@
-"""Commands called inside the test process, the served page, and an S3 server behind a proxy."""
+"""Commands called inside the test process, the served page, and an S3 server."""
 
 import contextlib
 import dataclasses
@@ -95,38 +95,17 @@ def held(explorer, monkeypatch):
     go.set()
 
 
-@pytest.fixture(scope="session")
-def s3():
-    """An S3 server; its objects are those of the test that uses it."""
+@pytest.fixture
+def store(monkeypatch):
+    """The objects of an S3 server that this process and those it starts talk to."""
+    import fsspec
+
     from tests.support import object_store
 
     with object_store.serving() as store:
-        yield store
-
-
-@pytest.fixture
-def proxy(s3, monkeypatch):
-    """The server, empty, behind a proxy that this process and those it starts talk to.
-
-    A request is sent three times instead of six.
-    """
-    import fsspec
-
-    import engine.runs.storage  # noqa: F401 - its settings come before those of the test
-    from tests.support import object_store
-
-    s3.empty()
-    retries = {"retries": {"mode": "standard", "total_max_attempts": 3}}
-    monkeypatch.setitem(fsspec.config.conf["s3"], "config_kwargs", retries)
-    with object_store.Proxy(s3.url) as proxy:
-        for name, value in {**object_store.KEYS, "AWS_ENDPOINT_URL": proxy.url}.items():
+        store.empty()
+        for name, value in {**object_store.KEYS, "AWS_ENDPOINT_URL": store.url}.items():
             monkeypatch.setenv(name, value)
         fsspec.get_filesystem_class("s3").clear_instance_cache()
-        yield proxy
+        yield store
         fsspec.get_filesystem_class("s3").clear_instance_cache()
-
-
-@pytest.fixture
-def store(s3, proxy):
-    """The server's objects."""
-    return s3

@@ -1,6 +1,5 @@
 """`assay` as a shell sees it: its commands, its version, locks, closed pipes, and folders."""
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -100,13 +99,20 @@ def test_a_terminal_without_unicode_gets_escapes(tmp_path, arguments, code, out,
 def test_of_two_commands_on_one_run_the_second_is_refused_or_waits(command, checkpoint, tmp_path):
     run = tmp_path / "run"
     flags = (f"--checkpoint={checkpoint().path}", f"--run={run}", "--config.prompts=greatest")
-    with contextlib.ExitStack() as first:
-        first.enter_context(lock.hold(str(run), "score"))
-        refused = command("sweep", *flags).refusal()
-        assert refused.startswith(f"sweep: run {run}: in use by `assay score` on ")
-        assert f", process {os.getpid()}, since " in refused
-        threading.Timer(0.5, first.close).start()
-        waited = command("sweep", *flags, "--wait")
+    held, done = threading.Event(), threading.Event()
+
+    def score():
+        with lock.hold(str(run), "score"):
+            held.set()
+            done.wait()
+
+    threading.Thread(target=score).start()
+    held.wait()
+    refused = command("sweep", *flags).refusal()
+    assert refused.startswith(f"sweep: run {run}: in use by `assay score` on ")
+    assert f", process {os.getpid()}, since " in refused
+    threading.Timer(0.5, done.set).start()
+    waited = command("sweep", *flags, "--wait")
     assert waited.code == 0 and waited.out[-1].endswith("288 new rewards")
     assert waited.err[0].startswith(f"run {run} is locked; waiting for `assay score` on ")
     assert not (run / ".lock").exists()

@@ -31,6 +31,7 @@ CASES = {
     "sweep --run={run}": {
         "": f"--checkpoint is missing; {MODELS}",
         "--checkpoint={model},": f"--checkpoint is missing; {MODELS}",
+        "--checkpoint={model},{model}": "model 'tiny' was given twice; slugs must differ",
         "--reward-of={language},{before} --config.beta=0": "beta=0.0; allowed: finite numbers > 0",
         "--reward-of={language},{before} --config.form=x": "form='x'; allowed: 'pretrained', 'ch",
         "--reward-of={language},{before} --config.lens": "lens=True with --reward-of",
@@ -111,10 +112,6 @@ CASES = {
         "--run={small} --config.options.afinn={tmp}/words.txt": (
             "{tmp}/words.txt: not lines of a word, a tab and a value"
         ),
-    },
-    "conventions --checkpoint={model} --run={run}": {
-        "--config.dimensions=bso": "dimensions='bso' (did you mean 'bos'?); allowed: bos, date",
-        "--published=card": "published='card': nothing is known of the card of 'tiny'",
     },
     "import_scores --layout=tokens --run={run}": {
         "--source=x": "source=x; allowed: a .csv or .parquet file",

@@ -1,5 +1,6 @@
 """`assay diff`: of two runs, of two checkpoints with their noise, and bad input."""
 
+import functools
 import json
 import re
 
@@ -7,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from launch import sweep
 from launch.common import conversations
 from tests.support import folders, runs, tiny
 
@@ -190,12 +192,56 @@ def test_an_older_comparison_in_the_run_folder_is_found_before_any_sweep(
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["after"]
 
 
-def _of_checkpoint(folder, digest, dtype):
-    """Says in a run whose rewards they are, and in which dtype."""
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """Flags of `assay sweep` -> the run of one model under them; its template prints a date."""
+    folder = tmp_path_factory.mktemp("settings")
+    template = "{{ bos_token }}Today: {{ date_string | default('1 May') }}" + tiny.CHATML
+    source = tiny.write_model(folder / "hf", template=template, pad_token_id=5)
+    names = iter(range(99))
+
+    @functools.cache
+    def run(*flags):
+        place = folder / f"run-{next(names)}"
+        flags = (f"--config.cache={folder / 'cache'}", "--config.prompts=best", *flags)
+        assert sweep.main([str(source), f"--run={place}", *flags]) == 0
+        return place
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("--config.convert.bos=none", "bos=template/none"),
+        ("--config.convert.date=2024-12-01", "date=template/01 Dec 2024"),
+        ("--config.pooling=first_pad", "pooling=last/first_pad"),
+        ("--config.mode=text", "mode=ids/text"),
+    ],
+)
+def test_two_runs_of_one_model_are_compared_and_the_setting_that_differs_is_named(
+    command, swept, tmp_path, light, setting, said
+):
+    report = tmp_path / "report"
+    flags = [f"--before={swept()}", f"--after={swept(setting)}", f"--report={report}", *FAST]
+    done = command("diff", *flags)
+    assert done.code in (0, 1), done.err
+    assert done.out[1] == f"differs in: {said}"
+    assert f"differs in: {said}<" in (report / "index.html").read_text(encoding="utf-8")
+    content = json.loads((report / "verdict.json").read_text(encoding="utf-8"))
+    assert content["differs_in"] == said
+    [tau] = [limit for limit in content["limits"] if limit["on"] == "Kendall’s τ"]
+    assert -1 <= tau["low"] <= tau["value"] <= tau["high"] <= 1
+
+
+def _of_checkpoint(folder, digest, dtype, mode="ids"):
+    """Says in a run whose rewards they are, in which dtype and mode."""
 
     def change(content):
         for result in content["results"].values():
-            result["fingerprint"] |= {"checkpoint_hash": digest, "dtype": dtype}
+            result["fingerprint"] |= {"checkpoint_hash": digest, "dtype": dtype, "mode": mode}
+        for model in content["models"].values():
+            model |= {"checkpoint_hash": digest, "decoder_hash": digest}
 
     runs.edit_manifest(folder, change)
 
@@ -231,6 +277,25 @@ def test_noise_is_neither_side_of_one_checkpoint_and_is_measured_prompt_by_promp
     found = table.filter(pl.col("of").str.starts_with("noise"))
     assert found["prompt"].to_list() == ["worst"]
     assert found["of"].str.starts_with("noise: after in float32 and bfloat16").all()
+
+
+def test_noise_is_of_the_side_in_whose_mode_it_was_swept(command, tmp_path, light):
+    """Both sides are of one checkpoint, whose noise under another mode would be the change."""
+    rng, made = np.random.default_rng(0), {}
+    for mode in ("ids", "text"):
+        rewards = rng.normal(size=N)
+        for dtype in ("float32", "bfloat16"):
+            place = _write(tmp_path / f"{mode}-{dtype}", rewards + 1e-3 * rng.normal(size=N))
+            _of_checkpoint(place, "one", dtype, mode)
+            made[mode, dtype] = place
+    flags = [f"--before={made['ids', 'float32']}", f"--after={made['text', 'float32']}", *FAST]
+    flags += [f"--noise={made['ids', 'bfloat16']},{made['text', 'bfloat16']}"]
+    done = command("diff", *flags, f"--report={tmp_path / 'report'}")
+    assert (done.code, done.out[1]) == (1, "differs in: mode=ids/text")
+    table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
+    sides = [f"noise: {side} in float32 and bfloat16" for side in ("before", "after")]
+    assert [of.partition(" (")[0] for of in table["of"]] == ["change", *sides]
+    assert table["kendall"][0] < 0.9 < table["kendall"][1:].min()
 
 
 def test_a_language_model_is_called_one_and_its_second_run_is_noise(

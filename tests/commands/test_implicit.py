@@ -140,6 +140,17 @@ def test_pairs_are_scored_beside_a_reward_model_verified_and_scored_again(
     assert command("verify", f"--run={run}").code == 0
 
 
+def test_a_key_that_the_template_does_not_write_is_said_once_a_model(command, models, tmp_path):
+    asked = [{"role": "user", "content": "a?", "mood": "good"}]
+    (items := tmp_path / "pairs.jsonl").write_text(
+        json.dumps({"prompt": asked, "chosen": "love", "rejected": "war"})
+    )
+    done = command("score", models[0], f"--run={tmp_path / 'run'}", f"--items={items}").fine()
+    said = [line for line in done.err if "its chat template does not write mood" in line]
+    named = [line.split(": ")[1] for line in said]
+    assert named == [model.card.slug for model in models[1:]]
+
+
 def test_a_comparison_takes_the_pair_of_a_run(whole):
     side = side_of(analysis.load(whole))
     assert (side.slug, list(side.prompts)) == (PAIR, ["greatest"])

@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis.chapters import language_models
 from configs import known_models, prompts
 from engine.errors import AssayError
 from engine.runs import storage
@@ -155,7 +154,7 @@ def test_log_probabilities_of_a_vocabulary_come_back(tmp_path):
     found = loaded.next_tokens("gemma-2-2b", "worst")
     np.testing.assert_allclose(found["logprob"], frame["worst"].cast(pl.Float32))
     assert found["token"].to_list() == frame["token_decoded"].to_list()
-    against = language_models.logprobs_rewards(loaded, ["grm-gemma2-2b-rewardmodel-ft"])
+    against = analysis.logprobs_rewards(loaded, ["grm-gemma2-2b-rewardmodel-ft"])
     same = against.filter(language_model="gemma-2-2b-it", prompt="greatest.chat")
     assert same["spearman"].item() == pytest.approx(1)
     assert same["n"].item() == 40

@@ -54,7 +54,7 @@ def test_the_words_are_scored_have_log_probabilities_and_are_in_the_report(first
     }
     assert {part["rows"] for parts in found.values() for part in parts.values()} == {3}
     page = (first / "report" / "index.html").read_text("utf-8")
-    for section in ("items", "item_logprobs"):
+    for section in ("items", "logprobs"):
         assert f'<article id="{section}"' in page
 
 

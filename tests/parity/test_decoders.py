@@ -166,6 +166,11 @@ SAID = {
         ["max_window_layers"],
         {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     ),
+    "a Mistral with kinds of layers, which is read as a Ministral": (
+        "mistral",
+        [],
+        {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    ),
     "settings of YaRN without influence, and a factor of one": (
         "gqa",
         [],

@@ -9,8 +9,8 @@ from transformers import AutoModelForCausalLM
 
 import engine
 from engine.runs import implicit
+from engine.scoring.conversations import ConversationReplies
 from engine.scoring.language_passes import LanguageScorer
-from engine.scoring.rows import ConversationReplies
 from tests.support import folders, parity, slow, torch_models
 
 PROMPT, BETA = "What is it?", 0.1

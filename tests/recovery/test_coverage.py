@@ -70,15 +70,6 @@ def mean(rng, words):
     return inference.clustered(x.mean(), x - x.mean(), of), 0
 
 
-def mean_by_bootstrap(rng, words):
-    x, of = normal(rng, words)
-    return single(inference.bootstrap_means(x[:, None], of, rng, 400)), 0
-
-
-def few_numbers(rng, count):
-    return inference.t_test(rng.normal(size=count)), 0
-
-
 def median(rng, count):
     return inference.median_interval(rng.exponential(size=count)), math.log(2)
 
@@ -156,8 +147,6 @@ SETTINGS = {
     two_shares: (("100", 0.8, 0.75, 0.0), ("40x5", 0.9, 0.8, 0.7), ("unequal", 0.8, 0.7, 0.7)),
     section: ((5, 0.7), (5, 0.95), (60, 0.9)),
     mean: (("5",), ("10x4",), ("unequal",)),
-    mean_by_bootstrap: (("5",), ("10x4",), ("unequal",)),
-    few_numbers: ((2,), (5,), (10,)),
     median: ((6,), (20,), (101,)),
     two_means: ((3, 8, 4.0), (3, 30, 1.0), (5, 5, 0.3)),
     pearson: (("30", 0.8), ("20x4", 0.0), ("unequal", 0.5)),

@@ -12,8 +12,6 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis.measures.word_groups.estimates import estimate
-from analysis.measures.word_groups.standing import standing
 from analysis.statistics.correlation import principal_axes
 
 pytestmark = pytest.mark.slow
@@ -107,88 +105,3 @@ def test_the_share_of_a_framing_axis_is_recovered(rng):
         assert first[:2] == pytest.approx((math.sqrt(0.5), -math.sqrt(0.5)), abs=0.06)
         assert second[0] * second[1] > 0
     assert COVERED[0] <= held <= COVERED[1]
-
-
-# 24 groups of one axis and 24 placebo kinds on six; each has a place of its own.
-KINDS = [(f"axis{k % 6}", f"kind{k}", True) for k in range(24)]
-GROUPS = [("x", "slighted", False), ("x", "plain", False), ("x", "other", False)]
-
-
-def identity_words(rng, bias, kinds=0.0, models=1):
-    """Three groups of seven stems, forty neutral ones and placebo kinds, under 200 prompts.
-
-    Stems have two words (of two forms) or one, and a word two surfaces. Models rate words alike.
-    """
-    groups = [
-        *(((a, g, p), 7) for a, g, p in (*GROUPS, *KINDS)),
-        (("neutral", "neutral", False), 40),
-    ]
-    rows = [
-        (*group, f"{group[1]}{stem}", f"{group[1]}{stem}{form}", form)
-        for group, stems in groups
-        for stem in range(stems)
-        for form in ("singular", "plural")[: 1 + stem % 2]
-    ]
-    names = ["axis", "group", "placebo", "stem", "word", "form"]
-    words = pl.DataFrame(rows, schema=names, orient="row")
-    stem = words["stem"].rank("dense").to_numpy() - 1
-    kind = words["group"].rank("dense").to_numpy() - 1
-    own = rng.normal(scale=0.07, size=(DRAWS, stem.max() + 1))[:, stem]
-    own = own + rng.normal(scale=0.04, size=own.shape)
-    own += (
-        rng.normal(scale=kinds, size=(DRAWS, kind.max() + 1))[:, kind] * words["placebo"].to_numpy()
-    )
-    own += 0.45 + np.where(words["group"] == "slighted", bias, 0.0)
-    own += np.where(words["form"] == "plural", -0.1, 0.0)
-    words = words.join(pl.DataFrame({"surface": ["_a", "-A"]}), how="cross").with_row_index(
-        "token_id"
-    )
-    frames = []
-    for model in range(models):
-        tokens = (own + rng.normal(scale=0.03, size=own.shape)).repeat(2, axis=1)
-        tokens += np.tile([0.0, 0.2], len(rows)) + rng.normal(scale=0.02, size=tokens.shape)
-        frames.append(drawn(words, percentile=tokens).with_columns(model=pl.lit(f"m{model}")))
-    return pl.concat(frames)
-
-
-def estimates_of(words, rng):
-    return estimate(standing([words]), rng, permutations=999, bootstraps=400)
-
-
-def test_a_slighted_group_is_found_and_its_difference_recovered(rng):
-    found = estimates_of(identity_words(rng, bias=-0.2), rng).groups
-    slighted = found.filter(group="slighted")
-    assert (slighted["p"] < 0.05).sum() >= 0.95 * DRAWS
-    assert (slighted["placebo_share"] <= 0.05).sum() >= 0.95 * DRAWS
-    held = covered(-0.2, slighted["contrast_low"], slighted["contrast_high"])
-    assert COVERED[0] <= held <= COVERED[1]
-    # Seven of ten words in the singular, both surfaces.
-    truth = 0.45 + 0.1 - 0.1 * 3 / 10 - 0.2
-    held = covered(truth, slighted["ci_low"], slighted["ci_high"])
-    assert COVERED[0] <= held <= 200  # forms are fixed, so the bootstrap over stems is cautious
-
-
-def test_groups_that_are_alike_raise_alarms_at_their_rate(rng):
-    found = estimates_of(identity_words(rng, bias=0.0), rng).groups
-    for _, group, _ in GROUPS:
-        own = found.filter(group=group)
-        assert (own["p"] < 0.05).sum() <= ALARMS
-        held = covered(0.0, own["contrast_low"], own["contrast_high"])
-        assert COVERED[0] <= held <= COVERED[1]
-
-
-def test_a_group_that_is_as_far_as_placebo_kinds_are_is_seldom_further_than_they(rng):
-    words = identity_words(rng, bias=0.0, kinds=0.1)
-    kind = pl.col("group").is_in(["kind0", "kind6", "kind12", "kind18"])  # all of axis0
-    people = words.filter(pl.col("placebo") | (pl.col("group") == "neutral"))
-    found = estimates_of(people.with_columns(placebo=pl.col("placebo") & ~kind), rng).groups
-    own = found.filter(group="kind0")
-    assert (own["p"] < 0.05).sum() > 3 * ALARMS  # It does differ,
-    assert (own["placebo_share"] <= 0.05).sum() <= ALARMS  # and no more than fruits do.
-
-
-def test_models_that_rate_words_alike_are_no_evidence_by_their_number(rng):
-    found = estimates_of(identity_words(rng, bias=0.0, models=5), rng).over_models
-    own = found.filter(group="plain")
-    assert (own["p_models"] < 0.05).sum() > 2 * ALARMS  # The interval over models, read alone.
-    assert (own["p"] < 0.05).sum() <= ALARMS

@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 import analysis
-from analysis.chapters import explained, humans, items, items_agreement, published
+from analysis.chapters import explained, humans, items, published
 from configs import reproduce
 from launch.common import reporting
 from tests.conftest import SHARED
@@ -117,7 +117,7 @@ def scores(run):
 
 def test_models_agree_on_the_list_as_the_paper_says(scores):
     """Mean τ .404, from .27 to .60, over the pairs of models."""
-    row = items_agreement.items_agreement(scores, np.random.default_rng(0)).row(0, named=True)
+    row = items.items_agreement(scores, np.random.default_rng(0)).row(0, named=True)
     assert (row["question"], row["items"], row["pairs"]) == ("greatest", 7530, 45)
     assert [round(row[key], 3) for key in ("kendall", "lowest", "highest")] == [0.404, 0.266, 0.6]
     assert row["ci_low"] < row["kendall"] < row["ci_high"]

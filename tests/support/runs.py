@@ -409,13 +409,12 @@ def _add_feelings(run: pathlib.Path, rng: np.random.Generator) -> None:
 
 
 def _words_of_known_kinds() -> list[str]:
-    """Words of known sentiment; words for groups of people, neutral words and placebo kinds."""
+    """Words of known sentiment; words for groups of people and placebo kinds."""
     graded = lexicons.afinn("").filter(pl.col("word").str.contains(r"^[a-z]+$"))
     by_value = [part["word"].head(8) for _, part in graded.group_by("value", maintain_order=True)]
-    people = lexicons.identity("").filter(form="plural")
+    people = lexicons.identity().filter(pl.col("word").str.ends_with("s"))
     groups = [part["word"].head(6) for _, part in people.group_by("group", maintain_order=True)]
-    neutral = people.filter(group=lexicons.NEUTRAL)["word"].head(40)
-    placebo = lexicons.placebo().filter(form="plural")
+    placebo = lexicons.placebo().filter(pl.col("word").str.ends_with("s"))
     kinds = [part["word"].head(6) for _, part in placebo.group_by("group", maintain_order=True)]
-    spaced = [f" {word}" for part in (*groups, neutral, *kinds[:24]) for word in part]
+    spaced = [f" {word}" for part in (*groups, *kinds[:24]) for word in part]
     return list(dict.fromkeys([*(w for part in by_value for w in part), *spaced]))

@@ -68,6 +68,26 @@ def test_messages_may_be_the_prompt(model, swept):
             model.sweep(odd)
 
 
+def test_keys_that_the_template_does_not_write_are_one_warning_a_call(model, checkpoint):
+    language = checkpoint("lm", head="lm").path
+    lm, implicit = engine.load(language, step_size=16), engine.reward_of(language, language)
+    turn = {"role": "user", "content": PROMPT, "mood": "good"}
+    pairs = [{"prompt": [turn], "chosen": "love", "rejected": "war"}]
+    for slug, call, given in (
+        (model.slug, model.sweep, ([turn],)),
+        (model.slug, model.score, ([turn], ["love", "war"])),
+        (model.slug, model.score_pairs, (pairs,)),
+        (lm.slug, lm.logprobs, ([turn], ["love", "war"])),
+        (lm.slug, implicit.sweep, ([turn],)),
+        (lm.slug, implicit.score_pairs, (pairs,)),
+    ):
+        with pytest.warns(UserWarning) as warned:
+            call(*given)
+        [said] = warned
+        assert f"{slug}: its chat template does not write mood" in str(said.message)
+        assert said.filename == __file__
+
+
 def test_what_no_tokenizer_reads_is_refused(model):
     for prompt, replies in (("\ud800?", "war"), (PROMPT, ["war", "\ud800"])):
         with pytest.raises(engine.AssayError, match="a lone surrogate; allowed: Unicode text"):

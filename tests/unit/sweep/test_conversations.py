@@ -7,7 +7,7 @@ import polars as pl
 
 from engine.mesh import build_mesh
 from engine.runs import schema
-from engine.scoring.rows import ConversationRows
+from engine.scoring.conversations import ConversationRows
 from engine.sweep.reward_jobs import sweep_rewards
 from tests.support.sweeps import SETTINGS, plain_rewards
 

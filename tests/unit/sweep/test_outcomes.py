@@ -8,8 +8,6 @@ import pytest
 
 from engine import processes
 from engine.errors import AssayError
-from engine.runs import lock
-from engine.runs.manifest import Manifest
 from engine.sweep import reward_jobs
 from engine.sweep.outcomes import Outcomes
 
@@ -59,16 +57,6 @@ def test_a_model_that_is_complete_is_released_before_the_next_one_is_loaded(
         gc.enable()
     assert len(loaded) > 20
     assert left == [[], []]
-
-
-def test_no_model_goes_on_when_another_command_writes_the_run(tmp_path):
-    with lock.hold(str(tmp_path), "sweep"):
-        manifest = Manifest.open(str(tmp_path))
-        other = lock.Holder(command="score", host="elsewhere")
-        (tmp_path / lock.NAME).write_bytes(other.content)
-        message = "was taken over by `assay score` on elsewhere"
-        with pytest.raises(AssayError, match=message), Outcomes(["one", "two"]).group(["one"]):
-            manifest.save()
 
 
 def test_a_model_that_failed_alone_keeps_its_reason():

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from analysis import CHAPTERS, ModelInfo
-from analysis.chapters import explained, humans, wording
+from analysis.chapters import explained, humans
 from engine.errors import AssayError
 from engine.runs import schema
 from tests.support import runs
@@ -36,18 +36,16 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks_in_sentences(small_ru
         "rsa": "What explains agreement takes 4 models or more.",
         "items_questions": "No reward model scored a list of items.",
         **dict.fromkeys(("lens", "lens_framing"), no_lens),
-        **{f"wording_{of}": wording.ONE_WORDING for of in ("variance", "agreement", "comparison")},
     }
     for name, why in reasons.items():
         assert tables.reason(name).startswith(why)
-    assert "assay conventions" in tables.reason("conventions_readings")
     assert tables["rbo", "greatest"].columns == ["model", "m-one", "m-two"]
     assert tables["mds", "greatest"].columns == ["model", "x", "y", "stress"]
     framed = tables["framing"].select("model", "prompt_a", "prompt_b").rows()
     assert framed == [("m-one", "greatest", "worst")]
     assert tables["framing_sum"]["reward"].to_list() == [2.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     matched = {name for (name,) in tables.of("matches")}
-    assert matched == {"sentiment", "frequency", "bing", "identity"}
+    assert matched == {"sentiment", "frequency", "bing", "groups"}
 
 
 def test_a_lexicon_that_is_not_there_or_does_not_match(small_run, study_of, write, monkeypatch):
@@ -81,7 +79,7 @@ RUNS: dict[str, tuple] = {  # vocabularies; rewards by model and vocabulary -> w
             ("framing",): "No model was scored under two prompts.",
             ("sentiment_slopes",): "No token matches a word of ",
             ("frequency_slopes",): "Frequency needs the words of the sentiment lexicon. No token ",
-            ("identity",): "No token is one of the identity terms.",
+            ("groups",): "No token is one of the identity terms.",
         },
     ),
     "no shared tokens": (
@@ -141,7 +139,7 @@ def test_items_alone(make_run, study_of):
     tables = study_of(run).tables
     assert tables["models"]["vocabulary"].to_list() == [None]
     assert tables["humans_correlation"]["kendall"].to_list() == pytest.approx([-1.0])
-    assert tables.reason("identity") == "No model scored its vocabulary."
+    assert tables.reason("groups") == "No model scored its vocabulary."
     assert tables.of("top_bottom") == {}
     assert "humans_gap" in tables.files
 

@@ -1,6 +1,7 @@
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 import scipy.stats
 
@@ -9,6 +10,9 @@ from analysis.chapters import framing
 from analysis.statistics import correlation
 from analysis.statistics.correlation import principal_axes
 from analysis.statistics.inference import clustered
+from configs.prompts import FOLLOW_UP
+from tests.support import runs
+from tests.support.studies import texts
 
 GOOD, BAD = [5.0, 4.0, 0.0, 1.0, -3.0], [-4.0, 5.0, 0.5, 1.0, 3.0]
 
@@ -158,3 +162,24 @@ def test_stems_are_taken_from_the_vocabulary(make_run, rng):
     path = make_run({"v": tokens}, {"m": "v"}, scores)
     table = analysis.framing_table(analysis.load(path), ["m"])
     assert table.select("n", "stems").row(0) == (8, 6)
+
+
+def test_one_line_says_how_alike_several_wordings_are(make_run, study_of, rng):
+    asked = {
+        p: FOLLOW_UP[p]
+        for q in ("best", "greatest")
+        for p in (f"{q}-ever-one-word", f"{q}-ever-answer-only")
+    }
+    of_question = {question: rng.normal(size=80) for question in ("best", "greatest")}
+    scores = {("m", p): of_question[p.split("-")[0]] + 0.1 * rng.normal(size=80) for p in asked}
+    run = make_run({"v": [f"t{i}" for i in range(80)]}, {"m": "v"}, scores, size=100)
+    runs.edit_manifest(run, lambda content: content.update(prompts=asked))
+    study = study_of(run, framing)
+    pairs = study.tables["framing"].with_columns(
+        same=pl.col("prompt_a").str.head(4) == pl.col("prompt_b").str.head(4),
+        worded=pl.col("prompt_a").str.tail(4) == pl.col("prompt_b").str.tail(4),
+    )
+    one = pairs.filter("same")["kendall"].mean()
+    other = pairs.filter(~pl.col("same"), ~pl.col("worded"))["kendall"].mean()
+    said = f"{one:.2f} of two wordings of one question, and {other:.2f} of two questions"
+    assert any(said in text for text in texts(framing, study))

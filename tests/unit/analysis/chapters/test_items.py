@@ -8,7 +8,7 @@ import analysis
 from analysis.blocks import pictures
 from analysis.chapters import items
 from analysis.charts import look
-from analysis.charts.cells import standings
+from analysis.charts.cells import over, shown_items, standings
 from analysis.ends import head_and_tail
 from analysis.report import drawing
 from engine.errors import AssayError
@@ -33,12 +33,11 @@ def points(run):
     return analysis.items_points(analysis.load(run), "pets", ORDER)
 
 
-def test_a_percentile_is_the_share_rated_lower_and_half_of_what_is_rated_alike(points):
-    assert points.columns == ["list", "prompt", "model", *points.columns[3:]]
+def test_points_stand_by_prompt_and_model_in_the_order_given(points):
     cells = points.filter(prompt="greatest")
     assert cells["item"].to_list() == 2 * ["cat", "dog", "<b>"]
     assert cells["model"].to_list() == 3 * ["m-two"] + 3 * ["m-one"]
-    assert (6 * cells["percentile"]).to_list() == pytest.approx([2, 2, 5, 5, 3, 1])
+    assert cells["reward"].to_list() == [1.0, 1.0, 1.5, 4.0, 3.0, 2.0]
 
 
 def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(make_run, study_of):
@@ -66,12 +65,10 @@ def test_ends_go_from_the_extreme_and_ties_to_the_earlier_item(points):
 
 def test_means_that_differ_by_their_rounding_tie(points):
     percentiles = [0.1, 0.3, 0.2, 0.2, 0.3, 0.1]
-    places = pl.DataFrame({"item_id": [0, 1] * 3, "percentile": percentiles})
-    places = places.with_columns(
-        pl.col("item_id").cast(pl.UInt32), list=pl.lit("l"), prompt=pl.lit("p"), item=pl.lit("x")
-    )
-    for table in (places, places.sort("percentile"), places.sort("item_id", descending=True)):
-        assert items.over(table, "percentile")["item_id"].to_list() == [0, 1]
+    places = pl.DataFrame({"item_id": [0, 1] * 3, "item": "x", "mean_percentile": percentiles})
+    by_place, by_id = places.sort("mean_percentile"), places.sort("item_id", descending=True)
+    for table in (places, by_place, by_id):
+        assert over(table)["item_id"].to_list() == [0, 1]
 
 
 def test_items_that_a_model_has_not_scored_and_what_a_search_found_are_left_out(run, study_of):
@@ -83,7 +80,7 @@ def test_items_that_a_model_has_not_scored_and_what_a_search_found_are_left_out(
     runs.add_items(run, "half", "m-two", "greatest", {"a": 1.0, "b": 2.0})
     loaded = analysis.load(run)
     both = analysis.items_points(loaded, "half", ORDER)
-    assert both.filter(model="m-one")["percentile"].to_list() == [0.25, 0.75]
+    assert both.filter(model="m-one")["item"].to_list() == ["a", "b"]
     alone = analysis.items_points(loaded, "half", ["m-one"])
     assert alone["item"].to_list() == ["a", "b", "c"]
 
@@ -93,13 +90,22 @@ def figures_of(study):
     return [picture.stem for picture in pictures(items.ANALYSIS.section(study).blocks)]
 
 
-@pytest.mark.parametrize("prompts, together", [(1, False), (2, True)])
+@pytest.mark.parametrize(("prompts", "together"), [(1, False), (2, True)])
 def test_a_list_under_many_prompts_is_drawn_by_question(run, study_of, prompts, together):
     for number in range(prompts):
         runs.add_items(run, "pets", "m-one", f"p{number}", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
     drawn = figures_of(study_of(run, items))
-    names = ["prompts_pets", "models_pets_positive", "models_pets_negative", "models_pets"]
-    assert (drawn == [f"items_{name}" for name in names]) == together
+    assert ("items_prompts_pets" in drawn) == together
+    assert ("items_standing_pets_greatest" in drawn) == (not together)
+    assert ("items_standing_pets_positive_prompts" in drawn) == together
+
+
+def test_a_list_that_every_model_rates_alike_has_ends_and_no_order(make_run, study_of):
+    path = make_run({"v": ["a"]}, {"m": "v"}, {})
+    runs.add_items(path, "pets", "m", "greatest", {"cat": 1.0, "dog": 1.0})
+    study = study_of(path, items)
+    assert list(study.tables.files) == ["items_top_bottom"]
+    assert study.tables.reason("items_models") == study.tables.reason("items_questions")
 
 
 def test_figures_of_one_name_are_refused(run, tmp_path, study_of):
@@ -110,10 +116,12 @@ def test_figures_of_one_name_are_refused(run, tmp_path, study_of):
 
 
 def test_colours_are_percentiles_in_the_order_of_the_report(points):
-    greatest = points.filter(prompt="greatest")
-    order = items.over(greatest, "percentile")
+    scores = analysis.list_scores(points.filter(prompt="greatest"), ORDER, runs.PROMPTS)
+    cells = scores.table(np.array([0])).unpivot(
+        ORDER, index=["item_id", "item"], variable_name="model", value_name="mean_percentile"
+    )
     names = {"m-one": "One", "m-two": "Two", "m-three": "Three"}
-    chart = standings(greatest, "model", "percentile", [order.head(1), order.tail(2)], names)
+    chart = standings(cells, "model", names, count=1)
     spec = look.specification(chart)["spec"]["encoding"]
     assert spec["x"]["sort"] == ["One", "Two"]
     assert spec["y"]["sort"] == ["cat", "<b>", "dog"]
@@ -121,19 +129,17 @@ def test_colours_are_percentiles_in_the_order_of_the_report(points):
     sixths = {"One": {"cat": 5, "<b>": 1, "dog": 3}, "Two": {"cat": 2, "<b>": 5, "dog": 2}}
     expected = {(m, item): 100 * n / 6 for m, own in sixths.items() for item, n in own.items()}
     assert shown == pytest.approx(expected, abs=1e-3)
-    groups = {row["item"]: row["group"] for row in charts.rows(chart)}
-    assert groups == {"cat": "highest", "<b>": "lowest", "dog": "lowest"}
 
 
 def test_a_long_list_shows_its_ends_and_what_is_disputed_most():
     mean = np.linspace(0.95, 0.05, 10)
     width = np.array([0, 9, 1, 8, 8, 1, 8, 2, 9, 0]) / 100
     standing = pl.DataFrame({"item": range(10), "lowest": mean - width, "highest": mean + width})
-    groups = items.shown_items(standing, 2)
+    groups = shown_items(standing, 2)
     assert [group["item"].to_list() for group in groups] == [[0, 1], [3, 4], [8, 9]]
-    assert [group.height for group in items.shown_items(standing, 4)] == [10]
+    assert [group.height for group in shown_items(standing, 4)] == [10]
     agreed = standing.with_columns(lowest=pl.col("highest"))
-    groups = items.shown_items(agreed, 2)
+    groups = shown_items(agreed, 2)
     assert [group["item"].to_list() for group in groups] == [[0, 1], [8, 9]]
 
 

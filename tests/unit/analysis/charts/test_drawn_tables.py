@@ -13,11 +13,9 @@ import pytest
 from analysis import CHAPTERS, blocks
 from analysis.chapters import agreement, distributions, framing, objectives
 from analysis.charts import look, model_map, ranks
-from analysis.charts.cells import between_prompts
 from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
 from analysis.charts.fans import fans
-from analysis.charts.group_dots import group_dots
 from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
 from analysis.charts.violins import violins
@@ -207,33 +205,6 @@ def test_the_contrast_draws_any_pair_of_prompts(y, said):
     draw(chart)
 
 
-def drawn_groups(tables, names, models):
-    """The rows of a chart of two groups, and their rows in the tables."""
-    over = tables["identity_models"].filter(prompt="best").head(2)
-    each = tables["identity"].filter(pl.col("model").is_in(models), prompt="best")
-    each = each.join(over.select("axis", "group"), on=["axis", "group"], how="semi")
-    chart = group_dots(over, each, names, "contrast", "points")
-    assert chart.to_dict()["resolve"]["axis"]["x"] == "independent"  # an axis below each panel
-    assert "<svg" in charts.svg(chart)
-    return charts.rows(chart), over, each
-
-
-def test_a_group_is_drawn_in_each_model_and_over_models_but_not_over_one(tables, names):
-    shown, over, each = drawn_groups(tables, names, list(names))
-    means = [row for row in shown if "name" not in row]
-    dots = {(row["name"], row["group"]): row["value"] for row in shown if "name" in row}
-    assert len(dots) == each.height == 2 * len(names)
-    centres = (100 * over["contrast"]).to_list()
-    assert [row["mean"] for row in means] == pytest.approx(centres, rel=1e-4)
-    widths = (100 * (over["contrast_placebo_high"] - over["contrast_placebo_low"])).to_list()
-    assert [row["to"] - row["from"] for row in means] == pytest.approx(widths, rel=1e-3)
-    shown, _, each = drawn_groups(tables, names, [MODEL])
-    assert not any("mean" in row for row in shown)
-    ends = {row["group"]: (row["low"], row["high"]) for row in shown if "name" in row}
-    for group, low, high in each.select("group", "contrast_low", "contrast_high").rows():
-        assert ends[group] == pytest.approx((100 * low, 100 * high), rel=1e-4)
-
-
 def _linear(channel):
     channel = int(channel, 16) / 255
     return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
@@ -299,14 +270,6 @@ def map_of(x, y, developers):
     bases = [large_runs.PAPER[slug] for slug in slugs]
     models = pl.DataFrame({"model": slugs, "base": bases, "developer": developers})
     return model_map.map_of_models(table, models, {slug: slug[:14] for slug in slugs})
-
-
-@pytest.mark.parametrize(("count", "written"), [(4, True), (5, False)])
-def test_taus_between_up_to_four_questions_are_written(count, written):
-    pairs = [("m", f"q{a}", f"q{b}", 0.123) for a in range(count) for b in range(a, count)]
-    columns = ["model", "question_a", "question_b", "kendall"]
-    table = pl.DataFrame(pairs, schema=columns, orient="row")
-    assert (">0.12<" in charts.svg(between_prompts(table, {"m": "M"}))) == written
 
 
 def test_a_map_has_the_places_of_the_table():

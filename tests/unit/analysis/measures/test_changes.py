@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis.chapters.changes import Changes
+from analysis.chapters.changes import changes_between
 from analysis.measures import changes as module
 from analysis.measures.changes import CHANGE, WORDS, changes, checks, moved_tokens, moved_words
 from analysis.measures.two_models import two_models
@@ -202,14 +202,14 @@ def test_a_kind_of_fewer_than_five_stems_has_no_test(readings):
 
 def test_the_chapter_says_how_far_tokens_moved_and_whether_there_is_noise(readings, study_of):
     run, noise = _both(readings, "loved")
-    chapter = Changes(limits=LIMITS, noise=noise)
+    chapter = changes_between(limits=LIMITS, noise=noise)
     study = study_of(run, chapter)
     (row,) = study.tables["changes"].filter(of=CHANGE).rows(named=True)
-    assert chapter.section(study).lead == (
+    assert chapter.section(study).answer == (
         f"Tokens moved by {100 * row['mean_shift']:.2f} percentile points on average; Kendall’s τ "
         f"between the two rankings is {row['kendall']:.2f}."
     )
-    noiseless = Changes(limits=LIMITS, noise=[])
+    noiseless = changes_between(limits=LIMITS, noise=[])
     study = study_of(two_models(readings["before"], readings["noisy"]), noiseless)
     said = [block.text for block in noiseless.section(study).blocks if block.kind == "text"]
     assert any("No noise was measured" in text for text in said)
@@ -224,7 +224,7 @@ def test_the_chapter_says_what_was_not_compared(tmp_path, rewards, study_of):
     runs.write_run(tmp_path / "rm", {"v": tokens}, {"m": "v"}, scores, size=N + 1)
     runs.add_logprobs(folder, "lm", "v", "greatest", rewards - 9)
     run = two_models(analysis.load(folder), analysis.load(tmp_path / "rm"))
-    chapter = Changes(limits=LIMITS, noise=[("noise", two_models(first, first))])
+    chapter = changes_between(limits=LIMITS, noise=[("noise", two_models(first, first))])
     study = study_of(run, chapter)
     said = " ".join(b.text for b in chapter.section(study).blocks if b.kind == "text")
     assert "“before”: log-probabilities of each token as the next one, of a language model." in said

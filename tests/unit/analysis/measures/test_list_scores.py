@@ -39,13 +39,16 @@ def test_wordings_of_one_question_stand_together_and_a_text_counts_once(read):
     scores = read({("m-one", prompt): PETS for prompt in ASKED})
     assert scores.prompts["prompt"].to_list() == ["w", "b1", "b2", "own"]
     parts = [(name, framing, at.tolist()) for name, framing, at in scores.parts()]
+    framings = [("positive prompts", "positive", [1, 2]), ("negative prompts", "negative", [0])]
     assert parts == [
         ("worst", "negative", [0]),
         ("best", "positive", [1, 2]),
         ("own", "", [3]),
+        *framings,
         (ALL, "", [0, 1, 2, 3]),
     ]
-    assert scores.framed("negative").tolist() == [0]
+    views = [(name, framing, at.tolist()) for name, framing, at in scores.views()]
+    assert views == [*framings, ("own", "", [3])]
 
 
 def test_a_text_under_two_ids_stays_where_other_models_scored_it(read):

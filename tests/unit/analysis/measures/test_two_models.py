@@ -6,7 +6,7 @@ import pytest
 
 import analysis
 from analysis.measures.matched_words import lexicon_rewards
-from analysis.measures.two_models import left_out, two_models
+from analysis.measures.two_models import differs_in, left_out, two_models
 from engine.errors import AssayError
 from tests.support import runs
 
@@ -130,21 +130,57 @@ def test_a_prompt_of_one_run_alone_is_refused_unless_others_are_chosen(tmp_path)
         two_models(_run(tmp_path / "c", prompts=("worst",)), one)
 
 
-@pytest.mark.parametrize(
-    ("pooling", "other_model", "taken"),
-    [("last_non_pad", True, True), ("first_pad", True, False), ("last_non_pad", False, False)],
-)
-def test_two_models_are_each_read_where_their_class_reads(tmp_path, pooling, other_model, taken):
-    """Of one model, two places are two readings."""
+@pytest.mark.parametrize(("pooling", "taken"), [("last_non_pad", True), ("first_pad", False)])
+def test_two_models_are_each_read_where_their_class_reads(tmp_path, pooling, taken):
     first = _run(tmp_path / "a")
     _run(tmp_path / "b")
-    digest = {"checkpoint_hash": "another"} if other_model else {}
-    second = _with_fingerprint(tmp_path / "b", pooling=pooling, **digest)
+    second = _with_fingerprint(tmp_path / "b", pooling=pooling, checkpoint_hash="another")
     if taken:
         assert two_models(first, second).prompts
     else:
         with pytest.raises(AssayError, match=r"the same pooling \(--config\.pooling\)"):
             two_models(first, second)
+
+
+POLICY = {"bos": "template", "date": None, "newlines": "keep"}
+WEIGHTS = {"source": "hub/m", "revision": None, "decoder_hash": "d", "head": "urm"}
+
+
+def _of_weights(folder, policy=(), fingerprint=(), **record):
+    """A run of one model, whose record says what its weights and settings of conversion are."""
+    _run(folder)
+    record = {**WEIGHTS, "template": POLICY | dict(policy)} | record
+    runs.edit_manifest(folder, lambda content: content["models"]["m"].update(record))
+    return _with_fingerprint(folder, **dict(fingerprint))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, ""),
+        ({"policy": {"bos": "none"}}, "bos=template/none"),
+        ({"policy": {"date": "26 Jul 2024"}}, "date=template/26 Jul 2024"),
+        ({"head": "urm-helpfulness"}, "head=urm/urm-helpfulness"),
+        ({"checkpoint_hash": "softcap"}, "another setting of conversion"),
+        ({"fingerprint": {"mode": "text", "pooling": "first_pad"}}, "mode=ids/text, pooling=last/"),
+        ({"decoder_hash": "e"}, ""),
+        ({"decoder_hash": "e", "policy": {"bos": "none"}}, "model, bos=template/none"),
+    ],
+)
+def test_the_settings_that_differ_are_named(tmp_path, changed, said):
+    """Two models without such a setting differ in their weights alone, which is no setting."""
+    run = two_models(_of_weights(tmp_path / "a"), _of_weights(tmp_path / "b", **changed))
+    assert differs_in(run).startswith(said) and bool(differs_in(run)) is bool(said)
+
+
+def test_a_list_that_one_model_read_in_two_modes_is_compared(tmp_path):
+    rows = runs.list_of([("a", "b", "c", {})])
+    for name, mode in (("a", "ids"), ("b", "text")):
+        _of_weights(tmp_path / name)
+        runs.add_conversations(tmp_path / name, "own", rows, {"m": [1.0, 0.0]})
+        _with_fingerprint(tmp_path / name, mode=mode)
+    sides = [analysis.load(tmp_path / name) for name in "ab"]
+    assert {side for _, side in two_models(*sides).conversations} == {"before", "after"}
 
 
 def test_both_forms_of_a_prompt_keep_their_own_ids(tmp_path):

@@ -9,11 +9,12 @@ import polars as pl
 import pytest
 
 from analysis import CHAPTERS, sentences
-from analysis.blocks import Folded, Picture, Rows, Section, pictures, rows
+from analysis.blocks import Folded, Picture, Rows, pictures, rows
 from analysis.charts import look
 from analysis.charts.heat_map import heat_map
 from analysis.report import drawing, page
 from analysis.report.explorer import Packed
+from analysis.study import Analysis, Section
 from tests.support import charts, runs, slow
 
 NOTHING = Packed(meta={"rows": 0, "models": [], "prompts": []}, blobs=[])
@@ -31,12 +32,12 @@ def test_every_section_that_has_a_table_shows_it_and_escapes_it(full):
     source = text_of(full)
     for section in sections_of(full):
         if section.is_empty:
-            assert f'<b id="{section.id}">' in source
+            assert f'<b id="{section.analysis.id}">' in source
             continue
-        assert f'<article id="{section.id}"' in source
-        assert f'href="#{section.id}"' in source
+        assert f'<article id="{section.analysis.id}"' in source
+        assert f'href="#{section.analysis.id}"' in source
     assert "<script>alert(1)" not in source
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in source
+    assert "&lt;b&gt;peace" in source
     assert "<b>peace" not in source
     assert "<i>\\u202e</i>" in source
 
@@ -83,13 +84,13 @@ def test_models_stand_in_the_order_given(tmp_path, study_of, monkeypatch, given)
 
 
 def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
-    empty = {section.id for section in sections_of(full) if section.is_empty}
-    assert empty <= {"categories", "conventions"}
+    empty = {section.analysis.id for section in sections_of(full) if section.is_empty}
+    assert empty <= {"categories"}
     stems = [p.stem for section in sections_of(full) for p in pictures(section.blocks)]
     assert len(stems) == len(set(stems))
-    some = {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequence_traces"}
+    some = {"groups_best", "humans_gap_elo_thing", "logprobs_greatest", "sequence_traces"}
     some |= {"objectives_best", f"objectives_{runs.GATED}_best", "rbo_best"}
-    assert some | {"item_logprobs_elo_thing.chat_lm-a"} <= {*stems}
+    assert some | {"logprobs_items_elo", "items_framing_feelings"} <= {*stems}
 
 
 def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
@@ -121,9 +122,9 @@ def test_a_section_without_a_table_says_why(small_run, study_of):
     study = study_of(small_run, *CHAPTERS)
     for chapter in CHAPTERS:
         section = chapter.section(study)  # that of the paper's numbers is for its models alone
-        assert bool(section.blocks) == (section.id != "published"), section.id
+        assert bool(section.blocks) == (section.analysis.id != "published"), section.analysis.id
     source = text_of(study)
-    for name in ("humans_correlation", "sequences", "logprobs_rewards", "identity", "objectives"):
+    for name in ("humans_correlation", "sequences", "logprobs_rewards", "groups", "objectives"):
         assert study.tables.reason(name).replace("'", "&#39;") in source
 
 
@@ -149,7 +150,8 @@ def test_cells_read_as_a_reader_writes(value, kind, said):
 def test_a_long_table_ends_after_a_hundred_rows_and_says_so(small_run, study_of):
     frame = pl.DataFrame({"place": range(1200)})
     blocks = rows(frame, [("place", "place", "count")], "places.csv")
-    section = Section(id="long", title="Long", label="Long", lead="", blocks=blocks)
+    about = Analysis(id="long", title="Long", lead="", make=lambda study: [], parts=())
+    section = Section(analysis=about, blocks=blocks)
     text = page.render(study_of(small_run), [section], {}, NOTHING)
     assert "The numbers (the first 100 of 1,200 rows)" in text
     shown = text.split('<article id="long"')[1].split("</article>")[0]

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis.chapters.changes import Changes
+from analysis.chapters.changes import changes_between
 from analysis.measures.two_models import two_models
 from analysis.report import page, verdict, write_report
 from engine.settings import Limits
@@ -46,12 +46,12 @@ def risen(rewards):
 
 
 def told(run, settings, noise=()):
-    chapter = Changes(limits=LIMITS, noise=noise)
+    chapter = changes_between(limits=LIMITS, noise=noise)
     return verdict.of(analysis.compute(run, {}, settings, [chapter]))
 
 
 def write(run, report, settings):
-    chapters = [Changes(limits=LIMITS, noise=())]
+    chapters = [changes_between(limits=LIMITS, noise=())]
     return write_report(run, report, {}, settings, chapters=chapters)
 
 
@@ -166,6 +166,6 @@ def test_a_language_model_has_words_without_links(light, tmp_path, settings, mon
 )
 def test_a_number_beyond_its_limit_is_not_rounded_to_it(check, allowed, measured, limit, shown):
     row = {"check": check, "what": "", "prompt": "p", "measured": measured, "noise": None}
-    row |= {"limit": limit, "allowed": allowed, "holds": False}
+    row |= {"limit": limit, "allowed": allowed, "holds": False, "ci_low": None}
     line = verdict._limit(row, {"p": "Which?"})
     assert (line["measured"], line["allowed"]) == shown

@@ -9,23 +9,17 @@ from hypothesis import given
 
 import analysis
 from analysis.statistics import inference
-from analysis.statistics.inference import median_interval, t_test
+from analysis.statistics.inference import clustered, median_interval
 
 
 @pytest.mark.parametrize("size", [2, 3, 10])
-def test_mean_interval_and_p_are_scipys(size):
+def test_the_mean_of_numbers_without_clusters_has_the_interval_and_p_of_scipy(size):
     values = np.random.default_rng(0).normal(1.0, 1.0, size)
     expected = scipy.stats.ttest_1samp(values, 0.0)
     ends = expected.confidence_interval(0.95)
     found = (values.mean(), ends.low, ends.high, expected.pvalue)
-    assert t_test(values) == pytest.approx(found)
-
-
-def test_one_value_has_a_mean_alone_and_equal_values_no_p():
-    assert t_test(np.array([3.0]))[0] == 3.0
-    assert np.isnan(t_test(np.array([3.0]))[1:]).all()
-    assert t_test(np.array([3.0, 3.0]))[:3] == (3.0, 3.0, 3.0)
-    assert np.isnan(t_test(np.array([3.0, 3.0]))[3])
+    mean = values.mean()
+    assert clustered(mean, values - mean, np.arange(size)) == pytest.approx(found)
 
 
 @pytest.mark.parametrize("size", [6, 7, 20, 33, 265])
@@ -35,17 +29,6 @@ def test_the_interval_of_a_median_is_that_of_the_sign_test(size):
     _, low, high, _ = median_interval(x)
     assert (low, high) == (np.sort(x)[outside], np.sort(x)[-1 - outside])
     assert np.isnan(median_interval(x[:5])[1:]).all()
-
-
-def test_rows_of_one_unit_are_drawn_together(rng):
-    values = rng.normal(size=(6, 2))
-    _, low, high, _ = inference.bootstrap_means(values, np.arange(6), rng, draws=4000)
-    twice = inference.bootstrap_means(
-        np.repeat(values, 3, axis=0), np.repeat(np.arange(6), 3), rng, draws=4000
-    )
-    np.testing.assert_allclose(twice[1:3], (low, high), rtol=0.1, atol=0.02)
-    alone = inference.bootstrap_means(np.array([[1.0], [2.0]]), np.array([7, 7]), rng, 99)
-    assert np.isnan(alone[1:3]).all()
 
 
 @pytest.mark.parametrize("clusters", [np.arange(300) // 10, np.arange(300)])
@@ -74,6 +57,13 @@ def test_two_models_that_judge_alike_have_a_short_interval_and_never_none(rng):
     )
     _, low, high, _ = inference.paired_difference(first, first, of)
     assert -0.04 < low < 0 < high < 0.04
+
+
+def test_a_share_of_one_half_and_its_complement_have_one_interval():
+    hit, clusters = np.array([1, 1, 1, 0, 1, 0, 0, 0], bool), np.array([0, 0, 0, 0, 1, 2, 3, 4])
+    share, low, high, _ = inference.clustered_share(hit, clusters)
+    other = inference.clustered_share(~hit, clusters)
+    assert (share, low, high) == pytest.approx((0.5, 1 - other.high, 1 - other.low), rel=1e-12)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))

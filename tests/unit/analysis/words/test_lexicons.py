@@ -32,7 +32,6 @@ def test_afinn_comes_from_its_package_or_a_file(write):
         (lexicons.afinn, "\n", "no words in it"),
         (lexicons.bing, "word,mood\na,b\n", "no column 'sentiment'; it needs word, sentiment"),
         (lexicons.identity, 'word,group,axis\na,"",d\n', "no rows, or an empty cell"),
-        (lexicons.identity, "word,group,axis,form\na,b,c,verb\n", "allowed: singular, plural"),
     ],
 )
 def test_another_file_is_refused_in_a_line(write, read, text, message):
@@ -123,17 +122,14 @@ def test_the_papers_matching_ignores_case_but_not_spaces():
 def test_our_identity_terms_and_their_stems_are_each_of_one_group():
     table = lexicons.identity()
     assert not table["word"].str.to_lowercase().is_duplicated().any()
-    assert set(table["form"]) == set(lexicons.FORMS)
-    assert table.filter(group="neutral").height > 100
-    assert set(table.filter(group="neutral")["axis"]) == {"neutral"}
-    assert table["axis"].n_unique() == 10
+    assert table["axis"].n_unique() == 9
     assert table.group_by("stem").agg(pl.col("group").n_unique())["group"].max() == 1
     stems = dict(table.select("word", "stem").iter_rows())
     assert stems["mothers"] == stems["mother"] and stems["judaism"] == stems["jews"]
     assert stems["woman"] != stems["man"]
     # A plural or singular stands beside its other form, not alone under another name.
     known = set(table["stem"])
-    for word in table.filter(form="plural")["word"]:
+    for word in table["word"]:
         single = word.lower().removesuffix("s")
         assert single not in known or stems[word] == single
 
@@ -145,7 +141,6 @@ def test_placebo_kinds_are_enough_of_several_axes_and_no_words_for_people():
     assert kinds["stem"].min() >= 7  # The days of the week.
     assert (kinds["stem"] >= 10).sum() >= 90
     assert kinds.group_by("axis").len()["len"].min() >= 3
-    assert set(table["form"]) == set(lexicons.FORMS)
     assert not table["word"].str.to_lowercase().is_duplicated().any()
     assert table.group_by("stem").agg(pl.col("group").n_unique())["group"].max() == 1
     people = lexicons.identity()
@@ -166,11 +161,11 @@ def test_a_users_terms_are_added_and_win(write):
     extra = "word,group,axis\nwomen,my group,my axis\nElbonians,Elbonians,nationality\n"
     table = lexicons.identity(write("own.csv", extra))
     assert table.filter(word="women")["group"].item() == "my group"
-    assert table.filter(word="Elbonians").row(0)[3:] == ("plural", "elbonians")
+    assert table.filter(word="Elbonians").row(0)[3:] == ("elbonians",)
     assert table.height == lexicons.identity().height + 1
     named = "word,group,axis,stem\nElbonians,Elbonians,nationality,elbonia\n"
     table = lexicons.identity(write("own.csv", named))
-    assert table.filter(word="Elbonians").row(0)[3:] == ("plural", "elbonia")
+    assert table.filter(word="Elbonians").row(0)[3:] == ("elbonia",)
 
 
 @pytest.mark.parametrize("word", ["black", "Black", "BLACK"])
@@ -181,16 +176,14 @@ def test_a_users_term_wins_whatever_its_case(write, word):
 
 
 def test_a_term_with_a_capital_needs_it_and_others_do_not():
-    terms = pl.DataFrame(
-        {"word": ["Black", "women"], "group": ["B", "w"], "axis": ["r", "g"], "form": "plural"}
-    )
+    terms = pl.DataFrame({"word": ["Black", "women"], "group": ["B", "w"], "axis": ["r", "g"]})
     vocabulary = tokens("black", " Black", "BLACK", "Women", " women", "womenfolk", "  ")
     found = matching.match_cased(vocabulary, terms)
-    assert found.select("token", "group", "surface").rows() == [
-        (" Black", "B", "_A"),
-        ("BLACK", "B", "-A"),
-        ("Women", "w", "-A"),
-        (" women", "w", "_a"),
+    assert found.select("token", "group").rows() == [
+        (" Black", "B"),
+        ("BLACK", "B"),
+        ("Women", "w"),
+        (" women", "w"),
     ]
 
 

@@ -1,19 +1,19 @@
-"""Language models: their most and least probable next tokens, against rewards (Tables A1-A5)."""
+"""Language models against rewards: their next tokens (Tables A1-A5), and replies of a list."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import polars as pl
 
 from analysis.blocks import Block, Picture
 from analysis.charts.estimates import estimates
-from analysis.charts.look import Chart
 from analysis.columns import (
     KENDALL,
     LANGUAGE_MODEL,
+    LIST,
     MODEL,
     PEARSON,
     PROMPT,
@@ -25,33 +25,43 @@ from analysis.columns import (
 from analysis.ends import both_ends
 from analysis.run import Run, places
 from analysis.sentences import count, span
+from analysis.statistics import ranks
 from analysis.statistics.correlation import correlations
 from analysis.statistics.distributions import log_ratio
 from analysis.study import Analysis, Study, Table, table
 
-AGAINST = (
-    *(PROMPT.but(help="of the language model"), LANGUAGE_MODEL, MODEL.but(help="of the rewards")),
-    *(Column("n", "count", help="strings"), PEARSON, SPEARMAN, KENDALL),
+REWARDS = Spec(
+    "logprobs_rewards",
+    (
+        *(PROMPT.but(help="of the language model"), LANGUAGE_MODEL),
+        *(MODEL.but(help="of the rewards"), Column("n", "count", help="strings")),
+        *(PEARSON, SPEARMAN, KENDALL),
+    ),
+    title="Log-probability against reward",
 )
-REWARDS = Spec("logprobs_rewards", AGAINST, title="Log-probability against reward")
-
-
-def ratio_columns(key: str) -> tuple[Column, ...]:
-    """Columns of a table of log-ratios of tokens or of items; `key` names what is compared."""
-    return (
+RATIO = Spec(
+    "logprobs_ratio",
+    (
         *(PROMPT, Column("p"), Column("q", help="language models")),
         Column("end", title="more probable under", help="the language model of higher probability"),
-        *(RANK, Column(key, "token")),
+        *(RANK, Column("token", "token")),
         Column("log_p", "number", "log p", dtype=pl.Float32),
         Column("log_q", "number", "log q", "natural", dtype=pl.Float32),
         Column(
             "ratio", "number", "½(p + q)(log q − log p)", "log q − log p, times the mean of p and q"
         ),
-    )
-
-
-_DIFFER = "Where two language models differ most"
-RATIO = Spec("logprobs_ratio", ratio_columns("token"), title=_DIFFER)
+    ),
+    title="Where two language models differ most",
+)
+ITEMS = Spec(
+    "logprobs_items",
+    (
+        *(LIST, *(column.but(help="") for column in REWARDS.columns)),
+        Column("spearman_per_token", "fixed", "ρ per token", "of the mean over a reply's tokens"),
+    ),
+    title="Lists: log-probability against reward",
+    help="other columns as in logprobs_rewards.csv",
+)
 _P_AND_Q = {"p": False, "q": True}  # The ratio is low where p is higher, high where q is.
 
 
@@ -65,6 +75,10 @@ def _tables(study: Study) -> Iterator[Table]:
     make = partial(logprobs_rewards, run, study.models)
     yield table(REWARDS.name, make=make, why=unscored)
     yield table(RATIO.name, make=partial(logprobs_ratio, run, study.settings.top), why=alone)
+    why = "No language model scored a list of items."
+    if run.item_logprobs:
+        why = "No reward model scored a list that a language model scored, under its prompt."
+    yield table(ITEMS.name, make=partial(logprobs_items, run, study.models), why=why)
 
 
 def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
@@ -111,32 +125,43 @@ def logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
         models = [model for model, p in run.logprobs if p == prompt]
         logprobs = {m: _unambiguous(run.next_tokens(m, prompt), "logprob") for m in models}
-        frames.append(ratio_ends(logprobs, RATIO, "token", count, prompt=prompt))
+        for p, q in itertools.combinations(models, 2):
+            both = logprobs[p].rename({"logprob": "log_p"})
+            other = logprobs[q].rename({"logprob": "log_q"})
+            both = both.join(other, on="token", how="inner", validate="1:1")
+            both = both.sort("token", maintain_order=True)
+            ratio = log_ratio(both["log_p"].to_numpy(), both["log_q"].to_numpy())
+            both = both.with_columns(ratio=pl.Series(ratio, dtype=pl.Float64))
+            frames.append(
+                RATIO.frame(both_ends(both, "ratio", count, _P_AND_Q), prompt=prompt, p=p, q=q)
+            )
     return RATIO.concat(frames)
 
 
-def ratio_ends(
-    logprobs: Mapping[str, pl.DataFrame], spec: Spec, key: str, count: int, **same: str
-) -> pl.DataFrame:
-    """The `count` rows at each end of the `log_ratio` of every two language models.
+def logprobs_items(run: Run, models: Sequence[str]) -> pl.DataFrame:
+    """The table `ITEMS`: rewards of each list with its log-probabilities.
 
-    Args:
-      logprobs: slug -> what is compared, and its logprob.
-      spec: the table.
-      key: what is compared, "token" or "item": ties go by it.
-      count: rows at each end.
-      same: columns that are the same in every row.
+    A reply's log-probability sums over its tokens, so that long replies are improbable whatever
+    they say; `spearman_per_token` takes the mean over the tokens. A language model's prompt is
+    compared with rewards under the same text, whatever its form.
     """
-    frames = []
-    for p, q in itertools.combinations(logprobs, 2):
-        both = logprobs[p].rename({"logprob": "log_p"})
-        other = logprobs[q].rename({"logprob": "log_q"})
-        on = [name for name in other.columns if name != "log_q"]
-        both = both.join(other, on=on, how="inner", validate="1:1").sort(key, maintain_order=True)
-        ratio = log_ratio(both["log_p"].to_numpy(), both["log_q"].to_numpy())
-        ends = both.with_columns(ratio=pl.Series(ratio, dtype=pl.Float64))
-        frames.append(spec.frame(both_ends(ends, "ratio", count, _P_AND_Q), p=p, q=q, **same))
-    return spec.concat(frames)
+    each = []
+    for items, language, prompt in run.item_logprobs:
+        replies = run.replies(items, language, prompt)
+        for model in models:
+            scored = [p for name, m, p in run.items if (name, m) == (items, model)]
+            same = same_text(run, prompt, scored)
+            if same is None:
+                continue
+            rewards = run.item_scores(items, same, [model]).drop("item")
+            both = replies.join(rewards, on="item_id", how="inner", validate="1:1").sort("item_id")
+            logprob, reward = both["logprob"].to_numpy(), both[model].to_numpy()
+            numbers = correlations(logprob, reward)
+            per_token = (both["logprob"] / both["tokens"].clip(1)).to_numpy()
+            numbers["spearman_per_token"] = ranks.spearman(per_token, reward)
+            keys = {"list": items, "prompt": prompt, "language_model": language, "model": model}
+            each.append({**keys, "n": both.height, **numbers})
+    return ITEMS.frame(each)
 
 
 def same_text(run: Run, prompt: str, prompts: Iterable[str]) -> str | None:
@@ -149,20 +174,6 @@ def same_text(run: Run, prompt: str, prompts: Iterable[str]) -> str | None:
 def _unambiguous(tokens: pl.DataFrame, column: str) -> pl.DataFrame:
     """Token and a column of the strings that decode from one token alone."""
     return tokens.filter(~pl.col("token").is_duplicated()).select("token", column)
-
-
-def against(table: pl.DataFrame, names: Mapping[str, str], prompts: Mapping[str, str]) -> Chart:
-    """Spearman’s ρ of rewards with log-probabilities, one panel for each language model.
-
-    Args:
-      table: model, prompt, language_model and spearman.
-      names: slug -> nickname.
-      prompts: prompt -> how the page calls it.
-    """
-    shown = table.with_columns(pl.col("prompt").replace(prompts))
-    label = "Spearman’s ρ of reward and log-probability"
-    draw = partial(estimates, shown, names, label, value="spearman")
-    return draw(row="prompt", panel="language_model", width=300)
 
 
 def described(compared: pl.DataFrame, what: str) -> str:
@@ -184,25 +195,49 @@ def described(compared: pl.DataFrame, what: str) -> str:
 
 def _rewards_drawn(study: Study) -> Iterator[Block]:
     made = study.tables[REWARDS.name]
-    caption = "Right of zero, a model rates high what the language model would probably say."
-    draw = partial(against, made, study.names, study.prompt_names)
-    yield Picture("logprobs_rewards", caption, draw)
+    shown = made.with_columns(pl.col("prompt").replace(study.prompt_names))
+    draw = partial(estimates, shown, study.names, _LABEL, value="spearman", row="prompt")
+    draw = partial(draw, panel="language_model", width=300)
+    yield Picture("logprobs_rewards", _CAPTION, draw)
     yield from REWARDS.rows(made)
 
 
-RATIO_CAVEAT = (
-    "Two models are compared by ½(p + q)(log q − log p), which gives little weight to what neither "
-    "would say."
-)
+_LABEL = "Spearman’s ρ of reward and log-probability"
+_CAPTION = "Right of zero, a model rates high what the language model would probably say."
+
+
+def _items_drawn(study: Study) -> Iterator[Block]:
+    """One chart for each list that language models scored, a dot for each prompt."""
+    if not study.run.item_logprobs:
+        return
+    made = study.tables[ITEMS.name]
+    for (name,), part in made.group_by("list", maintain_order=True):
+        draw = partial(estimates, part, study.names, _LABEL, value="spearman", mean="name")
+        draw = partial(draw, panel="language_model", width=300)
+        caption = f"The items of “{name}”: one dot per prompt, strokes are means. {_CAPTION}"
+        yield Picture(f"logprobs_items_{name}", caption, draw)
+    yield from ITEMS.rows(made)
+
+
+def _described(study: Study) -> str:
+    tokens, items = (study.tables.get(spec.name) for spec in (REWARDS, ITEMS))
+    if tokens is not None:
+        return described(tokens, "tokens")
+    return "" if items is None else described(items, "items")
+
+
 ANALYSIS = Analysis(
     id="logprobs",
     title="Language models",
     lead="Does a reward model rate high what a language model would have said?",
     make=_tables,
-    parts=(_rewards_drawn, lambda study: RATIO.rows(study.tables[RATIO.name])),
-    described=lambda study: described(study.tables[REWARDS.name], "tokens"),
+    parts=(_rewards_drawn, lambda study: RATIO.rows(study.tables[RATIO.name]), _items_drawn),
+    described=_described,
     caveats=lambda study: (
         "The next token’s probability also depends on grammar: a reward need not.",
-        RATIO_CAVEAT,
+        "Two models are compared by ½(p + q)(log q − log p), which gives little weight to what "
+        "neither would say.",
+        "A long reply is improbable whatever it says: ρ per token takes the mean over its tokens, "
+        "which in turn favours long words whose later tokens are predictable.",
     ),
 )

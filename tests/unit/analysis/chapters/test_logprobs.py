@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 import analysis
-from analysis.chapters import language_models, list_probabilities
+from analysis.chapters import logprobs
 from analysis.report import write_report
 from tests.support import runs
 
@@ -96,7 +96,7 @@ def folder(small_run):
 def test_rewards_are_set_against_the_sum_and_the_mean_over_tokens(folder):
     run = analysis.load(folder)
     assert "base" not in run.models
-    (row,) = analysis.item_logprobs_rewards(run, ["m-one", "m-two"]).to_dicts()
+    (row,) = analysis.logprobs_items(run, ["m-one", "m-two"]).to_dicts()
     keys = ("list", "prompt", "language_model", "model", "n")
     assert [row[key] for key in keys] == ["things", "greatest", "base", "m-one", 4]
     reward, logprob = list(REWARDS.values()), [x for _, x in READ.values()]
@@ -117,41 +117,29 @@ def test_rewards_that_follow_a_language_model_are_found_and_others_are_not(small
         runs.add_items(small_run, "words", model, "greatest", dict(zip(words, own, strict=True)))
     read = {word: (1, x) for word, x in zip(words, logprob, strict=True)}
     runs.add_item_logprobs(small_run, "words", "base", "greatest", read)
-    table = analysis.item_logprobs_rewards(analysis.load(small_run), ["m-one", "m-two"])
+    table = analysis.logprobs_items(analysis.load(small_run), ["m-one", "m-two"])
     follows, ignores = table["spearman"]
     # Spearman's of m-one over 200,000 draws is .85; three standard errors of 400.
     assert follows == pytest.approx(0.85, abs=0.06)
     assert abs(ignores) < 3 / math.sqrt(len(words))
-    said = language_models.described(table.with_columns(spearman=pl.Series([0.456, -0.2])), "items")
+    said = logprobs.described(table.with_columns(spearman=pl.Series([0.456, -0.2])), "items")
     assert " to 0.46, in 2 rankings: one for each reward model, " in said
     none = table.with_columns(spearman=pl.lit(math.nan))
-    assert language_models.described(none, "items") == ""
+    assert logprobs.described(none, "items") == ""
 
 
 def test_a_prompt_in_chat_form_meets_the_rewards_under_its_text(folder):
     runs.add_item_logprobs(folder, "things", "chat", "greatest.chat", READ)
-    table = analysis.item_logprobs_rewards(analysis.load(folder), ["m-one"])
+    table = analysis.logprobs_items(analysis.load(folder), ["m-one"])
     assert table.select("language_model", "prompt").rows() == [
         ("base", "greatest"),
         ("chat", "greatest.chat"),
     ]
 
 
-def test_two_language_models_are_set_against_each_other_on_a_list(folder):
-    other = READ | {"love": (1, -4.0), "war": (1, -1.0)}
-    runs.add_item_logprobs(folder, "things", "other", "greatest", other)
-    table = analysis.item_logprobs_ratio(analysis.load(folder), 1)
-    assert " ".join(table.columns) == "list prompt p q end rank item log_p log_q ratio"
-    assert table.select("p", "q", "end", "rank", "item").rows() == [
-        ("base", "other", "p", 1, "love"),
-        ("base", "other", "q", 1, "war"),
-    ]
-    assert table["ratio"][1] == pytest.approx((math.exp(-3) + math.exp(-1)) / 2 * 2)
-
-
 def test_a_list_that_no_reward_model_scored_is_said(small_run, study_of):
     runs.add_item_logprobs(small_run, "things", "base", "greatest", READ)
-    study = study_of(small_run, list_probabilities)
-    assert study.tables.reason("item_logprobs") == (
+    study = study_of(small_run, logprobs)
+    assert study.tables.reason("logprobs_items") == (
         "No reward model scored a list that a language model scored, under its prompt."
     )

@@ -1,1 +1,0 @@
-"""Groups of words: where they stand, against one another and against placebo kinds."""
