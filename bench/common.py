@@ -22,8 +22,8 @@ from engine.checkpoint.card import Checkpoint
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
+from engine.models import flops
 from engine.models.config import DecoderConfig
-from engine.planning import flops
 from engine.settings import SearchSettings
 from engine.text.chat_template import TemplatePolicy
 

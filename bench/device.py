@@ -40,7 +40,7 @@ from bench.common import (
 )
 from bench.random_model import MODELS, published, random_model, random_objective
 from engine.convert.hf_config import decoder_config
-from engine.planning import flops
+from engine.models import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import gcg

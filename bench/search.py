@@ -39,7 +39,7 @@ from bench.common import (
 from configs.prompts import PROMPTS
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
-from engine.planning import flops
+from engine.models import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.search import gcg

@@ -36,7 +36,7 @@ from configs.prompts import PROMPTS
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
-from engine.planning import flops
+from engine.models import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.types import PromptIds

@@ -4,9 +4,8 @@
 full size from them. Conversion reads the model's own file, and refuses one that says of a listed
 model something else.
 
-known_shapes.json has, of each base, the attributes of config.json that all its sizes share, those
-of each size in 10⁹ parameters, and the positions of a candidate: a reply of one token, and what its
-template puts behind it.
+known_shapes.json has, of each base, the attributes of config.json that all its sizes share, and
+those of each size in 10⁹ parameters.
 """
 
 import json
@@ -15,11 +14,6 @@ from pathlib import Path
 from configs.known_models import ModelSpec
 
 _BASES = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-
-
-def own_positions(spec: ModelSpec) -> int:
-    """Positions of a candidate of one token in the template of a listed model."""
-    return int(_BASES[spec.base]["own_positions"])
 
 
 def config_json(spec: ModelSpec) -> dict[str, object]:

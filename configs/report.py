@@ -4,8 +4,7 @@
                  [--language_model=…] [--out=…]
 
 Writes run/ and report/ into --out. On two CPU cores a model of 135M parameters takes about a minute
-per prompt; on an accelerator, of which only the planner's estimates are known, `assay plan` says
-how long a larger one takes.
+per prompt; `assay plan` says how much memory a larger one needs.
 """
 
 from configs import common, prompts

@@ -1,4 +1,4 @@
-"""The table of embedded reward models, read by `demo.build` and `demo.training.train_heads`."""
+"""The table of embedded reward models, read by `demo.build` and `demo.training`."""
 
 import dataclasses
 

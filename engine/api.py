@@ -18,7 +18,7 @@ from engine.display import progress
 from engine.errors import AssayError
 from engine.language_api import LanguageModel, Pairs, checked, listed, ranked, scored, warn_unread
 from engine.mesh import checked_mesh
-from engine.planning import fitting
+from engine.planning import admit
 from engine.runs import schema
 from engine.scoring.conversations import ConversationRows
 from engine.scoring.language_passes import LanguageScorer
@@ -66,7 +66,7 @@ def load(
         check_integer("step_size", step_size, 1)
     opened = Checkpoint.open(checkpoint, verify=verify)
     named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, [opened]))
-    step = fitting.admit(opened, mesh, str(named), step_size, check=check_memory)
+    step = admit(opened, mesh, str(named), step_size, check=check_memory)
     if opened.card.kind == LANGUAGE:
         restored = restore([opened], mesh, named)
         return LanguageModel(opened, LanguageScorer.build(*restored, mesh, step_size=step))

@@ -160,3 +160,8 @@ def progress(
         )
         _open.add(bar)
     return bar
+
+
+def in_words(size: float) -> str:
+    """Bytes as `7.0 GiB`, or `210 MiB`."""
+    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{size / 2**20:,.0f} MiB"

@@ -18,7 +18,7 @@ from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError, prefixed
 from engine.mesh import checked_mesh
-from engine.planning import fitting
+from engine.planning import admit
 from engine.runs import implicit
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import check_finite, default_dtype, dtype_named
@@ -65,7 +65,7 @@ def reward_of(
     named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, pair.checkpoints))
     scorers = []
     for one in pair.checkpoints:
-        step = fitting.admit(one, mesh, str(named), None, check=True)
+        step = admit(one, mesh, str(named), None, check=True)
         scorers.append(LanguageScorer.build(*restore([one], mesh, named), mesh, step_size=step))
     return ImplicitReward(pair, scorers)
 

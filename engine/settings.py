@@ -384,16 +384,10 @@ class SourceSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanSettings:
-    """What `assay plan` takes beside fields of `SweepSettings` and `SearchSettings`."""
+    """What `assay plan` takes beside fields of `SweepSettings`."""
 
-    prefix: int = setting("Positions of a prompt with its template; 0: the checkpoint's, or 64.", 0)
-    own: int = setting(
-        "Positions of a candidate with its template; 0: the checkpoint's, a listed one's, or 3.", 0
-    )
-    mesh: MeshSettings = setting(
-        "0 devices: the fewest on which the model fits, and for the search as many as keep all "
-        "devices busy."
-    )
+    prefix: int = setting("Positions of a prompt with its template.", 64)
+    own: int = setting("Positions of a candidate with its template.", 3)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ import sys
 from absl import flags
 from absl.flags import FlagValues
 
+from engine.display import in_words
 from engine.errors import AssayError
-from engine.planning.memory import in_words
 from launch.common import command, model_cache
 from launch.common.text import aligned, counted, nearest
 

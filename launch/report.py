@@ -18,10 +18,9 @@ from ml_collections import ConfigDict
 
 import analysis
 from engine.checkpoint.card import LANGUAGE, Checkpoint
+from engine.display import in_words
 from engine.errors import AssayError
-from engine.planning import fitting, memory
-from engine.planning.machines import DeviceRoom
-from engine.planning.memory import SweepWork, in_words
+from engine.planning import DeviceRoom, Model, SweepWork, account, fitting_step, refusal
 from engine.runs import storage
 from engine.settings import AUTO, AnalyzeSettings, LogprobSettings
 from launch import pipeline
@@ -35,7 +34,6 @@ from launch.common import (
     scoring,
     sources,
 )
-from launch.common.planned_models import model_of_checkpoint
 from launch.common.text import counted
 from launch.pipeline import Say
 
@@ -151,13 +149,10 @@ def check_memory(work: Report, say: Say) -> None:
     room = DeviceRoom.of(work.mesh)
     kinds = ((work.models, work.settings), (work.language, work.logprobs))
     for model, settings in ((model, settings) for models, settings in kinds for model in models):
-        planned, prefix, own = model_of_checkpoint(model)
-        sweep = SweepWork(
-            prefix=prefix, own=own, step_size=settings.step_size, self_check=settings.self_check
-        )
-        placed = planned.on(room, settings.dtype)
-        sweep = dataclasses.replace(sweep, step_size=fitting.fitting_step(placed, sweep))
-        needed, reason = memory.account(placed, sweep), fitting.refusal(placed, sweep)
+        placed = Model.of([model]).on(room, settings.dtype)
+        sweep = SweepWork(step_size=settings.step_size, self_check=settings.self_check)
+        sweep = dataclasses.replace(sweep, step_size=fitting_step(placed, sweep))
+        needed, reason = account(placed, sweep), refusal(placed, sweep)
         if reason and settings.check_memory:
             raise AssayError(reason)
         free = f" of {in_words(room.usable)} that are free" if room.usable < math.inf else ""

@@ -23,8 +23,7 @@ from engine.runs.folder import RunFolder
 from engine.settings import ConvertSettings, LogprobSettings, check_choice
 from launch import pipeline
 from launch.common import command, inputs, locking, reporting, scoring, sources
-from launch.common.released_files import read
-from launch.common.released_layouts import people
+from launch.common.released_files import people, read
 from launch.common.text import aligned
 from launch.pipeline import Say
 

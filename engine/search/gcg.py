@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 
 from engine import mesh as meshes
 from engine.errors import AssayError
-from engine.planning import flops
+from engine.models import flops
 from engine.programs import compiled_on_all
 from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer, fetch

@@ -25,7 +25,7 @@ from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.decoder import behind
 from engine.models.reward_model import RewardModels
-from engine.planning.memory import BLOCK_PARENTS, BLOCK_ROWS
+from engine.planning import BLOCK_PARENTS, BLOCK_ROWS
 from engine.scoring.rows import LAST, Pooling, check_fits, pooling_of
 from engine.search.filters import Filters, Ids, allowed_tokens, with_topk
 from engine.settings import AUTO, DIRECTIONS, SearchSettings

@@ -24,9 +24,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError
-from engine.planning import fitting
-from engine.planning.machines import DeviceRoom
-from engine.planning.memory import Model, SearchWork
+from engine.planning import DeviceRoom, Model, SearchWork, refusal
 from engine.programs import compiled_on_all
 from engine.runs import schema, storage
 from engine.runs.environment import numerics
@@ -217,7 +215,7 @@ class _Search:
             packed=first[0] < first[-1],
         )
         model = Model.of([self.checkpoint]).on(DeviceRoom.of(mesh), settings.dtype)
-        if reason := fitting.refusal(model, work):
+        if reason := refusal(model, work):
             raise AssayError(reason)
 
 

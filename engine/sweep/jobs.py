@@ -8,9 +8,7 @@ from typing import Any
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
-from engine.planning import fitting
-from engine.planning.machines import DeviceRoom
-from engine.planning.memory import Model, SweepWork
+from engine.planning import DeviceRoom, Model, SweepWork, fitting_step, refusal
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
 from engine.runs.identity import Identity
@@ -165,7 +163,7 @@ def choose_step(
         placed = model.on(room, settings.dtype)
     except AssayError:  # a mesh that does not fit the model: `refusals` says so
         placed = model.on(room._replace(model=1), settings.dtype)
-    return fitting.fitting_step(placed, work)
+    return fitting_step(placed, work)
 
 
 def refusals(
@@ -197,7 +195,7 @@ def refusals(
             step_size=step,
             self_check=min(settings.self_check, max(min(len(r), r.checked_at_once) for r in rows)),
         )
-        if settings.check_memory and (reason := fitting.refusal(placed, work)):
+        if settings.check_memory and (reason := refusal(placed, work)):
             reasons[models] = reason
     if reasons and len(reasons) == len(by_models):
         raise AssayError(next(iter(reasons.values())))

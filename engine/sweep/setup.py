@@ -23,7 +23,7 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Card, Checkpoint
 from engine.errors import AssayError
-from engine.planning.machines import DeviceRoom
+from engine.planning import DeviceRoom
 from engine.runs import lock, schema, storage
 from engine.runs.environment import library_versions, numerics
 from engine.runs.folder import RunFolder

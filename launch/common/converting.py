@@ -15,16 +15,16 @@ from configs.known_models import ModelSpec
 from engine.checkpoint.card import REWARD, Checkpoint, refuse_existing
 from engine.convert import adapter
 from engine.convert.conversion import convert_model, understand
-from engine.convert.hf_config import decoder_config, is_language_model
+from engine.convert.hf_config import decoder_config, is_language_model, output_config
 from engine.convert.hf_values import Json
 from engine.convert.hub import Source, fetch
 from engine.errors import AssayError
-from engine.planning import fitting
+from engine.models.heads import HeadConfig, OutputConfig
+from engine.planning import Model, check_conversion
 from engine.runs import storage
 from engine.settings import ConvertSettings
 from engine.text.chat_template import TemplatePolicy
 from engine.text.tokenizer import left_out
-from launch.common.planned_models import model_of_config
 
 # Field of the decoder -> its name in config.json.
 _NAMES = {
@@ -88,7 +88,7 @@ def convert(
             model = model_of_config(name, hf, spec)
             if settings.merge_dtype == "float32":
                 model = dataclasses.replace(model, stored=settings.merge_dtype)
-            fitting.check_conversion(model, local, cached)
+            check_conversion(model, local, cached)
 
     how: dict[str, Any] = {  # Any: the settings of a conversion, of several types
         "policy": policy_of(settings, spec),
@@ -194,3 +194,21 @@ def _readable(source: Source) -> Json | None:
 
 def _listed(names: list[str], values: Json) -> str:
     return ", ".join(f"{name}={values[name]}" for name in names)
+
+
+def model_of_config(name: str, hf: Json, spec: ModelSpec | None) -> Model:
+    """What a config.json says of memory; it does not say the head, so a linear one is taken."""
+    decoder = decoder_config(hf)
+    stored = hf.get("torch_dtype") or hf.get("dtype")
+    if stored not in ("float32", "bfloat16", "float16"):
+        stored = spec.dtype if spec else "bfloat16"
+    head: HeadConfig | OutputConfig = HeadConfig(
+        kind="linear",
+        depth=decoder.num_layers,
+        width=decoder.width,
+        rms_eps=decoder.rms_eps,
+        norm=decoder.norm,
+    )
+    if is_language_model(hf) and not (spec and spec.head):
+        head = output_config(hf, decoder)
+    return Model(name=name, config=decoder, heads=(head,), stored=str(stored))

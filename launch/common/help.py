@@ -13,13 +13,14 @@ EXAMPLES = {
     "demo": "assay demo",
     "models": "assay models",
     "cache": "assay cache",
-    "plan": "assay plan --source=Skywork/Skywork-Reward-V2-Qwen3-8B --devices=1xH100-80GB",
+    "plan": "assay plan --source=Skywork/Skywork-Reward-V2-Qwen3-8B",
     "convert": "assay convert --source=out/my-reward-model --checkpoint=checkpoints/mine",
     "sweep": "assay sweep out/my-reward-model --run=runs/mine --config.prompts=greatest,worst",
     "score": "assay score out/my-reward-model --run=runs/mine --items=replies.txt",
     "search": "assay search out/my-reward-model --run=runs/mine --config.length=4",
     "logprobs": "assay logprobs Qwen/Qwen2.5-0.5B-Instruct --run=runs/mine --config.form=chat",
-    "import_scores": "assay import_scores --source=elo.csv --layout=elo --run=runs/released",
+    "import_scores": "assay import_scores --source=elo.csv --layout=items --run=runs/released "
+    "--prompt=elo_greatest",
     "reproduce": "assay reproduce --root=out/paper --plan",
     "verify": "assay verify --run=runs/mine",
     "diff": "assay diff --before=checkpoints/old --after=checkpoints/new --run=runs/both "

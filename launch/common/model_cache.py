@@ -24,8 +24,8 @@ from ml_collections import ConfigDict
 from engine import processes, programs
 from engine.checkpoint.card import CARD, VERSION, Checkpoint
 from engine.convert import hub
+from engine.display import in_words
 from engine.errors import AssayError
-from engine.planning.memory import in_words
 from engine.runs import storage
 from engine.settings import ConvertSettings
 from launch.common import converting, sources

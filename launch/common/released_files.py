@@ -1,4 +1,4 @@
-"""Released files, CSV or Parquet, with their cells checked; names of models and prompts."""
+"""Files of released scores in two layouts, cells checked; names of models and prompts."""
 
 import dataclasses
 import hashlib
@@ -7,20 +7,65 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from configs import known_models, prompts
 from engine.errors import AssayError
+from engine.runs import schema
 from launch.common.inputs import read_table
 from launch.common.scoring import prompt_id
 
-PROMPT_ALLOWED = (
+LAYOUTS = {
+    "items": "item (or name), then one column per model",
+    "tokens": "token_id, token_decoded, then one column per prompt",
+}
+VALUES = ("rewards", "logprobs", "logits")
+FORMS = ("pretrained", "chat")
+_PEOPLE = ("elo_rank", "elo_score", "elo_matches")  # of a list that people rated
+_TEXT = (pl.String, pl.Categorical, pl.Enum)
+_ROUNDING = 1e-5  # by which it may lift a log-probability above 0,
+_EXCESS = 1e-3  # and a sum of probabilities above 1
+# What the tokenizers of the supported families call their special tokens.
+_SPECIAL = (
+    r"^<\|.*\|>$|^</?s>$"
+    r"|^<(bos|eos|pad|unk|mask|2mass|unused\d+|start_of_turn|end_of_turn|start_of_image)>$"
+)
+_PROMPT_ALLOWED = (
     f"a prompt's text, which ends in '.', '?', '!' or ':', or an id: "
     f"{', '.join([*prompts.PAPER, *prompts.ELO])}, {next(iter(prompts.FOLLOW_UP))}, … "
     "(configs/prompts.py)"
 )
-_SUFFIXES = (".csv", ".parquet")
-_TEXT = (pl.String, pl.Categorical, pl.Enum)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What the flags of an import say of its files; "" where they say nothing."""
+
+    layout: str  # one of `LAYOUTS`
+    prompt: str = ""  # a prompt's text or id, for files that do not say it
+    items: str = ""  # name of the list
+    model: str = ""  # id of the model, for a single file that does not say it
+    values: str = "rewards"  # one of `VALUES`
+    form: str = "pretrained"  # how a language model read the prompts, one of `FORMS`
+
+    def __post_init__(self) -> None:
+        _check("layout", self.layout, tuple(LAYOUTS))
+        of_layout = f" with layout {self.layout!r}"
+        _check("values", self.values, VALUES[: 3 if self.layout == "tokens" else 1], of_layout)
+        _check("form", self.form, FORMS if self.values != "rewards" else FORMS[:1], " of rewards")
+        if self.items and self.layout == "tokens":
+            raise AssayError(f"--items={self.items!r}{of_layout}, which has no list")
+
+    @property
+    def number(self) -> str:
+        """Column of the numbers in the run."""
+        return "reward" if self.values == "rewards" else "logprob"
+
+
+def _check(flag: str, value: str, allowed: Sequence[str], where: str = "") -> None:
+    if value not in allowed:
+        raise AssayError(f"--{flag}={value!r}{where}; allowed: {', '.join(map(repr, allowed))}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +79,8 @@ class Released:
     def numbers(self, column: str) -> pl.Series:
         """A column as float64; raises AssayError for a value that is not finite as a float32."""
         cells = self.frame[column]
-        if isinstance(cells.dtype, _TEXT):
+        if not cells.dtype.is_numeric():
             cells = cells.cast(pl.String).str.strip_chars()
-        elif not cells.dtype.is_numeric():
-            raise self.error(f"column {column!r} is {cells.dtype}; allowed: numbers")
         values = cells.cast(pl.Float64, strict=False)
         single = values.cast(pl.Float32)
         self._refuse(column, single.is_null() | ~single.is_finite(), "finite number")
@@ -50,25 +93,19 @@ class Released:
         self._refuse(column, outside | (values != values.floor()), "whole number")
         return values.cast(pl.UInt32)
 
-    def text(self, column: str, *, empty: bool = False) -> pl.Series:
-        """A column as text; raises AssayError for an empty cell, unless `empty`."""
+    def text(self, column: str) -> pl.Series:
+        """A column as text; an empty cell is an empty text."""
         cells = self.frame[column]
         if not isinstance(cells.dtype, _TEXT):
             raise self.error(f"column {column!r} is {cells.dtype}; allowed: text")
-        cells = cells.cast(pl.String).fill_null("")
-        rows = (cells.str.strip_chars() == "").arg_true()
-        if len(rows) and not empty:
-            raise self.error(f"column {column!r} is empty in row {rows[0] + 1}")
-        return cells
+        return cells.cast(pl.String).fill_null("")
 
-    def once(self, keys: pl.DataFrame) -> None:
-        """Refuses two rows with the same keys."""
-        twice = keys.filter(keys.is_duplicated())
-        if len(twice):
-            key = twice.row(0)
-            first, second, *_ = (n for n, row in enumerate(keys.iter_rows(), 1) if row == key)
-            said = ", ".join(f"{name} {v!r}" for name, v in zip(keys.columns, key, strict=True))
-            raise self.error(f"rows {first} and {second} are both {said}; allowed: one of them")
+    def once(self, values: pl.Series) -> None:
+        """Refuses a value that two rows have."""
+        if values.is_duplicated().any():
+            value = values.filter(values.is_duplicated())[0]
+            first, second, *_ = ((values == value).arg_true() + 1).to_list()
+            raise self.error(f"rows {first} and {second} are both {values.name} {value!r}")
 
     def error(self, what: str) -> AssayError:
         """An error about this file, to be raised."""
@@ -84,10 +121,18 @@ class Released:
             )
 
 
-def read(path: Path, ignore: Sequence[str] = ()) -> Released:
-    """Reads a .csv or .parquet file without the columns of `ignore`, some of which it may lack.
+def files(source: str) -> list[Path]:
+    """The file that `source` names, or the .csv and .parquet files of that folder, by name."""
+    if not Path(source).is_dir():
+        return [Path(source)]
+    tables = [path for path in Path(source).iterdir() if path.suffix in (".csv", ".parquet")]
+    if not (shown := sorted(path for path in tables if not path.name.startswith("."))):
+        raise AssayError(f"source={source}: no .csv or .parquet file in this folder")
+    return shown
 
-    A first column without a name, a row number, is left out too.
+
+def read(path: Path) -> Released:
+    """Reads a .csv or .parquet file, without the row numbers that pandas writes in front.
 
     Raises:
       AssayError: no such file, another file type, not a table, or no rows.
@@ -95,68 +140,10 @@ def read(path: Path, ignore: Sequence[str] = ()) -> Released:
     frame, data = read_table(path, "source")  # as text: `NaN`, `null` and `007` are tokens
     if frame.width and frame.columns[0] in ("", "__index_level_0__"):
         frame = frame.drop(frame.columns[0])
-    released = Released(path, frame.drop(ignore, strict=False), hashlib.sha256(data).hexdigest())
-    if released.frame.height == 0:
+    released = Released(path, frame, hashlib.sha256(data).hexdigest())
+    if frame.height == 0:
         raise released.error("no rows")
     return released
-
-
-def files(source: str) -> list[Path]:
-    """The files that `--source` names: files and folders, comma-separated.
-
-    A name may itself hold commas, as the authors' do. Of a folder: its .csv and .parquet files,
-    sorted by name, without hidden ones; of a table that it holds in both formats, the second.
-
-    Raises:
-      AssayError: a folder without such files, or with other values in the other format; an empty
-        name.
-    """
-    inside: list[Path] = []
-    for path in _paths(source.split(",")):
-        if not path.is_dir():
-            inside.append(path)
-            continue
-        tables = [each for each in path.iterdir() if each.suffix in _SUFFIXES]
-        if not (shown := sorted(each for each in tables if not each.name.startswith("."))):
-            raise AssayError(f"source={path}: no .csv or .parquet file in this folder")
-        inside += [each for each in shown if not _has_twin(each)]
-    return inside
-
-
-def _has_twin(path: Path) -> bool:
-    """Whether a CSV file's table is in the folder as Parquet, too.
-
-    Raises:
-      AssayError: that table has other values.
-    """
-    twin = path.with_suffix(".parquet")
-    if path.suffix != ".csv" or not twin.exists():
-        return False
-    written, exact = read(path), read(twin).frame
-    same = written.frame.columns == exact.columns and all(map(_alike, written.frame, exact))
-    if not same:
-        raise written.error(f"other values than in {twin.name}; allowed: one of the two files")
-    return True
-
-
-def _alike(written: pl.Series, exact: pl.Series) -> bool:
-    """Whether cells of a CSV file say what a Parquet column holds."""
-    if exact.dtype in _TEXT:
-        return written.fill_null("").equals(exact.cast(pl.String).fill_null(""))
-    return written.str.strip_chars().cast(exact.dtype, strict=False).equals(exact)
-
-
-def _paths(pieces: Sequence[str]) -> list[Path]:
-    """Paths of the pieces between commas; pieces are joined again where only that exists."""
-    if not pieces:
-        return []
-    if not pieces[0].strip():
-        raise AssayError("--source: an empty name beside a comma; allowed: files and folders")
-    for stop in range(len(pieces), 1, -1):
-        joined = Path(",".join(pieces[:stop]))
-        if joined.exists():
-            return [joined, *_paths(pieces[stop:])]
-    return [Path(pieces[0]), *_paths(pieces[1:])]
 
 
 class Prompt(NamedTuple):
@@ -166,8 +153,116 @@ class Prompt(NamedTuple):
     text: str
 
 
+class Column(NamedTuple):
+    """The numbers of one model under one prompt, as a file holds them."""
+
+    model: str
+    prompt: Prompt
+    values: pl.Series  # float32, one per row
+    rows: pl.DataFrame  # their keys: token_id or item
+
+
+class Content(NamedTuple):
+    """What one file holds."""
+
+    columns: Sequence[Column]
+    vocabulary: pl.DataFrame | None  # of its model, `schema.VOCAB_COLUMNS`; None for a list
+    humans: pl.DataFrame | None  # what people think of its items; None where it is not said
+    sha256: str
+
+
+def content_of(path: Path, choices: Choices) -> Content:
+    """Reads a file.
+
+    Raises:
+      AssayError: it is not in the layout, a cell is not what its column holds, or nothing says
+        under which prompt a number was computed.
+    """
+    released, is_list = read(path), choices.layout == "items"
+    present = released.frame.columns
+    item = "item" if "item" in present else "name"
+    keys = [item, *_PEOPLE] if is_list else ["token_id", "token_name", "token_decoded"]
+    names = [name for name in present if name not in keys]
+    needed = {item} if is_list else {"token_id", "token_decoded"}
+    if not names or not needed <= set(present):
+        raise released.error(
+            f"its columns are {', '.join(present)}; layout {choices.layout!r} has "
+            f"{LAYOUTS[choices.layout]}"
+        )
+    vocabulary = humans = None
+    if not is_list:
+        vocabulary = _vocabulary(released)
+        rows = vocabulary.select("token_id")
+    else:
+        humans = people(released) if set(_PEOPLE) <= set(present) else None
+        rows = pl.DataFrame({"item": _items(released, item)})
+    columns = [
+        Column(*_named(released, name, choices), _checked(released, name, choices), rows)
+        for name in names
+    ]
+    return Content(columns, vocabulary, humans, released.sha256)
+
+
+def people(released: Released) -> pl.DataFrame:
+    """What people think of the items of a file: `schema.HUMAN_COLUMNS`."""
+    names = _items(released, "item" if "item" in released.frame.columns else "name")
+    released.once(names)
+    return pl.DataFrame(
+        {
+            "item_id": range(len(names)),
+            "item": names,
+            "elo_rank": released.whole("elo_rank"),
+            "elo_score": released.numbers("elo_score"),
+            "elo_matches": released.whole("elo_matches"),
+        },
+        schema=schema.HUMAN_COLUMNS,
+    )
+
+
+def _items(released: Released, column: str) -> pl.Series:
+    """The replies of a list; raises AssayError for an empty one."""
+    items = released.text(column)
+    if len(empty := (items.str.strip_chars() == "").arg_true()):
+        raise released.error(f"column {column!r} is empty in row {empty[0] + 1}")
+    return items
+
+
+def _vocabulary(released: Released) -> pl.DataFrame:
+    """The vocabulary of a file.
+
+    The file does not say which tokens round-trip, so `round_trip` is null; `is_special` is set
+    where the decoded string looks like a special token.
+    """
+    ids = released.whole("token_id")
+    released.once(ids)
+    return pl.DataFrame({"token_id": ids, "token": released.text("token_decoded")}).with_columns(
+        is_special=pl.col("token").str.contains(_SPECIAL), round_trip=pl.lit(None, dtype=pl.String)
+    )
+
+
+def _named(released: Released, column: str, choices: Choices) -> tuple[str, Prompt]:
+    """Model and prompt of a column: it names one of them, or a step; file and flags the rest."""
+    model = model_id(choices.model or released.path.stem)
+    is_step = re.fullmatch(r"step-\d+", column)
+    if is_step:
+        model = f"{model}-{column}"
+    elif choices.layout == "items":
+        if choices.model:
+            raise released.error(f"--model={choices.model!r}, but its columns name their models")
+        model = model_id(column)
+    elif choices.prompt:
+        raise released.error(f"--prompt={choices.prompt!r}, but its columns name their prompts")
+    by_file = is_step or choices.layout == "items"
+    name = (choices.prompt or released.path.stem) if by_file else column
+    prompt = prompt_named(name)
+    if prompt is None:
+        flag = "" if choices.prompt or not by_file else "--prompt is missing: "
+        raise released.error(f"{flag}{name!r} names no prompt; allowed: {_PROMPT_ALLOWED}")
+    return model, prompt
+
+
 def prompt_named(name: str) -> Prompt | None:
-    """The prompt that a file, column, cell or flag names; None if it names none.
+    """The prompt that a file, column or flag names; None if it names none.
 
     A prompt of configs/prompts.py is named by its id, by its name in the authors' release, or by
     its text, with or without the question mark, which the authors' file names lack. Any other text
@@ -187,18 +282,13 @@ def prompt_named(name: str) -> Prompt | None:
 def model_id(name: str) -> str:
     """Id of a model as a file or column names it: `owner--name` is `owner/name`.
 
-    A published model (configs/known_models.py) is also found by its nickname, by its name without
-    the owner, and at the end of a name such as `big2_rewards_Ray2333_GRM-gemma2-2B-rewardmodel-ft`.
+    A listed model (configs/known_models.py) is also found by its nickname and by its name alone.
     """
     name = name.strip().rstrip("/")
     if "/" not in name:
         name = name.replace("--", "/", 1)
-    lower = name.lower()
-    for spec in known_models.KNOWN.values():
-        end = re.escape(spec.hub_id.lower().replace("/", "_"))
-        if lower == spec.nickname.lower() or re.search(rf"(^|_){end}$", lower):
-            return spec.hub_id
-    spec = known_models.find(name)
+    nicknames = {spec.nickname.lower(): spec for spec in known_models.KNOWN.values()}
+    spec = nicknames.get(name.lower()) or known_models.find(name)
     return spec.hub_id if spec else name
 
 
@@ -206,3 +296,28 @@ def slugged(name: str) -> str:
     """Slug of a model id or file name: its last part in lower case, without unsafe characters."""
     last = name.rstrip("/").rsplit("/")[-1].lower()
     return re.sub(r"[^a-z0-9._-]+", "-", last).strip("-._")
+
+
+def _checked(released: Released, column: str, choices: Choices) -> pl.Series:
+    """A column of rewards or log-probabilities, float32; raises AssayError if they cannot be that.
+
+    Rewards are refused where they are the log-probabilities of a whole vocabulary.
+    """
+    values = released.numbers(column)
+    if choices.layout == "items":
+        return values.cast(pl.Float32)
+    if choices.values == "logits":
+        shifted = values - values.max()
+        values = shifted - float(np.log(np.exp(shifted.to_numpy()).sum()))
+    highest = float(values.to_numpy().max())
+    mass = float(np.exp(values.to_numpy()).sum()) if highest <= _ROUNDING else np.inf
+    if choices.values == "rewards" and abs(mass - 1) < _EXCESS:
+        raise released.error(
+            f"column {column!r} holds log-probabilities, not rewards; allowed: --values=logprobs"
+        )
+    if choices.values != "rewards" and mass > 1 + _EXCESS:
+        raise released.error(
+            f"column {column!r} holds up to {highest:.6g}, probabilities that sum to {mass:.6g}; "
+            "allowed: natural log-probabilities (--values=logits normalises logits)"
+        )
+    return values.cast(pl.Float32)

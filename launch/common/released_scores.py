@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +14,7 @@ from engine.runs.environment import library_versions
 from engine.runs.folder import RunFolder
 from engine.runs.identity import Identity, Json, items_hash
 from launch.common.inputs import checked_name, has_human_ranks, list_name
-from launch.common.released_files import files, slugged
-from launch.common.released_layouts import Choices, Column, content_of
+from launch.common.released_files import Choices, Column, content_of, files, slugged
 from launch.common.text import counted
 
 _PART_SIZE = 65_536
@@ -25,7 +23,6 @@ _COLUMNS = {
     (False, True): schema.SCORE_COLUMNS,
     (False, False): schema.LOGPROB_COLUMNS,
     (True, True): schema.ITEM_COLUMNS,
-    (True, False): schema.ITEM_LOGPROB_COLUMNS,
 }
 
 
@@ -51,9 +48,9 @@ class _Import:
     # Numbers of one model under one prompt, in the columns of the run, and what the file says.
     results: dict[str, tuple[pl.DataFrame, _Source]] = dataclasses.field(default_factory=dict)
 
-    def add(self, path: Path, ignore: Sequence[str]) -> None:
+    def add(self, path: Path) -> None:
         """Adds the content of one file, or refuses what contradicts the files before it."""
-        content, vocab = content_of(path, self.choices, ignore), None
+        content, vocab = content_of(path, self.choices), None
         if content.vocabulary is not None:
             vocabulary = content.vocabulary.cast(pl.Schema(schema.VOCAB_COLUMNS)).sort("token_id")
             rows = vocabulary.select("token_id", "token").rows()
@@ -84,8 +81,7 @@ class _Import:
         if not rewards:
             prompt = schema.prompt_in_form(prompt, self.choices.form)
         if self.items:
-            of_list = schema.items_path if rewards else schema.item_logprobs_path
-            path = of_list(self.items, slug, prompt)
+            path = schema.items_path(self.items, slug, prompt)
         else:
             path = (schema.scores_path if rewards else schema.logprobs_path)(slug, prompt)
         if path in self.results:
@@ -102,29 +98,19 @@ class _Import:
             raise AssayError(f"another model or vocabulary of the name {slug!r} than before")
         self.prompts[prompt] = column.prompt.text
         frame = column.rows.with_columns(column.values.alias(self.choices.number))
-        frame = self._in_order(frame) if self.items else frame
+        frame = self._numbered(frame) if self.items else frame
         columns = _COLUMNS[bool(self.items), rewards]
         frame = frame.cast(pl.Schema(columns)).select(list(columns)).sort(next(iter(columns)))
         self.results[path] = frame, source
 
-    def _in_order(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The rows in the order of the list, with item_id; raises AssayError for other items."""
-        items = frame["item"]
-        listed = self.lists.setdefault(self.items, items)
-        if items.equals(listed):
-            return frame.with_row_index("item_id")
-        if differ := set(items) ^ set(listed):
-            where = "only here" if (item := min(differ)) in set(items) else "not here"
+    def _numbered(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The rows with their item_id; raises AssayError for other items than the list has."""
+        listed = self.lists.setdefault(self.items, frame["item"])
+        if not frame["item"].equals(listed):
             raise AssayError(
-                f"other items than the rest of the list {self.items!r}: {item!r} is {where} "
-                f"({len(differ)} such items)"
+                f"other items, or another order, than in the rest of the list {self.items!r}"
             )
-        if len(items) != len(listed) or items.is_duplicated().any():
-            raise AssayError(
-                f"repeated items in another order than the rest of the list {self.items!r}"
-            )
-        order = listed.to_frame("item").with_row_index("item_id")
-        return frame.join(order, on="item", how="inner", validate="1:1").sort("item_id")
+        return frame.with_row_index("item_id")
 
     def write(self, run: str) -> None:
         """Writes everything that was added, after the run has accepted all of it."""
@@ -158,10 +144,10 @@ class _Import:
                 result.write(schema.part_name(start, stop), frame[start:stop], way, 0.0)
 
 
-def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str] = ()) -> str:
+def import_scores(source: str, run: str, choices: Choices) -> str:
     """Writes the numbers of released files into a run; returns what was written.
 
-    `source` are files and folders, comma-separated, of which `ignore` names columns to leave out.
+    `source` is a file, or a folder of files.
 
     Raises:
       AssayError: a file that is not in the layout, a number that is missing or not finite, a prompt
@@ -174,10 +160,10 @@ def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str]
             f"--model={choices.model!r} with {len(paths)} files; allowed with one: of several, "
             "each is named after its model"
         )
-    gathered = _Import(choices=choices, items=_list_name(source, paths, choices))
+    gathered = _Import(choices=choices, items=_list_name(source, choices))
     with progress(len(paths), "files", what="reading", delay_s=5) as bar:
         for path in paths:
-            gathered.add(path, ignore)
+            gathered.add(path)
             bar.update()
     gathered.write(run)
     folder = next(iter(gathered.results)).split("/model=")[0]
@@ -189,16 +175,11 @@ def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str]
     return f"{run}/{folder}: {said}, {rows:,} {numbers}{humans}"
 
 
-def _list_name(source: str, paths: Sequence[Path], choices: Choices) -> str:
-    """Name of the list: --items, or that of the folder, or that of the file; "" for tokens."""
+def _list_name(source: str, choices: Choices) -> str:
+    """Name of the list: --items, or that of the file or folder; "" for tokens."""
     if choices.layout == "tokens":
         return ""
-    name = choices.items
-    if not name and Path(source).is_dir():
-        name = slugged(Path(source).resolve().name)
-    if not name and (len(paths) > 1 or choices.layout == "items"):
-        raise AssayError("--items is missing; allowed: a name for the list of these files")
-    return checked_name("items", name or list_name(paths[0]))
+    return checked_name("items", choices.items or list_name(Path(source).resolve()))
 
 
 def _admit_model(folder: RunFolder, slug: str, entry: Json) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
-from engine.planning import flops
+from engine.models import flops
 from engine.sweep.outcomes import OnOutcomes
 from launch.common import scoring
 from launch.common.command import Flags, Given

@@ -43,15 +43,6 @@ def lines_of(setting: str, path: str | os.PathLike[str]) -> list[str]:
     return lines[: -1 if lines[-1] == "" else None]
 
 
-def in_hours(seconds: float) -> str:
-    """`3.4 s`, `12 min`, `5.1 h`: two digits, since no more is known of an estimate."""
-    for unit, length, least in _UNITS:
-        if seconds >= least:
-            value = seconds / length
-            return f"{value:.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-
-
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows of a table as lines; every column is as wide as its longest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

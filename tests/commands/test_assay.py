@@ -77,7 +77,12 @@ def test_the_version_is_that_of_the_installed_package(capsys):
     [
         ([], 0, rb"[--flag=value \u2026]", b""),
         (["zz\xeb"], 2, b"", rb"' is no command; `assay` lists them"),
-        (["import_scores", "--source=n\xe9e.csv", "--layout=elo", "--run=r"], 2, b"", b"import_s"),
+        (
+            ["import_scores", "--source=n\xe9e.csv", "--layout=items", "--run=r"],
+            2,
+            b"",
+            b"import_s",
+        ),
     ],
 )
 def test_a_terminal_without_unicode_gets_escapes(tmp_path, arguments, code, out, err):

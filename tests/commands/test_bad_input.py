@@ -115,19 +115,14 @@ CASES = {
     },
     "import_scores --layout=tokens --run={run}": {
         "--source=x": "source=x; allowed: a .csv or .parquet file",
-        "--source=x.csv,": "--source: an empty name beside a comma",
-        "--source=x --items=w": "--items='w' with layout 'tokens', which has no use for it",
-        "--source=a.csv,b.csv --model=m": (
-            "--model='m' with 2 files; allowed with one: of several, each is named after its model"
-        ),
+        "--source=x --items=w": "--items='w' with layout 'tokens', which has no list",
     },
     "plan": {
         "": "--source is missing; allowed: a checkpoint, a folder in Hugging Face format",
-        "--source=gemma-2-2b --devices=H300": "devices='H300'; allowed: [<count>x]<kind> or <TPU>-",
-        "--source=gemma-2-2b --devices=H100 --config.prefix=9999": (
-            "prefix=9999; allowed: 0 to 8192, the model's longest"
+        "--source=gemma-2-2b --config.prefix=9999": (
+            "prefix=9999; allowed: 1 to 8192, the model's longest"
         ),
-        "--source={tmp}/config.json --devices=H100": "config.json",
+        "--source={tmp}/config.json": "config.json",
     },
     "reproduce --root={tmp}/root": {
         "--models=grm-gemma-2b": "models='grm-gemma-2b'; allowed: 'qrm-gemma-2-27b', ",

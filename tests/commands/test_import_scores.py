@@ -11,18 +11,8 @@ from configs import known_models, prompts
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.verify import verify
-from launch.common.released_files import files, model_id, read, slugged
-from tests.support.released import (
-    ELO,
-    LONG,
-    PROMPT,
-    TOKENS,
-    WORDS,
-    import_elo,
-    import_one,
-    logprobs,
-    wide,
-)
+from launch.common.released_files import model_id, read, slugged
+from tests.support.released import ELO, PROMPT, STEPS, TOKENS, import_elo, import_one, logprobs
 
 
 def test_items_come_back_with_rewards_and_humans(source, tmp_path):
@@ -57,80 +47,43 @@ def test_tokens_come_back_with_their_strings_and_prompts(source, tmp_path):
     assert frame["round_trip"].null_count() == 4
 
 
-# Lists without people
-
-
-def test_a_list_with_a_column_per_prompt_comes_back(source, tmp_path):
-    path = source(WORDS, "Ray2333--GRM-gemma2-2B-rewardmodel-ft.csv")
-    import_one(path, tmp_path / "run", "items", items="big-two")
+@pytest.mark.parametrize("layout", ["items", "tokens"])
+def test_columns_of_steps_are_a_training_run(source, tmp_path, layout):
+    """A list without people may hold a reply twice; of tokens, each once."""
+    tokens = (
+        "token_id,token_decoded,step-100,step-50\n0,love,1.5,-2\n1,war,-3,0.5\n2,Love,1.25,-2\n"
+    )
+    path = source(STEPS if layout == "items" else tokens, "me--mine.csv")
+    import_one(path, tmp_path / "run", layout, prompt="best")
     loaded = analysis.load(tmp_path / "run")
-    best, terrible = "best-ever-one-word", "most_terrible-of_all_time-answer-only"
-    assert loaded.lists() == [("big-two", best), ("big-two", terrible)]
-    assert loaded.prompts[terrible] == prompts.FOLLOW_UP[terrible]
-    table = loaded.item_scores("big-two", best)
-    assert table["item"].to_list() == ["love", "war", "love"]
-    assert table["grm-gemma2-2b-rewardmodel-ft"].to_list() == [1.5, -3.0, 1.25]
-    assert loaded.item_scores("big-two", terrible).to_series(2).to_list() == [-2.0, 0.5, -2.0]
-    assert loaded.humans("big-two") is None
-
-
-def test_a_long_table_comes_back_and_its_rows_may_be_in_any_order(source, tmp_path):
-    import_one(source(LONG, "words.csv"), tmp_path / "run", "long")
-    loaded = analysis.load(tmp_path / "run")
-    assert loaded.lists() == [("words", "greatest"), ("words", "worst")]
-    gemma = "grm-gemma2-2b-rewardmodel-ft"
-    assert loaded.item_scores("words", "worst").rows() == [(0, "love", -2.0), (1, "war", -1.0)]
-    table = loaded.item_scores("words", "greatest", [gemma, "other"])
-    assert table.rows() == [(0, "love", 1.0, 5.0), (1, "war", 2.0, 6.0)]
-    assert loaded.models["other"]["source"] == "Org/Other"
+    assert loaded.prompts == {"best": prompts.PROMPTS["best"]}
+    assert loaded.models["mine-step-50"]["source"] == "me/mine-step-50"
+    if layout == "items":
+        table = loaded.item_scores("me--mine", "best")
+        assert table["item"].to_list() == ["love", "war", "love"]
+        assert table["mine-step-50"].to_list() == [-2.0, 0.5, -2.0]
+        assert loaded.humans("me--mine") is None
+    else:
+        assert loaded.rewards("mine-step-50", "best")[1].tolist() == [-2.0, 0.5, -2.0]
+        assert loaded.rewards("mine-step-100", "best")[1].tolist() == [1.5, -3.0, 1.25]
 
 
 def test_a_folder_of_csv_and_parquet_files_is_one_list(source, tmp_path):
-    """Each file has its own order of the items."""
-    folder, names = tmp_path / "Big Two", [name for name in prompts.RELEASED if "_" in name]
+    """Each file is named after its prompt."""
+    folder = tmp_path / "Two Prompts"
     folder.mkdir()
-    models = [spec.hub_id for spec in known_models.MODELS.values()]
-    words = np.array([f"w{i}" for i in range(5)])
-    for index, model in enumerate(models):
-        order = np.roll(np.arange(5), index)
-        values = {name: 10.0 * place + order + index for place, name in enumerate(names)}
-        frame = pl.DataFrame({"response": words[order], **values})
-        path = folder / f"big2_rewards_{model.replace('/', '_')}"
-        write = (frame.write_csv, frame.write_parquet)[index % 2]
-        write(path.with_name(f"{path.name}{('.csv', '.parquet')[index % 2]}"))
+    frame = pl.DataFrame({"item": ["love", "war"], "Org/A": [1.0, 2.0], "R-Gem-2B": [3.0, 4.0]})
+    frame.write_csv(folder / "What one single thing, person, or concept is the greatest ever.csv")
+    frame.with_columns(pl.col("Org/A") + 1).write_parquet(folder / "best.parquet")
     (folder / "notes.txt").write_text("not a table")
     (folder / ".hidden.csv").write_text("nor this one")
-    said = import_one(folder, tmp_path / "run", "items", column="response")
-    where = f"{tmp_path / 'run'}/items/big-two"
-    assert said == f"{where}: 10 files, 10 models, 54 prompts, 2,700 rewards"
+    said = import_one(folder, tmp_path / "run", "items")
+    where = f"{tmp_path / 'run'}/items/two-prompts"
+    assert said == f"{where}: 2 files, 2 models, 2 prompts, 8 rewards"
     loaded = analysis.load(tmp_path / "run")
-    assert set(loaded.models) == set(known_models.MODELS)
-    table = loaded.item_scores("big-two", "worst-in_the_world-single-word")
-    place = names.index("worst_world_single")
-    for index, model in enumerate(models):
-        assert table[slugged(model)].to_list() == [10 * place + i + index for i in range(5)]
-
-
-def test_of_a_table_in_both_formats_one_is_taken(source, tmp_path):
-    path = source(LONG)
-    frame = pl.read_csv(path, schema_overrides={"item": pl.String})
-    frame.write_parquet(path.with_suffix(".parquet"))
-    assert files(str(path.parent)) == [path.with_suffix(".parquet")]
-    frame.with_columns(pl.col("reward") + 1).write_parquet(path.with_suffix(".parquet"))
-    with pytest.raises(
-        AssayError, match=r"other values than in .*parquet; allowed: one of the two"
-    ):
-        files(str(path.parent))
-
-
-def test_files_are_named_one_by_one_even_with_commas_in_their_names(source, tmp_path):
-    """A file's name may be the text of its prompt."""
-    texts = [prompts.ELO["elo_greatest"], prompts.ELO["elo_prefer"]]
-    paths = [source(ELO, f"{text.removesuffix('?')}.csv") for text in texts]
-    import_one(",".join(map(str, paths)), tmp_path / "run", "elo", items="elo")
-    loaded = analysis.load(tmp_path / "run")
-    assert loaded.lists() == [("elo", "elo_greatest"), ("elo", "elo_prefer")]
-    assert loaded.humans("elo").height == 3
+    assert set(loaded.lists()) == {("two-prompts", "best"), ("two-prompts", "elo_greatest")}
+    table = loaded.item_scores("two-prompts", "best")
+    assert table.rows() == [(0, "love", 2.0, 3.0), (1, "war", 3.0, 4.0)]
 
 
 # Log-probabilities
@@ -173,26 +126,13 @@ def test_logits_are_normalised(tmp_path):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-def test_log_probabilities_of_a_list_come_back(source, tmp_path):
-    wide = "item,tokens,greatest\nlove,1,-2.5\ntrue love,2,-7\n"
-    long = "item,tokens,model,prompt,logprob\nlove,1,m,greatest,-3\ntrue love,3,m,greatest,-4\n"
-    said = {"items": "words", "values": "logprobs"}
-    import_one(source(wide, "google--gemma-2b.csv"), tmp_path / "run", "items", **said)
-    import_one(source(long, "long.csv"), tmp_path / "run", "long", **said)
-    loaded = analysis.load(tmp_path / "run")
-    rows = loaded.replies("words", "gemma-2b", "greatest").rows()
-    assert rows == [(0, "love", 1, -2.5), (1, "true love", 2, -7.0)]
-    assert loaded.replies("words", "m", "greatest")["tokens"].to_list() == [1, 3]
-
-
 # Names
 
 
 @pytest.mark.parametrize("spec", known_models.KNOWN.values(), ids=lambda spec: spec.slug)
 def test_a_published_model_is_found_by_every_spelling_of_its_name(spec):
     dashed = spec.hub_id.replace("/", "--")
-    scored = f"MFD20_rewards_{spec.hub_id.replace('/', '_')}"
-    for name in (spec.hub_id, dashed, dashed.lower(), scored, spec.nickname, spec.slug):
+    for name in (spec.hub_id, dashed, dashed.lower(), spec.nickname, spec.slug):
         assert model_id(name) == spec.hub_id
     assert slugged(model_id(dashed)) == spec.slug
 
@@ -207,15 +147,15 @@ def test_other_models_keep_their_names():
 
 def test_a_result_says_from_which_file_it_came_and_its_bytes_are_imported_once(source, tmp_path):
     """Under any file name; what was imported is verified like any run."""
-    path, run = source(WORDS, "a.csv"), tmp_path / "run"
-    import_one(path, run, "items", items="words", model="a")
+    path, run = source(STEPS, "a.csv"), tmp_path / "run"
+    import_one(path, run, "items", items="words", model="a", prompt="best")
     for result in analysis.load(run).items.values():
         assert result.imported and result.ways[0]["source"] == "a.csv"
         said = {"layout": "items", "source_sha256": read(path).sha256}
         assert result.identity.imported == said
     before = {file: file.read_bytes() for file in run.rglob("*.json")}
     for name in ("a.csv", "b.csv"):
-        import_one(source(WORDS, name), run, "items", items="words", model="a")
+        import_one(source(STEPS, name), run, "items", items="words", model="a", prompt="best")
         assert {file: file.read_bytes() for file in run.rglob("*.json")} == before
     logprobs(["best"]).write_csv(tmp_path / "b.csv")
     import_one(tmp_path / "b.csv", run, "tokens", values="logprobs")
@@ -241,32 +181,32 @@ def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
 
 
 BAD = {
-    "a header of another layout": (
-        *("elo", ELO.replace("elo_score", "score"), {}),
-        "columns elo_rank, score, .* layout 'elo' is elo_rank, .*, then one column per model",
+    "a header of the other layout": (
+        *("items", TOKENS, {}),
+        "its columns are token_id, token_name, .*; layout 'items' has item .or name., then one",
     ),
-    "no number": ("elo", ELO.replace("-0.5", "nan"), {}, "'Org/Model-A', row 2: 'nan' is no fin"),
-    "an empty item": ("elo", ELO.replace("1600,null", "1600,"), {}, "'name' is empty in row 2"),
-    "an item twice": ("elo", ELO.replace("null", "Water"), {}, "rows 1 and 2 are both name 'Water"),
+    "no number": ("items", ELO.replace("-0.5", "nan"), {}, "'Org/Model-A', row 2: 'nan' is no fin"),
+    "an empty item": ("items", ELO.replace("1600,null", "1600,"), {}, "'name' is empty in row 2"),
+    "an item twice": ("items", ELO.replace("null", "Water"), {}, "1 and 2 are both name 'Water'"),
     "two models of one name": (
-        *("elo", ELO.replace("Org/Model.B_v2", "other/model-a"), {}),
+        *("items", ELO.replace("Org/Model.B_v2", "other/model-a"), {}),
         "other/model-a under 'what-is-best-.*' is in a.csv already",
     ),
     "a file that says no prompt": (
-        *("items", "word,score\nlove,1\n", {}),
-        r"--prompt is missing: .*a\.csv does not say .*; allowed: .*greatest, best, worst, elo_",
+        *("items", ELO, {"prompt": ""}),
+        r"--prompt is missing: 'a' names no prompt; allowed: .*greatest, best, worst, elo_",
     ),
     "a prompt beside those of the columns": (
-        *("items", wide("word,best,worst"), {"prompt": "best"}),
+        *("tokens", TOKENS, {"prompt": "best"}),
         "--prompt='best', but its columns name their prompts",
     ),
-    "a long table that lacks an item": (
-        *("long", LONG.replace("worst,R-Gem-2B,-1,war\n", ""), {}),
-        "other items than the rest of the list 'w': 'war' is not here",
+    "a model beside those of the columns": (
+        *("items", ELO, {"model": "m"}),
+        "--model='m', but its columns name their models",
     ),
-    "a long table with an item twice": (
-        *("long", LONG + "greatest,R-Gem-2B,3,love\nworst,R-Gem-2B,3,love\n", {}),
-        "a.csv: rows 1 and 7 are both model 'R-Gem-2B', prompt 'greatest', item 'love'; allowed: ",
+    "a column that names no prompt": (
+        *("tokens", TOKENS.replace("greatest", "category"), {}),
+        "a.csv: 'category' names no prompt; allowed: ",
     ),
     "log-probabilities as rewards": (
         *("tokens", logprobs(["best"]).write_csv(), {}),
@@ -274,7 +214,7 @@ BAD = {
     ),
     "probabilities that sum to more than 1": (
         *("tokens", logprobs(["best"]).with_columns(pl.col("best") * 0.5).write_csv()),
-        *({"values": "logprobs"}, "column 'best': its probabilities sum to .*; allowed: at most 1"),
+        *({"values": "logprobs"}, "column 'best' holds up to .*, probabilities that sum to "),
     ),
 }
 
@@ -283,7 +223,7 @@ BAD = {
 def test_bad_files_are_one_line_and_nothing_is_written(
     source, tmp_path, layout, text, said, message
 ):
-    default = {"elo": {"prompt": PROMPT}, "tokens": {}}.get(layout, {"items": "w"})
+    default = {"prompt": PROMPT} if layout == "items" else {}
     with pytest.raises(AssayError, match=message) as caught:
         import_one(source(text, "a.csv"), tmp_path / "run", layout, **default | said)
     assert "\n" not in str(caught.value)
@@ -291,21 +231,23 @@ def test_bad_files_are_one_line_and_nothing_is_written(
 
 
 def test_a_bad_file_among_good_ones_writes_nothing(source, tmp_path):
-    good = source(WORDS, "a.csv")
-    said = {"layout": "items", "items": "words"}
+    folder = source(ELO, "best.csv").parent
     for text, message in {
-        WORDS.replace("war", "peace"): "b.csv: other items .*'peace' is only here (2 such",
-        WORDS.replace("1.25", "x"): "b.csv: column 'best_ever_one', row 3: 'x' is no finite",
-        WORDS.replace("\nlove,1.5,-2\nwar,-3,0.5", "\nwar,-3,0.5\nlove,1.5,-2"): "repeated items",
+        ELO.replace("null", "peace"): "worst.csv: other human scores of the list",
+        ELO.replace("4e1", "x"): "worst.csv: column 'Org/Model.B_v2', row 2: 'x' is no finite",
+        "item,Org/Model-A\nnull,1\nWater,2\n007,3\n": "worst.csv: other items, or another order",
     }.items():
-        bad = source(text, "b.csv")
-        with pytest.raises(AssayError, match=re.escape(message).replace(r"\.\*", ".*")):
-            import_one(f"{good},{bad}", tmp_path / "run", **said)
+        source(text, "worst.csv")
+        with pytest.raises(AssayError, match=re.escape(message)):
+            import_one(folder, tmp_path / "run", "items", items="words")
         assert not (tmp_path / "run").exists()
 
 
 def test_two_files_of_one_model_are_refused(source, tmp_path):
-    paths = [source(WORDS, name) for name in ("LxzGordon--URM-LLaMa-3.1-8B.csv", "L-Lla-8B.csv")]
-    with pytest.raises(AssayError, match="under 'best-ever-one-word' is in LxzGordon--URM"):
-        import_one(",".join(map(str, paths)), tmp_path / "run", "items", items="w")
+    for name in ("LxzGordon--URM-LLaMa-3.1-8B.csv", "L-Lla-8B.csv"):
+        folder = source(TOKENS, name).parent
+    with pytest.raises(AssayError, match="under 'greatest' is in L-Lla-8B"):
+        import_one(folder, tmp_path / "run", "tokens")
+    with pytest.raises(AssayError, match="--model='m' with 2 files; allowed with one"):
+        import_one(folder, tmp_path / "run", "tokens", model="m")
     assert not (tmp_path / "run").exists()

@@ -22,11 +22,11 @@ import jax.numpy as jnp
 import pytest
 from filelock import FileLock
 
-from bench import tpu
-from bench.hlo import Program
 from engine.models import decoder, layer
 from engine.models.config import DecoderConfig, Rope
 from engine.models.layer import Layer, Weight
+from tests.support import tpu
+from tests.support.hlo import Instruction, Program
 
 pytestmark = [
     pytest.mark.slow,
@@ -146,6 +146,22 @@ def compiled(tmp_path_factory) -> dict[str, Program]:
     return {name: Program((folder / f"{name}.hlo").read_text()) for name in PROGRAMS}
 
 
+def in_float32(program: Program) -> list[Instruction]:
+    """Matmuls with a float32 operand, but for slopes on a gradient's way back."""
+    wide = []
+    for matmul, operands in program.reads("dot", "convolution"):  # TPUs have convolutions
+        dtypes = [array.dtype for array in operands]
+        if "f32" in dtypes and (dtypes == ["f32"] * 2 or "transpose(jvp" not in matmul.op_name):
+            wide.append(matmul)
+    return wide
+
+
+def summed(program: Program) -> set[str]:
+    """Dtypes that devices add up, but for a number per candidate and position, or less."""
+    sums = program.reads("all-reduce", "all-reduce-start")
+    return {a.dtype for _, arrays in sums for a in arrays if a.bytes > 4 * DECODER.width}
+
+
 def copied(program: Program) -> set[tuple[str, tuple[int, ...]]]:
     """Dtype and shape of everything that is written and depends on weights alone."""
     return {(i.arrays[0].dtype, i.arrays[0].shape) for i in program.weight_copies()}
@@ -155,8 +171,8 @@ def copied(program: Program) -> set[tuple[str, tuple[int, ...]]]:
 def test_no_weight_is_copied_and_bfloat16_is_multiplied_and_summed(compiled, name):
     assert copied(compiled[name]) == set()
     assert compiled[name].reads("dot", "convolution")
-    assert tpu.in_float32(compiled[name]) == []
-    assert tpu.summed(compiled[name], DECODER.width) == {"bf16"}
+    assert in_float32(compiled[name]) == []
+    assert summed(compiled[name]) == {"bf16"}
 
 
 def test_weights_that_are_copied_or_widened_are_seen(compiled):
@@ -167,8 +183,8 @@ def test_weights_that_are_copied_or_widened_are_seen(compiled):
 
 
 def test_matmuls_and_sums_in_float32_are_seen(compiled):
-    assert tpu.in_float32(compiled["planted-step"])
-    assert "f32" in tpu.summed(compiled["planted-step"], DECODER.width)
+    assert in_float32(compiled["planted-step"])
+    assert "f32" in summed(compiled["planted-step"])
 
 
 def whole_copies(program: Program) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 import analysis
 from configs import known_models
 from launch.common import released_scores
-from launch.common.released_layouts import Choices
+from launch.common.released_files import Choices
 from tests.conftest import SHARED
 
 pytestmark = pytest.mark.needs_shared

@@ -1,10 +1,10 @@
-"""Small files of released scores, in every layout that is imported."""
+"""Small files of released scores, in both layouts."""
 
 import numpy as np
 import polars as pl
 
 from launch.common import released_scores
-from launch.common.released_layouts import Choices
+from launch.common.released_files import Choices
 
 ELO = """elo_rank,elo_score,name,elo_matches,Org/Model-A,Org/Model.B_v2
 1,1700,Water,10,1.5,-2
@@ -17,29 +17,21 @@ TOKENS = """token_id,token_name,token_decoded,greatest,"What, of all?"
 2,,,0,3
 3,<|eot|>,<|eot|>,0.25,4
 """
-WORDS = """response,best_ever_one,terrible_time_please
+STEPS = """item,step-100,step-50
 love,1.5,-2
 war,-3,0.5
 love,1.25,-2
 """
-LONG = """prompt,model,reward,item
-greatest,R-Gem-2B,1,love
-greatest,R-Gem-2B,2,war
-worst,R-Gem-2B,-1,war
-worst,R-Gem-2B,-2,love
-greatest,Org--Other,5,love
-greatest,Org--Other,6,war
-"""
 PROMPT = "What is best?"
 
 
-def import_one(source, run, layout, ignore=(), **said):
+def import_one(source, run, layout, **said):
     choices = Choices(layout=layout, **said)
-    return released_scores.import_scores(str(source), str(run), choices, ignore)
+    return released_scores.import_scores(str(source), str(run), choices)
 
 
 def import_elo(source, run, prompt=PROMPT):
-    return import_one(source, run, "elo", prompt=prompt)
+    return import_one(source, run, "items", prompt=prompt)
 
 
 def logprobs(columns, rows=40, seed=0):
@@ -48,7 +40,3 @@ def logprobs(columns, rows=40, seed=0):
     named = {"token_id": range(rows), "token_name": map(str, range(rows))}
     tokens = {"token_decoded": [f" t{i}" for i in range(rows)]}
     return pl.DataFrame({**named, **tokens, **dict(zip(columns, values.T, strict=True))})
-
-
-def wide(header):
-    return f"{header}\nlove,1,2\nwar,3,4\n"

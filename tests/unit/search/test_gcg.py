@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from engine.planning import flops
+from engine.models import flops
 from engine.search import gcg
 from engine.search.gcg import (
     UNKNOWN,

@@ -4,10 +4,9 @@ import re
 
 import pytest
 
+from engine import host, planning
 from engine.errors import AssayError
-from engine.planning import fitting, machines, memory
-from engine.planning.machines import DeviceRoom
-from engine.planning.memory import LEAST_STEP, Model, SweepWork
+from engine.planning import LEAST_STEP, DeviceRoom, Model, SweepWork
 from engine.search.run import search_sequences
 from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
@@ -22,7 +21,7 @@ def free(monkeypatch):
     """Bytes of free host memory, as this process sees them from now on."""
 
     def leave(bytes_: int) -> None:
-        monkeypatch.setattr(machines, "free_memory", lambda: bytes_)
+        monkeypatch.setattr(host, "free_memory", lambda: bytes_)
 
     return leave
 
@@ -35,7 +34,7 @@ def needed(checkpoint, step: int, own: int = 3) -> int:
     """Bytes that a sweep needs on one CPU device."""
     model = Model.of([checkpoint]).on(DeviceRoom("cpu"), "float32")
     prefix = len(checkpoint.template.split(ONE["greatest"]).prefix)
-    return memory.account(model, SweepWork(prefix=prefix, own=own, step_size=step)).total
+    return planning.account(model, SweepWork(prefix=prefix, own=own, step_size=step)).total
 
 
 def test_on_a_cpu_a_step_has_1024_candidates(tiny, run):
@@ -67,7 +66,7 @@ def test_devices_along_data_do_not_change_the_step(tiny, free):
     for data in (1, 4):
         room = DeviceRoom.of(make_mesh(data))._replace(usable=needed(tiny, 256))
         placed = Model.of([tiny]).on(room, "float32")
-        chosen.append(fitting.fitting_step(placed, SweepWork(prefix=22, own=3)))
+        chosen.append(planning.fitting_step(placed, SweepWork(prefix=22, own=3)))
     assert chosen[0] == chosen[1]
 
 
@@ -123,12 +122,12 @@ def test_a_search_is_refused_before_anything_is_written(tiny, run, free):
 
 def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, monkeypatch):
     subject = Model.of([tiny])
-    size = memory.checkpoint_bytes(subject)
+    size = planning.checkpoint_bytes(subject)
     disk = (1, size * 3 // 2)
-    monkeypatch.setattr(fitting, "free_disk", lambda folder: disk)
+    monkeypatch.setattr(host, "free_disk", lambda folder: disk)
     with pytest.raises(AssayError, match="the download needs "):
-        fitting.check_conversion(subject, tmp_path, cached=0)
-    fitting.check_conversion(subject, tmp_path, cached=size)
+        planning.check_conversion(subject, tmp_path, cached=0)
+    planning.check_conversion(subject, tmp_path, cached=size)
 
 
 def test_a_model_that_the_mesh_does_not_fit_does_not_keep_others_from_being_computed(

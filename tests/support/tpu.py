@@ -1,25 +1,8 @@
-"""Compiles the engine's passes for TPUs that are not there, and reads what the programs do.
+"""Lowers the engine's passes for TPUs that are not there; libtpu compiles them without a TPU."""
 
-    make check     # installs libtpu beside the other packages; no TPU is needed
-    python -m bench.tpu [--models=<slug>,…] [--slices=v5e:2x4,…] [--model_axis=1]
-
-Models are of full size, in bfloat16, with a linear head and without weights. For the step of a
-sweep, a prompt, a step of the default search, and the write of a restored layer into its stack:
-
-    GiB      memory of a chip: arguments, results, temporary arrays and code
-    copies   MiB that are written to HBM and depend on weights alone, once a loop; should be 0
-    float32  matmuls that read float32, but for slopes on a gradient's way back; should be 0
-    sums     dtypes of what devices along `model` add up, but for a number per candidate
-    donated  arguments whose memory the result takes; the stack, of a restored layer
-
-One compilation takes about 45 s of CPU time.
-"""
-
-import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -29,13 +12,9 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh
 
-from bench.common import aligned
-from bench.hlo import Instruction, Program
 from bench.random_model import linear_head
-from configs import known_models, known_shapes
 from engine import mesh as meshes
 from engine.checkpoint import layouts, restore
-from engine.convert.hf_config import decoder_config
 from engine.models.config import DecoderConfig
 from engine.scoring.reward_passes import RewardScorer
 from engine.search.gcg import State, build_step
@@ -172,67 +151,3 @@ class Passes:
     def _shape(self, shape: tuple[int, ...], dtype: Any, axes: str = "") -> Any:
         place = meshes.sharding(self.mesh, axes)
         return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
-
-
-def in_float32(program: Program) -> list[Instruction]:
-    """Matmuls with a float32 operand, but for slopes on a gradient's way back."""
-    wide = []
-    for matmul, operands in program.reads("dot", "convolution"):  # TPUs have convolutions
-        dtypes = [array.dtype for array in operands]
-        if "f32" in dtypes and (dtypes == ["f32"] * 2 or "transpose(jvp" not in matmul.op_name):
-            wide.append(matmul)
-    return wide
-
-
-def summed(program: Program, width: int) -> set[str]:
-    """Dtypes that devices add up, but for a number per candidate and position, or less."""
-    sums = program.reads("all-reduce", "all-reduce-start")
-    return {a.dtype for _, arrays in sums for a in arrays if a.bytes > 4 * width}
-
-
-def row(passes: Passes, name: str) -> tuple[str, ...]:
-    """Compiles one pass; returns its cells."""
-    try:
-        compiled = getattr(passes, name)().compile()
-    except jax.errors.JaxRuntimeError as error:
-        return (name, str(error).partition("\n")[0][:60], "", "", "", "")
-    program, plan = Program(compiled.as_text()), compiled.memory_analysis()
-    held = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
-    gib = (held + plan.temp_size_in_bytes + plan.generated_code_size_in_bytes) / 2**30
-    donated = ",".join(map(str, sorted(program.donated()))) or "-"
-    if name == "place":
-        return (name, f"{gib:.2f}", "", "", "", donated)
-    copies = sum(i.arrays[0].bytes for i in program.weight_copies()) / 2**20
-    sums = ",".join(sorted(summed(program, passes.decoder.width))) or "-"
-    return (name, f"{gib:.2f}", f"{copies:.0f}", str(len(in_float32(program))), sums, donated)
-
-
-def decoder_of(spec: known_models.ModelSpec, layers: int) -> DecoderConfig:
-    """The decoder of a listed model, or its first layers; 0: all."""
-    decoder = decoder_config(known_shapes.config_json(spec))
-    return decoder.first(layers) if layers else decoder
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Compiles everything that the flags name, and prints a table for each model and slice."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default="skywork-reward-llama-3.1-8b", help="of assay models")
-    parser.add_argument("--slices", default="v5e:2x4", help="chip and shape of each slice")
-    parser.add_argument("--model_axis", type=int, default=1, help="devices along `model`")
-    parser.add_argument("--candidates", type=int, default=1024, help="of a step on each device")
-    parser.add_argument("--passes", default="step,prompt,search,place")
-    parser.add_argument("--layers", type=int, default=0, help="of each decoder; 0: all")
-    chosen = parser.parse_args(argv)
-    for slug in chosen.models.split(","):
-        spec = known_models.KNOWN[slug]
-        decoder = decoder_of(spec, chosen.layers)
-        work = Work(candidates=chosen.candidates, positions=known_shapes.own_positions(spec))
-        for slice_ in chosen.slices.split(","):
-            passes = Passes(decoder, mesh_of(slice_, chosen.model_axis), work)
-            rows: list[Sequence[str]] = [("pass", "GiB", "copies", "float32", "sums", "donated")]
-            rows += [row(passes, name) for name in chosen.passes.split(",")]
-            print(f"{slug}, {slice_}, model axis {chosen.model_axis}\n{aligned(rows)}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,44 +1,67 @@
-"""Bytes that a model needs on a device, in host memory and on disk: an account from its shapes.
+"""What a model needs of memory: an account of bytes from its shapes, and the step that fits.
 
-Tests compare it with the memory that compiled programs take.
+Tests compare the account with the memory that compiled programs take. A step depends on the model,
+the kind of device and its free memory alone: not on the number of devices along the axis `data`,
+and on no measured time. So equal machines give equal bytes.
 """
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, Mesh
 
+from engine import host, processes
 from engine import mesh as meshes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import parameters
+from engine.display import in_words
+from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig, OutputConfig
-from engine.planning.machines import GIB, DeviceRoom
-from engine.scoring.batches import largest_step, whole_length
+from engine.scoring.batches import SHORT, largest_step, whole_length
 
+# Candidates per step that `auto` takes where memory allows: docs/decisions/step-and-memory.md.
+STEPS = {"cpu": 1024, "gpu": 2048, "tpu": 1024}
 LEAST_STEP = 16  # candidates per step on each device
 BLOCK_ROWS = 32  # rows of packed candidates that a search scores at a time: 64 candidates
 BLOCK_PARENTS = 2  # attempts of a search whose parents a device runs through the model at once
 # What compilers, buffers of the reader and threads add to a process that has imported Assay, and
 # what a tokenizer holds per token: measured on Linux for jax 0.10.2.
 _PROCESS_BYTES, _TOKEN_BYTES = 200 * 2**20, 1100
-# What a search adds to it by compiling its program, or to an accelerator by the program's code.
-_SEARCH_BYTES = {"cpu": 460 * 2**20, "gpu": 13 * 2**20, "tpu": 13 * 2**20}
+_SEARCH_BYTES = 460 * 2**20  # what a search adds to it on a CPU by compiling its program
+_WAY_OUT = "--config.check_memory=false starts anyway"
+
+
+class DeviceRoom(NamedTuple):
+    """The devices that models are to be loaded on, and their free memory."""
+
+    platform: str  # `cpu`, `gpu` or `tpu`
+    data: int = 1  # devices along the mesh axis `data`
+    model: int = 1  # devices along the mesh axis `model`
+    usable: float = math.inf  # bytes of a device, or of the host of a CPU; infinite: not known
+
+    @classmethod
+    def of(cls, mesh: Mesh) -> "DeviceRoom":
+        """This machine; of several processes, that of process 0."""
+        platform = mesh.devices.flat[0].platform
+        usable = processes.from_first("free memory", lambda: host.free_bytes(mesh, platform))
+        platform = platform if platform in STEPS else "gpu"
+        return cls(platform, mesh.shape["data"], mesh.shape["model"], usable)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepWork:
     """Sweeps of one model."""
 
-    prompts: int = 1  # vocabularies that are swept
-    prefix: int  # positions of a prompt, padding included
-    own: int  # positions of a candidate
+    prefix: int = 64  # positions of a prompt, padding included
+    own: int = 3  # positions of a candidate
     step_size: int | None = None  # candidates per step on each device; None: chosen
     self_check: int = 16  # conversations that the plain pass computes at once
-    part_size: int = 16384  # rows of a part, whose end no step crosses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,7 +146,7 @@ class Account:
     prefix: int  # keys and values of prompts
     layer: int  # weights of a layer, or of all, that are there a second time
     step: int  # activations of one step, and a search's tables
-    process: int  # of a CPU, whose memory it shares; on an accelerator, code of a search
+    process: int  # of a CPU, whose memory it shares
 
     @property
     def total(self) -> int:
@@ -151,7 +174,7 @@ def account(model: Model, work: SweepWork | SearchWork) -> Account:
         prefix=2 * c.num_layers * kept * c.num_kv_heads * c.head_size * b // model.model,
         layer=4 * layer // b * copied or max(0, layer - step),
         step=step + tables,
-        process=on_cpu * process_bytes(model) + searches * _SEARCH_BYTES[model.platform],
+        process=on_cpu * (process_bytes(model) + searches * _SEARCH_BYTES),
     )
 
 
@@ -188,11 +211,6 @@ def process_bytes(model: Model) -> int:
     return _PROCESS_BYTES + _TOKEN_BYTES * model.config.vocab_size
 
 
-def in_words(size: float) -> str:
-    """`7.0 GiB`, or `210 MiB`."""
-    return f"{size / GIB:,.1f} GiB" if size >= GIB else f"{size / 2**20:,.0f} MiB"
-
-
 def _needed(model: Model, work: SweepWork | SearchWork) -> tuple[int, int, int]:
     """Positions of prompts that are kept, and bytes of a step's activations and of its tables."""
     kept, positions, saved, tables = work.prefix, work.own, 0, 0
@@ -226,9 +244,7 @@ def _search_bytes(model: Model, work: SearchWork) -> tuple[int, int]:
     saved = parents * work.own * work.together * (kept + 12 * c.width) * c.num_layers
     if on_cpu and b < 4:  # XLA transposes and widens the embedding that slopes multiply
         saved += (b + 4) * c.vocab_size * c.width
-    # Where candidates are drawn by position, devices along `model` keep their tokens' slopes.
-    split = model.model if not on_cpu and work.packed and c.vocab_size % model.model == 0 else 1
-    return saved, 2 * tables // split  # slopes of a block and of all
+    return saved, 2 * tables  # slopes of a block and of all
 
 
 def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
@@ -253,3 +269,78 @@ def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
     if model.language:
         step += 2 * 4 * rows * c.vocab_size  # logits, and their softmax
     return step
+
+
+def fits(model: Model, work: SweepWork | SearchWork, **changes: Any) -> bool:  # Any: of the work
+    """Whether work with some changes fits; sweeps without a step, whether the least one does."""
+    return account(model, dataclasses.replace(work, **changes)).total <= model.usable
+
+
+def fitting_step(model: Model, work: SweepWork) -> int:
+    """The step that a user named; else the largest that fits, or the least where none does."""
+    step, named = work.step_size or STEPS[model.platform], work.step_size is not None
+    while not named and step > LEAST_STEP and not fits(model, work, step_size=step):
+        step //= 2
+    return step
+
+
+def refusal(model: Model, work: SweepWork | SearchWork) -> str:
+    """Why models do not fit on their devices, with settings that would; "" if they do."""
+    needed, ways = account(model, work), []
+    if needed.total <= model.usable:
+        return ""
+    if isinstance(work, SweepWork):
+        auto = dataclasses.replace(work, step_size=None)
+        ways += [f"step_size={fitting_step(model, auto)}"] if fits(model, auto) else []
+        ways += ["self_check=1"] if fits(model, work, self_check=1) else []
+    would = " or ".join(ways) or f"{in_words(needed.total)} of free memory"
+    return (
+        f"{model.name}: needs {in_words(needed.total)} of memory on a device in {model.dtype} "
+        f"(weights {in_words(needed.weights)}, a step {in_words(needed.step)}), "
+        f"{in_words(model.usable)} are free; {would} would fit; {_WAY_OUT}"
+    )
+
+
+def admit(
+    checkpoint: Checkpoint, mesh: Mesh, dtype: str, step_size: int | None, *, check: bool
+) -> int:
+    """The step of a model that is about to be loaded, for prompts that are not known yet.
+
+    A `step_size` of None is chosen. Raises AssayError for a model that is too large, if `check`.
+    """
+    model = Model.of([checkpoint]).on(DeviceRoom.of(mesh), dtype)
+    work = SweepWork(own=SHORT, step_size=step_size, self_check=1)
+    step = fitting_step(model, work)
+    if check and (reason := refusal(model, dataclasses.replace(work, own=1, step_size=step))):
+        raise AssayError(reason)
+    return step
+
+
+def check_conversion(model: Model, destination: Path | str | None, cached: int | None) -> None:
+    """Checks host memory and disk before anything is downloaded, read or written.
+
+    The checkpoint goes to `destination`, if it is on a local disk. Weights are fetched into the
+    hub's cache, which holds `cached` bytes of them already; None: none are fetched.
+
+    Raises:
+      AssayError: too little of either.
+    """
+
+    def check(what: str, needed: float, where: str, free: float) -> None:
+        if needed > free:
+            raise AssayError(
+                f"{model.name}: {what} needs {in_words(needed)} of {where}, {in_words(free)} are "
+                f"free; {_WAY_OUT}"
+            )
+
+    check("converting", host_bytes(model), "memory", host.free_memory())
+    size, taken = checkpoint_bytes(model), Counter[int]()
+    wanted = [] if destination is None else [("the checkpoint", destination, size)]
+    if cached is not None:
+        from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
+
+        wanted.append(("the download", HF_HUB_CACHE, max(0, size - cached)))
+    for what, folder, more in wanted:
+        disk, free = host.free_disk(folder)
+        taken[disk] += more  # both may go to one disk
+        check(what, taken[disk], f"disk at {folder}", free)

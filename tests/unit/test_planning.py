@@ -10,19 +10,19 @@ import pytest
 
 from configs import known_models, known_shapes
 from engine import mesh as meshes
+from engine import planning
 from engine.checkpoint.restore import abstract, restore
 from engine.models.config import DecoderConfig, Rope
 from engine.models.heads import HeadConfig
-from engine.planning import memory
-from engine.planning.machines import DeviceRoom
-from engine.planning.memory import Model, SearchWork, SweepWork, account
+from engine.planning import DeviceRoom, Model, SearchWork, SweepWork, account, fitting_step
 from engine.scoring.reward_passes import RewardScorer
 from engine.types import Candidates, KeyValues, Prefix
-from launch.common.planned_models import model_of_config
+from launch.common.converting import model_of_config
 from tests.support import slow
 from tests.support.parity import make_mesh
 
 SWEEP = SweepWork(prefix=64, own=2, step_size=1024)
+SWEEP_AUTO = dataclasses.replace(SWEEP, step_size=None, self_check=1)
 SEARCH = SearchWork(prefix=64, own=9, length=8, candidates=64, attempts=4)
 SHAPES = {"width": 256, "ffn_width": 768, "num_layers": 6, "num_heads": 4, "num_kv_heads": 2}
 
@@ -96,7 +96,7 @@ def test_weights_are_those_that_a_restored_model_has_on_a_device(checkpoint, dat
     held = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(params))
     card = tiny.card
     placed = Model(config=card.decoder, heads=(card.head,), dtype=dtype, data=data, model=model)
-    assert memory.weight_bytes(placed) == held
+    assert planning.weight_bytes(placed) == held
 
 
 def test_key_value_heads_that_are_repeated_count():
@@ -109,7 +109,7 @@ def test_converting_holds_the_two_largest_blocks():
     gemma = model_of("skywork-reward-gemma-2-27b")
     embedding = 2 * 256_000 * 4608
     layer = 2 * (4 * 4608 + 4608 * 128 * 2 * (32 + 16) + 3 * 4608 * 36864)
-    assert memory.host_bytes(gemma) == memory.process_bytes(gemma) + embedding + layer
+    assert planning.host_bytes(gemma) == planning.process_bytes(gemma) + embedding + layer
 
 
 def test_of_several_dtypes_the_widest_is_counted():
@@ -124,3 +124,13 @@ def test_a_search_is_charged_for_its_prompts_and_its_method():
     several = account(llama, dataclasses.replace(SEARCH, together=3))
     assert several.prefix == 3 * account(llama, SEARCH).prefix
     assert grows(llama, SEARCH, together=300) > 9 * account(llama, SEARCH).step
+
+
+@pytest.mark.parametrize(("platform", "step"), [("cpu", 1024), ("gpu", 2048), ("tpu", 1024)])
+def test_the_step_is_halved_until_it_fits(platform, step):
+    llama = model_of(platform=platform)
+    assert fitting_step(llama, SWEEP_AUTO) == step
+    room = account(llama, dataclasses.replace(SWEEP_AUTO, step_size=128)).total
+    assert fitting_step(dataclasses.replace(llama, usable=room), SWEEP_AUTO) == 128
+    assert fitting_step(dataclasses.replace(llama, usable=0), SWEEP_AUTO) == planning.LEAST_STEP
+    assert fitting_step(llama, dataclasses.replace(SWEEP_AUTO, step_size=333)) == 333
