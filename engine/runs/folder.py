@@ -262,14 +262,14 @@ class RunFolder:
             raise AssayError(f"run {self.run}: {path} was begun with {why}; use another run folder")
         return self.results[path]
 
-    def table(self, path: str, columns: schema.Columns | None = None) -> pl.DataFrame | None:
+    def table(self, path: str) -> pl.DataFrame | None:
         """A vocabulary or list of the run; None where there is none that `run.json` vouches for.
 
         Raises RunError for a damaged one.
         """
         if path not in self.tables or path not in self.files:
             return None
-        return read_table(self, path, columns)
+        return read_table(self, path)
 
     def save(self, tables: Mapping[str, pl.DataFrame]) -> None:
         """Writes `run.json`, which makes the folder a run, and then the tables that it lacks."""
@@ -285,8 +285,8 @@ class RunFolder:
         self.files |= frozenset(lacking)
 
 
-def read_table(folder: RunFolder, path: str, columns: schema.Columns | None = None) -> pl.DataFrame:
-    """A vocabulary or list of a run, checked; `columns` are those that it has at least.
+def read_table(folder: RunFolder, path: str) -> pl.DataFrame:
+    """A vocabulary or list of a run, checked.
 
     Raises RunError for a file that is missing, or other bytes than `run.json` names.
     """
@@ -296,17 +296,9 @@ def read_table(folder: RunFolder, path: str, columns: schema.Columns | None = No
         raise RunError(f"{file}: no such table; run the command again that wrote it")
     if hashlib.sha256(data).hexdigest() != digest:
         raise RunError(f"{file}: damaged; {AGAIN}")
-    types = columns or _columns_of(path)
-    there = pl.read_parquet_schema(data) if schema.GIVEN not in types else {}
-    more = {schema.GIVEN: pl.String} if schema.GIVEN in there else {}
-    return from_parquet(file, data, {**types, **more})
-
-
-def _columns_of(path: str) -> schema.Columns:
-    """Columns of the table at a path of a run."""
-    name = path.rpartition("/")[2]
     named = {schema.HUMANS: schema.HUMAN_COLUMNS, schema.LIST: schema.LIST_COLUMNS}
-    return named.get(name, schema.VOCAB_COLUMNS)
+    types = named.get(path.rpartition("/")[2], schema.VOCAB_COLUMNS)
+    return from_parquet(file, data, types, {schema.GIVEN: pl.String})
 
 
 # Any: what JSON holds.

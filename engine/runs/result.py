@@ -325,12 +325,6 @@ class Result:
         return [self.frame(name, data) for name, data in read]
 
 
-def begun(run: epath.Path, path: str) -> Result | None:
-    """The result at a path, or None where there is none."""
-    data = storage.read_if_there(run / path / schema.RESULT)
-    return None if data is None else Result.open(run, path, data)
-
-
 def ranges(rows: int, part_size: int) -> list[Span]:
     """The row range of every part: a function of the list alone, never of hosts or devices."""
     return [(start, min(start + part_size, rows)) for start in range(0, rows, max(part_size, 1))]
@@ -343,12 +337,18 @@ def to_parquet(frame: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def from_parquet(file: epath.Path, data: bytes, columns: schema.Columns) -> pl.DataFrame:
+def from_parquet(
+    file: epath.Path,
+    data: bytes,
+    columns: schema.Columns,
+    optional: schema.Columns | None = None,
+) -> pl.DataFrame:
     """The inverse of `to_parquet`; raises RunError for another file, or for other columns."""
     try:
         frame = pl.read_parquet(io.BytesIO(data))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         raise RunError(f"{file}: damaged, no Parquet file; {AGAIN}") from error
+    columns = columns | {k: v for k, v in (optional or {}).items() if k in frame.columns}
     for name, kind in columns.items():
         if frame.schema.get(name) != kind:
             has = frame.schema.get(name, "absent")
