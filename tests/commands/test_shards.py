@@ -91,7 +91,7 @@ def test_verify_checks_every_shard(command, models, tmp_path):
     part.unlink()
     done = command("verify", f"--run={run}")
     assert done.code == 1
-    assert done.out[0] == f"{part.parent}: {part.name}: missing; run the command again"
+    assert done.out[0] == f"{part}: missing; run its command again"
     assert [line.rpartition(": ")[2] for line in done.out[-2:]] == ["all is well", "1"]
 
 
