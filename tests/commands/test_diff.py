@@ -117,6 +117,7 @@ def test_pairs_are_a_limit(command, both, source, tmp_path, light):
 @pytest.fixture
 def inputs(both, checkpoint, tmp_path):
     """Runs and checkpoints that fit one another, and what does not fit."""
+    _of_checkpoint(both["other"], "another", "float32")
     model, language = checkpoint("diffed", seed=3), checkpoint("lm", head="lm")
     source = tiny.write_model(tmp_path / "hf")
     tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
