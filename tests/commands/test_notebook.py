@@ -65,5 +65,7 @@ def test_what_the_command_refuses_is_an_error(checkpoint, tmp_path, monkeypatch,
 
 
 def test_models_in_one_list_are_an_error():
-    with pytest.raises(assay.AssayError, match=r"^\['a', 'b'\]; allowed: a text or a path; several"):
+    with pytest.raises(
+        assay.AssayError, match=r"^\['a', 'b'\]; allowed: a text or a path; several"
+    ):
         assay.sweep(["a", "b"], run="run")
