@@ -60,7 +60,7 @@ from analysis.statistics.distributions import log_ratio
 from analysis.statistics.inference import with_q
 from analysis.study import Absent, Study, compute
 from analysis.words import lexicons
-from engine.runs.reader import RunError
+from engine.runs.result import RunError
 from engine.settings import AnalyzeSettings, Options
 
 __all__ = [

@@ -2,12 +2,11 @@
 
 import numpy as np
 import polars as pl
-from etils import epath
 
 from analysis import checks
 from analysis.statistics import Array
-from engine.runs import schema
-from engine.runs.reader import Result
+from engine.runs.folder import RunFolder, read_table
+from engine.runs.result import Result
 
 _MOST_BYTES = 2**30  # Of rewards: 268 million. What comes later is read again each time.
 
@@ -19,7 +18,7 @@ class Cache:
         self._bytes = 0
         self._rewards: dict[str, tuple[Array, Array]] = {}
         self._ids: dict[str, Array] = {}
-        self._vocabularies: dict[epath.Path, pl.DataFrame] = {}
+        self._vocabularies: dict[tuple[str, str], pl.DataFrame] = {}
 
     def rewards(self, result: Result, vocabulary: str) -> tuple[Array, Array]:
         """Token ids (uint32, ascending) and rewards (float32) of `result`, read only.
@@ -44,12 +43,9 @@ class Cache:
             self._rewards[place] = read
         return read
 
-    def vocabulary(self, path: epath.Path) -> pl.DataFrame:
-        """The vocabulary in `path`: `schema.VOCAB_COLUMNS`, sorted by token_id."""
-        if path not in self._vocabularies:
-            files = checks.sources({path: None})
-            frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
-            self._vocabularies[path] = (
-                frame.select(list(schema.VOCAB_COLUMNS)).sort("token_id").collect()
-            )
-        return self._vocabularies[path]
+    def vocabulary(self, folder: RunFolder, path: str) -> pl.DataFrame:
+        """The vocabulary at a path of a run: `schema.VOCAB_COLUMNS`, sorted by token_id."""
+        key = str(folder.run), path
+        if key not in self._vocabularies:
+            self._vocabularies[key] = read_table(folder, path).sort("token_id")
+        return self._vocabularies[key]

@@ -53,11 +53,11 @@ def describe(run: Run, infos: Mapping[str, ModelInfo]) -> pl.DataFrame:
     return table.sort("rewardbench_rank", nulls_last=True, maintain_order=True)
 
 
-def about(record: Mapping[str, Any], info: ModelInfo | None) -> str:  # Any: JSON of the manifest
+def about(record: Mapping[str, Any], info: ModelInfo | None) -> str:  # Any: JSON of run.json
     """A model in a few plain words: those of its metadata, else head, base and source; or "".
 
     Args:
-      record: of the model in the manifest.
+      record: of the model in run.json.
       info: its metadata, where it is known.
     """
     if info is not None and info.about:

@@ -7,7 +7,6 @@ run.item_scores("elo", "elo_greatest")
 
 import dataclasses
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,22 +18,8 @@ from analysis import checks
 from analysis.cache import Cache
 from analysis.statistics import Array
 from engine.runs import schema, shards, storage
-from engine.runs.reader import (
-    KINDS,
-    Result,
-    RunContents,
-    RunError,
-    Search,
-    merge,
-    read_contents,
-    searched,
-)
-
-_SEARCH = re.compile(
-    rf"{schema.SEQUENCES_DIR}/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
-    r"/direction=(?P<direction>max|min)/(?P<method>[^/]+)-seed(?P<seed>\d+)\.parquet$"
-)
-_UNIVERSAL = re.compile(r"-(mean|minimum)-[0-9a-f]{8}-seed\d+\.parquet$")
+from engine.runs.folder import RunFolder, merge
+from engine.runs.result import Result, RunError
 
 
 def places(token_ids: Array, wanted: Array) -> tuple[Array, Array]:
@@ -51,28 +36,29 @@ class Run:
 
     Attributes:
       folders: the run folders.
-      models: slug -> the model's record in the manifest, in the order in which they were first
+      models: slug -> the model's entry in run.json, in the order in which they were first
         given; every model that scored a vocabulary or a list of items, or was searched.
-      prompts: prompt id -> prompt text, in the order of the manifest.
+      prompts: prompt id -> prompt text, in the order of run.json.
       results: (slug, prompt id) -> its `Result` over the vocabulary, for every scored pair.
       items: (list, slug, prompt id) -> its `Result` over that list of items.
       logprobs: (slug, prompt id) -> its `Result` of a language model.
       item_logprobs: (list, slug, prompt id) -> a language model's `Result` over that list.
       conversations: (list, slug) -> its `Result` over that list of conversations.
-      searches: file of a search for sequences -> its record in the manifest.
+      searches: path of a search for sequences -> its `Result`.
     """
 
     folders: tuple[epath.Path, ...]
-    models: Mapping[str, Mapping[str, Any]]  # Any: JSON of the manifest
+    models: Mapping[str, Mapping[str, Any]]  # Any: JSON of run.json
     prompts: Mapping[str, str]
     results: Mapping[tuple[str, str], Result]
     items: Mapping[tuple[str, str, str], Result]
     logprobs: Mapping[tuple[str, str], Result]
     item_logprobs: Mapping[tuple[str, str, str], Result]
     conversations: Mapping[tuple[str, str], Result]
-    searches: Mapping[epath.Path, Search]
-    _records: Mapping[str, Mapping[str, Any]]  # Any: JSON of the manifest
-    _vocabularies: Mapping[str, epath.Path]
+    searches: Mapping[str, Result]
+    _records: Mapping[str, Mapping[str, Any]]  # Any: JSON of run.json
+    _runs: Mapping[epath.Path, RunFolder]
+    _vocabularies: Mapping[str, tuple[RunFolder, str]]  # slug -> run, and path in it
     _cache: Cache = dataclasses.field(default_factory=Cache, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -134,9 +120,7 @@ class Run:
     def layers(self, model: str, prompt: str) -> pl.DataFrame:
         """token_id, and the reward after each layer (`layer_01` …, f32); sorted by token_id.
 
-        Raises:
-          RunError: it was swept without the lens, a number is not finite, or the last layer's
-            differs from the reward.
+        Raises RunError: it was swept without the lens, or the last layer's differs from the reward.
         """
         result = self.results[model, prompt]
         if not result.layers:
@@ -195,7 +179,7 @@ class Run:
         }
         if not results:
             raise RunError(f"no scores of the conversations {name!r}")
-        joined = checks.shared_conversations(results.values())
+        joined = checks.shared_conversations(self._runs, results.values())
         for model, result in results.items():
             scores = checks.scan(result).collect().rename({"reward": model})
             joined = joined.join(
@@ -205,9 +189,14 @@ class Run:
 
     def humans(self, items: str) -> pl.DataFrame | None:
         """Human ranks of an item list (`schema.HUMAN_COLUMNS`); None where there are none."""
-        paths = (folder / schema.humans_path(items) for folder in self.folders)
-        path = next((path for path in paths if storage.is_file(path)), None)
-        return None if path is None else checks.humans(path)
+        path = schema.humans_path(items)
+        folder = next((run for run in self._runs.values() if path in run.tables), None)
+        return None if folder is None else checks.humans(folder, path)
+
+    def conversation_list(self, name: str, model: str) -> pl.DataFrame:
+        """The table of the list of conversations that a model scored (`schema.LIST_COLUMNS`)."""
+        result = self.conversations[name, model]
+        return checks.conversations(self._runs[result.run], result)
 
     def lists(self) -> list[tuple[str, str]]:
         """Every (item list, prompt id) that some model scored, sorted by list, then prompt."""
@@ -220,40 +209,23 @@ class Run:
         names = dict.fromkeys(items for items, _ in self.lists())
         return [items for items in names if not items.startswith(schema.FOUND)]
 
-    @property
-    def universal(self) -> list[epath.Path]:
-        """Files of searches for several models or prompts at once, which older releases made."""
-        return [path for path in self.searches if _UNIVERSAL.search(path.name)]
+    def read_searches(self) -> Iterator[tuple[dict[str, str], pl.DataFrame, Result]]:
+        """Every search for sequences, by path: its keys, its steps and its result.
 
-    def read_searches(self) -> Iterator[tuple[dict[str, str], pl.DataFrame, Search]]:
-        """Every search for sequences, by path: its keys, its steps and its record.
+        The keys are model, prompt, direction, method and seed.
 
-        The keys are model, prompt, direction, method and seed. A search that several run folders
-        hold is given once; those of `universal` are left out.
-
-        Raises:
-          RunError: a file of another form or with other bytes than the manifest names, a reward
-            that is not finite, or two different searches of the same keys.
+        Raises RunError for a damaged trace, or a reward that is not finite.
         """
-        seen: dict[tuple[str, ...], pl.DataFrame] = {}
-        left_out = self.universal
-        for path, record in self.searches.items():
-            if path in left_out:
-                continue
-            match = _SEARCH.search(path.as_posix())
-            if match is None:
-                raise RunError(f"{path}: not the path of a search")
-            steps = checks.search_steps(path, record)
-            key = match.groups()
-            if key in seen and not steps.equals(seen[key]):
-                raise RunError(f"{path}: another search of that name is in another run")
-            if key not in seen and steps.height:
-                yield match.groupdict(), steps, record
-            seen[key] = steps
+        for result in self.searches.values():
+            names = ("model", "prompt", "direction", "method", "seed")
+            for name in result.parts:
+                steps = result.frame(name).sort("step")
+                if steps.height:
+                    yield {key: getattr(result, key) for key in names}, steps, result
 
     def vocabulary(self, model: str) -> pl.LazyFrame:
         """Vocabulary of `model`: token_id, token, is_special, round_trip, sorted by token_id."""
-        return self._cache.vocabulary(self._vocabularies[model]).lazy()
+        return self._cache.vocabulary(*self._vocabularies[model]).lazy()
 
     @property
     def vocabulary_prompts(self) -> dict[str, str]:
@@ -316,7 +288,7 @@ def load(
 
     Raises:
       RunError: not a run folder; nothing scored; an unfinished result (unless allowed); bytes
-        other than the manifest names; a reward that is not finite (polars would rank NaN above
+        other than result.json names; a reward that is not finite (polars would rank NaN above
         every number); a token scored twice or missing from the vocabulary; or two runs that
         disagree on a model, a prompt or a result that both hold.
     """
@@ -330,43 +302,48 @@ def load(
     if not folders:
         raise RunError("no run folder was named")
     ordered = len(folders) == 1 or not any(map(shards.is_shard, folders))
-    contents = merge([read_contents(folder) for folder in folders], ordered=ordered)
-    every = contents.results.values()
-    chosen = [result for result in every if result.complete or not finished_only]
-    kept = (checks.present(result, allow_incomplete) for result in chosen)
-    results = [result for result in kept if result is not None]
-    by_kind = {kind: [r for r in results if r.kind == kind] for kind in KINDS}
-    scores, logprobs, items, replies, conversations, _ = (by_kind[kind] for kind in KINDS)
+    runs = {folder: RunFolder.read(folder) for folder in folders}
+    contents = merge([*runs.values()], ordered=ordered)
+    every = [r for r in contents.results.values() if r.complete or not finished_only]
+    results, ids, items = list[Result](), dict[str, pl.DataFrame](), dict[str, pl.DataFrame]()
+    for result in every:
+        if (opened := checks.read(result, allow_incomplete)) is None:
+            continue
+        kept, rows = opened
+        results.append(kept)
+        if "token_id" in rows.columns:
+            if kept.model not in contents.vocabularies:
+                raise RunError(f"{kept.where}: {schema.RUN} names no vocabulary of {kept.model}")
+            holder, path = contents.vocabularies[kept.model]
+            if path not in ids:
+                ids[path] = checks.token_ids(holder, path)
+            checks.check_scores(kept, rows, ids[path], allow_incomplete)
+        elif "item_id" in rows.columns:
+            checks.check_items(kept, rows, items)
+    by_kind = {kind: [r for r in results if r.kind == kind] for kind in schema.COLUMNS}
+    conversations = by_kind[schema.CONVERSATIONS_DIR]
     if not results and not contents.searches:
         raise RunError(f"{', '.join(map(str, folders))}: nothing was scored in this run")
-    _check_tokens(contents, [*scores, *logprobs], allow_incomplete)
-    checks.check_items([*items, *replies])
     for name in {result.items for result in conversations}:
-        checks.shared_conversations(r for r in conversations if r.items == name)
-    shown = {result.model for result in (*scores, *items, *conversations)}
-    shown |= {searched(path) for path in contents.searches}
+        checks.shared_conversations(runs, (r for r in conversations if r.items == name))
+    lists = {
+        kind: {(str(r.items), r.model, r.prompt): r for r in by_kind[kind]} for kind in by_kind
+    }
+    tokens = {kind: {(r.model, r.prompt): r for r in by_kind[kind]} for kind in by_kind}
+    scored = (schema.SCORES_DIR, schema.ITEMS_DIR, schema.CONVERSATIONS_DIR)
+    shown = {r.model for kind in scored for r in by_kind[kind]}
+    shown |= {result.model for result in contents.searches.values()}
     return Run(
         folders=folders,
         models={slug: record for slug, record in contents.models.items() if slug in shown},
         prompts=contents.prompts,
-        results={(r.model, r.prompt): r for r in scores},
-        items={(str(r.items), r.model, r.prompt): r for r in items},
-        logprobs={(r.model, r.prompt): r for r in logprobs},
-        item_logprobs={(str(r.items), r.model, r.prompt): r for r in replies},
+        results=tokens[schema.SCORES_DIR],
+        items=lists[schema.ITEMS_DIR],
+        logprobs=tokens[schema.LOGPROBS_DIR],
+        item_logprobs=lists[schema.ITEM_LOGPROBS_DIR],
         conversations={(str(r.items), r.model): r for r in conversations},
         searches=contents.searches,
         _records=contents.models,
+        _runs=runs,
         _vocabularies=contents.vocabularies,
     )
-
-
-def _check_tokens(contents: RunContents, results: list[Result], allow_incomplete: bool) -> None:
-    for model in contents.models:
-        of_model = [result for result in results if result.model == model]
-        if not of_model:
-            continue
-        if model not in contents.vocabularies:
-            raise RunError(f"{of_model[0].where}: the manifest names no vocabulary of {model}")
-        ids = checks.check_vocabulary(contents.vocabularies[model], model)
-        for result in of_model:
-            checks.check_scores(result, ids, allow_incomplete)

@@ -1,6 +1,6 @@
-"""Checks a run: hashes, rows, manifest; with --rescore, also random rows by the plain pass.
+"""Checks a run: results, hashes, rows; with --rescore, also random rows by the plain pass.
 
-    python -m launch.verify --run=<dir> [--rebuild] [--rescore=<rows> --checkpoint=<model>[,…]]
+    python -m launch.verify --run=<dir> [--rescore=<rows> --checkpoint=<model>[,…]]
 
 Reads every file of the run once. Prints one line per problem, which says what to remove and what to
 run, and one line at the end. Exit status 0: all is well; 1: there are problems; 2: bad input.

@@ -249,7 +249,7 @@ class RewardModel:
             `target` decide which swaps are allowed.
 
         Returns:
-          As `engine.search.run.certificate`.
+          The fields of `engine.runs.result.Certificate`.
 
         Raises:
           AssayError: a reply or a setting that does not fit.
@@ -258,7 +258,7 @@ class RewardModel:
         settings |= {"length": len(ids)}
         objective = _objective(self, checked_text(prompt), direction, settings)
         objective.check(ids, "reply")
-        return certificate(objective, self._scorer, np.array(ids, np.int32))
+        return dataclasses.asdict(certificate(objective, self._scorer, np.array(ids, np.int32)))
 
     def explore(
         self, second: "RewardModel | None" = None, *, run: str | None = None, port: int = 0

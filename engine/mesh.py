@@ -72,7 +72,7 @@ def sum_dtype(mesh: Mesh, dtype: jnp.dtype) -> jnp.dtype:
 
 
 def identity(mesh: Mesh) -> dict[str, int]:
-    """What of a mesh decides the last bits of numbers, for a result's fingerprint.
+    """What of a mesh decides the last bits of numbers, as is recorded with parts.
 
     Devices along `model` add up parts of one number, in an order that depends on how many they are.
     Devices along `data` do not. Results on one device along `model` do not name it.

@@ -28,7 +28,14 @@ _NONE: Any = dataclasses.MISSING
 
 
 # Any: defaults are of several types.
-def setting(text: str, default: Any = _NONE, *, command: Any = _NONE, like: str = "") -> Any:
+def setting(
+    text: str,
+    default: Any = _NONE,
+    *,
+    command: Any = _NONE,
+    like: str = "",
+    identity: bool = True,
+) -> Any:
     """A field of a settings class.
 
     Args:
@@ -36,12 +43,25 @@ def setting(text: str, default: Any = _NONE, *, command: Any = _NONE, like: str 
       default: of an instance; a field without one must be given.
       command: the default on the command line, where its form differs; None: a method's default.
       like: the command whose settings it holds, which `--help` names instead of listing them.
+      identity: whether it changes what the numbers of a result mean (`identity_of`); others are
+        recorded with the parts.
     """
     shown = default if command is _NONE else command
     said = f"{text}, as of `{like}`." if like else text
     return dataclasses.field(
-        default=default, metadata={"help": said, "command": shown, "like": like}
+        default=default,
+        metadata={"help": said, "command": shown, "like": like, "identity": identity},
     )
+
+
+# Any: settings are of several types.
+def identity_of(settings: Any) -> dict[str, Any]:
+    """The settings that decide what a result means; results that differ in one never mix."""
+    return {
+        field.name: getattr(settings, field.name)
+        for field in dataclasses.fields(settings)
+        if field.metadata["identity"]
+    }
 
 
 def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
@@ -95,7 +115,7 @@ class PromptSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How results are computed. Dtype and sizes are part of their fingerprint."""
+    """How results are computed. Their identity holds the dtype; sizes are recorded."""
 
     dtype: str = setting(
         "Of the decoder: float32, bfloat16, float16; `auto`: float32 on a CPU, else bfloat16, or "
@@ -106,11 +126,22 @@ class Settings:
         "Candidates per step on each device, or `auto`: what the run has already for the model, "
         "else 2048 on a GPU and 1024 elsewhere, or fewer where memory is short.",
         command="auto",
+        identity=False,
     )
-    check_memory: bool = setting("Refuse a model that is larger than the free memory.", True)
-    part_size: int = setting("Rows per part; a killed run repeats two at most.", command=16384)
-    self_check: int = setting("Rows per result that a plain full pass scores again.", command=16)
-    seed: int = setting("Seed of the sample of rows that the self-check takes.", command=0)
+    check_memory: bool = setting(
+        "Refuse a model that is larger than the free memory.", True, identity=False
+    )
+    part_size: int = setting(
+        "Rows per part of a new result; at most two parts are recomputed after a kill.",
+        command=16384,
+        identity=False,
+    )
+    self_check: int = setting(
+        "Rows per result that a plain full pass scores again.", command=16, identity=False
+    )
+    seed: int = setting(
+        "Seed of the sample of rows that the self-check takes.", command=0, identity=False
+    )
 
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, DTYPES)
@@ -122,7 +153,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepSettings(Settings):
-    """How rewards are computed. The settings here are part of a result's fingerprint."""
+    """How rewards are computed. The settings here are part of a result's identity."""
 
     mode: str = setting(
         "How a reply becomes token ids. `ids`: its id between the ids of the template. `text`: its "
@@ -157,7 +188,7 @@ class SweepSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogprobSettings(Settings):
-    """How log-probabilities are computed. `form` is part of a result's fingerprint."""
+    """How log-probabilities are computed. `form` is part of a result's identity."""
 
     form: str = setting(
         "A prompt is given `pretrained`, as plain text, or `chat`, in the chat template.",
@@ -223,7 +254,7 @@ class SearchSettings:
     round_trip: bool = setting("Keep only sequences whose text tokenises back to them.", True)
     patience: int = setting("End after this many steps without a better reward; 0: never.", 0)
     threshold: float = setting("End at reward >= threshold (max) or <= -threshold (min).", math.inf)
-    every: int = setting("Steps between two saves.", 10)
+    every: int = setting("Steps between two saves.", 10, identity=False)
     dtype: str = setting("Dtype of computation, as of `assay sweep`.", command="auto")
     seed: int = setting("Seed of the random numbers.", 0)
 
@@ -298,13 +329,6 @@ class SearchSettings:
             dtype="float32",
             seed=0,
         )
-
-    # Any: JSON values.
-    def fingerprint(self, direction: str) -> dict[str, Any]:
-        """Settings that must agree for a search to be resumed, as JSON values."""
-        fields = dataclasses.asdict(self) | {"direction": direction}
-        del fields["every"]  # cannot change the result
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ COMMANDS = {
     "logprobs": "Compute log-probabilities of a language model.",
     "import_scores": "Import scores that others released into a run.",
     "reproduce": "Compute the paper again, and compare it number by number.",
-    "verify": "Check a run: every hash, row and id; rebuild a lost manifest.",
+    "verify": "Check a run: every result, hash, row and id.",
     "diff": "Say what changed between two reward models, with a verdict.",
     "analyze": "Write the report of one or several runs.",
     "serve": "Ask reward models on a page: every token ranked while you watch.",

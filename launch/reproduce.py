@@ -18,7 +18,8 @@ from configs import known_models
 from configs.known_models import ModelSpec
 from configs.prompts import ELO
 from engine.errors import AssayError
-from engine.runs import parts, schema, storage
+from engine.runs import schema, storage
+from engine.runs.folder import RunFolder
 from engine.settings import ConvertSettings, LogprobSettings, check_choice
 from launch import pipeline
 from launch.common import command, inputs, locking, reporting, scoring, sources
@@ -83,8 +84,7 @@ def reproduce(given: command.Given) -> command.CommandResult:
         if len(failed) == len(works):
             return command.CommandResult(said.strip(), exit_status=1)
         if humans is not None and not known:
-            path = schema.humans_path(listed)
-            parts.write_frame(run / path, humans, {"path": path})
+            RunFolder.open(str(run)).save({schema.humans_path(listed): humans})
         scored = analysis.load(run, finished_only=True)
         page = report.write_report(scored, root / "report", reporting.metadata(), page_settings)
     facts = {"page": str(page), "failures": failures}

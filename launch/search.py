@@ -8,15 +8,15 @@ one token of what was found is scored, and the last line says how many are bette
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import parts, schema, storage
-from engine.runs.reader import Result, RunError, read_contents
+from engine.runs import schema, storage
+from engine.runs.folder import RunFolder
+from engine.runs.result import Certificate, Result, RunError
 from engine.search.run import SearchResult
 from launch.common import command, locking, scoring, searching
 
@@ -41,7 +41,7 @@ def search(given: command.Given) -> command.CommandResult:
 
 def _result_lines(results: Sequence[SearchResult], run: epath.Path) -> list[str]:
     try:
-        swept = read_contents(run).results
+        swept = RunFolder.read(run).results
     except RunError:  # another command is writing it: no percentile then
         swept = {}
     lines = []
@@ -58,25 +58,25 @@ def _result_lines(results: Sequence[SearchResult], run: epath.Path) -> list[str]
     return lines
 
 
-def _swaps(said: Mapping[str, Any]) -> str:
+def _swaps(said: Certificate) -> str:
     """What a certificate says, in words."""
-    if not said["better"]:
-        return f"none of its {said['swaps']:,} swaps of one token is better"
+    if not said.better:
+        return f"none of its {said.swaps:,} swaps of one token is better"
     return (
-        f"{said['better']:,} of its {said['swaps']:,} swaps of one token are better, the best "
-        f"{said['best_text']!r} with {said['best_reward']:.4g}"
+        f"{said.better:,} of its {said.swaps:,} swaps of one token are better, the best "
+        f"{said.best_text!r} with {said.best_reward:.4g}"
     )
 
 
 def _percentile(swept: Result, reward: float) -> float | None:
     """Percentage of single tokens with a lower reward, equal ones counted half.
 
-    None where the sweep is not complete, or has a part that is not what the manifest says.
+    None where the sweep is not complete, or has a damaged part.
     """
     if not swept.complete:
         return None
     try:
-        each = [parts.read_frame(swept.folder / p, h, {}).frame for p, h in swept.parts.items()]
+        each = swept.frames()
     except (AssayError, OSError):
         return None
     rewards = np.sort(np.concatenate([frame["reward"].to_numpy() for frame in each]))

@@ -20,7 +20,7 @@ from analysis.ends import both_ends
 from analysis.run import Run
 from analysis.statistics import ranks
 from analysis.study import NO_VOCABULARY, Analysis, Study, Table, table
-from engine.runs.reader import Result
+from engine.runs.result import Result
 
 REWARD = "reward"
 _FEW = 4  # Tokens at each end beside an objective on the page; the file holds all.

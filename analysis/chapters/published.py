@@ -189,7 +189,7 @@ def _caveats(study: Study) -> Iterator[str]:
         "The paper’s rewards of seven models are rounded to bfloat16, so that tokens tie; a run’s "
         "are not. `assay reproduce` has the paper’s other conventions."
     )
-    modes = {r.fingerprint.get("mode") for (m, _), r in study.run.results.items() if m in ten()}
+    modes = {r.identity.mode for (m, _), r in study.run.results.items() if m in ten()}
     if "ids" in modes:
         yield "This run scored tokens as ids; the paper scored their texts."
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Finding, Picture, Text
+from analysis.blocks import Block, Finding, Picture
 from analysis.charts import look
 from analysis.charts.lines import lines
 from analysis.columns import MODEL, PROMPT, Column, Spec
@@ -75,7 +75,7 @@ def certified(study: Study) -> Iterator[Finding]:
 def _tables(study: Study) -> Iterator[Table]:
     """A file, and the steps of searches for the chart."""
     run = study.run
-    none = f"No search for sequences was run. {_left_out(run)}".strip()
+    none = "No search for sequences was run."
     yield table(SEQUENCES.name, make=partial(sequences_table, run), why=none)
     yield table(_TRACE.name, make=partial(sequence_traces, run), file=False, why=none)
 
@@ -92,7 +92,7 @@ def sequences_table(run: Run) -> pl.DataFrame:
     singles: dict[tuple[str, str], Array] = {}
     for keys, steps, record in run.read_searches():
         order = steps.sort("reward", "step", descending=[keys["direction"] == "max", False])
-        first, swaps = order.row(0, named=True), record.certificate or {}
+        first, swaps = order.row(0, named=True), record.certificate
         cell = (keys["model"], keys["prompt"])
         if cell in run.results and cell not in singles:
             singles[cell] = np.sort(run.rewards(*cell)[1])
@@ -106,8 +106,8 @@ def sequences_table(run: Run) -> pl.DataFrame:
                 "text": first["text"],
                 "round_trips": first["round_trips"],
                 "flops": steps["flops"].max(),
-                "swaps": swaps.get("swaps"),
-                "better_swaps": swaps.get("better"),
+                "swaps": swaps and swaps.swaps,
+                "better_swaps": swaps and swaps.better,
             }
         )
     return SEQUENCES.frame(best).sort(run.place(), *_KEYS[1:])
@@ -136,18 +136,8 @@ def _searches_drawn(study: Study) -> Iterator[Block]:
         "The best reward so far of each search: high sought (solid) or low (dashed); one line for "
         "each prompt and seed."
     )
-    if left_out := _left_out(study.run):
-        yield Text(left_out, "note")
     yield Picture("sequence_traces", caption, partial(courses, study, traces))
     yield from SEQUENCES.rows(best)
-
-
-def _left_out(run: Run) -> str:
-    """What is said of files that an older release wrote; "" where there are none."""
-    files = count(len(run.universal), "file")
-    return f"Left out: {files} of universal searches, which Assay no longer has." * bool(
-        run.universal
-    )
 
 
 def courses(study: Study, traces: pl.DataFrame) -> look.Chart:

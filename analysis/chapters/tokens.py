@@ -29,7 +29,7 @@ from analysis.measures.combined import (
 from analysis.measures.shared_tokens import NOTHING_SHARED, shared_rewards, shared_vocabulary
 from analysis.run import Run
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
-from engine.runs.reader import RunError
+from engine.runs.result import RunError
 
 _PAGE = "model end rank token token_id reward"
 _OF = {"sum": "good prompt plus bad prompt", "difference": "good prompt minus bad prompt"}

@@ -13,7 +13,7 @@ from analysis.run import Run, places
 from analysis.statistics import ranks
 from analysis.study import Tables
 from analysis.words.matching import match
-from engine.runs.reader import Result
+from engine.runs.result import Result
 from engine.runs.schema import LOGPROBS_DIR, Columns
 
 # A vocabulary -> its matched tokens, as `words.matching` gives them.
@@ -67,7 +67,7 @@ def trims(result: Result, match_trim: str) -> bool:
     The next tokens of a language model are ids, too.
     """
     if match_trim == "auto":
-        return result.kind == LOGPROBS_DIR or result.fingerprint.get("mode") == "ids"
+        return result.kind == LOGPROBS_DIR or result.identity.mode == "ids"
     return match_trim == "always"
 
 

@@ -8,7 +8,7 @@ import polars as pl
 from analysis.run import Run, places
 from analysis.statistics import Array
 from analysis.words.stems import stem_numbers
-from engine.runs.reader import RunError
+from engine.runs.result import RunError
 from engine.runs.schema import Columns
 
 NOTHING_SHARED = "The models share no tokens, so their orders cannot be compared."

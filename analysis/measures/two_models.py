@@ -10,7 +10,9 @@ from analysis.cache import Cache
 from analysis.run import Run
 from analysis.statistics import Array
 from engine.errors import AssayError
-from engine.runs.reader import Result, check_conversions
+from engine.runs.folder import check_conversions
+from engine.runs.identity import Identity, to_json
+from engine.runs.result import Result
 from engine.runs.schema import CHAT, LOGPROBS_DIR
 
 BEFORE, AFTER = "before", "after"
@@ -19,7 +21,7 @@ ADDED = 512  # ids that one of two vocabularies may lack: tokens were added to t
 _MODE, _POOLING = "mode", "pooling"
 _FORM = "form"  # of a language model: whether the prompt was in its chat form
 _NAMED = ("bos", "date", "newlines", "head", _MODE, _POOLING, _FORM, "dtype")  # settings, in words
-Record = Mapping[str, Any]  # Of a model in a run. Any: JSON of the manifest.
+Record = Mapping[str, Any]  # Of a model in a run. Any: JSON of run.json.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class Asked:
 
     text: str  # Of the prompt.
     kind: str  # `schema.SCORES_DIR`, or `schema.LOGPROBS_DIR` of a language model.
-    fingerprint: Mapping[str, Any]  # What its numbers depend on. Any: JSON of the manifest.
+    identity: Identity  # What its numbers mean.
     ids: Array  # Of the tokens, ascending.
 
 
@@ -54,7 +56,7 @@ def side_of(run: Run, slug: str = "", name: str = f"--{BEFORE}") -> Side:
     for prompt, result in scored(run, slug).items():
         ids, _ = run._cache.rewards(result, run.same_vocabulary(slug))
         text = run.prompts.get(prompt) or run.prompts[prompt + CHAT]
-        known = Asked(text=text, kind=result.kind, fingerprint=result.fingerprint, ids=ids)
+        known = Asked(text=text, kind=result.kind, identity=result.identity, ids=ids)
         prompts[prompt] = known
     table = run.vocabulary(slug).select("token_id", "token").collect()
     tokens, record = dict(table.iter_rows()), run._records[slug]
@@ -126,7 +128,7 @@ def differs_in(run: Run) -> str:
         converted = first["checkpoint_hash"] != second["checkpoint_hash"]
         said += ["another setting of conversion"] * (converted and not said)
     for prompt in run.vocabulary_prompts:
-        results = [run.results[side, prompt].fingerprint for side in (BEFORE, AFTER)]
+        results = [to_json(run.results[side, prompt].identity) for side in (BEFORE, AFTER)]
         said += _unequal(*({_POOLING: "last", **result} for result in results))
     if said and not one:
         said.insert(0, "model")
@@ -185,6 +187,7 @@ def two_models(
         conversations=_shared_lists(runs, named),
         searches={},
         _records={side: run._records[named[side]] for side, run in runs.items()},
+        _runs={**before._runs, **after._runs},
         _vocabularies={side: run._vocabularies[named[side]] for side, run in runs.items()},
         _cache=Cache(),
     )
@@ -202,7 +205,7 @@ def _shared_lists(runs: Mapping[str, Run], named: Mapping[str, str]) -> dict[Any
     }
     shared = sorted(set(lists[BEFORE]) & set(lists[AFTER]))
     for name in shared:
-        modes = {side: results[name].fingerprint.get("mode") for side, results in lists.items()}
+        modes = {side: results[name].identity.mode for side, results in lists.items()}
         if modes[BEFORE] != modes[AFTER] and not one:
             said = " and ".join(f"--{side} with mode={mode!r}" for side, mode in modes.items())
             raise AssayError(f"list {name!r}: scored by {said}; allowed: the same mode")
@@ -273,8 +276,8 @@ def _unequal(first: Record, second: Record) -> list[str]:
 
 def _as_their_classes(first: Asked, second: Asked) -> bool:
     """Whether two models are read where the class of each reads, if only one's pad closes turns."""
-    kinds = {each.fingerprint.get("pooling", "last") for each in (first, second)}
-    hashes = {each.fingerprint.get("checkpoint_hash") for each in (first, second)}
+    kinds = {each.identity.pooling for each in (first, second)}
+    hashes = {each.identity.checkpoint_hash for each in (first, second)}
     return len(hashes) > 1 and kinds <= {"last", "last_non_pad"}
 
 
@@ -283,12 +286,12 @@ def _check_prompt(prompt: str, before: Side, after: Side) -> None:
     first, second = before.prompts[prompt], after.prompts[prompt]
     one = one_model(before.record, after.record)
     for key in (_MODE, _POOLING, _FORM):
-        both = [each.fingerprint.get(key) for each in (first, second)]
+        both = [getattr(each.identity, key) for each in (first, second)]
         if one and key != _FORM:  # the setting is what is compared
             continue
         if key == _POOLING and _as_their_classes(first, second):
             continue
-        if key == _FORM and None in both:  # a reward model beside a pair of language models
+        if key == _FORM and "" in both:  # a reward model beside a pair of language models
             continue
         if first.kind == second.kind and both[0] != both[1]:
             raise AssayError(

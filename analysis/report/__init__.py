@@ -80,8 +80,8 @@ def write_report(
 
 
 def _about(run: Run) -> dict[str, object]:
-    results = {f"{m} × {p}": r.fingerprint_id for (m, p), r in run.results.items()}
-    return {"runs": [str(folder) for folder in run.folders], "fingerprints": results}
+    results = {f"{m} × {p}": r.identity.short for (m, p), r in run.results.items()}
+    return {"runs": [str(folder) for folder in run.folders], "identities": results}
 
 
 def _packed(study: Study) -> explorer.Packed:

@@ -20,7 +20,7 @@ from analysis.run import Run
 from analysis.sentences import cell, count, number
 from analysis.study import Section, Study
 from engine import display
-from engine.runs.reader import Result
+from engine.runs.result import Result
 from engine.runs.schema import LOGPROBS_DIR
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
@@ -182,11 +182,7 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         ],
         "language_models": of_language_models(run),
         "modes": sorted(
-            {
-                str(r.fingerprint.get("mode", "–"))
-                for r in run.results.values()
-                if r.kind != LOGPROBS_DIR
-            }
+            {r.identity.mode or "–" for r in run.results.values() if r.kind != LOGPROBS_DIR}
         ),
     }
 
@@ -199,16 +195,17 @@ def _scores(study: Study) -> int:
 
 def _provenance(result: Result, paths: bool) -> dict[str, Any]:  # Any: what templates read
     """A result's row; `paths`: two runs have one name, so paths are shown."""
-    check = result.self_check or {}
+    check = result.self_check
     return {
         "model": result.model,
         "prompt": result.prompt or result.items,
-        "mode": result.fingerprint.get("mode"),
-        "dtype": result.fingerprint.get("dtype"),
-        "candidates": check.get("candidates"),
-        "difference": check.get("max_abs_difference"),
-        "tolerance": check.get("tolerance"),
-        "fingerprint": result.fingerprint_id,
+        "mode": result.identity.mode or None,
+        "dtype": result.identity.dtype or None,
+        "candidates": check and check.candidates,
+        "difference": check and check.max_abs_difference,
+        "tolerance": check and check.tolerance,
+        "identity": result.identity.short,
+        "mixed": result.mixed,
         "complete": result.complete,
         "run": str(result.run) if paths else result.run.name,
     }

@@ -115,7 +115,7 @@ class Card:
     # Any: what JSON holds.
     @property
     def identity(self) -> dict[str, Any]:
-        """What fingerprints say of the model: its hash, and in words a date that it prints.
+        """What identities say of the model: its hash, and in words a date that it prints.
 
         Of an adapter also the hashes of its files and of those of its base.
         """

@@ -1,1 +1,1 @@
-"""The run folder: its schema, its parts, its manifest. No jax, no numbers computed."""
+"""The run folder: its schema, its results and their parts. No jax, no numbers computed."""

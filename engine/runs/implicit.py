@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from engine.runs import schema
-from engine.runs.reader import Json
+from engine.runs.folder import RunFolder
 
 
 def rewards(policy: pl.DataFrame, reference: pl.DataFrame, beta: float) -> pl.DataFrame:
@@ -28,14 +28,14 @@ def difference(policy: np.ndarray, reference: np.ndarray, beta: float) -> np.nda
     return (beta * exact).astype(np.float32)
 
 
-def inputs_of(content: Json, path: str) -> tuple[str, str] | None:
+def inputs_of(run: RunFolder, path: str) -> tuple[str, str] | None:
     """Results of which the rewards in `path` are the difference: the policy's, the reference's.
 
-    `content` is that of a manifest. None for a model that is no pair of language models.
+    None for a model that is no pair of language models.
     """
     folder, _, prompt = path.partition("/prompt=")
     kind, _, slug = folder.partition("model=")
-    pair = content["models"].get(slug, {}).get(schema.PAIR)
+    pair = run.models.get(slug, {}).get(schema.PAIR)
     if pair is None:
         return None
     policy, reference = (pair[side]["slug"] for side in ("policy", "reference"))

@@ -1,40 +1,42 @@
 """Names, columns and dtypes of a run folder: the contract between `engine` and `analysis`.
 
-    run/manifest.json
+    run/run.json
     run/vocab/<tokenizer-hash>.parquet
-    run/scores/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
-    run/items/<list>/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
+    run/scores/model=<slug>/prompt=<id>/
+    run/items/<list>/model=<slug>/prompt=<id>/
     run/items/<list>/humans.parquet     what people think of the items, where that is known
-    run/sequences/model=<slug>/prompt=<id>/direction=<max|min>/<method>-seed<k>.parquet
-    run/logprobs/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
-    run/item_logprobs/<list>/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
+    run/sequences/model=<slug>/prompt=<id>/direction=<max|min>/<method>-seed<k>/
+    run/logprobs/model=<slug>/prompt=<id>/
+    run/item_logprobs/<list>/model=<slug>/prompt=<id>/
     run/conversations/<list>/list.parquet   conversations that have prompts of their own
-    run/conversations/<list>/model=<slug>/part-<start>-<stop>.parquet
-    run/conversation_logprobs/<list>/model=<slug>/part-<start>-<stop>.parquet
+    run/conversations/<list>/model=<slug>/
+    run/conversation_logprobs/<list>/model=<slug>/
     run/conversations/<list>/model=<slug>-rendered.txt   the first row as the model reads it
+
+The folder of a result holds `result.json` and `part-<start>-<stop>.parquet`, or of a search
+`trace.parquet`.
 
 A language model reads a prompt in a form: `greatest` is the prompt as plain text, `greatest.chat`
 the same prompt in the chat template (`prompt_in_form`); both have the text under `prompts`.
 
-docs/run-format.md explains every column, and every key of `manifest.json`. Every Parquet file says
-in its metadata what computed it (`engine.runs.provenance`): the manifest is an index of them.
+docs/run-format.md explains every column, and every key of `run.json` and `result.json`.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import polars as pl
 
 from engine.errors import AssayError
 
-MANIFEST = "manifest.json"
-MANIFEST_VERSION = 1
+RUN, RESULT, TRACE = "run.json", "result.json", "trace.parquet"
+VERSION = 2  # of both JSON files
+EARLIER = "manifest.json"  # marks a run of an earlier version, which is refused
 # Of model.json, and in a run's entry of each model: raised when conversion reads a model in another
 # way. 3: tokenizer.json as it is, a fixed date, the place of the reward.
 CONVERSION = 3
-MANIFEST_KEYS = ("models", "prompts", "lists", "results")
 
 VOCAB_DIR = "vocab"
 SCORES_DIR = "scores"
@@ -46,19 +48,9 @@ CONVERSATIONS_DIR = "conversations"
 CONVERSATION_LOGPROBS_DIR = "conversation_logprobs"
 HUMANS = "humans.parquet"
 LIST = "list.parquet"
-FOLDERS = (
-    VOCAB_DIR,
-    SCORES_DIR,
-    ITEMS_DIR,
-    SEQUENCES_DIR,
-    LOGPROBS_DIR,
-    ITEM_LOGPROBS_DIR,
-    CONVERSATIONS_DIR,
-    CONVERSATION_LOGPROBS_DIR,
-)
 CHAT = ".chat"  # ends the id of a prompt in a language model's chat template
 FOUND = "found-"  # how lists begin in which older runs hold what searches found
-# Of a model's entry in the manifest: the two language models, form and beta of implicit rewards.
+# Of a model's entry in run.json: the two language models, form and beta of implicit rewards.
 PAIR = "reward_of"
 # Largest allowed difference between a written number and the plain pass's, relative to
 # max(1, |number|): the difference between two orders of summation in that dtype, with a margin.
@@ -67,6 +59,17 @@ SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
 # decide which one the router takes, and the reward may jump; so the median of the rows is compared.
 # A single row has ten times as much as of other models, or this (docs/decisions/networks.md).
 OF_MIXTURE = 6e-2
+# What a self-check compares: the row with the largest difference; that with the median (of a
+# mixture); one row (of a search in a mixture); log-probabilities of two language models.
+LARGEST, MEDIAN, SINGLE, PAIR_OF = "largest", "median", "single", "pair"
+
+
+def tolerance(dtype: str, compared: str) -> float:
+    """Largest allowed difference of a self-check, relative to max(1, |number|)."""
+    plain = SELF_CHECK_TOLERANCE[dtype]
+    of_mixture = {MEDIAN: OF_MIXTURE, SINGLE: max(OF_MIXTURE, 10 * plain)}
+    return of_mixture.get(compared, plain)
+
 
 Columns = dict[str, pl.DataType | type[pl.DataType]]
 
@@ -127,6 +130,16 @@ SEQUENCE_COLUMNS: Columns = {
     "round_trips": pl.Boolean,
     "flops": pl.Float64,
 }
+# Kind of a result, the first folder of its path -> columns of its parts: the id, the number last.
+COLUMNS = {
+    SCORES_DIR: SCORE_COLUMNS,
+    LOGPROBS_DIR: LOGPROB_COLUMNS,
+    ITEMS_DIR: ITEM_COLUMNS,
+    ITEM_LOGPROBS_DIR: ITEM_LOGPROB_COLUMNS,
+    CONVERSATIONS_DIR: CONVERSATION_COLUMNS,
+    CONVERSATION_LOGPROBS_DIR: CONVERSATION_LOGPROB_COLUMNS,
+    SEQUENCES_DIR: SEQUENCE_COLUMNS,
+}
 
 
 def objective_columns(names: Sequence[str]) -> Columns:
@@ -151,12 +164,6 @@ def lens_columns(layers: int) -> tuple[str, ...]:
     return tuple(f"layer_{layer:02}" for layer in range(1, layers + 1))
 
 
-# Any: JSON of the manifest.
-def columns_beside(fingerprint: Mapping[str, Any]) -> tuple[str, ...]:
-    """Columns of a result's parts behind the reward: its objectives, then those of the lens."""
-    return (*fingerprint.get("objectives", ()), *lens_columns(fingerprint.get("lens", 0)))
-
-
 def scores_path(model: str, prompt: str) -> str:
     """Folder of one model's scores of the vocabulary under one prompt, relative to the run."""
     return f"{SCORES_DIR}/model={model}/prompt={prompt}"
@@ -168,9 +175,9 @@ def items_path(items: str, model: str, prompt: str) -> str:
 
 
 def sequences_path(model: str, prompt: str, direction: str, method: str, seed: int) -> str:
-    """File of one search, relative to the run."""
+    """Folder of one search, relative to the run."""
     folder = f"{SEQUENCES_DIR}/model={model}/prompt={prompt}/direction={direction}"
-    return f"{folder}/{method}-seed{seed}.parquet"
+    return f"{folder}/{method}-seed{seed}"
 
 
 def humans_path(items: str) -> str:
@@ -236,6 +243,14 @@ def vocab_path(vocab: str) -> str:
 def part_name(start: int, stop: int) -> str:
     """File name of the part that holds rows `start <= id < stop`."""
     return f"part-{start:07d}-{stop:07d}.parquet"
+
+
+def part_span(name: str) -> tuple[int, int] | None:
+    """The rows that a part's file name stands for; None for another file."""
+    match = re.fullmatch(r"part-(\d{7,})-(\d{7,})\.parquet", name)
+    if match is None or part_name(int(match[1]), int(match[2])) != name:
+        return None
+    return int(match[1]), int(match[2])
 
 
 # Slugs are columns of the square tables, of the shared vocabulary and of the ranks of items, too.

@@ -1,6 +1,6 @@
 """Folders of a run that several commands compute side by side: `<run>/shard-<k>-of-<n>`.
 
-Each shard is a whole run with a manifest; readers take the folder of all shards as one run.
+Each shard is a whole run; readers take the folder of all shards as one run.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from etils import epath
 
 from engine.errors import AssayError
 from engine.runs import schema, storage
-from engine.runs.reader import RunError
+from engine.runs.result import RunError
 
 _FOLDER = re.compile(r"shard-(\d+)-of-(\d+)")
 
@@ -37,7 +37,7 @@ class Shard:
         Raises AssayError for a run that is not sharded, or shards of another number.
         """
         parent = storage.path_of(run)
-        if storage.exists(parent / schema.MANIFEST):
+        if storage.exists(parent / schema.RUN):
             raise AssayError(f"run {run}: is not sharded; use another run folder for --shard")
         counts = {shard.count for shard in _present(parent)} - {self.count}
         if counts:
@@ -60,7 +60,7 @@ def expanded(runs: Iterable[epath.Path], *, allow_incomplete: bool) -> list[epat
     """
     folders: list[epath.Path] = []
     for run in runs:
-        shards = [] if storage.exists(run / schema.MANIFEST) else _present(run)
+        shards = [] if storage.exists(run / schema.RUN) else _present(run)
         missing = {i for shard in shards for i in range(1, shard.count + 1)}
         missing -= {shard.index for shard in shards}
         if missing and not allow_incomplete:

@@ -23,7 +23,8 @@ from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.reward_model import RewardModels
 from engine.programs import compiled_on_all
-from engine.runs.schema import OF_MIXTURE, SELF_CHECK_TOLERANCE, lens_columns
+from engine.runs.result import SelfCheck
+from engine.runs.schema import LARGEST, MEDIAN, SINGLE, lens_columns, tolerance
 from engine.scoring.batches import (
     Bucket,
     pad_rows,
@@ -258,42 +259,42 @@ def self_check(
     plain: np.ndarray,
     dtype: str,
     *,
-    mixture: bool = False,
-    tolerance: float | None = None,
-) -> dict[str, float]:
+    compared: str = LARGEST,
+) -> SelfCheck:
     """Compares written numbers [columns, sampled] with those of the plain pass.
 
-    `where` and `sample`, the ids of the rows, are for the message; `dtype` decides the tolerance,
-    unless it is given.
-    Of a `mixture` of experts the row with the median difference is compared, else the worst.
+    `where` and `sample`, the ids of the rows, are for the message; `dtype` and what is `compared`
+    decide the tolerance: of a mixture of experts the row with the median difference, else the one
+    with the largest.
 
-    Returns:
-      candidates, max_abs_difference and tolerance, for the manifest.
-
-    Raises:
-      AssayError: a difference beyond tolerance, with its row, its column and both numbers.
+    Raises AssayError for a difference beyond tolerance, with its row, its column and both numbers.
     """
-    if tolerance is None:
-        tolerance = OF_MIXTURE if mixture else SELF_CHECK_TOLERANCE[dtype]
+    most = tolerance(dtype, compared)
     difference, scale = np.abs(written - plain), np.maximum(1, np.abs(plain))
-    ranked = np.argsort(difference / scale, axis=1)
-    rows = ranked[:, len(sample) // 2 if mixture else -1]  # of each column
-    column = int(np.argmax((difference / scale)[np.arange(len(rows)), rows]))
+    relative = difference / scale
+    ranked = np.argsort(relative, axis=1)
+    rows = ranked[:, len(sample) // 2 if compared == MEDIAN else -1]  # of each column
+    column = int(np.argmax(relative[np.arange(len(rows)), rows]))
     row = int(rows[column])
-    allowed = tolerance * float(scale[column, row])
+    allowed = most * float(scale[column, row])
     if not difference[column, row] <= allowed:
         raise AssayError(
             f"{where}: row {sample[row]} has {names[column]} {written[column, row]:.6g}, "
             f"the plain pass gives {plain[column, row]:.6g}; allowed difference {allowed:.2g}"
         )
-    largest = float(difference.max())
-    return {"candidates": len(sample), "max_abs_difference": largest, "tolerance": tolerance}
+    return SelfCheck(
+        candidates=len(sample),
+        max_abs_difference=float(difference.max()),
+        relative_difference=min(float(relative[column, row]), most),  # apart from rounding
+        tolerance=most,
+        dtype=dtype,
+        compared=compared,
+    )
 
 
 def tolerance_of_one(dtype: str, config: DecoderConfig) -> float:
     """Largest relative difference of two passes' rewards of a single row."""
-    tolerance = SELF_CHECK_TOLERANCE[dtype]
-    return max(OF_MIXTURE, 10 * tolerance) if config.experts else tolerance
+    return tolerance(dtype, SINGLE if config.experts else LARGEST)
 
 
 def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:

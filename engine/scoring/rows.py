@@ -43,11 +43,6 @@ class Pooling:
     kind: str = "last"
     pad: int | None = None  # id of the pad token, which the last two need
 
-    @property
-    def choice(self) -> dict[str, str]:
-        """The entry of a fingerprint; runs may be older than this setting, and have none."""
-        return {} if self.kind == "last" else {"pooling": self.kind}
-
     def position(self, sequence: Sequence[int]) -> int:
         """Index of the token id at which the reward of a conversation is read."""
         if self.kind == "last" or self.pad is None:

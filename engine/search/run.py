@@ -26,9 +26,11 @@ from engine.display import progress
 from engine.errors import AssayError
 from engine.planning import DeviceRoom, Model, SearchWork, refusal
 from engine.programs import compiled_on_all
-from engine.runs import parts, provenance, schema, storage
-from engine.runs.manifest import Manifest
-from engine.runs.reader import Json
+from engine.runs import schema, storage
+from engine.runs.environment import numerics
+from engine.runs.folder import RunFolder
+from engine.runs.identity import Json, from_json, to_json
+from engine.runs.result import Certificate, SelfCheck
 from engine.scoring import reward_passes
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import gcg
@@ -41,8 +43,9 @@ from engine.search.objective import (
     score_candidates,
 )
 from engine.settings import DIRECTIONS, SearchSettings
+from engine.settings import identity_of as settings_identity
 from engine.sweep import setup
-from engine.sweep.jobs import Job
+from engine.sweep.jobs import Job, identity_of
 from engine.sweep.outcomes import free_models, memory_errors
 from engine.types import Array, Graph, Params
 
@@ -59,7 +62,7 @@ class SearchResult:
     reward: float
     text: str
     rejected: int  # candidates rejected because their text does not round-trip
-    certificate: Mapping[str, Any] | None  # Any: JSON of the manifest; None: no swap was scored
+    certificate: Certificate | None  # None: no swap was scored
     new: bool  # whether this call searched or certified it; False: read from the run
 
 
@@ -91,19 +94,19 @@ def search_sequences(
       One result per model, prompt and direction: first those that were complete before.
 
     Raises:
-      AssayError: bad input; a result that the run holds with another fingerprint; a reward that is
+      AssayError: bad input; a result that the run holds with another identity; a reward that is
         not finite; a self-check beyond tolerance.
     """
     gcg.first_changes(settings)
-    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    vocabularies = setup.vocabularies(manifest, checkpoints)
+    folder = setup.open_run(run, checkpoints, prompts, settings, mesh)
+    vocabularies = setup.vocabularies(folder, checkpoints)
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
     judged = {name: {name: text} for name, text in prompts.items()}
     if joint:
         judged = {joint_id(list(prompts)): dict(prompts)}
     every = [
-        _Search.entered(manifest, checkpoint, name, some, vocabularies, settings, mesh)
+        _Search.entered(folder, checkpoint, name, some, vocabularies, settings)
         for checkpoint in checkpoints
         for name, some in judged.items()
     ]
@@ -111,30 +114,28 @@ def search_sequences(
     for search in missing if check_memory else ():
         search.check_memory(mesh)
     if missing:
-        setup.begin(manifest, vocabularies)
+        setup.begin(folder, vocabularies)
     held: dict[str, RewardScorer] = {}  # the model of the last search, by its slug
     with progress(sum(gcg.planned_steps(search.objective) for search in missing), "steps") as bar:
         for search in missing:
             bar.set_description(f"loading {search.slug}")
             with memory_errors([search.slug], mesh, "candidates", settings.candidates):
-                _search(manifest, search, _scorer(search, held, mesh), bar)
+                _search(folder, search, _scorer(search, held, mesh), bar)
     new = {job.path for search in missing for job in search.missing}
     open_ = [
         (search, job)
         for search in (every if certify else ())
         for job in search.jobs
-        if _result(manifest, search, job, new).certificate is None
+        if _result(folder, job, new).certificate is None
     ]
     total = sum(len(settings.free) * int(search.objective.allowed.sum()) for search, _ in open_)
     with progress(total, "swaps") as bar:
         for search, job in open_:
             bar.set_description(f"loading {search.slug}")
             with memory_errors([search.slug], mesh, "candidates", settings.candidates):
-                _certify(manifest, search, job, _scorer(search, held, mesh), bar)
+                _certify(folder, search, job, _scorer(search, held, mesh), bar)
             new.add(job.path)
-    if processes.writes():
-        manifest.save_if_changed()  # files that the manifest lacked
-    found = [_result(manifest, search, job, new) for search in every for job in search.jobs]
+    found = [_result(folder, job, new) for search in every for job in search.jobs]
     return sorted(found, key=lambda one: one.new)
 
 
@@ -142,7 +143,7 @@ def search_sequences(
 class _Search:
     """One search: its objective in the directions that are missing, and a job for each direction.
 
-    A job is a file; one file for all prompts of a joint search.
+    A job is a result; one for all prompts of a joint search.
     """
 
     checkpoint: Checkpoint
@@ -153,18 +154,17 @@ class _Search:
     @classmethod
     def entered(
         cls,
-        manifest: Manifest,
+        folder: RunFolder,
         model: Checkpoint,
         name: str,
         prompts: Mapping[str, str],
         vocabularies: Mapping[str, pl.DataFrame],
         settings: SearchSettings,
-        mesh: Mesh,
     ) -> "_Search":
-        """The search under the prompt id `name`, its files entered in the manifest.
+        """The search under the prompt id `name`, its results entered in the run.
 
         Raises:
-          AssayError: a damaged file, or one of another fingerprint.
+          AssayError: a damaged trace, or a result of another identity.
         """
         splits, ids = [model.template.split(text) for text in prompts.values()], list(prompts)
         vocabulary = vocabularies[model.card.tokenizer_hash]
@@ -173,22 +173,17 @@ class _Search:
             path = schema.sequences_path(
                 model.card.slug, name, direction, settings.method, settings.seed
             )
-            fingerprint = objective.settings.fingerprint(direction) | {
-                **model.card.identity,
-                **objective.pooling.choice,
-                "prefix_ids": [list(split.prefix) for split in splits],
-                "suffix_ids": list(splits[0].suffix),
-                **meshes.identity(mesh),
-            }
-            file = manifest.run / path
-            there = processes.from_first(f"file of {path}", functools.partial(storage.exists, file))
-            # A file that the manifest lacks is written again, by the state that is still there.
-            whole = there and manifest.content["results"].get(path, {}).get("complete", False)
-            fingerprint |= setup.numerics_entry(manifest, path, whole=whole)
-            job = Job(checkpoint=model, path=path, fingerprint=fingerprint)
-            jobs.append(setup.entered(manifest, job, fingerprint, [] if whole else [(0, 1)]))
-            if there and processes.writes():
-                _read(manifest, path, ids)
+            identity = identity_of(
+                model,
+                splits,
+                objective.settings,
+                search=settings_identity(objective.settings) | {"direction": direction},
+                pooling=objective.pooling.kind,
+            )
+            setup.enter_result(folder, path, identity, prompts=ids)
+            read = functools.partial(_is_missing, folder, path, settings)
+            missing = [(0, 1)] * processes.from_first(f"trace of {path}", read)
+            jobs.append(Job(checkpoint=model, path=path, identity=identity, missing=missing))
         search = cls(checkpoint=model, objective=objective, prompts=ids, jobs=jobs)
         if len(search.missing) == 1:
             narrowed = objective.narrowed(search.missing[0].direction)
@@ -224,6 +219,23 @@ class _Search:
             raise AssayError(reason)
 
 
+def _is_missing(folder: RunFolder, path: str, settings: SearchSettings) -> bool:
+    """Whether a search has no trace, or its state is still there, of both directions.
+
+    A process that ends between the records of two directions leaves the state: both are then
+    written again. Raises AssayError for a damaged trace.
+    """
+    folder.results[path].frames()
+    state = _state_file(folder, path, dataclasses.replace(settings, direction="both"))
+    return bool(folder.results[path].missing) or storage.exists(state)
+
+
+def _state_file(folder: RunFolder, path: str, settings: SearchSettings) -> epath.Path:
+    """Where an unfinished search lies, of which `path` is one result."""
+    name = f"{settings.method}-seed{settings.seed}-{settings.direction}.safetensors"
+    return (folder.run / path).parent.parent / name
+
+
 def joint_id(prompts: Sequence[str]) -> str:
     """The prompt id of one search for all prompts."""
     name = ".".join(["mean", *prompts])
@@ -232,7 +244,7 @@ def joint_id(prompts: Sequence[str]) -> str:
     return f"mean.of-{len(prompts)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _search(manifest: Manifest, search: _Search, scorer: RewardScorer, bar: tqdm) -> None:
+def _search(folder: RunFolder, search: _Search, scorer: RewardScorer, bar: tqdm) -> None:
     """Runs a search to its end, or resumes it, and writes its files."""
     objective, settings = search.objective, search.objective.settings
     began, done, planned = time.perf_counter(), bar.n, gcg.planned_steps(search.objective)
@@ -246,21 +258,19 @@ def _search(manifest: Manifest, search: _Search, scorer: RewardScorer, bar: tqdm
         bar.set_postfix_str(", ".join(best), refresh=False)
         bar.update(done + min(steps, planned) - bar.n)
 
-    state = f"{settings.method}-seed{settings.seed}-{settings.direction}.safetensors"
-    file = (manifest.run / search.missing[0].path).parent.parent / state
+    file = _state_file(folder, search.missing[0].path, settings)
     trace, rejected = resumable(objective, scorer, file, show)
     bar.update(done + planned - bar.n)  # the steps that an early end left out
     seconds = (time.perf_counter() - began) / len(search.missing)
     for job in search.missing:
         frame = gcg.trace_frame(objective, trace, job.direction)
-        said = {
-            "self_check": check_last_step(objective, scorer, frame, job.path),
-            "rejected": rejected[job.direction],
-        }
+        check = check_last_step(objective, scorer, frame, job.path)
         if processes.writes():
-            _write(manifest, job.path, search.prompts, frame, said, seconds)
+            result = folder.results[job.path]
+            result.self_check, result.environment = check, folder.environment
+            result.rejected = rejected[job.direction]
+            result.write(schema.TRACE, frame, folder.way, seconds)
     if processes.writes():
-        manifest.save()  # once for all directions: the state cannot resume one of them alone
         storage.remove(file)
 
 
@@ -316,23 +326,19 @@ def _identity(objective: SearchObjective, mesh: Mesh) -> Json:
 
     The size of the mesh's axis `model` changes the last bits of rewards.
     """
-    return objective.settings.fingerprint(objective.settings.direction) | {
+    return settings_identity(objective.settings) | {
         "checkpoint": objective.checkpoint_hash,
         "prompts": [[list(p.prefix), list(p.suffix)] for p in objective.prompts],
         "tokens": int(objective.allowed.sum()),
         "model_axis": mesh.shape["model"],
-        "numerics": provenance.numerics(jax.default_backend()),
+        "numerics": numerics(jax.default_backend()),
     }
 
 
 def check_last_step(
     objective: SearchObjective, scorer: RewardScorer, steps: pl.DataFrame, path: str
-) -> dict[str, int | float]:
-    """Scores the last sequence of a trace again by the plain pass, for the manifest.
-
-    Returns:
-      The difference between the two rewards, its tolerance, and the reward of the conversation that
-      is tokenised from the sequence's text.
+) -> SelfCheck:
+    """Scores the last sequence of a trace again by the plain pass, and its text as a chat would.
 
     Raises:
       AssayError: the difference exceeds the tolerance; it names `path`.
@@ -344,68 +350,37 @@ def check_last_step(
     plain = scorer.plain_rewards([*ids, *texts], read_at)[0].reshape(2, -1).mean(1)
     written, step = np.array([[last["reward"]]], np.float32), np.array([last["step"]])
     dtype, where = objective.settings.dtype, f"self-check of {path}"
-    within = reward_passes.tolerance_of_one(dtype, objective.config)
+    compared = schema.SINGLE if objective.config.experts else schema.LARGEST
     check = reward_passes.self_check(
-        where, ["reward"], step, written, plain[:1, None], dtype, tolerance=within
+        where, ["reward"], step, written, plain[:1, None], dtype, compared=compared
     )
-    return {**check, "reward_from_text": float(plain[1])}
-
-
-def _write(
-    manifest: Manifest,
-    path: str,
-    prompts: Sequence[str],
-    frame: pl.DataFrame,
-    said: Json,
-    seconds: float,
-) -> None:
-    """Writes a search's file, and enters it in the manifest, which is not saved.
-
-    `said` are the self-check and the number of rejected candidates.
-    """
-    about = {
-        **manifest.about(path, prompts),
-        "rows": provenance.part_rows(0, len(frame), len(frame)),
-        **said,
-        "computed_by": manifest.computed_by,
-    }
-    file = manifest.run / path
-    digest = parts.write_frame(file, frame, about)
-    manifest.record_part(path, file.name, len(frame), digest, seconds)
-    manifest.finish(path, said["self_check"])
-    manifest.result(path)["rejected"] = said["rejected"]
-
-
-def _read(manifest: Manifest, path: str, prompts: Sequence[str]) -> pl.DataFrame:
-    """A search's file, checked; `prompts` are those that it names beside the one in its path."""
-    file = manifest.run / path
-    recorded = manifest.recorded(path, file.name)
-    return parts.read_frame(file, recorded, manifest.about(path, prompts)).frame
+    return dataclasses.replace(check, reward_from_text=float(plain[1]))
 
 
 # Any: values of the columns.
-def _last_row(manifest: Manifest, search: _Search, job: Job) -> tuple[dict[str, Any], Json]:
-    """The last row of a search's file, and its entry in the manifest, read on process 0."""
-
-    def read() -> tuple[dict[str, Any], Json]:
-        frame = _read(manifest, job.path, search.prompts)
-        return frame.row(-1, named=True), manifest.result(job.path)
-
-    return processes.from_first(job.path, read)
+def _last_row(folder: RunFolder, job: Job) -> dict[str, Any]:
+    """The last row of a search's trace."""
+    return folder.results[job.path].frame(schema.TRACE).row(-1, named=True)
 
 
-def _result(manifest: Manifest, search: _Search, job: Job, new: Container[str]) -> SearchResult:
-    """What a search found in one direction; `new` has the files of this call."""
-    last, said = _last_row(manifest, search, job)
+def _result(folder: RunFolder, job: Job, new: Container[str]) -> SearchResult:
+    """What a search found in one direction; `new` has the paths of this call."""
+
+    def read() -> dict[str, Any]:  # Any: JSON values
+        last, result = _last_row(folder, job), folder.results[job.path]
+        certificate = result.certificate and to_json(result.certificate)
+        kept = {"reward": last["reward"], "text": last["text"], "rejected": result.rejected or 0}
+        return {**kept, "certificate": certificate}
+
+    said = processes.from_first(job.path, read)
+    certificate = said.pop("certificate")
     return SearchResult(
         model=job.model,
         prompt_id=job.prompt,
         direction=job.direction,
-        reward=last["reward"],
-        text=last["text"],
-        rejected=said["rejected"],
-        certificate=said.get("certificate"),
+        certificate=certificate and from_json(Certificate, certificate),
         new=job.path in new,
+        **said,
     )
 
 
@@ -420,17 +395,15 @@ def _scorer(search: _Search, held: dict[str, RewardScorer], mesh: Mesh) -> Rewar
     return held[search.slug]
 
 
-def _certify(
-    manifest: Manifest, search: _Search, job: Job, scorer: RewardScorer, bar: tqdm
-) -> None:
-    """Scores the swaps of what a search found in one direction, and notes them in the manifest."""
+def _certify(folder: RunFolder, search: _Search, job: Job, scorer: RewardScorer, bar: tqdm) -> None:
+    """Scores the swaps of what a search found in one direction, and notes them in its result."""
     bar.set_description(" · ".join([search.slug, *search.prompts, job.direction]))
-    last, _ = _last_row(manifest, search, job)
+    last = processes.from_first(job.path, functools.partial(_last_row, folder, job))
     objective = search.objective.narrowed(job.direction)
     said = certificate(objective, scorer, np.array(last["token_ids"], np.int32), bar.update)
     if processes.writes():
-        manifest.result(job.path)["certificate"] = said
-        manifest.save()
+        folder.results[job.path].certificate = said
+        folder.results[job.path].save()
 
 
 def certificate(
@@ -438,7 +411,7 @@ def certificate(
     scorer: RewardScorer,
     ids: np.ndarray,
     advance: Callable[[int], object] = lambda replies: None,
-) -> Json:
+) -> Certificate:
     """Scores every swap of one token of a reply for another that is allowed.
 
     Called again with `best_ids` while `better` is not 0, it is coordinate ascent.
@@ -449,14 +422,9 @@ def certificate(
       ids: the reply, int32 [T], which the filters admit.
       advance: called with numbers of replies that were scored.
 
-    Returns:
-      JSON values: `swaps`, how many other replies were scored; `better`, how many of them improve
-      the reply and are admitted; `best_ids`, `best_text` and `best_reward` of the best that is
-      admitted, null if none is. A swap improves the reply if it gains more than the tolerance of
-      the self-check, relative to max(1, |reward|): both rewards come from one program.
-
-    Raises:
-      AssayError: a reward that is not finite.
+    A swap improves the reply if it gains more than the tolerance of the self-check, relative to
+    max(1, |reward|): both rewards come from one program. Raises AssayError for a reward that is
+    not finite.
     """
     rewards = _rewards_of_swaps(objective, scorer, ids, advance)
     free, tokens = np.array(objective.settings.free), np.flatnonzero(objective.allowed)
@@ -478,13 +446,13 @@ def certificate(
         if objective.passes(changed):
             better += int(improves)
             best = best or (changed, float(objective.signs[0] * rewards[place, token]))
-    return {
-        "swaps": int(gains.size - len(free)),
-        "better": better,
-        "best_ids": best and best[0].tolist(),
-        "best_text": best and objective.text(best[0]),
-        "best_reward": best and best[1],
-    }
+    return Certificate(
+        swaps=int(gains.size - len(free)),
+        better=better,
+        best_ids=best and tuple(best[0].tolist()),
+        best_text=best and objective.text(best[0]),
+        best_reward=best and best[1],
+    )
 
 
 def _rewards_of_swaps(

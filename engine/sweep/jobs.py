@@ -3,38 +3,34 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-
-import numpy as np
-import polars as pl
-from etils import epath
+from typing import Any
 
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
 from engine.planning import DeviceRoom, Model, SweepWork, fitting_step, refusal
-from engine.runs import parts, provenance, schema, storage
-from engine.runs.manifest import Manifest
-from engine.runs.parts import Span
-from engine.runs.reader import Json
+from engine.runs import schema, storage
+from engine.runs.folder import RunFolder
+from engine.runs.identity import Identity
+from engine.runs.result import Span
 from engine.scoring.batches import SHORT
 from engine.scoring.rows import Rows
-from engine.settings import Settings
-
-# What decides a number's last bits, of all that a part says about what computed it.
-_DECIDING = ("platform", "device_kind", "jaxlib")
+from engine.settings import SearchSettings, Settings
+from engine.settings import identity_of as settings_identity
+from engine.types import PromptIds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
     """What a command is to compute of one model under one prompt, and where it lies in the run.
 
-    A command lists jobs; entering them completes their fingerprints and finds what is missing.
+    A command lists jobs; entering them finds what is missing.
     """
 
     checkpoint: Checkpoint  # the model
-    path: str  # folder of the parts, or the file of a search; relative to the run
-    fingerprint: Json  # what all parts must agree on; before the job is entered, what was chosen
-    missing: Sequence[Span] = ()  # rows of parts not on disk, ascending; of a search's file (0, 1)
+    path: str  # folder of the result, relative to the run
+    identity: Identity  # what all parts must agree on
+    missing: Sequence[Span] = ()  # rows of parts not on disk, ascending; of a search (0, 1)
 
     @property
     def model(self) -> str:
@@ -52,11 +48,26 @@ class Job:
         """Of a search: `max` or `min`."""
         return self.path.partition("/direction=")[2].partition("/")[0]
 
-    @property
-    def step_size(self) -> int:
-        """Candidates per step on each device."""
-        step: int = self.fingerprint["step_size"]
-        return step
+
+def identity_of(
+    checkpoint: Checkpoint,
+    prompts: Sequence[PromptIds],
+    settings: Settings | SearchSettings,
+    **said: Any,  # of the fields of `Identity`
+) -> Identity:
+    """The identity of a model's result: its checkpoint, ids around the reply, and settings.
+
+    `said` replaces settings that depend on the model, such as `mode=auto`.
+    """
+    chosen = settings_identity(settings)
+    if isinstance(settings, SearchSettings):
+        chosen = {"dtype": chosen["dtype"], "search": said.pop("search", chosen)}
+    return Identity(
+        **checkpoint.card.identity,
+        prefix_ids=tuple(prompt.prefix for prompt in prompts if prompt.prefix),
+        suffix_ids=prompts[0].suffix,
+        **(chosen | said),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,11 +75,14 @@ class RowsJob(Job):
     """One model's numbers for every row under one prompt."""
 
     rows: Rows  # what is scored; jobs with the same object are computed in one pass
+    checked: bool = False  # whether it is complete, and was compared with the plain pass
+    step_size: int = 0  # candidates per step on each device
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the numbers in a part; the first is the reward or log-probability."""
-        return (list(self.rows.part_columns)[-1], *schema.columns_beside(self.fingerprint))
+        beside = (*self.identity.objectives, *schema.lens_columns(self.identity.lens))
+        return (list(self.rows.part_columns)[-1], *beside)
 
     @property
     def part_columns(self) -> schema.Columns:
@@ -94,134 +108,50 @@ def missing_spans(group: JobGroup) -> list[Span]:
     return sorted({span for job in group for span in job.missing})
 
 
-def step_of(group: JobGroup) -> int:
-    """Candidates per step with which what is missing is computed; raises AssayError for several."""
-    first, *rest = [job for job in group if job.missing] or group[:1]
-    for other in rest:
-        if other.step_size != first.step_size:
-            raise AssayError(
-                f"models {first.model} and {other.model} share a pass, but their results were "
-                f"begun with step_size={first.step_size} and {other.step_size}; give each its own "
-                "command"
-            )
-    return first.step_size
+def read_parts(folder: RunFolder, jobs: Iterable[RowsJob]) -> None:
+    """Reads and checks every part that the results of jobs have.
 
-
-def is_checked(manifest: Manifest, job: RowsJob) -> bool:
-    """Whether a job is complete and passed its self-check; a rebuilt entry has none."""
-    entry = manifest.result(job.path)
-    return entry["complete"] and entry["self_check"] is not None
-
-
-def check_parts(manifest: Manifest, jobs: Sequence[RowsJob], part_size: int) -> None:
-    """Reads and checks every part on disk, and records those that the manifest lacks.
-
-    Raises:
-      AssayError: a part is damaged, belongs to another job, or holds other row ranges; parts of an
-        unfinished job were computed by another kind of device or compiler, or with other models.
+    Raises AssayError for a part that is damaged, or that belongs to something else.
     """
-    present: list[tuple[RowsJob, JobGroup, Span]] = []
-    for group in grouped(jobs):
-        for job in group:
-            for name in parts.foreign(manifest.names(job.path), len(job.rows), part_size):
-                raise AssayError(
-                    f"{manifest.run / job.path / name}: no part of a result of {len(job.rows)} "
-                    f"rows with part_size={part_size}; remove it and run again"
-                )
-            missing = set(job.missing)
-            spans = parts.ranges(len(job.rows), part_size)
-            present += [(job, group, span) for span in spans if span not in missing]
-    files = [manifest.run / job.path / schema.part_name(*span) for job, _, span in present]
+    results = [folder.results[job.path] for job in jobs]
+    present = [(result, name) for result in results for name in result.parts]
+    files = [result.folder / name for result, name in present]
     with progress(len(files), "parts", what="checking", delay_s=5) as bar:
-        for (job, group, span), data in zip(present, storage.read_ahead(files), strict=True):
-            about = read_part(manifest, job.path, span, job.part_columns, data).about
-            if job.missing:
-                folder, models = manifest.run / job.path, sorted(models_of(group))
-                _check_same(folder, about, models, manifest.computed_by)
+        for (result, name), data in zip(present, storage.read_ahead(files), strict=True):
+            result.frame(name, data)
             bar.update()
 
 
-def read_numbers(manifest: Manifest, job: RowsJob, spans: Iterable[Span]) -> np.ndarray:
-    """Numbers of parts on disk, checked: float32 [columns, rows]; adopts unknown parts."""
-    read = (read_part(manifest, job.path, span, job.part_columns).frame for span in spans)
-    return np.concatenate([frame.select(job.columns).to_numpy().T for frame in read], axis=1)
+def recorded_step(folder: RunFolder, job: RowsJob) -> int | None:
+    """The step with which the run computed the job's model on a device of this kind.
 
-
-def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by: Json) -> None:
-    """Raises AssayError for a job whose last bits may differ from those of its part `about`.
-
-    Another pass over the same decoder may round differently (1e-6), so one job's parts all come
-    from one pass, of the same models, on one kind of device and with one compiler.
+    Of the job's result, else of another prompt's. So one run has one step, and a result that goes
+    on has the bytes of one that was never stopped.
     """
-    before = about["together"]
-    if before != models:
-        raise AssayError(
-            f"{folder}: begun in one pass with the models {', '.join(before)}, not "
-            f"{', '.join(models)}; give the same models, or remove the folder"
-        )
-    for name in _DECIDING:
-        was, now = about["computed_by"][name], computed_by[name]
-        if was != now:
-            raise AssayError(
-                f"{folder}: begun with {name}={was!r}, not {now!r}; go on with that, or remove the "
-                "folder"
-            )
-
-
-def read_part(
-    manifest: Manifest,
-    path: str,
-    span: Span,
-    columns: schema.Columns | None = None,
-    data: bytes | None = None,
-) -> parts.ReadFile:
-    """A part of a result, checked; one that the manifest lacks is recorded.
-
-    `data` are its bytes, if they were read already. Raises AssayError for a part that is damaged,
-    belongs to something else, or has other columns.
-    """
-    name, about = schema.part_name(*span), _about(manifest, path, span)
-    recorded = manifest.recorded(path, name)
-    table = parts.read_frame(manifest.run / path / name, recorded, about, data)
-    if columns is not None and dict(table.frame.schema) != columns:
-        raise AssayError(
-            f"{manifest.run / path / name}: other columns than the result's; remove it"
-        )
-    if recorded is None:  # the process ended between writing the part and the manifest
-        manifest.adopt_part(path, name, len(table.frame), table.sha256)
-    return table
-
-
-def write_part(
-    manifest: Manifest, path: str, span: Span, frame: pl.DataFrame, made_with: Json, seconds: float
-) -> None:
-    """Writes a part of a result with how it was computed, and records it in the manifest."""
-    about = _about(manifest, path, span) | made_with | {"computed_by": manifest.computed_by}
-    digest = parts.write_part(manifest.run / path, *span, frame, about)
-    manifest.record_part(path, schema.part_name(*span), len(frame), digest, seconds)
-
-
-def _about(manifest: Manifest, path: str, span: Span) -> Json:
-    rows = manifest.result(path)["fingerprint"]["rows"]
-    return {**manifest.about(path), "rows": provenance.part_rows(*span, rows)}
+    same_model, device = job.path.partition("/prompt=")[0], ("platform", "device_kind")
+    paths = [path for path in folder.results if path.partition("/prompt=")[0] == same_model]
+    for path in sorted(paths, key=lambda path: (path != job.path, path)):
+        for way in reversed(folder.results[path].ways):
+            step = way.get("step_size")
+            if isinstance(step, int) and all(way.get(k) == folder.way.get(k) for k in device):
+                return step
+    return None
 
 
 def choose_step(
-    manifest: Manifest, same_models: Sequence[JobGroup], settings: Settings, room: DeviceRoom
+    same_models: Sequence[JobGroup],
+    recorded: Iterable[int | None],
+    settings: Settings,
+    room: DeviceRoom,
 ) -> int:
     """Candidates per step on each device, for all passes of models that share a decoder.
 
-    It is the step that the settings name; else the step that the run records for these models, so
-    that one run has one step; else what memory and the kind of device allow. A recorded step may no
-    longer fit: `refusals` says so.
+    It is the step that the settings name; else the first that the run has `recorded`; else what
+    memory and the kind of device allow. A recorded step may no longer fit: `refusals` says so.
     """
-    if settings.step_size is not None:
-        return settings.step_size
-    folders = {job.path.partition("/prompt=")[0] for group in same_models for job in group}
-    for path in sorted(manifest.content["results"]):
-        recorded = recorded_step(manifest, path)
-        if recorded and path.partition("/prompt=")[0] in folders:
-            return recorded
+    known = next(filter(None, recorded), None)
+    if settings.step_size is not None or known:
+        return settings.step_size or known or 0
     rows = [group[0].rows for group in same_models]
     positions = 1 + max(len(each.prompt.suffix) for each in rows)
     if any(each.any_length for each in rows):
@@ -236,13 +166,6 @@ def choose_step(
     return fitting_step(placed, work)
 
 
-def recorded_step(manifest: Manifest, path: str) -> int | None:
-    """The step of a result that the run holds already."""
-    entry = manifest.content["results"].get(path, {})
-    step: int | None = entry.get("fingerprint", {}).get("step_size")
-    return step
-
-
 def refusals(
     jobs: Sequence[RowsJob], settings: Settings, room: DeviceRoom
 ) -> Mapping[tuple[str, ...], str]:
@@ -250,8 +173,7 @@ def refusals(
 
     Only models with missing parts count.
 
-    Raises:
-      AssayError: none of them can, or jobs of one group are recorded with different steps.
+    Raises AssayError where none of them can.
     """
     reasons: dict[tuple[str, ...], str] = {}
     by_models: dict[tuple[str, ...], list[JobGroup]] = {}
@@ -259,7 +181,7 @@ def refusals(
         if any(job.missing for job in group):
             by_models.setdefault(models_of(group), []).append(group)
     for models, same_models in by_models.items():
-        step = max(step_of(group) for group in same_models)
+        step = same_models[0][0].step_size
         rows = [group[0].rows for group in same_models]
         model = Model.of([job.checkpoint for job in same_models[0]])
         try:

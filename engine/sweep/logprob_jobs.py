@@ -23,16 +23,17 @@ from engine import processes
 from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError, prefixed
-from engine.runs import implicit, parts, schema
-from engine.runs.manifest import Manifest
-from engine.runs.reader import Json
+from engine.runs import implicit, schema
+from engine.runs.folder import RunFolder
+from engine.runs.identity import Identity, Json
+from engine.runs.result import Result, SelfCheck
 from engine.scoring.conversations import ConversationReplies, conversation_names
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import check_finite, dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows
 from engine.settings import FORMS, ImplicitSettings, LogprobSettings, Settings, check_choice
 from engine.sweep import loop, setup
-from engine.sweep.jobs import RowsJob, read_part, write_part
+from engine.sweep.jobs import RowsJob, identity_of
 from engine.sweep.outcomes import OnOutcomes, OnRewards
 from engine.sweep.setup import Items
 from engine.text.cue import Cue
@@ -63,19 +64,25 @@ def sweep_logprobs(
 
     Raises:
       AssayError: bad input, the chat form of a model without a chat template, a result that the run
-        holds with another fingerprint, a number that is not finite, a failed self-check.
+        holds with another identity, a number that is not finite, a failed self-check.
       SomeFailed: some models failed; the other models are complete.
     """
     form, given = settings.form, prompts or {}
     by_form = {schema.prompt_in_form(name, form): text for name, text in given.items()}
     asked = None if prompts is None else by_form
-    manifest = setup.open_run(run, checkpoints, asked, settings, mesh, LANGUAGE)
-    tables = {} if items is None else setup.admit_list(manifest, *items)
+    folder = setup.open_run(run, checkpoints, asked, settings, mesh, LANGUAGE)
+    tables = {} if items is None else setup.admit_list(folder, *items)
     jobs = [
-        RowsJob(checkpoint=checkpoint, path=path, rows=rows, fingerprint={"form": form})
+        RowsJob(
+            checkpoint=checkpoint,
+            path=path,
+            rows=rows,
+            identity=identity_of(checkpoint, [rows.prompt], settings, rows=len(rows)),
+        )
         for checkpoint in checkpoints
         for path, rows in _rows_of(checkpoint, by_form, form, items)
     ]
+
     for job in jobs:
         setup.say_unread(job.checkpoint.card.slug, job.rows.unread)
 
@@ -83,7 +90,7 @@ def sweep_logprobs(
         restored = restore(group, mesh, dtype_named(settings.dtype))
         return LanguageScorer.build(*restored, mesh, step_size=step_size)
 
-    return loop.run(manifest, jobs, load, settings, mesh, on_outcomes=on_outcomes, tables=tables)
+    return loop.run(folder, jobs, load, settings, mesh, on_outcomes=on_outcomes, tables=tables)
 
 
 def _rows_of(
@@ -191,7 +198,7 @@ class Pair:
 
     @property
     def entry(self) -> Json:
-        """The pair among the models of a manifest."""
+        """The pair among the models of a run."""
         policy, reference = self.policy.card, self.reference.card
         return {
             **setup.model_entry(policy),
@@ -287,18 +294,18 @@ def sweep_pair(
     _enter(pair, prompts, run, settings, mesh, items)  # refuses before the first pass
     how = LogprobSettings(form=pair.settings.form, **dataclasses.asdict(settings))
     sweep_logprobs(pair.models, prompts, run, how, mesh, items=items, on_outcomes=on_outcomes)
-    manifest, paths = _enter(pair, prompts, run, settings, mesh, items)
+    folder, paths = _enter(pair, prompts, run, settings, mesh, items)
     if not processes.writes():
         return 0
+    folder.save({})
     new = 0
     for path in paths:
-        written, frame = _subtract(manifest, pair, path, settings.part_size)
+        written, frame = _subtract(folder, pair, folder.results[path])
         if written and items is None:
             tokens = pair.policy.tokens
             token = pl.Series([tokens[i] for i in frame["token_id"]], dtype=pl.String)
             on_rewards(pair.slug, path.rpartition("=")[2], frame.with_columns(token=token), 0)
         new += written
-    manifest.save_if_changed()
     return new
 
 
@@ -309,70 +316,71 @@ def _enter(
     settings: Settings,
     mesh: Mesh,
     items: Items | None,
-) -> tuple[Manifest, list[str]]:
-    """The run's manifest with the pair and its results, and their paths; nothing is written."""
+) -> tuple[RunFolder, list[str]]:
+    """The run with the pair and its results, and their paths; nothing is written."""
     form, given = pair.settings.form, prompts or {}
     in_form = {schema.prompt_in_form(name, form): text for name, text in given.items()}
     both = None if prompts is None else {**prompts, **in_form}
-    manifest = setup.open_run(run, pair.models, both, settings, mesh, LANGUAGE)
+    folder = setup.open_run(run, pair.models, both, settings, mesh, LANGUAGE)
     schema.check_names([pair.slug])
-    setup.admit_model(manifest, pair.slug, pair.entry)
+    setup.admit_model(folder, pair.slug, pair.entry)
     path_of, mode, rows = schema.scores_path, "ids", len(pair.policy.token_ids)
     if items is not None:
-        setup.admit_list(manifest, *items)
+        setup.admit_list(folder, *items)
         path_of, mode = functools.partial(schema.items_path, items[0]), "text"
         rows = len(items[1])
     prefixes = {
-        path_of(pair.slug, prompt): cue_of(pair.policy, text, form).prompt.prefix
+        path_of(pair.slug, prompt): (cue_of(pair.policy, text, form).prompt.prefix,)
         for prompt, text in given.items()
     }
     if items is not None and prompts is None:
         prefixes = {schema.conversations_path(items[0], pair.slug): ()}
-    for path, prefix in prefixes.items():
-        fingerprint = {
-            "checkpoint_hash": pair.checkpoint_hash,
-            "mode": mode,
-            "form": form,
-            "dtype": settings.dtype,
-            "rows": rows,
-            "part_size": settings.part_size,
-            "prefix_ids": list(prefix),
-            "suffix_ids": [],
-        }
-        setup.admit_fingerprint(manifest, path, fingerprint)
-    return manifest, list(prefixes)
+    for path, prefix_ids in prefixes.items():
+        identity = Identity(
+            checkpoint_hash=pair.checkpoint_hash,
+            mode=mode,
+            form=form,
+            dtype=settings.dtype,
+            rows=rows,
+            prefix_ids=prefix_ids,
+        )
+        setup.enter_result(folder, path, identity, settings.part_size)
+    return folder, list(prefixes)
 
 
-def _subtract(
-    manifest: Manifest, pair: Pair, path: str, part_size: int
-) -> tuple[int, pl.DataFrame]:
+def _subtract(folder: RunFolder, pair: Pair, result: Result) -> tuple[int, pl.DataFrame]:
     """Writes the missing parts of a result; returns the number of new rows, and all rows."""
-    entry, inputs = manifest.result(path), implicit.inputs_of(manifest.content, path)
+    inputs = implicit.inputs_of(folder, result.path)
     assert inputs is not None
-    frames, new = [], 0
-    for span in parts.ranges(entry["fingerprint"]["rows"], part_size):
-        began = time.perf_counter()
-        if schema.part_name(*span) in manifest.names(path):
-            frames.append(read_part(manifest, path, span).frame)
-            continue
-        policy, reference = (read_part(manifest, each, span).frame for each in inputs)
-        frame = implicit.rewards(policy, reference, pair.settings.beta)
+    both = [folder.results[path] for path in inputs]
+    policy, reference = (pl.concat(each.frames()) for each in both)
+    result.environment, new = folder.environment, 0
+    for start, stop in result.missing:
+        began, rows = time.perf_counter(), slice(start, stop)
+        frame = implicit.rewards(policy[rows], reference[rows], pair.settings.beta)
         key, ids = frame.columns[0], frame.to_series(0).to_list()
-        check_finite(pair.slug, key, span[0], ["reward"], frame["reward"].to_numpy()[None], ids)
-        made_with = {"coefficients": None, "together": [pair.slug]}
-        write_part(manifest, path, span, frame, made_with, time.perf_counter() - began)
-        frames.append(frame)
+        check_finite(pair.slug, key, start, ["reward"], frame["reward"].to_numpy()[None], ids)
+        seconds = time.perf_counter() - began
+        result.write(schema.part_name(start, stop), frame, folder.way, seconds)
         new += len(frame)
-    if not (entry["complete"] and entry["self_check"]):
-        manifest.finish(path, _self_check(manifest, inputs, pair.settings.beta))
-    return new, pl.concat(frames)
+    if not result.complete:
+        result.self_check = _self_check(both, pair.settings.beta)
+        result.save()
+    return new, pl.concat(result.frames())
 
 
-def _self_check(manifest: Manifest, inputs: Sequence[str], beta: float) -> Json:
+def _self_check(inputs: Sequence[Result], beta: float) -> SelfCheck:
     """How far sampled rewards may be from those of the plain passes, which have the same sample.
 
     The differences and tolerances of both log-probabilities are added, and multiplied by β.
     """
-    first, second = (manifest.result(path)["self_check"] for path in inputs)
-    added = {k: beta * (first[k] + second[k]) for k in ("max_abs_difference", "tolerance")}
-    return {"candidates": min(first["candidates"], second["candidates"]), **added}
+    first, second = checks = [each.self_check for each in inputs if each.self_check is not None]
+    return SelfCheck(
+        candidates=min(check.candidates for check in checks),
+        max_abs_difference=beta * (first.max_abs_difference + second.max_abs_difference),
+        relative_difference=max(check.relative_difference for check in checks),
+        tolerance=beta * (first.tolerance + second.tolerance),
+        dtype=first.dtype,
+        compared=schema.PAIR_OF,
+        of=(first, second),
+    )

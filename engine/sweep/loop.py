@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -23,25 +24,15 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
-from engine.runs import parts, schema, storage
-from engine.runs.manifest import Manifest
-from engine.runs.parts import Span
-from engine.runs.reader import Json
+from engine.runs import schema, storage
+from engine.runs.folder import RunFolder
+from engine.runs.identity import Json
+from engine.runs.result import Result, Span
 from engine.scoring.reward_passes import check_finite, self_check
 from engine.scoring.rows import Rows
 from engine.settings import Settings
 from engine.sweep import setup
-from engine.sweep.jobs import (
-    JobGroup,
-    RowsJob,
-    grouped,
-    is_checked,
-    missing_spans,
-    models_of,
-    read_numbers,
-    step_of,
-    write_part,
-)
+from engine.sweep.jobs import JobGroup, RowsJob, grouped, missing_spans, models_of
 from engine.sweep.outcomes import OnOutcomes, Outcomes, SomeFailed, memory_errors
 from engine.types import PromptIds
 
@@ -80,7 +71,7 @@ OnNumbers = Callable[[RowsJob, np.ndarray], object]
 
 
 def run(
-    manifest: Manifest,
+    folder: RunFolder,
     jobs: Sequence[RowsJob],
     load: Load,
     settings: Settings,
@@ -90,7 +81,7 @@ def run(
     on_outcomes: OnOutcomes = lambda outcomes: None,
     tables: Mapping[str, pl.DataFrame] = MappingProxyType({}),
 ) -> int:
-    """Records jobs in the run's manifest and computes their missing parts.
+    """Enters jobs in the run and computes their missing parts.
 
     Jobs of one pass are adjacent, and so are passes of the same models. `load` is called once for
     models with a missing part, after the models before them were released; `on_numbers`, on process
@@ -110,39 +101,36 @@ def run(
         self-check beyond tolerance; damaged weights; no memory.
       SomeFailed: any of these, for some models of several; the other models are complete.
     """
-    jobs, refused = setup.enter(manifest, jobs, settings, mesh)
+    jobs, refused = setup.enter(folder, jobs, settings, mesh)
     swept = [job.checkpoint for job in jobs if "token_id" in job.rows.part_columns]
-    vocabularies = setup.vocabularies(manifest, swept) if processes.writes() else {}
-    setup.begin(manifest, vocabularies, jobs, settings.part_size, tables)
-    pending = [
-        group
-        for group in grouped(jobs)
-        if any(job.missing or not is_checked(manifest, job) for job in group)
-    ]
+    vocabularies = setup.vocabularies(folder, swept) if processes.writes() else {}
+    setup.begin(folder, vocabularies, tables)
+    pending = [g for g in grouped(jobs) if any(job.missing or not job.checked for job in g)]
     outcomes, computed = Outcomes([job.model for job in jobs]), 0
     load = functools.partial(_load, load, mesh, refused)
     unit = pending[0][0].rows.unit if pending else "candidates"
     total = sum(stop - start for group in pending for start, stop in missing_spans(group))
     with progress(total, unit) as bar:
         for (models, step), same_models in itertools.groupby(
-            pending, key=lambda group: (models_of(group), step_of(group))
+            pending, key=lambda group: (models_of(group), group[0].step_size)
         ):
             bar.set_description(f"loading {models[0]}")
             memory = memory_errors(models, mesh, "step_size", step)
-            with outcomes.group(models), memory, _writing(manifest) as write:
-                state = _Loop(manifest, settings, bar, write, outcomes, on_numbers)
+            with outcomes.group(models), memory, _writing() as write:
+                state = _Loop(folder, settings, bar, write, outcomes, on_numbers)
                 computed += state.compute(list(same_models), load, step)
     if not processes.writes():
         return computed
-    if pending:
-        manifest.save()
     for job in jobs:
-        outcomes[job.model].done += manifest.result(job.path)["complete"]
+        result = folder.results[job.path]
+        outcomes[job.model].done += result.complete
+        if line := result.mixed_line:
+            tqdm.write(f"note: {line}", file=sys.stderr)
         if not swept and not outcomes[job.model].first_row:
             text = job.rows.first_row(job.checkpoint.tokenizer)
             outcomes[job.model].first_row = text
             if job.path.startswith(schema.CONVERSATIONS_DIR):  # for the page
-                storage.write_atomic(manifest.run / schema.rendered_path(job.path), text.encode())
+                storage.write_atomic(folder.run / schema.rendered_path(job.path), text.encode())
     on_outcomes(outcomes.all())
     if any(outcome.failure for outcome in outcomes.all()):
         raise SomeFailed(outcomes.all())
@@ -165,13 +153,11 @@ def _load(
 
 
 @contextlib.contextmanager
-def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
+def _writing() -> Iterator[Callable[..., None]]:
     """Yields a function that runs a write while the next part is computed.
 
-    An error of a write surfaces at the next one, or at the end. The manifest of a run that fails is
-    saved, also where Ctrl-C stops a command of one process. SIGTERM ends the process at once
-    (`engine.processes.end`): parts that are written and not recorded are adopted when the command
-    runs again (`engine.sweep.jobs.check_parts`).
+    An error of a write surfaces at the next one, or at the end. A process that ends at once, as at
+    SIGTERM (`engine.processes.end`), loses the parts that `result.json` does not name yet.
     """
     last: list[concurrent.futures.Future[object]] = []
 
@@ -181,16 +167,9 @@ def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
         last.append(pool.submit(write, *arguments))
 
     with concurrent.futures.ThreadPoolExecutor(1, "assay-write") as pool:
-        try:
-            yield start
-            if last:
-                last.pop().result()
-        except BaseException:  # Ctrl-C too: parts that are on disk are recorded
-            pool.shutdown()
-            if processes.writes():
-                with contextlib.suppress(AssayError):  # the first error is the one to report
-                    manifest.save()
-            raise
+        yield start
+        if last:
+            last.pop().result()
 
 
 @dataclasses.dataclass
@@ -206,7 +185,7 @@ class _Open:
 class _Loop:
     """The passes of models that share a decoder, and where their numbers and failures go."""
 
-    manifest: Manifest
+    folder: RunFolder
     settings: Settings
     bar: tqdm
     write: Callable[..., None]  # from `_writing`
@@ -276,10 +255,16 @@ class _Loop:
         """Numbers that duplicates take from parts on disk: float32 [columns, rows]."""
         numbers = np.empty((len(job.columns), len(job.rows)), np.float32)
         if any(len(job.rows.duplicates(*span)[0]) for span in job.missing):
-            for start, stop in parts.ranges(len(job.rows), self.settings.part_size):
+            result = self._result(job)
+            for start, stop in result.spans:
                 if (start, stop) not in job.missing:
-                    numbers[:, start:stop] = read_numbers(self.manifest, job, [(start, stop)])
+                    part = result.frame(schema.part_name(start, stop))
+                    numbers[:, start:stop] = part.select(job.columns).to_numpy().T
         return numbers
+
+    def _result(self, job: RowsJob) -> Result:
+        """The result of a job, on process 0."""
+        return self.folder.results[job.path]
 
     def _fill(self, one: _Open, span: Span, values: np.ndarray) -> bool:
         """Puts a part's values into a job's numbers, with those of duplicates; whether all is well.
@@ -298,15 +283,16 @@ class _Loop:
         return not self.outcomes[job.model].failure
 
     def _write(self, span: Span, new: Iterable[_Open], models: list[str], seconds: float) -> None:
-        """Writes the part of one span of jobs computed with `models`: numbers, and their origin."""
+        """Writes the part of one span of jobs computed with `models`: numbers, and how."""
         for one in new:
             job, numbers = one.job, one.numbers[:, slice(*span)]
             columns = {**job.rows.keys(*span), **dict(zip(job.columns, numbers, strict=True))}
             frame = pl.DataFrame(columns, job.part_columns)
-            made_with = {"coefficients": one.coefficients, "together": models}
-            write_part(self.manifest, job.path, span, frame, made_with, seconds)
+            way = {**self.folder.way, "step_size": job.step_size, "together": models}
+            result = self._result(job)
+            result.environment = self.folder.environment
+            result.write(schema.part_name(*span), frame, way, seconds)
             self.outcomes[job.model].rows += len(frame)
-        self.manifest.save_if_due()
 
     def _sample(self, rows: Rows) -> np.ndarray:
         """The rows that the self-check takes, ascending."""
@@ -327,17 +313,22 @@ class _Loop:
             if self.outcomes[job.model].failure:
                 continue
             with self._alone(job):
-                spans = parts.ranges(len(job.rows), self.settings.part_size)
-                numbers = read_numbers(self.manifest, job, spans)
-                where, dtype = f"self-check of {job.path}", self.settings.dtype
+                result, dtype = self._result(job), self.settings.dtype
+                frames = [frame.select(job.columns).to_numpy().T for frame in result.frames()]
+                numbers = np.concatenate(frames, axis=1)
                 mixture = job.checkpoint.card.decoder.experts > 0
-                written = numbers[:, sample]
-                check = self_check(
-                    where, job.columns, sample, written, expected, dtype, mixture=mixture
+                result.self_check = self_check(
+                    f"self-check of {job.path}",
+                    job.columns,
+                    sample,
+                    numbers[:, sample],
+                    expected,
+                    dtype,
+                    compared=schema.MEDIAN if mixture else schema.LARGEST,
                 )
-                if not self.manifest.result(job.path)["complete"]:
+                result.coefficients = one.coefficients
+                result.save()
+                if not job.checked:
                     completed.append((job, numbers))
-                self.manifest.finish(job.path, check, one.coefficients)
-        self.manifest.save_if_due()
         for job, numbers in completed:
             self.on_numbers(job, numbers)

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from etils import epath
 from jax.sharding import Mesh
 
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
-from engine.runs import parts, provenance, schema
-from engine.runs.reader import Json
+from engine.runs import schema
+from engine.runs.folder import RunFolder, read_table
+from engine.runs.identity import changes
+from engine.runs.result import Result, SelfCheck
 from engine.scoring.conversations import ConversationRows
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named, self_check
@@ -26,53 +27,46 @@ _AT_ONCE = 16  # conversations of a plain pass
 
 
 def rescore(
-    run: epath.Path,
-    content: Json,
+    folder: RunFolder,
     checkpoints: Sequence[Checkpoint],
     mesh: Mesh,
-    paths: Sequence[str],
+    results: Sequence[Result],
     *,
     rows: int,
     seed: int,
-) -> Iterator[tuple[str, Json | str]]:
+) -> Iterator[tuple[Result, SelfCheck | str]]:
     """Compares `rows` random rows of each result with the plain pass.
 
-    `paths` are of `whole_results`; a result's model is found by its `checkpoint_hash`.
+    `results` are of `whole_results`; a result's model is found by its `checkpoint_hash`.
 
     Yields:
-      The path of each result, and its entry `self_check` of the manifest, or how it differs.
+      Each result, and the comparison, or how it differs.
     """
     by_hash = {c.card.checkpoint_hash: c for c in checkpoints}
-    ordered = sorted(paths, key=lambda path: _needs(path, content))
-    for needs, same in itertools.groupby(ordered, key=lambda path: _needs(path, content)):
+    for needs, same in itertools.groupby(sorted(results, key=_needs), key=_needs):
         checkpoint = by_hash[needs[0]]
         scorer = _load(checkpoint, mesh, *needs[1:])
-        for path in same:
-            rng = np.random.default_rng([seed, *path.encode()])
+        for result in same:
+            rng = np.random.default_rng([seed, *result.path.encode()])
             try:
-                yield path, _compare(run, path, content, checkpoint, scorer, rows, rng)
+                yield result, _compare(folder, result, checkpoint, scorer, rows, rng)
             except AssayError as error:
-                yield path, str(error)
+                yield result, str(error)
         del scorer
         free_models()
 
 
-def whole_results(content: Json, checkpoints: Iterable[Checkpoint]) -> list[str]:
-    """Paths of the results of some models that have all their rows."""
+def whole_results(folder: RunFolder, checkpoints: Iterable[Checkpoint]) -> list[Result]:
+    """The results of some models that have all their rows."""
     hashes = {c.card.checkpoint_hash for c in checkpoints}
-    return [
-        path
-        for path, entry in content["results"].items()
-        if entry["fingerprint"].get("checkpoint_hash") in hashes
-        and sum(part["rows"] for part in entry["parts"].values())
-        >= entry["fingerprint"].get("rows", 1)  # a search has no such number
-    ]
+    every = folder.results.values()
+    return [r for r in every if r.identity.checkpoint_hash in hashes and not r.missing]
 
 
-def _needs(path: str, content: Json) -> tuple[str, str, tuple[str, ...], bool]:
+def _needs(result: Result) -> tuple[str, str, tuple[str, ...], bool]:
     """Checkpoint, dtype, objectives, lens: results with equal ones share loaded parameters."""
-    of = content["results"][path]["fingerprint"]
-    return of["checkpoint_hash"], of["dtype"], tuple(of.get("objectives", ())), "lens" in of
+    of = result.identity
+    return of.checkpoint_hash, of.dtype, of.objectives, of.lens > 0
 
 
 def _load(
@@ -88,82 +82,63 @@ def _load(
 
 
 def _compare(
-    run: epath.Path,
-    path: str,
-    content: Json,
+    folder: RunFolder,
+    result: Result,
     checkpoint: Checkpoint,
     scorer: RewardScorer | LanguageScorer,
     rows: int,
     rng: np.random.Generator,
-) -> Json:
-    """The self-check of a result's random rows; raises AssayError where it fails."""
-    fingerprint = content["results"][path]["fingerprint"]
-    frame = _read(run, path, content)
+) -> SelfCheck:
+    """Compares a result's random rows; raises AssayError where they differ."""
+    identity, frame = result.identity, pl.concat(result.frames())
     chosen = np.sort(rng.choice(len(frame), min(rows, len(frame)), replace=False))
-    if path.startswith(f"{schema.SEQUENCES_DIR}/"):
+    if result.is_search:
         assert isinstance(scorer, RewardScorer)
-        names = ["reward"]
-        pooling = pooling_of(checkpoint, fingerprint.get("pooling", "last"))
-        plain = _search_rewards(
-            scorer, fingerprint, pooling, frame["token_ids"].gather(chosen).to_list()
-        )
+        names, pooling = ["reward"], pooling_of(checkpoint, identity.pooling)
+        replies = frame["token_ids"].gather(chosen).to_list()
+        plain = _search_rewards(scorer, result, pooling, replies)
     else:
-        listed = _rows(run, checkpoint, path, content, frame)
+        listed = _rows(folder, checkpoint, result, frame)
         prompt = listed.prompt
-        ids = {"prefix_ids": list(prompt.prefix), "suffix_ids": list(prompt.suffix)}
-        if why := provenance.changes({k: fingerprint[k] for k in ids}, ids):
-            raise AssayError(f"the checkpoint renders its prompt otherwise: {why}")
-        names = [list(listed.part_columns)[-1], *schema.columns_beside(fingerprint)]
+        now = {"prefix_ids": prompt.prefix, "suffix_ids": prompt.suffix}
+        then = {"prefix_ids": sum(identity.prefix_ids, ()), "suffix_ids": identity.suffix_ids}
+        if why := changes(then, now):
+            raise AssayError(f"the checkpoint renders the prompt differently: {why}")
+        names = [list(listed.part_columns)[-1], *list(result.columns)[len(listed.part_columns) :]]
         samples = [chosen[i : i + _AT_ONCE].tolist() for i in range(0, len(chosen), _AT_ONCE)]
         plain_pass: Any = scorer.score_plainly  # of the rows that fit the scorer
         plain = np.concatenate([plain_pass(listed, sample)[0] for sample in samples], axis=1)
     written = frame.select(names).to_numpy().T[:, chosen]
-    mixture, dtype = checkpoint.card.decoder.experts > 0, fingerprint["dtype"]
-    return self_check("re-scored", names, chosen, written, plain, dtype, mixture=mixture)
+    compared = schema.MEDIAN if checkpoint.card.decoder.experts else schema.LARGEST
+    return self_check("re-scored", names, chosen, written, plain, identity.dtype, compared=compared)
 
 
-def _read(run: epath.Path, path: str, content: Json) -> pl.DataFrame:
-    wanted = provenance.of_result(content, path)
-    entries = content["results"][path]["parts"]
-    folder = (run / path).parent if path.startswith(f"{schema.SEQUENCES_DIR}/") else run / path
-    frames = [
-        parts.read_frame(folder / name, part["sha256"], wanted).frame
-        for name, part in sorted(entries.items())
-    ]
-    return pl.concat(frames)
-
-
-def _rows(
-    run: epath.Path, checkpoint: Checkpoint, path: str, content: Json, frame: pl.DataFrame
-) -> Rows:
+def _rows(folder: RunFolder, checkpoint: Checkpoint, result: Result, frame: pl.DataFrame) -> Rows:
     """What a result scored, made again from its checkpoint and its prompt or list."""
-    fingerprint = content["results"][path]["fingerprint"]
-    kind, name, *_ = path.split("/")
-    pooling = fingerprint.get("pooling", "last")
-    if kind in (schema.CONVERSATIONS_DIR, schema.CONVERSATION_LOGPROBS_DIR):
-        place = schema.list_path(name)
-        table = parts.read_frame(run / place, None, {"path": place}).frame
-        if kind == schema.CONVERSATION_LOGPROBS_DIR:
-            return conversation_replies(checkpoint, table, fingerprint["form"])
-        return ConversationRows.of(checkpoint, table, fingerprint["mode"], pooling)
-    prompt = content["prompts"][path.rpartition("prompt=")[2]]
+    identity = result.identity
+    if not result.prompt:
+        table = read_table(folder, schema.list_path(str(result.items)))
+        if result.kind == schema.CONVERSATION_LOGPROBS_DIR:
+            return conversation_replies(checkpoint, table, identity.form)
+        return ConversationRows.of(checkpoint, table, identity.mode, identity.pooling)
+    prompt = folder.prompts[result.prompt]
     texts = frame["item"].to_list() if "item" in frame.columns else None
-    if "form" in fingerprint:
-        return language_rows(checkpoint, prompt, fingerprint["form"], texts)
+    if identity.form:
+        return language_rows(checkpoint, prompt, identity.form, texts)
     if texts is None:
         ids = frame["token_id"].to_list()
-        return token_rows(checkpoint, prompt, fingerprint["mode"], pooling, ids)
-    return reply_rows(checkpoint, prompt, texts, fingerprint["mode"], pooling)
+        return token_rows(checkpoint, prompt, identity.mode, identity.pooling, ids)
+    return reply_rows(checkpoint, prompt, texts, identity.mode, identity.pooling)
 
 
 def _search_rewards(
-    scorer: RewardScorer, fingerprint: Json, pooling: Pooling, replies: Sequence[Sequence[int]]
+    scorer: RewardScorer, result: Result, pooling: Pooling, replies: Sequence[Sequence[int]]
 ) -> np.ndarray:
     """Mean reward of sequences over the prompts of a search: float32 [1, sequences]."""
-    suffix = fingerprint["suffix_ids"]
     rewards = []
     for ids in replies:
-        sequences = [[*prefix, *ids, *suffix] for prefix in fingerprint["prefix_ids"]]
+        around = result.identity.prefix_ids, result.identity.suffix_ids
+        sequences = [[*prefix, *ids, *around[1]] for prefix in around[0]]
         read_at = [pooling.position(sequence) for sequence in sequences]
         rewards.append(scorer.plain_rewards(sequences, read_at)[0].mean())
     return np.array([rewards], np.float32)

@@ -14,12 +14,11 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.runs import schema
-from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import RewardRows, mode_of, pooling_of, reply_rows, token_rows
 from engine.settings import AUTO, SweepSettings
 from engine.sweep import loop, setup
-from engine.sweep.jobs import RowsJob, check_parts
+from engine.sweep.jobs import RowsJob, identity_of
 from engine.sweep.outcomes import OnOutcomes, OnRewards
 from engine.sweep.setup import Items
 
@@ -48,14 +47,14 @@ def sweep_rewards(
       The number of rewards that were computed; 0 if the run was complete.
 
     Raises:
-      AssayError: bad input, a result that the run holds with another fingerprint, a reward that is
+      AssayError: bad input, a result that the run holds with another identity, a reward that is
         not finite (with its token ids), a self-check beyond tolerance.
       SomeFailed: some models failed; the other models are complete.
     """
     if items is not None and settings.lens:
         raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
-    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    tables = {} if items is None else setup.admit_list(manifest, *items)
+    folder = setup.open_run(run, checkpoints, prompts, settings, mesh)
+    tables = {} if items is None else setup.admit_list(folder, *items)
     jobs = _jobs(checkpoints, prompts or {}, settings, items)
     if settings.mode == AUTO and items is None:
         _say_text(jobs)
@@ -70,13 +69,13 @@ def sweep_rewards(
         left = len(job.rows) - len(scores)
         on_rewards(job.model, job.prompt, scores.with_columns(token=token), left)
 
-    where = (manifest, jobs, load or partial(load_scorer, settings, mesh), settings, mesh)
+    where = (folder, jobs, load or partial(load_scorer, settings, mesh), settings, mesh)
     return loop.run(*where, on_numbers=tell, on_outcomes=on_outcomes, tables=tables)
 
 
 def _say_text(jobs: Sequence[RowsJob]) -> None:
     """Names the models that are scored as texts because their template cannot be cut."""
-    texts = {job.model for job in jobs if job.fingerprint["mode"] == "text"}
+    texts = {job.model for job in jobs if job.identity.mode == "text"}
     for slug in sorted(texts) if processes.writes() else ():
         tqdm.write(
             f"note: {slug}: tokens are scored as texts (--config.mode=text), since its chat "
@@ -91,21 +90,19 @@ def check_vocabulary(
     run: str,
     settings: SweepSettings,
     mesh: Mesh,
-) -> dict[tuple[str, str], Mapping[str, object]]:
+) -> dict[tuple[str, str], RowsJob]:
     """Refuses what `sweep_rewards` would refuse before its first pass; writes nothing.
 
     Returns:
-      (slug, prompt id) -> the fingerprint that the result is going to have, or has.
+      (slug, prompt id) -> the job: the identity that the result is going to have, or has, its step.
 
     Raises:
       AssayError: bad input, a run that cannot be continued with these inputs, a model that does
         not fit.
     """
-    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    listed = _jobs(checkpoints, prompts, settings)
-    jobs, _ = setup.enter(manifest, listed, settings, mesh)
-    check_parts(manifest, jobs, settings.part_size)
-    return {(job.model, job.prompt): manifest.result(job.path)["fingerprint"] for job in jobs}
+    folder = setup.open_run(run, checkpoints, prompts, settings, mesh)
+    jobs, _ = setup.enter(folder, _jobs(checkpoints, prompts, settings), settings, mesh)
+    return {(job.model, job.prompt): job for job in jobs}
 
 
 def _jobs(
@@ -121,7 +118,6 @@ def _jobs(
         mode = mode_of(first, prompts.values(), settings.mode)
         if isinstance(listed, pl.DataFrame):
             mode = "text" if settings.mode == AUTO else settings.mode
-        shared: Json = {"mode": mode, **pooling_of(first, pooling).choice}
         of: list[tuple[Callable[[str], str], RewardRows]] = []  # slug -> path, and its rows
         if isinstance(listed, pl.DataFrame):
             from engine.scoring.conversations import ConversationRows  # which few sweeps have
@@ -135,18 +131,23 @@ def _jobs(
                 of.append((partial(schema.items_path, name, prompt=prompt), replies))
         else:
             for prompt, text in prompts.items():
-                tokens = token_rows(first, text, mode, pooling)
-                of.append((partial(schema.scores_path, prompt=prompt), tokens))
+                vocabulary = token_rows(first, text, mode, pooling)
+                of.append((partial(schema.scores_path, prompt=prompt), vocabulary))
         for path_of, rows in of:
             for checkpoint in group:
-                head, fingerprint = checkpoint.card.reward_head, dict(shared)
-                if objectives := head.columns(settings.objectives)[1:]:
-                    fingerprint["objectives"] = list(objectives)
-                if settings.lens:
-                    fingerprint["lens"] = head.depth
+                head = checkpoint.card.reward_head
+                identity = identity_of(
+                    checkpoint,
+                    [rows.prompt],
+                    settings,
+                    rows=len(rows),
+                    mode=mode,
+                    pooling=pooling_of(first, pooling).kind,
+                    objectives=tuple(head.columns(settings.objectives)[1:]),
+                    lens=head.depth if settings.lens else 0,
+                )
                 path = path_of(checkpoint.card.slug)
-                job = RowsJob(checkpoint=checkpoint, path=path, rows=rows, fingerprint=fingerprint)
-                jobs.append(job)
+                jobs.append(RowsJob(checkpoint=checkpoint, path=path, rows=rows, identity=identity))
     return jobs
 
 

@@ -1,4 +1,4 @@
-"""Opening a run: models, prompts and results are entered in its manifest before any is computed."""
+"""Opening a run: models, prompts and results are entered before any is computed."""
 
 import contextlib
 import dataclasses
@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import polars as pl
@@ -24,25 +24,22 @@ from engine import processes
 from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Card, Checkpoint
 from engine.errors import AssayError
 from engine.planning import DeviceRoom
-from engine.runs import lock, parts, provenance, schema, storage
-from engine.runs.manifest import Manifest, conversations_hash, items_hash
-from engine.runs.parts import Span
-from engine.runs.provenance import library_versions
-from engine.runs.reader import Json
+from engine.runs import lock, schema, storage
+from engine.runs.environment import library_versions, numerics
+from engine.runs.folder import RunFolder
+from engine.runs.identity import Identity, Json, conversations_hash, items_hash, to_json
+from engine.runs.result import Span
 from engine.settings import Settings
 from engine.sweep.jobs import (
-    Job,
     RowsJob,
-    check_parts,
     choose_step,
     grouped,
     models_of,
+    read_parts,
     recorded_step,
     refusals,
 )
 from engine.text.tokenizer import vocabulary
-
-AnyJob = TypeVar("AnyJob", bound=Job)
 
 # A list's name, and its replies; or its table (`schema.LIST_COLUMNS`) of conversations with prompts
 # of their own, and the hash of the file that it was read from.
@@ -59,11 +56,12 @@ def open_run(
     settings: Any,
     mesh: Mesh,
     kind: str = REWARD,
-) -> Manifest:
-    """Enters models and prompts in the manifest of a run; nothing is written yet.
+) -> RunFolder:
+    """Opens a run and enters models and prompts; nothing is written yet.
 
-    All processes must agree on `settings`, a dataclass. `kind` is `card.REWARD` or `card.LANGUAGE`.
-    `prompts` are texts by id; None where rows have prompts of their own.
+    Process 0 alone reads it; on others it is empty. All must agree on `settings`, a dataclass.
+    `kind` is `card.REWARD` or `card.LANGUAGE`. `prompts` are texts by id; None where rows have
+    prompts of their own.
 
     Raises:
       AssayError: nothing to score, a model of the other kind, a slug or prompt id that cannot be
@@ -72,8 +70,10 @@ def open_run(
     """
     prompts, has_prompts = prompts or {}, prompts is None or bool(prompts)
     _agree(checkpoints, prompts, settings, mesh)
-    content = processes.from_first("manifest", lambda: Manifest.open(run).content)
-    manifest = Manifest(epath.Path(run), content)
+    folder = RunFolder(run=storage.path_of(run))
+    if processes.writes():
+        folder = RunFolder.open(run)
+    processes.from_first("run", lambda: True)
     schema.check_names(prompts)
     slugs = [c.card.slug for c in checkpoints]
     schema.check_names(slugs)
@@ -81,28 +81,28 @@ def open_run(
         raise AssayError(f"model {min(repeated)!r} was given twice; slugs must differ")
     if not checkpoints or not has_prompts:
         raise AssayError("nothing to score; give at least one checkpoint and one prompt")
-    _check_release(manifest)
+    _check_release(folder)
     for checkpoint in checkpoints:
         checkpoint.expect(kind)
-        admit_model(manifest, checkpoint.card.slug, model_entry(checkpoint.card))
+        admit_model(folder, checkpoint.card.slug, model_entry(checkpoint.card))
     for prompt, text in prompts.items():
-        admit(manifest, "prompts", prompt, text)
-    manifest.environment, manifest.computed_by = _environment(), _computed_by()
-    return manifest
+        admit(folder, "prompts", prompt, text)
+    folder.environment, folder.way = _environment(), _way(mesh)
+    return folder
 
 
 # Any: what JSON holds.
-def admit(manifest: Manifest, kind: str, name: str, entry: Any) -> None:
-    """Checks that all processes have the same entry; process 0 calls `Manifest.admit`."""
+def admit(folder: RunFolder, kind: str, name: str, entry: Any) -> None:
+    """Checks that all processes have the same entry; process 0 calls `RunFolder.admit`."""
     processes.agree(kind, [name, entry])
     if processes.writes():
-        manifest.admit(kind, name, entry)
+        folder.admit(kind, name, entry)
 
 
 def admit_list(
-    manifest: Manifest, name: str, listed: Sequence[str] | pl.DataFrame, file_sha256: str = ""
+    folder: RunFolder, name: str, listed: Sequence[str] | pl.DataFrame, file_sha256: str = ""
 ) -> dict[str, pl.DataFrame]:
-    """Enters a list in the manifest; returns the table of one of conversations, by path.
+    """Enters a list in the run; returns the table of one of conversations, by path.
 
     `listed` are replies, or conversations (`schema.LIST_COLUMNS`) from a file of this hash. Raises
     AssayError for an empty list, or a damaged table in the run.
@@ -111,13 +111,12 @@ def admit_list(
         raise AssayError(f"list {name!r}: empty; allowed: at least one row")
     schema.check_names([name])
     if not isinstance(listed, pl.DataFrame):
-        entry = {"rows": len(listed), "items_hash": items_hash(listed)}
-        admit(manifest, "lists", name, entry)
+        admit(folder, "lists", name, {"rows": len(listed), "items_hash": items_hash(listed)})
         return {}
     entry = {"rows": len(listed), "items_hash": conversations_hash(listed)}
-    admit(manifest, "lists", name, {**entry, "file_sha256": file_sha256})
+    admit(folder, "lists", name, {**entry, "file_sha256": file_sha256})
     path = schema.list_path(name)
-    read_table(manifest, path)  # refuses a damaged one
+    folder.table(path)  # refuses a damaged one
     return {path: listed}
 
 
@@ -133,141 +132,91 @@ def unread_note(slug: str, keys: Sequence[str]) -> str:
     return f"{slug}: its chat template does not write {names}, so no reward depends on it"
 
 
-def entered(manifest: Manifest, job: AnyJob, fingerprint: Json, missing: Sequence[Span]) -> AnyJob:
-    """A job with what all processes have found, entered in the manifest by process 0.
-
-    Raises AssayError if the run holds files of another fingerprint.
-    """
-    admit_fingerprint(manifest, job.path, fingerprint)
-    return dataclasses.replace(job, fingerprint=fingerprint, missing=missing)
-
-
-def admit_fingerprint(manifest: Manifest, path: str, fingerprint: Json) -> None:
-    """`Manifest.admit_result` on process 0, after all have agreed on the fingerprint."""
-    processes.agree(f"inputs of {path}", fingerprint)
+def enter_result(
+    folder: RunFolder,
+    path: str,
+    identity: Identity,
+    part_size: int = 1,
+    prompts: Sequence[str] = (),
+) -> None:
+    """`RunFolder.begin` on process 0, after all have agreed on the identity."""
+    processes.agree(f"inputs of {path}", to_json(identity))
     if processes.writes():
-        manifest.admit_result(path, fingerprint)
-
-
-def numerics_entry(manifest: Manifest, path: str, *, whole: bool) -> dict[str, int]:
-    """The version of the numerical code, which decides last bits, for the fingerprint of a result.
-
-    A result with all its parts (`whole`) keeps the version in its fingerprint, if there is one.
-    """
-    present = manifest.content["results"].get(path)
-    if whole and present is not None:
-        kept = present["fingerprint"]
-        return {"numerics": kept["numerics"]} if "numerics" in kept else {}
-    return {"numerics": provenance.numerics(jax.default_backend())}
+        folder.begin(path, identity, part_size, prompts)
 
 
 def enter(
-    manifest: Manifest, jobs: Sequence[RowsJob], settings: Settings, mesh: Mesh
+    folder: RunFolder, jobs: Sequence[RowsJob], settings: Settings, mesh: Mesh
 ) -> tuple[list[RowsJob], Mapping[tuple[str, ...], str]]:
-    """Enters listed jobs in the manifest, and finds their missing parts; nothing is written yet.
+    """Enters listed jobs in the run, and finds their missing parts; nothing is written yet.
 
-    Jobs of one pass are adjacent, and so are passes of the same models.
+    Jobs of one pass are adjacent, and so are passes of the same models. Parts that are there are
+    read and checked, by process 0.
 
     Returns:
-      The jobs with whole fingerprints and missing parts, and their `refusals`.
+      The jobs with their steps and missing parts, and their `refusals`.
 
     Raises:
-      AssayError: a job that the run holds with another fingerprint, a conversation that is too long
-        for the model, models of which none fits the mesh and the memory.
+      AssayError: a job that the run holds with another identity, a damaged part, a conversation
+        that is too long for the model, models of which none fits the mesh and the memory.
     """
+    for job in jobs:
+        enter_result(folder, job.path, job.identity, settings.part_size)
+        schema.objective_columns(job.columns[1:])
+
+    def state() -> list[tuple[list[Span], bool, int | None]]:
+        read_parts(folder, jobs)
+        results = [(job, folder.results[job.path]) for job in jobs]
+        return [(r.missing, r.complete, recorded_step(folder, job)) for job, r in results]
+
+    found = iter(processes.from_first("missing parts", state))
     room, known = DeviceRoom.of(mesh), list[RowsJob]()
     for _, group in itertools.groupby(grouped(jobs), key=models_of):
         same_models = list(group)
-        step = choose_step(manifest, same_models, settings, room)
-        listed = itertools.chain.from_iterable(same_models)
-        known += [_enter(manifest, job, settings, mesh, step) for job in listed]
+        listed = list(itertools.chain.from_iterable(same_models))
+        of_listed = list(itertools.islice(found, len(listed)))
+        step = choose_step(same_models, [step for *_, step in of_listed], settings, room)
+        for job, (missing, checked, _) in zip(listed, of_listed, strict=True):
+            spans = [(start, stop) for start, stop in missing]  # other processes receive lists
+            more = dataclasses.replace(job, missing=spans, checked=checked, step_size=step)
+            known.append(more)
+            if spans:  # a complete job need not be tokenised again
+                job.rows.check(job.checkpoint.card.decoder)
     return known, refusals(known, settings, room)
 
 
-def _enter(manifest: Manifest, job: RowsJob, settings: Settings, mesh: Mesh, step: int) -> RowsJob:
-    """`enter` for one job; it keeps the step that the run records, unless `settings` name one."""
-    rows, path = job.rows, job.path
-    if settings.step_size is None:
-        step = recorded_step(manifest, path) or step
-    missing = processes.from_first(
-        f"missing parts of {path}",
-        lambda: parts.missing(manifest.names(path), len(rows), settings.part_size),
-    )
-    missing = [(start, stop) for start, stop in missing]  # other processes receive lists
-    fingerprint = {
-        **job.checkpoint.card.identity,
-        **job.fingerprint,
-        "dtype": settings.dtype,
-        "rows": len(rows),
-        "part_size": settings.part_size,
-        "step_size": step,
-        **meshes.identity(mesh),
-        **numerics_entry(manifest, path, whole=not missing),
-        "prefix_ids": list(rows.prompt.prefix),
-        "suffix_ids": list(rows.prompt.suffix),
-    }
-    job = entered(manifest, job, fingerprint, missing)
-    if processes.writes():
-        manifest.forget_parts(path, [schema.part_name(*span) for span in missing])
-    if missing:  # a complete job need not be tokenised again
-        rows.check(job.checkpoint.card.decoder)
-    schema.objective_columns(job.columns[1:])
-    return job
-
-
 def begin(
-    manifest: Manifest,
+    folder: RunFolder,
     vocabularies: Mapping[str, pl.DataFrame],
-    jobs: Sequence[RowsJob] = (),
-    part_size: int = 1,
     tables: Mapping[str, pl.DataFrame] = MappingProxyType({}),
 ) -> None:
-    """Writes the manifest, which marks the folder as a run, and then the tables that it lacks.
+    """Writes `run.json`, which marks the folder as a run, and then the tables that it lacks.
 
-    `vocabularies` are by tokenizer hash, other `tables` by path. Parts of `jobs` on disk are read
-    and checked before anything is written.
+    `vocabularies` are by tokenizer hash, other `tables` by path.
 
     Raises:
-      AssayError: a part is damaged or belongs to something else, the run cannot be written,
-        or processes do not share its folder.
+      AssayError: the run cannot be written, or processes do not share its folder.
     """
+    _check_shared(folder.run)
     if processes.writes():
-        check_parts(manifest, jobs, part_size)
-    manifest.content = processes.from_first("plan", lambda: manifest.content)
-    _check_shared(manifest.run)
-    if not processes.writes():
-        return
-    manifest.save()
-    of_tokenizers = {schema.vocab_path(name): frame for name, frame in vocabularies.items()}
-    for path, frame in {**of_tokenizers, **tables}.items():
-        if not storage.exists(manifest.run / path):
-            parts.write_frame(manifest.run / path, frame, {"path": path})
+        of_tokenizers = {schema.vocab_path(name): table for name, table in vocabularies.items()}
+        folder.save({**of_tokenizers, **tables})
 
 
-def vocabularies(manifest: Manifest, checkpoints: Iterable[Checkpoint]) -> dict[str, pl.DataFrame]:
+def vocabularies(folder: RunFolder, checkpoints: Iterable[Checkpoint]) -> dict[str, pl.DataFrame]:
     """Tokenizer hash -> vocabulary, as the run holds it, or as it is to be written."""
     frames: dict[str, pl.DataFrame] = {}
     for checkpoint in checkpoints:
         name = checkpoint.card.tokenizer_hash
         if name not in frames:
-            read = read_table(manifest, schema.vocab_path(name)) if processes.writes() else None
+            read = folder.table(schema.vocab_path(name))
             frames[name] = vocabulary_of(checkpoint) if read is None else read
     return frames
 
 
-def read_table(manifest: Manifest, path: str) -> pl.DataFrame | None:
-    """A vocabulary or list that the run holds, or None; raises AssayError for a damaged one."""
-    file = manifest.run / path
-    if not storage.exists(file):
-        return None
-    return parts.read_frame(file, None, {"path": path}).frame
-
-
 def _environment() -> Json:
-    """Versions, devices, host and time of this command, for the manifest."""
+    """Devices, host and time of this command."""
     return {
-        **library_versions(),
-        "device_kind": jax.devices()[0].device_kind,
         "device_count": jax.device_count(),
         "process_count": jax.process_count(),
         "host": socket.gethostname(),
@@ -275,10 +224,17 @@ def _environment() -> Json:
     }
 
 
-def _computed_by() -> Json:
-    """Versions and kind of device, which equal runs share, for the parts."""
-    platform, kind = jax.devices()[0].platform, jax.devices()[0].device_kind
-    return {**library_versions(), "platform": platform, "device_kind": kind}
+def _way(mesh: Mesh) -> Json:
+    """How this command computes numbers, as is recorded with each part; steps come to it."""
+    device = jax.devices()[0]
+    return {
+        **library_versions(),
+        "platform": device.platform,
+        "device_kind": device.device_kind,
+        "devices": mesh.size,
+        **meshes.identity(mesh),
+        "numerics": numerics(jax.default_backend()),
+    }
 
 
 def vocabulary_of(checkpoint: Checkpoint) -> pl.DataFrame:
@@ -334,24 +290,25 @@ def _code_hash() -> str:
     return digest.hexdigest()
 
 
-def _check_release(manifest: Manifest) -> None:
+def _check_release(folder: RunFolder) -> None:
     """Raises AssayError for a run with models of another release's conversion."""
-    for slug, entry in manifest.content["models"].items():
+    for slug, entry in folder.models.items():
         if entry.get("decoder_hash") and entry.get("conversion") != VERSION:  # else imported
             raise AssayError(
-                f"run {manifest.run}: of model {slug!r} {OTHER_READING}, and use another run folder"
+                f"run {folder.run}: of model {slug!r} {OTHER_READING}, and use another run folder"
             )
 
 
-def admit_model(manifest: Manifest, slug: str, entry: Json) -> None:
+def admit_model(folder: RunFolder, slug: str, entry: Json) -> None:
     """Enters a model, unless the run has it already, wherever it was converted from."""
-    present = manifest.content["models"].get(slug, {})
-    if present.get("checkpoint_hash") != entry["checkpoint_hash"]:
-        admit(manifest, "models", slug, entry)
+    present = folder.models.get(slug, {})
+    processes.agree("models", [slug, entry])
+    if processes.writes() and present.get("checkpoint_hash") != entry["checkpoint_hash"]:
+        folder.admit("models", slug, entry)
 
 
 def model_entry(card: Card) -> Json:
-    """A model among the models of a manifest."""
+    """A model among the models of a run."""
     return {
         "source": card.source,
         "revision": card.revision,
@@ -362,4 +319,5 @@ def model_entry(card: Card) -> Json:
         "decoder_hash": card.decoder_hash,
         "vocab": card.tokenizer_hash,
         "template": card.policy.to_json(),
+        **({"mixture": True} if card.decoder.experts else {}),
     }

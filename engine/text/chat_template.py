@@ -68,7 +68,7 @@ class TemplatePolicy:
 
     # Any: what JSON holds.
     def to_json(self) -> dict[str, Any]:
-        """The fields, for `model.json`, manifests and hashes.
+        """The fields, for `model.json`, `run.json` and hashes.
 
         `newlines` is younger than the others and left out where it is `keep`, so that hashes of
         older checkpoints stay as they are.

@@ -6,7 +6,7 @@ checkpoints and of their noise may take hours.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from etils import epath
@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from ml_collections import config_flags
 
 import analysis
-from analysis import Run, checks
+from analysis import Run
 from analysis.measures.two_models import (
     AFTER,
     BEFORE,
@@ -29,6 +29,7 @@ from configs import sweep as sweep_config
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import storage
+from engine.runs.identity import Identity
 from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings, check_choice
 from engine.sweep.outcomes import Outcome
@@ -57,9 +58,9 @@ class NeededSweep(NamedTuple):
         ids = np.array(model.token_ids, np.uint32)
         prompts = {
             prompt: Asked(
-                text=self.prompts[prompt], kind=SCORES_DIR, fingerprint=fingerprint, ids=ids
+                text=self.prompts[prompt], kind=SCORES_DIR, identity=job.identity, ids=ids
             )
-            for (_, prompt), fingerprint in check_vocabulary(*self).items()
+            for (_, prompt), job in check_vocabulary(*self).items()
         }
         card = model.card
         return Side(
@@ -140,7 +141,7 @@ class Comparison:
             pair = self._pair(self.sides[origin.of], origin, prompts)
             prompt = next(iter(pair.prompts))
             dtypes = [
-                str(pair.results[of, prompt].fingerprint.get("dtype", "an unknown dtype"))
+                pair.results[of, prompt].identity.dtype or "an unknown dtype"
                 for of in (BEFORE, AFTER)
             ]
             name = f"noise: {origin.of} in {' and '.join(dtypes)} ({origin.folder.name})"
@@ -202,7 +203,7 @@ def planned(
 def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:
     """Raises AssayError for a run in which the model has not scored the same pairs."""
     result = run.conversations.get((listed.name, side.slug))
-    if result is None or not checks.conversations(result).equals(listed.table):
+    if result is None or not run.conversation_list(listed.name, side.slug).equals(listed.table):
         has = "has no scores of" if result is None else "scored other rows under the name"
         raise AssayError(
             f"{side.name}: {side.slug} {has} {listed.name!r}; allowed: a run into which `assay "
@@ -277,11 +278,11 @@ def _same(origin: Origin, noise: Origin, prompt: str) -> bool:
 def _owners_of(noise: Run, name: str, sides: Mapping[str, Origin]) -> tuple[list[str], str]:
     """The sides that another run has scored again, and the model's slug there."""
     hashes = {
-        of: _identities(known.fingerprint for known in origin.side.prompts.values())
+        of: _identities(known.identity for known in origin.side.prompts.values())
         for of, origin in sides.items()
     }
     for slug in dict.fromkeys(model for model, _ in (*noise.results, *noise.logprobs)):
-        theirs = _identities(result.fingerprint for result in scored(noise, slug).values())
+        theirs = _identities(result.identity for result in scored(noise, slug).values())
         owners = [of for of in (AFTER, BEFORE) if theirs & hashes[of]]
         if owners:
             return owners, slug
@@ -291,11 +292,9 @@ def _owners_of(noise: Run, name: str, sides: Mapping[str, Origin]) -> tuple[list
     )
 
 
-# Any: JSON of the manifest.
-def _identities(fingerprints: Iterable[Mapping[str, Any]]) -> set[tuple[str | None, ...]]:
-    """Checkpoint, mode and pooling of fingerprints; imported rewards name no checkpoint."""
-    keys = ("checkpoint_hash", "mode", "pooling")
-    return {tuple(map(one.get, keys)) for one in fingerprints if one.get("checkpoint_hash")}
+def _identities(identities: Iterable[Identity]) -> set[tuple[str, ...]]:
+    """Checkpoint, mode and pooling of identities; of imported rewards none is known."""
+    return {(i.checkpoint_hash, i.mode, i.pooling) for i in identities if not i.imported}
 
 
 def _refuse_settings_of_sweeps(given: command.Given) -> None:

@@ -11,7 +11,8 @@ from etils import epath
 
 from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
-from engine.runs import parts, schema, storage
+from engine.runs import schema
+from engine.runs.folder import RunFolder
 from engine.text.chat_template import checked_text
 from launch.common import fields
 from launch.common.command import Flags, Given, paths
@@ -168,10 +169,9 @@ def _column(
 
 def has_human_ranks(run: epath.Path, name: str, humans: pl.DataFrame | None, allowed: str) -> bool:
     """Whether a run holds people's ranks of a list; raises AssayError for others than `humans`."""
-    place = schema.humans_path(name)
-    if not storage.exists(run / place):
+    there = RunFolder.open(str(run)).table(schema.humans_path(name))
+    if there is None:
         return False
-    there = parts.read_frame(run / place, None, {"path": place}).frame
     if humans is None or not there.equals(humans):
         raise AssayError(
             f"run {run}: other human scores of the list {name!r} are there already; "

@@ -3,15 +3,16 @@
 import dataclasses
 import hashlib
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
 from engine.display import progress
 from engine.errors import AssayError, prefixed
-from engine.runs import parts, provenance, schema
-from engine.runs.manifest import Manifest, items_hash
-from engine.runs.provenance import library_versions
-from engine.runs.reader import Json
+from engine.runs import schema
+from engine.runs.environment import library_versions
+from engine.runs.folder import RunFolder
+from engine.runs.identity import Identity, Json, items_hash
 from launch.common.inputs import checked_name, has_human_ranks, list_name
 from launch.common.released_files import Choices, Column, content_of, files, slugged
 from launch.common.text import counted
@@ -25,20 +26,27 @@ _COLUMNS = {
 }
 
 
+class _Source(NamedTuple):
+    """The file of a result."""
+
+    name: str
+    imported: dict[str, str]  # as in the result's identity
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Import:
     """All that an import adds to a run, by the names it has there."""
 
     choices: Choices  # what the flags say of the files
     items: str  # name of the list; "" for vocabularies
-    models: dict[str, Json] = dataclasses.field(default_factory=dict)  # entries in the manifest
+    models: dict[str, Json] = dataclasses.field(default_factory=dict)  # entries in run.json
     prompts: dict[str, str] = dataclasses.field(default_factory=dict)  # texts
     # Items, in the order of the list.
     lists: dict[str, pl.Series] = dataclasses.field(default_factory=dict)
     # Vocabularies, and what people think of items.
     tables: dict[str, pl.DataFrame] = dataclasses.field(default_factory=dict)
-    # Numbers of one model under one prompt, in the columns of the run, and their fingerprint.
-    results: dict[str, tuple[pl.DataFrame, Json]] = dataclasses.field(default_factory=dict)
+    # Numbers of one model under one prompt, in the columns of the run, and what the file says.
+    results: dict[str, tuple[pl.DataFrame, _Source]] = dataclasses.field(default_factory=dict)
 
     def add(self, path: Path) -> None:
         """Adds the content of one file, or refuses what contradicts the files before it."""
@@ -56,21 +64,17 @@ class _Import:
                     f"source={path}: other human scores of the list {self.items!r} than a file "
                     "before it"
                 )
-        fingerprint = {
-            "layout": self.choices.layout,
-            "source": path.name,
-            "source_sha256": content.sha256,
-            "mode": "imported",
-        }
+        said = {"layout": self.choices.layout, "source_sha256": content.sha256}
         if self.choices.number == "logprob":
-            fingerprint |= {"form": self.choices.form, "values": self.choices.values}
+            said["values"] = self.choices.values
+        source = _Source(path.name, said)
         for column in content.columns:
             try:
-                self._add_result(column, vocab, fingerprint)
+                self._add_result(column, vocab, source)
             except AssayError as error:
                 raise AssayError(f"source={path}: {error}") from error
 
-    def _add_result(self, column: Column, vocab: str | None, fingerprint: Json) -> None:
+    def _add_result(self, column: Column, vocab: str | None, source: _Source) -> None:
         """Adds the numbers of one model under one prompt."""
         rewards = self.choices.number == "reward"
         slug, prompt = slugged(column.model), column.prompt.id
@@ -81,8 +85,8 @@ class _Import:
         else:
             path = (schema.scores_path if rewards else schema.logprobs_path)(slug, prompt)
         if path in self.results:
-            before = self.results[path][1]["source"]
-            raise AssayError(f"{column.model} under {prompt!r} is in {before} already")
+            before = self.results[path][1]
+            raise AssayError(f"{column.model} under {prompt!r} is in {before.name} already")
         entry = {
             "source": column.model,
             "revision": None,
@@ -97,7 +101,7 @@ class _Import:
         frame = self._numbered(frame) if self.items else frame
         columns = _COLUMNS[bool(self.items), rewards]
         frame = frame.cast(pl.Schema(columns)).select(list(columns)).sort(next(iter(columns)))
-        self.results[path] = frame, fingerprint
+        self.results[path] = frame, source
 
     def _numbered(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The rows with their item_id; raises AssayError for other items than the list has."""
@@ -109,39 +113,35 @@ class _Import:
         return frame.with_row_index("item_id")
 
     def write(self, run: str) -> None:
-        """Writes everything that was added, after the run's manifest has accepted all of it."""
-        manifest = Manifest.open(run)
-        manifest.environment = manifest.computed_by = library_versions()
-        with prefixed(manifest.run):
+        """Writes everything that was added, after the run has accepted all of it."""
+        folder = RunFolder.open(run)
+        with prefixed(folder.run):
             schema.check_names([*self.lists, *self.prompts, *self.models])
         for name, listed in self.lists.items():
             entry = {"rows": len(listed), "items_hash": items_hash(list(listed))}
-            manifest.admit("lists", name, entry)
+            folder.admit("lists", name, entry)
         for prompt, text in self.prompts.items():
-            manifest.admit("prompts", prompt, text)
+            folder.admit("prompts", prompt, text)
         for slug, entry in self.models.items():
-            _admit_model(manifest, slug, entry)
+            _admit_model(folder, slug, entry)
         humans = self.tables.get(schema.humans_path(self.items))
         if humans is not None:
-            has_human_ranks(manifest.run, self.items, humans, "another list (--items)")
-        for path, (_, fingerprint) in self.results.items():
-            # The same bytes under another name are the same file.
-            has = manifest.content["results"].get(path, {}).get("fingerprint")
-            same = has is not None and has | {"source": fingerprint["source"]} == fingerprint
-            manifest.admit_result(path, has if same else fingerprint)
-        for path, table in self.tables.items():
-            parts.write_frame(manifest.run / path, table, {"path": path})
-        for path, (frame, _) in self.results.items():
-            for start, stop in parts.ranges(len(frame), _PART_SIZE):
-                part = frame.slice(start, stop - start)
-                rows = provenance.part_rows(start, stop, len(frame))
-                about = {"rows": rows, "computed_by": manifest.computed_by}
-                about = {**manifest.about(path), **about}
-                digest = parts.write_part(manifest.run / path, start, stop, part, about)
-                name = schema.part_name(start, stop)
-                manifest.record_part(path, name, len(part), digest, 0.0)
-            manifest.finish(path, None)
-        manifest.save()
+            has_human_ranks(folder.run, self.items, humans, "another list (--items)")
+        for path, (frame, source) in self.results.items():
+            slug = path.partition("/model=")[2].partition("/")[0]
+            identity = Identity(
+                checkpoint_hash=self.models[slug]["checkpoint_hash"],
+                rows=len(frame),
+                mode="imported",
+                form=self.choices.form if self.choices.number == "logprob" else "",
+                imported=source.imported,
+            )
+            folder.begin(path, identity, _PART_SIZE)
+        folder.save(self.tables)
+        for path, (frame, source) in self.results.items():
+            result, way = folder.results[path], {**library_versions(), "source": source.name}
+            for start, stop in result.missing:
+                result.write(schema.part_name(start, stop), frame[start:stop], way, 0.0)
 
 
 def import_scores(source: str, run: str, choices: Choices) -> str:
@@ -182,12 +182,13 @@ def _list_name(source: str, choices: Choices) -> str:
     return checked_name("items", choices.items or list_name(Path(source).resolve()))
 
 
-def _admit_model(manifest: Manifest, slug: str, entry: Json) -> None:
+def _admit_model(folder: RunFolder, slug: str, entry: Json) -> None:
     """Adds a model, or the vocabulary of one that an item list brought without it."""
-    present = manifest.content["models"].get(slug)
-    if present is not None and present["checkpoint_hash"] == entry["checkpoint_hash"]:
-        if entry["vocab"] is None:
-            return
-        if present["vocab"] is None:
-            manifest.content["models"][slug] = entry
-    manifest.admit("models", slug, entry)
+    present = folder.models.get(slug)
+    same = present is not None and present["checkpoint_hash"] == entry["checkpoint_hash"]
+    if present is None or not same or present.get("vocab") is None:
+        folder.admit("models", slug, entry)
+    elif entry["vocab"] not in (None, present["vocab"]):
+        raise AssayError(
+            f"run {folder.run}: model {slug!r} is there already with another vocabulary"
+        )

@@ -17,7 +17,7 @@ from configs import analyze as defaults
 from configs import known_models
 from demo.embedded_models import EMBEDDED
 from engine.errors import AssayError
-from engine.runs.reader import read_contents
+from engine.runs.folder import RunFolder
 from engine.runs.shards import expanded
 from engine.settings import AnalyzeSettings, Options
 from launch.common.text import say
@@ -52,7 +52,7 @@ def write_report(
     check_target(target, runs)
     runs = expanded(runs, allow_incomplete=settings.allow_incomplete)
     for run in runs:  # before the first line of progress
-        read_contents(run)
+        RunFolder.read(run)
     start = time.monotonic()
 
     def progress(stage: str) -> None:

@@ -25,8 +25,8 @@ from engine import display
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import abstract
 from engine.errors import AssayError
-from engine.runs import parts
-from engine.runs.reader import Json
+from engine.runs.identity import Json
+from engine.runs.result import ranges
 from engine.scoring.reward_passes import RewardScorer, check_finite
 from engine.scoring.rows import RewardRows, reply_rows, token_rows
 from engine.search.gcg import Trace, run_search
@@ -129,7 +129,7 @@ def load_models(
         for checkpoint in checkpoints:
             probe = {"probe-of-serve": _EXAMPLE}
             [found] = check_vocabulary([checkpoint], probe, where, settings, mesh).values()
-            step: Any = found["step_size"]
+            step = found.step_size
             with memory_errors([checkpoint.card.slug], mesh, "step_size", step):
                 models.append(Model(checkpoint, load_scorer(settings, mesh, [checkpoint], step)))
     return models
@@ -207,7 +207,7 @@ class Explorer:
             rows.check(model.checkpoint.card.decoder)
             prefix = scorer.prefill(rows.prompt)
             numbers = np.empty((1, len(rows)), np.float32)
-            for start, stop in parts.ranges(len(rows), self.settings.part_size):
+            for start, stop in ranges(len(rows), self.settings.part_size):
 
                 def on_step(places: np.ndarray, values: np.ndarray, start: int = start) -> None:
                     self._tell(job, model, start + places, values)

@@ -1,12 +1,10 @@
 """`assay convert` of an adapter: what is printed, and what a run and its files know of it."""
 
-import json
-
-import polars as pl
 import pytest
 
 from tests.support import folders, torch_models
 from tests.support.adapters import Adapter, write
+from tests.support.sweeps import Run
 
 SWEEP = ("--config.step_size=64", "--config.prompts=greatest", "--config.noise=off")
 
@@ -24,7 +22,7 @@ def pair(tmp_path):
     return tmp_path
 
 
-def test_the_base_that_the_user_names_and_hashes_are_in_every_file_of_a_run(command, pair):
+def test_the_base_that_the_user_names_and_hashes_are_in_the_run(command, pair):
     (pair / "base").rename(pair / "moved")
     flags = (f"--source={pair / 'adapter'}", f"--checkpoint={pair / 'ck'}")
     flags += (f"--base={pair / 'moved'}", "--config.merge_dtype=float32")
@@ -34,16 +32,10 @@ def test_the_base_that_the_user_names_and_hashes_are_in_every_file_of_a_run(comm
     run = pair / "run"
     sweep = (f"--checkpoint={pair / 'ck'}", f"--run={run}", "--config.prompts=greatest")
     assert command("sweep", *sweep, "--config.step_size=64").code == 0
-    manifest = json.loads((run / "manifest.json").read_text())
-    [part] = run.glob("scores/*/*/*.parquet")
-    about = json.loads(pl.read_parquet_metadata(part)["assay"])
     base = {"source": str(pair / "moved"), "revision": None}
-    for content in (manifest, about):
-        assert content["models"]["adapter"]["base"] == base
-    [result] = manifest["results"].values()
-    hashes = {"adapter", "base"}
-    assert {len(result["fingerprint"][name]) for name in hashes} == {64}
-    assert about["fingerprint"] == result["fingerprint"]
+    assert Run(run).record()["models"]["adapter"]["base"] == base
+    [result] = Run(run).results().values()
+    assert {len(said) for said in (result.identity.adapter, result.identity.base)} == {64}
     assert command("verify", f"--run={run}").code == 0
     rescored = command("verify", f"--run={run}", "--rescore=5", f"--checkpoint={pair / 'ck'}")
     assert rescored.code == 0
@@ -64,7 +56,7 @@ def test_a_full_model_and_an_adapter_are_compared_and_a_base_may_stand_beside_it
         folders.edit_json(pair / "adapter/adapter_config.json", base_model_name_or_path=named)
         run = pair / f"run-{len(given)}"
         assert command(*flags, f"--run={run}", *given).code < 2
-        [entry] = json.loads((run / "after/manifest.json").read_text())["models"].values()
+        [entry] = Run(run / "after").record()["models"].values()
         assert entry["base"]["source"] == str(pair / "sft")
 
 

@@ -37,7 +37,7 @@ def test_prompts_of_the_users_own(command, model, run):
     done = command("sweep", f"--checkpoint={model}", f"--run={run.folder}", *flags, *SMALL[:2])
     assert done.code == 0
     assert done.out[-1] == f"{run.folder}/scores: 1 model × 2 prompts, 576 new rewards"
-    prompts = run.manifest()["prompts"]
+    prompts = run.record()["prompts"]
     assert list(prompts.values()) == own
     assert [name.rsplit("-", 1)[0] for name in prompts] == ["who-are-you", "wer-bist-du-sag-es"]
 

@@ -117,8 +117,8 @@ def test_a_run_is_in_one_date_and_says_which(command, converted, run, tmp_path):
     assert command("sweep", first, *flags, "--config.prompts=greatest").code == 0
     said = "model 'hf' is there already with template.date='26 Jul 2024', not '27 Jul 2024'"
     assert said in command("sweep", other, *flags, "--config.prompts=worst").refusal()
-    [result] = run.manifest()["results"].values()
-    assert result["fingerprint"]["date"] == "26 Jul 2024"
+    [result] = run.results().values()
+    assert result.identity.date == "26 Jul 2024"
     assert command("verify", f"--run={run.folder}", "--rescore=8", first).code == 0
 
 
@@ -127,5 +127,5 @@ def test_the_chat_form_of_a_language_model_has_a_fixed_date_too(command, checkpo
     assert model.card.policy.date == "26 Jul 2024"
     flags = [f"--checkpoint={model.path}", f"--run={run.folder}", f"--prompt={PROMPT}"]
     assert command("logprobs", *flags, "--config.form=chat").code == 0
-    [result] = run.manifest()["results"].values()
-    assert result["fingerprint"]["date"] == "26 Jul 2024"
+    [result] = run.results().values()
+    assert result.identity.date == "26 Jul 2024"

@@ -11,6 +11,7 @@ import pytest
 from launch import sweep
 from launch.common import conversations
 from tests.support import folders, runs, tiny
+from tests.support.sweeps import Run
 
 N = 300
 FAST = [f"--config.analyze.options.{key}=99" for key in ("permutations", "bootstraps")]
@@ -67,10 +68,9 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint
     change, noise = table["mean_shift"]
     assert change == 0 < noise
     command("diff", *flags).fine()
-    manifest = json.loads((tmp_path / "runs" / "noise" / "manifest.json").read_text())
-    (result,) = manifest["results"].values()
-    assert result["fingerprint"]["dtype"] == "bfloat16"
-    assert result["fingerprint"]["step_size"] == 48
+    (result,) = Run(tmp_path / "runs" / "noise").results().values()
+    assert result.identity.dtype == "bfloat16"
+    assert result.ways[0]["step_size"] == 48
 
 
 @pytest.mark.parametrize(("noise", "measured"), [("one", ["greatest"]), ("off", [])])
@@ -239,11 +239,11 @@ def _of_checkpoint(folder, digest, dtype, mode="ids"):
 
     def change(content):
         for result in content["results"].values():
-            result["fingerprint"] |= {"checkpoint_hash": digest, "dtype": dtype, "mode": mode}
+            result["identity"] |= {"checkpoint_hash": digest, "dtype": dtype, "mode": mode}
         for model in content["models"].values():
             model |= {"checkpoint_hash": digest, "decoder_hash": digest}
 
-    runs.edit_manifest(folder, change)
+    runs.edit_run(folder, change)
 
 
 SAME = (

@@ -1,5 +1,6 @@
 """Several processes of one command: a failure, a kill or a signal of one ends all of them."""
 
+import hashlib
 import io
 import re
 import shutil
@@ -9,10 +10,8 @@ import time
 
 import polars as pl
 import pytest
-from etils import epath
 
-from engine.runs import provenance
-from engine.runs.reader import read_json
+from engine.runs.result import to_parquet
 from tests.support import processes
 from tests.support.processes import (
     HOST,
@@ -45,13 +44,12 @@ def sweeping(flags, tmp_path):
 
 
 def named_parts(run):
-    """Path -> sha256 of every part that the manifest names; the manifest fits its own hash."""
-    path = epath.Path(run.folder) / "manifest.json"
-    results = read_json(path)["results"] if path.exists() else {}
+    """Path -> sha256 of every part for which its result vouches."""
+    results = run.results() if (run.folder / "run.json").exists() else {}
     return {
-        f"{folder}/{name}": part["sha256"]
+        f"{folder}/{name}": part.sha256
         for folder, result in results.items()
-        for name, part in result["parts"].items()
+        for name, part in result.parts.items()
     }
 
 
@@ -68,7 +66,7 @@ def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing
     assert killed.code == -signal.SIGKILL
     assert (left.code, left.out, left.err[-1]) == (3, [], f"sweep: {LOST_LINE}"), left.err
     assert left.seconds < 30
-    kept = run.parts()
+    kept = {path: said for path, said in run.parts().items() if path in named_parts(run)}
     with sweeping(1) as started:
         assert_quiet_but_for_the_first(started.wait())
     after = run.parts()
@@ -95,8 +93,8 @@ def test_a_signal_to_one_process_stops_all_in_order(sweeping, tmp_path, count, t
     line = rf"{place}{'interrupted' if ctrl_c else f'stopped by {number.name}'}; run it again .*"
     assert_one_line_each(ended, 130 if ctrl_c else 143, line)
     assert max(e.seconds for e in ended) < 30
-    kept = run.parts()
     assert named_parts(run).items() <= run.hashes().items()
+    kept = {path: said for path, said in run.parts().items() if path in named_parts(run)}
     with sweeping(count, devices=2 // count) as started:
         assert_quiet_but_for_the_first(started.wait())
     assert {path: run.parts()[path] for path in kept} == kept
@@ -109,10 +107,15 @@ def false_part(run, slug, prompt):
     """A part of a finished result says other rewards than the model gives, and all is in order."""
     path = f"scores/model={slug}/prompt={prompt}"
     part = sorted((run / path).glob("part-*"))[0]
-    data = part.read_bytes()
-    frame = pl.read_parquet(io.BytesIO(data)).with_columns(pl.col("reward") + 1)
-    part.write_bytes(provenance.to_parquet(frame, provenance.read(data)))
-    Run(run).edit_manifest(lambda content: content["results"].pop(path))
+    frame = pl.read_parquet(io.BytesIO(part.read_bytes())).with_columns(pl.col("reward") + 1)
+    part.write_bytes(data := to_parquet(frame))
+    digest = hashlib.sha256(data).hexdigest()
+
+    def change(result):
+        result["parts"][part.name]["sha256"] = digest
+        del result["self_check"]
+
+    Run(run).edit(change, path)
 
 
 @pytest.mark.slow
@@ -152,4 +155,4 @@ def test_models_that_fail_do_not_stop_the_others_of_several_processes(
     assert command("sweep", *flags, f"--run={alone.folder}").code == 0
     ours = {path: sha for path, sha in run.hashes().items() if "model=tiny" in path}
     assert ours == alone.hashes()
-    assert run.manifest()["results"]["scores/model=tiny/prompt=greatest"]["complete"]
+    assert run.results()["scores/model=tiny/prompt=greatest"].complete

@@ -11,7 +11,6 @@ import analysis
 import engine
 from analysis.measures import pairs
 from analysis.measures.two_models import side_of
-from engine.runs import provenance
 from tests.support import folders, tiny
 from tests.support.sweeps import Run
 
@@ -66,8 +65,9 @@ def test_rewards_are_beta_times_the_difference_of_log_probabilities(whole, rewar
     assert scored.drop("reward").equals(policy.drop("logprob", "tokens", strict=False))
 
 
-def test_each_part_says_which_models_form_and_beta_it_is_of(whole, models):
-    said = provenance.read((whole / PART).read_bytes())["models"][PAIR]
+def test_the_run_says_of_which_models_form_and_beta_it_is(whole, models):
+    said = Run(whole).record()["models"][PAIR]
+    assert Run(whole).results()[SCORES].inputs["models"] == {PAIR: said["checkpoint_hash"]}
     of = said["reward_of"]
     assert (of["form"], of["beta"]) == ("chat", 0.5)
     for side, checkpoint in zip(("policy", "reference"), models[1:], strict=True):
@@ -81,24 +81,19 @@ def test_a_lost_part_is_written_again_and_another_beta_is_refused(sweep, run):
     assert sweep("--config.beta=.5").out == [f"{run}/scores: {PAIR} × 1 prompt, 100 new rewards"]
     assert (run / PART).read_bytes() == before
     assert sweep("--config.beta=.5").out[-1].endswith("complete already")
-    manifest = (run / "manifest.json").read_bytes()
+    before = (run / "run.json").read_bytes()
     said = f"model '{PAIR}' is there already with reward_of.beta=0.5, not 0.1"
     assert said in sweep("--config.beta=.1").refusal()
-    assert (run / "manifest.json").read_bytes() == manifest
+    assert (run / "run.json").read_bytes() == before
 
 
-def test_verify_rebuilds_a_run_of_implicit_rewards(command, sweep, run):
-    def verify(*flags):
-        return command("verify", f"--run={run}", *flags)
-
-    assert verify().code == 0
-    (run / "manifest.json").unlink()
-    verify("--rebuild")
-    assert "not checked by the plain pass" in verify().out[0]
-    assert sweep("--config.beta=.5").out[-1].endswith("complete already")
-    assert verify().out[-1].endswith("problems: 3")  # those of the list are not checked again
-    entry = Run(run).manifest()["results"][SCORES]
-    assert (entry["complete"], entry["self_check"]["candidates"]) == (True, 16)
+def test_verify_compares_the_checks_of_both_log_probabilities(command, run):
+    assert command("verify", f"--run={run}").code == 0
+    check = Run(run).results()[SCORES].self_check
+    assert check.candidates == 16 and [one.compared for one in check.of] == ["largest"] * 2
+    Run(run).edit(lambda c: c["self_check"]["of"][1].update(relative_difference=0.01), SCORES)
+    [line, _] = command("verify", f"--run={run}").out
+    assert f"{SCORES}/result.json: self_check has a difference of 0.01, beyond 0.0001" in line
 
 
 def test_a_notebook_has_the_rewards_of_the_run(whole, models):
@@ -133,9 +128,8 @@ def test_pairs_are_scored_beside_a_reward_model_verified_and_scored_again(
     both = pairs.pairs(pairs.replies(analysis.load(run), "pairs")).partition_by("model")
     share = sum(a == b for a, b in zip(*(one["right"] for one in both), strict=True)) / 2
     assert any(PAIR in line and f"; {share:.1%} judged alike" in line for line in said)
-    (run / "manifest.json").unlink()
     known = f"--checkpoint={models[1].path},{models[2].path},{rm.path}"
-    command("verify", f"--run={run}", "--rebuild", "--rescore=4", known)
+    command("verify", f"--run={run}", "--rescore=4", known).fine()
     assert command(*flags, models[0], "--config.beta=.5").out[-1].endswith("complete already")
     assert command("verify", f"--run={run}").code == 0
 

@@ -149,13 +149,14 @@ def test_a_result_says_from_which_file_it_came_and_its_bytes_are_imported_once(s
     """Under any file name; what was imported is verified like any run."""
     path, run = source(STEPS, "a.csv"), tmp_path / "run"
     import_one(path, run, "items", items="words", model="a", prompt="best")
-    said = {"layout": "items", "source": "a.csv", "mode": "imported"}
     for result in analysis.load(run).items.values():
-        assert result.fingerprint == {**said, "source_sha256": read(path).sha256}
-    before = (run / "manifest.json").read_bytes()
+        assert result.imported and result.ways[0]["source"] == "a.csv"
+        said = {"layout": "items", "source_sha256": read(path).sha256}
+        assert result.identity.imported == said
+    before = {file: file.read_bytes() for file in run.rglob("*.json")}
     for name in ("a.csv", "b.csv"):
         import_one(source(STEPS, name), run, "items", items="words", model="a", prompt="best")
-        assert (run / "manifest.json").read_bytes() == before
+        assert {file: file.read_bytes() for file in run.rglob("*.json")} == before
     logprobs(["best"]).write_csv(tmp_path / "b.csv")
     import_one(tmp_path / "b.csv", run, "tokens", values="logprobs")
     found = verify(storage.path_of(run))

@@ -32,7 +32,7 @@ def timeless(files):
 
     parsed = {path: without(json.loads(files[path])) for path in files if path.endswith(".json")}
     for content in parsed.values():
-        content.pop("sha256", None)  # of the manifest itself
+        content.pop("sha256", None)  # of the record itself
     return {**files, **parsed}
 
 

@@ -6,11 +6,11 @@ from html import escape
 import numpy as np
 import polars as pl
 import pytest
-from etils import epath
 
 import analysis
 from analysis.measures import pairs
-from engine.runs import parts, schema
+from engine.runs import schema
+from engine.runs.folder import RunFolder
 from engine.sweep.outcomes import Outcome
 from launch.common.scoring import show_first_rows
 from tests.support import folders, slow, tiny
@@ -298,7 +298,7 @@ def test_odd_rows_are_one_line_that_names_the_row(score, model, tmp_path, name):
     assert not (tmp_path / "run" / "conversations").exists()
 
 
-def test_a_list_is_resumed_verified_rebuilt_and_scored_again(score, command, model, tmp_path):
+def test_a_list_is_resumed_verified_and_scored_again(score, command, model, tmp_path):
     run, flags = tmp_path / "run", ("--config.part_size=6", "--config.self_check=2")
     done = score(REWARDBENCH, *flags)
     assert done.out[-1].endswith("replies.csv: 1 model × 6 pairs, 12 new rewards")
@@ -307,24 +307,22 @@ def test_a_list_is_resumed_verified_rebuilt_and_scored_again(score, command, mod
     before, place = (part.read_bytes(), table.read_bytes()), schema.list_path("list")
     part.unlink()
     done = command("verify", f"--run={run}")
-    assert (done.code, done.out[0].endswith(f"{part.name}: missing; run the command again")) == (
+    assert (done.code, done.out[0].endswith(f"{part.name}: missing; run its command again")) == (
         1,
         True,
     )
     assert score(REWARDBENCH, *flags).out[-1].endswith("6 pairs, 6 new rewards")
-    (run / "manifest.json").unlink()
-    done = command(
-        "verify", f"--run={run}", "--rebuild", "--rescore=4", f"--checkpoint={model[0].path}"
-    ).fine()
+    command("verify", f"--run={run}", "--rescore=4", f"--checkpoint={model[0].path}").fine()
+    (run / "run.json").unlink()
     assert score(REWARDBENCH, *flags).out[-1].endswith("complete already")
     assert (part.read_bytes(), table.read_bytes()) == before
     other = score(REWARDBENCH[:5], *flags)
-    assert "list 'list' is there already with rows=12, not 10" in other.err[-1]
-    parts.write_frame(epath.Path(table), pl.read_parquet(table)[::-1], {"path": place})
-    assert (
-        f"{table}: other conversations than in the manifest"
-        in command("verify", f"--run={run}").out[0]
-    )
+    assert "list 'list' is there already with '" in other.err[-1]
+    reversed_list, folder = pl.read_parquet(table)[::-1], RunFolder.open(str(run))
+    del folder.tables[place]
+    folder.save({place: reversed_list})
+    said = command("verify", f"--run={run}").out[0]
+    assert f"{table}: other conversations than in run.json" in said
     table.write_bytes(before[1][:-1] + b"x")
     done = command("verify", f"--run={run}")
     assert (done.code, done.out[0]) == (1, f"{table}: damaged; remove it and run again")

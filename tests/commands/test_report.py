@@ -7,7 +7,7 @@ import shlex
 import pytest
 from etils import epath
 
-from engine.runs.reader import read_contents
+from engine.runs.folder import RunFolder
 from launch.__main__ import main
 from tests.support import tiny
 
@@ -38,14 +38,14 @@ def test_it_converts_sweeps_scores_and_goes_on(call, tmp_path):
     numbers = [line.split(" ")[0] for line in done.err if re.match(r"\d/\d ", line)]
     assert [*dict.fromkeys(numbers)] == [f"{number}/6" for number in range(1, 7)]  # no pairs
     run = tmp_path / "reports" / "a-final-b-final" / "run"
-    results = read_contents(epath.Path(run)).results
+    results = RunFolder.read(epath.Path(run)).results
     assert {(one.kind, one.model) for one in results.values()} == {
         *(("scores", f"{name}-final") for name in "ab"),
         *(("items", f"{name}-final") for name in "ab"),
         ("logprobs", "lm"),
         ("item_logprobs", "lm"),
     }
-    assert {one.fingerprint["mode"] for one in results.values() if one.kind == "items"} == {"text"}
+    assert {one.identity.mode for one in results.values() if one.kind == "items"} == {"text"}
     said = json.loads(done.out[-1])
     assert len(done.out) == 1 and said["page"] == "reports/a-final-b-final/report"
     scores = {one["model"]: one for one in said["results"] if "highest" in one}

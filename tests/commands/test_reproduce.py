@@ -53,9 +53,9 @@ def test_two_of_the_ten_are_scored_as_in_the_paper_and_compared(call, files):
     assert {*run.models} == {GEMMA, URM}
     results = [*run.results.values(), *run.items.values()]
     assert len(results) == 2 * (2 + 1)
-    assert {each.fingerprint["mode"] for each in results} == {"text"}
-    poolings = {(each.model, each.fingerprint.get("pooling")) for each in results}
-    assert poolings == {(GEMMA, "first_pad"), (URM, None)}  # which has no pad token
+    assert {each.identity.mode for each in results} == {"text"}
+    poolings = {(each.model, each.identity.pooling) for each in results}
+    assert poolings == {(GEMMA, "first_pad"), (URM, "last")}  # which has no pad token
     opened = {p.name[:-13]: Checkpoint.open(p) for p in (files / "root/checkpoints").glob("*-*")}
     assert {model.card.policy.bos for model in opened.values()} == {"double"}
     assert opened[URM].card.policy.date == "26 Jul 2024"

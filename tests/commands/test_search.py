@@ -35,15 +35,14 @@ def test_a_found_sequence_is_placed_among_the_single_tokens_of_a_sweep(command, 
     parts = (run / "scores").rglob("*.parquet")
     tokens = np.concatenate([pl.read_parquet(part)["reward"].to_numpy() for part in parts])
     below = 100 * (tokens < np.float32(last["reward"])).mean()
-    manifest = json.loads((run / "manifest.json").read_text())
-    rejected = manifest["results"][str(file.relative_to(run))]["rejected"]
+    rejected = json.loads(file.with_name("result.json").read_text())["rejected"]
     assert rejected > 0
     said = (
         f"max {last['reward']:.4g} {last['text']!r} (percentile {below:.2f}, {rejected} candidates"
         " rejected for their text)"
     )
     assert done.out[-1] == f"{run}/sequences: 1 new; {said}"
-    left = [run / ".manifest.json.6568d694.tmp", file.parent / ".max.safetensors.0123abcd.tmp"]
+    left = [run / ".run.json.6568d694.tmp", file.parent / ".max.safetensors.0123abcd.tmp"]
     for path in left:  # as a command that is killed leaves them
         path.write_bytes(b"{")
     assert command("search", *where, *FLAGS).out[-1].endswith("0 new; complete already")

@@ -96,9 +96,9 @@ def test_what_is_kept_has_the_bytes_of_a_sweep_and_is_not_computed_again(
     run.sweep([checkpoint()], prompts)
     kept = dataclasses.replace(run, folder=type(run.folder)(explorer.run))
     assert run.hashes() == kept.hashes()
-    [(path, ours)], [(same, theirs)] = (one.manifest()["results"].items() for one in (kept, run))
+    [(path, ours)], [(same, theirs)] = (one.results().items() for one in (kept, run))
     assert path == same
-    assert ours["complete"] and ours["fingerprint"] == theirs["fingerprint"]
+    assert ours.complete and ours.identity == theirs.identity
     assert run.sweep([checkpoint()], prompts) == 0
     assert "there already" in one(asked(server, "keep", answer), "kept")["line"]
 

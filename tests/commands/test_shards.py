@@ -118,7 +118,7 @@ def test_a_folder_keeps_its_number_of_shards(command, models, tmp_path):
         "folder"
     ]
     done = command("sweep", *flags)
-    assert done.err == [f"sweep: run {tmp_path}/run: not empty and holds no manifest.json"]
+    assert done.err == [f"sweep: run {tmp_path}/run: not empty and holds no run.json"]
     assert command("sweep", flags[0], f"--run={tmp_path}/whole", *flags[2:]).code == 0
     done = command("sweep", flags[0], f"--run={tmp_path}/whole", *flags[2:], "--shard=1/2")
     assert done.err == [

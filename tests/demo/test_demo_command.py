@@ -1,11 +1,10 @@
 """`launch.demo` on one embedded reward model and the language model."""
 
-import json
-
 import pytest
 
 from demo.embedded_models import LANGUAGE_MODEL
 from launch import demo
+from tests.support.sweeps import Run
 
 SLUG = "smollm2-135m-d12-imdb-linear"
 WORDS = ["love", "war", "love", "money"]
@@ -40,11 +39,11 @@ def first(root, arguments):
 
 
 def results(root):
-    return json.loads((root / "run" / "manifest.json").read_text("utf-8"))["results"]
+    return Run(root / "run").results()
 
 
 def test_the_words_are_scored_have_log_probabilities_and_are_in_the_report(first):
-    found = {path: entry["parts"] for path, entry in results(first).items()}
+    found = {path: result.parts for path, result in results(first).items()}
     assert set(found) == {
         *(f"items/words/model={SLUG}/prompt={prompt}" for prompt in PROMPTS),
         *(
@@ -52,7 +51,7 @@ def test_the_words_are_scored_have_log_probabilities_and_are_in_the_report(first
             for prompt in PROMPTS
         ),
     }
-    assert {part["rows"] for parts in found.values() for part in parts.values()} == {3}
+    assert {part.rows for parts in found.values() for part in parts.values()} == {3}
     page = (first / "report" / "index.html").read_text("utf-8")
     for section in ("items", "logprobs"):
         assert f'<article id="{section}"' in page

@@ -7,7 +7,6 @@ the conversation out by hand, and lets transformers' class choose where it reads
 
 import functools
 import itertools
-import json
 
 import numpy as np
 import polars as pl
@@ -24,6 +23,7 @@ from engine.errors import AssayError
 from launch import logprobs, search, sweep, verify
 from tests.support import folders, pipelines, slow, torch_models
 from tests.support.pipelines import BOS, CLOSES, OPENS, PIPELINES, ROWS, TEXTS
+from tests.support.sweeps import Run
 
 PROMPT = "What, in one word, is the greatest thing ever?"
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
@@ -217,11 +217,10 @@ def test_a_searchs_file_holds_rewards_that_are_read_where_transformers_reads_the
     before, after = own.around
     expected = own.reward([*before, *last["token_ids"], *after])
     np.testing.assert_allclose(last["reward"], expected, **TOLERANCE)
-    results = json.loads((tmp_path / "manifest.json").read_text())["results"]
-    [result] = (r for path, r in results.items() if path.startswith("sequences/"))
-    assert result["fingerprint"]["pooling"] == "last_non_pad"
+    [result] = (r for r in Run(tmp_path).results().values() if r.is_search)
+    assert result.identity.pooling == "last_non_pad"
     from_text = own.reward(own.ids(written("closes", last["text"])))
-    np.testing.assert_allclose(result["self_check"]["reward_from_text"], from_text, **TOLERANCE)
+    np.testing.assert_allclose(result.self_check.reward_from_text, from_text, **TOLERANCE)
     assert verify.main([*flags, "--rescore=4"]) == 0
 
 
@@ -243,10 +242,10 @@ def test_a_template_that_cannot_be_cut_is_swept_as_text_and_says_so(folder, tmp_
     said = capsys.readouterr().err
     assert "the reply 'love' does not stand as its own tokens" in said
     assert "allowed: --config.mode=text" in said
-    assert not (tmp_path / "manifest.json").exists()
+    assert not (tmp_path / "run.json").exists()
     assert sweep.main(flags) == 0
     assert "note: tiny: tokens are scored as texts (--config.mode=text)" in capsys.readouterr().err
-    [result] = json.loads((tmp_path / "manifest.json").read_text())["results"].values()
-    assert result["fingerprint"]["mode"] == "text"
+    [result] = Run(tmp_path).results().values()
+    assert result.identity.mode == "text"
     with pytest.raises(AssayError, match=r"^chat template of .*allowed: --config\.mode=text"):
         engine.load(own.checkpoint.path).search(PROMPT)

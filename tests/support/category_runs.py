@@ -39,7 +39,7 @@ def category_run(
             sign = -1.0 if framing == NEGATIVE else 1.0
             rewards = sign * taste + 0.5 * rng.normal(size=len(listed))
             runs.add_items(folder, "words", model, prompt, dict(zip(listed, rewards, strict=True)))
-    runs.edit_manifest(folder, lambda content: content.update(prompts=dict(prompts)))
+    runs.edit_run(folder, lambda content: content.update(prompts=dict(prompts)))
     return folder
 
 

@@ -6,8 +6,6 @@ base, of a developer and of a model; and the prompt, which asks for good or for 
 """
 
 import dataclasses
-import hashlib
-import json
 import pathlib
 from collections.abc import Mapping
 
@@ -16,8 +14,8 @@ import polars as pl
 
 from analysis.model_info import ModelInfo
 from analysis.words import lexicons
-from engine.runs import parts, provenance, reader, schema
-from tests.support.runs import AWKWARD, PROMPTS
+from engine.runs import schema
+from tests.support.runs import AWKWARD, PROMPTS, add_result, write_run
 
 PAPER = {
     "qrm-gemma-2-27b": "gemma",
@@ -116,9 +114,9 @@ def _write(
     known = _known()
     words = _made_up_words(rng, list(known), int(max(sizes.values()) * spare))
     places = {name: _places(rng, len(known), len(words), size) for name, size in sizes.items()}
-    for name, at in places.items():
-        _write_vocabulary(run, name, [words[i] if i >= 0 else "\ufffd" for i in at])
-    content = _content(models, questions)
+    texts = {prompt: question.text for prompt, question in questions.items()}
+    tables = {n: [words[i] if i >= 0 else "\ufffd" for i in at] for n, at in places.items()}
+    write_run(run, tables, models, {}, prompts=texts)
     value = _normal(rng, len(words))
     value[: len(known)] += np.fromiter(known.values(), np.float32)
     bases = {base: _normal(rng, len(words)) for base in _BASES}
@@ -128,9 +126,7 @@ def _write(
         for prompt, question in questions.items():
             liked = np.append(question.sign * taste + meanings[prompt], np.float32(-1))
             reward = liked[places[name]] + 0.5 * _normal(rng, len(places[name]))
-            _write_scores(run, content, model, prompt, -3 + 4 * np.sinh(0.6 * reward))
-    content["sha256"] = reader.content_hash(content)
-    (run / schema.MANIFEST).write_text(json.dumps(content), encoding="utf-8")
+            _write_scores(run, model, prompt, -3 + 4 * np.sinh(0.6 * reward))
     return run
 
 
@@ -138,55 +134,12 @@ def _normal(rng: np.random.Generator, size: int) -> np.ndarray:
     return rng.standard_normal(size, dtype=np.float32)
 
 
-def _content(models: Mapping[str, str], questions: Mapping[str, _Question]) -> reader.Json:
-    """A manifest without results."""
-    return {
-        "version": schema.MANIFEST_VERSION,
-        "models": {
-            slug: {"source": slug, "checkpoint_hash": f"{slug}-hash", "vocab": name}
-            for slug, name in models.items()
-        },
-        "prompts": {prompt: question.text for prompt, question in questions.items()},
-        "lists": {},
-        "results": {},
-        "environment": {},
-    }
-
-
-def _write_vocabulary(run: pathlib.Path, name: str, tokens: list[str]) -> None:
-    path = schema.vocab_path(name)
-    columns = {
-        "token_id": range(len(tokens)),
-        "token": tokens,
-        "is_special": [False] * len(tokens),
-        "round_trip": ["replacement" if "\ufffd" in token else "same" for token in tokens],
-    }
-    frame = pl.DataFrame(columns, schema=schema.VOCAB_COLUMNS)
-    (run / path).parent.mkdir(parents=True, exist_ok=True)
-    (run / path).write_bytes(provenance.to_parquet(frame, {"path": path}))
-
-
-def _write_scores(
-    run: pathlib.Path, content: reader.Json, model: str, prompt: str, rewards: np.ndarray
-) -> None:
-    """Writes the parts of one result and adds it to `content`; not synced, to be quick."""
-    path = schema.scores_path(model, prompt)
-    fingerprint = {"checkpoint": f"{model}-hash", "prompt": prompt, "mode": "ids"}
-    check = {"candidates": 16, "max_abs_difference": 1e-5, "tolerance": 1e-2}
-    entry = {"fingerprint": fingerprint, "complete": True, "self_check": check, "seconds": 1.5}
-    content["results"][path] = entry
-    about = provenance.of_result(content, path)
+def _write_scores(run: pathlib.Path, model: str, prompt: str, rewards: np.ndarray) -> None:
+    """Writes the parts of one result; not synced, to be quick."""
     columns = {"token_id": np.arange(len(rewards)), "reward": rewards}
     frame = pl.DataFrame(columns, schema_overrides=schema.SCORE_COLUMNS)
-    entry["parts"] = {}
-    (run / path).mkdir(parents=True)
-    for start, stop in parts.ranges(len(rewards), _PART):
-        rows = {"rows": provenance.part_rows(start, stop, len(rewards))}
-        data = provenance.to_parquet(frame[start:stop], about | rows)
-        name = schema.part_name(start, stop)
-        (run / path / name).write_bytes(data)
-        digest = hashlib.sha256(data).hexdigest()
-        entry["parts"][name] = {"rows": stop - start, "sha256": digest}
+    said = {"mode": "ids", "dtype": "float32"}
+    add_result(run, schema.scores_path(model, prompt), frame, _PART, identity=said, seconds=1.5)
 
 
 def _known() -> dict[str, float]:

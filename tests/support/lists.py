@@ -39,7 +39,7 @@ def list_run(
     order = sorted(listed, key=lambda word: (-listed[word], word))
     runs.add_humans(folder, "words", {word: 1700.0 - i for i, word in enumerate(order)})
     asked = {**prompts, **{f"{prompt}.chat": text for prompt, text in prompts.items()}}
-    runs.edit_manifest(folder, lambda content: content.update(prompts=asked))
+    runs.edit_run(folder, lambda content: content.update(prompts=asked))
     return folder
 
 

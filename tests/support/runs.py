@@ -7,17 +7,22 @@ that holds everything an analysis can read (`full_run`). `tests.support.large_ru
 import hashlib
 import json
 import pathlib
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import polars as pl
+from etils import epath
 
 from analysis.model_info import ModelInfo
 from analysis.words import lexicons
 from configs.prompts import FOLLOW_UP
 from engine.runs import schema
+from engine.runs.identity import Identity, sealed, to_json
+from engine.runs.result import Part, Result, SelfCheck, to_parquet
 
 PROMPTS = {
     "greatest": "What, in one word, is the greatest thing ever?",
@@ -46,6 +51,8 @@ def write_run(
     models: Mapping[str, str],
     scores: Mapping[tuple[str, str], Any],
     size: int = 3,
+    *,
+    prompts: Mapping[str, str] = MappingProxyType(PROMPTS),
 ) -> pathlib.Path:
     """Writes a run.
 
@@ -55,40 +62,127 @@ def write_run(
       models: slug -> name of its vocabulary.
       scores: (slug, prompt id) -> rewards, by place or by token id (a dict).
       size: rows of a part.
+      prompts: prompt id -> text.
     """
     run.mkdir(parents=True)
+    content = {
+        "models": {slug: _model(slug, name) for slug, name in models.items()},
+        "prompts": dict(prompts),
+        "lists": {},
+        "tables": {},
+    }
+    _write_record(run, content)
     for name, tokens in vocabularies.items():
         _write_vocabulary(run, name, tokens)
-    results = {}
     for (model, prompt), rewards in scores.items():
         by_id = rewards if isinstance(rewards, dict) else dict(enumerate(rewards))
         frame = pl.DataFrame([list(by_id), list(by_id.values())], schema=schema.SCORE_COLUMNS)
         path = schema.scores_path(model, prompt)
-        results[path] = {
-            "fingerprint": {"checkpoint": f"{model}-hash", "prompt": prompt, "mode": "ids"},
-            "parts": _write_parts(run / path, frame, size),
-            "complete": True,
-            "self_check": {"candidates": 4, "max_abs_difference": 1e-4, "tolerance": 1e-2},
-            "seconds": 1.5,
-        }
-    manifest = {
-        "version": schema.MANIFEST_VERSION,
-        "models": {slug: _model(slug, name) for slug, name in models.items()},
-        "prompts": PROMPTS,
-        "lists": {},
-        "results": results,
-        "environment": {},
-    }
-    (run / schema.MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+        said = {"mode": "ids", "dtype": "float32"}
+        add_result(run, path, frame, size, identity=said, self_check=CHECK, seconds=1.5)
     return run
 
 
-def edit_manifest(run: pathlib.Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Lets `change` alter the manifest's object and writes it back."""
-    path = run / schema.MANIFEST
-    content = json.loads(path.read_text(encoding="utf-8"))
+CHECK = SelfCheck(
+    candidates=4,
+    max_abs_difference=1e-4,
+    relative_difference=1e-5,
+    tolerance=1e-4,
+    dtype="float32",
+    compared=schema.LARGEST,
+)
+
+
+def edit_run(
+    run: pathlib.Path, change: Callable[[dict[str, Any]], object], *, follow: bool = True
+) -> None:
+    """Lets `change` alter the content of run.json, and `results`, those of result.json by path.
+
+    With `follow` the results' inputs are then what run.json says, as if it had always said that.
+    """
+    content, files = _read_json(run / schema.RUN), sorted(run.rglob(schema.RESULT))
+    paths = {file.parent.relative_to(run).as_posix(): file for file in files}
+    content["results"] = {path: _read_json(file) for path, file in paths.items()}
     change(content)
-    path.write_text(json.dumps(content), encoding="utf-8")
+    results = content.pop("results")
+    _write_record(run, content)
+    for path in paths.keys() - results.keys():
+        paths[path].unlink()
+    for path, said in results.items():
+        if follow:
+            said["inputs"] = _inputs(content, path)
+        (run / path / schema.RESULT).write_bytes(sealed(said, schema.VERSION))
+
+
+def _read_json(file: pathlib.Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(file.read_bytes())
+    return {key: value for key, value in content.items() if key not in ("sha256", "version")}
+
+
+def _write_record(run: pathlib.Path, content: Mapping[str, Any]) -> None:
+    (run / schema.RUN).write_bytes(sealed(content, schema.VERSION))
+
+
+def _inputs(content: Mapping[str, Any], path: str) -> dict[str, dict[str, str]]:
+    """What stands behind the names in a path."""
+    kinds = {"models": "model", "prompts": "prompt"}
+    names = {kind: re.search(f"/{key}=([^/]+)", path) for kind, key in kinds.items()}
+    names["lists"] = re.match(r"[a-z_]+/((?!model=)[^/]+)/model=", path)
+    keys = {"models": "checkpoint_hash", "lists": "items_hash"}
+    found = {kind: match[1] for kind, match in names.items() if match}
+    return {
+        kind: {name: said[keys[kind]] if kind in keys else said}
+        for kind, name in found.items()
+        if (said := content[kind].get(name)) is not None
+    }
+
+
+def add_result(
+    run: pathlib.Path,
+    path: str,
+    frame: pl.DataFrame,
+    size: int = 0,
+    *,
+    identity: Mapping[str, Any] = MappingProxyType({}),
+    **said: Any,
+) -> None:
+    """Writes a result of parts of `size` ids, by default of one; the first key is the id.
+
+    A model, prompt or list that run.json does not know is added to it.
+    """
+    content, key = _read_json(run / schema.RUN), frame.columns[0]
+    slug = re.search("/model=([^/]+)", path)[1]
+    content["models"].setdefault(slug, _model(slug, None))
+    if prompt := re.search("/prompt=([^/]+)", path):
+        # Another form of a prompt has its text.
+        plain = content["prompts"].get(prompt[1].removesuffix(schema.CHAT), f"{prompt[1]}?")
+        content["prompts"].setdefault(prompt[1], plain)
+    if listed := re.match(r"[a-z_]+/((?!model=)[^/]+)/model=", path):
+        content["lists"].setdefault(listed[1], {"rows": len(frame), "items_hash": "list-hash"})
+    _write_record(run, content)
+    frame, is_search = frame.sort(key), path.startswith(schema.SEQUENCES_DIR)
+    whole = frame[key].to_list() == list(range(len(frame)))
+    # Only imported numbers may have other ids than row numbers.
+    known = {"rows": None if is_search else len(frame), "imported": {} if whole else {"layout": ""}}
+    known["checkpoint_hash"] = _inputs(content, path)["models"].popitem()[1]
+    result = Result(
+        run=epath.Path(run),
+        path=path,
+        identity=Identity(**known, **{k: v for k, v in identity.items() if k not in known}),
+        inputs=_inputs(content, path),
+        part_size=size or max(len(frame), 1),
+        ways=({"platform": "cpu"},),
+        **{"self_check": CHECK, **said},
+    )
+    (run / path).mkdir(parents=True)
+    for start, end in result.spans or [(0, len(frame))]:
+        part = frame[start:end].reverse()  # because no reader may rely on the order of the rows
+        data, name = to_parquet(part), schema.TRACE if is_search else schema.part_name(start, end)
+        (run / path / name).write_bytes(data)
+        digest = hashlib.sha256(data).hexdigest()
+        result.parts[name] = Part(rows=len(part), sha256=digest, way=0)
+    content = sealed(to_json(result, skip=("run", "model")), schema.VERSION)
+    (run / path / schema.RESULT).write_bytes(content)
 
 
 def add_objectives(
@@ -100,10 +194,9 @@ def add_objectives(
 ) -> None:
     """Adds objectives (name -> values by token) to a scored vocabulary; weights make it gated."""
     columns = {name: pl.Series(list(x), dtype=pl.Float32) for name, x in objectives.items()}
-    _add_columns(run, model, prompt, columns, objectives=list(objectives))
-    record = {"coefficients": weights}
-    path = schema.scores_path(model, prompt)
-    edit_manifest(run, lambda content: content["results"][path].update(record))
+    said = {"objectives": tuple(objectives)}
+    coefficients = None if weights is None else {n: float(x) for n, x in weights.items()}
+    _add_columns(run, model, prompt, columns, said, coefficients=coefficients)
 
 
 def add_lens(run: pathlib.Path, model: str, prompt: str, layers: Sequence[Iterable[float]]) -> None:
@@ -111,23 +204,28 @@ def add_lens(run: pathlib.Path, model: str, prompt: str, layers: Sequence[Iterab
     names = schema.lens_columns(len(layers) + 1)
     last = _scored(run, model, prompt)["reward"]
     columns = [*(pl.Series(list(x), dtype=pl.Float32) for x in layers), last]
-    _add_columns(run, model, prompt, dict(zip(names, columns, strict=True)), lens=len(names))
+    said = {"lens": len(names)}
+    _add_columns(run, model, prompt, dict(zip(names, columns, strict=True)), said)
 
 
 def _scored(run: pathlib.Path, model: str, prompt: str) -> pl.DataFrame:
-    parts = sorted((run / schema.scores_path(model, prompt)).iterdir())
+    parts = sorted((run / schema.scores_path(model, prompt)).glob("*.parquet"))
     return pl.read_parquet(parts, hive_partitioning=False).sort("token_id")
 
 
 def _add_columns(
-    run: pathlib.Path, model: str, prompt: str, columns: Mapping[str, pl.Series], **said: object
+    run: pathlib.Path,
+    model: str,
+    prompt: str,
+    columns: Mapping[str, pl.Series],
+    identity: Mapping[str, Any],
+    **said: Any,
 ) -> None:
-    """Adds columns to a scored vocabulary, now of one part; `said` enters its fingerprint."""
+    """Adds columns to a scored vocabulary, now of one part; `identity` is added to its own."""
     path, frame = schema.scores_path(model, prompt), _scored(run, model, prompt)
     shutil.rmtree(run / path)
-    _add_result(run, path, frame.with_columns(**columns), prompt)
-    record = {"fingerprint": {"path": path, **said}}
-    edit_manifest(run, lambda content: content["results"][path].update(record))
+    own = {"mode": "ids", "dtype": "float32", **identity}
+    add_result(run, path, frame.with_columns(**columns), identity=own, **said)
 
 
 def add_items(
@@ -135,7 +233,7 @@ def add_items(
 ) -> None:
     """Adds scores of an item list (item -> reward, or None for an item that is not scored yet)."""
     scored = _table(schema.ITEM_COLUMNS, range(len(rewards)), rewards, rewards.values())
-    _add_result(run, schema.items_path(items, model, prompt), scored.drop_nulls(), prompt)
+    add_result(run, schema.items_path(items, model, prompt), scored.drop_nulls())
 
 
 def add_conversations(
@@ -145,8 +243,8 @@ def add_conversations(
     for model, values in rewards.items():
         columns = {"conversation_id": range(len(table)), "reward": values}
         frame = pl.DataFrame(columns, schema=schema.CONVERSATION_COLUMNS)
-        _add_result(run, schema.conversations_path(name, model), frame)
-    table.write_parquet(run / schema.list_path(name))
+        add_result(run, schema.conversations_path(name, model), frame)
+    add_table(run, schema.list_path(name), table)
 
 
 def list_of(rows: Sequence[tuple[str, str, str, Mapping[str, str | None]]]) -> pl.DataFrame:
@@ -178,7 +276,17 @@ def add_humans(
     """Adds human scores (item -> Elo, best first) of a list, each item in so many matches."""
     ranks, elo = range(1, len(scores) + 1), scores.values()
     columns = range(len(scores)), scores, ranks, elo, [matches] * len(scores)
-    _table(schema.HUMAN_COLUMNS, *columns).write_parquet(run / schema.humans_path(items))
+    add_table(run, schema.humans_path(items), _table(schema.HUMAN_COLUMNS, *columns))
+
+
+def add_table(run: pathlib.Path, path: str, table: pl.DataFrame) -> None:
+    """Writes a vocabulary or list, for which run.json vouches."""
+    (run / path).parent.mkdir(parents=True, exist_ok=True)
+    data = to_parquet(table)
+    (run / path).write_bytes(data)
+    content = _read_json(run / schema.RUN)
+    content["tables"][path] = hashlib.sha256(data).hexdigest()
+    _write_record(run, content)
 
 
 def add_logprobs(
@@ -187,8 +295,8 @@ def add_logprobs(
     """Adds next-token log-probabilities of a language model."""
     columns = {"token_id": range(len(logprobs)), "logprob": logprobs}
     frame = pl.DataFrame(columns, schema=schema.LOGPROB_COLUMNS)
-    _add_result(run, schema.logprobs_path(model, prompt), frame, prompt)
-    edit_manifest(run, lambda c: c["models"].update({model: _model(model, vocabulary)}))
+    edit_run(run, lambda c: c["models"].update({model: _model(model, vocabulary)}))
+    add_result(run, schema.logprobs_path(model, prompt), frame)
 
 
 def add_item_logprobs(
@@ -201,8 +309,8 @@ def add_item_logprobs(
     """Adds a language model's log-probabilities of an item list (item -> tokens, logprob)."""
     columns = range(len(replies)), replies, *zip(*replies.values(), strict=True)
     frame = _table(schema.ITEM_LOGPROB_COLUMNS, *columns)
-    _add_result(run, schema.item_logprobs_path(items, model, prompt), frame, prompt)
-    edit_manifest(run, lambda c: c["models"].setdefault(model, _model(model, None)))
+    edit_run(run, lambda c: c["models"].setdefault(model, _model(model, None)))
+    add_result(run, schema.item_logprobs_path(items, model, prompt), frame)
 
 
 def add_search(
@@ -213,10 +321,12 @@ def add_search(
     name: str = "gcg-seed3",
     prompt: str = "greatest",
     text: str = "",
+    **said: Any,
 ) -> pathlib.Path:
-    """Adds a search with one row per step, of 1e9 operations each; returns its file."""
-    folder = run / "sequences" / f"model={model}" / f"prompt={prompt}" / f"direction={direction}"
-    folder.mkdir(parents=True, exist_ok=True)
+    """Adds a search with one row per step, of 1e9 operations each; returns its trace.
+
+    `said` are `rejected` and others of `Result`.
+    """
     steps = len(rewards)
     columns = {
         "step": range(steps),
@@ -226,19 +336,10 @@ def add_search(
         "round_trips": [True] * steps,
         "flops": [1e9 * i for i in range(steps)],
     }
-    path = folder / f"{name}.parquet"
-    pl.DataFrame(columns, schema=schema.SEQUENCE_COLUMNS).write_parquet(path)
-    return path
-
-
-def enter_search(run: pathlib.Path, path: pathlib.Path, **said: object) -> None:
-    """Enters the file of a search into the manifest, as the engine does, with what else is said."""
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    parts = {path.name: {"rows": 1, "sha256": digest}}
-    entry = {"fingerprint": {}, "parts": parts, "complete": True, "self_check": None}
-    entry |= {"seconds": 0.0, **said}
-    key = path.relative_to(run).as_posix()
-    edit_manifest(run, lambda content: content["results"].update({key: entry}))
+    path = f"{schema.SEQUENCES_DIR}/model={model}/prompt={prompt}/direction={direction}/{name}"
+    shutil.rmtree(run / path, ignore_errors=True)
+    add_result(run, path, pl.DataFrame(columns, schema=schema.SEQUENCE_COLUMNS), **said)
+    return run / path / schema.TRACE
 
 
 def _model(slug: str, vocabulary: str | None) -> dict[str, Any]:
@@ -256,8 +357,6 @@ def _table(columns: schema.Columns, *values: Iterable[Any]) -> pl.DataFrame:
 
 
 def _write_vocabulary(run: pathlib.Path, name: str, tokens: Sequence[str]) -> None:
-    path = run / schema.vocab_path(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
     columns = {
         "token_id": range(len(tokens)),
         "token": tokens,
@@ -265,43 +364,8 @@ def _write_vocabulary(run: pathlib.Path, name: str, tokens: Sequence[str]) -> No
         "round_trip": ["replacement" if "\ufffd" in token else "same" for token in tokens],
     }
     # Out of order, because no reader may rely on the order of the rows.
-    frame = pl.DataFrame(columns, schema=schema.VOCAB_COLUMNS)
-    frame.sort("token_id", descending=True).write_parquet(path)
-
-
-def _write_parts(folder: pathlib.Path, frame: pl.DataFrame, size: int) -> dict[str, Any]:
-    """Writes `frame` in parts of `size` ids; returns their entries of the manifest."""
-    folder.mkdir(parents=True)
-    key, parts = frame.columns[0], {}
-    stop = int(frame[key].max()) + 1
-    for start in range(0, stop, size):
-        end = min(start + size, stop)
-        part = frame.filter(pl.col(key).is_between(start, end - 1)).sort(key, descending=True)
-        name = schema.part_name(start, end)
-        part.write_parquet(folder / name)
-        digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        parts[name] = {"rows": part.height, "sha256": digest}
-    return parts
-
-
-def _add_result(run: pathlib.Path, path: str, frame: pl.DataFrame, prompt: str = "") -> None:
-    """Writes one part and its entry of the manifest; a model or list is not added."""
-    entry = {
-        "fingerprint": {"path": path},
-        "parts": _write_parts(run / path, frame, frame.height),
-        "complete": True,
-        "self_check": None,
-        "seconds": 0.0,
-    }
-    edit_manifest(run, lambda content: content["results"].update({path: entry}))
-    if prompt:
-        plain = prompt.removesuffix(schema.CHAT)  # another form of a prompt has its text
-
-        def name(content: dict[str, Any]) -> None:
-            known = content["prompts"]
-            known.setdefault(prompt, known.get(plain, f"{prompt}?"))
-
-        edit_manifest(run, name)
+    frame = pl.DataFrame(columns, schema=schema.VOCAB_COLUMNS).sort("token_id", descending=True)
+    add_table(run, schema.vocab_path(name), frame)
 
 
 # --- A small run, and one that holds everything -----------------------------------------------
@@ -377,7 +441,7 @@ def full_run(run: pathlib.Path, rng: np.random.Generator) -> pathlib.Path:
         replies = dict(zip(ITEMS, zip(tokens, logprobs, strict=True), strict=True))
         add_item_logprobs(run, "elo", model, "thing.chat", replies)
     text = "What <i>thing</i>?"
-    edit_manifest(run, lambda c: c["prompts"].update({"thing": text, "thing.chat": text}))
+    edit_run(run, lambda c: c["prompts"].update({"thing": text, "thing.chat": text}))
     for model in (GATED, UNGATED):
         for direction, sign in (("max", 1.0), ("min", -1.0)):
             for name, pace in (("gcg-seed0", 2), ("gcg-seed1", 2), ("random-seed0", 1)):
@@ -405,7 +469,7 @@ def _add_feelings(run: pathlib.Path, rng: np.random.Generator) -> None:
                 own = dict(zip(graded["word"], rewards, strict=True))
                 add_items(run, "feelings", model, prompt, own)
     asked = {p: t for p, t in FOLLOW_UP.items() if p.split("-")[1] == "ever"}
-    edit_manifest(run, lambda content: content["prompts"].update(asked))
+    edit_run(run, lambda content: content["prompts"].update(asked))
 
 
 def _words_of_known_kinds() -> list[str]:

@@ -45,7 +45,7 @@ def search(run, models, prompts=PROMPT, *, joint=False, certify=False, data=1, *
 
 def file_of(run, direction="max", method="gcg"):
     """The file of a search's trace."""
-    return run / schema.sequences_path("tiny", "who", direction, method, 0)
+    return run / schema.sequences_path("tiny", "who", direction, method, 0) / schema.TRACE
 
 
 @functools.cache

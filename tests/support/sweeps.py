@@ -7,9 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from etils import epath
 
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
+from engine.runs.folder import RunFolder
+from engine.runs.identity import sealed
+from engine.runs.result import Result
 from engine.scoring.reward_passes import RewardScorer
 from engine.settings import SweepSettings
 from engine.sweep.reward_jobs import sweep_rewards
@@ -60,20 +64,29 @@ class Run:
 
     def frame(self, result) -> pl.DataFrame:
         """All parts of a result, by name."""
-        return pl.concat([pl.read_parquet(p) for p in sorted((self.folder / result).iterdir())])
+        parts = sorted((self.folder / result).glob("part-*"))
+        return pl.concat([pl.read_parquet(p) for p in parts])
 
     def rewards(self, model, prompt):
         return self.frame(f"scores/model={model}/prompt={prompt}")["reward"].to_numpy()
 
-    def manifest(self) -> dict:
-        return json.loads((self.folder / "manifest.json").read_text())
+    def record(self) -> dict:
+        """The content of run.json."""
+        return json.loads((self.folder / "run.json").read_text())
 
-    def edit_manifest(self, change) -> None:
-        """Lets `change` alter the manifest's content, as somebody would by hand."""
-        content = self.manifest()
-        change(content)
+    def results(self) -> dict[str, Result]:
+        """Every result by its path."""
+        folder = RunFolder.read(epath.Path(self.folder))
+        assert not folder.damaged
+        return folder.results
+
+    def edit(self, change, path="") -> None:
+        """Lets `change` alter run.json, or a result's record, as somebody would who means it."""
+        file = self.folder / (f"{path}/result.json" if path else "run.json")
+        content = json.loads(file.read_text())
         content.pop("sha256")
-        (self.folder / "manifest.json").write_text(json.dumps(content))
+        change(content)
+        file.write_bytes(sealed(content, content["version"]))
 
     def leftovers(self) -> list[str]:
         return [p.name for p in self.folder.rglob("*") if p.name.endswith(".tmp")]

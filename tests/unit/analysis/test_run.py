@@ -11,8 +11,10 @@ from etils import epath
 import analysis
 from analysis import RunError, cache
 from engine.runs import schema
+from engine.runs.result import to_parquet
 from engine.runs.verify import verify
 from tests.support import runs
+from tests.support.folders import flipped
 
 NAMES = ["model", "prompt", "token_id", "token", "reward", "is_special", "round_trip"]
 
@@ -64,31 +66,40 @@ def test_a_name_that_the_run_does_not_hold_is_refused(small_run):
 def test_what_is_no_run_folder_is_refused(tmp_path):
     with pytest.raises(RunError, match="nowhere: not a run folder"):
         analysis.load(tmp_path / "nowhere")
-    with pytest.raises(RunError, match=r"not a run folder \(it holds no manifest.json\)"):
+    with pytest.raises(RunError, match=r"not a run folder \(it holds no run.json\)"):
         analysis.load(tmp_path)
     with pytest.raises(RunError, match="run=3; allowed: the path of a run folder, or a list of th"):
         analysis.load(3)
-    (tmp_path / "scores").mkdir()
-    with pytest.raises(
-        RunError, match=r"manifest.json is gone; `assay verify --run=<dir> --rebuild"
-    ):
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(RunError, match=r": made by an older version of Assay; run its commands ag"):
         analysis.load(tmp_path)
 
 
-def cast(path, **dtypes):
-    """A parquet file with other types."""
-    pl.read_parquet(path).cast(dtypes).write_parquet(path)
+def test_results_whose_run_json_is_lost_are_found_by_their_commands(small_run):
+    (small_run / schema.RUN).unlink()
+    with pytest.raises(RunError, match=r"no run.json, but results; run their commands again"):
+        analysis.load(small_run)
 
 
-def add_part(run, token_ids, listed):
-    """One more part of m-one under "greatest"; `listed` in the manifest, or in place of one."""
-    name = schema.part_name(6, 8) if listed else schema.part_name(3, 6)
-    path = run / schema.scores_path("m-one", "greatest") / name
+def rewritten(run, path, change):
+    """Alters a table, for which run.json still vouches."""
+    table = pl.read_parquet(run / path)
+    runs.add_table(run, path, change(table))
+
+
+def replace_part(run, token_ids):
+    """Other bytes in the place of a part of m-one under "greatest"."""
+    path = run / schema.scores_path("m-one", "greatest") / schema.part_name(3, 6)
     columns = {"token_id": token_ids, "reward": [9.0] * len(token_ids)}
-    pl.DataFrame(columns, schema=schema.SCORE_COLUMNS).write_parquet(path)
-    entry = {"rows": len(token_ids), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-    if listed:
-        runs.edit_manifest(run, lambda content: result(content)["parts"].update({name: entry}))
+    path.write_bytes(to_parquet(pl.DataFrame(columns, schema=schema.SCORE_COLUMNS)))
+
+
+def vouched(run, token_ids):
+    """The same, for which result.json vouches."""
+    replace_part(run, token_ids)
+    path = run / schema.scores_path("m-one", "greatest") / schema.part_name(3, 6)
+    said = {"rows": len(token_ids), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    runs.edit_run(run, lambda c: result(c)["parts"][path.name].update(said))
 
 
 def add_items(run, **listed):
@@ -105,19 +116,23 @@ def add_replies(run, **replies):
 
 V1, V2 = schema.vocab_path("v1"), schema.vocab_path("v2")
 FAULTS = {
-    "nothing was scored": lambda run: runs.edit_manifest(run, lambda c: c["results"].clear()),
-    r"name '\.\./x'": lambda run: runs.edit_manifest(
-        run, lambda c: c["prompts"].update({"../x": "?"})
+    "nothing was scored": lambda run: runs.edit_run(run, lambda c: c["results"].clear()),
+    r"name '\.\./x'": lambda run: runs.edit_run(run, lambda c: c["prompts"].update({"../x": "?"})),
+    "name 'token'; tables have a column": lambda run: runs.edit_run(
+        run, lambda c: c["models"].update(token=c["models"]["m-one"])
     ),
-    "name 'token'; tables have a column": lambda run: runs.edit_manifest(
-        run, lambda c: c["models"].update(token={"vocab": "v1"})
+    r"part-0000003-0000006.parquet: damaged, or of another r": lambda run: replace_part(
+        run, [3, 4, 5]
     ),
-    r"part-0000003-0000006.parquet: not the bytes": lambda run: add_part(run, [3, 4, 5], False),
-    r"m-one × greatest .* duplicate token ids 0, 6$": lambda run: add_part(run, [6, 0], True),
-    "no such vocabulary, which m-two needs": lambda run: (run / V2).unlink(),
-    "column token_id is Int64; expected UInt32": lambda run: cast(run / V1, token_id=pl.Int64),
+    r"part-0000003-0000006.parquet: other rows than its name": lambda run: vouched(run, [3, 4, 6]),
+    r"part-0000003-0000006.parquet: other rows": lambda run: vouched(run, [3, 4, 4]),
+    "part 'part-0000003-0000006.parquet' of 2 rows": lambda run: vouched(run, [3, 4]),
+    "v2.parquet: no such table; run the command again": lambda run: (run / V2).unlink(),
+    "column token_id is Int64; expected UInt32": lambda run: rewritten(
+        run, V1, lambda table: table.cast({"token_id": pl.Int64})
+    ),
     r"v1.parquet: damaged; remove it": lambda run: (run / V1).write_text("no"),
-    r"part-0000003-0000006.parquet: damaged; remove it": lambda run: os.truncate(
+    r"part-0000003-0000006.parquet: damaged, or": lambda run: os.truncate(
         run / schema.scores_path("m-one", "greatest") / schema.part_name(3, 6), 40
     ),
     "safes that are not finite, token ids 1$": lambda run: runs.add_objectives(
@@ -135,7 +150,7 @@ FAULTS = {
     "logprobs that are not finite, item ids 1$": lambda run: add_replies(
         run, cat=(1, -1.0), dog=(1, -math.inf)
     ),
-    "lm × greatest of pets .* other items than .* at ids 0$": lambda run: add_replies(
+    "greatest of pets .* other items than .* at ids 0$": lambda run: add_replies(
         run, Cat=(1, -1.0), dog=(1, -1.0)
     ),
 }
@@ -149,49 +164,58 @@ def test_a_run_with_a_fault_is_refused_with_its_name(small_run, message):
 
 
 ONE, PART = schema.scores_path("m-one", "greatest"), schema.part_name(0, 3)
-# What somebody wrote into a manifest -> how both readers refuse it.
+RESULT, RUN = rf"{ONE}/result\.json: damaged", r"run\.json: damaged"
+# What somebody wrote into a run -> how both readers refuse it.
 STRANGE = {
-    f"{ONE}: a key is missing or malformed .'str' object": (
-        lambda c: result(c).update(fingerprint="x")
+    rf"{RESULT} .'x' is no Identity": lambda c: result(c).update(identity="x"),
+    rf"{RESULT} .*'<b>' is no int": lambda c: result(c)["self_check"].update(candidates="<b>"),
+    rf"{RESULT} .*'3' is no int": lambda c: result(c)["parts"][PART].update(rows="3"),
+    rf"{RESULT} .*1 is no str": lambda c: result(c)["identity"].update(objectives=[1]),
+    rf"{RESULT} .*lens=1000000000": lambda c: result(c)["identity"].update(lens=10**12),
+    rf"{RESULT} .*rows=1000000000": lambda c: result(c)["identity"].update(rows=10**15),
+    rf"{RESULT} .*'parts'|{RESULT} .*'path'": lambda c: result(c).pop("path"),
+    rf"{RESULT} .*unknown key 'run'": lambda c: result(c).update(run="/etc"),
+    rf"{RESULT} .*it is of '\.\./x'": lambda c: result(c).update(path="../x"),
+    rf"{RESULT} .*part '\.\./\.\./x.parquet'": lambda c: result(c)["parts"].update(
+        {"../../x.parquet": {"rows": 1, "sha256": "", "way": 0}}
     ),
-    f"{ONE}: .*'<b>' is no int": lambda c: result(c)["self_check"].update(candidates="<b>"),
-    f"{ONE}: .*'3' is no int": lambda c: result(c)["parts"][PART].update(rows="3"),
-    f"{ONE}: .*1 is no str": lambda c: result(c)["fingerprint"].update(objectives=[1]),
-    f"{ONE}: .*'complete'": lambda c: result(c).pop("complete"),
-    "m-one: .*'linear'. is no str": lambda c: c["models"]["m-one"].update(head=["linear"]),
-    "prompts and lists: .*1 is no str": lambda c: c["prompts"].update(greatest=1),
-    f"'../x/{ONE}' is no place in a run": lambda c: c["results"].update({f"../x/{ONE}": result(c)}),
-    "'sequences/../../model=m/x' is no place in a run": (
-        lambda c: c["results"].update({"sequences/../../model=m/x": result(c)})
-    ),
-    "'../../x.parquet' is no place in a run": (
-        lambda c: result(c)["parts"].update({"../../x.parquet": {"rows": 1, "sha256": ""}})
-    ),
-    "'../../v1' is no place in a run": lambda c: c["models"]["m-one"].update(vocab="../../v1"),
+    rf"{RUN} .*\['linear'\] is no str": lambda c: c["models"]["m-one"].update(head=["linear"]),
+    rf"{RUN} .*1 is no str": lambda c: c["prompts"].update(greatest=1),
+    r"run\.json: vocab '\.\./\.\./v1'": lambda c: c["models"]["m-one"].update(vocab="../../v1"),
+    "prompt 'greatest' with 'What": lambda c: c["prompts"].update(greatest="Else?"),
+    "model 'm-one' with 'm-one-hash', not None": lambda c: c["models"].pop("m-one"),
 }
 
 
 @pytest.mark.parametrize("message", STRANGE)
-def test_a_strange_manifest_is_refused_in_one_line_by_both_readers(small_run, message):
-    runs.edit_manifest(small_run, STRANGE[message])
+def test_strange_records_are_refused_in_one_line_by_both_readers(small_run, message):
+    runs.edit_run(small_run, STRANGE[message], follow=False)
     with pytest.raises(RunError, match=message) as refused:
         analysis.load(small_run)
-    assert verify(epath.Path(small_run)).problems == [str(refused.value)]
+    assert verify(epath.Path(small_run)).problems[0] == str(refused.value)
+
+
+@pytest.mark.parametrize("file", [schema.RUN, f"{ONE}/{schema.RESULT}"])
+def test_any_flipped_bit_of_a_record_is_found(small_run, file):
+    path = small_run / file
+    for position in range(0, path.stat().st_size, 97):
+        with flipped(path, position), pytest.raises(RunError, match=r"damaged|version|sha256"):
+            analysis.load(small_run)
 
 
 def test_rewards_that_are_not_finite_are_named_and_counted(make_run):
     rewards = [1.0, math.nan, math.inf, -math.inf, math.nan, math.nan, math.nan, 2.0]
-    run = make_run({"v": list("abcdefgh")}, {"m": "v"}, {("m", "greatest"): rewards})
+    run = make_run({"v": list("abcdefgh")}, {"m": "v"}, {("m", "greatest"): rewards}, size=8)
     with pytest.raises(RunError, match=r"m × greatest .* token ids 1, 2, 3, 4, 5 and 1 more$"):
         analysis.load(run)
 
 
 def test_an_unfinished_sweep_is_refused_unless_allowed_and_one_without_parts_left_out(small_run):
-    runs.edit_manifest(small_run, lambda content: result(content).update(complete=False))
+    runs.edit_run(small_run, lambda content: result(content).pop("self_check"))
     with pytest.raises(RunError, match=r"m-one × greatest .* incomplete: the sweep has not fin"):
         analysis.load(small_run)
     assert analysis.load(small_run, allow_incomplete=True).scores().collect().height == 20
-    runs.edit_manifest(small_run, lambda content: result(content).update(complete=False, parts={}))
+    runs.edit_run(small_run, lambda content: result(content).update(parts={}))
     loaded = analysis.load(small_run, allow_incomplete=True)
     assert ("m-one", "greatest") not in loaded.results
     assert loaded.results
@@ -261,13 +285,8 @@ def test_models_stand_as_they_were_first_given_and_those_of_shards_by_number(
     [
         (
             {"greatest": [1.0, 2.0]},
-            lambda content: result(content, "m")["fingerprint"].update(mode="text"),
-            r"mixed fingerprints: m × greatest .* differ in \['mode'\]",
-        ),
-        (
-            {"greatest": [3.0, 4.0]},
-            lambda content: None,
-            "hold different bytes for part-0000000-0000002",
+            lambda content: result(content, "m")["identity"].update(mode="text"),
+            r"m × greatest .* hold different results: mode='ids', not 'text'",
         ),
         (
             {"worst": [3.0, 4.0]},
@@ -283,7 +302,7 @@ def test_models_stand_as_they_were_first_given_and_those_of_shards_by_number(
 )
 def test_runs_that_disagree_are_refused(two_runs, rewards, change, message):
     folders = two_runs(**rewards)
-    runs.edit_manifest(folders[1], change)
+    runs.edit_run(folders[1], change)
     with pytest.raises(RunError, match=message):
         analysis.load(folders)
 
@@ -296,7 +315,7 @@ def test_models_that_two_releases_have_converted_are_not_analysed_together(make_
     ]
     for folder, conversion in zip(folders[1:], ({"conversion": 3}, {}), strict=True):
         change = functools.partial(_replace_models, {"decoder_hash": "d", **conversion})
-        runs.edit_manifest(folder, change)
+        runs.edit_run(folder, change)
     assert analysis.load(folders[:2]).models
     with pytest.raises(RunError, match=r"^models 'new' and 'old' were converted by two releases"):
         analysis.load(folders)
@@ -322,8 +341,8 @@ def test_rewards_and_vocabularies_are_read_once_and_cannot_be_written(two_models
     for column in (token_ids, rewards):
         with pytest.raises(ValueError, match="read-only"):
             column[0] = 9
-    path = run._vocabularies["m1"]
-    assert run._cache.vocabulary(path) is run._cache.vocabulary(path)
+    [folder], path = run._runs.values(), schema.vocab_path("v")
+    assert run._cache.vocabulary(folder, path) is run._cache.vocabulary(folder, path)
     assert run.vocabulary("m1").collect().equals(run.vocabulary("m2").collect())
 
 

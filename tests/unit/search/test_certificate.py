@@ -2,14 +2,15 @@
 
 import dataclasses
 import itertools
-import json
 
 import numpy as np
 import pytest
+from etils import epath
 
 import analysis
 from engine import api
 from engine.errors import AssayError
+from engine.runs.folder import RunFolder
 from engine.search import run as into_run
 from engine.search.run import certificate
 from tests.support.parity import make_mesh
@@ -45,13 +46,13 @@ def check(asked, model, searched=None):
     gains = {swap: good(reward) - good(own) for swap, reward in swaps.items()}
     better = [swap for swap, gain in gains.items() if gain > 1e-4 * max(1, abs(own))]
     tokens = int(asked.allowed.sum())
-    assert said["swaps"] == len(asked.settings.free) * (tokens - 1)
-    assert said["better"] == len(better)
+    assert said.swaps == len(asked.settings.free) * (tokens - 1)
+    assert said.better == len(better)
     position, token = max(gains, key=gains.get)
     ids[position] = token
-    assert said["best_ids"] == ids.tolist()
-    assert sign * said["best_reward"] == pytest.approx(swaps[position, token], abs=2e-5)
-    assert said["best_text"] == asked.text(ids)
+    assert said.best_ids == tuple(ids.tolist())
+    assert sign * said.best_reward == pytest.approx(swaps[position, token], abs=2e-5)
+    assert said.best_text == asked.text(ids)
 
 
 CASES = [
@@ -100,9 +101,9 @@ def test_brute_force_finds_planted_bugs(checkpoint, monkeypatch, bug):
 def test_called_again_with_the_best_swap_it_is_coordinate_ascent(checkpoint):
     asked, ids, rewards = problem(checkpoint()), None, []
     ids = asked.initial()[0]
-    while (said := certificate(asked, scorer(checkpoint()), ids))["better"]:
-        ids = np.array(said["best_ids"], np.int32)
-        rewards.append(said["best_reward"])
+    while (said := certificate(asked, scorer(checkpoint()), ids)).better:
+        ids = np.array(said.best_ids, np.int32)
+        rewards.append(said.best_reward)
     assert len(rewards) > 1
     assert (np.diff(rewards) > 0).all()
     assert max(brute_force(asked, checkpoint(), ids).values()) < rewards[-1] + 1e-4
@@ -123,8 +124,7 @@ def test_a_reward_that_is_not_finite_is_named(checkpoint):
 
 
 def record(run, file):
-    results = json.loads((run / "manifest.json").read_text())["results"]
-    return results[str(file.relative_to(run))]
+    return RunFolder.read(epath.Path(run)).results[str(file.parent.relative_to(run))]
 
 
 def test_a_certificate_is_noted_with_the_result_of_its_search(checkpoint, tmp_path):
@@ -132,13 +132,13 @@ def test_a_certificate_is_noted_with_the_result_of_its_search(checkpoint, tmp_pa
     found = search(run, [checkpoint()], certify=True, **kind)
     asked = problem(checkpoint(), **kind)
     for one in found:
-        said = record(run, file_of(run, one.direction))["certificate"]
+        said = record(run, file_of(run, one.direction)).certificate
         assert one.certificate == said
-        assert said["swaps"] == 3 * (asked.allowed.sum() - 1)
-        assert (said["best_reward"] > one.reward) == (one.direction == "max") or not said["better"]
+        assert said.swaps == 3 * (asked.allowed.sum() - 1)
+        assert (said.best_reward > one.reward) == (one.direction == "max") or not said.better
     table = analysis.sequences_table(analysis.load(run))
-    assert table["swaps"].to_list() == [one.certificate["swaps"] for one in found]
-    assert table["better_swaps"].to_list() == [one.certificate["better"] for one in found]
+    assert table["swaps"].to_list() == [one.certificate.swaps for one in found]
+    assert table["better_swaps"].to_list() == [one.certificate.better for one in found]
 
 
 def test_a_finished_search_is_certified_without_a_new_one(checkpoint, tmp_path):

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import json
 import re
 
 import numpy as np
@@ -15,8 +14,9 @@ from etils import epath
 import analysis
 from configs import search as search_config
 from engine.errors import AssayError
-from engine.runs import provenance, schema
-from engine.runs.manifest import Manifest
+from engine.runs import environment, schema
+from engine.runs.folder import RunFolder
+from engine.runs.result import Result
 from engine.search.gcg import (
     StepDriver,
     run_search,
@@ -29,11 +29,11 @@ from tests.support.killed import Killed, killed_after
 from tests.support.searches import file_of, problem, scorer, search
 
 
-def test_a_search_writes_its_trace_and_the_manifest_knows_it(checkpoint, tmp_path):
+def test_a_search_writes_its_trace_and_its_result_knows_it(checkpoint, tmp_path):
     model, run = checkpoint(), tmp_path / "run"
     found = search(run, [model], direction="both", round_trip=True)
     assert [f.direction for f in found] == ["max", "min"]
-    manifest = json.loads((run / "manifest.json").read_text())
+    results = RunFolder.read(epath.Path(run)).results
     for one in found:
         frame = pl.read_parquet(file_of(run, one.direction))
         assert dict(frame.schema) == schema.SEQUENCE_COLUMNS
@@ -47,9 +47,9 @@ def test_a_search_writes_its_trace_and_the_manifest_knows_it(checkpoint, tmp_pat
         whole = model.template.sequences("Who?", [last["text"]])[0]
         assert whole == [*split.prefix, *last["token_ids"], *split.suffix]
         assert scorer(model).plain_rewards([whole])[0, 0] == pytest.approx(last["reward"], rel=1e-4)
-        entry = manifest["results"][str(file_of(run, one.direction).relative_to(run))]
-        assert (entry["complete"], entry["rejected"]) == (True, one.rejected)
-        assert entry["self_check"]["reward_from_text"] == pytest.approx(last["reward"], rel=1e-4)
+        entry = results[str(file_of(run, one.direction).parent.relative_to(run))]
+        assert (entry.complete, entry.rejected) == (True, one.rejected)
+        assert entry.self_check.reward_from_text == pytest.approx(last["reward"], rel=1e-4)
     assert found[0].reward > found[1].reward
     assert not list(run.rglob("*.safetensors"))
     assert analysis.sequences_table(analysis.load(run))["text"].to_list() == [f.text for f in found]
@@ -60,7 +60,7 @@ def test_a_search_writes_its_trace_and_the_manifest_knows_it(checkpoint, tmp_pat
 @pytest.mark.slow
 def test_another_setting_is_not_mixed_in(checkpoint, tmp_path):
     search(tmp_path / "run", [checkpoint()], steps=2)
-    with pytest.raises(AssayError, match=r"was begun with steps=2, not 3; use another run folder"):
+    with pytest.raises(AssayError, match=r"was begun with search.steps=2, not 3; use another run"):
         search(tmp_path / "run", [checkpoint()], steps=3)
 
 
@@ -102,7 +102,7 @@ def test_an_unfinished_search_with_other_inputs_is_refused(
     state = epath.Path(tmp_path / "state.safetensors")
     resumable(problem(checkpoint()), scorer(checkpoint()), state)
     if differs == "numerics":
-        monkeypatch.setattr(provenance, "numerics", lambda platform: 1)
+        monkeypatch.setitem(environment.NUMERICS, "cpu", 1)
     other = problem(checkpoint(), topk=15) if differs == "topk" else problem(checkpoint())
     with pytest.raises(AssayError, match=rf"an unfinished search with another {differs}; remove"):
         resumable(other, scorer(checkpoint()), state)
@@ -110,7 +110,7 @@ def test_an_unfinished_search_with_other_inputs_is_refused(
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_any_write_loses_nothing(checkpoint, tmp_path, monkeypatch):
-    """Of the search's state, its result and the manifest, with its certificate."""
+    """Of the search's state, run.json and its result, with its certificate."""
     kind = {"certify": True, "every": 2, "ascii_only": True}
     models = [checkpoint()]
     search(tmp_path / "whole", models, **kind)
@@ -191,7 +191,7 @@ def test_a_search_killed_between_two_directions_loses_neither(checkpoint, tmp_pa
     kind = {"models": [checkpoint()], "direction": "both", "steps": 3}
     search(tmp_path / "whole", **kind)
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        killed_after(patch, Manifest, "finish", 1)  # the file of "max" is there
+        killed_after(patch, Result, "write", 1)  # the result of "max" is there
         search(tmp_path / "run", **kind)
     search(tmp_path / "run", **kind)
     assert hashes(tmp_path / "run") == hashes(tmp_path / "whole")

@@ -11,7 +11,7 @@ from engine.convert import gates
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import schema
-from engine.runs.reader import RunError
+from engine.runs.result import RunError
 from engine.runs.verify import verify
 from engine.scoring import reward_passes
 from engine.scoring.reward_passes import check_finite, self_check
@@ -75,17 +75,17 @@ def test_a_model_of_a_pass_has_the_objectives_that_it_has_alone(swept, heads, sl
     assert (swept.frame(result(slug)).select(NAMES).to_numpy().std(axis=0) > 0.05).all()
 
 
-def test_the_manifests_coefficients_sum_the_objectives_to_the_reward(swept):
-    results = swept.manifest()["results"]
-    by_prompt = [results[result("qrm", prompt)]["coefficients"] for prompt in PROMPTS]
+def test_the_recorded_coefficients_sum_the_objectives_to_the_reward(swept):
+    results = swept.results()
+    by_prompt = [results[result("qrm", prompt)].coefficients for prompt in PROMPTS]
     for prompt, coefficients in zip(PROMPTS, by_prompt, strict=True):
         assert list(coefficients) == NAMES
         frame = swept.frame(result("qrm", prompt))
         summed = frame.select(NAMES).to_numpy() @ np.array(list(coefficients.values()))
         np.testing.assert_allclose(summed, frame["reward"], rtol=1e-4, atol=1e-4)
     assert by_prompt[0] != by_prompt[1]  # the gate reads the prompt
-    assert results[result("urm")]["coefficients"] is None
-    assert results[result("tiny")]["coefficients"] is None
+    assert results[result("urm")].coefficients is None
+    assert results[result("tiny")].coefficients is None
 
 
 @pytest.mark.slow
@@ -100,8 +100,8 @@ def test_replies_have_objectives_and_python_gives_the_same(run, heads):
     for name in ("reward", *NAMES):
         np.testing.assert_allclose(said[name], frame[name], rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(said["reward"], model.score(ONE["greatest"], replies))
-    (noted,) = run.manifest()["results"].values()
-    assert model.coefficients(ONE["greatest"]) == pytest.approx(noted["coefficients"], rel=1e-5)
+    (noted,) = run.results().values()
+    assert model.coefficients(ONE["greatest"]) == pytest.approx(noted.coefficients, rel=1e-5)
     assert model.objectives(ONE["greatest"], []).schema == said.schema
 
 
@@ -121,9 +121,9 @@ def test_a_column_per_layer_follows_the_reward_and_the_last_equals_it(through_le
     assert frame.columns[-len(layers) :] == layers and len(layers) >= 2
     assert frame[layers[-1]].equals(frame["reward"], check_names=False)
     assert (frame.select(layers[:-1]).to_numpy() != frame["reward"].to_numpy()[:, None]).any()
-    noted = through_lens.manifest()["results"][result(slug)]
-    assert noted["fingerprint"]["lens"] == len(layers)
-    assert noted["complete"] and noted["self_check"]["candidates"] == SETTINGS.self_check
+    noted = through_lens.results()[result(slug)]
+    assert noted.identity.lens == len(layers)
+    assert noted.complete and noted.self_check.candidates == SETTINGS.self_check
 
 
 @pytest.mark.parametrize("dtype", slow.all_but(["float32"], ["bfloat16"]))
@@ -159,19 +159,10 @@ def test_analysis_reads_rewards_objectives_and_layers(through_lens, models):
 
 def test_verify_and_rescore_read_the_layers(through_lens, models):
     found = verify(through_lens.folder)
-    assert found.problems == [] and found.unchecked == []
-    paths = [result(slug) for slug in models]
-    checked = rescore(
-        through_lens.folder,
-        found.content,
-        list(models.values()),
-        build_mesh(),
-        paths,
-        rows=5,
-        seed=1,
-    )
-    notes = dict(checked)
-    assert {note["candidates"] for note in notes.values()} == {5}
+    assert found.problems == []
+    listed = [found.folder.results[result(slug)] for slug in models]
+    checked = rescore(found.folder, list(models.values()), build_mesh(), listed, rows=5, seed=1)
+    assert {outcome.candidates for _, outcome in checked} == {5}
 
 
 def test_a_last_layer_that_is_not_the_reward_is_refused(through_lens, monkeypatch):
@@ -212,8 +203,8 @@ def test_the_self_check_allows_what_a_dtype_rounds_and_names_the_worst():
     plain = np.array([[1.0, 2.0], [100.0, 0.5]], np.float32)
     close, rows = plain * np.float32(1.00005), np.array([3, 9])
     note = self_check("r", ["reward", "a"], rows, close, plain, "float32")
-    assert note["candidates"] == 2
-    assert note["max_abs_difference"] == pytest.approx(0.005, rel=1e-2)
+    assert note.candidates == 2
+    assert note.max_abs_difference == pytest.approx(0.005, rel=1e-2)
     close[0, 1] += 0.01
     with pytest.raises(AssayError, match=r"^r: row 9 has reward 2\.01"):
         self_check("r", ["reward", "a"], rows, close, plain, "float32")
@@ -223,11 +214,12 @@ def test_of_a_mixture_the_self_check_allows_near_ties_of_the_router_in_a_few_row
     plain = np.linspace(-1, 1, 16, dtype=np.float32)[None]
     some = plain + np.where(np.arange(16) % 3, 0, 0.4).astype(np.float32)
     about = ("r", ["reward"], np.arange(16))
-    note = self_check(*about, some, plain, "float32", mixture=True)
-    assert note["max_abs_difference"] == pytest.approx(0.4) and note["tolerance"] == 0.06
-    for written, mixture in ((some, False), (plain + np.float32(0.1), True), (-plain, True)):
+    note = self_check(*about, some, plain, "float32", compared="median")
+    assert note.max_abs_difference == pytest.approx(0.4) and note.tolerance == 0.06
+    wrong = plain + np.float32(0.1)
+    for written, compared in ((some, "largest"), (wrong, "median"), (-plain, "median")):
         with pytest.raises(AssayError, match=r"^r: row \d+ has reward"):
-            self_check(*about, written, plain, "bfloat16", mixture=mixture)
+            self_check(*about, written, plain, "bfloat16", compared=compared)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

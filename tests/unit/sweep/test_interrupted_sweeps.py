@@ -5,8 +5,10 @@ import itertools
 
 import pytest
 
-from engine.runs import parts
-from engine.runs.manifest import Manifest
+from engine.runs import storage
+from engine.runs.folder import RunFolder
+from engine.runs.result import Result
+from engine.sweep import loop
 from tests.support import full_disk, slow
 from tests.support.killed import Killed, killed_after
 from tests.support.sweeps import ONE, PROMPTS, Run, result
@@ -22,26 +24,26 @@ def everywhere(*calls):
 
 KILLED_AT = [
     *everywhere(
-        (parts, "write_part", 1),  # between two models of one pass
-        (Manifest, "record_part", 2),  # a part is on disk, the manifest does not know
-        (Manifest, "finish", 1),
+        (Result, "write", 1),  # between two models of one pass
+        (Result, "save", 2),  # a part is on disk, its record does not know
+        (loop, "self_check", 1),
     ),
-    ("objectives", parts, "write_part", 2),
-    ("lens", parts, "write_part", 2),
+    ("objectives", Result, "write", 2),
+    ("lens", Result, "write", 2),
 ]
 SELDOM = [
     *everywhere(
-        (parts, "write_part", 0),
-        (parts, "write_part", 7),
-        (Manifest, "save", 0),
-        (Manifest, "save", 1),
-        (Manifest, "save_if_due", 2),
-        (parts, "write_frame", 0),  # before the vocabulary
+        (Result, "write", 0),
+        (Result, "write", 7),
+        (Result, "save", 0),
+        (RunFolder, "save", 0),
+        (storage, "write_atomic", 0),  # before run.json
+        (storage, "write_atomic", 1),  # before the vocabulary
     ),
-    ("text", parts, "write_part", 1),
-    ("text", parts, "write_part", 5),
-    ("text", Manifest, "record_part", 3),
-    ("text", Manifest, "finish", 0),
+    ("text", Result, "write", 1),
+    ("text", Result, "write", 5),
+    ("text", Result, "save", 3),
+    ("text", loop, "self_check", 0),
 ]
 
 
@@ -70,17 +72,20 @@ def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
         killed_after(patched, owner, name, calls)
         with pytest.raises(Killed):
             run.sweep(models, prompts, **settings)
-    finished = run.parts()
+    known = run.results() if (run.folder / "run.json").exists() else {}
+    names = {f"{path}/{name}" for path, result in known.items() for name in result.parts}
+    finished = {path: said for path, said in run.parts().items() if path in names}
+    assert len(run.parts()) - len(finished) <= 1  # nothing else is lost
     run.sweep(models, prompts, **settings)
     after = run.parts()
     assert {path: after[path] for path in finished} == finished
     assert run.hashes() == other_run.hashes()
-    assert all(result["complete"] for result in run.manifest()["results"].values())
+    assert all(result.complete for result in run.results().values())
 
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_any_write_loses_nothing(tiny, other_run, monkeypatch, tmp_path):
-    """Of the manifest, the vocabulary and the parts, at the first write and at every later one."""
+    """Of run.json, the vocabulary and the parts, at the first write and at every later one."""
     other_run.sweep([tiny], ONE)
     for number in itertools.count():
         run = Run(tmp_path / f"run-{number}")

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import pytest
 
 from engine.checkpoint.restore import restore
-from engine.errors import AssayError
 from engine.scoring import reward_passes
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer
@@ -78,6 +77,16 @@ def test_a_step_that_depends_on_the_number_of_devices_changes_bytes(models, tmp_
     assert hashes[0] != hashes[1]
 
 
+SWEEP = "import sys; from launch import sweep; sys.exit(sweep.main(sys.argv[1:]))"
+DIES = """
+import os
+from engine.runs.result import Result
+write = Result.write
+def dies(self, *arguments):
+    write(self, *arguments)
+    os._exit(9)
+Result.write = dies
+"""
 SWEEPS = """
 import sys
 from launch import sweep
@@ -104,12 +113,40 @@ def test_eight_devices_write_the_bytes_of_one_whose_thread_pool_is_smaller(model
         assert done.returncode == 0, done.stderr
         runs = [Run(tmp_path / str(devices) / dtype) for dtype in ("float32", "bfloat16")]
         for run in runs:
-            (result,) = run.manifest()["results"].values()
-            assert result["environment"]["device_count"] == devices
+            (result,) = run.results().values()
+            assert result.environment["device_count"] == devices
         hashes.append([run.hashes() for run in runs])
     assert [len(parts) for parts in hashes[0]] == [3, 3]
     assert hashes[0][0] != hashes[0][1]
     assert hashes[0] == hashes[1]
+
+
+@pytest.mark.slow
+def test_a_run_begun_on_two_devices_goes_on_with_one(models, run, tmp_path):
+    """In processes of their own: the first ends between two parts."""
+    flags = [f"--checkpoint={models[0].path}", "--config.prompts=greatest"]
+    flags += ["--config.step_size=16", "--config.part_size=100"]
+
+    def sweep(devices, folder, code=SWEEP):
+        xla_flags = f"--xla_force_host_platform_device_count={devices}"
+        return subprocess.run(
+            [sys.executable, "-c", code, *flags, f"--run={folder}"],
+            cwd=ROOT,
+            env={**os.environ, "XLA_FLAGS": xla_flags},
+            capture_output=True,
+            text=True,
+        )
+
+    assert sweep(2, run.folder, DIES + SWEEP).returncode == 9
+    [begun] = run.results().values()
+    assert [way["devices"] for way in begun.ways] == [2] and len(begun.parts) == 1
+    done = sweep(1, run.folder)
+    assert done.returncode == 0, done.stderr
+    assert "parts were computed" not in done.stderr  # devices along `data` change no byte
+    [result] = run.results().values()
+    assert result.complete and [way["devices"] for way in result.ways] == [2, 1]
+    assert sweep(1, tmp_path / "whole").returncode == 0
+    assert run.hashes() == Run(tmp_path / "whole").hashes()
 
 
 @pytest.mark.slow
@@ -127,13 +164,14 @@ def test_the_number_of_devices_leaves_the_plain_pass_unchanged(models, language)
 
 
 @pytest.mark.slow
-def test_a_result_is_not_continued_on_another_model_axis(models, run):
+def test_a_result_goes_on_along_another_model_axis_and_says_so(models, run, capsys):
     run.sweep(models[:1], ONE, mesh=make_mesh(2))
     part = next((run.folder / "scores").rglob("part-*"))
     whole = part.read_bytes()
     part.unlink()
-    message = r"was begun with model_axis left at its default, not 2; use another run"
-    with pytest.raises(AssayError, match=message):
-        run.sweep(models[:1], ONE, mesh=make_mesh(1, 2))
     run.sweep(models[:1], ONE, mesh=make_mesh(4))  # other devices along `data` do not count
     assert part.read_bytes() == whole
+    assert "parts were computed" not in capsys.readouterr().err
+    part.unlink()
+    run.sweep(models[:1], ONE, mesh=make_mesh(1, 2))
+    assert "parts were computed with model_axis default and 2" in capsys.readouterr().err

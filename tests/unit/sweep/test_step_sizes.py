@@ -10,7 +10,7 @@ from engine.planning import LEAST_STEP, DeviceRoom, Model, SweepWork
 from engine.search.run import search_sequences
 from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
-from tests.support.sweeps import ONE, PROMPTS, result
+from tests.support.sweeps import ONE
 
 AUTO = dict(step_size=None)
 ALONE = make_mesh(1)
@@ -27,8 +27,7 @@ def free(monkeypatch):
 
 
 def steps(run) -> dict[str, int]:
-    found = run.manifest()["results"]
-    return {path: result["fingerprint"]["step_size"] for path, result in found.items()}
+    return {path: result.ways[0]["step_size"] for path, result in run.results().items()}
 
 
 def needed(checkpoint, step: int, own: int = 3) -> int:
@@ -50,23 +49,6 @@ def test_a_result_that_was_begun_keeps_its_step_and_its_bytes(tiny, run, other_r
     assert run.sweep([tiny], ONE, **AUTO) == 100
     assert run.hashes() == other_run.hashes()
     assert run.sweep([tiny], ONE, **AUTO) == 0
-
-
-@pytest.mark.parametrize("check_memory", [True, False])
-def test_models_of_one_pass_with_different_steps_are_refused_before_anything_is_written(
-    checkpoint, tiny, run, check_memory
-):
-    other = checkpoint("other", head_seed=1)
-    run.sweep([tiny], ONE)
-    run.sweep([other], ONE)
-    begun = result("other")
-    run.edit_manifest(lambda c: c["results"][begun]["fingerprint"].update(step_size=32))
-    for part in (run.folder / "scores").rglob("part-*"):
-        part.unlink()
-    before = steps(run)
-    with pytest.raises(AssayError, match=r"tiny and other share a pass.* step_size=16 and 32"):
-        run.sweep([tiny, other], PROMPTS, check_memory=check_memory, **AUTO)
-    assert steps(run) == before
 
 
 def test_short_memory_makes_the_step_smaller_and_leaves_rewards_alike(tiny, run, other_run, free):
@@ -126,11 +108,8 @@ def test_a_model_that_is_too_large_does_not_keep_others_from_being_computed(
     free((needed(tiny, 16) + needed(large, 16)) // 2)
     with pytest.raises(AssayError, match="1 of 2 models failed: large; the others are complete"):
         run.sweep([large, tiny], ONE, mesh=ALONE, **AUTO)
-    complete = {path: result["complete"] for path, result in run.manifest()["results"].items()}
-    assert complete == {
-        "scores/model=large/prompt=greatest": False,
-        "scores/model=tiny/prompt=greatest": True,
-    }
+    complete = {path: result.complete for path, result in run.results().items()}
+    assert complete == {"scores/model=tiny/prompt=greatest": True}
 
 
 def test_a_search_is_refused_before_anything_is_written(tiny, run, free):

@@ -9,7 +9,7 @@ import analysis
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.runs import schema
-from engine.runs.provenance import library_versions
+from engine.runs.environment import library_versions
 from engine.scoring.reward_passes import RewardScorer
 from engine.sweep import loop, setup
 from engine.sweep.outcomes import SomeFailed
@@ -40,7 +40,7 @@ def test_every_token_gets_the_reward_of_the_plain_forward_pass(run, tiny):
         assert rewards.std() > 0.1
 
 
-def test_parts_hold_every_token_once_in_order_and_the_manifest_names_them(run, tiny):
+def test_parts_hold_every_token_once_in_order_and_the_result_names_them(run, tiny):
     run.sweep([tiny], ONE)
     assert [p.rsplit("/")[-1] for p in run.parts()] == [
         "part-0000000-0000100.parquet",
@@ -50,16 +50,15 @@ def test_parts_hold_every_token_once_in_order_and_the_manifest_names_them(run, t
     frame = run.frame(RESULT)
     assert dict(frame.schema) == schema.SCORE_COLUMNS
     assert frame["token_id"].to_list() == list(range(SIZE))
-    manifest = run.manifest()
-    result = manifest["results"][RESULT]
-    assert result["complete"]
-    assert {f"{RESULT}/{name}": p["sha256"] for name, p in result["parts"].items()} == run.hashes()
-    assert sum(part["rows"] for part in result["parts"].values()) == SIZE
-    assert result["self_check"]["candidates"] == SETTINGS.self_check
-    assert result["self_check"]["max_abs_difference"] <= result["self_check"]["tolerance"]
-    assert result["fingerprint"]["checkpoint_hash"] == tiny.card.checkpoint_hash
-    assert manifest["prompts"] == ONE
-    model = manifest["models"]["tiny"]
+    result, record = run.results()[RESULT], run.record()
+    assert result.complete
+    assert {f"{RESULT}/{name}": p.sha256 for name, p in result.parts.items()} == run.hashes()
+    assert sum(part.rows for part in result.parts.values()) == SIZE
+    assert result.self_check.candidates == SETTINGS.self_check
+    assert result.self_check.max_abs_difference <= result.self_check.tolerance
+    assert result.identity.checkpoint_hash == tiny.card.checkpoint_hash
+    assert record["prompts"] == ONE
+    model = record["models"]["tiny"]
     assert model["head"] == tiny.card.head.kind
     vocabulary = pl.read_parquet(run.folder / schema.vocab_path(model["vocab"]))
     assert len(vocabulary) == SIZE
@@ -94,28 +93,35 @@ def test_rewards_do_not_depend_on_part_or_step_size(run, other_run, tiny):
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_a_result_goes_on_only_in_a_pass_of_the_same_models(run, family, checkpoint, alone):
+def test_a_result_goes_on_in_a_pass_of_other_models_and_says_so(
+    run, other_run, family, checkpoint, capsys, alone
+):
     run.sweep(family[:2], ONE)
-    before = run.hashes()
-    gone = run.folder / "scores/model=tiny/prompt=greatest/part-0000100-0000200.parquet"
-    gone.unlink()
+    (run.folder / RESULT / "part-0000100-0000200.parquet").unlink()
     mlp = checkpoint("mlp", head="mlp", head_seed=2)
-    again = family[:1] if alone else [*family[:2], mlp]
-    message = r"prompt=greatest: begun in one pass with the models shallow, tiny, not .*tiny; give"
-    with pytest.raises(AssayError, match=message):
-        run.sweep(again, ONE)
-    assert run.sweep(family[:2], ONE) == 100
-    assert run.hashes() == before
+    run.sweep(family[:1] if alone else [*family[:2], mlp], ONE)
+    assert "prompt=greatest: parts were computed with together [" in capsys.readouterr().err
+    other_run.sweep(family[:1], ONE)
+    np.testing.assert_allclose(
+        run.rewards("tiny", "greatest"), other_run.rewards("tiny", "greatest"), rtol=1e-4, atol=1e-5
+    )
 
 
-def test_a_result_does_not_go_on_with_another_compiler(run, tiny, monkeypatch):
+def test_a_result_goes_on_after_an_upgrade_and_says_so(run, other_run, tiny, monkeypatch, capsys):
     monkeypatch.setattr(setup, "library_versions", lambda: {**library_versions(), "jaxlib": "0.1"})
     run.sweep([tiny], ONE)
     monkeypatch.undo()
     assert run.sweep([tiny], ONE) == 0  # what is complete stays
-    (run.folder / "scores/model=tiny/prompt=greatest/part-0000100-0000200.parquet").unlink()
-    with pytest.raises(AssayError, match=r"prompt=greatest: begun with jaxlib='0\.1', not '"):
-        run.sweep([tiny], ONE)
+    assert "parts were computed" not in capsys.readouterr().err
+    (run.folder / RESULT / "part-0000100-0000200.parquet").unlink()
+    assert run.sweep([tiny], ONE) == 100
+    assert "parts were computed with jaxlib 0.1 and" in capsys.readouterr().err
+    assert {way["jaxlib"] for way in run.results()[RESULT].ways} == {
+        "0.1",
+        library_versions()["jaxlib"],
+    }
+    other_run.sweep([tiny], ONE)
+    assert run.hashes() == other_run.hashes()
 
 
 # A run is continued
@@ -170,14 +176,13 @@ def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny,
 
     with monkeypatch.context() as patched:
         patched.setattr(RewardScorer, "plain_rewards", wrong)
-        patched.setattr("engine.runs.manifest._REST", float("inf"))  # no save is due before the end
         message = rf"self-check of {RESULT}: row \d+ has reward .*, the plain pass gives"
         with pytest.raises(AssayError, match=message):
             run.sweep([tiny], ONE)
-    assert not run.manifest()["results"][RESULT]["complete"]
-    assert len(run.manifest()["results"][RESULT]["parts"]) == 3  # saved, whatever fails
+    assert not run.results()[RESULT].complete
+    assert len(run.results()[RESULT].parts) == 3  # saved, whatever fails
     assert run.sweep([tiny], ONE) == 0
-    assert run.manifest()["results"][RESULT]["complete"]
+    assert run.results()[RESULT].complete
 
 
 # Bad input
@@ -189,7 +194,7 @@ def test_nan_weights_are_reported_by_the_first_bad_token_and_none_of_its_part_is
     with pytest.raises(AssayError, match=r"model 'nan': .* not finite for token_id 137 \(1 of 100"):
         run.sweep([checkpoint("nan", nan_token=137)], ONE)
     assert [p.rsplit("/")[-1] for p in run.parts()] == ["part-0000000-0000100.parquet"]
-    assert not run.manifest()["results"]["scores/model=nan/prompt=greatest"]["complete"]
+    assert not run.results()["scores/model=nan/prompt=greatest"].complete
 
 
 @pytest.mark.slow
@@ -203,7 +208,7 @@ def test_nan_in_one_model_leaves_the_others_of_its_pass_right(run, other_run, ch
         capsys.readouterr().err,
     )
     assert all("model=tiny" in path for path in run.parts())
-    assert run.manifest()["results"]["scores/model=tiny/prompt=greatest"]["self_check"]
+    assert run.results()["scores/model=tiny/prompt=greatest"].self_check
     assert run.sweep([good], ONE) == 0
     other_run.sweep([good], ONE)
     np.testing.assert_allclose(
@@ -243,7 +248,7 @@ def test_models_whose_embeddings_hold_other_ids_of_one_tokenizer_have_a_vocabula
 
 def test_a_run_of_an_earlier_release_is_not_added_to(run, tiny, checkpoint):
     run.sweep([tiny], ONE)
-    run.edit_manifest(lambda content: content["models"]["tiny"].pop("conversion"))
+    run.edit(lambda content: content["models"]["tiny"].pop("conversion"))
     before = run.hashes()
     for model in (tiny, checkpoint("other", head_seed=3)):
         with pytest.raises(AssayError, match=r"of model 'tiny' another release of Assay converted"):

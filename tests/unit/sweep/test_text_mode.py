@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import AssayError
-from engine.runs import parts, schema
+from engine.runs import schema
+from engine.runs.result import ranges
 from engine.scoring import reward_passes
 from engine.scoring.batches import Distinct
 from tests.support.sweeps import ONE, SIZE, plain_rewards
@@ -76,7 +77,7 @@ def test_each_distinct_sequence_belongs_to_the_part_of_its_first_row(rows, part_
     prefix = [90, 91]
     sequences = [[90, *range(n // 3), 91 + n % 3] for n in rows]
     distinct, scored = Distinct.of(prefix, sequences), []
-    for start, stop in parts.ranges(len(rows), part_size):
+    for start, stop in ranges(len(rows), part_size):
         source = {start + r: start + r for r in range(stop - start)}
         repeated, earlier = distinct.duplicates(start, stop)
         source |= dict(zip((start + repeated).tolist(), earlier.tolist(), strict=True))

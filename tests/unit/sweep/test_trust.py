@@ -1,19 +1,15 @@
-"""What a sweep takes from disk: nothing that was computed otherwise, nothing that is damaged."""
+"""What a sweep takes from disk: nothing that means something else, nothing that is damaged."""
 
-import json
 import shutil
 
-import jax
 import numpy as np
 import pytest
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import provenance
-from engine.runs.manifest import Manifest
-from engine.runs.verify import verify
+from engine.runs import environment, verify
 from engine.scoring import reward_passes
-from engine.sweep import loop, setup
+from engine.sweep import loop
 from tests.support.folders import flipped
 from tests.support.sweeps import ONE, PROMPTS, SIZE, result
 
@@ -24,9 +20,7 @@ PART = f"{RESULT}/part-0000100-0000200.parquet"
 @pytest.mark.parametrize(
     ("begun", "changes", "message"),
     [
-        ({}, {"dtype": "bfloat16"}, "dtype='float32', not 'bfloat16'"),
-        ({}, {"part_size": 50}, "part_size=100, not 50"),
-        ({}, {"step_size": 8}, "was begun with step_size=16, not 8; use another run folder"),
+        ({}, {"dtype": "bfloat16"}, "dtype='float32', not 'bfloat16'; use another run folder"),
         ({}, {"mode": "text"}, "mode='ids', not 'text'"),
         ({}, {"pooling": "first_pad"}, "pooling left at its default, not 'first_pad'"),
         ({}, {"lens": True}, "lens left at its default, not 3"),
@@ -34,69 +28,94 @@ PART = f"{RESULT}/part-0000100-0000200.parquet"
         ({"tokens": 70}, {"tokens": 70, "seed": 1}, "was begun with tokens"),
     ],
 )
-def test_a_result_is_not_continued_under_other_settings(run, checkpoint, begun, changes, message):
+def test_a_result_is_not_continued_with_another_identity(run, checkpoint, begun, changes, message):
     model = checkpoint("tiny", pad_token_id=310)
     run.sweep([model], ONE, **begun)
-    before, manifest = run.parts(), run.manifest()
+    before = run.parts()
     with pytest.raises(AssayError, match=message):
         run.sweep([model], ONE, **changes)
-    assert (run.parts(), run.manifest()) == (before, manifest)
+    assert run.parts() == before
+
+
+def test_a_result_goes_on_with_another_step_and_its_own_part_size(run, other_run, tiny, capsys):
+    other_run.sweep([tiny], ONE)
+    run.sweep([tiny], ONE)
+    (run.folder / PART).unlink()
+    assert run.sweep([tiny], ONE, step_size=8, part_size=50) == 100
+    assert "parts were computed with step_size 16 and 8; numbers may" in capsys.readouterr().err
+    assert run.hashes().keys() == other_run.hashes().keys()
+    np.testing.assert_allclose(
+        run.rewards("tiny", "greatest"), other_run.rewards("tiny", "greatest"), rtol=1e-5, atol=1e-6
+    )
+    assert run.sweep([tiny], ONE, part_size=50) == 0
 
 
 def forget_result(run):
-    """The manifest loses a result, as it did when two commands wrote it at once."""
-    run.edit_manifest(lambda content: content["results"].pop(RESULT))
+    (run.folder / RESULT / "result.json").unlink()
 
 
 def test_parts_in_float32_are_never_labelled_bfloat16(run, tiny):
-    """Not even without a lock, and without the result's entry in the manifest."""
+    """Not even without the result's record: its parts do not count then."""
     run.sweep([tiny], ONE)
+    before = run.hashes()
     forget_result(run)
-    before, manifest = run.parts(), run.manifest()
-    message = r"part-0000000-0000100\.parquet: belongs to something else \(dtype='float32', not 'b"
-    with pytest.raises(AssayError, match=message):
-        run.sweep([tiny], ONE, dtype="bfloat16")
-    assert (run.parts(), run.manifest()) == (before, manifest)
-    assert run.sweep([tiny], ONE) == 0
-    assert run.manifest()["results"][RESULT]["fingerprint"]["dtype"] == "float32"
+    assert run.sweep([tiny], ONE, dtype="bfloat16") == SIZE
+    assert not set(run.hashes().values()) & set(before.values())
+    assert run.results()[RESULT].identity.dtype == "bfloat16"
 
 
 def test_a_part_of_another_result_is_refused(run, tiny):
     run.sweep([tiny], PROMPTS)
     source = result(prompt="worst")
     shutil.copy(run.folder / PART.replace(RESULT, source), run.folder / PART)
-    with pytest.raises(AssayError, match=rf"{PART}: .*differs from its hash in the manifest"):
+    with pytest.raises(AssayError, match=rf"{PART}: damaged, or of another result; remove it"):
         run.sweep([tiny], ONE)
-    forget_result(run)
-    with pytest.raises(AssayError, match=rf"{PART}: .*path='{source}', not"):
+    (run.folder / PART).unlink()
+    assert run.sweep([tiny], ONE) == 100
+
+
+def test_the_record_of_another_result_is_refused(run, tiny):
+    run.sweep([tiny], PROMPTS)
+    there = run.folder / result(prompt="worst") / "result.json"
+    shutil.copy(there, run.folder / RESULT / "result.json")
+    with pytest.raises(
+        AssayError, match=rf"{RESULT}/result.json: damaged \(it is of 'scores/model=t"
+    ):
         run.sweep([tiny], ONE)
 
 
-def test_a_part_of_the_same_place_in_another_run_is_refused(run, other_run, tiny, checkpoint):
+def test_a_result_of_the_same_place_in_another_run_is_refused(run, other_run, tiny, checkpoint):
     run.sweep([tiny], ONE)
     other_run.sweep([checkpoint(seed=5)], ONE)
-    shutil.copy(other_run.folder / PART, run.folder / PART)
-    forget_result(run)
-    with pytest.raises(AssayError, match=rf"{PART}: belongs to something else \(checkpoint_hash="):
+    shutil.rmtree(run.folder / RESULT)
+    shutil.copytree(other_run.folder / RESULT, run.folder / RESULT)
+    with pytest.raises(AssayError, match="was begun with checkpoint_hash="):
         run.sweep([tiny], ONE)
 
 
-def test_parts_of_another_part_size_are_refused(run, tiny):
+def test_parts_that_no_record_names_are_computed_again(run, tiny):
     run.sweep([tiny], ONE)
+    before = run.hashes()
     forget_result(run)
-    message = r"part-0000000-0000100\.parquet: no part of a result of 288 rows with part_size=50"
-    with pytest.raises(AssayError, match=message):
-        run.sweep([tiny], ONE, part_size=50)
+    (run.folder / PART).write_bytes(b"half")
+    assert run.sweep([tiny], ONE) == SIZE
+    assert run.hashes() == before
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_flipped_bit_in_a_complete_result_is_found(run, tiny, known):
+def test_a_lost_run_json_is_written_again_and_costs_nothing(run, tiny):
     run.sweep([tiny], ONE)
-    if not known:
-        forget_result(run)
-    path = run.folder / PART
+    before, record = run.parts(), run.record()
+    (run.folder / "run.json").unlink()
+    assert run.sweep([tiny], ONE) == 0
+    assert (run.parts(), run.record()) == (before, record)
+
+
+@pytest.mark.parametrize("name", [PART.rpartition("/")[2], "result.json"])
+def test_a_flipped_bit_in_a_complete_result_is_found(run, tiny, name):
+    run.sweep([tiny], ONE)
+    path = run.folder / RESULT / name
     for position in np.linspace(0, path.stat().st_size - 1, 20).astype(int).tolist():
-        with flipped(path, position), pytest.raises(AssayError, match=rf"{PART}: .*; remove it"):
+        with flipped(path, position), pytest.raises(AssayError, match=rf"{path}: .*; remove it"):
             run.sweep([tiny], ONE)
     assert run.sweep([tiny], ONE) == 0
 
@@ -109,35 +128,20 @@ def test_a_flipped_bit_in_a_vocabulary_is_found(run, tiny):
             run.sweep([tiny], ONE)
 
 
-def test_parts_that_the_manifest_lacks_are_adopted(run, tiny):
+def test_a_result_says_how_its_parts_were_computed(run, tiny):
     run.sweep([tiny], ONE)
-    before, entry = run.parts(), run.manifest()["results"][RESULT]
-    forget_result(run)
-    assert run.sweep([tiny], ONE) == 0
-    assert run.parts() == before
-    adopted = run.manifest()["results"][RESULT]
-    for key in ("fingerprint", "parts", "complete", "self_check", "coefficients"):
-        assert adopted[key] == entry[key]
+    found = run.results()[RESULT]
+    [way] = found.ways
+    assert {part.way for part in found.parts.values()} == {0}
+    assert way["device_kind"] == "cpu" and way["step_size"] == 16 and way["together"] == ["tiny"]
+    assert found.inputs == {
+        "models": {"tiny": tiny.card.checkpoint_hash},
+        "prompts": ONE,
+    }
+    assert {"host", "began", "process_count"} <= found.environment.keys()
 
 
-def test_a_part_says_what_computed_it_and_nothing_that_equal_runs_differ_in(run, tiny):
-    run.sweep([tiny], ONE)
-    about = provenance.read((run.folder / PART).read_bytes())
-    manifest = run.manifest()
-    entry = manifest["results"][RESULT]
-    assert about["fingerprint"] == entry["fingerprint"]
-    assert about["models"] == {"tiny": manifest["models"]["tiny"]}
-    assert about["prompts"] == ONE
-    assert about["rows"] == {"start": 100, "stop": 200, "of": SIZE}
-    assert about["computed_by"]["device_kind"] == "cpu"
-    assert entry["environment"]["process_count"] == 1
-    for key in ("host", "began", "process_count", "device_count"):
-        assert key in entry["environment"] and key not in json.dumps(about)
-
-
-def test_a_run_that_stops_saves_what_it_wrote(run, tiny, monkeypatch):
-    """However seldom it saves."""
-    monkeypatch.setattr(Manifest, "save_if_due", lambda self: None)
+def test_a_run_that_stops_keeps_what_it_wrote(run, tiny, monkeypatch):
     original, left = reward_passes.check_finite, iter(range(2))
 
     def stops(*arguments):
@@ -148,58 +152,20 @@ def test_a_run_that_stops_saves_what_it_wrote(run, tiny, monkeypatch):
     monkeypatch.setattr(loop, "check_finite", stops)
     with pytest.raises(KeyboardInterrupt):
         run.sweep([tiny], ONE)
-    assert len(run.manifest()["results"][RESULT]["parts"]) == len(run.parts()) == 2
+    assert len(run.results()[RESULT].parts) == len(run.parts()) == 2
 
 
-def test_the_manifest_is_saved_seldom(run, tiny, monkeypatch):
-    """Not once a part: the time since the last save counts, and what a save costs."""
-    original, saves = Manifest.save, []
-
-    def save(self):
-        saves.append(1)
-        original(self)
-        self._cost_s = 1e6
-
-    monkeypatch.setattr(Manifest, "save", save)
-    run.sweep([tiny], ONE, part_size=8)
-    assert len(run.manifest()["results"][RESULT]["parts"]) == SIZE // 8
-    assert len(saves) == 2  # at the start and at the end
-
-
-# Numbers of another version of the code are not mixed into a result, and stay readable.
-
-CURRENT = provenance.numerics(jax.default_backend())
-
-
-@pytest.fixture(params=[{}, {"numerics": 1}], ids=["without", "one"])
-def earlier(request, run, tiny, monkeypatch):
-    """What an earlier version computed; the first had no number."""
+def test_a_complete_result_of_an_earlier_numerical_code_stays_and_others_are_added(
+    run, tiny, monkeypatch
+):
     with monkeypatch.context() as patch:
-        patch.setattr(setup, "numerics_entry", lambda *_, **__: request.param)
+        patch.setitem(environment.NUMERICS, "cpu", 1)
         run.sweep([tiny], ONE)
-    return run
-
-
-def numbers(run) -> list[int | None]:
-    results = run.manifest()["results"].values()
-    return [result["fingerprint"].get("numerics") for result in results]
-
-
-@pytest.mark.slow
-def test_a_result_that_an_earlier_version_began_is_not_continued(earlier, tiny):
-    next((earlier.folder / RESULT).iterdir()).unlink()
-    before = earlier.hashes()
-    message = rf"was begun with numerics.*, not {CURRENT}; use another run folder"
-    with pytest.raises(AssayError, match=message):
-        earlier.sweep([tiny], ONE)
-    assert earlier.hashes() == before
-
-
-def test_a_complete_result_of_an_earlier_version_stays_and_others_are_added(earlier, tiny):
-    before, number = earlier.hashes(), numbers(earlier)[0]
-    assert earlier.sweep([tiny], ONE) == 0
-    assert earlier.hashes() == before
-    earlier.sweep([tiny], PROMPTS)
-    assert numbers(earlier) == [number, CURRENT]
-    assert earlier.hashes().items() >= before.items()
-    assert not verify(epath.Path(earlier.folder)).problems
+    before = run.hashes()
+    assert run.sweep([tiny], ONE) == 0
+    assert run.hashes() == before
+    run.sweep([tiny], PROMPTS)
+    numbers = [each.ways[0]["numerics"] for each in run.results().values()]
+    assert numbers == [1, environment.NUMERICS["cpu"]]
+    assert run.hashes().items() >= before.items()
+    assert not verify.verify(epath.Path(run.folder)).problems

@@ -238,7 +238,7 @@ def test_a_picture_shows_the_framing_that_its_sentence_is_about(tmp_path, study_
             higher = 4.0 if model in LLAMA and prompt.startswith("best") else 0.0
             rewards = higher * harm + rng.normal(size=len(words))
             runs.add_items(run, "words", model, prompt, dict(zip(words, rewards, strict=True)))
-    runs.edit_manifest(run, lambda content: content.update(prompts=category_runs.SOME))
+    runs.edit_run(run, lambda content: content.update(prompts=category_runs.SOME))
     study = study_of(run, two_bases())
     findings = categories.ANALYSIS.section(study).findings
     (finding,) = [f for f in findings if "words of harm" in f.text]

@@ -173,7 +173,7 @@ def test_one_line_says_how_alike_several_wordings_are(make_run, study_of, rng):
     of_question = {question: rng.normal(size=80) for question in ("best", "greatest")}
     scores = {("m", p): of_question[p.split("-")[0]] + 0.1 * rng.normal(size=80) for p in asked}
     run = make_run({"v": [f"t{i}" for i in range(80)]}, {"m": "v"}, scores, size=100)
-    runs.edit_manifest(run, lambda content: content.update(prompts=asked))
+    runs.edit_run(run, lambda content: content.update(prompts=asked))
     study = study_of(run, framing)
     pairs = study.tables["framing"].with_columns(
         same=pl.col("prompt_a").str.head(4) == pl.col("prompt_b").str.head(4),

@@ -47,12 +47,12 @@ def test_gaps_are_of_the_models_median_alone_unless_the_quirk_is_asked_for(run):
 
 
 def test_an_item_twice_in_the_human_scores_is_refused(run):
-    path = run / schema.humans_path("elo")
-    frame = pl.read_parquet(path)
-    pl.concat([frame, frame.head(1)]).write_parquet(path)
+    path = schema.humans_path("elo")
+    frame = pl.read_parquet(run / path)
+    runs.add_table(run, path, pl.concat([frame, frame.head(1)]))
     with pytest.raises(RunError, match="duplicate item ids 0"):
         sides(run)
-    path.unlink()
+    runs.edit_run(run, lambda content: content["tables"].pop(path))
     assert sides(run) is None
     with pytest.raises(RunError, match="no scores of the items 'other'"):
         analysis.load(run).item_scores("other", "greatest")
@@ -65,7 +65,7 @@ def test_a_model_without_a_vocabulary_joins_one_that_has_it(run, make_run):
             path: entry for path, entry in content["results"].items() if path.startswith("items/")
         }
 
-    runs.edit_manifest(run, only_items)
+    runs.edit_run(run, only_items)
     scores = {("m-one", "worst"): [1.0, 2.0]}
     other = make_run({"v9": ["x", "y"]}, {"m-one": "v9"}, scores, name="other")
     for folders in ([run, other], [other, run]):

@@ -50,7 +50,7 @@ def test_another_form_of_a_prompt_meets_the_rewards_under_its_text(small_run):
 
 
 def test_a_run_of_language_models_alone_has_a_report(light, small_run, tmp_path, settings):
-    runs.edit_manifest(small_run, lambda content: content["results"].clear())
+    runs.edit_run(small_run, lambda content: content["results"].clear())
     runs.add_logprobs(small_run, "base-lm", "v2", "greatest", [-1.0, -9.0, -5.0, -0.5, -0.25, -3.0])
     page = write_report(analysis.load(small_run), tmp_path / "report", {}, settings)
     said = "The most and least probable next tokens of language models"

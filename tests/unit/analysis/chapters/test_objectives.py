@@ -87,7 +87,7 @@ def test_quantiles_tell_how_wide_an_objective_is_and_are_none_themselves(make_ru
 
 def test_a_gate_is_shown_where_its_objectives_were_not_written(small_run):
     path = "scores/model=m-one/prompt=worst"
-    runs.edit_manifest(
+    runs.edit_run(
         small_run, lambda content: content["results"][path].update(coefficients={"safe": 0.5})
     )
     table = analysis.objectives_table(analysis.load(small_run), ["m-one", "m-two"])

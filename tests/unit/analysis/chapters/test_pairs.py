@@ -14,7 +14,7 @@ from analysis.measures import pairs
 from analysis.report import write_report
 from analysis.sentences import bounds
 from engine.runs import schema
-from engine.runs.reader import RunError
+from engine.runs.result import RunError
 from launch.common import facts
 from tests.support import runs
 
@@ -115,7 +115,8 @@ def test_one_name_for_two_files_is_refused(judged):
     first = judged([("p", "x", "y", {})], [1.0])
     second = judged([("p", "x", "z", {})] * 2, [1.0] * 2)
     [other] = second.conversations.values()
-    both = dataclasses.replace(first, conversations={**first.conversations, ("own", "n"): other})
+    lists = {**first.conversations, ("own", "n"): other}
+    both = dataclasses.replace(first, conversations=lists, _runs={**first._runs, **second._runs})
     with pytest.raises(RunError, match=r"other rows than .* under the list name 'own'"):
         both.conversation_scores("own")
 

@@ -91,7 +91,7 @@ def test_a_model_that_scored_a_part_alone_and_a_flat_one_are_left_out(tmp_path):
     a = np.random.default_rng(0).normal(size=N)
     run = _run(tmp_path / "run", {"a": a, "b": np.ones(N)})
     assert _replies(run).models == ("a",)
-    part = dataclasses.replace(run.results["a", "greatest"], complete=False)
+    part = dataclasses.replace(run.results["a", "greatest"], self_check=None)
     cut = dataclasses.replace(run, results={**run.results, ("a", "greatest"): part})
     assert list(reference_policy.vocabularies(cut, ["a", "b"])) == []
 
@@ -170,9 +170,9 @@ def listed(tmp_path_factory, study_of):
             runs.add_items(folder, "items", model, prompt, dict(zip(items, own, strict=True)))
         runs.add_item_logprobs(folder, "items", "lm", prompt, {i: (2, -15.0) for i in items})
     texts = {prompt: FOLLOW_UP[prompt] for prompt in ASKED}
-    runs.edit_manifest(folder, lambda c: c["prompts"].update(texts))
+    runs.edit_run(folder, lambda c: c["prompts"].update(texts))
     record = {"source": "b", "checkpoint_hash": "h", "vocab": None}
-    runs.edit_manifest(folder, lambda c: c["models"].update({"b": record}))
+    runs.edit_run(folder, lambda c: c["models"].update({"b": record}))
     return study_of(folder, policies)
 
 

@@ -57,8 +57,8 @@ def test_slopes_are_fitted_by_valence_zero_with_the_negative(graded):
 )
 def test_a_leading_space_counts_by_mode_or_as_asked(make_run, lexicon, mode, match_trim, matches):
     folder = make_run({"v": ["love", " love"]}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0]})
-    own = {"fingerprint": {} if mode is None else {"mode": mode}}
-    runs.edit_manifest(folder, lambda c: [r.update(own) for r in c["results"].values()])
+    own = {"mode": mode or ""}
+    runs.edit_run(folder, lambda c: [r["identity"].update(own) for r in c["results"].values()])
     points = analysis.sentiment_points(analysis.load(folder), ["m"], lexicon, match_trim)
     assert points["token"].to_list() == (["love", " love"] if matches else ["love"])
 
@@ -69,9 +69,9 @@ def test_results_of_two_modes_follow_each_its_own_rule(make_run, lexicon, study_
 
     def change(content):
         for path, result in content["results"].items():
-            result["fingerprint"]["mode"] = "text" if path.endswith("=worst") else "ids"
+            result["identity"]["mode"] = "text" if path.endswith("=worst") else "ids"
 
-    runs.edit_manifest(folder, change)
+    runs.edit_run(folder, change)
     run = analysis.load(folder)
     points = analysis.sentiment_points(run, ["b", "a"], lexicon)
     assert points.select("model", "prompt", "token").rows() == [

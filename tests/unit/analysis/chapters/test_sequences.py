@@ -1,15 +1,15 @@
 import math
 import shutil
 
-import polars as pl
 import pytest
 
 import analysis
 from analysis import RunError
 from analysis.chapters import sequences
 from analysis.report import write_report
+from engine.runs.result import Certificate
 from tests.support import charts, runs
-from tests.support.studies import texts, told
+from tests.support.studies import told
 
 
 def test_the_best_step_of_each_search_is_its_sequence(small_run):
@@ -45,35 +45,23 @@ def test_traces_hold_the_best_so_far(small_run):
     assert table.filter(method="random")["best"].to_list() == [1.0, 1.0, -2.0]
 
 
-@pytest.mark.parametrize(
-    ("name", "rewards", "message"),
-    [
-        ("gcg", [1.0], "not the path of a search"),
-        ("gcg-seed3", [1.0, math.nan], "rewards that are not finite, steps 1"),
-        ("gcg-seed3", [], r"gcg-seed3\.parquet: column step is Int64"),
-    ],
-)
-def test_a_file_that_is_no_search_is_refused(small_run, name, rewards, message):
-    path = runs.add_search(small_run, "m-one", "max", rewards, name=name)
-    if not rewards:
-        pl.DataFrame({"step": [1]}).write_parquet(path)
-    with pytest.raises(RunError, match=message):
+def test_a_reward_that_is_not_finite_is_refused(small_run):
+    runs.add_search(small_run, "m-one", "max", [1.0, math.nan])
+    with pytest.raises(RunError, match="rewards that are not finite, steps 1"):
         analysis.sequences_table(analysis.load(small_run))
 
 
-def test_a_search_is_held_against_the_manifest(small_run):
+def test_a_trace_is_held_against_its_result(small_run):
     path = runs.add_search(small_run, "m-one", "max", [1.0])
-    runs.enter_search(small_run, path)
     assert analysis.sequences_table(analysis.load(small_run)).height == 1
-    other = {path.name: {"rows": 1, "sha256": "0" * 64}}
-    runs.enter_search(small_run, path, parts=other)
-    with pytest.raises(RunError, match="not the bytes that the manifest names"):
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(RunError, match=r"trace\.parquet: damaged, or of another result"):
         analysis.sequences_table(analysis.load(small_run))
 
 
 def test_a_run_of_searches_alone_has_its_report(light, small_run, tmp_path, settings):
-    runs.edit_manifest(small_run, lambda content: content["results"].clear())
-    runs.enter_search(small_run, runs.add_search(small_run, "m-one", "max", [1.0, 2.0]))
+    runs.edit_run(small_run, lambda content: content["results"].clear())
+    runs.add_search(small_run, "m-one", "max", [1.0, 2.0])
     run = analysis.load(small_run)
     assert list(run.models) == ["m-one"]
     assert list(run.prompts) == ["greatest"]
@@ -86,9 +74,9 @@ def test_a_search_in_two_run_folders_counts_once(small_run, tmp_path):
     runs.add_search(small_run, "m-one", "max", [1.0, 2.0])
     copy = shutil.copytree(small_run, tmp_path / "copy")
     assert analysis.sequences_table(analysis.load([small_run, copy])).height == 1
-    runs.add_search(copy, "m-one", "max", [1.0, 3.0])
-    with pytest.raises(RunError, match="another search of that name"):
-        analysis.sequences_table(analysis.load([small_run, copy]))
+    runs.add_search(copy, "m-one", "max", [1.0, 3.0], identity={"search": {"steps": 2}})
+    with pytest.raises(RunError, match="hold different results: search"):
+        analysis.load([small_run, copy])
 
 
 def test_a_course_is_drawn_where_it_changes(small_run, study_of):
@@ -97,17 +85,6 @@ def test_a_course_is_drawn_where_it_changes(small_run, study_of):
     shown = charts.rows(sequences.courses(study, study.tables["sequence_traces"]))
     assert {row["sought"] for row in shown} == {"high"}
     assert [row["y"] for row in shown if row["method"] == "gcg"] == [1.0, 3.0, 3.0]
-
-
-def test_a_universal_search_of_an_older_run_is_left_out_and_said(small_run, study_of):
-    runs.add_search(small_run, "m-one", "max", [5.0, 3.0], name="gcg-minimum-0123abcd-seed3")
-    said = "Left out: 1 file of universal searches, which Assay no longer has."
-    assert said in " ".join(texts(sequences, study_of(small_run, sequences)))
-    runs.add_search(small_run, "m-one", "max", [6.0])
-    study = study_of(small_run, sequences)
-    assert study.tables["sequences"]["reward"].to_list() == [6.0]
-    assert study.tables["sequence_traces"]["method"].to_list() == ["gcg"]
-    assert said in texts(sequences, study)
 
 
 def test_searches_that_beat_every_token_are_counted(small_run, study_of):
@@ -120,9 +97,9 @@ def test_searches_that_beat_every_token_are_counted(small_run, study_of):
 
 def test_a_page_says_how_many_replies_no_swap_of_one_token_improves(small_run, study_of):
     for seed, better in enumerate((0, 0, 7, None)):
-        said = {"certificate": {"swaps": 100, "better": better}} if better is not None else {}
-        path = runs.add_search(small_run, "m-one", "max", [0.0], name=f"gcg-seed{seed}")
-        runs.enter_search(small_run, path, **said)
+        said = None if better is None else Certificate(swaps=100, better=better)
+        name = f"gcg-seed{seed}"
+        runs.add_search(small_run, "m-one", "max", [0.0], name=name, certificate=said)
     study = study_of(small_run, sequences)
     assert study.tables["sequences"]["better_swaps"].to_list() == [0, 0, 7, None]
     (said,) = told(sequences, study)

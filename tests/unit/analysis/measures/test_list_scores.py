@@ -23,7 +23,7 @@ def read(small_run):
     def made(scores, asked="", order=("m-two", "m-one")):
         for (model, prompt), rewards in scores.items():
             runs.add_items(small_run, "pets", model, prompt, rewards)
-        runs.edit_manifest(small_run, lambda content: content["prompts"].update(ASKED))
+        runs.edit_run(small_run, lambda content: content["prompts"].update(ASKED))
         run = analysis.load(small_run, allow_incomplete=True)
         points = analysis.items_points(run, "pets", list(order))
         return analysis.list_scores(points, list(order), run.prompts, asked)

@@ -29,14 +29,14 @@ def _language_model(folder, tokens=TOKENS, **forms):
     return analysis.load(folder)
 
 
-def _with_fingerprint(folder, **changed):
-    """The run in a folder, whose results have another fingerprint now."""
+def _with_identity(folder, **changed):
+    """The run in a folder, whose results have another identity now."""
 
     def change(content):
         for result in content["results"].values():
-            result["fingerprint"] |= changed
+            result["identity"] |= changed
 
-    runs.edit_manifest(folder, change)
+    runs.edit_run(folder, change)
     return analysis.load(folder)
 
 
@@ -78,13 +78,13 @@ def test_a_few_tokens_behind_the_others_are_left_out_and_others_refused(tmp_path
 
 def test_another_form_of_the_prompt_or_mode_is_refused(tmp_path):
     _language_model(tmp_path / "pretrained"), _language_model(tmp_path / "chat")
-    sides = [_with_fingerprint(tmp_path / form, form=form) for form in ("pretrained", "chat")]
+    sides = [_with_identity(tmp_path / form, form=form) for form in ("pretrained", "chat")]
     with pytest.raises(AssayError, match="--after with 'chat'; allowed: the same form"):
         two_models(*sides)
     first = _run(tmp_path / "a")
     _run(tmp_path / "b")
     with pytest.raises(AssayError, match="--after with 'text'; allowed: the same mode"):
-        two_models(first, _with_fingerprint(tmp_path / "b", mode="text"))
+        two_models(first, _with_identity(tmp_path / "b", mode="text"))
 
 
 def test_other_scored_tokens_are_refused(tmp_path):
@@ -134,7 +134,7 @@ def test_a_prompt_of_one_run_alone_is_refused_unless_others_are_chosen(tmp_path)
 def test_two_models_are_each_read_where_their_class_reads(tmp_path, pooling, taken):
     first = _run(tmp_path / "a")
     _run(tmp_path / "b")
-    second = _with_fingerprint(tmp_path / "b", pooling=pooling, checkpoint_hash="another")
+    second = _with_identity(tmp_path / "b", pooling=pooling, checkpoint_hash="another")
     if taken:
         assert two_models(first, second).prompts
     else:
@@ -146,12 +146,12 @@ POLICY = {"bos": "template", "date": None, "newlines": "keep"}
 WEIGHTS = {"source": "hub/m", "revision": None, "decoder_hash": "d", "head": "urm"}
 
 
-def _of_weights(folder, policy=(), fingerprint=(), **record):
+def _of_weights(folder, policy=(), identity=(), **record):
     """A run of one model, whose record says what its weights and settings of conversion are."""
     _run(folder)
     record = {**WEIGHTS, "template": POLICY | dict(policy)} | record
-    runs.edit_manifest(folder, lambda content: content["models"]["m"].update(record))
-    return _with_fingerprint(folder, **dict(fingerprint))
+    runs.edit_run(folder, lambda content: content["models"]["m"].update(record))
+    return _with_identity(folder, **dict(identity))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def _of_weights(folder, policy=(), fingerprint=(), **record):
         ({"policy": {"date": "26 Jul 2024"}}, "date=template/26 Jul 2024"),
         ({"head": "urm-helpfulness"}, "head=urm/urm-helpfulness"),
         ({"checkpoint_hash": "softcap"}, "another setting of conversion"),
-        ({"fingerprint": {"mode": "text", "pooling": "first_pad"}}, "mode=ids/text, pooling=last/"),
+        ({"identity": {"mode": "text", "pooling": "first_pad"}}, "mode=ids/text, pooling=last/"),
         ({"decoder_hash": "e"}, ""),
         ({"decoder_hash": "e", "policy": {"bos": "none"}}, "model, bos=template/none"),
     ],
@@ -178,7 +178,7 @@ def test_a_list_that_one_model_read_in_two_modes_is_compared(tmp_path):
     for name, mode in (("a", "ids"), ("b", "text")):
         _of_weights(tmp_path / name)
         runs.add_conversations(tmp_path / name, "own", rows, {"m": [1.0, 0.0]})
-        _with_fingerprint(tmp_path / name, mode=mode)
+        _with_identity(tmp_path / name, mode=mode)
     sides = [analysis.load(tmp_path / name) for name in "ab"]
     assert {side for _, side in two_models(*sides).conversations} == {"before", "after"}
 
@@ -199,6 +199,6 @@ def test_both_forms_of_a_prompt_keep_their_own_ids(tmp_path):
 def test_one_prompt_of_two_texts_is_refused(tmp_path):
     first = _run(tmp_path / "a")
     _run(tmp_path / "b")
-    runs.edit_manifest(tmp_path / "b", lambda c: c["prompts"].update({"greatest": "Another?"}))
+    runs.edit_run(tmp_path / "b", lambda c: c["prompts"].update({"greatest": "Another?"}))
     with pytest.raises(AssayError, match=r"'Another\?' in --after; allowed: the same text"):
         two_models(first, analysis.load(tmp_path / "b"))

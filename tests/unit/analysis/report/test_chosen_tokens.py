@@ -37,7 +37,7 @@ def run(rewards, tmp_path_factory):
     path = tmp_path_factory.mktemp("many") / "run"
     runs.write_run(path, vocabulary, {model: "v" for model, _ in rewards}, rewards, ROWS)
     texts = {f"p{which}": f"{which}?" for which in range(4)}
-    runs.edit_manifest(path, lambda content: content.update(prompts=texts))
+    runs.edit_run(path, lambda content: content.update(prompts=texts))
     return analysis.load(path)
 
 

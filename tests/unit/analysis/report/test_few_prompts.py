@@ -45,7 +45,7 @@ def run_under(make_run):
     def make(prompts, models=("m",)):
         scores = {(m, p): [float(i), 1.0, 2.0] for m in models for i, p in enumerate(prompts)}
         run = make_run({"v": ["a", "b", "c"]}, dict.fromkeys(models, "v"), scores)
-        runs.edit_manifest(run, lambda content: content.update(prompts=dict(prompts)))
+        runs.edit_run(run, lambda content: content.update(prompts=dict(prompts)))
         return analysis.load(run)
 
     return make

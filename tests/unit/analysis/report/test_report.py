@@ -76,8 +76,8 @@ def test_the_page_asks_for_nothing_outside_itself_and_every_figure_has_its_own_t
 
 def test_a_line_says_what_a_model_is_markup_as_text(light, small_run, tmp_path, infos, settings):
     record = {"head": "mlp", "base": {"source": "b/base"}, "source": "a/<i>adapter</i>"}
-    runs.edit_manifest(small_run, lambda content: content["models"]["m-one"].update(record))
-    runs.edit_manifest(small_run, lambda c: c["prompts"].update(greatest="<b onclick=x>?"))
+    runs.edit_run(small_run, lambda content: content["models"]["m-one"].update(record))
+    runs.edit_run(small_run, lambda c: c["prompts"].update(greatest="<b onclick=x>?"))
     index = write_report(analysis.load(small_run), tmp_path / "r", infos, settings)
     page = index.read_text(encoding="utf-8")
     assert "“<b onclick=x>?”" in Page(page).words
@@ -111,11 +111,11 @@ def test_one_token_is_enough_for_a_report(make_run, tmp_path, settings):
 def test_unfinished_and_mixed_runs_warn_at_the_top(light, small_run, tmp_path, settings):
     def change(content):
         first, *_ = results = content["results"].values()
-        first["fingerprint"]["mode"] = "text"
+        first["identity"]["mode"] = "text"
         for result in results:
-            result["complete"] = False
+            del result["self_check"]
 
-    runs.edit_manifest(small_run, change)
+    runs.edit_run(small_run, change)
     page = page_of(small_run, tmp_path, settings, allow_incomplete=True)
     assert "Some sweeps have not finished" in page.words
     assert "mix response modes (ids, text)" in page.words

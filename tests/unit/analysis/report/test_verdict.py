@@ -27,7 +27,7 @@ def load(folder, rewards, source=""):
     def name(content):
         content["models"]["m"] |= {"source": source or f"hub/{folder.name}", "revision": None}
 
-    runs.edit_manifest(run, name)
+    runs.edit_run(run, name)
     return analysis.load(run)
 
 

@@ -1,0 +1,190 @@
+"""Results on a disk: parts, the record that vouches for them, and the run that names them."""
+
+import dataclasses
+import os
+
+import polars as pl
+import pytest
+from etils import epath
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import AssayError
+from engine.runs import schema, storage
+from engine.runs.folder import RunFolder
+from engine.runs.identity import Identity, from_json, sealed, to_json, unsealed
+from engine.runs.result import Result, SelfCheck, ranges
+from tests.support.killed import Killed, killed_after
+
+PATH = "scores/model=m/prompt=p"
+IDENTITY = Identity(checkpoint_hash="aa", rows=3, mode="ids", dtype="float32")
+MODEL = {"source": "here", "checkpoint_hash": "aa", "vocab": "v"}
+FRAME = pl.DataFrame([[0, 1], [0.5, -1.0]], schema=schema.SCORE_COLUMNS)
+NAMES = ["part-0000000-0000002.parquet", "part-0000002-0000003.parquet"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run with one result, of which the first of two parts is there."""
+    folder = RunFolder.open(str(tmp_path / "run"))
+    folder.admit("models", "m", MODEL)
+    folder.admit("prompts", "p", "What?")
+    folder.save({})
+    folder.begin(PATH, IDENTITY, 2).write(NAMES[0], FRAME, {"platform": "cpu"}, 0.5)
+    return folder.run
+
+
+@given(rows=st.integers(0, 300_000), part_size=st.integers(100, 400_000))
+def test_ranges_hold_every_row_once_in_order(rows, part_size):
+    spans = ranges(rows, part_size)
+    assert [row for span in spans for row in range(*span)] == list(range(rows))
+    assert all(stop - start == part_size for start, stop in spans[:-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "span"),
+    [
+        ("part-0000100-0000200.parquet", (100, 200)),
+        ("part-10000000-10000100.parquet", (10_000_000, 10_000_100)),
+        ("part-100-200.parquet", None),
+        ("part-00000100-0000200.parquet", None),
+        ("humans.parquet", None),
+    ],
+)
+def test_the_name_of_a_part_is_its_rows(name, span):
+    assert schema.part_span(name) == span
+
+
+# Records
+
+
+def test_what_was_written_is_read_back(run):
+    found = Result.open(run, PATH)
+    assert found.identity == IDENTITY and found.inputs["prompts"] == {"p": "What?"}
+    assert found.frame(NAMES[0]).equals(FRAME)
+    assert (found.missing, found.complete) == ([(2, 3)], False)
+    assert found.ways == ({"platform": "cpu"},) and found.seconds == 0.5
+
+
+def test_a_result_is_complete_when_it_has_all_parts_and_was_checked(run):
+    result = RunFolder.open(str(run)).results[PATH]
+    last = pl.DataFrame([[2], [3.0]], schema=schema.SCORE_COLUMNS)
+    result.write(NAMES[1], last, {"platform": "cpu"}, 0.5)
+    assert not Result.open(run, PATH).complete
+    result.self_check = SelfCheck(
+        candidates=2,
+        max_abs_difference=0.0,
+        relative_difference=0.0,
+        tolerance=1e-4,
+        dtype="float32",
+        compared="largest",
+    )
+    result.save()
+    assert Result.open(run, PATH).complete
+    os.unlink(run / PATH / NAMES[0])
+    again = RunFolder.open(str(run)).results[PATH]
+    assert (again.missing, again.self_check) == ([(0, 2)], None)
+
+
+def test_identities_of_other_fields_differ_in_words():
+    other = dataclasses.replace(IDENTITY, dtype="bfloat16", prefix_ids=((1, 2),))
+    assert IDENTITY.changes(other) == "dtype='float32', not 'bfloat16'"
+    assert IDENTITY.changes(from_json(Identity, to_json(IDENTITY))) == ""
+
+
+DATA = sealed(to_json(IDENTITY), 2)
+
+
+@given(st.integers(0, len(DATA) - 1), st.integers(0, 7))
+def test_every_flipped_bit_of_a_record_is_seen(position, bit):
+    damaged = bytearray(DATA)
+    damaged[position] ^= 1 << bit
+    with pytest.raises(ValueError, match=r".+"):
+        unsealed(bytes(damaged), 2)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[" * 100_000, b'{"version": 3}', b"[1]", b"\xff"])
+def test_what_is_no_record_is_damaged(run, data):
+    (run / PATH / schema.RESULT).write_bytes(data)
+    with pytest.raises(AssayError, match=r"result\.json: damaged \(.*; remove it and run again"):
+        Result.open(run, PATH)
+    (run / schema.RUN).write_bytes(data)
+    with pytest.raises(AssayError, match=r"run\.json: damaged \(.*; remove it and run the comm"):
+        RunFolder.open(str(run))
+
+
+# Writing
+
+
+def test_a_part_appears_under_its_name_only_when_it_is_whole_on_disk(run, monkeypatch):
+    seen, result = [], RunFolder.open(str(run)).results[PATH]
+    monkeypatch.setattr(os, "fsync", lambda _: seen.extend(p.name for p in (run / PATH).iterdir()))
+    before = {NAMES[0], schema.RESULT}
+    result.write(NAMES[1], FRAME[:1].with_columns(token_id=pl.lit(2, pl.UInt32)), {}, 0.0)
+    first, second, *_ = [name for name in seen if name not in before]
+    assert storage.is_temporary(epath.Path(first)) and second == NAMES[1]
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(run, monkeypatch):
+    (run / PATH / ".notes.tmp").write_text("a user's own")
+    result = RunFolder.open(str(run)).results[PATH]
+    with monkeypatch.context() as patch:
+        killed_after(patch, os, "fsync", 0)
+        with pytest.raises(Killed):
+            result.write(NAMES[1], FRAME, {}, 0.0)
+    assert len(list((run / PATH).iterdir())) == 4
+    storage.remove_leftovers(run)
+    left = {".notes.tmp", NAMES[0], schema.RESULT}
+    assert {p.name for p in (run / PATH).iterdir()} == left
+
+
+# What stands behind names
+
+
+def test_a_new_run_is_not_made_by_looking_at_it(tmp_path):
+    RunFolder.open(str(tmp_path / "run"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_slug_with_other_weights_is_refused(run):
+    folder = RunFolder.open(str(run))
+    folder.results[PATH].environment = {"began": "2026-11-27T23:59:59+00:00"}
+    said = r"model 'm' is there already with other weights; "
+    with pytest.raises(AssayError, match=said) as told:
+        folder.admit("models", "m", {**MODEL, "checkpoint_hash": "bb"})
+    for command in (f"`mv {run} {run}-2026-11-27`", f"`assay diff --before={run}-2026-11-27 "):
+        assert command in str(told.value)
+
+
+def test_a_prompt_id_with_another_text_is_refused(run):
+    with pytest.raises(AssayError, match=r"prompt 'p' is there already with 'What.', not 'Who.'"):
+        RunFolder.open(str(run)).admit("prompts", "p", "Who?")
+
+
+def test_a_name_of_which_nothing_was_computed_is_free_again(run):
+    os.unlink(run / PATH / NAMES[0])
+    again = RunFolder.open(str(run))
+    again.admit("models", "m", {**MODEL, "checkpoint_hash": "bb"})
+    again.admit("prompts", "p", "Who?")
+    other = dataclasses.replace(IDENTITY, checkpoint_hash="bb")
+    assert again.begin(PATH, other, 2).identity.checkpoint_hash == "bb"
+
+
+def test_a_folder_of_other_things_is_no_run(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(AssayError, match=r"not empty and holds no run\.json"):
+        RunFolder.open(str(tmp_path))
+    with pytest.raises(AssayError, match=r"thesis\.tex: a file; allowed: a folder"):
+        RunFolder.open(str(tmp_path / "thesis.tex"))
+
+
+def test_a_run_of_an_older_version_is_refused(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"version": 1}')
+    for opened in (lambda: RunFolder.open(str(tmp_path)), lambda: RunFolder.read(tmp_path)):
+        with pytest.raises(AssayError, match=r"made by an older version of Assay; run its comm"):
+            opened()
+
+
+def test_a_run_killed_before_its_first_record_can_be_started_again(tmp_path):
+    (tmp_path / ".run.json.0123abcd.tmp").write_text("{")
+    assert RunFolder.open(str(tmp_path)).results == {}
