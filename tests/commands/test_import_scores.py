@@ -169,7 +169,7 @@ def test_a_result_says_from_which_file_it_came_and_its_bytes_are_imported_once(s
 def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
     run = str(tmp_path / "run")
     import_elo(source(ELO), run)
-    with pytest.raises(AssayError, match="was begun with source_sha256="):
+    with pytest.raises(AssayError, match=r"was begun with imported\.source_sha256="):
         import_elo(source(ELO.replace("1.5", "1.25")), run)
     with pytest.raises(AssayError, match="list 'some-list' is there already"):
         import_elo(source(ELO.replace("Water", "Wine")), run)
