@@ -118,11 +118,12 @@ def test_what_is_no_record_is_damaged(run, data):
 
 def test_a_part_appears_under_its_name_only_when_it_is_whole_on_disk(run, monkeypatch):
     seen, result = [], RunFolder.open(str(run)).results[PATH]
-    monkeypatch.setattr(os, "fsync", lambda _: seen.extend(p.name for p in (run / PATH).iterdir()))
-    before = {NAMES[0], schema.RESULT}
+    monkeypatch.setattr(
+        os, "fsync", lambda _: seen.append({p.name for p in (run / PATH).iterdir()})
+    )
     result.write(NAMES[1], FRAME[:1].with_columns(token_id=pl.lit(2, pl.UInt32)), {}, 0.0)
-    first, second, *_ = [name for name in seen if name not in before]
-    assert storage.is_temporary(epath.Path(first)) and second == NAMES[1]
+    [new] = seen[0] - {NAMES[0], schema.RESULT}
+    assert storage.is_temporary(epath.Path(new))
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(run, monkeypatch):
