@@ -112,7 +112,7 @@ def _command(name: str) -> Callable[..., dict[str, Any]]:
     Args:
       *named: what the command takes without a flag, such as models.
       config: settings by name, those of a section as `"mesh.model"`.
-      **flags: flags by name; a list has several values.
+      **flags: flags by name, with `_` for `-`; a list has several values.
 
     Returns:
       What the command prints with --json; its `exit_status` is 1 where a check has found something.

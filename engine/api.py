@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -254,7 +254,14 @@ class RewardModel:
         Raises:
           AssayError: a reply or a setting that does not fit.
         """
+        for name in ("length", "initial", "fixed"):
+            if name in settings:
+                raise AssayError(f"{name}={settings[name]!r}: every token of the reply is swapped")
         ids = self._checkpoint.template.reply_ids(reply) if isinstance(reply, str) else reply
+        ids = list(ids) if isinstance(ids, Iterable) else []
+        whole = all(type(i) is int or isinstance(i, np.integer) for i in ids)
+        if not ids or not whole or min(ids) < 0:
+            raise AssayError(f"reply={reply!r}; allowed: a text, or ids of tokens; at least one")
         settings |= {"length": len(ids)}
         objective = _objective(self, checked_text(prompt), direction, settings)
         objective.check(ids, "reply")

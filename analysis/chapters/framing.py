@@ -276,8 +276,13 @@ def _reworded(study: Study) -> Iterator[Block]:
     """One line where a question was asked in several wordings."""
     one, other = study.tables[_WORDINGS].row(0)
     if one is not None:
-        beside = "" if other is None else f", and {decimals(other)} of two questions of one framing"
-        yield Text(f"Kendall’s τ is {decimals(one)} of two wordings of one question{beside}.")
+        beside = ""
+        if other is not None:
+            beside = f", and {decimals(other)} between two questions of one framing"
+        yield Text(
+            f"Kendall’s τ is on average {decimals(one)} between two wordings of one question"
+            f"{beside}."
+        )
 
 
 def _told(study: Study) -> Iterator[Finding]:

@@ -126,7 +126,7 @@ def differs_in(run: Run) -> str:
         said += _unequal(first, second)  # URM's head
         said += ["chat template"] * (first["vocab"] != second["vocab"])
         converted = first["checkpoint_hash"] != second["checkpoint_hash"]
-        said += ["another setting of conversion"] * (converted and not said)
+        said += ["another setting of conversion, or another head"] * (converted and not said)
     for prompt in run.vocabulary_prompts:
         results = [to_json(run.results[side, prompt].identity) for side in (BEFORE, AFTER)]
         said += _unequal(*({_POOLING: "last", **result} for result in results))

@@ -85,6 +85,7 @@ def _take(lock: filelock.BaseFileLock, run: epath.Path, wait: bool) -> None:
     """Acquires the lock; goes on without one on a disk that has no locks."""
     timeout = 0
     while not lock.is_locked:
+        os.makedirs(run, exist_ok=True)  # by filelock a folder that cannot be made would look gone
         try:
             lock.acquire(timeout)
         except filelock.Timeout:

@@ -35,6 +35,7 @@ _CONFIG_HELP = (
     "sets one."
 )
 _PATHS = ("run", "report", "out", "root", "checkpoint")  # flags whose values --json repeats
+_OF_SHELLS = ("help", "json", "print-config", *joining.FLAGS)  # flags that Python cannot set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Command:
         Args:
           *named: its arguments without a flag.
           config: its settings, by name; one of a section is `"mesh.model"`.
-          **given: its flags, with `_` for `-`; a list is of several values.
+          **given: its flags, with `_` for `-`; a list is of several values, None as if left out.
 
         Returns:
           What it prints with --json; `exit_status` is 1 where a check has found something.
@@ -135,13 +136,7 @@ class Command:
           AssayError: what the command would refuse.
         """
         began, values = time.monotonic(), self._flags()
-        argv = [*map(os.fspath, named)]
-        for name, value in given.items():
-            name = name if name in values else name.replace("_", "-")
-            repeated = name in values and isinstance(values[name], flags.MultiFlag)
-            each = value if repeated and not isinstance(value, str) else [value]
-            argv += [f"--{name}={_as_text(one)}" for one in each]
-        argv += [f"--config.{key}={_as_text(value)}" for key, value in config.items()]
+        argv = _command_line(values, named, config, given)
         try:
             with _quiet():
                 self._parse(values, argv)
@@ -172,6 +167,28 @@ class Command:
         paths = {flag: given[flag].value for flag in _PATHS if flag in given and given[flag].value}
         facts = {"command": self.name, "said": result.text, "paths": paths, **result.facts()}
         return {**facts, "seconds": round(time.monotonic() - began, 3)}
+
+
+# Any: values of flags and settings.
+def _command_line(
+    flags_: FlagValues, named: Sequence[Any], config: Mapping[str, Any], given: Mapping[str, Any]
+) -> list[str]:
+    """What a shell would pass for the arguments of `Command.call`."""
+    if wrong := [value for value in named if not isinstance(value, str | os.PathLike)]:
+        raise AssayError(f"{wrong[0]!r}; allowed: a text or a path; several stand side by side")
+    if not isinstance(config, Mapping):
+        raise AssayError(f"config={config!r}; allowed: settings by name, as {{'dtype': 'float32'}}")
+    argv = [*map(os.fspath, named)]
+    for key, value in given.items():
+        name = key if key in flags_ else key.replace("_", "-")
+        if name in _OF_SHELLS:
+            raise AssayError(f"{key}={value!r}: only the command in a shell has this flag")
+        if isinstance(value, Mapping):
+            raise AssayError(f"{key}={value!r}; allowed: a text, or a list of several")
+        repeated = name in flags_ and isinstance(flags_[name], flags.MultiFlag)
+        each = value if repeated and isinstance(value, list | tuple) else [value]
+        argv += [f"--{name}={_as_text(one)}" for one in each if one is not None]
+    return argv + [f"--config.{key}={_as_text(value)}" for key, value in config.items()]
 
 
 def _as_text(value: object) -> str:

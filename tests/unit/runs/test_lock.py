@@ -102,3 +102,11 @@ def test_on_a_disk_without_locks_a_command_runs_and_says_so(folder, monkeypatch,
 def test_a_run_in_a_store_has_no_lock():
     with lock.hold("s3://no-bucket/run", "sweep"), lock.hold("s3://no-bucket/run", "score"):
         pass
+
+
+@pytest.mark.skipif(
+    not os.path.isdir("/proc/self"), reason="needs a file system that makes nothing"
+)
+def test_a_folder_that_cannot_be_made_is_refused():
+    with pytest.raises(AssayError, match=r"^run /proc/run: "), lock.hold("/proc/run", "sweep"):
+        pass

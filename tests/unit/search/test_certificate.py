@@ -162,3 +162,19 @@ def test_the_api_certifies_a_reply_of_any_origin(checkpoint):
     assert model.certify("Who?", said["best_ids"], **few)["swaps"] == said["swaps"]
     with pytest.raises(AssayError, match=r"^reply: the filters leave out its token .* at posit"):
         model.certify("Who?", said["best_ids"], deny=(said["best_text"][0],), **few)
+
+
+@pytest.mark.parametrize(
+    ("reply", "changes", "line"),
+    [
+        *((odd, {}, "allowed: a text, or ids of tokens") for odd in ("", 5, [1.5], [True], [-1])),
+        ("war", {"length": 3}, "length=3: every token of the reply is swapped"),
+        ("war", {"fixed": (0,)}, r"fixed=\(0,\): every token of the reply is swapped"),
+    ],
+)
+def test_the_api_refuses_what_is_no_reply_and_settings_that_it_has_no_use_for(
+    checkpoint, reply, changes, line
+):
+    model = api.load(checkpoint().path, mesh=make_mesh(), step_size=64)
+    with pytest.raises(AssayError, match=line):
+        model.certify("Who?", reply, **changes)

@@ -113,7 +113,7 @@ def test_a_model_that_is_too_large_does_not_keep_others_from_being_computed(
 
 
 def test_a_search_is_refused_before_anything_is_written(tiny, run, free):
-    settings = SearchSettings.of(merge=0, topk=16, direction="max", dtype="float32")
+    settings = SearchSettings.of(topk=16, direction="max", dtype="float32")
     free(0)
     with pytest.raises(AssayError, match=r"^tiny: needs "):
         search_sequences([tiny], ONE, str(run.folder), settings, ALONE)

@@ -181,5 +181,5 @@ def test_one_line_says_how_alike_several_wordings_are(make_run, study_of, rng):
     )
     one = pairs.filter("same")["kendall"].mean()
     other = pairs.filter(~pl.col("same"), ~pl.col("worded"))["kendall"].mean()
-    said = f"{one:.2f} of two wordings of one question, and {other:.2f} of two questions"
+    said = f"{one:.2f} between two wordings of one question, and {other:.2f} between two"
     assert any(said in text for text in texts(framing, study))

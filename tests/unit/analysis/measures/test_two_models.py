@@ -161,7 +161,7 @@ def _of_weights(folder, policy=(), identity=(), **record):
         ({"policy": {"bos": "none"}}, "bos=template/none"),
         ({"policy": {"date": "26 Jul 2024"}}, "date=template/26 Jul 2024"),
         ({"head": "urm-helpfulness"}, "head=urm/urm-helpfulness"),
-        ({"checkpoint_hash": "softcap"}, "another setting of conversion"),
+        ({"checkpoint_hash": "softcap"}, "another setting of conversion, or another head"),
         ({"identity": {"mode": "text", "pooling": "first_pad"}}, "mode=ids/text, pooling=last/"),
         ({"decoder_hash": "e"}, ""),
         ({"decoder_hash": "e", "policy": {"bos": "none"}}, "model, bos=template/none"),
