@@ -43,8 +43,8 @@ def setting(
       default: of an instance; a field without one must be given.
       command: the default on the command line, where its form differs; None: a method's default.
       like: the command whose settings it holds, which `--help` names instead of listing them.
-      identity: whether it changes what the numbers of a result mean (`identity_of`); others are
-        recorded with the parts.
+      identity: whether it changes what the numbers of a result mean (`identity_of`); such a field
+        of a sweep has one of its name in `engine.runs.identity.Identity`.
     """
     shown = default if command is _NONE else command
     said = f"{text}, as of `{like}`." if like else text

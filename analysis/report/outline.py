@@ -1,4 +1,7 @@
-"""The outline of the page: its headlines, the groups of its analyses, and what found nothing."""
+"""The outline of the page: its headlines, its groups, and what found nothing.
+
+Which analyses there are, and in which order, stands in `analysis/chapters/__init__.py`.
+"""
 
 import dataclasses
 from collections.abc import Sequence

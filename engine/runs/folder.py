@@ -21,6 +21,7 @@ from engine.runs.result import AGAIN, Result, RunError, from_parquet, to_parquet
 
 OLDER = "made by an older version of Assay; run its commands again in another folder"
 _KINDS = ("models", "prompts", "lists")  # what results refer to by name
+_TABLE = re.compile(r"(vocab|(items|conversations)/[\w.-]+)/[\w.-]+\.parquet")  # inside the run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,6 +166,8 @@ class RunFolder:
         names = [entry["vocab"] or "v" for entry in self.models.values()]
         if strays := [name for name in names if not re.fullmatch(r"[\w.-]*\w", name)]:
             raise RunError(f"{file}: vocab {strays[0]!r:.60} is no name of a file")
+        if strays := [path for path in self.tables if not _TABLE.fullmatch(path)]:
+            raise RunError(f"{file}: {strays[0]!r:.60} is no table of a run")
         try:
             schema.check_names([*self.models, *self.prompts, *self.lists])
         except AssayError as error:

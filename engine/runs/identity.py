@@ -1,7 +1,7 @@
 """What the numbers of a result mean, and what is wrong with what a file says.
 
-Numbers of two identities are never mixed. How they were computed (devices, libraries, sizes of
-steps and parts) may differ in a result, and is recorded with each part (`engine.runs.result`).
+Numbers of two identities are never mixed. How they were computed (devices, libraries, size of a
+step) may differ within a result, and is recorded with each part (`engine.runs.result`).
 """
 
 import dataclasses

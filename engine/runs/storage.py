@@ -67,15 +67,13 @@ def is_remote(path: PathLike) -> bool:
 def read(path: epath.Path) -> bytes:
     """The bytes of a file; raises AssayError for a pipe or a device, which may never end."""
     with reported(path):
-        if not is_remote(path) and os.path.exists(path) and not os.path.isfile(path):
-            raise AssayError(f"{path}: not a regular file; remove it")
-        return bytes(_call(path, "cat_file"))
+        return _whole(path)
 
 
 def read_if_there(path: epath.Path) -> bytes | None:
-    """The bytes of a file; None where there is none, also if it is removed meanwhile."""
+    """As `read`; None where there is no file, also if it is removed meanwhile."""
     with reported(path), contextlib.suppress(FileNotFoundError):
-        return bytes(_call(path, "cat_file"))
+        return _whole(path)
     return None
 
 
@@ -232,6 +230,12 @@ def _reason(error: Exception) -> str:
     if refused or isinstance(error, PermissionError):
         return f"the store refuses ({said}); check credentials, permissions and region"
     return f"the store failed ({said}); what is finished is kept: run again later"
+
+
+def _whole(path: epath.Path) -> bytes:
+    if not is_remote(path) and os.path.exists(path) and not os.path.isfile(path):
+        raise AssayError(f"{path}: not a regular file; remove it")
+    return bytes(_call(path, "cat_file"))
 
 
 def _kind(path: epath.Path) -> str | None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from engine.errors import AssayError
 from engine.runs import schema, storage
-from engine.runs.folder import RunFolder
+from engine.runs.folder import RunFolder, read_table
 from engine.runs.identity import Identity, from_json, sealed, to_json, unsealed
-from engine.runs.result import Result, SelfCheck, ranges
+from engine.runs.result import Result, RunError, SelfCheck, ranges
 from tests.support.killed import Killed, killed_after
 
 PATH = "scores/model=m/prompt=p"
@@ -184,6 +184,26 @@ def test_a_run_of_an_older_version_is_refused(tmp_path):
     for opened in (lambda: RunFolder.open(str(tmp_path)), lambda: RunFolder.read(tmp_path)):
         with pytest.raises(AssayError, match=r"made by an older version of Assay; run its comm"):
             opened()
+
+
+@pytest.mark.parametrize(
+    "place", ["/dev/zero", "../other/vocab/v.parquet", "vocab/../../v.parquet"]
+)
+def test_a_table_outside_the_run_is_refused(run, place):
+    said = unsealed((run / schema.RUN).read_bytes(), schema.VERSION) | {"tables": {place: "aa"}}
+    (run / schema.RUN).write_bytes(sealed(said, schema.VERSION))
+    with pytest.raises(RunError, match="is no table of a run"):
+        RunFolder.read(run)
+
+
+def test_a_table_that_is_no_regular_file_is_refused(run):
+    place = schema.vocab_path("v")
+    said = unsealed((run / schema.RUN).read_bytes(), schema.VERSION) | {"tables": {place: "aa"}}
+    (run / schema.RUN).write_bytes(sealed(said, schema.VERSION))
+    (run / place).parent.mkdir()
+    os.mkfifo(run / place)
+    with pytest.raises(AssayError, match="not a regular file; remove it"):
+        read_table(RunFolder.read(run), place)
 
 
 def test_a_run_killed_before_its_first_record_can_be_started_again(tmp_path):
