@@ -209,7 +209,8 @@ class RunFolder:
         for result in self.results.values():
             was = result.inputs.get(kind, {}).get(name, said)
             if result.parts and was != said:
-                what = changes(was, said)
+                known = kind == "lists" and present is not None
+                what = changes(present, entry) if known else changes(was, said)
                 if kind == "models":
                     what = self._other_model(name, present, entry)
                 raise AssayError(

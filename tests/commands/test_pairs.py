@@ -317,7 +317,7 @@ def test_a_list_is_resumed_verified_and_scored_again(score, command, model, tmp_
     assert score(REWARDBENCH, *flags).out[-1].endswith("complete already")
     assert (part.read_bytes(), table.read_bytes()) == before
     other = score(REWARDBENCH[:5], *flags)
-    assert "list 'list' is there already with '" in other.err[-1]
+    assert "list 'list' is there already with rows=12, not 10" in other.err[-1]
     reversed_list, folder = pl.read_parquet(table)[::-1], RunFolder.open(str(run))
     del folder.tables[place]
     folder.save({place: reversed_list})

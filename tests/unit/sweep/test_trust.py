@@ -25,7 +25,6 @@ PART = f"{RESULT}/part-0000100-0000200.parquet"
         ({}, {"pooling": "first_pad"}, "pooling left at its default, not 'first_pad'"),
         ({}, {"lens": True}, "lens left at its default, not 3"),
         ({"lens": True}, {}, "lens=3, not its default"),
-        ({"tokens": 70}, {"tokens": 70, "seed": 1}, "was begun with tokens"),
     ],
 )
 def test_a_result_is_not_continued_with_another_identity(run, checkpoint, begun, changes, message):
