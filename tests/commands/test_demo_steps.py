@@ -56,7 +56,7 @@ def test_it_searches_for_each_and_among_the_words(work, tmp_path):
         return work.new
 
     assert search() == 2 + 1
-    names = {path.name for path in (tmp_path / "run").glob("sequences/*/*/*/*.parquet")}
+    names = {path.parent.name for path in (tmp_path / "run").glob("sequences/*/*/*/*/*.parquet")}
     assert {name.partition("-seed")[0] for name in names} == {"gcg"}
     assert search() == 0
 

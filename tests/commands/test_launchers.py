@@ -1,5 +1,6 @@
 """What launch/cluster/ would run, where, with which environment; the shell scripts really run."""
 
+import dataclasses
 import importlib
 import shlex
 import subprocess
@@ -37,8 +38,9 @@ def parse(monkeypatch, capsys):
         module = importlib.import_module(f"launch.{name}")
         kept = {}
         monkeypatch.setattr("launch.common.command.joining.join", lambda *_: None)
-        monkeypatch.setattr(module, name, lambda given: kept.setdefault("given", given) and "")
-        assert module.main(arguments) == 0, capsys.readouterr().err
+        body = lambda given: kept.setdefault("given", given) and ""  # noqa: E731
+        command = dataclasses.replace(module.COMMAND, body=body)
+        assert command.main(arguments) == 0, capsys.readouterr().err
         return kept["given"]
 
     return parsed

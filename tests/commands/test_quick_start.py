@@ -34,6 +34,7 @@ TRUE = {
     "polars: token_id, token, reward": lambda frame: (
         frame.columns == ["token_id", "token", "reward"]
     ),
+    "as `assay report`": lambda said: Path(said["page"]).is_file(),
     "every token as the reply, best first": lambda frame: (
         len(frame) > 256 and frame["reward"].is_sorted(descending=True)
     ),
