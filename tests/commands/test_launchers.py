@@ -36,12 +36,16 @@ def parse(monkeypatch, capsys):
     def parsed(words):
         name, *arguments = words
         module = importlib.import_module(f"launch.{name}")
-        kept = {}
+        kept = []
+
+        def body(given):
+            kept.append(given)
+            return ""
+
         monkeypatch.setattr("launch.common.command.joining.join", lambda *_: None)
-        body = lambda given: kept.setdefault("given", given) and ""  # noqa: E731
         command = dataclasses.replace(module.COMMAND, body=body)
         assert command.main(arguments) == 0, capsys.readouterr().err
-        return kept["given"]
+        return kept[0]
 
     return parsed
 
