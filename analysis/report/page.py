@@ -13,7 +13,7 @@ import jinja2
 from analysis.blocks import Picture
 from analysis.charts import look
 from analysis.model_info import about
-from analysis.report import drawing, few_prompts, first_screen, outline
+from analysis.report import drawing, few_prompts, first_screen, hero, outline
 from analysis.report.explorer import LIMIT, Packed
 from analysis.report.verdict import Verdict, from_to
 from analysis.run import Run
@@ -58,6 +58,7 @@ def render(
         "question": outline.question,
         "without": outline.without,
         "fixed": lambda x: number(x, "{:.2f}"),
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "cell": cell,
         "from_to": from_to,
         "urlpart": lambda text: urllib.parse.quote(text, safe=""),
@@ -71,6 +72,7 @@ def render(
         _context(study),
         shown=shown,
         questions=[] if unranked else first_screen.questions(study, shown),
+        hero=None if unranked else hero.story(study),
         verdict=verdict,
         compared=compared,
         groups=[group for group in groups if group["sections"]],
