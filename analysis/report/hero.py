@@ -80,10 +80,12 @@ def story(study: Study) -> Hero | None:
     text = f"{len(blind)} of {rows.height} models {do} not read the question"
     if rows.height == 1:
         text = "This model does not read the question"
+    who = "they rate" if len(blind) > 1 else "it rates"
+    average = ", on average" if len(shown) > 1 else ""
     below = (
-        f"Asked {bad} instead of {good}, {'they rate' if len(blind) > 1 else 'it rates'} words in "
-        f"nearly the same order. The chart shows the {_WORDS} words with the highest and the "
-        f"{_WORDS} with the lowest rewards under {good}{', on average' * (len(shown) > 1)}, in order."
+        f"Asked {bad} instead of {good}, {who} words in nearly the same order. The chart shows the "
+        f"{_WORDS} words with the highest and the {_WORDS} with the lowest rewards under {good}"
+        f"{average}, in order."
     )
     return Hero(text, below, (questions[0], questions[1]), panels)
 
