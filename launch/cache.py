@@ -62,7 +62,7 @@ def cache(given: command.Given) -> command.CommandResult:
     return command.CommandResult(said, lambda: {"removed": [entry.name for entry in removed]})
 
 
-COMMAND = command.Command("cache", cache, __doc__, [define_flags], config=False)
+COMMAND = command.Command("cache", cache, __doc__, [define_flags])
 main = COMMAND.main
 
 

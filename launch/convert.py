@@ -1,6 +1,7 @@
 """Converts a Hugging Face reward or language model to an Assay checkpoint.
 
-See configs/convert.py.
+A source that `assay models` lists takes its revision, template policy and expected size from there;
+every setting below that is given overrides the entry.
 """
 
 import sys
@@ -8,6 +9,7 @@ import sys
 from engine.runs import storage
 from engine.settings import ConvertSettings
 from launch.common import command, converting, sources
+from launch.common.config import CommandSettings, made
 
 _FLAGS = {
     "source": (None, "A folder in Hugging Face format, an adapter of peft, or a hub id of either."),
@@ -22,7 +24,7 @@ _FLAGS = {
 
 def convert(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
-    settings = ConvertSettings(**given.config)
+    settings = made(ConvertSettings, given.config)
     destination = storage.path_of(command.paths(given, "checkpoint")[0])
     name, revision = sources.split(command.paths(given, "source")[0])
     spec = converting.listed(name)
@@ -50,7 +52,9 @@ def convert(given: command.Given) -> command.CommandResult:
     return command.CommandResult(said, lambda: facts)
 
 
-COMMAND = command.Command("convert", convert, __doc__, [_FLAGS])
+COMMAND = command.Command(
+    "convert", convert, __doc__, [_FLAGS], settings=CommandSettings(ConvertSettings)
+)
 main = COMMAND.main
 
 

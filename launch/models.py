@@ -75,7 +75,7 @@ def _row(spec: known_models.ModelSpec) -> tuple[tuple[str, ...], ...]:
     return (*model, *policy), ("", spec.hub_id, revision, spec.dtype)
 
 
-COMMAND = command.Command("models", lambda given: table(), __doc__, config=False)
+COMMAND = command.Command("models", lambda given: table(), __doc__)
 main = COMMAND.main
 
 

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from etils import epath
-from jax.sharding import Mesh
+from ml_collections import ConfigDict
 
 from engine.checkpoint.card import Checkpoint
-from engine.settings import LogprobSettings, SweepSettings
+from engine.settings import AUTO, LogprobSettings, SweepSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_rewards
 from launch.common import conversations, scoring, text
@@ -29,20 +29,31 @@ Step = Callable[[Work, Say], None]
 class Scored:
     """What the steps below take, and what they have made so far."""
 
+    config: ConfigDict  # of the command
     root: epath.Path  # folder of everything that is written
     prompts: Mapping[str, str]  # prompt id -> text, of the sweeps
     # Name of the list of replies, and the replies; None for none.
     items: tuple[str, Sequence[str]] | None
     word_prompts: Mapping[str, str]  # prompt id -> text, of the list
-    settings: SweepSettings  # of the reward models' sweeps
-    word_settings: SweepSettings  # of the reward models' lists
-    logprobs: LogprobSettings  # of the language models
-    mesh: Mesh
     # A list whose rows have prompts of their own, or None.
     conversations_list: ConversationList | None = None
     models: Sequence[Checkpoint] = ()  # checkpoints of the reward models
     language: Sequence[Checkpoint] = ()  # those of the language models
     new: int = 0  # rewards and log-probabilities that this call has computed
+
+    def __post_init__(self) -> None:
+        self.settle()
+
+    def settle(self) -> None:
+        """Reads the settings for the models that are there; `auto`'s dtype depends on them.
+
+        Raises AssayError for a value that is not allowed, whatever the models.
+        """
+        scoring.verify_setting(self.config)
+        self.settings, self.mesh = scoring.settings(SweepSettings, self.config, self.models)
+        mode = "text" if self.settings.mode == AUTO else self.settings.mode  # as `assay score`
+        self.word_settings = dataclasses.replace(self.settings, mode=mode, lens=False)
+        self.logprobs, _ = scoring.settings(LogprobSettings, self.config, self.language)
 
     @property
     def run(self) -> str:

@@ -1,6 +1,7 @@
-"""Prints how much memory of a device a model needs. See configs/plan.py and docs/planning.md.
+"""Prints what a model needs of a device's memory, on devices that need not be at hand.
 
-Nothing is loaded: memory follows from the model's shapes.
+Nothing is loaded or written: memory follows from the model's shapes (docs/planning.md). The
+settings are those of the sweep that is planned.
 """
 
 import dataclasses
@@ -28,8 +29,9 @@ from engine.planning import (
 )
 from engine.runs import storage
 from engine.scoring.reward_passes import dtype_named
-from engine.settings import check_integer
+from engine.settings import PlanSettings, Settings, check_integer
 from launch.common import command, scoring
+from launch.common.config import CommandSettings
 from launch.common.converting import model_of_config
 from launch.common.sources import RULE, hub_id
 from launch.common.text import aligned
@@ -150,7 +152,14 @@ def _text(model: Model, work: SweepWork, rows: list[dict[str, Any]]) -> str:
     )
 
 
-COMMAND = command.Command("plan", report, __doc__, [_FLAGS], "source")
+COMMAND = command.Command(
+    "plan",
+    report,
+    __doc__,
+    [_FLAGS],
+    "source",
+    CommandSettings(PlanSettings, Settings, without=["check_memory", "part_size", "seed"]),
+)
 main = COMMAND.main
 
 

@@ -1,5 +1,6 @@
-"""Scores the paper's ten reward models in its conventions, and writes one report.
+"""Scores the paper's ten reward models as the paper did, and writes one report.
 
+Writes run/ and report/ below --root; the section "The paper's numbers" compares number by number.
 Each model is converted into <root>/checkpoints, fetched first where --source-dir is not given. One
 that fails does not stop the others; the exit status is then 1. A call that was stopped goes on.
 """
@@ -20,14 +21,23 @@ from configs.prompts import ELO
 from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
-from engine.settings import ConvertSettings, LogprobSettings, check_choice
+from engine.settings import ConvertSettings, PromptSettings, ReportSettings, check_choice
 from launch import pipeline
-from launch.common import command, inputs, locking, reporting, scoring, sources
+from launch.common import command, inputs, reporting, scoring, sources
+from launch.common.config import SCORING, CommandSettings
 from launch.common.released_files import people, read
 from launch.common.text import aligned
 from launch.pipeline import Say
 
 _ITEMS = "elo_greatest"  # prompt of the items
+# What the paper's analysis counts; docs/reproduce-the-paper.md says what the default is.
+OPTIONS = {
+    "match_trim": "never",
+    "frequency_join": "paper",
+    "humans_matches": 0,
+    "humans_in_median": True,
+    "shared_ends": True,
+}
 _FLAGS = {
     "root": (None, "Folder of everything that is written, new or of an earlier call."),
     "source-dir": (
@@ -47,7 +57,6 @@ class PaperModel(pipeline.Scored):
 
     spec: ModelSpec
     source: str  # folder or hub id
-    config: ConfigDict  # of configs/reproduce.py
 
 
 def reproduce(given: command.Given) -> command.CommandResult:
@@ -61,21 +70,17 @@ def reproduce(given: command.Given) -> command.CommandResult:
     page_settings = reporting.settings_of(config.analyze)
     humans = people(read(Path(given.elo))) if given.elo else None
     listed = inputs.list_name(Path(given.elo)) if given.elo else ""
-    settings, mesh = scoring.settings(config, [])
     make = partial(
         PaperModel,
+        config=config,
         root=root,
         prompts=scoring.chosen_prompts(config.prompts, ()),
         items=None if humans is None else (listed, humans["item"].to_list()),
         word_prompts={_ITEMS: ELO[_ITEMS]},
-        settings=settings,
-        word_settings=settings,
-        logprobs=LogprobSettings(form="chat", **scoring.shared_settings(config, [])[0]),
-        mesh=mesh,
-        config=config,
     )
     works = {spec.nickname: partial(make, spec=spec, source=at) for spec, at in found.items()}
-    with locking.run_lock(given, str(run), "reproduce"):
+    next(iter(works.values()))()  # refuses a setting before anything is written
+    with command.run_lock("reproduce", str(run), wait=given.wait):
         allowed = "the same file as before, or another --root"
         known = humans is None or inputs.has_human_ranks(run, listed, humans, allowed)
         failures = pipeline.run_each(STEPS, works)
@@ -93,7 +98,7 @@ def reproduce(given: command.Given) -> command.CommandResult:
 
 def convert(work: PaperModel, say: Say) -> None:
     """Opens the model in the paper's conventions; it is converted where that was not done yet."""
-    spec, config = work.spec, work.config
+    spec = work.spec
     chosen = ConvertSettings(
         slug=spec.slug,
         bos="double",
@@ -102,14 +107,12 @@ def convert(work: PaperModel, say: Say) -> None:
         softcap=False,
     )
     own = {"base": "", "cache": f"{work.root}/checkpoints", "convert": dataclasses.asdict(chosen)}
-    verify = scoring.verify_setting(config)
-    [model] = work.models = sources.checkpoints(
-        [work.source], ConfigDict({**config, **own}), verify
-    )
-    settings, work.mesh = scoring.settings(config, [model])
+    how = ConfigDict({**work.config, **own}), scoring.verify_setting(work.config)
+    [model] = work.models = sources.checkpoints([work.source], *how)
+    work.settle()
     if model.card.pad_token_id is None:
-        settings = dataclasses.replace(settings, pooling="last")
-    work.settings = work.word_settings = settings
+        work.settings = dataclasses.replace(work.settings, pooling="last")
+        work.word_settings = dataclasses.replace(work.word_settings, pooling="last")
 
 
 STEPS: Sequence[pipeline.Step[PaperModel]] = (convert, pipeline.sweep, pipeline.score)
@@ -136,7 +139,21 @@ def _at_hand(slugs: Sequence[str], folder: Path | None) -> dict[ModelSpec, str]:
     return found
 
 
-COMMAND = command.Command("reproduce", reproduce, __doc__, (_FLAGS, locking.WAIT))
+COMMAND = command.Command(
+    "reproduce",
+    reproduce,
+    __doc__,
+    (_FLAGS, command.WAIT),
+    settings=CommandSettings(
+        ReportSettings,
+        PromptSettings,
+        *SCORING,
+        without=["lens"],
+        mode="text",
+        pooling="first_pad",
+        analyze={"options": OPTIONS},
+    ),
+)
 main = COMMAND.main
 
 

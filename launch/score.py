@@ -1,15 +1,18 @@
-"""Scores a list of replies of any length, or pairs of replies. See configs/score.py.
+"""Scores a list of replies of any length, or pairs of replies.
 
 The rows of --items may have prompts of their own (docs/pairs.md): prompt and reply; prompt, chosen
-and rejected; messages. Such a file is scored under its prompts alone.
+and rejected; messages. Such a file is scored under its prompts alone. Writes run/items/<list>, or
+run/conversations/<list> where the rows have prompts.
 """
 
 import sys
 from collections.abc import Sequence
 
 from engine.checkpoint.card import Checkpoint
+from engine.settings import ImplicitSettings, PromptSettings, SweepSettings
 from engine.sweep.reward_jobs import sweep_rewards
-from launch.common import command, conversations, inputs, locking, scoring, sharding
+from launch.common import command, conversations, inputs, scoring, sharding
+from launch.common.config import SCORING_ANY, CommandSettings
 from launch.common.conversations import ConversationList
 
 
@@ -25,8 +28,8 @@ def score(given: command.Given) -> command.CommandResult:
         return _score_conversations(given, listed, run, models)
     name, replies = inputs.list_given(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)
-    settings, mesh = scoring.settings(given.config, models)
-    with locking.run_lock(given, run, "score"):
+    settings, mesh = scoring.settings(SweepSettings, given.config, models)
+    with command.run_lock("score", run, wait=given.wait):
         show, items = sharding.show_models(given), (name, replies)
         rewards = sweep_rewards(models, prompts, run, settings, mesh, on_outcomes=show, items=items)
     return scoring.computed(run, f"items/{name}", models, prompts, rewards)
@@ -37,8 +40,8 @@ def _score_conversations(
 ) -> command.CommandResult:
     own = {listed.name: ""}  # all rows are one share
     run, models, _ = sharding.share(given, run, models, own, vocab=False)
-    settings, mesh = scoring.settings(given.config, models)
-    with locking.run_lock(given, run, "score"):
+    settings, mesh = scoring.settings(SweepSettings, given.config, models)
+    with command.run_lock("score", run, wait=given.wait):
         on_outcomes = sharding.show_models(given)
         rewards = conversations.score(models, listed, run, settings, mesh, on_outcomes)
     slugs = [model.card.slug for model in models]
@@ -51,6 +54,14 @@ COMMAND = command.Command(
     __doc__,
     (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD, inputs.FLAGS),
     "checkpoint",
+    CommandSettings(
+        PromptSettings,
+        *SCORING_ANY,
+        ImplicitSettings,
+        without=["lens"],
+        prompts="greatest",
+        mode="text",
+    ),
 )
 main = COMMAND.main
 

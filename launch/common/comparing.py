@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 from jax.sharding import Mesh
-from ml_collections import config_flags
 
 import analysis
 from analysis import Run
@@ -25,17 +24,17 @@ from analysis.measures.two_models import (
     side_of,
     two_models,
 )
-from configs import sweep as sweep_config
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.identity import Identity
 from engine.runs.schema import SCORES_DIR
-from engine.settings import SweepSettings, check_choice
+from engine.settings import DiffSettings, SweepSettings, check_choice
 from engine.sweep.outcomes import Outcome
 from engine.sweep.reward_jobs import check_vocabulary, sweep_rewards
 from engine.sweep.setup import model_entry
-from launch.common import command, locking, scoring, sources
+from launch.common import command, scoring, sources
+from launch.common.config import keys_set
 from launch.common.conversations import ConversationList, check_rendering
 from launch.common.text import counted
 
@@ -120,7 +119,7 @@ class Comparison:
             if origin.sweep is None:
                 continue
             models, _, run, settings, mesh = origin.sweep
-            with locking.run_lock(given, run, "diff"):
+            with command.run_lock("diff", run, wait=given.wait):
                 sweep_rewards(*origin.sweep, scoring.show_extremes)
                 if self.listed is not None and origin in self.sides.values():
                     settings = dataclasses.replace(settings, lens=False)
@@ -222,7 +221,7 @@ def _from_checkpoint(
     if named and set(named) <= set(prompts):
         prompts = {name: prompts[name] for name in named}
     folder = storage.path_of(given.run) / of
-    where = scoring.settings(given.config, [model])
+    where = scoring.settings(SweepSettings, given.config, [model])
     sweep = NeededSweep([model], prompts, str(folder), *where)
     return Origin(side=sweep.side(f"--{of}"), of=of, folder=folder, sweep=sweep)
 
@@ -299,11 +298,8 @@ def _identities(identities: Iterable[Identity]) -> set[tuple[str, ...]]:
 
 def _refuse_settings_of_sweeps(given: command.Given) -> None:
     """Refuses what only a sweep heeds, where both sides are runs."""
-    defaults = sweep_config.get_config()
-    set_here = [key.split(".")[0] for key in config_flags.get_override_values(given["config"])]
-    if given.config.prompts != defaults.prompts:
-        set_here.insert(0, "prompts")
-    ignored = [f"--config.{key}" for key in set_here if key in defaults]
+    own = {field.name for field in dataclasses.fields(DiffSettings)}
+    ignored = [f"--config.{key}" for key in keys_set(given) if key.split(".")[0] not in own]
     ignored = ["--prompt"] * bool(given.prompt) + ignored
     if ignored:
         raise AssayError(

@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 from jax.sharding import Mesh
-from ml_collections import config_flags
 
-from configs import score as defaults
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError, prefixed
@@ -19,6 +17,7 @@ from engine.sweep.outcomes import OnOutcomes
 from engine.sweep.reward_jobs import sweep_rewards
 from launch.common import fields, inputs, scoring
 from launch.common.command import Given, paths
+from launch.common.config import keys_set
 from launch.common.row_reader import RowReader
 from launch.common.text import counted, say
 
@@ -52,7 +51,7 @@ def given_list(given: Given, *, sweeps: bool = False) -> ConversationList | None
         prompt of the command line beside those of the file.
     """
     path = Path(paths(given, "items")[0])
-    flag = _prompt_flag(given, sweeps=sweeps)
+    flag = _prompt_flag(given)
     shared = functools.cache(functools.partial(_shared, given)) if flag else None
     listed = read_list(path, given.column, "" if sweeps else flag, shared)
     if listed is None:
@@ -141,12 +140,9 @@ def read_list(
     )
 
 
-def _prompt_flag(given: Given, *, sweeps: bool) -> str:
+def _prompt_flag(given: Given) -> str:
     """The flag that names prompts on the command line; "" where none does."""
-    named = "prompts" in config_flags.get_override_values(given["config"])
-    if not sweeps:
-        named = named or given.config.prompts != defaults.get_config().prompts
-    return "--prompt" if given.prompt else "--config.prompts" if named else ""
+    return "--prompt" if given.prompt else "--config.prompts" * ("prompts" in keys_set(given))
 
 
 def _shared(given: Given) -> str:

@@ -13,13 +13,13 @@ from analysis import report
 from analysis.report.folder import check_target
 from analysis.words import lexicons
 from analysis.words.questions import questions
-from configs import analyze as defaults
 from configs import known_models
 from demo.embedded_models import EMBEDDED
 from engine.errors import AssayError
 from engine.runs.folder import RunFolder
 from engine.runs.shards import expanded
-from engine.settings import AnalyzeSettings, Options
+from engine.settings import AnalyzeSettings
+from launch.common.config import made
 from launch.common.text import say
 
 _LISTS: dict[str, Callable[[str], object]] = {  # option -> what reads its file
@@ -45,10 +45,9 @@ def write_report(
 ) -> epath.Path:
     """Writes the report of some runs, with progress lines on standard error; returns its page.
 
-    An older report in the folder `target` is replaced. `settings` are those of configs/analyze.py
-    by default.
+    An older report in the folder `target` is replaced.
     """
-    settings = settings or settings_of(defaults.get_config())
+    settings = settings or AnalyzeSettings()
     check_target(target, runs)
     runs = expanded(runs, allow_incomplete=settings.allow_incomplete)
     for run in runs:  # before the first line of progress
@@ -65,14 +64,14 @@ def write_report(
 
 def settings_of(config: ConfigDict) -> AnalyzeSettings:
     """The settings that a config declares; raises AssayError for an absent or malformed list."""
-    values = config.to_dict()
+    settings = made(AnalyzeSettings, config)
     for key, read in _LISTS.items():
-        path = values["options"][key]
+        path = getattr(settings.options, key)
         if path and not Path(path).exists():
             raise AssayError(f"analyze.options.{key}={path!r}: no such file")
         if path:
             read(path)
-    return AnalyzeSettings(**values | {"options": Options(**values["options"])})
+    return settings
 
 
 def metadata() -> Mapping[str, analysis.ModelInfo]:

@@ -5,12 +5,10 @@ import pytest
 
 _NOTEBOOK = """
 import sys
-from configs import analyze
 import analysis
 from analysis import AnalyzeSettings, CHAPTERS, Options
-values = analyze.get_config().to_dict()
-values["options"] = Options(**values["options"] | {"permutations": 99, "bootstraps": 99})
-study = analysis.compute(analysis.load(sys.argv[1]), {}, AnalyzeSettings(**values), CHAPTERS)
+settings = AnalyzeSettings(options=Options(permutations=99, bootstraps=99))
+study = analysis.compute(analysis.load(sys.argv[1]), {}, settings, CHAPTERS)
 assert study.tables["kendall_tau", "greatest"].height == 2
 loaded = {name.split(".")[0] for name in sys.modules}
 sys.exit(f"loaded: {loaded & set(UNWANTED)}" if loaded & set(UNWANTED) else 0)
