@@ -17,10 +17,11 @@ from ml_collections import ConfigDict
 import analysis
 from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL
 from engine.errors import AssayError
+from engine.lists import files
 from engine.search.run import search_sequences
 from engine.settings import DemoSettings, LogprobSettings
 from launch import pipeline
-from launch.common import command, inputs, reporting, scoring, searching
+from launch.common import command, reporting, scoring, searching
 from launch.common.config import SCORING, CommandSettings
 from launch.common.text import pieces
 from launch.pipeline import Say
@@ -55,12 +56,12 @@ def demo(given: command.Given) -> command.CommandResult:
         if slug not in EMBEDDED:
             raise AssayError(f"models={slug!r}; allowed: {', '.join(EMBEDDED)}")
     path = _CATEGORIES if config.words == "categories" else Path(config.words)
-    replies = inputs.read_items(path, "word") if config.words else []
+    replies = files.read_replies(path, "word") if config.words else []
     work = Demo(
         config=config,
         root=epath.Path(config.root),
         prompts=scoring.prompts(given),
-        items=(inputs.list_name(path), list(dict.fromkeys(replies))) if config.words else None,
+        items=(files.list_name(path), list(dict.fromkeys(replies))) if config.words else None,
         word_prompts=scoring.chosen_prompts(config.word_prompts, ()),
         slugs=slugs,
     )

@@ -19,7 +19,7 @@ from etils import epath
 
 import analysis
 from engine.checkpoint.card import LANGUAGE
-from engine.display import in_words
+from engine.display import counted, in_words
 from engine.errors import AssayError
 from engine.planning import DeviceRoom, Model, SweepWork, account, fitting_step, refusal
 from engine.runs import storage
@@ -27,7 +27,6 @@ from engine.settings import AnalyzeSettings, LogprobSettings, PromptSettings, Re
 from launch import pipeline
 from launch.common import (
     command,
-    conversations,
     facts,
     inputs,
     reporting,
@@ -35,7 +34,6 @@ from launch.common import (
     sources,
 )
 from launch.common.config import SCORING_ANY, CommandSettings
-from launch.common.text import counted
 from launch.pipeline import Say
 
 _NAMED = 3  # models whose names the default of --out holds
@@ -64,7 +62,7 @@ class Report(pipeline.Scored):
 def report(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     names, prompts = command.paths(given, "checkpoint"), scoring.prompts(given)
-    listed = conversations.given_list(given, sweeps=True) if inputs.has_list(given) else None
+    listed = inputs.given_list(given, sweeps=True) if inputs.has_list(given) else None
     alone = given.items is not None and listed is None  # replies without prompts of their own
     work = Report(
         config=given.config,
@@ -122,7 +120,7 @@ def convert(work: Report, say: Say) -> None:
     for model in work.language:
         model.expect(LANGUAGE)
     if work.conversations_list is not None:  # before a sweep that may take hours
-        conversations.check_rendering(work.models, work.conversations_list)
+        inputs.check_rendering(work.models, work.conversations_list)
     work.settle()
 
 

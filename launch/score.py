@@ -9,16 +9,16 @@ import sys
 from collections.abc import Sequence
 
 from engine.checkpoint.card import Checkpoint
+from engine.lists.files import ConversationList
 from engine.settings import ImplicitSettings, PromptSettings, SweepSettings
 from engine.sweep.reward_jobs import sweep_rewards
-from launch.common import command, conversations, inputs, scoring, sharding
+from launch.common import command, inputs, scoring, sharding
 from launch.common.config import SCORING_ANY, CommandSettings
-from launch.common.conversations import ConversationList
 
 
 def score(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
-    listed = conversations.given_list(given)
+    listed = inputs.given_list(given)
     if given["reward-of"].value:
         from launch.common import implicit  # not at the top: few lists are of language models
 
@@ -43,7 +43,7 @@ def _score_conversations(
     settings, mesh = scoring.settings(SweepSettings, given.config, models)
     with command.run_lock("score", run, wait=given.wait):
         on_outcomes = sharding.show_models(given)
-        rewards = conversations.score(models, listed, run, settings, mesh, on_outcomes)
+        rewards = inputs.score(models, listed, run, settings, mesh, on_outcomes)
     slugs = [model.card.slug for model in models]
     return scoring.judged(run, listed.name, listed.size_in_words, slugs, rewards)
 

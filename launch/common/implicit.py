@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
+from engine.display import counted
 from engine.errors import AssayError
+from engine.lists.files import ConversationList
 from engine.settings import ImplicitSettings, Settings
 from engine.sweep.logprob_jobs import Pair, sweep_pair
-from launch.common import conversations, scoring, sources
+from launch.common import inputs, scoring, sources
 from launch.common.command import CommandResult, Given, paths, run_lock
 from launch.common.config import keys_set, made
-from launch.common.conversations import ConversationList
-from launch.common.text import counted
 
 # Settings of rewards that a head reads.
 _OF_HEADS = ("mode", "pooling", "objectives", "lens")
@@ -45,7 +45,7 @@ def computed(
     listed = items if isinstance(items, ConversationList) else None
     prompts = None if listed else scoring.prompts(given)
     if listed:
-        conversations.check_rendering(pair.checkpoints, listed)
+        inputs.check_rendering(pair.checkpoints, listed)
     where = (pair, prompts, run, *scoring.settings(Settings, given.config, pair.checkpoints))
     with run_lock(command, run, wait=given.wait):
         rewards = sweep_pair(
@@ -55,7 +55,7 @@ def computed(
             on_outcomes=scoring.show_models,
         )
         if listed:
-            conversations.record(listed, run, [pair.slug])
+            inputs.record(listed, run, [pair.slug])
             size = listed.size_in_words
             return scoring.judged(run, listed.name, size, [pair.slug], rewards)
     assert prompts is not None
