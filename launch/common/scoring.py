@@ -85,7 +85,7 @@ def chosen_prompts(ids: str, own: Sequence[str]) -> Mapping[str, str]:
     """Prompt id -> text: the texts of --prompt, or the prompts and sets that `ids` names."""
     if own:
         return {prompt_id(text): text for text in own}
-    chosen, known = dict[str, str](), {**SETS, **PROMPTS}
+    chosen, known = dict[str, str](), {**PROMPTS, **SETS}
     for name in pieces(ids):
         if name not in known:
             raise AssayError(f"prompts={name!r}{nearest(name, known)}; allowed: {', '.join(known)}")
