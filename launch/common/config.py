@@ -60,7 +60,7 @@ class CommandSettings:
             or a key or value that the command does not take.
         """
         config = self.defaults()
-        changes = _values(chosen) if chosen else {}
+        changes = {} if chosen is None else _values(chosen)
         keys = list(_keys(changes))
         for key in keys:
             check_key(config, key)
