@@ -19,15 +19,13 @@ from analysis.chapters.changes import changes_between
 from analysis.measures.two_models import AFTER, BEFORE, language_models, left_out
 from analysis.report import verdict as verdicts
 from analysis.report.folder import check_target
-from analysis.report.verdict import Verdict
-from engine import display
 from engine.errors import AssayError
 from engine.lists.files import read_pairs
 from engine.runs import storage
 from engine.settings import DiffSettings, Limits, PromptSettings
 from launch.common import command, comparing, reporting, scoring, sources
 from launch.common.config import SCORING_ANY, CommandSettings, keys_set, made
-from launch.common.text import aligned, say
+from launch.common.text import say
 
 _SIDE = "A run of one model, or a checkpoint."
 _FLAGS = {
@@ -79,29 +77,10 @@ def diff(given: command.Given) -> command.CommandResult:
     page = report.write_report(run, target, {}, settings, chapters=chapters)
     last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out(run)]))}"
     return command.CommandResult(
-        "\n".join([*_lines(verdict), last]),
+        "\n".join([*verdicts.terminal_lines(verdict), last]),
         lambda: json.loads(storage.read(target / "verdict.json")),
         exit_status=int(verdict.failed > 0),
     )
-
-
-def _lines(verdict: Verdict) -> list[str]:
-    """The verdict for a terminal: models, settings that differ, limits, words that moved most."""
-    limits, more = verdicts.shortened(verdict)
-    keys, sides = ("name", "source"), verdict.sources.items()
-    sources = [(side, *(str(source[key]) for key in keys)) for side, source in sides]
-    table = [("", "limit on", "prompt", "measured", "allowed", "noise")]
-    for one in limits:
-        shown = [one[key] for key in ("on", "prompt", "measured", "allowed", "noise")]
-        table.append(("holds" if one["holds"] else "FAILS", *shown))
-    words = [("moved most", "prompt", "percentile before", "after")]
-    for word in verdict.moved_most():
-        token = display.plain(word["token"].strip())
-        words.append((token, word["prompt"], *verdicts.from_to(word)))
-    parts = [aligned(sources), [*aligned(table), *[more] * bool(more)], aligned(words)]
-    body = [line for part in parts for line in ("", *part)]
-    differs = [f"differs in: {verdict.differs_in}"] * bool(verdict.differs_in)
-    return [f"{verdict.word}: {verdict.said}", *differs, *body, ""]
 
 
 COMMAND = command.Command(

@@ -9,8 +9,8 @@ import textwrap
 
 from configs import known_models
 from engine.convert import gates, hf_families
+from engine.display import aligned
 from launch.common import command
-from launch.common.text import aligned
 
 _TABLES = {
     "Reward models of the paper": known_models.MODELS,

@@ -1,7 +1,7 @@
 """Pipelines: lists of steps, each of which keeps finished work and resumes by itself.
 
-`assay report`, `assay demo` and `assay reproduce` are the lists `STEPS` of their modules: a new
-step is a function and one line there. The steps here are those of more than one list.
+`assay report` and `assay demo` are the lists `STEPS` of their modules: a new step is a function and
+one line there. The steps here are those of both lists.
 """
 
 import dataclasses
@@ -119,26 +119,6 @@ def run(
     steps = [step for step in steps if asked.get(step, True)]
     for number, step in enumerate(steps, 1):
         step(work, functools.partial(_say_after, f"{number}/{len(steps)} "))
-
-
-def run_each(
-    steps: Sequence[Step[Work]], works: Mapping[str, Callable[[], Work]]
-) -> dict[str, str]:
-    """Runs the steps for each model by name; one that fails does not stop the next.
-
-    What the steps take is made when they begin. Returns why each failed, "" where it did not.
-    """
-    failures = dict.fromkeys(works, "")
-    for number, (name, make) in enumerate(works.items(), 1):
-        text.say(f"[{number}/{len(works)}] {name}")
-        try:
-            work = make()
-            for step in steps:
-                step(work, functools.partial(_say_after, f"{name}: "))
-        except Exception as error:  # whatever it is, the other models need not wait for it
-            failures[name] = text.one_line(error)
-            text.say(f"{name}: {failures[name]}; going on with the other models")
-    return failures
 
 
 def _say_after(prefix: str, line: str) -> None:

@@ -14,7 +14,7 @@ from engine.checkpoint.card import CARD, Checkpoint
 from engine.convert.hf_config import text_model
 from engine.convert.hub import fetch_config
 from engine.convert.safetensors import read_json
-from engine.display import in_words
+from engine.display import aligned, in_words
 from engine.errors import AssayError, prefixed
 from engine.mesh import build_mesh
 from engine.planning import (
@@ -29,12 +29,11 @@ from engine.planning import (
 )
 from engine.runs import storage
 from engine.scoring.reward_passes import dtype_named
-from engine.settings import PlanSettings, Settings, check_integer
+from engine.settings import AUTO, PlanSettings, Settings, check_integer
 from launch.common import command, scoring
 from launch.common.config import CommandSettings
 from launch.common.converting import model_of_config
 from launch.common.sources import RULE, hub_id
-from launch.common.text import aligned
 
 _FLAGS = {
     "source": (
@@ -81,20 +80,22 @@ def model_of_source(source: str) -> Model:
 def _planned(given: command.Given, source: str) -> tuple[str, dict[str, Any]]:
     """The table of one model, and what it says for --json."""
     config, model = given.config, model_of_source(source)
+    decoder, step = model.config, scoring.step_size(config.step_size)
     check_integer("self_check", config.self_check, 1)
     for name in ("prefix", "own"):
-        if not 1 <= config[name] <= model.config.max_positions:
-            most = f"{model.config.max_positions}, the model's longest"
+        if not 1 <= config[name] <= decoder.max_positions:
+            most = f"{decoder.max_positions}, the model's longest"
             raise AssayError(f"{name}={config[name]}; allowed: 1 to {most}")
-    work = SweepWork(
-        prefix=config.prefix,
-        own=config.own,
-        step_size=scoring.step_size(config.step_size),
-        self_check=config.self_check,
-    )
-    dtype = None if config.dtype == "auto" else str(dtype_named(config.dtype))
+    sizes = {name: config[name] for name in ("prefix", "own", "self_check")}
+    work = SweepWork(step_size=step, **sizes)
+    dtype = None if config.dtype == AUTO else str(dtype_named(config.dtype))
     rooms = [DeviceRoom(kind, 1, size) for kind, sizes in _AXES.items() for size in sizes]
-    rows = [_row(model, room, dtype, work) for room in rooms if _divides(model, room.model)]
+    divided = decoder.num_heads, decoder.ffn_width  # by the axis `model`
+    rows = [
+        _row(model, room, dtype, work)
+        for room in rooms
+        if not any(width % room.model for width in divided)
+    ]
     here = DeviceRoom.of(build_mesh())
     placed = model.on(here, dtype)
     step = fitting_step(placed, work)
@@ -108,12 +109,7 @@ def _planned(given: command.Given, source: str) -> tuple[str, dict[str, Any]]:
         "here": {"platform": here.platform, "free_bytes": here.usable, "fits": not reason},
     }
     said = reason or f"fits, with a step of {step:,} ({in_words(here.usable)} are free)"
-    return "\n".join([_text(model, work, rows), "", f"here ({here.platform}): {said}"]), facts
-
-
-def _divides(model: Model, size: int) -> bool:
-    """Whether devices along the axis `model` can share the decoder."""
-    return model.config.num_heads % size == 0 and model.config.ffn_width % size == 0
+    return f"{_text(model, work, rows)}\n\nhere ({here.platform}): {said}", facts
 
 
 def _row(model: Model, room: DeviceRoom, dtype: str | None, work: SweepWork) -> dict[str, Any]:
@@ -139,17 +135,15 @@ def _text(model: Model, work: SweepWork, rows: list[dict[str, Any]]) -> str:
         held = {name: in_words(size) for name, size in row["device_bytes"].items()}
         cells = [row["device"], str(row["mesh_model"]), row["dtype"], held["weights"]]
         table.append([*cells, held["prefix"], f"{row['step_size']:,}", held["step"], held["total"]])
-    return "\n".join(
-        [
-            f"{model.name}: {config.num_layers} layers of width {config.width:,}, "
-            f"{config.vocab_size:,} tokens, {weights} of weights in {model.stored}",
-            f"converting it: {in_words(host_bytes(model))} of host memory; {weights} of disk "
-            f"for the source and {weights} for the checkpoint",
-            f"each device needs, with prompts of {work.prefix} positions and candidates of "
-            f"{work.own}:\n",
-            *aligned(table),
-        ]
-    )
+    lines = [
+        f"{model.name}: {config.num_layers} layers of width {config.width:,}, "
+        f"{config.vocab_size:,} tokens, {weights} of weights in {model.stored}",
+        f"converting it: {in_words(host_bytes(model))} of host memory; {weights} of disk "
+        f"for the source and {weights} for the checkpoint",
+        f"each device needs, with prompts of {work.prefix} positions and candidates of "
+        f"{work.own}:\n",
+    ]
+    return "\n".join([*lines, *aligned(table)])
 
 
 COMMAND = command.Command(

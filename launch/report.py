@@ -9,7 +9,6 @@ when it is made again.
 
 import dataclasses
 import itertools
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,9 +18,8 @@ from etils import epath
 
 import analysis
 from engine.checkpoint.card import LANGUAGE
-from engine.display import counted, in_words
+from engine.display import counted
 from engine.errors import AssayError
-from engine.planning import DeviceRoom, Model, SweepWork, account, fitting_step, refusal
 from engine.runs import storage
 from engine.settings import AnalyzeSettings, LogprobSettings, PromptSettings, ReportSettings
 from launch import pipeline
@@ -124,21 +122,6 @@ def convert(work: Report, say: Say) -> None:
     work.settle()
 
 
-def check_memory(work: Report, say: Say) -> None:
-    """Says what each model takes here; with `check_memory`, refuses one that is too large."""
-    room = DeviceRoom.of(work.mesh)
-    kinds = ((work.models, work.settings), (work.language, work.logprobs))
-    for model, settings in ((model, settings) for models, settings in kinds for model in models):
-        placed = Model.of([model]).on(room, settings.dtype)
-        sweep = SweepWork(step_size=settings.step_size, self_check=settings.self_check)
-        sweep = dataclasses.replace(sweep, step_size=fitting_step(placed, sweep))
-        needed, reason = account(placed, sweep), refusal(placed, sweep)
-        if reason and settings.check_memory:
-            raise AssayError(reason)
-        free = f" of {in_words(room.usable)} that are free" if room.usable < math.inf else ""
-        say(f"{model.card.slug}: {in_words(needed.total)} of memory in {settings.dtype}{free}")
-
-
 def write_report(work: Report, say: Say) -> None:
     """Writes the report."""
     target = work.root / "report"
@@ -148,7 +131,6 @@ def write_report(work: Report, say: Say) -> None:
 
 STEPS: Sequence[pipeline.Step[Report]] = (
     convert,
-    check_memory,
     pipeline.sweep,
     pipeline.score,
     pipeline.judge,

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from configs.prompts import PROMPTS, SETS
 from engine import display, programs
 from engine.checkpoint.card import Checkpoint
-from engine.display import counted
+from engine.display import aligned, counted
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.scoring.reward_passes import default_dtype
@@ -23,7 +23,7 @@ from engine.sweep.outcomes import Outcome
 from launch.common import command, joining, sources
 from launch.common.command import WAIT, Flags, Given, paths
 from launch.common.config import given_fields, keys_set
-from launch.common.text import aligned, nearest, pieces
+from launch.common.text import nearest, pieces
 
 _Kind = TypeVar("_Kind")
 _SHOWN = 5  # tokens per end

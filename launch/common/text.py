@@ -1,11 +1,11 @@
-"""Text of commands: misspelt names, comma-separated settings, durations, tables, and printing."""
+"""Text of commands: misspelt names, comma-separated settings, durations, and printing."""
 
 import difflib
 import io
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from engine.errors import AssayError
@@ -22,12 +22,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def pieces(text: str) -> tuple[str, ...]:
     """The pieces of a comma-separated setting, without empty ones."""
     return tuple(piece.strip() for piece in text.split(",") if piece.strip())
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of a table as lines; every column is as wide as its longest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def escape_unencodable() -> None:
