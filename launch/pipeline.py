@@ -88,8 +88,9 @@ def judge(work: Scored, say: Say) -> None:
     if listed is None:
         return
     say(f"scoring {listed.size_in_words} of {listed.name} under their own prompts")
-    where = (work.run, work.word_settings, work.mesh)
-    work.new += inputs.score(work.models, listed, *where, scoring.show_models)
+    where, show = (None, work.run, work.word_settings, work.mesh), scoring.show_models
+    work.new += sweep_rewards(work.models, *where, on_outcomes=show, items=listed[:3])
+    inputs.record(listed, work.run, [model.card.slug for model in work.models])
 
 
 def logprobs(work: Scored, say: Say) -> None:

@@ -23,7 +23,7 @@ from engine.errors import AssayError
 from engine.runs import lock, storage
 from launch.common import config as config_files
 from launch.common import joining
-from launch.common.text import escape_unencodable, folder_gone, nearest, one_line, show
+from launch.common.text import escape_unencodable, nearest, one_line, show
 
 Given = Any  # parsed FlagValues: flags are attributes of several types
 # Name of a flag -> its default, its meaning and, of an integer, its least and its largest value.
@@ -60,7 +60,7 @@ class CommandResult:
     # What they say, as JSON has it; called only with --json.
     facts: Callable[[], Mapping[str, Any]] = dict  # Any: what JSON holds
     exit_status: int = 0  # 1 where a check has found something
-    wait: Callable[[], object] = dict  # what a shell waits for after them; Python does not
+    wait: Callable[[], object] = lambda: None  # what a shell waits for after them; Python does not
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,8 +127,6 @@ class Command:
             stopped = processes.stopped(self.name)
             return _failed(self.name, stopped, processes.INTERRUPTED, as_json)
         except Exception as error:  # an unexpected one must end the other processes too
-            if gone := folder_gone(error):
-                return _failed(self.name, gone, processes.REFUSED, as_json)
             if processes.count() == 1:
                 raise
             _wait_for_the_cause(error)

@@ -1,4 +1,4 @@
-"""The list of --items: its flags, its scores, and what is printed of them."""
+"""The list of --items: its flags, and what is written and printed of its scores."""
 
 import functools
 from collections.abc import Sequence
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import polars as pl
 from etils import epath
-from jax.sharding import Mesh
 
 from engine import processes
 from engine.checkpoint.card import Checkpoint
@@ -16,9 +15,6 @@ from engine.lists.fields import REPLIES
 from engine.lists.files import ConversationList
 from engine.runs import schema
 from engine.runs.folder import RunFolder
-from engine.settings import SweepSettings
-from engine.sweep.outcomes import OnOutcomes
-from engine.sweep.reward_jobs import sweep_rewards
 from launch.common import scoring
 from launch.common.command import Flags, Given, paths
 from launch.common.config import keys_set
@@ -72,27 +68,6 @@ def given_list(given: Given, *, sweeps: bool = False) -> ConversationList | None
     if listed is None or given.name is None:
         return listed
     return listed._replace(name=given.name)
-
-
-def score(
-    models: Sequence[Checkpoint],
-    listed: ConversationList,
-    run: str,
-    settings: SweepSettings,
-    mesh: Mesh,
-    on_outcomes: OnOutcomes,
-) -> int:
-    """Scores a list under its rows' prompts; writes `replies.csv`, and prints accuracies.
-
-    Returns:
-      The number of new rewards.
-    """
-    check_rendering(models, listed)
-    rewards = sweep_rewards(
-        models, None, run, settings, mesh, on_outcomes=on_outcomes, items=listed[:3]
-    )
-    record(listed, run, [model.card.slug for model in models])
-    return rewards
 
 
 def record(listed: ConversationList, run: str, slugs: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence, Sized
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import polars as pl
@@ -134,11 +134,6 @@ def step_size(value: object) -> int | None:
     return value
 
 
-def models_by_prompts(models: Sized, prompts: Sized) -> str:
-    """`2 models × 1 prompt`."""
-    return f"{counted(len(models), 'model')} × {counted(len(prompts), 'prompt')}"
-
-
 def result(
     text: str, run: str, slugs: Sequence[str], prompts: Collection[str]
 ) -> command.CommandResult:
@@ -164,7 +159,8 @@ def computed(
     what: str = "rewards",
 ) -> command.CommandResult:
     """`result` of models under prompts: the place in the run, and how many numbers are new."""
-    said = f"{run}/{place}: {models_by_prompts(models, prompts)}, {outcome(new, what)}"
+    size = f"{counted(len(models), 'model')} × {counted(len(prompts), 'prompt')}"
+    said = f"{run}/{place}: {size}, {outcome(new, what)}"
     return result(said, run, [model.card.slug for model in models], [*prompts.values()])
 
 

@@ -34,16 +34,6 @@ def escape_unencodable() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def folder_gone(error: Exception) -> str:
-    """What an error says where the working folder has been removed, else ""."""
-    try:
-        os.getcwd()
-    except OSError:
-        line = "the working folder was removed; change to one that exists, and run it again"
-        return line if isinstance(error, OSError) else ""
-    return ""
-
-
 def one_line(error: Exception) -> str:
     """An error in one line, an unexpected one with its place.
 
