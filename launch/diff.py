@@ -24,7 +24,8 @@ from engine.errors import AssayError
 from engine.lists.files import read_pairs
 from engine.runs import storage
 from engine.settings import Limits
-from launch.common import command, comparing, locking, reporting, scoring, sources
+from engine.sources.resolve import is_model
+from launch.common import command, comparing, locking, reporting, scoring
 from launch.common.text import aligned, say
 
 _SIDE = "A run of one model, or a checkpoint."
@@ -52,7 +53,7 @@ def diff(given: command.Given) -> command.CommandResult:
     settings = reporting.settings_of(given.config.analyze)
     paths = {side: storage.path_of(command.paths(given, side)[0]) for side in (BEFORE, AFTER)}
     target = storage.path_of(command.paths(given, "report")[0])
-    checkpoints = [side for side, path in paths.items() if sources.is_model(str(path))]
+    checkpoints = [side for side, path in paths.items() if is_model(str(path))]
     if checkpoints and not given.run:
         raise AssayError("--run is missing; allowed: a folder for the rewards of the checkpoints")
     folders = [path for side, path in paths.items() if side not in checkpoints]

@@ -34,6 +34,7 @@ from engine.runs import storage
 from engine.runs.identity import Identity
 from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings, check_choice
+from engine.sources.resolve import is_model
 from engine.sweep.outcomes import Outcome
 from engine.sweep.reward_jobs import check_vocabulary, sweep_rewards
 from engine.sweep.setup import model_entry
@@ -173,7 +174,7 @@ def planned(
       AssayError: what cannot be compared or swept, or a setting that would be ignored.
     """
     check_choice("noise", given.config.noise, ("all", "one", "off"))
-    swept = [of for of, path in paths.items() if sources.is_model(str(path))]
+    swept = [of for of, path in paths.items() if is_model(str(path))]
     if swept and storage.is_file(storage.path_of(given.run)):
         raise AssayError(f"--run={given.run}: a file; allowed: a folder")
     named = [name for name in given.config.compared.split(",") if name]
