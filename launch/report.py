@@ -17,6 +17,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 import analysis
+from analysis.report import facts
 from configs import known_models
 from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.display import counted, in_words
@@ -28,7 +29,6 @@ from engine.sources.resolve import name_of, with_distinct_names
 from launch import pipeline
 from launch.common import (
     command,
-    facts,
     inputs,
     locking,
     reporting,
