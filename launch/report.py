@@ -17,15 +17,17 @@ from typing import Any
 from etils import epath
 
 import analysis
+from analysis.report import facts
+from configs import known_models
 from engine.checkpoint.card import LANGUAGE
 from engine.display import counted
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.settings import AnalyzeSettings, LogprobSettings, PromptSettings, ReportSettings
+from engine.sources.resolve import name_of, with_distinct_names
 from launch import pipeline
 from launch.common import (
     command,
-    facts,
     inputs,
     reporting,
     scoring,
@@ -95,7 +97,7 @@ def report(given: command.Given) -> command.CommandResult:
 
 
 def _default_out(names: Sequence[str]) -> str:
-    known = [sources.name_of(name.partition("@")[0]) for name in names]
+    known = [name_of(name.partition("@")[0], known_models.find) for name in names]
     more = [f"{len(known) - _NAMED}-more"] if len(known) > _NAMED else []
     return str(Path("reports", "-".join([*known[:_NAMED], *more])))
 
@@ -105,8 +107,8 @@ def convert(work: Report, say: Say) -> None:
     every, verify = [*work.names, *work.languages], scoring.verify_setting(work.config)
     say(f"opening {counted(len(every), 'model')}")
     models = sources.checkpoints(work.names, work.config, verify)
-    models += sources.plain_checkpoints(work.languages, work.config, verify)
-    models = sources.with_distinct_names(every, models)
+    models += sources.opened(work.languages, work.config, verify, plain=True)
+    models = with_distinct_names(every, models, known_models.find)
     work.models, work.language = models[: len(work.names)], models[len(work.names) :]
     for model in work.models:
         if model.card.kind == LANGUAGE:
