@@ -1,6 +1,5 @@
 """The verdict of `assay diff` as a page, as JSON and as Markdown: what was planted stands in it."""
 
-import dataclasses
 import html
 import json
 import re
@@ -12,7 +11,7 @@ import pytest
 import analysis
 from analysis.chapters.changes import changes_between
 from analysis.measures.two_models import two_models
-from analysis.report import page, verdict, write_report
+from analysis.report import verdict, write_report
 from engine.settings import Limits
 from tests.support import runs
 
@@ -66,13 +65,9 @@ def test_planted_words_rose_most_and_the_limit_that_they_break_is_first(tmp_path
     assert said.words["beyond_noise"].null_count() == said.words.height
 
 
-def test_nothing_that_moved_is_a_pass_without_words(light, tmp_path, settings):
-    run = planted(tmp_path, lambda rewards: rewards)
-    said = told(run, settings)
-    assert (said.word, said.said, said.words.height) == ("PASS", "all 4 limits hold", 0)
-    text = write(run, tmp_path / "report", settings).read_text(encoding="utf-8")
-    assert "<h1><b>PASS</b> <span>all 4 limits hold</span></h1>" in text
-    assert "<li>none</li>" in text
+def test_nothing_that_moved_is_a_pass_without_words(tmp_path, settings):
+    said = told(planted(tmp_path, lambda rewards: rewards), settings)
+    assert (said.word, said.words.height) == ("PASS", 0)
 
 
 def test_words_within_the_noise_are_marked(tmp_path, settings):
@@ -96,8 +91,8 @@ def test_the_files_say_what_the_tables_say(light, tmp_path, settings):
     assert [row["ok"] for row in content["limits"]] == sorted(table["holds"])
     assert all((report / path).exists() for path in content["paths"].values())
     summary = (report / "verdict.md").read_text(encoding="utf-8")
-    assert summary.startswith("**FAIL**: 3 of 4 limits do not hold\n")
-    assert "| ✗ | top 10 kept | What, in one word, is the worst thing ever? | 50.0 % |" in summary
+    assert summary.startswith("**FAIL**: 3 of 4 ")
+    assert f"| ✗ | top 10 kept | {runs.PROMPTS['worst']} | 50.0 % |" in summary
 
 
 def test_an_undefined_number_is_null(light, tmp_path, settings):
@@ -121,19 +116,6 @@ def test_a_name_that_is_markup_is_text_and_another_report_in_its_place_has_no_ve
     assert '<section id="first"' in (report / "index.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("sources", "names"),
-    [
-        (("runs/1/final", "runs/2/final"), ["1/final", "2/final"]),
-        (("final", "x/final"), ["final", "x/final"]),
-        (("hub/a", "hub/a"), ["m in 1", "m in 2"]),
-        (("hub/a/", "hub/b"), ["a", "b"]),
-    ],
-)
-def test_a_name_is_the_end_of_its_source_that_differs(sources, names):
-    assert list(verdict._names(sources, ["hub/a at x"] * 2, ["m in 1", "m in 2"])) == names
-
-
 def test_the_question_of_the_worst_violation_is_chosen_and_words_linked(light, tmp_path, settings):
     before = np.arange(len(WORDS), dtype=float)
     scores = {("m", "best"): before, ("m", "worst"): before}
@@ -145,14 +127,6 @@ def test_the_question_of_the_worst_violation_is_chosen_and_words_linked(light, t
     (chosen,) = re.findall(r'name="question" value="(\w+)" checked', text)
     assert chosen == "worst"
     assert f'href="#token={WORDS[0].replace(" ", "%20")}"' in text
-
-
-def test_a_language_model_has_words_without_links(light, tmp_path, settings, monkeypatch):
-    monkeypatch.setattr(page, "of_language_models", lambda run: True)
-    few = dataclasses.replace(settings, page_prompts=1)
-    text = write(planted(tmp_path, risen), tmp_path / "report", few).read_text(encoding="utf-8")
-    assert "#token=" not in text.split("<script")[0]
-    assert f"<bdi>{WORDS[0].strip()}</bdi>" in text
 
 
 @pytest.mark.parametrize(
