@@ -8,14 +8,15 @@ from analysis.statistics import Array
 from engine.runs.folder import RunFolder, read_table
 from engine.runs.result import Result
 
-_MOST_BYTES = 2**30  # Of rewards: 268 million. What comes later is read again each time.
-
 
 class Cache:
-    """Rewards and vocabularies by where they lie; read once."""
+    """Rewards and vocabularies by where they lie; read once.
 
-    def __init__(self) -> None:
-        self._bytes = 0
+    Rewards beyond `most_bytes`, by default 268 million of them, are read again each time.
+    """
+
+    def __init__(self, most_bytes: int = 2**30) -> None:
+        self._bytes_left = most_bytes
         self._rewards: dict[str, tuple[Array, Array]] = {}
         self._ids: dict[str, Array] = {}
         self._vocabularies: dict[tuple[str, str], pl.DataFrame] = {}
@@ -38,8 +39,8 @@ class Cache:
         read = (known if np.array_equal(known, ids) else ids), rewards
         for column in read:
             column.flags.writeable = False
-        if self._bytes + rewards.nbytes <= _MOST_BYTES:
-            self._bytes += rewards.nbytes
+        if rewards.nbytes <= self._bytes_left:
+            self._bytes_left -= rewards.nbytes
             self._rewards[place] = read
         return read
 

@@ -314,11 +314,11 @@ def test_token_ids_of_a_model_that_scored_fewer_are_its_own(make_run):
     assert run.rewards("m2", "greatest")[0].tolist() == [0, 2]
 
 
-def test_rewards_beyond_the_memory_that_is_given_are_read_again(two_models, monkeypatch):
-    monkeypatch.setattr(cache, "_MOST_BYTES", 12)  # of one model
-    run = analysis.load(two_models)
-    first, second = run.rewards("m1", "greatest")[1], run.rewards("m2", "greatest")[1]
-    assert run.rewards("m1", "greatest")[1] is first
-    again = run.rewards("m2", "greatest")[1]
+def test_rewards_beyond_the_memory_that_is_given_are_read_again(two_models):
+    results = list(analysis.load(two_models).results.values())
+    small = cache.Cache(most_bytes=12)  # of one model
+    (_, first), (_, second) = (small.rewards(result, "v") for result in results)
+    assert small.rewards(results[0], "v")[1] is first
+    again = small.rewards(results[1], "v")[1]
     assert again is not second
     np.testing.assert_array_equal(again, second)
