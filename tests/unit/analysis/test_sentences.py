@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.sentences import bounds, cell, counted, decimals, significant, span, unclear
+from analysis.sentences import beside, bounds, cell, counted, decimals, significant, span, unclear
 from tests.support.studies import named
 
 
@@ -15,6 +15,13 @@ def test_numbers_have_a_true_minus_sign_and_bounds_are_rounded_outward():
     assert span(np.array([0.304, 0.304])) == "0.30"
     assert span(np.array([-0.711, -0.004, 0.995])) == "−0.71 to 0.99"
     assert bounds(-0.001, -0.001) == "−0.01 to 0.00"
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "printed"), [(0.8999, 0.9, "0.8999"), (-0.05001, 0.05, "−0.05001")]
+)
+def test_a_number_beyond_its_limit_is_not_rounded_to_it(value, limit, printed):
+    assert beside(value, limit, 2) == printed
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import importlib.util
 import polars as pl
 import pytest
 
-from analysis import CHAPTERS, ModelInfo
-from analysis.chapters import explained, humans
+from analysis import CHAPTERS
+from analysis.chapters import humans
 from engine.errors import AssayError
 from tests.support import runs
 from tests.support.studies import named
@@ -116,21 +116,6 @@ def test_items_alone(make_run, study_of):
     assert tables.reason("groups")
     assert tables.of("top_bottom") == {}
     assert "humans_gap" in tables.files
-
-
-def test_four_models_of_which_something_is_known_are_explained(make_run, study_of):
-    scores = {(f"m{i}", "greatest"): [1.0, 2.0 * i, 3.0 + i % 2, -i] for i in range(4)}
-    models = {f"m{i}": "v" for i in range(4)}
-    about = {"developer": "d", "base": "B", "rewardbench_rank": None}
-    infos = {m: ModelInfo(nickname=m, size_b=2.0**i, **about) for i, m in enumerate(models)}
-    run = make_run({"v": ["love", "hate", "x", "y"]}, models, scores)
-    study = study_of(run, infos=infos)
-    (row,) = study.tables["rsa"].to_dicts()
-    assert (row["prompt"], row["predictor"], row["pairs"]) == ("greatest", "size", 6)
-    assert row["r_squared"] == pytest.approx(row["pearson_r"] ** 2)
-    assert "rsa.csv" in [
-        b.file for b in explained.ANALYSIS.section(study).blocks if b.kind == "rows"
-    ]
 
 
 def test_round_trips_asked_of_an_imported_vocabulary(make_run, study_of):

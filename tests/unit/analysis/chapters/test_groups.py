@@ -100,12 +100,3 @@ def test_models_of_different_vocabularies_have_kinds_of_their_own(make_run, rng)
     own = groups.groups_table(words).filter(group="women")
     assert own["words"][0] - own["words"][1] == 2
     assert own["kinds"][0] - own["kinds"][1] == 1
-
-
-def test_a_list_of_your_own_adds_groups(make_run, study_of, write):
-    terms = write("own.csv", "word,group,axis\nnorers,northerners,side\nsorers,southerners,side\n")
-    scores = {("m", "best"): [1.0, 2.0, 3.0]}
-    run = make_run({"v": [" norers", " sorers", " x"]}, {"m": "v"}, scores)
-    study = study_of(run, groups, identity=terms)
-    assert study.tables["groups"]["group"].to_list() == ["northerners", "southerners"]
-    assert terms in study.tables["matches", "groups"]["source"].item()

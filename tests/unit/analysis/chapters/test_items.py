@@ -9,8 +9,6 @@ from analysis.blocks import pictures
 from analysis.chapters import items
 from analysis.charts import look
 from analysis.charts.cells import over, shown_items, standings
-from analysis.report import drawing
-from engine.errors import AssayError
 from tests.support import charts, runs
 from tests.support.studies import named, texts
 
@@ -88,13 +86,6 @@ def test_a_list_under_many_prompts_is_drawn_by_question(run, study_of, prompts, 
     assert ("items_prompts_pets" in drawn) == together
     assert ("items_standing_pets_greatest" in drawn) == (not together)
     assert ("items_standing_pets_positive_prompts" in drawn) == together
-
-
-def test_figures_of_one_name_are_refused(run, tmp_path, study_of):
-    runs.add_items(run, "pets_greatest", "m-one", "worst", {"cat": 1.0, "dog": 0.0})
-    runs.add_items(run, "pets", "m-one", "greatest_worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
-    with pytest.raises(AssayError, match="items_standing_pets_greatest_worst"):
-        drawing.draw(pictures(items.ANALYSIS.section(study_of(run, items)).blocks), tmp_path)
 
 
 def test_colours_are_percentiles_in_the_order_of_the_report(points):

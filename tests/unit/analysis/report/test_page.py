@@ -15,7 +15,8 @@ from analysis.charts.heat_map import heat_map
 from analysis.report import drawing, page
 from analysis.report.explorer import Packed
 from analysis.study import Analysis, Section
-from tests.support import charts, runs, slow
+from engine.errors import AssayError
+from tests.support import charts, runs
 from tests.support.studies import named
 
 NOTHING = Packed(meta={"rows": 0, "models": [], "prompts": []}, blobs=[])
@@ -58,7 +59,8 @@ def _domains(spec):
     return own + [domain for part in each for domain in _domains(part)]
 
 
-@pytest.mark.parametrize("given", slow.all_but([STEPS], [["step-200", *STEPS[:-1]]]))
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [STEPS, ["step-200", *STEPS[:-1]]])
 def test_models_stand_in_the_order_given(tmp_path, study_of, monkeypatch, given):
     """In tables, legends and the page; never in that of their text: 100, 150, 200, 50."""
     monkeypatch.setattr(runs, "FULL", dict.fromkeys(given))
@@ -101,6 +103,8 @@ def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
     names = [f"{stem}.{kind}" for stem in "ab" for kind in ("pdf", "png", "svg")]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
+    with pytest.raises(AssayError, match="figure a"):
+        drawing.draw([*blocks, blocks[0]], tmp_path, drawing.FORMATS)
     kept = {p: p.read_bytes() for p in tmp_path.iterdir() if p.suffix != ".pdf"}
     drawing.draw(blocks, tmp_path, drawing.FORMATS)
     assert all(path.read_bytes() == data for path, data in kept.items())

@@ -116,9 +116,9 @@ def test_unfinished_and_mixed_runs_warn_at_the_top(light, small_run, tmp_path, s
     assert "not finished" in page.words and "(ids, text)" in page.words
 
 
-def test_the_same_run_gives_the_same_report(drawn, tmp_path, settings):
-    page = write_report(analysis.load(drawn.parent / "run"), tmp_path / "again", {}, settings)
-    assert page.read_bytes() == (drawn / "index.html").read_bytes()
+def test_the_same_run_gives_the_same_report(report, small_run, tmp_path, infos, settings):
+    page = write_report(analysis.load(small_run), tmp_path / "again", infos, settings)
+    assert page.read_bytes() == (report / "index.html").read_bytes()
 
 
 def test_a_report_replaces_an_older_one_whole(report, small_run, settings):

@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import polars as pl
-import pytest
 
 import analysis
 from analysis.chapters.changes import changes_between
@@ -70,13 +69,6 @@ def test_nothing_that_moved_is_a_pass_without_words(tmp_path, settings):
     assert (said.word, said.words.height) == ("PASS", 0)
 
 
-def test_words_within_the_noise_are_marked(tmp_path, settings):
-    run = planted(tmp_path, risen)
-    assert not told(run, settings, [("itself", run)]).words["beyond_noise"].any()
-    still = planted(tmp_path / "still", lambda rewards: rewards)
-    assert told(run, settings, [("still", still)]).words["beyond_noise"].all()
-
-
 def test_the_files_say_what_the_tables_say(light, tmp_path, settings):
     report = write(planted(tmp_path, risen), tmp_path / "report", settings).parent
     content = json.loads((report / "verdict.json").read_text(encoding="utf-8"))
@@ -127,19 +119,3 @@ def test_the_question_of_the_worst_violation_is_chosen_and_words_linked(light, t
     (chosen,) = re.findall(r'name="question" value="(\w+)" checked', text)
     assert chosen == "worst"
     assert f'href="#token={WORDS[0].replace(" ", "%20")}"' in text
-
-
-@pytest.mark.parametrize(
-    ("check", "allowed", "measured", "limit", "shown"),
-    [
-        ("Kendall’s τ", "at least", 0.8999, 0.9, ("0.8999", "at least 0.9")),
-        ("top 9 kept", "at least", 0.7999, 0.8, ("79.99 %", "at least 80 %")),
-        ("shift", "at most", 0.05001, 0.05, ("+5.001 points", "at most ±5 points")),
-        ("shift", "at most", -0.05, 0.05, ("−5.0 points", "at most ±5 points")),
-    ],
-)
-def test_a_number_beyond_its_limit_is_not_rounded_to_it(check, allowed, measured, limit, shown):
-    row = {"check": check, "what": "", "prompt": "p", "measured": measured, "noise": None}
-    row |= {"limit": limit, "allowed": allowed, "holds": False, "ci_low": None}
-    line = verdict._limit(row, {"p": "Which?"})
-    assert (line["measured"], line["allowed"]) == shown
