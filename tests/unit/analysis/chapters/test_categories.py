@@ -52,10 +52,15 @@ def big_two(study, framing="positive"):
     )
 
 
-def test_a_difference_of_bases_is_found_with_models_as_units(tmp_path, study_of, rng):
-    planted = effects(rng, -1.5, 1.5)
-    run = category_runs.category_run(tmp_path / "run", rng, planted, prompts=SEVERAL)
-    study = study_of(run, two_bases())
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory):
+    """A run in which the Gemma models rate agency below communion, and the Llama models above."""
+    rng, folder = np.random.default_rng(5), tmp_path_factory.mktemp("apart") / "run"
+    return category_runs.category_run(folder, rng, effects(rng, -1.5, 1.5), prompts=SEVERAL)
+
+
+def test_a_difference_of_bases_is_found_with_models_as_units(apart, study_of):
+    study = study_of(apart, two_bases())
     row = big_two(study)
     keys = ("base", "models", "other_base", "other_models", "assignments")
     assert [row[key] for key in keys] == ["Gemma", 5, "Llama", 6, 462]
@@ -72,10 +77,10 @@ def test_a_difference_of_bases_is_found_with_models_as_units(tmp_path, study_of,
     assert headline.picture == "category_contrasts_words_1"
 
 
-def test_q_corrects_for_every_scale_of_the_table(tmp_path, study_of, rng):
+def test_q_corrects_for_every_scale_of_the_table(apart, study_of):
     """Of 33 tests three have the least p that 4 against 6 models can give: q is 33/3 of it."""
-    planted = {m: e for m, e in effects(rng, -1.5, 1.5).items() if m != "g4"}
-    study = study_of(category_runs.category_run(tmp_path / "run", rng, planted), two_bases())
+    known = {model: info for model, info in two_bases().items() if model != "g4"}
+    study = study_of(apart, known)
     table = study.tables["category_contrasts"]
     assert table["scale"].n_unique() == 3
     assert table.height == 33
@@ -182,10 +187,9 @@ def test_language_models_are_put_through_the_same_contrast(tmp_path, study_of, r
     assert signs == [True, False, False]  # the ratio is high where the second gives more
 
 
-def test_models_of_one_lineage_are_taken_as_one_and_charts_show_all(tmp_path, study_of, rng):
-    run = category_runs.category_run(tmp_path / "run", rng, effects(rng, -1.5, 1.5))
+def test_models_of_one_lineage_are_taken_as_one_and_charts_show_all(apart, study_of):
     infos = two_bases(lambda model: model if model in GEMMA[:2] else f"{model[0]}-shared")
-    study = study_of(run, infos)
+    study = study_of(apart, infos)
     row = big_two(study)
     assert row["p"] == pytest.approx(1 / 462)
     assert row["lineage_p"] == pytest.approx(1 / 4)  # three lines against one

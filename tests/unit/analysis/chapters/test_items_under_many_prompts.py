@@ -14,7 +14,7 @@ from analysis.measures import list_scores
 from analysis.measures.list_scores import ALL, ListScores
 from analysis.words.questions import questions
 from configs.prompts import FOLLOW_UP
-from tests.support import runs
+from tests.support import runs, slow
 from tests.support.studies import named
 
 PROMPTS = {
@@ -191,7 +191,7 @@ def test_models_that_oppose_one_another_are_named_under_that_framing_alone(rng):
     assert named(said["positive"])[0] == "6"
 
 
-@pytest.mark.parametrize("size", [5, 10, 40])
+@pytest.mark.parametrize("size", slow.all_but([10], [5, 10, 40]))
 def test_of_models_that_share_nothing_a_claim_is_rare(rng, size):
     """At a rate of .05, more than 4 of 12 come once in 3,000 times; of 5 items few are made."""
     made = [claims(noise(rng, size=size), rng) for _ in range(12)]
