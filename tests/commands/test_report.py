@@ -59,7 +59,7 @@ def test_it_converts_sweeps_scores_and_goes_on(call, tmp_path):
 
 
 def test_a_model_that_is_too_large_is_refused_before_any_is_swept(call, tmp_path, monkeypatch):
-    monkeypatch.setattr("engine.host.free_bytes", lambda *_: 2**20)
+    monkeypatch.setattr("engine.mesh.free_bytes", lambda *_: 2**20)
     done = call()
     assert done.code == 2 and "a-final: needs" in done.err[-1]
     assert not (tmp_path / "reports" / "a-final-b-final" / "run" / "scores").exists()

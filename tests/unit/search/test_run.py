@@ -13,7 +13,7 @@ from etils import epath
 
 import analysis
 from engine.errors import AssayError
-from engine.runs import environment, schema
+from engine.runs import identity, schema
 from engine.runs.folder import RunFolder
 from engine.runs.result import Result
 from engine.search.gcg import (
@@ -102,7 +102,7 @@ def test_an_unfinished_search_with_other_inputs_is_refused(
     state = epath.Path(tmp_path / "state.safetensors")
     resumable(problem(checkpoint()), scorer(checkpoint()), state)
     if differs == "numerics":
-        monkeypatch.setitem(environment.NUMERICS, "cpu", 1)
+        monkeypatch.setitem(identity.NUMERICS, "cpu", 1)
     other = problem(checkpoint(), topk=15) if differs == "topk" else problem(checkpoint())
     with pytest.raises(AssayError, match=rf"an unfinished search with another {differs}; remove"):
         resumable(other, scorer(checkpoint()), state)
