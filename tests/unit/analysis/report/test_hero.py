@@ -14,7 +14,7 @@ WORDS = [f" {one}{two}{three}" for one in "abcdefgh" for two in "aeiou" for thre
 
 @pytest.fixture
 def told(make_run):
-    """The finding of models whose rewards under "worst" are a multiple of those under "greatest"."""
+    """The finding of models by the sign of their rewards under "worst", beside "greatest"."""
 
     def of(*signs):
         rng = np.random.default_rng(0)
@@ -44,6 +44,6 @@ def test_models_that_rate_words_as_before_are_counted(told):
     assert np.corrcoef(np.array([line.ends for line in same]).T)[0, 1] > 0.5
 
 
-def test_nothing_is_said_where_every_model_reads_the_question(told):
-    assert told(-1, -1) is None
-    assert told(0, 0) is None
+@pytest.mark.parametrize("signs", [(-1, -1), (0, 0)])
+def test_nothing_is_said_where_every_model_reads_the_question(told, signs):
+    assert told(*signs) is None
