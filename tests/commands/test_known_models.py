@@ -109,11 +109,7 @@ def test_the_row_that_the_list_names_is_the_reward(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(known_shapes, "config_json", lambda spec: shapes)
         made = converting.convert(
-            str(folder),
-            storage.path_of(tmp_path / "ck"),
-            spec,
-            ConvertSettings(),
-            slug="tiny",
+            str(folder), storage.path_of(tmp_path / "ck"), spec, ConvertSettings(), slug="tiny"
         )
     assert made.card.reward == "the logit of '<|endoftext|>' (token id 0)"
 

@@ -86,11 +86,11 @@ def test_a_store_gets_the_bytes_that_a_disk_gets_also_after_a_kill(
 
 
 REFUSED: dict[str, tuple[str, dict[str, str | None], str]] = {
-    "no bucket": ("s3://no-such-bucket/run", {}, "no such file, or no such bucket"),
+    "no bucket": ("s3://no-such-bucket/run", {}, "no such "),
     "no credentials": (
         f"{STORE}/run",
         {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None},
-        "the store refuses (Unable to locate credentials); check credentials, permissions and ",
+        "the store refuses (Unable to locate credentials)",
     ),
     "nobody there": (
         f"{STORE}/run",
@@ -100,13 +100,9 @@ REFUSED: dict[str, tuple[str, dict[str, str | None], str]] = {
     "no package": (
         "gs://bucket/run",  # the tests do not install gcsfs
         {},
-        "gs:// needs the package gcsfs; install it with `pip install 'assay[gcs]'",
+        "gs:// needs the package gcsfs",
     ),
-    "another store": (
-        "ftp://host/run",
-        {},
-        "not a path that Assay reads; allowed: a local path, s3://<bucket>/<path> or gs://<bucket>/",
-    ),
+    "another store": ("ftp://host/run", {}, "not a path"),
 }
 
 

@@ -4,12 +4,9 @@ import socket
 import subprocess
 import sys
 
-import jax
-import jax.numpy as jnp
 import pytest
 
 from engine import processes
-from engine.programs import compiled_on_all
 from tests.support.processes import LOST_LINE, ROOT, free_port
 
 HOST = socket.gethostname()
@@ -190,11 +187,6 @@ for rows in (2, 2, 3):
     program(np.zeros(rows))
 print(*compiled, *ran)
 """
-
-
-def test_one_process_has_the_program_itself():
-    program = jax.jit(jnp.sin)
-    assert compiled_on_all(program) is program
 
 
 @pytest.mark.slow

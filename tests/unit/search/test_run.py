@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import re
 
 import numpy as np
 import polars as pl
@@ -17,11 +16,8 @@ from engine.errors import AssayError
 from engine.runs import environment, schema
 from engine.runs.folder import RunFolder
 from engine.runs.result import Result
-from engine.search.gcg import (
-    StepDriver,
-    run_search,
-)
-from engine.search.run import joint_id, resumable
+from engine.search.gcg import StepDriver, run_search
+from engine.search.run import resumable
 from engine.settings import METHODS, SearchSettings
 from launch.common import searching
 from tests.support import full_disk, slow
@@ -62,10 +58,6 @@ def test_another_setting_is_not_mixed_in(checkpoint, tmp_path):
     search(tmp_path / "run", [checkpoint()], steps=2)
     with pytest.raises(AssayError, match=r"was begun with search.steps=2, not 3; use another run"):
         search(tmp_path / "run", [checkpoint()], steps=3)
-
-
-def test_one_search_for_prompts_of_long_names_has_a_short_one():
-    assert re.fullmatch(r"mean\.of-2-[0-9a-f]{8}", joint_id(["a" * 150, "b" * 150]))
 
 
 @pytest.mark.parametrize("round_trip", slow.all_but([False], [False, True]))

@@ -11,13 +11,11 @@ from engine.convert import gates
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import schema
-from engine.runs.result import RunError
 from engine.runs.verify import verify
 from engine.scoring import reward_passes
 from engine.scoring.reward_passes import check_finite, self_check
 from engine.sweep.rescore import rescore
 from tests.support import slow, tiny
-from tests.support.parity import make_mesh
 from tests.support.sweeps import ONE, PROMPTS, SETTINGS, Run, result
 
 NAMES = list(gates.HELPSTEER)
@@ -88,23 +86,6 @@ def test_the_recorded_coefficients_sum_the_objectives_to_the_reward(swept):
     assert results[result("tiny")].coefficients is None
 
 
-@pytest.mark.slow
-def test_replies_have_objectives_and_python_gives_the_same(run, heads):
-    replies = ["love", "the war", "", "love"]
-    run.score([heads["qrm"]], ONE, "words", replies, objectives="values")
-    frame = run.frame("items/words/model=qrm/prompt=greatest")
-    assert frame.columns == ["item_id", "item", "reward", *NAMES]
-    model = engine.load(heads["qrm"].path, step_size=16)
-    said = model.objectives(ONE["greatest"], replies)
-    assert said["response"].to_list() == frame["item"].to_list() == replies
-    for name in ("reward", *NAMES):
-        np.testing.assert_allclose(said[name], frame[name], rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(said["reward"], model.score(ONE["greatest"], replies))
-    (noted,) = run.results().values()
-    assert model.coefficients(ONE["greatest"]) == pytest.approx(noted.coefficients, rel=1e-5)
-    assert model.objectives(ONE["greatest"], []).schema == said.schema
-
-
 @pytest.mark.parametrize("names", [["reward"], ["a", "a"], ["a b"]])
 def test_names_that_are_no_columns_or_taken_are_refused(names):
     with pytest.raises(AssayError, match=rf"^objective '{names[-1]}'; allowed: lower-case letters"):
@@ -138,16 +119,6 @@ def test_the_lens_changes_no_bit_of_a_reward(models, run, other_run, dtype, mode
         assert with_lens.tobytes() == without.tobytes()
 
 
-def test_the_number_of_devices_changes_no_byte(models, tmp_path):
-    hashes = []
-    for data in (1, 4):
-        run = Run(tmp_path / str(data))
-        asked = {"lens": True, "objectives": "values"}
-        run.sweep(list(models.values()), ONE, mesh=make_mesh(data), **asked)
-        hashes.append(run.hashes())
-    assert hashes[0] == hashes[1]
-
-
 def test_analysis_reads_rewards_objectives_and_layers(through_lens, models):
     loaded = analysis.load(through_lens.folder)
     for slug, model in models.items():
@@ -163,16 +134,6 @@ def test_verify_and_rescore_read_the_layers(through_lens, models):
     listed = [found.folder.results[result(slug)] for slug in models]
     checked = rescore(found.folder, list(models.values()), build_mesh(), listed, rows=5, seed=1)
     assert {outcome.candidates for _, outcome in checked} == {5}
-
-
-def test_a_last_layer_that_is_not_the_reward_is_refused(through_lens, monkeypatch):
-    loaded = analysis.load(through_lens.folder)
-    scan = pl.scan_parquet
-    monkeypatch.setattr(
-        pl, "scan_parquet", lambda *a, **k: scan(*a, **k).with_columns(reward=pl.lit(0.0))
-    )
-    with pytest.raises(RunError, match="the last layer is not the reward of token ids 0, 1"):
-        loaded.layers("tiny", "greatest")
 
 
 # Checks of every column

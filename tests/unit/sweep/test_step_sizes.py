@@ -7,8 +7,6 @@ import pytest
 from engine import host, planning
 from engine.errors import AssayError
 from engine.planning import LEAST_STEP, DeviceRoom, Model, SweepWork
-from engine.search.run import search_sequences
-from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
 from tests.support.sweeps import ONE
 
@@ -35,11 +33,6 @@ def needed(checkpoint, step: int, own: int = 3) -> int:
     model = Model.of([checkpoint]).on(DeviceRoom("cpu"), "float32")
     prefix = len(checkpoint.template.split(ONE["greatest"]).prefix)
     return planning.account(model, SweepWork(prefix=prefix, own=own, step_size=step)).total
-
-
-def test_on_a_cpu_a_step_has_1024_candidates(tiny, run):
-    run.sweep([tiny], ONE, **AUTO)
-    assert set(steps(run).values()) == {1024}
 
 
 def test_a_result_that_was_begun_keeps_its_step_and_its_bytes(tiny, run, other_run):
@@ -110,14 +103,6 @@ def test_a_model_that_is_too_large_does_not_keep_others_from_being_computed(
         run.sweep([large, tiny], ONE, mesh=ALONE, **AUTO)
     complete = {path: result.complete for path, result in run.results().items()}
     assert complete == {"scores/model=tiny/prompt=greatest": True}
-
-
-def test_a_search_is_refused_before_anything_is_written(tiny, run, free):
-    settings = SearchSettings.of(topk=16, direction="max", dtype="float32")
-    free(0)
-    with pytest.raises(AssayError, match=r"^tiny: needs "):
-        search_sequences([tiny], ONE, str(run.folder), settings, ALONE)
-    assert not run.folder.exists()
 
 
 def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, monkeypatch):

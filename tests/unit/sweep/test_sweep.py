@@ -1,4 +1,3 @@
-import dataclasses
 import re
 
 import numpy as np
@@ -11,7 +10,7 @@ from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.environment import library_versions
 from engine.scoring.reward_passes import RewardScorer
-from engine.sweep import loop, setup
+from engine.sweep import setup
 from engine.sweep.outcomes import SomeFailed
 from tests.support.sweeps import ONE, PROMPTS, SETTINGS, SIZE, plain_rewards, result
 
@@ -62,22 +61,6 @@ def test_parts_hold_every_token_once_in_order_and_the_result_names_them(run, tin
     assert model["head"] == tiny.card.head.kind
     vocabulary = pl.read_parquet(run.folder / schema.vocab_path(model["vocab"]))
     assert len(vocabulary) == SIZE
-
-
-def test_where_a_pass_takes_long_the_first_rows_are_told_of_early_once(run, family, monkeypatch):
-    monkeypatch.setattr(loop, "_LONG_S", 0.0)
-    monkeypatch.setattr(loop, "_MANY", 100)
-    told = []
-    run.sweep(family[1:2], ONE)  # it has its first part already, and is not told of
-    run.sweep(family[:2], PROMPTS, lambda *each: told.append(each))
-    names = ("tiny", "shallow")
-    first, *rest = (frame for model, _, frame, _ in told if model == "tiny")
-    said = [(model, prompt, len(frame), left) for model, prompt, frame, left in told]
-    assert said[0] == ("tiny", "greatest", 100, SIZE - 100)
-    assert sorted(said[1:]) == sorted(
-        [("tiny", "greatest", SIZE, 0), *((model, "worst", SIZE, 0) for model in names)]
-    )
-    assert first.equals(rest[0][:100])
 
 
 def test_rewards_do_not_depend_on_part_or_step_size(run, other_run, tiny):
@@ -158,12 +141,6 @@ def test_a_run_takes_further_models_and_prompts_without_touching_finished_parts(
 
 
 # What does not belong is refused
-
-
-def test_a_model_converted_again_from_elsewhere_is_the_same_model(run, tiny):
-    run.sweep([tiny], ONE)
-    moved = dataclasses.replace(tiny, card=dataclasses.replace(tiny.card, source="elsewhere"))
-    assert run.sweep([moved], ONE) == 0
 
 
 def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny, monkeypatch):

@@ -104,15 +104,6 @@ def test_a_length_that_few_sequences_have_is_padded_to_the_next(short, shapes):
     assert [bucket.candidates.ids.shape for bucket in buckets] == shapes
 
 
-def test_parts_that_were_removed_are_computed_again_to_the_same_bytes(run, trims):
-    run.sweep([trims], ONE, mode="text")
-    before = run.hashes()
-    for index in (0, 2):
-        (run.folder / list(before)[index]).unlink()
-    assert run.sweep([trims], ONE, mode="text") > 0
-    assert run.hashes() == before
-
-
 WORDS = "items/words/model=tiny/prompt=greatest"
 REPLIES = [
     "love",

@@ -8,8 +8,6 @@ from etils import epath
 
 from engine.errors import AssayError
 from engine.runs import environment, verify
-from engine.scoring import reward_passes
-from engine.sweep import loop
 from tests.support.folders import flipped
 from tests.support.sweeps import ONE, PROMPTS, SIZE, result
 
@@ -92,15 +90,6 @@ def test_a_result_of_the_same_place_in_another_run_is_refused(run, other_run, ti
         run.sweep([tiny], ONE)
 
 
-def test_parts_that_no_record_names_are_computed_again(run, tiny):
-    run.sweep([tiny], ONE)
-    before = run.hashes()
-    forget_result(run)
-    (run.folder / PART).write_bytes(b"half")
-    assert run.sweep([tiny], ONE) == SIZE
-    assert run.hashes() == before
-
-
 def test_a_lost_run_json_is_written_again_and_costs_nothing(run, tiny):
     run.sweep([tiny], ONE)
     before, record = run.parts(), run.record()
@@ -133,25 +122,8 @@ def test_a_result_says_how_its_parts_were_computed(run, tiny):
     [way] = found.ways
     assert {part.way for part in found.parts.values()} == {0}
     assert way["device_kind"] == "cpu" and way["step_size"] == 16 and way["together"] == ["tiny"]
-    assert found.inputs == {
-        "models": {"tiny": tiny.card.checkpoint_hash},
-        "prompts": ONE,
-    }
+    assert found.inputs == {"models": {"tiny": tiny.card.checkpoint_hash}, "prompts": ONE}
     assert {"host", "began", "process_count"} <= found.environment.keys()
-
-
-def test_a_run_that_stops_keeps_what_it_wrote(run, tiny, monkeypatch):
-    original, left = reward_passes.check_finite, iter(range(2))
-
-    def stops(*arguments):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        original(*arguments)
-
-    monkeypatch.setattr(loop, "check_finite", stops)
-    with pytest.raises(KeyboardInterrupt):
-        run.sweep([tiny], ONE)
-    assert len(run.results()[RESULT].parts) == len(run.parts()) == 2
 
 
 def test_a_complete_result_of_an_earlier_numerical_code_stays_and_others_are_added(

@@ -73,11 +73,6 @@ def test_the_cut_of_trl_stands_behind_the_prompt_where_a_reply_would_merge_with_
         chat.split(with_system("Be brief.", PROMPT))
 
 
-def test_a_template_that_trims_renders_a_padded_reply_as_the_bare_one():
-    chat = template(tiny.TRIMMED)
-    assert chat.sequences(PROMPT, [" love\n"]) == chat.sequences(PROMPT, ["love"])
-
-
 def test_a_system_turn_is_rendered_before_the_prompt_and_never_left_out():
     asked = with_system("Be brief.", PROMPT)
     split, plain = template().split(asked), template().split(PROMPT)
