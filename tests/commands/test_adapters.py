@@ -35,6 +35,7 @@ def test_the_base_that_the_user_names_and_hashes_are_in_the_run(command, pair):
     assert rescored.code == 0
 
 
+@pytest.mark.slow
 def test_a_full_model_and_an_adapter_are_compared_and_a_base_may_stand_beside_it(
     command, pair, light
 ):

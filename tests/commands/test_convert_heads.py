@@ -18,6 +18,7 @@ def judge(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_a_judge_is_converted_and_sweeps_as_a_reward_model(command, judge, tmp_path):
     """Without a template the line names the key."""
     flags = [f"--source={judge}", f"--checkpoint={tmp_path / 'ck'}", "--config.reward=love - war"]

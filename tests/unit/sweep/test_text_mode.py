@@ -152,15 +152,15 @@ def test_the_longest_reply_that_fits_is_scored(run, tiny):
     assert run.score([tiny], ONE, "words", longest) == 1
     rewards = run.frame(WORDS)["reward"]
     np.testing.assert_allclose(rewards, plain(tiny, longest), rtol=1e-4, atol=1e-5)
-    with pytest.raises(AssayError, match="a conversation has 129 tokens"):
+    with pytest.raises(AssayError, match="129"):
         run.score([tiny], ONE, "longer", [longest[0] + "!"])
 
 
 def test_a_list_with_other_items_under_its_name_is_refused(run, tiny):
     run.score([tiny], ONE, "words", ["love", "war"])
     before = run.parts()
-    with pytest.raises(AssayError, match="list 'words' is there already with items_hash="):
+    with pytest.raises(AssayError, match="items_hash="):
         run.score([tiny], ONE, "words", ["love", "truth"])
-    with pytest.raises(AssayError, match=r"list 'words' is there already with rows=2, not 3"):
+    with pytest.raises(AssayError, match=r"rows=2, not 3"):
         run.score([tiny], ONE, "words", ["love", "war", "truth"])
     assert run.parts() == before
