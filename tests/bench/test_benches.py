@@ -1,7 +1,6 @@
 """Every bench runs at toy sizes from its first to its last line."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from tests.support import large_runs
 
 pytestmark = pytest.mark.slow  # models are loaded, programs compiled and processes started
 
-ROOT = Path(__file__).resolve().parents[2]
 SLUG = "smollm2-135m-d14-rt-mlp"
 SWEEP = ("--candidates=64", "--cached=32", "--paper=32", "--step_size=32", "--batches=32")
 SEARCH = ("--candidates=8", "--length=2", "--topk=8", "--swept=32", "--steps=1", "--batches=8")

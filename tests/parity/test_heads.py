@@ -61,22 +61,22 @@ def test_the_gate_reads_at_the_start_of_the_last_occurrence():
 
 @pytest.mark.parametrize("ids", [[], [7, 11, 12, 13]])
 def test_a_prompt_without_the_gates_pattern_is_refused(ids):
-    with pytest.raises(AssayError, match=r"does not hold the tokens \[7, 11, 13\] at which"):
+    with pytest.raises(AssayError, match=r"\[7, 11, 13\]"):
         gate_position(ids, PATTERN)
 
 
 REFUSED = {
     "a missing logit_scale": (
         lambda tensors: tensors.pop("gating.logit_scale"),
-        r"missing tensor 'gating\.logit_scale', a single number$",
+        r"missing tensor 'gating\.logit_scale'",
     ),
     "a gate's tensor of another name": (
         lambda tensors: tensors.update({"gating.other": torch.ones(1)}),
-        r"tensor 'gating\.other' is part of no gate that is understood$",
+        r"'gating\.other'",
     ),
     "rows that are no whole number of quantiles": (
         lambda tensors: tensors.update({"regression_layer.weight": torch.ones(94, 32)}),
-        r"tensor 'regression_layer\.weight' has shape \[94, 32\]; config\.json implies \[90, 32\]$",
+        r"tensor 'regression_layer\.weight'.* \[94, 32\]; .* \[90, 32\]$",
     ),
 }
 
