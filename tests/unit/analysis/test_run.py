@@ -336,6 +336,7 @@ def test_rewards_and_vocabularies_are_read_once_and_cannot_be_written(two_models
     run = analysis.load(two_models)
     token_ids, rewards = run.rewards("m1", "greatest")
     assert run.rewards("m1", "greatest")[1] is rewards
+    assert run.ranked("m1", "greatest") is run.ranked("m1", "greatest")
     assert run.rewards("m2", "greatest")[0] is token_ids  # one vocabulary
     for column in (token_ids, rewards):
         with pytest.raises(ValueError, match="read-only"):
@@ -351,6 +352,7 @@ def test_token_ids_of_a_model_that_scored_fewer_are_its_own(make_run):
     run = analysis.load(folder, allow_incomplete=True)
     assert run.rewards("m1", "greatest")[0].tolist() == [0, 1, 2]
     assert run.rewards("m2", "greatest")[0].tolist() == [0, 2]
+    assert run.ranked("m1", "greatest", np.array([2, 0])).ranks.tolist() == [2, 1]
 
 
 def test_rewards_beyond_the_memory_that_is_given_are_read_again(two_models, monkeypatch):

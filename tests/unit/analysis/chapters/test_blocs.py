@@ -70,9 +70,10 @@ def test_two_blocs_are_named_and_have_a_list_of_tokens_each(study, rng):
 def test_disputed_words_are_those_whose_mean_percentiles_differ_most():
     rng = np.random.default_rng(3)
     rewards = pl.DataFrame({"token": WORDS} | {f"m{i}": rng.normal(size=300) for i in range(3)})
+    shares = rewards.with_columns((pl.exclude("token").rank() - 0.5) / 300)
     columns = ("bloc", "models", "other", "other_models", "relation")
     rows = [(1, "m0 m2", 1, "m0 m2", "alike"), (1, "m0 m2", 2, "m1", "disagree")]
-    table = disputed_words(rewards, pl.DataFrame(rows, columns, orient="row"), 4)
+    table = disputed_words(shares, pl.DataFrame(rows, columns, orient="row"), 4)
     of = {m: scipy.stats.rankdata(rewards[m]) / 300 for m in ("m0", "m1", "m2")}
     gaps = (of["m0"] + of["m2"]) / 2 - of["m1"]
     for higher, order in (("bloc", np.argsort(-gaps)), ("other", np.argsort(gaps))):
@@ -81,7 +82,7 @@ def test_disputed_words_are_those_whose_mean_percentiles_differ_most():
         assert [token.strip() for token in own["token"]] == kept
         difference = own["percentile"] - own["other_percentile"]
         assert difference.abs().is_sorted(descending=True)
-    every = disputed_words(rewards, pl.DataFrame(rows, columns, orient="row"), 150)
+    every = disputed_words(shares, pl.DataFrame(rows, columns, orient="row"), 150)
     for row in every.iter_rows(named=True):
         higher = "bloc" if row["percentile"] > row["other_percentile"] else "other"
         assert row["higher"] == higher

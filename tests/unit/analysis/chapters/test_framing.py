@@ -10,6 +10,7 @@ from analysis.chapters import framing
 from analysis.statistics import correlation
 from analysis.statistics.correlation import principal_axes
 from analysis.statistics.inference import clustered
+from analysis.statistics.ranks import ranking
 from configs.prompts import FOLLOW_UP
 from tests.support import runs
 from tests.support.studies import texts
@@ -69,11 +70,15 @@ def test_axes_are_the_eigenvectors_of_the_covariance_and_one_point_has_none(run)
 PROMPTS = ("greatest", "best", "worst")
 
 
+def of(model, rewards, stems):
+    return model, rewards, [ranking(x) for x in rewards.values()], stems
+
+
 def compared(*models, heads=None):
     """The table of models with the given rewards under the three prompts, and what is said."""
     words = np.repeat(np.arange(200), 2)
     each = [dict(zip(PROMPTS, own, strict=True)) for own in models]
-    table = framing.compared([(f"m{i}", own, words) for i, own in enumerate(each)])
+    table = framing.compared([of(f"m{i}", own, words) for i, own in enumerate(each)])
     names = {f"m{i}": f"M{i}" for i in range(len(models))}
     found = framing.findings(table, ("best", "worst"), names, {}, heads or {})
     return table, " ".join(finding.text for finding in found)
@@ -150,7 +155,7 @@ def test_spellings_of_one_word_are_resampled_together(rng):
     both = rng.normal(size=(3, 200))[:, np.repeat(np.arange(200), 2)]
     rewards = dict(zip(PROMPTS, both, strict=True))
     words = np.repeat(np.arange(200), 2)
-    together, apart = (framing.compared([("m", rewards, w)]) for w in (words, np.arange(400)))
+    together, apart = (framing.compared([of("m", rewards, w)]) for w in (words, np.arange(400)))
     widths = [(t["ci_high"] - t["ci_low"]).to_numpy() for t in (together, apart)]
     assert (widths[1] < 0.8 * widths[0]).all()
     assert together["stems"].to_list() == [200] * 3

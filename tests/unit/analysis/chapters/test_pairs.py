@@ -11,11 +11,10 @@ import pytest
 import analysis
 from analysis.chapters import pairs as chapter
 from analysis.measures import pairs
-from analysis.report import write_report
+from analysis.report import facts, write_report
 from analysis.sentences import bounds
 from engine.runs import schema
 from engine.runs.result import RunError
-from launch.common import facts
 from tests.support import runs
 
 EVIL = "<script>alert(1)</script>"

@@ -10,6 +10,7 @@ from hypothesis import given
 from analysis.statistics import kendall
 from analysis.statistics.inference import clustered_error
 from analysis.statistics.kendall import Order, contributions, sum_interval, tau_b, tau_b_matrix
+from analysis.statistics.ranks import ranking
 
 # Few different values, so that ties are the rule.
 TABLES = st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=0, max_size=30)
@@ -64,7 +65,7 @@ def test_concordant_and_discordant_pairs_are_counted_where_there_are_ties(rng):
     pairs = itertools.combinations(range(40), 2)
     signs = [np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]) for i, j in pairs]
     expected = [signs.count(1) / len(signs), signs.count(-1) / len(signs)]
-    found = kendall.concordant_shares(kendall.ranking(x), kendall.ranking(y), tau_b(x, y))
+    found = kendall.concordant_shares(ranking(x), ranking(y), tau_b(x, y))
     assert found == pytest.approx(expected)
     assert sum(found) < 0.7  # So tau-b says nothing of such shares by itself.
 

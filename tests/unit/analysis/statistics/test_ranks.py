@@ -8,8 +8,8 @@ import scipy.stats
 from hypothesis import given
 
 from analysis.statistics import ranks
-from analysis.statistics.kendall import ranking, tau_b
-from analysis.statistics.ranks import rank_biased_overlap
+from analysis.statistics.kendall import tau_b
+from analysis.statistics.ranks import rank_biased_overlap, ranking
 
 # Few different values, so that ties are the rule.
 TABLES = st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=0, max_size=30)
@@ -71,6 +71,16 @@ def test_average_ranks_are_those_of_scipy(values):
     np.testing.assert_array_equal(ranks.average_ranks(np.array(values)), expected)
     if values:
         np.testing.assert_array_equal(ranking(np.array(values)).average, expected)
+
+
+@given(st.lists(st.integers(-3, 3), max_size=20), st.randoms())
+def test_the_ranking_of_some_values_is_taken_from_that_of_all(values, random):
+    x = np.array(values, dtype=np.float32)
+    some = np.array(random.sample(range(len(x)), len(x) // 2), dtype=np.int64)
+    of_all, of_some = ranking(x).at(some), ranking(x[some])
+    for field in ("ranks", "counts", "average", "percentiles"):
+        np.testing.assert_array_equal(getattr(of_all, field), getattr(of_some, field))
+    assert (np.diff(x[some][of_all.order]) >= 0).all()
 
 
 @given(TABLES)
