@@ -34,15 +34,6 @@ def test_the_search_has_two_names(capsys):
     assert shown[0] == shown[1] and shown[0][0] == 0
 
 
-def test_a_working_folder_that_is_removed_while_a_command_runs_is_one_line(
-    command, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    tmp_path.rmdir()
-    line = command("analyze", "--run=run", "--report=report").refusal()
-    assert line.startswith("analyze: ") and "folder was removed" in line
-
-
 def test_the_version_is_that_of_the_installed_package(capsys):
     try:
         expected = (0, f"assay {version('assay')}\n", "")

@@ -72,7 +72,8 @@ def flags():
 
 
 def _config_keys(command: str) -> set[str]:
-    config = importlib.import_module(f"configs.{ALIASES.get(command, command)}").get_config()
+    settings = importlib.import_module(f"launch.{ALIASES.get(command, command)}").COMMAND.settings
+    config = settings.defaults() if settings else {}
 
     def keys(part, before):
         for name in part:
@@ -149,12 +150,7 @@ def sources():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_modules_settings_and_identifiers_of_a_page_exist(page, sources):
-    settings = {
-        key
-        for command in COMMANDS
-        if (ROOT / "configs" / f"{command}.py").exists()
-        for key in _config_keys(command)
-    } | _config_keys("search")
+    settings = {key for command in COMMANDS for key in _config_keys(command)}
     for span in _spans(page):
         if named := re.match(r"--config\.([\w.]+)", span):
             assert named[1] in settings, span
