@@ -15,7 +15,7 @@ from analysis.words import lexicons
 from analysis.words.questions import questions
 from configs import analyze as defaults
 from configs import known_models
-from demo.embedded_models import EMBEDDED
+from demo.embedded_models import EMBEDDED, SMALL
 from engine.errors import AssayError
 from engine.runs.folder import RunFolder
 from engine.runs.shards import expanded
@@ -99,7 +99,7 @@ def metadata() -> Mapping[str, analysis.ModelInfo]:
             about=f"{model.depth} layers of SmolLM2-135M, {_HEADS[model.head]}; trained on "
             f"{_REVIEWS[model.source]}: {_FRAMES[model.frames]}",
         )
-        for slug, model in EMBEDDED.items()
+        for slug, model in {**EMBEDDED, SMALL.slug: SMALL}.items()
     }
     return published | embedded
 

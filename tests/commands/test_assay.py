@@ -66,7 +66,7 @@ def test_a_misspelt_command_is_one_line(capsys, name, near):
 
 def test_the_version_is_that_of_the_installed_package(capsys):
     try:
-        expected = (0, f"assay {version('assay')}\n", "")
+        expected = (0, f"assay {version('assay-rewards')}\n", "")
     except PackageNotFoundError:
         expected = (2, "", "assay: not installed; `pip install -e .` installs it\n")
     assert (main(["--version"]), *capsys.readouterr()) == expected

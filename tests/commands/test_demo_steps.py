@@ -1,12 +1,11 @@
 """The demo's searches and its comparison, on tiny models; tests/demo has the embedded ones."""
 
 import csv
-import sys
 
 import pytest
 
-import demo as embedded
 from configs import demo as demo_config
+from demo import packages
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.settings import Limits
@@ -70,11 +69,11 @@ def test_two_models_are_compared(work, tmp_path):
 
 
 def test_packages_that_the_demo_lacks_are_one_line(tmp_path, monkeypatch, capfd):
-    monkeypatch.delattr(embedded, "build", raising=False)
-    monkeypatch.delitem(sys.modules, "demo.build", raising=False)
-    monkeypatch.setitem(sys.modules, "gguf", None)
+    monkeypatch.setitem(packages.PACKAGES, "no_such_module", "no-such-package==0.1")
+    monkeypatch.setattr(packages, "installer", lambda: ["false"])
     assert demo.main([f"--config.root={tmp_path}"]) == 2
-    assert "demo: no package gguf; pip install 'assay[demo]', and" in capfd.readouterr().err
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith("demo: ") and "pip install --no-deps no-such-package==0.1" in last
 
 
 @pytest.mark.parametrize("compared", [MLP, f"{MLP},{MLP}"])

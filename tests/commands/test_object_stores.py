@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[str, dict[str, str | None], str]] = {
     "no package": (
         "gs://bucket/run",  # the tests do not install gcsfs
         {},
-        "gs:// needs the package gcsfs; install it with `pip install 'assay[gcs]'",
+        "gs:// needs the package gcsfs; install it with `pip install 'assay-rewards[stores]'",
     ),
     "another store": (
         "ftp://host/run",
