@@ -136,6 +136,13 @@ def test_commands_and_flags_of_a_page_exist(page, flags, capsys):
                     assert known, words
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_a_page_have_at_most_100_characters(page):
+    """But for rows of tables, and one word, such as a link, that nothing can wrap."""
+    long = [line for line in page.read_text().splitlines() if len(line) > 100]
+    assert [line for line in long if line[0] != "|" and len(line.split()) > 1] == []
+
+
 def test_every_page_is_in_a_table_of_contents():
     docs = ROOT / "docs"
     listed = {docs / "index"}

