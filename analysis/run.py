@@ -205,9 +205,8 @@ class Run:
         return sorted(scored, key=lambda pair: (pair[0], order.index(pair[1])))
 
     def item_lists(self) -> list[str]:
-        """The lists that some model scored, except those that searches wrote of their sequences."""
-        names = dict.fromkeys(items for items, _ in self.lists())
-        return [items for items in names if not items.startswith(schema.FOUND)]
+        """The lists that some model scored."""
+        return list(dict.fromkeys(items for items, _ in self.lists()))
 
     def read_searches(self) -> Iterator[tuple[dict[str, str], pl.DataFrame, Result]]:
         """Every search for sequences, by path: its keys, its steps and its result.

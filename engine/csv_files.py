@@ -1,9 +1,11 @@
-"""CSV as RFC 4180 defines it: what is not, is refused with its row, never guessed."""
+"""Lines of text files, and CSV as RFC 4180 defines it: other files are refused, never guessed."""
 
 import codecs
 import io
 import itertools
+import os
 import re
+from pathlib import Path
 
 import polars as pl
 
@@ -25,6 +27,19 @@ _ALLOWED = (
     "allowed: quotes around a cell that holds a quote, a comma or a line end; two quotes for each "
     "quote in it; one kind of line ends"
 )
+
+
+def lines_of(setting: str, path: str | os.PathLike[str]) -> list[str]:
+    """The lines of a text file; raises AssayError, which begins with the setting."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise AssayError(
+            f"{setting}={path}: byte {error.start} is not UTF-8; allowed: UTF-8"
+        ) from error
+    except OSError as error:
+        raise AssayError(f"{setting}={path}: {error.strerror}") from error
+    return lines[: -1 if lines[-1] == "" else None]
 
 
 def read_csv(data: bytes) -> pl.DataFrame:

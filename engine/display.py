@@ -165,3 +165,9 @@ def progress(
 def in_words(size: float) -> str:
     """Bytes as `7.0 GiB`, or `210 MiB`."""
     return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{size / 2**20:,.0f} MiB"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 model`, `2 models`, `1,152 replies`."""
+    many = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{number:,} {what if number == 1 else many}"

@@ -17,6 +17,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError, prefixed
+from engine.lists.rows import RowReader
 from engine.mesh import checked_mesh
 from engine.planning import admit
 from engine.runs import implicit
@@ -178,9 +179,6 @@ class Pairs(NamedTuple):
     @classmethod
     def of(cls, frame: Any) -> "Pairs":  # Any: also of pandas, which is not imported
         """Reads a polars or pandas frame, or a list of rows; raises AssayError for other data."""
-        # The reader of people's rows stands above the engine, and few callers have rows.
-        from launch.common.row_reader import RowReader
-
         try:
             is_polars = isinstance(frame, pl.DataFrame)
             if is_polars:
@@ -200,7 +198,7 @@ class Pairs(NamedTuple):
         with prefixed("frame"):
             if taken := sorted({*given.columns} & {*_JUDGED}):
                 raise AssayError(f"it has a column {taken[0]!r} already; rename it")
-            table = RowReader(given.columns, None, None, "", has_nulls=is_polars).table(rows)
+            table = RowReader(given.columns, has_nulls=is_polars).table(rows)
             if "chosen" not in table["side"]:
                 raise AssayError("no pairs; allowed: columns prompt, chosen and rejected")
         return cls(given, table)

@@ -13,10 +13,10 @@ import sys
 from absl import flags
 from absl.flags import FlagValues
 
-from engine.display import in_words
+from engine.display import counted, in_words
 from engine.errors import AssayError
 from launch.common import command, model_cache
-from launch.common.text import aligned, counted, nearest
+from launch.common.text import aligned, nearest
 
 _ALL = "true"  # what absl makes of a flag without a value
 

@@ -27,10 +27,11 @@ from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
+from engine.lists import files
 from engine.settings import Limits, LogprobSettings, SearchSettings
 from engine.text.chat_template import TemplatePolicy
 from launch import pipeline
-from launch.common import command, inputs, locking, reporting, scoring, searching
+from launch.common import command, locking, reporting, scoring, searching
 from launch.common.text import pieces
 from launch.pipeline import Say
 
@@ -110,12 +111,12 @@ def _settings(given: command.Given) -> Demo:
     if given.all and prompts:
         prompts = {**prompts, **scoring.chosen_prompts(config.more_prompts, ())}
     path = _CATEGORIES if config.words == "categories" else Path(config.words)
-    replies = inputs.read_items(path, "word") if config.words else []
+    replies = files.read_replies(path, "word") if config.words else []
     return Demo(
         root=epath.Path(config.root),
         slugs=slugs,
         prompts=prompts,
-        items=(inputs.list_name(path), list(dict.fromkeys(replies))) if config.words else None,
+        items=(files.list_name(path), list(dict.fromkeys(replies))) if config.words else None,
         word_prompts=scoring.chosen_prompts(config.word_prompts, ()),
         settings=settings,
         word_settings=dataclasses.replace(settings, lens=False),

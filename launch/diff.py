@@ -21,9 +21,10 @@ from analysis.report.folder import check_target
 from analysis.report.verdict import Verdict
 from engine import display
 from engine.errors import AssayError
+from engine.lists.files import read_pairs
 from engine.runs import storage
 from engine.settings import Limits
-from launch.common import command, comparing, conversations, locking, reporting, scoring, sources
+from launch.common import command, comparing, locking, reporting, scoring, sources
 from launch.common.text import aligned, say
 
 _SIDE = "A run of one model, or a checkpoint."
@@ -58,7 +59,9 @@ def diff(given: command.Given) -> command.CommandResult:
     check_target(target, [*folders, *([storage.path_of(given.run)] if given.run else [])])
     if not given.items and "limits.accuracy" in config_flags.get_override_values(given["config"]):
         raise AssayError("--config.limits.accuracy without pairs; allowed: beside --items")
-    listed = conversations.list_of_pairs(Path(given.items)) if given.items else None
+    listed = read_pairs(Path(given.items)) if given.items else None
+    for note in listed.notes if listed else ():
+        say(f"note: {note}")
     checked = comparing.planned(given, paths, settings.allow_incomplete, listed)
     for prompt in checked.prompts:
         limits.check_ends(prompt, checked.tokens_under(prompt))

@@ -14,11 +14,12 @@ from etils import epath
 from jax.sharding import Mesh
 
 from engine.checkpoint.card import Checkpoint
+from engine.display import counted
+from engine.lists.files import ConversationList
 from engine.settings import LogprobSettings, SweepSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_rewards
-from launch.common import conversations, scoring, text
-from launch.common.conversations import ConversationList
+from launch.common import inputs, scoring, text
 
 Work = TypeVar("Work")
 Say = Callable[[str], None]  # prints a line of progress
@@ -52,7 +53,7 @@ class Scored:
 
 def sweep(work: Scored, say: Say) -> None:
     """Scores every token; the ends of each model's ranking are printed as soon as it is there."""
-    say(f"scoring every token under {text.counted(len(work.prompts), 'prompt')} into {work.run}")
+    say(f"scoring every token under {counted(len(work.prompts), 'prompt')} into {work.run}")
     if work.prompts:
         where = (work.prompts, work.run, work.settings, work.mesh)
         work.new += sweep_rewards(work.models, *where, on_rewards=scoring.show_extremes)
@@ -63,8 +64,8 @@ def score(work: Scored, say: Say) -> None:
     if work.items is None:
         return
     name, replies = work.items
-    under = text.counted(len(work.word_prompts), "prompt")
-    say(f"scoring {text.counted(len(replies), 'reply')} of {name} under {under}")
+    under = counted(len(work.word_prompts), "prompt")
+    say(f"scoring {counted(len(replies), 'reply')} of {name} under {under}")
     where = (work.word_prompts, work.run, work.word_settings, work.mesh)
     show = scoring.show_models
     work.new += sweep_rewards(work.models, *where, on_outcomes=show, items=work.items)
@@ -77,14 +78,14 @@ def judge(work: Scored, say: Say) -> None:
         return
     say(f"scoring {listed.size_in_words} of {listed.name} under their own prompts")
     where = (work.run, work.word_settings, work.mesh)
-    work.new += conversations.score(work.models, listed, *where, scoring.show_models)
+    work.new += inputs.score(work.models, listed, *where, scoring.show_models)
 
 
 def logprobs(work: Scored, say: Say) -> None:
     """Log-probabilities of every token and of the list, in the language models."""
     if not work.language:
         return
-    models = text.counted(len(work.language), "language model")
+    models = counted(len(work.language), "language model")
     say(f"log-probabilities of {models} under the same prompts")
     where = (work.run, work.logprobs, work.mesh)
     if work.prompts:

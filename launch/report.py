@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 import analysis
 from engine.checkpoint.card import LANGUAGE, Checkpoint
-from engine.display import in_words
+from engine.display import counted, in_words
 from engine.errors import AssayError
 from engine.planning import DeviceRoom, Model, SweepWork, account, fitting_step, refusal
 from engine.runs import storage
@@ -26,7 +26,6 @@ from engine.settings import AUTO, AnalyzeSettings, LogprobSettings
 from launch import pipeline
 from launch.common import (
     command,
-    conversations,
     facts,
     inputs,
     locking,
@@ -34,7 +33,6 @@ from launch.common import (
     scoring,
     sources,
 )
-from launch.common.text import counted
 from launch.pipeline import Say
 
 _NAMED = 3  # models whose names the default of --out holds
@@ -62,7 +60,7 @@ class Report(pipeline.Scored):
 def report(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     root = storage.path_of(given.out or _default_out(command.paths(given, "checkpoint")))
-    listed = conversations.given_list(given, sweeps=True) if inputs.has_list(given) else None
+    listed = inputs.given_list(given, sweeps=True) if inputs.has_list(given) else None
     alone = given.items is not None and listed is None  # replies without prompts of their own
     prompts, chosen = scoring.prompts(given), _settings(given.config, [], [])
     work = Report(
@@ -139,7 +137,7 @@ def convert(work: Report, say: Say) -> None:
     for model in work.language:
         model.expect(LANGUAGE)
     if work.conversations_list is not None:  # before a sweep that may take hours
-        conversations.check_rendering(work.models, work.conversations_list)
+        inputs.check_rendering(work.models, work.conversations_list)
     for name, value in _settings(given.config, work.models, work.language).items():
         setattr(work, name, value)
 

@@ -18,6 +18,7 @@ from configs import known_models
 from configs.known_models import ModelSpec
 from configs.prompts import ELO
 from engine.errors import AssayError
+from engine.lists.files import list_name
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
 from engine.settings import ConvertSettings, LogprobSettings, check_choice
@@ -60,7 +61,7 @@ def reproduce(given: command.Given) -> command.CommandResult:
         return command.CommandResult("\n".join(aligned([("model", "size", "source"), *rows])))
     page_settings = reporting.settings_of(config.analyze)
     humans = people(read(Path(given.elo))) if given.elo else None
-    listed = inputs.list_name(Path(given.elo)) if given.elo else ""
+    listed = list_name(Path(given.elo)) if given.elo else ""
     settings, mesh = scoring.settings(config, [])
     make = partial(
         PaperModel,

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Sequence
 
 from engine.checkpoint.card import Checkpoint
+from engine.lists.files import ConversationList
 from engine.sweep.reward_jobs import sweep_rewards
-from launch.common import command, conversations, inputs, locking, scoring, sharding
-from launch.common.conversations import ConversationList
+from launch.common import command, inputs, locking, scoring, sharding
 
 
 def score(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
-    listed = conversations.given_list(given)
+    listed = inputs.given_list(given)
     if given["reward-of"].value:
         from launch.common import implicit  # not at the top: few lists are of language models
 
@@ -40,7 +40,7 @@ def _score_conversations(
     settings, mesh = scoring.settings(given.config, models)
     with locking.run_lock(given, run, "score"):
         on_outcomes = sharding.show_models(given)
-        rewards = conversations.score(models, listed, run, settings, mesh, on_outcomes)
+        rewards = inputs.score(models, listed, run, settings, mesh, on_outcomes)
     slugs = [model.card.slug for model in models]
     return scoring.judged(run, listed.name, listed.size_in_words, slugs, rewards)
 

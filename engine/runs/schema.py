@@ -49,7 +49,6 @@ CONVERSATION_LOGPROBS_DIR = "conversation_logprobs"
 HUMANS = "humans.parquet"
 LIST = "list.parquet"
 CHAT = ".chat"  # ends the id of a prompt in a language model's chat template
-FOUND = "found-"  # how lists begin in which older runs hold what searches found
 # Of a model's entry in run.json: the two language models, form and beta of implicit rewards.
 PAIR = "reward_of"
 # Largest allowed difference between a written number and the plain pass's, relative to

@@ -27,7 +27,9 @@ from analysis.measures.two_models import (
 )
 from configs import sweep as sweep_config
 from engine.checkpoint.card import REWARD, Checkpoint
+from engine.display import counted
 from engine.errors import AssayError
+from engine.lists.files import ConversationList
 from engine.runs import storage
 from engine.runs.identity import Identity
 from engine.runs.schema import SCORES_DIR
@@ -36,8 +38,7 @@ from engine.sweep.outcomes import Outcome
 from engine.sweep.reward_jobs import check_vocabulary, sweep_rewards
 from engine.sweep.setup import model_entry
 from launch.common import command, locking, scoring, sources
-from launch.common.conversations import ConversationList, check_rendering
-from launch.common.text import counted
+from launch.common.inputs import check_rendering
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}

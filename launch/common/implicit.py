@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from engine.display import counted
 from engine.errors import AssayError
+from engine.lists.files import ConversationList
 from engine.settings import ImplicitSettings, Settings
 from engine.sweep.logprob_jobs import Pair, sweep_pair
-from launch.common import config, conversations, locking, scoring, sources
+from launch.common import config, inputs, locking, scoring, sources
 from launch.common.command import CommandResult, Given, paths
-from launch.common.conversations import ConversationList
-from launch.common.text import counted
 
 # Settings of rewards that a head reads.
 _OF_HEADS = ("mode", "pooling", "objectives", "lens")
@@ -47,7 +47,7 @@ def computed(
     listed = items if isinstance(items, ConversationList) else None
     prompts = None if listed else scoring.prompts(given)
     if listed:
-        conversations.check_rendering(pair.checkpoints, listed)
+        inputs.check_rendering(pair.checkpoints, listed)
     common, mesh = scoring.shared_settings(given.config, pair.checkpoints)
     where = (pair, prompts, run, Settings(**common), mesh)
     with locking.run_lock(given, run, command):
@@ -58,7 +58,7 @@ def computed(
             on_outcomes=scoring.show_models,
         )
         if listed:
-            conversations.record(listed, run, [pair.slug])
+            inputs.record(listed, run, [pair.slug])
             size = listed.size_in_words
             return scoring.judged(run, listed.name, size, [pair.slug], rewards)
     assert prompts is not None

@@ -1,23 +1,29 @@
-"""Lists of replies, of files or of a run."""
+"""The list of --items: its flags, its scores, and what is printed of them."""
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from etils import epath
+from jax.sharding import Mesh
+from ml_collections import config_flags
 
-from engine.csv_files import read_csv
-from engine.errors import AssayError, prefixed
+from configs import score as defaults
+from engine import processes
+from engine.checkpoint.card import Checkpoint
+from engine.errors import AssayError
+from engine.lists import files
+from engine.lists.fields import REPLIES
+from engine.lists.files import ConversationList
 from engine.runs import schema
 from engine.runs.folder import RunFolder
-from engine.text.chat_template import checked_text
-from launch.common import fields
+from engine.settings import SweepSettings
+from engine.sweep.outcomes import OnOutcomes
+from engine.sweep.reward_jobs import sweep_rewards
+from launch.common import scoring
 from launch.common.command import Flags, Given, paths
-from launch.common.fields import REPLIES
-from launch.common.text import lines_of
+from launch.common.text import say
 
 FLAGS: Flags = {
     "items": (
@@ -31,15 +37,6 @@ FLAGS: Flags = {
 }
 
 
-def list_given(given: Given) -> tuple[str, list[str]]:
-    """Name of the list on the command line, and its replies."""
-    path = Path(paths(given, "items")[0])
-    if path.suffix == ".txt" and given.column is not None:
-        raise AssayError(f"--column={given.column!r} of a .txt, which has none; leave it out")
-    name = list_name(path) if given.name is None else given.name
-    return checked_name("name", name), read_items(path, given.column, own_prompts=False)
-
-
 def has_list(given: Given) -> bool:
     """Whether --items names a list; raises AssayError for a flag of lists without it."""
     for flag in ("column", "name") if given.items is None else ():
@@ -48,123 +45,91 @@ def has_list(given: Given) -> bool:
     return given.items is not None
 
 
-def checked_name(flag: str, name: str) -> str:
-    """Refuses a name that is kept for the lists of what searches find."""
-    if name.startswith(schema.FOUND):
-        raise AssayError(
-            f"{flag}={name!r}; allowed: names that do not begin with {schema.FOUND!r}, which is "
-            "reserved for what searches find"
-        )
-    return name
+def list_given(given: Given) -> tuple[str, list[str]]:
+    """Name of the list on the command line, and its replies, which have no prompts of their own."""
+    path = Path(paths(given, "items")[0])
+    if path.suffix == ".txt" and given.column is not None:
+        raise AssayError(f"--column={given.column!r} of a .txt, which has none; leave it out")
+    name = files.list_name(path) if given.name is None else given.name
+    return name, files.read_replies(path, given.column)
 
 
-def list_name(path: Path) -> str:
-    """Name of a list, made of its file's name."""
-    return re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "items"
-
-
-def read_items(path: Path, column: str | None, *, own_prompts: bool = True) -> list[str]:
-    """The replies of a file, in the file's order.
+def given_list(given: Given, *, sweeps: bool = False) -> ConversationList | None:
+    """The list of --items, or None for replies without prompts of their own.
 
     Args:
-      path: the file.
-      column: of the replies, where it is no .txt; None: `name` or one of `REPLIES`.
-      own_prompts: whether a column of prompts, which is not read, is allowed.
+      given: the parsed flags.
+      sweeps: whether the command sweeps vocabularies under its prompts, which may then stand beside
+        those of the file.
 
     Raises:
-      AssayError: no such file or column, another file type, malformed CSV, no reply, or one that is
-        empty or no Unicode, whose line or row (counted from 1) the message names.
+      AssayError: as `files.read_conversations`.
     """
-    if path.suffix == ".txt":
-        replies, unit = lines_of("items", path), "line"
-    else:
-        columns, rows, _ = read_rows(path)
-        own = fields.of_conversations(columns)
-        if own and not own_prompts:
+    flag = _prompt_flag(given, sweeps=sweeps)
+    shared = functools.cache(functools.partial(_shared, given)) if flag else None
+    path = Path(paths(given, "items")[0])
+    listed = files.read_conversations(path, given.column, "" if sweeps else flag, shared)
+    if listed is None or given.name is None:
+        return listed
+    return listed._replace(name=given.name)
+
+
+def score(
+    models: Sequence[Checkpoint],
+    listed: ConversationList,
+    run: str,
+    settings: SweepSettings,
+    mesh: Mesh,
+    on_outcomes: OnOutcomes,
+) -> int:
+    """Scores a list under its rows' prompts; writes `replies.csv`, and prints accuracies.
+
+    Returns:
+      The number of new rewards.
+    """
+    check_rendering(models, listed)
+    rewards = sweep_rewards(
+        models, None, run, settings, mesh, on_outcomes=on_outcomes, items=listed[:3]
+    )
+    record(listed, run, [model.card.slug for model in models])
+    return rewards
+
+
+def record(listed: ConversationList, run: str, slugs: Sequence[str]) -> None:
+    """Writes `replies.csv` of a list that some models have scored, and prints their accuracies."""
+    for note in listed.notes:
+        say(f"note: {note}")
+    if processes.writes():
+        from launch.common import facts  # the analysis, which no other list needs
+
+        facts.write_replies(run, listed.name, slugs)
+
+
+def check_rendering(models: Sequence[Checkpoint], listed: ConversationList) -> None:
+    """Raises AssayError for messages under the template `trl`, which TRL has for texts alone."""
+    for model in models if listed.has_messages else ():
+        if model.template.is_trl:
             raise AssayError(
-                f"items={path}: its rows have prompts (column {own!r}); allowed: `assay score`, "
-                "or a file of replies alone"
+                f"{listed.name}: its rows hold messages, which TRL renders in the chat template, "
+                f"and {model.card.slug} was converted with template=trl, for rows of texts; "
+                "convert it without --config.template, or write the rows as texts"
             )
-        named = next((name for name in ("name", *REPLIES) if name in columns), "name")
-        is_named, column = column is not None, column or named
-        for other in columns if not own_prompts and column != "name" else ():
-            is_label = other == column or (is_named and fields.is_reply(other))
-            empty = all(fields.is_empty(other, row.get(other)) for row in rows)
-            if fields.is_part(other) and not is_label and not empty:
-                raise AssayError(
-                    f"items={path}: column {other!r} would not be read; remove it, or give it one "
-                    "of the names in docs/pairs.md"
-                )
-        replies, unit = _column(path, columns, rows, column), f"column {column!r}, row"
-    if not replies:
-        raise AssayError(f"items={path}: no replies; allowed: at least one")
-    for number, reply in enumerate(replies, 1):
-        if not reply:
-            raise AssayError(f"items={path}: {unit} {number} is empty; allowed: a reply in each")
-        with prefixed(f"items={path}: {unit} {number}"):
-            checked_text(reply)
-    return replies
 
 
-# Any: cells of a file.
-def read_rows(path: Path) -> tuple[list[str], list[dict[str, Any]], bytes]:
-    """The columns and rows of a .csv, .jsonl or .parquet file of --items, and its bytes.
-
-    A row of a .jsonl may lack columns, and blank lines may follow the last. Raises AssayError as
-    `read_table`, or for a line that is no JSON object, with its number from 1.
-    """
-    if path.suffix != ".jsonl":
-        frame, data = read_table(path, "items")
-        return frame.columns, frame.to_dicts(), data
-    lines, rows = lines_of("items", path), []
-    while lines and not lines[-1].strip():
-        lines.pop()
-    if not lines or lines[0].lstrip().startswith("["):
-        what = "a JSON array" if lines else "an empty file"
-        raise AssayError(f"items={path}: {what}; allowed: a JSON object in each line")
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise AssayError(f"items={path}: line {number} is no JSON ({error})") from error
-        if not isinstance(row, dict):
-            raise AssayError(f"items={path}: line {number}; allowed: a JSON object in each")
-        rows.append(row)
-    return list(dict.fromkeys(name for row in rows for name in row)), rows, path.read_bytes()
+def _prompt_flag(given: Given, *, sweeps: bool) -> str:
+    """The flag that names prompts on the command line; "" where none does."""
+    named = "prompts" in config_flags.get_override_values(given["config"])
+    if not sweeps:
+        named = named or given.config.prompts != defaults.get_config().prompts
+    return "--prompt" if given.prompt else "--config.prompts" if named else ""
 
 
-def read_table(path: Path, flag: str) -> tuple[pl.DataFrame, bytes]:
-    """The columns of a .csv or .parquet file, those of CSV as text, and the bytes of the file.
-
-    Raises:
-      AssayError: another file type, no such file, or no table; the line begins with the flag.
-    """
-    if path.suffix not in (".csv", ".parquet"):
-        lists = ".txt, .jsonl, " if flag == "items" else ""
-        raise AssayError(f"{flag}={path}; allowed: a {lists}.csv or .parquet file")
-    try:
-        data = path.read_bytes()
-        with prefixed(f"{flag}={path}"):
-            return pl.read_parquet(data) if path.suffix == ".parquet" else read_csv(data), data
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise AssayError(f"{flag}={path}: {reason}") from error
-
-
-# Any: cells of a file.
-def _column(
-    path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], column: str
-) -> list[str]:
-    if column not in columns:
-        raise AssayError(
-            f"items={path}: no column {column!r}; it has {', '.join(columns) or 'none'}"
-        )
-    values = [row.get(column) for row in rows]
-    other = next((value for value in values if not isinstance(value, str | None)), None)
-    if other is not None:
-        kind = type(other).__name__
-        raise AssayError(f"items={path}: column {column!r} holds {kind}; allowed: text")
-    return [value or "" for value in values]
+def _shared(given: Given) -> str:
+    """The one prompt of the command line."""
+    texts = list(scoring.prompts(given).values())
+    if len(texts) != 1:
+        raise AssayError(f"{len(texts)} prompts for one list of pairs; allowed: one --prompt")
+    return texts[0]
 
 
 def has_human_ranks(run: epath.Path, name: str, humans: pl.DataFrame | None, allowed: str) -> bool:

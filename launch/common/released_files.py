@@ -12,8 +12,8 @@ import polars as pl
 
 from configs import known_models, prompts
 from engine.errors import AssayError
+from engine.lists.files import read_table
 from engine.runs import schema
-from launch.common.inputs import read_table
 from launch.common.scoring import prompt_id
 
 LAYOUTS = {

@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import polars as pl
 
-from engine.display import progress
+from engine.display import counted, progress
 from engine.errors import AssayError, prefixed
+from engine.lists.files import list_name
 from engine.runs import schema
 from engine.runs.environment import library_versions
 from engine.runs.folder import RunFolder
 from engine.runs.identity import Identity, Json, items_hash
-from launch.common.inputs import checked_name, has_human_ranks, list_name
+from launch.common.inputs import has_human_ranks
 from launch.common.released_files import Choices, Column, content_of, files, slugged
-from launch.common.text import counted
 
 _PART_SIZE = 65_536
 # (is a list, numbers are rewards) -> columns of a result in the run.
@@ -179,7 +179,7 @@ def _list_name(source: str, choices: Choices) -> str:
     """Name of the list: --items, or that of the file or folder; "" for tokens."""
     if choices.layout == "tokens":
         return ""
-    return checked_name("items", choices.items or list_name(Path(source).resolve()))
+    return choices.items or list_name(Path(source).resolve())
 
 
 def _admit_model(folder: RunFolder, slug: str, entry: Json) -> None:

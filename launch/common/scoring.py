@@ -15,6 +15,7 @@ from tqdm import tqdm
 from configs.prompts import PROMPTS
 from engine import display, programs
 from engine.checkpoint.card import Checkpoint
+from engine.display import counted
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.scoring.reward_passes import default_dtype
@@ -23,7 +24,7 @@ from engine.sweep.outcomes import Outcome
 from launch.common import command, joining, sources
 from launch.common.command import Flags, Given, paths
 from launch.common.locking import WAIT
-from launch.common.text import aligned, counted, nearest, pieces
+from launch.common.text import aligned, nearest, pieces
 
 _SHOWN = 5  # tokens per end
 

@@ -6,11 +6,11 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from engine.checkpoint.card import Checkpoint
+from engine.csv_files import lines_of
 from engine.errors import AssayError
 from engine.search.run import SearchResult, search_sequences
 from engine.settings import SearchSettings
 from launch.common.scoring import dtype_and_mesh, given_fields
-from launch.common.text import lines_of
 
 
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSettings, Mesh]:

@@ -24,25 +24,6 @@ def pieces(text: str) -> tuple[str, ...]:
     return tuple(piece.strip() for piece in text.split(",") if piece.strip())
 
 
-def counted(number: int, what: str) -> str:
-    """`1 model`, `2 models`, `1,152 replies`."""
-    many = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
-    return f"{number:,} {what if number == 1 else many}"
-
-
-def lines_of(setting: str, path: str | os.PathLike[str]) -> list[str]:
-    """The lines of a text file; raises AssayError, which begins with the setting."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise AssayError(
-            f"{setting}={path}: byte {error.start} is not UTF-8; allowed: UTF-8"
-        ) from error
-    except OSError as error:
-        raise AssayError(f"{setting}={path}: {error.strerror}") from error
-    return lines[: -1 if lines[-1] == "" else None]
-
-
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows of a table as lines; every column is as wide as its longest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

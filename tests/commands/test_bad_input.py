@@ -61,7 +61,6 @@ CASES = {
     },
     "score --checkpoint={model} --run={run}": {
         "--items={tmp}/words.txt --name=../words": "'../words'; allowed: lower-case letters, dig",
-        "--items={tmp}/words.txt --name=found-words": "'found-words'; allowed: names that do not ",
         "--items={tmp}/no-name.csv": "items={tmp}/no-name.csv: no column 'name'; it has word, n",
         "--items={tmp}/bare.jsonl": "items={tmp}/bare.jsonl: no column 'name'; it has none",
         "--items={tmp}/quotes.csv": "items={tmp}/quotes.csv: row 1 is not CSV: ",

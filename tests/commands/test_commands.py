@@ -1,7 +1,7 @@
 import polars as pl
 import pytest
 
-from launch.common import inputs
+from engine.lists import files
 from launch.common.scoring import extremes
 from tests.support import tiny
 
@@ -124,7 +124,7 @@ def test_a_tokenizer_far_smaller_than_the_embedding_is_questioned(command, tmp_p
 )
 def test_items_are_read_as_they_are_written(tmp_path, name, content, expected):
     (tmp_path / name).write_text(content, encoding="utf-8", newline="")
-    assert inputs.read_items(tmp_path / name, "name") == expected
+    assert files.read_replies(tmp_path / name, "name") == expected
 
 
 @pytest.mark.parametrize("dtype", [pl.String, pl.Categorical])
@@ -132,4 +132,4 @@ def test_items_of_a_parquet_column(tmp_path, dtype):
     words = pl.Series(["love", "war", "love"], dtype=dtype)
     pl.DataFrame({"word": words, "n": [1, 2, 3]}).write_parquet(tmp_path / "a.parquet")
     expected = ["love", "war", "love"]
-    assert inputs.read_items(tmp_path / "a.parquet", "word") == expected
+    assert files.read_replies(tmp_path / "a.parquet", "word") == expected

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from engine.lists.files import read_pairs
 from launch import sweep
-from launch.common import conversations
 from tests.support import folders, runs, tiny
 from tests.support.sweeps import Run
 
@@ -91,7 +91,7 @@ def test_pairs_are_a_limit(command, both, source, tmp_path, light):
     """Of two runs that hold the list; `after` judges one pair of two as people did."""
     rows = [{"prompt": "a", "chosen": "b", "rejected": "c", "kind": kind} for kind in "xy"]
     path = source("".join(f"{json.dumps(row)}\n" for row in rows), "own.jsonl")
-    listed = conversations.list_of_pairs(path)
+    listed = read_pairs(path)
     flags = [f"--before={both['before']}", f"--after={both['same']}", f"--items={path}", *FAST]
     flags += [f"--report={tmp_path / 'report'}"]
     done = command("diff", *flags)

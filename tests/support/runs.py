@@ -447,7 +447,6 @@ def full_run(run: pathlib.Path, rng: np.random.Generator) -> pathlib.Path:
             for name, pace in (("gcg-seed0", 2), ("gcg-seed1", 2), ("random-seed0", 1)):
                 steps = sign * pace * np.log1p(np.arange(40.0))
                 add_search(run, model, direction, steps.tolist(), name, text=FOUND_TEXT)
-    add_items(run, schema.FOUND + "0", UNGATED, "greatest", {FOUND_TEXT: 1.5})
     _add_feelings(run, rng)
     kinds = ({"kind": "good"}, {"kind": "bad"})
     listed = list_of([(f"p{i}", "x" * (i % 7), "y", kinds[i % 2]) for i in range(40)])

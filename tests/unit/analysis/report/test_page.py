@@ -160,8 +160,7 @@ def test_a_long_table_ends_after_a_hundred_rows_and_says_so(small_run, study_of)
 
 
 def test_one_line_says_what_was_scored(full):
-    lists = [(name, prompt) for name, prompt in full.run.lists() if not name.startswith("found-")]
-    names, prompts = {name for name, _ in lists}, {prompt for _, prompt in lists}
+    names, prompts = map(set, zip(*full.run.lists(), strict=True))
     assert page.lede(full) == (
         "4 reward models judged every token of the vocabulary as the whole reply to 3 prompts: "
         f"{full.described['vocabulary'].max():,} tokens a model, "

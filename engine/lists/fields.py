@@ -30,7 +30,8 @@ _PREFERENCES = {
     "overall_preference": ("response1", "response2"),
     "preference_strength": ("response_1", "response_2"),
 }
-_TURNS = {*PROMPTS, *WHOLE, *SYSTEM, HISTORY, *VARIABLES, KWARGS}
+ALWAYS_READ = {*SYSTEM, HISTORY, *VARIABLES, KWARGS}  # beside any prompt and reply
+_TURNS = {*PROMPTS, *WHOLE, *ALWAYS_READ}
 # Names of parts that are not read, in small letters and without what separates words.
 _TURN = re.compile(
     r"(user)?prompts?|instructions?|system(message|instruction|prompt)?|(chat)?history|"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from engine.errors import AssayError
-from launch.common import fields
-from launch.common.row_reader import RowReader
+from engine.lists import fields
+from engine.lists.rows import RowReader
 
-PAGE = Path(__file__).parents[2] / "docs" / "pairs.md"
+PAGE = Path(__file__).parents[3] / "docs" / "pairs.md"
 TABLE = PAGE.read_text(encoding="utf-8").split("### Every field")[1]
 DONE = dict(re.findall(r"^\| `(\w+)` \| (\w+)", TABLE, re.MULTILINE))  # column -> first word
 TEXT, TURNS = "said so", [{"role": "user", "content": "said so"}]
@@ -65,7 +65,7 @@ ROWS = {
 
 def read(row):
     """The table of one row, and what was said of its file."""
-    reader = RowReader(list(row), None, None, "", has_nulls=False)
+    reader = RowReader(list(row))
     return reader.table([row]), reader.notes
 
 
@@ -244,29 +244,27 @@ def test_numbers_and_what_the_conversation_says_are_no_reason_to_refuse():
 
 def test_a_column_of_replies_named_by_the_user_makes_the_others_labels():
     row = {"prompt": "Why?", "answer": TEXT, "response": "b"}
-    table = RowReader([*row], "answer", None, "", has_nulls=False).table([row])
+    table = RowReader([*row], "answer").table([row])
     assert table["messages"].to_list()[0][-1]["content"] == TEXT
     assert table["labels"].to_list() == [[{"name": "response", "value": "b"}]]
     with pytest.raises(AssayError, match="column 'image' is not read"):
-        RowReader([*row, "image"], "answer", None, "", has_nulls=False).table(
-            [row | {"image": "x"}]
-        )
+        RowReader([*row, "image"], "answer").table([row | {"image": "x"}])
 
 
 def test_a_prompt_of_the_command_line_stands_behind_history_and_system_of_both_replies():
     row = {"history": [["Hi", "Ho"]], "system": "Be.", "chosen": "yes", "rejected": "no"}
-    table = RowReader([*row], None, lambda: "Why?", "--prompt", has_nulls=False).table([row])
+    table = RowReader([*row], None, lambda: "Why?", "--prompt").table([row])
     for messages, reply in zip(table["messages"].to_list(), ("yes", "no"), strict=True):
         assert [m["content"] for m in messages] == ["Be.", "Hi", "Ho", "Why?", reply]
     row = {"messages": TURNS, "chosen": "yes", "rejected": "no"}
     with pytest.raises(AssayError, match="messages: a prompt; leave out --prompt"):
-        RowReader([*row], None, lambda: "Why?", "--prompt", has_nulls=False).table([row])
+        RowReader([*row], None, lambda: "Why?", "--prompt").table([row])
 
 
 def test_nulls_are_left_out_where_the_format_adds_them():
     call = {"function": {"arguments": {"u": None}}}
     row = {"messages": [*TURNS, {"role": "assistant", "content": None, "tool_calls": [call]}]}
     for has_nulls, arguments in ((False, {"u": None}), (True, {})):
-        table = RowReader([*row], None, None, "", has_nulls=has_nulls).table([row])
+        table = RowReader([*row], has_nulls=has_nulls).table([row])
         (given,) = json.loads(table["given"][0])["messages"][1]["tool_calls"]
         assert given["function"]["arguments"] == arguments

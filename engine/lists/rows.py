@@ -1,4 +1,4 @@
-"""People's rows -> conversations; what a column is, `fields` says."""
+"""People's rows -> conversations; `fields` says what is done with each column."""
 
 import dataclasses
 import itertools
@@ -8,7 +8,9 @@ from typing import Any
 
 import polars as pl
 
+from engine.display import counted
 from engine.errors import AssayError, prefixed
+from engine.lists import fields
 from engine.runs import schema
 from engine.text.chat_template import (
     RESERVED,
@@ -19,8 +21,6 @@ from engine.text.chat_template import (
     turns,
     without_nulls,
 )
-from launch.common import fields
-from launch.common.text import counted
 
 Turns = list[dict[str, Any]]  # messages as `checked_message` returns them
 Row = Mapping[str, Any]  # Any: cells of a file by column
@@ -31,13 +31,21 @@ class RowReader:
     """Reads rows of one file."""
 
     columns: Sequence[str]  # of the file
-    column: str | None  # of the replies, as the user names it; None: one that is known
+    column: str | None = None  # of the replies, as the user names it; None: one that is known
     # Gives the prompt of the command line for replies that are texts; None: there is none.
-    shared: Callable[[], str] | None
-    flag: str  # of the command line, beside which prompts and messages are refused; "": none
-    has_nulls: bool  # whether every row has each key of any: the format is .parquet
+    shared: Callable[[], str] | None = None
+    flag: str = ""  # of the command line, beside which prompts and messages are refused
+    has_nulls: bool = False  # whether every row has each key of any: the format is .parquet
     notes: list[str] = dataclasses.field(default_factory=list)  # what is left out of the file
     has_messages: bool = False  # whether a cell is a list of messages, and not a text
+
+    def __post_init__(self) -> None:
+        self._sides = fields.sides_of(self.columns, self.column)
+        self._prompts = fields.prompts_of(self.columns)
+        if self._prompts and self.flag:
+            raise AssayError(
+                f"its rows have prompts (column {self._prompts[0]!r}); leave out {self.flag}"
+            )
 
     def table(self, rows: Sequence[Row]) -> pl.DataFrame:
         """The list: `schema.LIST_COLUMNS`, and `schema.GIVEN` where a row has any.
@@ -45,21 +53,15 @@ class RowReader:
         Raises:
           AssayError: a row that is no conversation, or has a part of one that would not be scored.
         """
-        sides = fields.sides_of(self.columns, self.column)
-        prompts = fields.prompts_of(self.columns)
-        if prompts and self.flag:
-            raise AssayError(
-                f"its rows have prompts (column {prompts[0]!r}); leave out {self.flag}"
-            )
         if not rows:
             raise AssayError("no rows; allowed: at least one")
-        labels, copies = self._others(rows, {*sides.columns.values(), *prompts})
+        labels, copies = self._others(rows)
         listed: list[dict[str, Any]] = []
         for number, row in enumerate(rows, 1):
             with prefixed(f"row {number}"):
                 own = [{"name": name, "value": _label(row.get(name))} for name in labels]
                 variables = self._variables(row)
-                conversations = self._conversations(row, sides.of(row), prompts)
+                conversations = self._conversations(row)
                 for name in copies if conversations else ():
                     self._check_said(row, name, list(conversations.values()))
                 for side, messages in conversations.items():
@@ -68,18 +70,18 @@ class RowReader:
                     listed.append({**entry, schema.GIVEN: _given(messages, variables)})
         undecided = len(rows) - len({entry["row"] for entry in listed})
         if undecided == len(rows):
-            raise AssayError(f"{sides.preference} is 0 in all rows: no reply is preferred")
+            raise AssayError(f"{self._sides.preference} is 0 in all rows: no reply is preferred")
         if undecided:
             said = f"{counted(undecided, 'row')} of {len(rows):,} left out, in which neither reply"
-            self.notes.append(f"{said} is preferred ({sides.preference} is 0)")
+            self.notes.append(f"{said} is preferred ({self._sides.preference} is 0)")
         types: schema.Columns = dict(schema.LIST_COLUMNS)
         if any(entry[schema.GIVEN] for entry in listed):
             types[schema.GIVEN] = pl.String
         return pl.DataFrame(listed, schema=types)
 
-    def _others(self, rows: Sequence[Row], read: set[str]) -> tuple[Sequence[str], Sequence[str]]:
+    def _others(self, rows: Sequence[Row]) -> tuple[Sequence[str], Sequence[str]]:
         """Columns that are labels, and columns whose texts the conversations must hold as well."""
-        read = {*read, "id", *fields.SYSTEM, fields.HISTORY, *fields.VARIABLES, fields.KWARGS}
+        read = {*self._sides.columns.values(), *self._prompts, "id", *fields.ALWAYS_READ}
         labels, copies, others = [], [], list[str]()
         for name in (name for name in self.columns if name not in read):
             checked_text(name)
@@ -102,12 +104,11 @@ class RowReader:
             self.notes.append(f"no labels: {', '.join(others)} (neither text nor numbers)")
         return labels, copies
 
-    def _conversations(
-        self, row: Row, sides: Mapping[str, str], prompts: Sequence[str]
-    ) -> Mapping[str, Turns]:
-        """Side -> the conversation that ends with its reply."""
+    def _conversations(self, row: Row) -> Mapping[str, Turns]:
+        """Side -> the conversation that ends with its reply; none where no reply is preferred."""
+        sides = self._sides.of(row)
         replies = {side: self._cell(row, column) for side, column in sides.items()}
-        before, own = self._before(row, replies, prompts, sides), dict[str, Turns]()
+        before, own = self._before(row, [*replies.values()]), dict[str, Turns]()
         for side, reply in replies.items():
             with prefixed(sides[side]):
                 turns_before = before
@@ -128,30 +129,24 @@ class RowReader:
             raise AssayError("chosen and rejected begin with other messages; give both one prompt")
         return own
 
-    def _before(
-        self,
-        row: Row,
-        replies: Mapping[str, Turns | str],
-        prompts: Sequence[str],
-        sides: Mapping[str, str],
-    ) -> Turns | None:
+    def _before(self, row: Row, replies: Sequence[Turns | str]) -> Turns | None:
         """The turns before the reply; None where the row has them in its replies alone."""
-        if self.flag and not all(isinstance(reply, str) for reply in replies.values()):
+        if self.flag and not all(isinstance(reply, str) for reply in replies):
             raise AssayError(f"messages have a prompt of their own; leave out {self.flag}")
-        cells = [self._cell(row, name) for name in prompts if row.get(name) not in (None, "")]
-        if prompts and not cells:
-            raise AssayError(f"{prompts[0]}: missing; allowed: text, or a list of messages")
+        names = self._prompts
+        cells = [self._cell(row, name) for name in names if row.get(name) not in (None, "")]
+        if names and not cells:
+            raise AssayError(f"{names[0]}: missing; allowed: text, or a list of messages")
         texts = [cell for cell in cells if isinstance(cell, str)]
         messages = [cell for cell in cells if not isinstance(cell, str)]
         if len(cells) > 1 and messages:
-            raise AssayError(f"{' and '.join(prompts)}: messages; allowed: texts, or one of them")
+            raise AssayError(f"{' and '.join(names)}: messages; allowed: texts, or one of them")
         if messages:
             before: Turns | None = messages[0]
         else:  # several texts as LLaMA-Factory joins them
-            before = _asked("\n".join(texts)) if texts else self._whole_as_prompt(row, sides)
-        if before is None and all(isinstance(reply, str) for reply in replies.values()):
-            text = self.shared() if self.shared else None
-            before = None if text is None else [dict(turn) for turn in turns(text)]
+            before = _asked("\n".join(texts)) if texts else self._whole_as_prompt(row)
+        if before is None and self.shared and all(isinstance(reply, str) for reply in replies):
+            before = [dict(turn) for turn in turns(self.shared())]
         history = self._history(row)
         if before is None:
             if history:
@@ -160,10 +155,10 @@ class RowReader:
         first = 0 if before[0]["role"] == "user" else _first_user(before)  # behind a system turn
         return [*before[:first], *history, *before[first:]]
 
-    def _whole_as_prompt(self, row: Row, sides: Mapping[str, str]) -> Turns | None:
+    def _whole_as_prompt(self, row: Row) -> Turns | None:
         """Messages that end before the reply; None where they are replies, or end with one."""
         for name in fields.WHOLE:
-            if row.get(name) not in (None, "", []) and name not in sides.values():
+            if row.get(name) not in (None, "", []) and name not in self._sides.columns.values():
                 messages = self._cell(row, name)
                 if not isinstance(messages, str) and not _by_assistant(messages[-1]):
                     if self.flag:
