@@ -86,9 +86,9 @@ def demo(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     work = _settings(given)
     asked = {pipeline.score: work.items, pipeline.logprobs: work.config.language_model}
-    asked[search] = work.config.searched and work.prompts
+    more = {search: work.config.searched and work.prompts, compare: work.compares}
     with locking.run_lock(given, work.run, "demo"):
-        pipeline.run(STEPS if work.whole else SHORT, work, {**asked, compare: work.compares})
+        pipeline.run(STEPS if work.whole else SHORT, work, {**asked, **more})
     page = (work.root / "report" / "index.html").resolve()
     slugs = [model.card.slug for model in (*work.models, *work.language)]
     result = scoring.result(f"report: {page}", work.run, slugs, [*work.prompts.values()])

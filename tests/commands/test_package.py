@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 import analysis
@@ -54,6 +55,16 @@ def test_every_pin_is_exact_and_satisfies_its_range():
         # jax's own dependency; and what the Makefile alone installs, beside the other packages.
         if name not in ("jaxlib", "libtpu"):
             assert version in ranges()[name].specifier, name
+
+
+def test_citations_name_this_version_and_this_project():
+    cff = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (cff["version"], cff["license"]) == (PROJECT["version"], PROJECT["license"])
+    assert cff["authors"] == PROJECT["authors"]
+    assert {"cff-version", "message", "title"} <= set(cff)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"title = {{{cff['title']}}}" in readme
+    assert f"version = {{{cff['version']}}}" in readme
 
 
 def test_every_run_time_library_is_pinned():
