@@ -20,7 +20,7 @@ from launch.common.reporting import settings_of
 from tests.support import charts, runs
 
 ROOT = Path(__file__).parents[2]
-# The changelog names what is no more.
+# The changelog names what is gone.
 PAGES = sorted(
     page
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
