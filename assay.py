@@ -11,7 +11,7 @@ names beside a script or a notebook stands in front of them; importing this modu
 """
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from analysis import Run, RunError
     from analysis import load as open_run
-    from engine import (
-        AssayError,
-        ImplicitReward,
-        LanguageModel,
-        RewardModel,
-    )
+    from engine import AssayError, ImplicitReward, LanguageModel, RewardModel
+    from engine.checkpoint.card import Checkpoint
 
 __all__ = [
     "AssayError",
@@ -72,10 +68,10 @@ def load(
       AssayError: no such folder, a model that is not read, or settings that do not fit it.
     """
     import engine
-    from launch.common import sources
 
-    how = {"check_memory": settings.get("check_memory", True), "base": base, "cache": cache}
-    [checkpoint] = sources.of_notebook([model], how, convert or {}, settings.get("verify"))
+    check = settings.get("check_memory", True)
+    how = {"base": base, "cache": cache, "check_memory": check}
+    [checkpoint] = _checkpoints([model], how, convert or {}, settings.get("verify"))
     return engine.load(checkpoint, **settings)
 
 
@@ -89,11 +85,47 @@ def reward_of(
 ) -> "ImplicitReward":
     """Two language models as one reward model: `engine.reward_of` of what `load` takes."""
     import engine
-    from launch.common import sources
 
-    how = {"check_memory": True, "base": "", "cache": cache}
-    both = sources.of_notebook([policy, reference], how, convert or {})
+    both = _checkpoints([policy, reference], {"cache": cache}, convert or {})
     return engine.reward_of(*both, **settings)
+
+
+# Any: settings are of several types.
+def _checkpoints(
+    models: "Sequence[str | PathLike[str]]",
+    how: "Mapping[str, Any]",
+    convert: "Mapping[str, Any]",
+    verify: bool | None = None,
+) -> "list[Checkpoint]":
+    """The checkpoints of what a caller names; `how` may have `base`, `cache` and `check_memory`."""
+    import dataclasses
+
+    from configs import known_models
+    from engine.errors import AssayError
+    from engine.settings import ConvertSettings, SourceSettings
+    from engine.sources import resolve
+
+    for model in models:
+        if not isinstance(model, str | PathLike):
+            raise AssayError(f"model={model!r}; {resolve.RULE}")
+        if not isinstance(model, str) and not Path(model).is_dir():
+            raise AssayError(f"{model}: no such folder; {resolve.RULE}")
+    if not isinstance(convert, Mapping):
+        raise AssayError(f"convert={convert!r}; allowed: a dict of settings of `assay convert`")
+    fields = {field.name: field for field in dataclasses.fields(ConvertSettings)}
+    for name, value in {"base": "", "cache": "", "check_memory": True, **how, **convert}.items():
+        if name in convert and name not in fields:
+            raise AssayError(f"convert: no setting {name!r}; allowed: {', '.join(fields)}")
+        kind = type(fields[name].default) if name in fields else str
+        if type(value) is not kind:
+            raise AssayError(f"{name}={value!r}; allowed: values of type {kind.__name__}")
+    both = {**convert, **({} if how.get("check_memory", True) else {"check_memory": False})}
+    settings = SourceSettings(
+        cache=how.get("cache", ""), base=how.get("base", ""), convert=ConvertSettings(**both)
+    )
+    names = [str(model) for model in models]
+    opened = resolve.resolve_all(names, settings, known_models.find, verify)
+    return resolve.with_distinct_names(names, opened, known_models.find)
 
 
 # Any: values of flags and settings, and what JSON holds.

@@ -44,6 +44,7 @@ from analysis.chapters.tokens import (
     shared_top_bottom,
     top_bottom,
 )
+from analysis.compare import diff
 from analysis.measures.combined import combined
 from analysis.measures.human_agreement import (
     humans_correlation,
@@ -75,6 +76,7 @@ __all__ = [
     "blocs_table",
     "combined",
     "compute",
+    "diff",
     "framed_logprobs",
     "framing_axis",
     "framing_ends",

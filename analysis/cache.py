@@ -1,22 +1,29 @@
-"""A cache of what was read from a run: a report reads every reward about ten times."""
+"""A cache of what was read from a run: a report reads every reward about ten times.
+
+A column is sorted once, and every rank in a report comes from that.
+"""
 
 import numpy as np
 import polars as pl
 
 from analysis import checks
 from analysis.statistics import Array
+from analysis.statistics.ranks import Ranking, ranking
 from engine.runs.folder import RunFolder, read_table
 from engine.runs.result import Result
 
-_MOST_BYTES = 2**30  # Of rewards: 268 million. What comes later is read again each time.
-
 
 class Cache:
-    """Rewards and vocabularies by where they lie; read once."""
+    """Rewards, their ranks, and vocabularies by where they lie; read once.
 
-    def __init__(self) -> None:
-        self._bytes = 0
+    What is beyond `most_bytes` is made again each time; by default 67 million rewards with their
+    ranks are not.
+    """
+
+    def __init__(self, most_bytes: int = 2**30) -> None:
+        self._bytes_left = most_bytes
         self._rewards: dict[str, tuple[Array, Array]] = {}
+        self._ranked: dict[str, Ranking] = {}
         self._ids: dict[str, Array] = {}
         self._vocabularies: dict[tuple[str, str], pl.DataFrame] = {}
 
@@ -38,10 +45,25 @@ class Cache:
         read = (known if np.array_equal(known, ids) else ids), rewards
         for column in read:
             column.flags.writeable = False
-        if self._bytes + rewards.nbytes <= _MOST_BYTES:
-            self._bytes += rewards.nbytes
+        if self._held(rewards.nbytes):
             self._rewards[place] = read
         return read
+
+    def ranked(self, result: Result, vocabulary: str) -> Ranking:
+        """The ranking of `rewards` of the same arguments."""
+        place = str(result.folder)
+        if place in self._ranked:
+            return self._ranked[place]
+        made = ranking(self.rewards(result, vocabulary)[1])
+        if self._held(made.ranks.nbytes + made.order.nbytes + made.counts.nbytes):
+            self._ranked[place] = made
+        return made
+
+    def _held(self, size: int) -> bool:
+        """Whether there is room for `size` more bytes, which are then taken."""
+        room = size <= self._bytes_left
+        self._bytes_left -= size * room
+        return room
 
     def vocabulary(self, folder: RunFolder, path: str) -> pl.DataFrame:
         """The vocabulary at a path of a run: `schema.VOCAB_COLUMNS`, sorted by token_id."""

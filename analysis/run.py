@@ -17,6 +17,7 @@ from etils import epath
 from analysis import checks
 from analysis.cache import Cache
 from analysis.statistics import Array
+from analysis.statistics.ranks import Ranking
 from engine.runs import schema, shards, storage
 from engine.runs.folder import RunFolder, merge
 from engine.runs.result import Result, RunError
@@ -108,6 +109,17 @@ class Run:
         """
         result = self.results[model, prompt]
         return self._cache.rewards(result, self.same_vocabulary(model))
+
+    def ranked(self, model: str, prompt: str, token_ids: Array | None = None) -> Ranking:
+        """Order, ranks and percentiles of `rewards`; sorted once, and kept in memory.
+
+        Of `token_ids` alone where they are given: they were scored, and each is named once.
+        """
+        whole = self._cache.ranked(self.results[model, prompt], self.same_vocabulary(model))
+        scored = self.rewards(model, prompt)[0]
+        if token_ids is None or np.array_equal(scored, token_ids):
+            return whole
+        return whole.at(places(scored, token_ids)[0])
 
     def objectives(self, model: str, prompt: str) -> pl.DataFrame:
         """token_id, token, reward and one f32 column per objective; sorted by token_id."""

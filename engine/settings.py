@@ -379,7 +379,45 @@ class SourceSettings:
         "Folder of converted models; by default models/ in $ASSAY_CACHE or ~/.cache/assay.", ""
     )
     base: str = setting("Folder or hub id of an adapter's base, in place of the one it names.", "")
-    convert: ConvertSettings = setting("Settings of conversion", like="assay convert")
+    convert: ConvertSettings = setting(
+        "Settings of conversion", ConvertSettings(), like="assay convert"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Published:
+    """What is known of a published model: how it is converted, and what its files must hold."""
+
+    hub_id: str
+    dtype: str  # of the published weights, as far as known; a conversion reports a difference
+    revision: str | None = None
+    # How the model was trained, or what its card says: one BOS, from the template or put in front
+    # of it, or two (the GRMs). The paper's own pipeline always added a second BOS:
+    # `--config.bos=double`.
+    bos: str = "template"
+    date: str = ""
+    # Kind of the head (`HeadConfig.kind`), "" for a language model; a conversion that finds another
+    # kind is refused.
+    head: str = ""
+    # Which token's logit is the reward, of one that is published as a language model
+    # (`ConvertSettings.reward`).
+    reward: str = ""
+    # Bytes of all tensors in the repository, if stated somewhere; a conversion that reads another
+    # number is refused.
+    tensor_bytes: int | None = None
+    rows: int | None = None  # of the embedding, where known; some have more than ids, for padding
+
+    @property
+    def slug(self) -> str:
+        """The model's name in runs."""
+        return self.hub_id.rsplit("/", 1)[1].lower()
+
+    def config_json(self) -> dict[str, Any]:  # Any: what JSON holds
+        """What decides the decoder: attributes of its config.json, and its class.
+
+        Special tokens are left out, and some published embeddings have one row more.
+        """
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

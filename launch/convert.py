@@ -5,9 +5,12 @@ See configs/convert.py.
 
 import sys
 
+from configs import known_models
 from engine.runs import storage
 from engine.settings import ConvertSettings
-from launch.common import command, converting, sources
+from engine.sources import convert as converting
+from engine.sources import resolve
+from launch.common import command
 
 _FLAGS = {
     "source": (None, "A folder in Hugging Face format, an adapter of peft, or a hub id of either."),
@@ -24,14 +27,14 @@ def convert(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     settings = ConvertSettings(**given.config)
     destination = storage.path_of(command.paths(given, "checkpoint")[0])
-    name, revision = sources.split(command.paths(given, "source")[0])
-    spec = converting.listed(name)
+    name, revision = resolve.split(command.paths(given, "source")[0])
+    spec = known_models.find(resolve.place_of(name))
     checkpoint = converting.convert(
         name,
         destination,
         spec,
         settings,
-        slug=settings.slug or sources.name_of(name),
+        slug=settings.slug or resolve.name_of(name, known_models.find),
         revision=given.revision or revision,
         base=given.base,
     )

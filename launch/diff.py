@@ -12,10 +12,7 @@ from pathlib import Path
 
 from ml_collections import config_flags
 
-import analysis
-from analysis import report
-from analysis.chapters.changes import changes_between
-from analysis.measures.two_models import AFTER, BEFORE, language_models, left_out
+from analysis.measures.two_models import AFTER, BEFORE
 from analysis.report import verdict as verdicts
 from analysis.report.folder import check_target
 from analysis.report.verdict import Verdict
@@ -24,7 +21,8 @@ from engine.errors import AssayError
 from engine.lists.files import read_pairs
 from engine.runs import storage
 from engine.settings import Limits
-from launch.common import command, comparing, locking, reporting, scoring, sources
+from engine.sources.resolve import is_model
+from launch.common import command, comparing, locking, reporting, scoring
 from launch.common.text import aligned, say
 
 _SIDE = "A run of one model, or a checkpoint."
@@ -52,7 +50,7 @@ def diff(given: command.Given) -> command.CommandResult:
     settings = reporting.settings_of(given.config.analyze)
     paths = {side: storage.path_of(command.paths(given, side)[0]) for side in (BEFORE, AFTER)}
     target = storage.path_of(command.paths(given, "report")[0])
-    checkpoints = [side for side, path in paths.items() if sources.is_model(str(path))]
+    checkpoints = [side for side, path in paths.items() if is_model(str(path))]
     if checkpoints and not given.run:
         raise AssayError("--run is missing; allowed: a folder for the rewards of the checkpoints")
     folders = [path for side, path in paths.items() if side not in checkpoints]
@@ -62,20 +60,8 @@ def diff(given: command.Given) -> command.CommandResult:
     listed = read_pairs(Path(given.items)) if given.items else None
     for note in listed.notes if listed else ():
         say(f"note: {note}")
-    checked = comparing.planned(given, paths, settings.allow_incomplete, listed)
-    for prompt in checked.prompts:
-        limits.check_ends(prompt, checked.tokens_under(prompt))
-    if checked.cost:
-        say(checked.cost)
-    checked.sweep(given)
-    run, noise = checked.compared()
-    chapter = changes_between(limits=limits, noise=noise, pairs=listed.name if listed else "")
-    verdict = verdicts.of(analysis.compute(run, {}, settings, [chapter]))
-    assert verdict is not None
-    # The other chapters are about rewards.
-    chapters = [chapter] if language_models(run) else [chapter, *analysis.CHAPTERS]
-    page = report.write_report(run, target, {}, settings, chapters=chapters)
-    last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out(run)]))}"
+    verdict, page, left_out = comparing.compared(given, paths, target, listed, limits, settings)
+    last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out]))}"
     return command.CommandResult(
         "\n".join([*_lines(verdict), last]),
         lambda: json.loads(storage.read(target / "verdict.json")),

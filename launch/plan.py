@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from configs import known_models, known_shapes
+from configs import known_models
 from engine.checkpoint.card import CARD, Checkpoint
 from engine.convert.hf_config import text_model
 from engine.convert.hub import fetch_config
@@ -29,9 +29,9 @@ from engine.planning import (
 from engine.runs import storage
 from engine.scoring.reward_passes import dtype_named
 from engine.settings import check_integer
+from engine.sources.convert import model_of_config
+from engine.sources.resolve import RULE, hub_id
 from launch.common import command, scoring
-from launch.common.converting import model_of_config
-from launch.common.sources import RULE, hub_id
 from launch.common.text import aligned
 
 _FLAGS = {
@@ -64,7 +64,7 @@ def model_of_source(source: str) -> Model:
                 raise AssayError("an adapter without a config.json; name its base instead")
             hf = text_model(read_json(file))
     elif spec is not None:
-        hf = known_shapes.config_json(spec)
+        hf = spec.config_json()
     elif named := hub_id(source):
         hf = fetch_config(*named)
     else:

@@ -17,16 +17,18 @@ from etils import epath
 from ml_collections import ConfigDict
 
 import analysis
+from analysis.report import facts
+from configs import known_models
 from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.display import counted, in_words
 from engine.errors import AssayError
 from engine.planning import DeviceRoom, Model, SweepWork, account, fitting_step, refusal
 from engine.runs import storage
 from engine.settings import AUTO, AnalyzeSettings, LogprobSettings
+from engine.sources.resolve import name_of, with_distinct_names
 from launch import pipeline
 from launch.common import (
     command,
-    facts,
     inputs,
     locking,
     reporting,
@@ -112,7 +114,7 @@ def _settings(
 
 
 def _default_out(names: Sequence[str]) -> str:
-    known = [sources.name_of(name.partition("@")[0]) for name in names]
+    known = [name_of(name.partition("@")[0], known_models.find) for name in names]
     more = [f"{len(known) - _NAMED}-more"] if len(known) > _NAMED else []
     return str(Path("reports", "-".join([*known[:_NAMED], *more])))
 
@@ -124,8 +126,8 @@ def convert(work: Report, say: Say) -> None:
     say(f"opening {counted(len(names) + len(languages), 'model')}")
     verify = scoring.verify_setting(given.config)
     models = sources.checkpoints(names, given.config, verify)
-    models += sources.plain_checkpoints(languages, given.config, verify)
-    models = sources.with_distinct_names([*names, *languages], models)
+    models += sources.opened(languages, given.config, verify, plain=True)
+    models = with_distinct_names([*names, *languages], models, known_models.find)
     work.models, work.language = models[: len(names)], models[len(names) :]
     for model in work.models:
         if model.card.kind == LANGUAGE:

@@ -11,11 +11,10 @@ import polars as pl
 from analysis.blocks import Block, Files, Finding, Folded, Heading, Picture, notes
 from analysis.chapters import blocs as model_blocs
 from analysis.charts.heat_map import heat_map
-from analysis.measures.shared_tokens import NOTHING_SHARED
 from analysis.sentences import listed
 from analysis.statistics import Array, kendall, ranks
-from analysis.statistics.kendall import Order, Ranking
-from analysis.statistics.ranks import rank_biased_overlap
+from analysis.statistics.kendall import Order
+from analysis.statistics.ranks import Ranking, rank_biased_overlap
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
 from engine.runs.schema import Columns
 
@@ -88,9 +87,10 @@ def _rhos(columns: Sequence[Ranking]) -> Array:
 def overlaps(columns: Sequence[Ranking], p: float) -> Array:
     """Rank-biased overlap of every two rankings [M, M]; `p` is the persistence, in (0, 1)."""
     values = np.empty((len(columns), len(columns)))
-    for i, x in enumerate(columns):
-        for j, y in enumerate(columns[: i + 1]):
-            overlap = rank_biased_overlap(x.positions, y.positions, p)
+    positions = [column.positions for column in columns]
+    for i, x in enumerate(positions):
+        for j, y in enumerate(positions[: i + 1]):
+            overlap = rank_biased_overlap(x, y, p)
             values[i, j] = values[j, i] = overlap
     return values
 
@@ -113,18 +113,19 @@ def _blocs_of(study: Study, prompt: str) -> pl.DataFrame:
 
 def _consensus_of(study: Study, prompt: str) -> pl.DataFrame:
     """`consensus_ends` of the blocs, or of the one model that was scored."""
-    rewards = study.tables["shared_rewards", prompt]
-    if not rewards.height:
-        raise Absent(study.tables.reason("shared_vocabulary") or NOTHING_SHARED)
-    models = rewards.columns[1:]
+    percentiles = model_blocs.shared_percentiles(study, prompt)
+    models = percentiles.columns[1:]
     groups = [models] if len(models) == 1 else model_blocs.blocs_of(study.tables["blocs", prompt])
-    ends = model_blocs.consensus_ends(rewards, groups, study.settings.top)
+    ends = model_blocs.consensus_ends(percentiles, groups, study.settings.top)
     return required(ends, "No two models agree more than chance under this prompt.")
 
 
 def _disputed_of(study: Study, prompt: str) -> pl.DataFrame:
-    blocs, rewards = study.tables["blocs", prompt], study.tables["shared_rewards", prompt]
-    words = model_blocs.disputed_words(rewards, blocs, study.settings.top)
+    blocs, percentiles = (
+        study.tables["blocs", prompt],
+        model_blocs.shared_percentiles(study, prompt),
+    )
+    words = model_blocs.disputed_words(percentiles, blocs, study.settings.top)
     return required(words, "No two blocs of models disagree more than chance under this prompt.")
 
 
@@ -134,10 +135,8 @@ def _orders(study: Study, prompt: str) -> Mapping[str, Order]:
         raise Absent(ONE_MODEL)
     if len(study.scored_under(prompt)) < 2:
         raise Absent("Fewer than two models were scored under this prompt.")
-    rewards = study.tables["shared_rewards", prompt]
-    if not rewards.height:
-        raise Absent(study.tables.reason("shared_vocabulary") or NOTHING_SHARED)
-    return {model: Order.of(rewards[model].to_numpy()) for model in rewards.columns[1:]}
+    rankings = model_blocs.rankings(study, prompt)
+    return {model: Order.of(order) for model, order in rankings.items()}
 
 
 def _matrix_of(orders: Callable[[], Mapping[str, Order]], matrix: _Matrix) -> pl.DataFrame:
@@ -145,7 +144,7 @@ def _matrix_of(orders: Callable[[], Mapping[str, Order]], matrix: _Matrix) -> pl
 
 
 def _rankings(rewards: pl.DataFrame) -> Mapping[str, Ranking]:
-    return {model: kendall.ranking(rewards[model].to_numpy()) for model in rewards.columns[1:]}
+    return {model: ranks.ranking(rewards[model].to_numpy()) for model in rewards.columns[1:]}
 
 
 def _square(rankings: Mapping[str, Ranking], matrix: _Matrix) -> pl.DataFrame:
@@ -237,9 +236,10 @@ def _disputed(study: Study, prompts: list[str]) -> str:
     words = study.tables.get("disputed_words", prompts[0])
     if words is None or words["higher"].n_unique() < 2:
         return ""
-    rewards, blocs = (study.tables[name, prompts[0]] for name in ("shared_rewards", "blocs"))
-    known = model_blocs.ordinary_words(study, rewards["token"])
-    ordinary = model_blocs.disputed_words(rewards, blocs, _WORDS, known)
+    percentiles = model_blocs.shared_percentiles(study, prompts[0])
+    known = model_blocs.ordinary_words(study, percentiles["token"])
+    blocs = study.tables["blocs", prompts[0]]
+    ordinary = model_blocs.disputed_words(percentiles, blocs, _WORDS, known)
     (up, down), what = model_blocs.quoted(ordinary, words, "higher", _WORDS)
     where = f", asked {study.prompt_names[prompts[0]]}," if len(prompts) > 1 else ""
     return (

@@ -8,11 +8,13 @@ import numpy as np
 import polars as pl
 
 from analysis.columns import KENDALL, RANK, Column, Spec, ends, several
+from analysis.measures.shared_tokens import NOTHING_SHARED, shared_rankings
 from analysis.sentences import listed
-from analysis.statistics import Array, ranks
+from analysis.statistics import Array
 from analysis.statistics.kendall import Order, concordant_shares, pair_interval
+from analysis.statistics.ranks import Ranking
 from analysis.statistics.similarity import blocs
-from analysis.study import Study
+from analysis.study import Absent, Study
 from analysis.words import lexicons
 from analysis.words.stems import STARTS, WORD, folded, stem_numbers, words
 from engine import display
@@ -226,22 +228,37 @@ def _relation(same: bool, numbers: Array) -> str:
     return "opposed" if high.mean() < -CLEAR else "disagree"
 
 
-def consensus(rewards: pl.DataFrame) -> pl.DataFrame:
+def rankings(study: Study, prompt: str) -> dict[str, Ranking]:
+    """Slug -> how it ranks the words that all models share, of each model scored under `prompt`."""
+    tokens = study.tables["shared_rewards", prompt]["token"]
+    if not len(tokens):
+        raise Absent(study.tables.reason("shared_vocabulary") or NOTHING_SHARED)
+    return shared_rankings(study.run, study.tables["shared_vocabulary"], prompt, tokens)
+
+
+def shared_percentiles(study: Study, prompt: str) -> pl.DataFrame:
+    """token, and one column per model: the percentiles of the words that all models share."""
+    tokens = study.tables["shared_rewards", prompt].select("token")
+    places = {model: order.percentiles for model, order in rankings(study, prompt).items()}
+    return tokens.hstack(pl.DataFrame(places))
+
+
+def consensus(percentiles: pl.DataFrame) -> pl.DataFrame:
     """Mean and spread of each token's percentiles over the models.
 
     Args:
-      rewards: token, and one column per model, as `tokens.shared_rewards` makes them.
+      percentiles: token, and one column per model, as `shared_percentiles` makes them.
 
     Returns:
       token, percentile (mean over the models of the token's percentile in each, 0 to 1), spread
       (their standard deviation, ddof 1; NaN for one model), lowest and highest (of them), by
       falling percentile, then by token.
     """
-    models = rewards.columns[1:]
-    each = np.stack([ranks.percentiles(rewards[model].to_numpy()) for model in models])
+    models = percentiles.columns[1:]
+    each = np.stack([percentiles[model].to_numpy() for model in models])
     alone = len(models) == 1
-    spread = np.full(rewards.height, np.nan) if alone else each.std(axis=0, ddof=1)
-    means = rewards.select("token").with_columns(
+    spread = np.full(percentiles.height, np.nan) if alone else each.std(axis=0, ddof=1)
+    means = percentiles.select("token").with_columns(
         percentile=pl.Series(each.mean(axis=0), dtype=pl.Float64),
         spread=pl.Series(spread, dtype=pl.Float64),
         lowest=pl.Series(each.min(axis=0), dtype=pl.Float64),
@@ -251,7 +268,7 @@ def consensus(rewards: pl.DataFrame) -> pl.DataFrame:
 
 
 def consensus_ends(
-    rewards: pl.DataFrame,
+    percentiles: pl.DataFrame,
     groups: Sequence[Sequence[str]],
     count: int,
     among: pl.Series | None = None,
@@ -259,7 +276,7 @@ def consensus_ends(
     """The words that the models of each bloc score highest and lowest, and those they dispute.
 
     Args:
-      rewards: token, and one column per model, as `tokens.shared_rewards` makes them.
+      percentiles: token, and one column per model, as `shared_percentiles` makes them.
       groups: slugs of the models of each bloc.
       count: words at each end. Of spellings that differ by case and outer spaces, the first counts.
       among: the tokens that are listed; all by default. Percentiles are among all in any case.
@@ -270,7 +287,7 @@ def consensus_ends(
     """
     frames = []
     for bloc, models in enumerate(groups, 1):
-        means = consensus(rewards.select("token", *models))
+        means = consensus(percentiles.select("token", *models))
         ends = {"highest": means, "lowest": means.sort("percentile", "token")}
         if len(models) > 1:
             ends["disputed"] = means.sort("spread", "token", descending=[True, False])
@@ -281,12 +298,12 @@ def consensus_ends(
 
 
 def disputed_words(
-    rewards: pl.DataFrame, blocs: pl.DataFrame, count: int, among: pl.Series | None = None
+    percentiles: pl.DataFrame, blocs: pl.DataFrame, count: int, among: pl.Series | None = None
 ) -> pl.DataFrame:
     """The words whose mean percentiles differ most between blocs that disagree more than chance.
 
     Args:
-      rewards: token, and one column per model, as `tokens.shared_rewards` makes them.
+      percentiles: token, and one column per model, as `shared_percentiles` makes them.
       blocs: the table `BLOCS`.
       count: words on each side; one of spellings that differ only by case and outer spaces.
       among: the tokens that are listed; all by default.
@@ -298,14 +315,14 @@ def disputed_words(
 
     @functools.cache
     def mean(models: str) -> Array:
-        each = [ranks.percentiles(rewards[model].to_numpy()) for model in models.split()]
+        each = [percentiles[model].to_numpy() for model in models.split()]
         average: Array = np.stack(each).mean(axis=0)
         return average
 
     frames = []
     apart = blocs.filter(pl.col("relation").is_in(["opposed", "disagree"]))
     for row in apart.iter_rows(named=True):
-        both = rewards.select(
+        both = percentiles.select(
             "token",
             percentile=pl.Series(mean(row["models"])),
             other_percentile=pl.Series(mean(row["other_models"])),

@@ -34,7 +34,8 @@ from analysis.sentences import decimals, listed, part_of, significant, span
 from analysis.statistics import Array, correlation, ranks
 from analysis.statistics.correlation import principal_axes
 from analysis.statistics.inference import clustered
-from analysis.statistics.kendall import ranking, tau_matrix
+from analysis.statistics.kendall import tau_matrix
+from analysis.statistics.ranks import Ranking
 from analysis.study import NO_VOCABULARY, Analysis, Study, Table, required, table
 from analysis.words.questions import questions
 
@@ -98,36 +99,36 @@ def framing_table(run: Run, models: Sequence[str]) -> pl.DataFrame:
     return compared(_scored_twice(run, models))
 
 
-def compared(rewards: Iterable[tuple[str, Mapping[str, Array], Array]]) -> pl.DataFrame:
+def compared(
+    models: Iterable[tuple[str, Mapping[str, Array], Sequence[Ranking], Array]],
+) -> pl.DataFrame:
     """The table `FRAMING` of given rewards.
 
     Args:
-      rewards: of each model its slug, prompt -> rewards [N], and the number of the stem of each
-        token [N].
+      models: of each its slug, prompt -> rewards [N], their rankings, and the number of the stem of
+        each token [N].
     """
-    return FRAMING.frame(
-        row for model, by_prompt, stems in rewards for row in _pairs(model, by_prompt, stems)
-    )
+    return FRAMING.frame(row for model in models for row in _pairs(*model))
 
 
 def _scored_twice(
     run: Run, models: Sequence[str]
-) -> Iterator[tuple[str, Mapping[str, Array], Array]]:
+) -> Iterator[tuple[str, Mapping[str, Array], Sequence[Ranking], Array]]:
     """What `compared` takes, of the models with two prompts or more that share tokens."""
     for model in models:
         scored = [p for p in run.vocabulary_prompts if (model, p) in run.results]
         if len(scored) > 1:
             token_ids, by_prompt = _rewards(run, model, scored)
             if len(token_ids):
-                yield model, by_prompt, stems_of(run, model, token_ids)
+                orders = [run.ranked(model, prompt, token_ids) for prompt in scored]
+                yield model, by_prompt, orders, stems_of(run, model, token_ids)
 
 
 def _pairs(
-    model: str, rewards: Mapping[str, Array], stems: Array
+    model: str, rewards: Mapping[str, Array], orders: Sequence[Ranking], stems: Array
 ) -> Iterator[tuple[str | float, ...]]:
     """A row for every two prompts of one model."""
     prompts, values = list(rewards), list(rewards.values())
-    orders = [ranking(x) for x in values]
     pearson = ranks.pearson_matrix(values)
     spearman = ranks.pearson_matrix([order.average for order in orders])
     kendall = tau_matrix(orders)

@@ -18,7 +18,7 @@ from analysis.charts.heat_map import heat_map
 from analysis.columns import MODEL, PROMPT, SPEARMAN, TOKENS, Column, Spec
 from analysis.ends import both_ends
 from analysis.run import Run
-from analysis.statistics import ranks
+from analysis.statistics import Array, ranks
 from analysis.study import NO_VOCABULARY, Analysis, Study, Table, table
 from engine.runs.result import Result
 
@@ -77,7 +77,10 @@ def objectives_table(run: Run, models: Sequence[str]) -> pl.DataFrame:
         scores = run.objectives(result.model, result.prompt) if result.objectives else None
         for name in _names(result):
             about = dict(zip(_KEYS, (result.model, result.prompt, name), strict=True))
-            numbers = {} if scores is None else _against_reward(scores, name, weights.get(name))
+            numbers = {}
+            if scores is not None:
+                ranked = run.ranked(result.model, result.prompt).average
+                numbers = _against_reward(scores, ranked, name, weights.get(name))
             each.append({**about, "weight": weights.get(name), **numbers})
     return OBJECTIVES.frame(each)
 
@@ -91,7 +94,8 @@ def objectives_spearman(run: Run, model: str, prompt: str) -> pl.DataFrame:
     """
     scores = run.objectives(model, prompt)
     names = [REWARD, *_names(run.results[model, prompt])]
-    order = [ranks.average_ranks(scores[name].to_numpy()) for name in names]
+    of_objectives = [ranks.average_ranks(scores[name].to_numpy()) for name in names[1:]]
+    order = [run.ranked(model, prompt).average, *of_objectives]
     matrix = np.array([[ranks.pearson(x, y) for x in order] for y in order])
     schema = {"objective": pl.String, **dict.fromkeys(names, pl.Float64)}
     return pl.DataFrame([names, *matrix], schema=schema, orient="col")
@@ -137,12 +141,14 @@ def _quantiles(columns: Sequence[str], objective: str) -> list[str]:
     return sorted(name for name in columns if pattern.fullmatch(name))
 
 
-def _against_reward(scores: pl.DataFrame, name: str, weight: float | None) -> dict[str, float]:
+def _against_reward(
+    scores: pl.DataFrame, ranked: Array, name: str, weight: float | None
+) -> dict[str, float]:
     x, reward = scores[name].to_numpy(), scores[REWARD].to_numpy()
     numbers = {
         "n": scores.height,
         "pearson": ranks.pearson(x, reward),
-        "spearman": ranks.spearman(x, reward),
+        "spearman": ranks.pearson(ranks.average_ranks(x), ranked),
     }
     variance = float(np.var(reward, dtype=np.float64))
     if weight is not None and variance > 0:

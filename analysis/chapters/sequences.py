@@ -95,7 +95,7 @@ def sequences_table(run: Run) -> pl.DataFrame:
         first, swaps = order.row(0, named=True), record.certificate
         cell = (keys["model"], keys["prompt"])
         if cell in run.results and cell not in singles:
-            singles[cell] = np.sort(run.rewards(*cell)[1])
+            singles[cell] = run.rewards(*cell)[1][run.ranked(*cell).order]
         best.append(
             {
                 **keys,

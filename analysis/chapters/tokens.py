@@ -320,12 +320,12 @@ def findings(study: Study) -> Iterator[Finding]:
     """The words with the highest and the lowest mean percentiles over the models of each bloc."""
     drawn = study.tables.get("quantiles") is not None
     for (prompt,), ends in study.tables.of("consensus").items():
-        rewards = study.tables["shared_rewards", prompt]
-        words = blocs.ordinary_words(study, rewards["token"])
+        percentiles = blocs.shared_percentiles(study, prompt)
+        words = blocs.ordinary_words(study, percentiles["token"])
         for models in ends["models"].unique(maintain_order=True):
             slugs = models.split()
             if len(slugs) > 1:
-                ordinary = blocs.consensus_ends(rewards, [slugs], _NAMED, words)
+                ordinary = blocs.consensus_ends(percentiles, [slugs], _NAMED, words)
                 every = ends.filter(models=models)
                 (high, low), what = blocs.quoted(ordinary, every, "end", _NAMED)
                 who = blocs.who(study, slugs)

@@ -12,6 +12,7 @@ from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.statistics.inference import clustered
 from analysis.statistics.kendall import Order, pair_interval, tau_of
+from analysis.statistics.ranks import Ranking
 from analysis.words.stems import dense_numbers, stem_numbers
 from engine.settings import Limits
 
@@ -96,13 +97,15 @@ def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.Da
     """
     rows = []
     for prompt in run.vocabulary_prompts:
-        limits.check_ends(prompt, len(_rewards(run, prompt)[0]))
+        limits.check_ends(prompt, len(_ranked(run, prompt)[0]))
         floor = _floor(noise, prompt, 0.99)
         for of, pair in [(CHANGE, run), *noise]:
             if prompt in pair.vocabulary_prompts:
-                ids, before, after = _rewards(pair, prompt)
+                ids, *ranked = _ranked(pair, prompt)
                 shift = np.abs(_shift(pair, prompt))
-                alike = (*_agreement(pair, ids, before, after), ranks.spearman(before, after))
+                spearman = ranks.pearson(*(side.average for side in ranked))
+                alike = (*_agreement(pair, ids, *ranked), spearman)
+                before, after = (side.ranks for side in ranked)
                 kept = [
                     ranks.end_overlap(before, after, limits.ends, top) / limits.ends
                     for top in (True, False)
@@ -125,10 +128,11 @@ def moved_tokens(
     texts = dict(tokens.iter_rows())
     rows = []
     for prompt in run.vocabulary_prompts:
-        ids, before, after = _percentiles(run, prompt)
+        ids, *ranked = _ranked(run, prompt)
+        before, after = (side.percentiles for side in ranked)
         shift, floor = after - before, _floor(noise, prompt, 1.0)
         wanted = np.ones(len(ids), bool) if among is None else np.isin(ids, among)
-        places = [ranks.average_ranks(-x).astype(np.int64) for x in (before, after)]
+        places = [(len(ids) + 1 - side.average).astype(np.int64) for side in ranked]
         for end, sign in (("rose", -1), ("fell", 1)):
             chosen = np.argsort(sign * shift, kind="stable")
             chosen = chosen[(sign * shift < 0)[chosen] & wanted[chosen]][:count]
@@ -261,15 +265,14 @@ def kinds_with_a_test(words: pl.DataFrame) -> tuple[int, int]:
     return int((stems >= LEAST_STEMS).sum()), len(stems)
 
 
-def _rewards(run: Run, prompt: str) -> tuple[Array, Array, Array]:
-    """Ids of the tokens that both models have [N], and their rewards before and after [N]."""
-    (ids, before), (other, after) = (run.rewards(side, prompt) for side in (BEFORE, AFTER))
-    shared = shared_ids(run)
-    mine, theirs = np.isin(ids, shared), np.isin(other, shared)
-    return ids[mine], before[mine], after[theirs]
+def _ranked(run: Run, prompt: str) -> tuple[Array, Ranking, Ranking]:
+    """Ids of the tokens that both models have [N], and their rankings before and after."""
+    ids = run.rewards(BEFORE, prompt)[0]
+    ids = ids[np.isin(ids, shared_ids(run))]
+    return ids, run.ranked(BEFORE, prompt, ids), run.ranked(AFTER, prompt, ids)
 
 
-def _agreement(run: Run, ids: Array, before: Array, after: Array) -> tuple[float, float, float]:
+def _agreement(run: Run, ids: Array, before: Ranking, after: Ranking) -> tuple[float, float, float]:
     """Kendall's tau-b, and the ends of its interval."""
     orders = Order.of(before), Order.of(after)
     tau = tau_of(*(order.ranking for order in orders))
@@ -281,8 +284,8 @@ def _agreement(run: Run, ids: Array, before: Array, after: Array) -> tuple[float
 
 def _percentiles(run: Run, prompt: str) -> tuple[Array, Array, Array]:
     """Token ids [N], and the percentiles before and after [N]."""
-    ids, before, after = _rewards(run, prompt)
-    return ids, ranks.percentiles(before), ranks.percentiles(after)
+    ids, before, after = _ranked(run, prompt)
+    return ids, before.percentiles, after.percentiles
 
 
 def _shift(run: Run, prompt: str) -> Array:

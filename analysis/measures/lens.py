@@ -172,7 +172,7 @@ class _Model:
             p: {end: ranks.extremes(x[-1], count, highest) for end, highest in ENDS.items()}
             for p, x in values.items()
         }
-        last = {p: Order.of(x[-1]) for p, x in values.items()}
+        last = {p: Order.of(run.ranked(model, p, common.to_numpy())) for p in values}
         stems = stem_numbers(run.vocabulary(model).filter(kept).collect()["token"])
         return cls(slug=model, stems=stems, values=values, last=last, ends=ends, rankings=rankings)
 

@@ -4,13 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
-import numpy as np
 import polars as pl
 
 from analysis.blocks import Block
 from analysis.columns import MODEL, Column, Spec
 from analysis.run import Run, places
-from analysis.statistics import ranks
 from analysis.study import Tables
 from analysis.words.matching import match
 from engine.runs.result import Result
@@ -54,8 +52,8 @@ def matched_rewards(
             chosen = rewards[at[scored]]
             numbers = {"reward": pl.Series(chosen, dtype=pl.Float64)}
             if percentile:
-                among = ranks.percentiles_among(np.sort(rewards), chosen)
-                numbers["percentile"] = pl.Series(among)
+                shares = run.ranked(model, prompt).percentiles
+                numbers["percentile"] = pl.Series(shares[at[scored]])
             keys = (pl.lit(model).alias("model"), pl.lit(prompt).alias("prompt"))
             frames.append(matched[model].filter(scored).select(*keys, pl.all(), **numbers))
     return pl.concat(frames) if frames else pl.DataFrame(schema=_POINT)

@@ -7,6 +7,7 @@ import polars as pl
 
 from analysis.run import Run, places
 from analysis.statistics import Array
+from analysis.statistics.ranks import Ranking
 from analysis.words.stems import stem_numbers
 from engine.runs.result import RunError
 from engine.runs.schema import Columns
@@ -65,6 +66,15 @@ def shared_rewards(
     types: Columns = dict.fromkeys(columns, pl.Float32)
     table = shared.select("token").hstack(pl.DataFrame(columns, schema=types))
     return table.filter(scored).sort("token")
+
+
+def shared_rankings(
+    run: Run, shared: pl.DataFrame, prompt: str, tokens: pl.Series
+) -> dict[str, Ranking]:
+    """Slug -> the ranking of the `tokens` of `shared_rewards` under one prompt, in their order."""
+    kept = shared.sort("token").filter(pl.col("token").is_in(tokens.implode()))
+    models = run.models_under(prompt)
+    return {model: run.ranked(model, prompt, kept[model].to_numpy()) for model in models}
 
 
 def stems_of(run: Run, model: str, token_ids: Array) -> Array:

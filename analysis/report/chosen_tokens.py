@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from analysis.run import Run
-from analysis.statistics import Array, ranks
+from analysis.statistics import Array
 
 _WORDS = 0.5  # Share of the tokens that may be words of the lists.
 # Model, prompt, rows of the model's tokens, and their percentiles (NaN where not scored).
@@ -40,9 +40,8 @@ def columns_of(run: Run, by_model: Mapping[str, Array]) -> Iterator[Column]:
         places = run.vocabulary(model).select("token_id").collect()["token_id"].to_numpy()
         for which, prompt in enumerate(run.vocabulary_prompts):
             if (model, prompt) in run.results:
-                ids, rewards = run.rewards(model, prompt)
-                scored_rows = rows[np.searchsorted(places, ids)]
-                yield at, which, scored_rows, ranks.percentiles(rewards)
+                scored_rows = rows[np.searchsorted(places, run.rewards(model, prompt)[0])]
+                yield at, which, scored_rows, run.ranked(model, prompt).percentiles
 
 
 def standing(columns: Iterator[Column], rows: int, models: int, prompts: int) -> Standing:

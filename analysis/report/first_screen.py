@@ -55,9 +55,9 @@ def whole_words(study: Study, model: str, common: Set[str]) -> pl.DataFrame:
 
 def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[str, Any]:
     token_ids, rewards = study.run.rewards(model, prompt)
-    scored = pl.DataFrame({"token_id": token_ids, "reward": rewards}).with_columns(
-        percentile=(pl.col("reward").rank("average") - 0.5) * 100 / pl.len()
-    )
+    percentiles = 100 * study.run.ranked(model, prompt).percentiles
+    columns = {"token_id": token_ids, "reward": rewards, "percentile": percentiles}
+    scored = pl.DataFrame(columns)
     shown = words.join(scored, on="token_id")
     middle = float(np.median(rewards))
     counts, _ = np.histogram(rewards, bins=_BARS)

@@ -12,7 +12,8 @@ from analysis.statistics.inference import (
     effective_clusters,
     student,
 )
-from analysis.statistics.kendall import ranking, tau_of
+from analysis.statistics.kendall import tau_of
+from analysis.statistics.ranks import ranking
 
 # --- Correlations by name; the interval of Pearson's r, clustered ---------------------------------
 

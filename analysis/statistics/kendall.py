@@ -5,7 +5,6 @@ things all pairs of things are compared at once.
 """
 
 import dataclasses
-import functools
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -22,57 +21,10 @@ from analysis.statistics.inference import (
     effective_clusters,
     half_width,
 )
+from analysis.statistics.ranks import Ranking, pairs_of_equals, ranking
 
 _SMALL = 1_000  # Things up to which every pair of them is compared at once.
 _BLOCK = 4_000_000  # Comparisons held in memory.
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Ranking:
-    """One column, sorted.
-
-    Attributes:
-      ranks: rank of each value from 1, ties equal and no gaps; int64 [N].
-      order: places of the values by rank; int64 [N].
-      ascending: `ranks` in that order; int64 [N].
-      tied: places of the values that occur more than once; int64 [<= N].
-      ties: pairs of equal values.
-    """
-
-    ranks: Array
-    order: Array
-    ascending: Array
-    tied: Array
-    ties: int
-
-    @functools.cached_property
-    def average(self) -> Array:
-        """Ranks from 1 (lowest), ties sharing their mean rank; float64 [N]."""
-        equal = np.bincount(self.ascending)
-        return (np.cumsum(equal) - (equal - 1) / 2)[self.ranks]
-
-    @functools.cached_property
-    def positions(self) -> Array:
-        """How many values exceed each one, and how many equal it; float64 [2, N]."""
-        equal = np.bincount(self.ascending)
-        above = len(self.ranks) - np.cumsum(equal)
-        return np.stack([above, equal]).astype(np.float64)[:, self.ranks]
-
-
-def ranking(x: Array) -> Ranking:
-    """`x` [N], sorted once for any number of pairs; all equal where a value is NaN."""
-    if np.isnan(x).any():
-        x = np.zeros(len(x))
-    order = np.argsort(x)
-    values = x[order]
-    ascending = np.ones(len(x), dtype=np.int64)
-    ascending[1:] += np.cumsum(values[1:] != values[:-1])
-    places = np.empty_like(ascending)
-    places[order] = ascending
-    counts = np.bincount(ascending)
-    tied = order[counts[ascending] > 1]
-    ties = _pairs_of_equals(counts)
-    return Ranking(ranks=places, order=order, ascending=ascending, tied=tied, ties=ties)
 
 
 def tau_b(x: Array, y: Array) -> float:
@@ -145,7 +97,8 @@ def tau_of(a: Ranking, b: Ranking) -> float:
     pairs = size * (size - 1) // 2
     if size < 2 or pairs in (a.ties, b.ties):
         return math.nan
-    discordant = 0 if a is b else int(_kendall_dis(a.ascending, b.ranks[a.order]))
+    there = b.ranks[a.order].astype(np.int64)
+    discordant = 0 if a is b else int(_kendall_dis(a.ascending, there))
     difference = pairs - a.ties - b.ties + _common_ties(a, b) - 2 * discordant
     tau = difference / math.sqrt(pairs - a.ties) / math.sqrt(pairs - b.ties)
     return max(-1.0, min(1.0, tau))
@@ -170,12 +123,8 @@ def _common_ties(a: Ranking, b: Ranking) -> int:
     if a is b:
         return a.ties
     places = min(a.tied, b.tied, key=len)
-    both = a.ranks[places] * (len(b.ranks) + 1) + b.ranks[places]
-    return _pairs_of_equals(np.unique(both, return_counts=True)[1])
-
-
-def _pairs_of_equals(counts: Array) -> int:
-    return int((counts * (counts - 1) // 2).sum())
+    both = a.ranks[places].astype(np.int64) * (len(b.ranks) + 1) + b.ranks[places]
+    return pairs_of_equals(np.unique(both, return_counts=True)[1])
 
 
 # --- Intervals of Kendall's tau-b: of two orders, and of weighted sums over many orders ----------
@@ -205,10 +154,10 @@ class Order:
     spread: float
 
     @classmethod
-    def of(cls, x: Array) -> "Order":
-        """The order of `x` [N >= 1]."""
-        ordered, size = ranking(x), len(x)
-        equal = np.bincount(ordered.ascending)
+    def of(cls, x: Array | Ranking) -> "Order":
+        """The order of `x` [N >= 1]: values, or their ranking."""
+        ordered = x if isinstance(x, Ranking) else ranking(x)
+        equal, size = ordered.counts, len(ordered.ranks)
         percentiles = (np.cumsum(equal) - equal / 2) / size
         bins = (percentiles * _BINS).astype(np.int64)[ordered.ranks]
         counts = np.bincount(bins, minlength=_BINS)

@@ -8,7 +8,6 @@ import polars as pl
 from analysis.blocks import Block, Picture
 from analysis.charts.estimates import estimates
 from analysis.columns import MODEL, PROMPT, Column, Spec, ends
-from analysis.statistics import ranks
 from analysis.study import Analysis, Study, Table, required, table
 
 CAPITALS = Spec(
@@ -28,8 +27,9 @@ def _tables(study: Study) -> Iterator[Table]:
 
 def _row(study: Study, model: str, prompt: str) -> Iterator[tuple[object, ...]]:
     """The row of a model under a prompt, over pairs of tokens such as " love" and " Love"."""
-    token_ids, rewards = study.run.rewards(model, prompt)
-    scored = pl.DataFrame({"token_id": token_ids, "percentile": ranks.percentiles(rewards)})
+    token_ids, _ = study.run.rewards(model, prompt)
+    shares = study.run.ranked(model, prompt).percentiles
+    scored = pl.DataFrame({"token_id": token_ids, "percentile": shares})
     spelt = study.run.vocabulary(model).collect().unique("token", keep="none")
     words = spelt.filter(pl.col("token").str.contains("^ [A-Za-z][a-z]+$"))
     placed = words.join(scored, on="token_id", validate="1:1").sort("token_id")

@@ -55,6 +55,10 @@ class LanguageScorer:
             plain_step=compiled_over_data(LanguageModel.plain, graph, mesh, ("C",) * 3, "C"),
         )
 
+    def with_step(self, step_size: int) -> "LanguageScorer":
+        """The same with steps of at most this size."""
+        return dataclasses.replace(self, step_size=min(step_size, self.step_size))
+
     def prefill(self, prompt: PromptIds) -> ReadPrompt:
         """Reads a prompt: keys and values for its continuations, and next-token probabilities."""
         last = np.array([len(prompt.prefix) - 1], np.int32)

@@ -93,6 +93,10 @@ class RewardScorer:
             plain_step=compiled_over_data(plain, graph, mesh, ("C",) * 3, "WC", lens),
         )
 
+    def with_step(self, step_size: int) -> "RewardScorer":
+        """The same with steps of at most this size."""
+        return dataclasses.replace(self, step_size=min(step_size, self.step_size))
+
     def prefill(self, prompt: PromptIds, room: int = 0) -> Prefix:
         """Keys, values and gates of a prompt's prefix, padded to one of few lengths.
 

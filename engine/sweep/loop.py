@@ -24,6 +24,7 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
+from engine.planning import LEAST_STEP
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
 from engine.runs.identity import Json
@@ -33,7 +34,14 @@ from engine.scoring.rows import Rows
 from engine.settings import Settings
 from engine.sweep import setup
 from engine.sweep.jobs import JobGroup, RowsJob, grouped, missing_spans, models_of
-from engine.sweep.outcomes import OnOutcomes, Outcomes, SomeFailed, memory_errors
+from engine.sweep.outcomes import (
+    OnOutcomes,
+    Outcomes,
+    OutOfMemory,
+    SomeFailed,
+    free_models,
+    memory_errors,
+)
 from engine.types import PromptIds
 
 # A first part of `_MANY` rows is reported early where the other rows take longer than `_LONG_S` s.
@@ -42,6 +50,9 @@ _MANY, _LONG_S = 1000, 10.0
 
 class Scorer(Protocol):
     """Models on devices that share a pass, as the host loop sees them."""
+
+    def with_step(self, step_size: int) -> "Scorer":
+        """The same models on the same devices, with steps of at most this size."""
 
     # What a prefix is, and which rows fit, differs by scorer: hence Any.
     def prefill(self, prompt: PromptIds) -> Any:
@@ -115,10 +126,10 @@ def run(
             pending, key=lambda group: (models_of(group), group[0].step_size)
         ):
             bar.set_description(f"loading {models[0]}")
-            memory = memory_errors(models, mesh, "step_size", step)
-            with outcomes.group(models), memory, _writing() as write:
-                state = _Loop(folder, settings, bar, write, outcomes, on_numbers)
-                computed += state.compute(list(same_models), load, step)
+            with outcomes.group(models), _writing() as write:
+                state = _Loop(folder, settings, mesh, bar, write, outcomes, on_numbers, step)
+                with state.memory_errors(models):
+                    computed += state.compute(list(same_models), load)
     if not processes.writes():
         return computed
     for job in jobs:
@@ -181,23 +192,63 @@ class _Open:
     numbers: np.ndarray = dataclasses.field(init=False)  # float32 [columns, rows], on process 0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class _Loop:
     """The passes of models that share a decoder, and where their numbers and failures go."""
 
     folder: RunFolder
     settings: Settings
+    mesh: Mesh
     bar: tqdm
     write: Callable[..., None]  # from `_writing`
     outcomes: Outcomes
     on_numbers: OnNumbers
+    step: int  # candidates per step on each device
+    fits: bool = False  # whether a part was computed with this step
 
-    def compute(self, same_models: Sequence[JobGroup], load: Load, step: int) -> int:
+    def memory_errors(self, models: Sequence[str]) -> contextlib.AbstractContextManager[None]:
+        """Makes an OutOfMemory of errors of memory inside."""
+        return memory_errors(models, self.mesh, "step_size", self.step)
+
+    def compute(self, same_models: Sequence[JobGroup], load: Load) -> int:
         """Loads the models and computes their passes; they are released when it returns."""
         checkpoints = [job.checkpoint for job in same_models[0]]
-        load_here = functools.partial(load, checkpoints, step)
+        load_here = functools.partial(load, checkpoints, self.step)
         scorer = self.outcomes.everywhere(models_of(same_models[0]), "loading", load_here)
         return sum(self._compute_group(scorer, jobs) for jobs in same_models)
+
+    # Any: as of `Scorer`.
+    def _score(
+        self, scorer: Scorer, models: Sequence[str], prefix: Any, rows: Any, span: Span
+    ) -> Sequence[np.ndarray]:
+        """Scores a part; before the first, `step_size=auto` is halved until memory suffices.
+
+        All processes agree on the step. Raises OutOfMemory where no smaller one is allowed.
+        """
+
+        def score(smaller: Scorer) -> Sequence[np.ndarray]:
+            return smaller.score(prefix, rows, *span, self.bar.update)
+
+        scored, before = list[np.ndarray](), self.bar.n
+        while not self.fits:
+            reason = ""
+            try:
+                with self.memory_errors(models):
+                    scored = list(score(scorer.with_step(self.step)))
+            except OutOfMemory as error:
+                reason = str(error)
+            reason = processes.first_failure(f"first part of {', '.join(models)}", reason)
+            self.fits = not reason
+            if reason:
+                if self.settings.step_size is not None or self.step <= LEAST_STEP:
+                    raise OutOfMemory(reason)
+                self.step //= 2
+                free_models()
+                self.bar.update(before - self.bar.n)
+                if processes.writes():
+                    line = f"note: {', '.join(models)}: out of memory; step_size={self.step} now"
+                    tqdm.write(line, file=sys.stderr)
+        return scored or score(scorer.with_step(self.step))
 
     def _compute_group(self, scorer: Scorer, jobs: JobGroup) -> int:
         """Computes, checks and closes the jobs of one pass; returns the number of new rows."""
@@ -218,7 +269,7 @@ class _Loop:
         nothing_yet = self.bar.n == 0
         for span in missing_spans(jobs):
             began, before = time.perf_counter(), self.bar.n
-            scored = scorer.score(prefix, first.rows, *span, self.bar.update)
+            scored = self._score(scorer, models, prefix, first.rows, span)
             self.bar.update(span[1] - span[0] - (self.bar.n - before))  # duplicates took no step
             if processes.writes():
                 seconds = time.perf_counter() - began
@@ -288,7 +339,7 @@ class _Loop:
             job, numbers = one.job, one.numbers[:, slice(*span)]
             columns = {**job.rows.keys(*span), **dict(zip(job.columns, numbers, strict=True))}
             frame = pl.DataFrame(columns, job.part_columns)
-            way = {**self.folder.way, "step_size": job.step_size, "together": models}
+            way = {**self.folder.way, "step_size": self.step, "together": models}
             result = self._result(job)
             result.environment = self.folder.environment
             result.write(schema.part_name(*span), frame, way, seconds)

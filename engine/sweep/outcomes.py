@@ -51,6 +51,10 @@ class SomeFailed(AssayError):
         )
 
 
+class OutOfMemory(AssayError):
+    """A device or the host has too little memory for a step."""
+
+
 class FailedEverywhere(AssayError):
     """Models that failed on some process, so that every process leaves them out."""
 
@@ -151,7 +155,7 @@ class Outcomes:
 
 @contextlib.contextmanager
 def memory_errors(models: Sequence[str], mesh: Mesh, setting: str, value: int) -> Iterator[None]:
-    """Turns "out of memory", of a device or of the host, into an `AssayError` of one line.
+    """Turns "out of memory", of a device or of the host, into an `OutOfMemory` of one line.
 
     `setting` is the name of the one that says how much is computed in a step, `value` its value.
     """
@@ -163,7 +167,7 @@ def memory_errors(models: Sequence[str], mesh: Mesh, setting: str, value: int) -
             raise
         where = "the host" if on_host else "a device"
         devices = " × ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
-        raise AssayError(
+        raise OutOfMemory(
             f"{', '.join(models)}: {where} is out of memory (mesh {devices}, "
             f"{setting}={value}); lower {setting}, or raise mesh.model"
         ) from None

@@ -100,9 +100,10 @@ def record(listed: ConversationList, run: str, slugs: Sequence[str]) -> None:
     for note in listed.notes:
         say(f"note: {note}")
     if processes.writes():
-        from launch.common import facts  # the analysis, which no other list needs
+        from analysis.report import facts  # the analysis, which no other list needs
 
-        facts.write_replies(run, listed.name, slugs)
+        for line in facts.write_replies(run, listed.name, slugs):
+            say(line)
 
 
 def check_rendering(models: Sequence[Checkpoint], listed: ConversationList) -> None:

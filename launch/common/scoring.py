@@ -156,7 +156,7 @@ def result(
     """
 
     def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
-        from launch.common import facts  # the analysis, which a sweep does not import
+        from analysis.report import facts  # the analysis, which a sweep does not import
 
         return facts.of_run(run, slugs, prompts)
 
@@ -181,7 +181,7 @@ def judged(run: str, name: str, size: str, slugs: Sequence[str], new: int) -> co
     place = f"{run}/conversations/{name}/replies.csv"
 
     def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
-        from launch.common import facts  # the analysis, which other lists do not import
+        from analysis.report import facts  # the analysis, which other lists do not import
 
         results = facts.of_conversations(run, name, slugs)
         return {"run": run, "replies": place, "results": results}

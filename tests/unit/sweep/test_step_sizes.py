@@ -2,11 +2,13 @@
 
 import re
 
+import jax
 import pytest
 
 from engine import host, planning
 from engine.errors import AssayError
 from engine.planning import LEAST_STEP, DeviceRoom, Model, SweepWork
+from engine.scoring.reward_passes import RewardScorer
 from engine.search.run import search_sequences
 from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
@@ -59,6 +61,31 @@ def test_short_memory_makes_the_step_smaller_and_leaves_rewards_alike(tiny, run,
     assert run.rewards("tiny", "greatest") == pytest.approx(
         other_run.rewards("tiny", "greatest"), rel=1e-5
     )
+
+
+@pytest.fixture
+def device_of_256(monkeypatch):
+    """Devices whose memory suffices for steps of 256 candidates, though the account says more."""
+    right = RewardScorer.score
+
+    def score(scorer, *part):
+        if scorer.step_size > 256:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GB")
+        return right(scorer, *part)
+
+    monkeypatch.setattr(RewardScorer, "score", score)
+
+
+def test_a_step_for_which_memory_fails_is_halved(tiny, run, other_run, device_of_256):
+    assert run.sweep([tiny], ONE, **AUTO) == other_run.sweep([tiny], ONE, step_size=256)
+    assert set(steps(run).values()) == {256}
+    assert run.hashes() == other_run.hashes()
+
+
+def test_a_step_that_the_user_named_is_not_halved(tiny, run, device_of_256):
+    with pytest.raises(AssayError, match=r"out of memory.*step_size=512"):
+        run.sweep([tiny], ONE, step_size=512)
+    assert not any(result.parts for result in run.results().values())
 
 
 def test_devices_along_data_do_not_change_the_step(tiny, free):
