@@ -11,7 +11,7 @@ in front of them; importing this module says so.
 """
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from analysis import Run, RunError
     from analysis import load as open_run
-    from engine import (
-        AssayError,
-        ImplicitReward,
-        LanguageModel,
-        RewardModel,
-    )
+    from engine import AssayError, ImplicitReward, LanguageModel, RewardModel
+    from engine.checkpoint.card import Checkpoint
 
 __all__ = [
     "AssayError",
@@ -43,6 +39,7 @@ __all__ = [
     "reward_of",
     "score",
     "search",
+    "serve",
     "sweep",
     "verify",
 ]
@@ -72,10 +69,10 @@ def load(
       AssayError: no such folder, a model that is not read, or settings that do not fit it.
     """
     import engine
-    from launch.common import sources
 
-    how = {"check_memory": settings.get("check_memory", True), "base": base, "cache": cache}
-    [checkpoint] = sources.of_notebook([model], how, convert or {}, settings.get("verify"))
+    check = settings.get("check_memory", True)
+    how = {"base": base, "cache": cache, "check_memory": check}
+    [checkpoint] = _checkpoints([model], how, convert or {}, settings.get("verify"))
     return engine.load(checkpoint, **settings)
 
 
@@ -89,18 +86,56 @@ def reward_of(
 ) -> "ImplicitReward":
     """Two language models as one reward model: `engine.reward_of` of what `load` takes."""
     import engine
-    from launch.common import sources
 
-    how = {"check_memory": True, "base": "", "cache": cache}
-    both = sources.of_notebook([policy, reference], how, convert or {})
+    both = _checkpoints([policy, reference], {"cache": cache}, convert or {})
     return engine.reward_of(*both, **settings)
+
+
+# Any: settings are of several types.
+def _checkpoints(
+    models: "Sequence[str | PathLike[str]]",
+    how: "Mapping[str, Any]",
+    convert: "Mapping[str, Any]",
+    verify: bool | None = None,
+) -> "list[Checkpoint]":
+    """The checkpoints of what a caller names; `how` may have `base`, `cache` and `check_memory`."""
+    import dataclasses
+
+    from configs import known_models
+    from engine.errors import AssayError
+    from engine.settings import ConvertSettings, SourceSettings
+    from engine.sources import resolve
+
+    for model in models:
+        if not isinstance(model, str | PathLike):
+            raise AssayError(f"model={model!r}; {resolve.RULE}")
+        if not isinstance(model, str) and not Path(model).is_dir():
+            raise AssayError(f"{model}: no such folder; {resolve.RULE}")
+    if not isinstance(convert, Mapping):
+        raise AssayError(f"convert={convert!r}; allowed: a dict of settings of `assay convert`")
+    fields = {field.name: field for field in dataclasses.fields(ConvertSettings)}
+    for name, value in {"base": "", "cache": "", "check_memory": True, **how, **convert}.items():
+        if name in convert and name not in fields:
+            raise AssayError(f"convert: no setting {name!r}; allowed: {', '.join(fields)}")
+        kind = type(fields[name].default) if name in fields else str
+        if type(value) is not kind:
+            raise AssayError(f"{name}={value!r}; allowed: values of type {kind.__name__}")
+    both = {**convert, **({} if how.get("check_memory", True) else {"check_memory": False})}
+    settings = SourceSettings(
+        cache=how.get("cache", ""), base=how.get("base", ""), convert=ConvertSettings(**both)
+    )
+    names = [str(model) for model in models]
+    opened = resolve.resolve_all(names, settings, known_models.find, verify)
+    return resolve.with_distinct_names(names, opened, known_models.find)
 
 
 # Any: values of flags and settings, and what JSON holds.
 def _command(name: str) -> Callable[..., dict[str, Any]]:
     """`assay <name>` as a function."""
 
-    def call(*named: Any, config: Mapping[str, Any] | None = None, **flags: Any) -> dict[str, Any]:
+    def call(
+        *named: Any, config: "Mapping[str, Any] | str | PathLike[str] | None" = None, **flags: Any
+    ) -> dict[str, Any]:
         found: dict[str, Any] = importlib.import_module(f"launch.{name}").COMMAND.call(
             *named, config=config or {}, **flags
         )
@@ -111,11 +146,12 @@ def _command(name: str) -> Callable[..., dict[str, Any]]:
 
     Args:
       *named: what the command takes without a flag, such as models.
-      config: settings by name, those of a section as `"mesh.model"`.
+      config: settings by name, those of a section as `"mesh.model"`; or a file of them.
       **flags: flags by name, with `_` for `-`; a list has several values.
 
     Returns:
       What the command prints with --json; its `exit_status` is 1 where a check has found something.
+      `serve` returns when its page is ready: `address`, and a `server` with `close()`.
 
     Raises:
       AssayError: what the command would refuse.
@@ -125,7 +161,7 @@ def _command(name: str) -> Callable[..., dict[str, Any]]:
 
 analyze, convert, diff, logprobs = map(_command, ("analyze", "convert", "diff", "logprobs"))
 report, score, search, sweep = map(_command, ("report", "score", "search", "sweep"))
-verify = _command("verify")
+serve, verify = map(_command, ("serve", "verify"))
 
 
 def _refuse_others() -> None:

@@ -9,13 +9,11 @@
     points = analysis.sentiment_points(run, list(run.models), afinn)
     analysis.sentiment_slopes(points)
 
-Every table of the report, and the report, take the settings of a config:
+Every table of the report, and the report, take settings:
 
     from analysis import report
-    from configs import analyze
-    from launch.common import reporting
 
-    settings = reporting.settings_of(analyze.get_config())
+    settings = analysis.AnalyzeSettings()
     study = analysis.compute(run, {}, settings, analysis.CHAPTERS)
     study.tables["framing"], study.tables.absent
     report.write_report(run, "out/report", {}, settings)
@@ -44,6 +42,7 @@ from analysis.chapters.tokens import (
     shared_top_bottom,
     top_bottom,
 )
+from analysis.compare import diff
 from analysis.measures.combined import combined
 from analysis.measures.human_agreement import (
     humans_correlation,
@@ -75,6 +74,7 @@ __all__ = [
     "blocs_table",
     "combined",
     "compute",
+    "diff",
     "framed_logprobs",
     "framing_axis",
     "framing_ends",

@@ -12,14 +12,16 @@ from analysis.statistics.ranks import Ranking, ranking
 from engine.runs.folder import RunFolder, read_table
 from engine.runs.result import Result
 
-_MOST_BYTES = 2**30  # 67 million rewards with their ranks. What comes later is made each time.
-
 
 class Cache:
-    """Rewards, their ranks, and vocabularies by where they lie; read once."""
+    """Rewards, their ranks, and vocabularies by where they lie; read once.
 
-    def __init__(self) -> None:
-        self._bytes = 0
+    What is beyond `most_bytes` is made again each time; by default 67 million rewards with their
+    ranks are not.
+    """
+
+    def __init__(self, most_bytes: int = 2**30) -> None:
+        self._bytes_left = most_bytes
         self._rewards: dict[str, tuple[Array, Array]] = {}
         self._ranked: dict[str, Ranking] = {}
         self._ids: dict[str, Array] = {}
@@ -59,8 +61,8 @@ class Cache:
 
     def _held(self, size: int) -> bool:
         """Whether there is room for `size` more bytes, which are then taken."""
-        room = self._bytes + size <= _MOST_BYTES
-        self._bytes += size * room
+        room = size <= self._bytes_left
+        self._bytes_left -= size * room
         return room
 
     def vocabulary(self, folder: RunFolder, path: str) -> pl.DataFrame:

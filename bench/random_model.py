@@ -14,7 +14,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from configs import known_models, known_shapes
+from configs import known_models
 from engine import mesh as meshes
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
@@ -51,7 +51,7 @@ def published(name: str, toy: bool) -> tuple[dict[str, Any], PromptIds]:
       toy: whether its sizes are replaced by those that a CPU scores at once.
     """
     slug, prefix, suffix = MODELS[name]
-    hf = {**known_shapes.config_json(known_models.KNOWN[slug]), **(_TOY if toy else {})}
+    hf = {**known_models.KNOWN[slug].config_json(), **(_TOY if toy else {})}
     ids = np.random.default_rng(0).integers(0, hf["vocab_size"], prefix + suffix).tolist()
     return hf, PromptIds(prompt="random", prefix=tuple(ids[:prefix]), suffix=tuple(ids[prefix:]))
 

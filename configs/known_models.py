@@ -1,57 +1,55 @@
-"""Published models: identity, revision, template policy, expected size.
+"""Published models: identity, revision, template policy, expected size and shapes.
 
 known_models.csv lists them. Its table `paper` (`MODELS`) holds the paper's ten reward models by
 RewardBench rank, `next` (`NEXT`) other reward models of the same architectures, `language`
 (`LANGUAGE_MODELS`) the ten language models of the paper's Tables A1-A5. A model that is not listed
 can be converted too: its own config.json says what is needed.
+
+known_shapes.json has, of each base, the attributes of config.json that all its sizes share, and
+those of each size in 10⁹ parameters. `assay plan` reads them for a model that is named but not at
+hand, and benchmarks make models of full size from them. Conversion reads the model's own file, and
+refuses one that says of a listed model something else.
 """
 
 import csv
 import dataclasses
+import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from engine.settings import Published
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelSpec:
+class ModelSpec(Published):
     """One published reward or language model."""
 
-    hub_id: str
     nickname: str
     developer: str
     base: str
     size_b: float
-    dtype: str  # of the published weights, as far as known; a conversion reports a difference
     architecture: str  # the class of its config.json, or another one of that decoder and kind
     rewardbench_rank: int | None = None
-    revision: str | None = None
-    # How the model was trained, or what its card says: one BOS, from the template or put in front
-    # of it, or two (the GRMs). The paper's own pipeline always added a second BOS:
-    # `--config.bos=double`.
-    bos: str = "template"
-    date: str = ""
-    # Kind of the head (`HeadConfig.kind`), "" for a language model; a conversion that finds another
-    # kind is refused.
-    head: str = ""
     # Hub id of the reward model from whose weights it was trained, if any. Such models agree partly
     # for that reason.
     weights: str = ""
-    # Which token's logit is the reward, of one that is published as a language model
-    # (`engine.settings.ConvertSettings.reward`).
-    reward: str = ""
     # Whether the main branch holds pickled weights alone, as far as known: one of the hub's
     # conversions is needed (`--revision=refs/pr/<number>`).
     pickled: bool = False
-    # Bytes of all tensors in the repository, if stated somewhere; a conversion that reads another
-    # number is refused.
-    tensor_bytes: int | None = None
-    rows: int | None = None  # of the embedding, where known; some have more than ids, for padding
 
-    @property
-    def slug(self) -> str:
-        """The model's name in runs."""
-        return self.hub_id.rsplit("/", 1)[1].lower()
+    def config_json(self) -> dict[str, Any]:  # Any: what JSON holds
+        """As of `Published`."""
+        base = _bases()[self.base]
+        of_size = base["sizes"][f"{self.size_b:g}"]
+        return {**base["config"], **of_size, "architectures": [self.architecture]}
+
+
+@functools.cache
+def _bases() -> dict[str, Any]:  # Any: what JSON holds
+    shapes: dict[str, Any] = json.loads(Path(__file__).with_name("known_shapes.json").read_text())
+    return shapes
 
 
 # Columns that hold no text.

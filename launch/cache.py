@@ -13,10 +13,11 @@ import sys
 from absl import flags
 from absl.flags import FlagValues
 
-from engine.display import counted, in_words
+from engine.display import aligned, counted, in_words
 from engine.errors import AssayError
-from launch.common import command, model_cache
-from launch.common.text import aligned, nearest
+from engine.sources import cache as models
+from launch.common import command
+from launch.common.text import nearest
 
 _ALL = "true"  # what absl makes of a flag without a value
 
@@ -33,8 +34,8 @@ def define_flags(given: FlagValues) -> None:
 
 def cache(given: command.Given) -> command.CommandResult:
     """Flags -> the table, or what was removed."""
-    root = model_cache.folder(given.cache)
-    entries = model_cache.entries(root)
+    root = models.folder(given.cache)
+    entries = models.entries(root)
     if given.clear is None:
         rows = [("name", "source", "size", "last used")]
         rows += [
@@ -57,12 +58,12 @@ def cache(given: command.Given) -> command.CommandResult:
     removed = [entry for entry in entries if given.clear in (_ALL, entry.name)]
     freed = sum(entry.nbytes for entry in removed)
     for entry in removed:
-        model_cache.remove(root, entry)
+        models.remove(root, entry)
     said = f"{root}: {counted(len(removed), 'model')} removed, {in_words(freed)}"
     return command.CommandResult(said, lambda: {"removed": [entry.name for entry in removed]})
 
 
-COMMAND = command.Command("cache", cache, __doc__, [define_flags], config=False)
+COMMAND = command.Command("cache", cache, __doc__, [define_flags])
 main = COMMAND.main
 
 

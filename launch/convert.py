@@ -1,13 +1,18 @@
 """Converts a Hugging Face reward or language model to an Assay checkpoint.
 
-See configs/convert.py.
+A source that `assay models` lists takes its revision, template policy and expected size from there;
+every setting below that is given overrides the entry.
 """
 
 import sys
 
+from configs import known_models
 from engine.runs import storage
 from engine.settings import ConvertSettings
-from launch.common import command, converting, sources
+from engine.sources import convert as converting
+from engine.sources import resolve
+from launch.common import command
+from launch.common.config import CommandSettings, made
 
 _FLAGS = {
     "source": (None, "A folder in Hugging Face format, an adapter of peft, or a hub id of either."),
@@ -22,16 +27,16 @@ _FLAGS = {
 
 def convert(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
-    settings = ConvertSettings(**given.config)
+    settings = made(ConvertSettings, given.config)
     destination = storage.path_of(command.paths(given, "checkpoint")[0])
-    name, revision = sources.split(command.paths(given, "source")[0])
-    spec = converting.listed(name)
+    name, revision = resolve.split(command.paths(given, "source")[0])
+    spec = known_models.find(resolve.place_of(name))
     checkpoint = converting.convert(
         name,
         destination,
         spec,
         settings,
-        slug=settings.slug or sources.name_of(name),
+        slug=settings.slug or resolve.name_of(name, known_models.find),
         revision=given.revision or revision,
         base=given.base,
     )
@@ -50,7 +55,9 @@ def convert(given: command.Given) -> command.CommandResult:
     return command.CommandResult(said, lambda: facts)
 
 
-COMMAND = command.Command("convert", convert, __doc__, [_FLAGS])
+COMMAND = command.Command(
+    "convert", convert, __doc__, [_FLAGS], settings=CommandSettings(ConvertSettings)
+)
 main = COMMAND.main
 
 

@@ -1,6 +1,7 @@
 """Least squares with cluster-robust errors, and ranks beside their regression to the mean."""
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -176,7 +177,24 @@ def _nearest(centred: Array, people: Array) -> Array:
 def largest_by_chance(
     models: Array, people: Array, bands: Array, rng: np.random.Generator, draws: int
 ) -> Array:
-    """The largest `nearest_residuals` of a list in which no item is special.
+    """The largest `nearest_residuals` of a list in which no item is special: float64 [draws].
+
+    Of ranks by models [M, N] and by people [N], as `people_by_chance` has them; never negative.
+    Empty for one model, whose heavy tails alone may leave an item apart, and for fewer than ten
+    items a model, which are too few to estimate how people depend on the models.
+    """
+    count, size = models.shape
+    if count < 2 or size < _ITEMS_PER_PREDICTOR * (count + 1):
+        return np.empty(0)
+    centred = models - models.mean(axis=1, keepdims=True)
+    drawn = people_by_chance(models, people, bands, rng, draws)
+    return np.array([np.abs(_nearest(centred, one)).max() for one in drawn])
+
+
+def people_by_chance(
+    models: Array, people: Array, bands: Array, rng: np.random.Generator, draws: int
+) -> Iterator[Array]:
+    """Ranks by people of a list in which no item is special: float64 [N], `draws` times.
 
     People's normal scores are regressed on those of the models, then on a cubic of what these
     predict, because people may follow the models less far at the ends. The residuals are shuffled
@@ -184,14 +202,8 @@ def largest_by_chance(
     ranks, and what people add falls on any item. They are shuffled inside `bands`, labels [N]:
     where these hold items of about as many comparisons, errors of people's ranks stay where they
     are.
-
-    Of ranks by models [M, N] and by people [N]; float64 [draws], never negative. Empty for one
-    model, whose heavy tails alone may leave an item apart, and for fewer than ten items a model,
-    which are too few to estimate how people depend on the models.
     """
     count, size = models.shape
-    if count < 2 or size < _ITEMS_PER_PREDICTOR * (count + 1):
-        return np.empty(0)
     scores = _normal_scores(people)
     design = np.column_stack([np.ones(size), *map(_normal_scores, models)])
     predicted = _fitted(design, scores)
@@ -199,17 +211,14 @@ def largest_by_chance(
     # Residuals of a fit are smaller than the errors.
     left = (scores - fitted) * np.sqrt(size / (size - count - _CURVE))
     members = [np.flatnonzero(bands == band) for band in np.unique(bands)]
-    centred = models - models.mean(axis=1, keepdims=True)
-    largest = np.empty(draws)
     shuffled = np.empty(size)
-    for draw in range(draws):
+    for _ in range(draws):
         for band in members:
             shuffled[band] = rng.permutation(left[band])
         order = np.argsort(fitted + shuffled)
         drawn = np.empty(size)
         drawn[order] = np.arange(1, size + 1)
-        largest[draw] = np.abs(_nearest(centred, drawn)).max()
-    return largest
+        yield drawn
 
 
 _ITEMS_PER_PREDICTOR = 10

@@ -67,7 +67,7 @@ def test_the_five_highest_and_lowest_tokens_are_named_readably():
 def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_differs(
     command, tmp_path, monkeypatch
 ):
-    check = "launch.common.converting.check_config"
+    check = "engine.sources.convert.check_config"
     monkeypatch.setattr(check, lambda place, hf, spec: None)
     flags = f"--checkpoint={tmp_path / 'ck'}"
     other = tiny.write_model(tmp_path / "ArmoRM-Llama3-8B-v0.1")

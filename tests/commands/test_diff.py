@@ -62,7 +62,7 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint
     flags += ["--config.prompts=greatest", *FAST]
     done = command("diff", *flags).fine()
     assert done.err[0].startswith("sweeping before and after under 1 prompt; then, to measure the")
-    assert "after takes 2 times as long by it (--config.noise=off: no such sweep;" in done.err[0]
+    assert "after then takes 2 times as long (--config.noise=off: no such sweep;" in done.err[0]
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
     assert table["of"].to_list() == ["change", "noise: after in float32 and bfloat16 (noise)"]
     change, noise = table["mean_shift"]
@@ -81,7 +81,7 @@ def test_the_sweep_that_measures_the_noise_may_be_shorter_or_left_out(
     flags = [f"--before={model.path}", f"--after={model.path}", f"--run={tmp_path / 'runs'}"]
     flags += [f"--report={tmp_path / 'report'}", "--config.prompts=greatest,worst", *FAST]
     done = command("diff", *flags, f"--config.noise={noise}").fine()
-    assert ("after takes 1.5 times as long" in done.err[0]) is (noise == "one")
+    assert ("after then takes 1.5 times as long" in done.err[0]) is (noise == "one")
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
     assert table.filter(pl.col("of") != "change")["prompt"].to_list() == measured
     assert (tmp_path / "runs" / "noise").exists() is bool(measured)

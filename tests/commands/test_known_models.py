@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from configs import known_models, known_shapes, prompts
+from configs import known_models, prompts
 from engine.checkpoint.restore import parameters
 from engine.convert import hf_families
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
@@ -22,8 +22,8 @@ from engine.models.heads import HEADS, HeadConfig
 from engine.runs import storage
 from engine.runs.schema import check_names
 from engine.settings import ConvertSettings
+from engine.sources import convert
 from launch import models
-from launch.common import converting
 from launch.common.released_files import prompt_named
 from tests.support import hub_server, tiny
 
@@ -107,8 +107,8 @@ def test_the_row_that_the_list_names_is_the_reward(tmp_path):
     folder = tiny.write_model(tmp_path / "tiny", head="lm")
     shapes = json.loads((folder / "config.json").read_text())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_shapes, "config_json", lambda spec: shapes)
-        made = converting.convert(
+        patch.setattr(known_models.ModelSpec, "config_json", lambda spec: shapes)
+        made = convert.convert(
             str(folder),
             storage.path_of(tmp_path / "ck"),
             spec,
@@ -137,7 +137,7 @@ STATED = [s for s, spec in known_models.KNOWN.items() if spec.tensor_bytes is no
 @pytest.mark.parametrize("slug", STATED)
 def test_the_stated_bytes_are_those_of_the_parameters(slug):
     spec = known_models.KNOWN[slug]
-    fields = known_shapes.config_json(spec) | {"vocab_size": spec.rows}
+    fields = spec.config_json() | {"vocab_size": spec.rows}
     assert held(fields) * (4 if spec.dtype == "float32" else 2) == spec.tensor_bytes
 
 
@@ -156,19 +156,19 @@ ALLOWED = "; allowed: that model's own files, or a folder of another name"
 
 def config_of(spec, **changes):
     size = {} if spec.rows is None else {"vocab_size": spec.rows}
-    return {**known_shapes.config_json(spec), **size, **changes}
+    return {**spec.config_json(), **size, **changes}
 
 
 @pytest.mark.parametrize("slug", ["skywork-reward-v2-qwen3-0.6b", GEMMA, "gemma-2-9b"])
 def test_the_published_shapes_are_accepted_and_every_other_is_named(slug):
     spec = known_models.KNOWN[slug]
-    converting.check_config("folder", config_of(spec), spec)
+    convert.check_config("folder", config_of(spec), spec)
     for field in ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"):
         right = config_of(spec)[field]
         both = f"{field}={right + 4}; {spec.hub_id} has {field}={right}"
         message = f"folder: config.json has {both}{ALLOWED}"
         with pytest.raises(AssayError) as caught:
-            converting.check_config("folder", config_of(spec, **{field: right + 4}), spec)
+            convert.check_config("folder", config_of(spec, **{field: right + 4}), spec)
         assert str(caught.value) == message
 
 
@@ -191,7 +191,7 @@ def test_rows_and_kind_are_compared_where_they_are_known(slug, other, changes, m
     there = config_of(known_models.KNOWN[other], **changes)
     refused = pytest.raises(AssayError, match=message) if message else contextlib.nullcontext()
     with refused:
-        converting.check_config("folder", there, known_models.KNOWN[slug])
+        convert.check_config("folder", there, known_models.KNOWN[slug])
 
 
 def test_other_shapes_under_a_listed_hub_id_are_refused_before_weights_are_fetched(

@@ -33,7 +33,7 @@ def files(tmp_path, monkeypatch, light):
     count = range(1, len(ITEMS) + 1)
     columns = {"elo_rank": count, "elo_score": [1700 - i for i in count], "name": ITEMS}
     pl.DataFrame({**columns, "elo_matches": 9, "a/b": 0.0}).write_csv(tmp_path / "items.csv")
-    monkeypatch.setattr("launch.common.converting.listed", lambda name: None)
+    monkeypatch.setattr(known_models, "find", lambda name: None)
     return tmp_path
 
 

@@ -12,15 +12,17 @@ from pathlib import Path
 import pytest
 
 import assay
-from configs import sweep
 from engine.errors import AssayError
-from launch.common import converting, model_cache, sources
+from engine.sources import cache as models
+from engine.sources import convert
+from launch import sweep
+from launch.common import sources
 from tests.support import folders, hub_server, tiny
 
 
 @pytest.fixture
 def config(tmp_path):
-    settings = sweep.get_config()
+    settings = sweep.COMMAND.settings.defaults()
     settings.cache = str(tmp_path / "cache")
     return settings
 
@@ -148,11 +150,12 @@ def test_a_hub_id_is_fetched_once_and_its_name_with_a_revision_is_never_a_folder
 
 KILLED = """
 import os, signal, sys
-from configs import sweep
+from launch import sweep
 from engine.convert import writer
+from launch import sweep
 from launch.common import sources
 writer.Writer.finish = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-config = sweep.get_config()
+config = sweep.COMMAND.settings.defaults()
 config.cache = sys.argv[2]
 sources.checkpoints([sys.argv[1]], config)
 """
@@ -166,23 +169,23 @@ def test_a_killed_conversion_leaves_no_entry_and_the_next_removes_its_rest(
     done = subprocess.run([sys.executable, "-c", KILLED, folder, cache], capture_output=True)
     assert done.returncode == -signal.SIGKILL
     assert len(list(cache.glob(".my-rm-*"))) == 1
-    assert made(config) == [] and model_cache.entries(cache) == []
+    assert made(config) == [] and models.entries(cache) == []
     converted(folder)
     assert len(made(config)) == 1 and not list(cache.glob(".my-rm-*"))
 
 
 def test_of_two_calls_at_once_one_converts(converted, config, tmp_path, monkeypatch, capsys):
-    folder, models, convert = tiny.write_model(tmp_path / "my-rm"), [], converting.convert
+    folder, opened, plain = tiny.write_model(tmp_path / "my-rm"), [], convert.convert
     began, go_on = threading.Event(), threading.Event()
 
     def slowly(*arguments, **named):
         began.set()
         assert go_on.wait(60)
-        return convert(*arguments, **named)
+        return plain(*arguments, **named)
 
-    monkeypatch.setattr(converting, "convert", slowly)
+    monkeypatch.setattr(convert, "convert", slowly)
     calls = [
-        threading.Thread(target=lambda: models.extend(converted(folder)), daemon=True)
+        threading.Thread(target=lambda: opened.extend(converted(folder)), daemon=True)
         for _ in range(2)
     ]
     calls[0].start()
@@ -194,7 +197,7 @@ def test_of_two_calls_at_once_one_converts(converted, config, tmp_path, monkeypa
         call.join()
     said += capsys.readouterr().err
     assert said.count("converting into") == 1 and "converted before" in said
-    assert models[0].path == models[1].path and len(made(config)) == 1
+    assert opened[0].path == opened[1].path and len(made(config)) == 1
 
 
 def test_the_cache_is_listed_and_cleared(command, converted, config, tmp_path, monkeypatch):
@@ -225,11 +228,11 @@ def test_a_cache_that_cannot_be_written_is_named(command, tmp_path, monkeypatch)
 
 def test_removing_waits_for_the_conversion_of_the_same_model(converted, config, tmp_path, capsys):
     [model] = converted(tiny.write_model(tmp_path / "my-rm"))
-    [entry] = model_cache.entries(Path(config.cache))
+    [entry] = models.entries(Path(config.cache))
     key = entry.name.rpartition("-")[2]
-    with model_cache._locked(Path(config.cache), key, "here"):
+    with models._locked(Path(config.cache), key, "here"):
         removing = threading.Thread(
-            target=model_cache.remove, args=[Path(config.cache), entry], daemon=True
+            target=models.remove, args=[Path(config.cache), entry], daemon=True
         )
         removing.start()
         heard(capsys, "waiting for")

@@ -7,10 +7,11 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import explained, humans, items, published
-from configs import reproduce
+from launch import reproduce
 from launch.common import reporting
 from tests.conftest import SHARED
 from tests.support.released import import_elo
+from tests.support.studies import named
 
 pytestmark = pytest.mark.needs_shared
 
@@ -63,14 +64,6 @@ def test_spearman_with_humans_is_the_published_one(sides):
     assert table["p"][0] == pytest.approx(expected.pvalue, rel=1e-6, abs=0)
 
 
-def test_kendall_among_humans_and_models_is_the_published_one(sides, shared):
-    published = pl.read_csv(shared / "reference" / "elo_kendall_GE.csv")
-    assert published.columns[2:] == list(SLUGS)
-    table = analysis.humans_kendall(sides)
-    found = table.select(table.columns[1:]).to_numpy()
-    np.testing.assert_array_equal(found.round(4), published.select(published.columns[1:]))
-
-
 def test_the_released_gaps_need_the_quirk(sides):
     found = gaps(sides, humans_in_median=True)
     slighted = [("Fingering (sexual act)", 6771.0), ("Erection", 6462.5), ("Black people", 6388.5)]
@@ -81,23 +74,17 @@ def test_the_released_gaps_need_the_quirk(sides):
     ]
 
 
-def test_without_the_quirk_black_people_are_second(sides):
-    found = gaps(sides)
-    assert found[1] == ("Black people", 6477.5)
-    assert found[2][0] == "Erection"
-
-
 def test_every_published_number_of_the_items_is_within_its_noise(run):
-    config = reproduce.get_config().analyze
-    config.options.permutations = config.options.bootstraps = 99
-    chapters, settings = (humans.ANALYSIS, published.ANALYSIS), reporting.settings_of(config)
+    options = analysis.Options(**reproduce.OPTIONS, permutations=99, bootstraps=99)
+    chapters = (humans.ANALYSIS, published.ANALYSIS)
+    settings = analysis.AnalyzeSettings(options=options)
     study = analysis.compute(run, reporting.metadata(), settings, chapters)
     values = study.tables["published"]
     counts = dict(values.group_by("exhibit").len().rows())
     assert counts == {"Figure 5A": 10, "Figure 5B": 6, "Figure A5": 56}
     assert (values["difference"].abs() <= values["noise"]).all()
     said = published.ANALYSIS.section(study).answer
-    assert said == "72 of 72 numbers that differ from 0 equal the paper’s within the noise."
+    assert named(said)[:2] == ["72", "72"]
 
 
 @pytest.mark.parametrize("least_matches", [0, 50])
@@ -124,12 +111,6 @@ def test_models_agree_on_the_list_as_the_paper_says(scores):
     assert row["ci_high"] - row["ci_low"] == pytest.approx(0.016, rel=0.3)  # about the jackknife's
 
 
-def test_unconditional_love_is_among_the_items_that_all_models_put_first(scores):
-    table = items.items_questions(scores, np.random.default_rng(0), 99)
-    assert "Unconditional love" in table["item"].head(3).to_list()
-    assert table.filter(pl.col("item") == "Unconditional love")["q"].item() < 0.001
-
-
 @pytest.fixture(scope="module")
 def rsa():
     tau = pl.read_csv(SHARED / "reference" / "kendall_tau_fig2a.csv")
@@ -148,9 +129,10 @@ def rsa():
 
 
 def test_what_explains_agreement_is_the_published_analysis(rsa):
-    table = rsa
-    assert table["predictor"].to_list() == ["base", "developer", "size", "rank"]
-    assert [round(r, 3) for r in table["pearson_r"]] == [0.555, -0.082, 0.469, 0.495]
+    assert rsa["predictor"].to_list() == ["base", "developer", "size", "rank"]
+    assert [round(r, 3) for r in rsa["pearson_r"]] == [0.555, -0.082, 0.469, 0.495]
+    assert {round(r_squared, 2) for r_squared in rsa["r_squared"]} == {0.37}
+    assert set(rsa["pairs"]) == {45}
 
 
 def test_its_p_values_are_the_published_ones_within_monte_carlo_error(rsa):
@@ -158,8 +140,3 @@ def test_its_p_values_are_the_published_ones_within_monte_carlo_error(rsa):
         # The published ones carry an error of their own, of some thousands of draws.
         error = np.sqrt(printed * (1 - printed) * (1 / 19_999 + 1 / 5_000))
         assert found == pytest.approx(printed, abs=3 * error + 5e-4)
-
-
-def test_the_joint_regression_explains_as_much_as_published(rsa):
-    assert {round(r_squared, 2) for r_squared in rsa["r_squared"]} == {0.37}
-    assert set(rsa["pairs"]) == {45}

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from configs import known_models, known_shapes
+from configs import known_models
 from engine import mesh as meshes
 from engine import planning
 from engine.checkpoint.restore import abstract, restore
@@ -16,8 +16,8 @@ from engine.models.config import DecoderConfig, Rope
 from engine.models.heads import HeadConfig
 from engine.planning import DeviceRoom, Model, SearchWork, SweepWork, account, fitting_step
 from engine.scoring.reward_passes import RewardScorer
+from engine.sources.convert import model_of_config
 from engine.types import Candidates, KeyValues, Prefix
-from launch.common.converting import model_of_config
 from tests.support import slow
 from tests.support.parity import make_mesh
 
@@ -29,7 +29,7 @@ SHAPES = {"width": 256, "ffn_width": 768, "num_layers": 6, "num_heads": 4, "num_
 
 def model_of(slug="skywork-reward-llama-3.1-8b", platform="tpu", **mesh) -> Model:
     spec = known_models.KNOWN[slug]
-    subject = model_of_config(slug, known_shapes.config_json(spec), spec)
+    subject = model_of_config(slug, spec.config_json(), spec)
     return subject.on(DeviceRoom(platform, **mesh), None)
 
 

@@ -1,7 +1,6 @@
 import functools
 import hashlib
 import math
-import os
 
 import numpy as np
 import polars as pl
@@ -14,7 +13,6 @@ from engine.runs import schema
 from engine.runs.result import to_parquet
 from engine.runs.verify import verify
 from tests.support import runs
-from tests.support.folders import flipped
 
 NAMES = ["model", "prompt", "token_id", "token", "reward", "is_special", "round_trip"]
 
@@ -36,13 +34,6 @@ def test_scores_hold_every_token_of_every_model_and_prompt_in_order(small_run):
     ]
 
 
-def test_a_run_says_in_five_lines_what_it_holds(small_run):
-    lines = repr(analysis.load(small_run)).splitlines()
-    assert lines[0] == f"Run of {small_run}" and len(lines) == 5
-    assert lines[1] == "  models: m-one, m-two"
-    assert lines[-1].startswith("  results: 3 of vocabularies, 0 of")
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
 def test_part_size_leaves_the_scores_unchanged(make_run, size):
     rewards = [float(i * 7 % 11) for i in range(11)]
@@ -59,26 +50,14 @@ def test_a_folder_name_with_glob_characters_is_read_as_it_is(make_run):
 
 
 def test_a_name_that_the_run_does_not_hold_is_refused(small_run):
-    with pytest.raises(RunError, match=r"model 'm-three' is not in the run; there: \['m-one'"):
+    with pytest.raises(RunError, match=r"'m-three'.*\['m-one'"):
         analysis.load(small_run).scores(models=["m-three"])
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path):
-    with pytest.raises(RunError, match="nowhere: not a run folder"):
-        analysis.load(tmp_path / "nowhere")
-    with pytest.raises(RunError, match=r"not a run folder \(it holds no run.json\)"):
-        analysis.load(tmp_path)
-    with pytest.raises(RunError, match="run=3; allowed: the path of a run folder, or a list of th"):
-        analysis.load(3)
-    (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(RunError, match=r": made by an older version of Assay; run its commands ag"):
-        analysis.load(tmp_path)
-
-
-def test_results_whose_run_json_is_lost_are_found_by_their_commands(small_run):
-    (small_run / schema.RUN).unlink()
-    with pytest.raises(RunError, match=r"no run.json, but results; run their commands again"):
-        analysis.load(small_run)
+    for folder, named in ((tmp_path / "nowhere", "nowhere"), (tmp_path, "run.json"), (3, "run=3")):
+        with pytest.raises(RunError, match=named):
+            analysis.load(folder)
 
 
 def rewritten(run, path, change):
@@ -121,34 +100,27 @@ FAULTS = {
     "name 'token'; tables have a column": lambda run: runs.edit_run(
         run, lambda c: c["models"].update(token=c["models"]["m-one"])
     ),
-    r"part-0000003-0000006.parquet: damaged, or of another r": lambda run: replace_part(
-        run, [3, 4, 5]
-    ),
+    r"part-0000003-0000006.parquet: damaged": lambda run: replace_part(run, [3, 4, 5]),
     r"part-0000003-0000006.parquet: other rows": lambda run: vouched(run, [3, 4, 4]),
     "part 'part-0000003-0000006.parquet' of 2 rows": lambda run: vouched(run, [3, 4]),
-    "v2.parquet: no such table; run the command again": lambda run: (run / V2).unlink(),
-    "column token_id is Int64; expected UInt32": lambda run: rewritten(
+    "v2.parquet: no such table": lambda run: (run / V2).unlink(),
+    "token_id is Int64; expected UInt32": lambda run: rewritten(
         run, V1, lambda table: table.cast({"token_id": pl.Int64})
     ),
-    r"v1.parquet: damaged; remove it": lambda run: (run / V1).write_text("no"),
-    r"part-0000003-0000006.parquet: damaged, or": lambda run: os.truncate(
-        run / schema.scores_path("m-one", "greatest") / schema.part_name(3, 6), 40
-    ),
-    "safes that are not finite, token ids 1$": lambda run: runs.add_objectives(
+    r"v1.parquet: damaged": lambda run: (run / V1).write_text("no"),
+    "safes .* token ids 1$": lambda run: runs.add_objectives(
         run, "m-two", "greatest", {"safe": [0.0, math.nan, 0.0, 0.0, 0.0, 0.0]}
     ),
-    "logprobs that are not finite, token ids 1$": lambda run: runs.add_logprobs(
+    "logprobs .* token ids 1$": lambda run: runs.add_logprobs(
         run, "lm", "v2", "greatest", [0.0, -math.inf, 0.0, 0.0, 0.0, 0.0]
     ),
-    "m-one × worst of pets .* rewards that are not finite, item ids 0$": lambda run: add_items(
+    "m-one × worst of pets .* rewards .* item ids 0$": lambda run: add_items(
         run, worst={"cat": math.inf}
     ),
-    "m-one × worst of pets .* other items than the rest of its list at ids 1$": lambda run: (
-        add_items(run, greatest={"cat": 1.0, "dog": 2.0}, worst={"cat": 1.0, "Dog": 2.0})
+    "m-one × worst of pets .* other items .* ids 1$": lambda run: add_items(
+        run, greatest={"cat": 1.0, "dog": 2.0}, worst={"cat": 1.0, "Dog": 2.0}
     ),
-    "logprobs that are not finite, item ids 1$": lambda run: add_replies(
-        run, cat=(1, -1.0), dog=(1, -math.inf)
-    ),
+    "logprobs .* item ids 1$": lambda run: add_replies(run, cat=(1, -1.0), dog=(1, -math.inf)),
     "greatest of pets .* other items than .* at ids 0$": lambda run: add_replies(
         run, Cat=(1, -1.0), dog=(1, -1.0)
     ),
@@ -194,14 +166,6 @@ def test_strange_records_are_refused_in_one_line_by_both_readers(small_run, mess
     assert verify(epath.Path(small_run)).problems[0] == str(refused.value)
 
 
-@pytest.mark.parametrize("file", [schema.RUN, f"{ONE}/{schema.RESULT}"])
-def test_any_flipped_bit_of_a_record_is_found(small_run, file):
-    path = small_run / file
-    for position in range(0, path.stat().st_size, 97):
-        with flipped(path, position), pytest.raises(RunError, match=r"damaged|version|sha256"):
-            analysis.load(small_run)
-
-
 def test_rewards_that_are_not_finite_are_named_and_counted(make_run):
     rewards = [1.0, math.nan, math.inf, -math.inf, math.nan, math.nan, math.nan, 2.0]
     run = make_run({"v": list("abcdefgh")}, {"m": "v"}, {("m", "greatest"): rewards}, size=8)
@@ -211,7 +175,7 @@ def test_rewards_that_are_not_finite_are_named_and_counted(make_run):
 
 def test_an_unfinished_sweep_is_refused_unless_allowed_and_one_without_parts_left_out(small_run):
     runs.edit_run(small_run, lambda content: result(content).pop("self_check"))
-    with pytest.raises(RunError, match=r"m-one × greatest .* incomplete: the sweep has not fin"):
+    with pytest.raises(RunError, match=r"m-one × greatest .* incomplete"):
         analysis.load(small_run)
     assert analysis.load(small_run, allow_incomplete=True).scores().collect().height == 20
     runs.edit_run(small_run, lambda content: result(content).update(parts={}))
@@ -222,7 +186,7 @@ def test_an_unfinished_sweep_is_refused_unless_allowed_and_one_without_parts_lef
 
 def test_a_missing_part_is_refused_unless_allowed(small_run):
     (small_run / schema.scores_path("m-one", "greatest") / schema.part_name(3, 6)).unlink()
-    with pytest.raises(RunError, match=r"m-one × greatest .* part-0000003-0000006.parquet is mis"):
+    with pytest.raises(RunError, match=r"m-one × greatest .* part-0000003-0000006.parquet"):
         analysis.load(small_run)
     ids, _ = analysis.load(small_run, allow_incomplete=True).rewards("m-one", "greatest")
     assert ids.tolist() == [0, 1, 2, 6]
@@ -230,11 +194,11 @@ def test_a_missing_part_is_refused_unless_allowed(small_run):
 
 def test_a_token_without_a_score_or_out_of_the_vocabulary_is_refused(make_run):
     run = make_run({"v": ["a", "b", "c"]}, {"m": "v"}, {("m", "greatest"): {0: 1.0, 2: 2.0}})
-    with pytest.raises(RunError, match=r"incomplete: no score of token ids 1$"):
+    with pytest.raises(RunError, match=r"token ids 1$"):
         analysis.load(run)
     assert analysis.load(run, allow_incomplete=True).rewards("m", "greatest")[0].tolist() == [0, 2]
     run = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0]}, "more")
-    with pytest.raises(RunError, match=r"token ids that are not in its vocabulary 1$"):
+    with pytest.raises(RunError, match=r"not in its vocabulary 1$"):
         analysis.load(run)
 
 
@@ -285,17 +249,17 @@ def test_models_stand_as_they_were_first_given_and_those_of_shards_by_number(
         (
             {"greatest": [1.0, 2.0]},
             lambda content: result(content, "m")["identity"].update(mode="text"),
-            r"m × greatest .* hold different results: mode='ids', not 'text'",
+            r"m × greatest .* mode='ids', not 'text'",
         ),
         (
             {"worst": [3.0, 4.0]},
             lambda content: content["models"]["m"].update(checkpoint_hash="other"),
-            "disagree on the checkpoint_hash of m: 'm-hash' and 'other'",
+            "checkpoint_hash of m: 'm-hash' and 'other'",
         ),
         (
             {"worst": [3.0, 4.0]},
             lambda content: content["prompts"].update(worst="Else?"),
-            "disagree on the text of prompt worst",
+            "prompt worst",
         ),
     ],
 )
@@ -316,7 +280,7 @@ def test_models_that_two_releases_have_converted_are_not_analysed_together(make_
         change = functools.partial(_replace_models, {"decoder_hash": "d", **conversion})
         runs.edit_run(folder, change)
     assert analysis.load(folders[:2]).models
-    with pytest.raises(RunError, match=r"^models 'new' and 'old' were converted by two releases"):
+    with pytest.raises(RunError, match=r"'new' and 'old'"):
         analysis.load(folders)
 
 
@@ -341,9 +305,6 @@ def test_rewards_and_vocabularies_are_read_once_and_cannot_be_written(two_models
     for column in (token_ids, rewards):
         with pytest.raises(ValueError, match="read-only"):
             column[0] = 9
-    [folder], path = run._runs.values(), schema.vocab_path("v")
-    assert run._cache.vocabulary(folder, path) is run._cache.vocabulary(folder, path)
-    assert run.vocabulary("m1").collect().equals(run.vocabulary("m2").collect())
 
 
 def test_token_ids_of_a_model_that_scored_fewer_are_its_own(make_run):
@@ -355,11 +316,11 @@ def test_token_ids_of_a_model_that_scored_fewer_are_its_own(make_run):
     assert run.ranked("m1", "greatest", np.array([2, 0])).ranks.tolist() == [2, 1]
 
 
-def test_rewards_beyond_the_memory_that_is_given_are_read_again(two_models, monkeypatch):
-    monkeypatch.setattr(cache, "_MOST_BYTES", 12)  # of one model
-    run = analysis.load(two_models)
-    first, second = run.rewards("m1", "greatest")[1], run.rewards("m2", "greatest")[1]
-    assert run.rewards("m1", "greatest")[1] is first
-    again = run.rewards("m2", "greatest")[1]
+def test_rewards_beyond_the_memory_that_is_given_are_read_again(two_models):
+    results = list(analysis.load(two_models).results.values())
+    small = cache.Cache(most_bytes=12)  # of one model
+    (_, first), (_, second) = (small.rewards(result, "v") for result in results)
+    assert small.rewards(results[0], "v")[1] is first
+    again = small.rewards(results[1], "v")[1]
     assert again is not second
     np.testing.assert_array_equal(again, second)

@@ -9,7 +9,6 @@ import pytest
 import analysis
 from analysis import CHAPTERS
 from analysis.blocks import rows
-from analysis.chapters import tokens
 from analysis.report import write_report
 from analysis.study import Absent, Analysis, Tables, required, table
 from engine.errors import AssayError
@@ -57,7 +56,7 @@ def test_the_example_of_the_guide_is_a_chapter(make_run, tmp_path, settings):
     assert (report / "figures" / "capitals.svg").exists()
     page = (report / "index.html").read_text(encoding="utf-8")
     section = page.split('<article id="capitals"')[1].split("</article>")[0]
-    assert 'data-chart="capitals"' in section and "With 95% intervals." in section
+    assert 'data-chart="capitals"' in section
     assert 'id="chart-capitals">{"data":{"values":[' in page
     assert 'href="tables/capitals.csv"' in section and '<a href="#capitals">' in page
 
@@ -70,14 +69,6 @@ def test_a_table_that_cannot_be_made_is_a_sentence_no_file(light, small_run, tmp
     assert '<a href="#lengths">' not in page
     absent = page.split('<details class="how absent">')[1].split("</details>")[0]
     assert "<p>Lengths: Tokens have &lt;no&gt; length here.</p>" in absent
-
-
-def test_a_report_may_have_few_chapters(small_run, tmp_path, settings):
-    chapters = [tokens.ANALYSIS, capitals()]
-    page = write_report(analysis.load(small_run), tmp_path / "r", {}, settings, chapters=chapters)
-    text = page.read_text(encoding="utf-8")
-    assert 'id="capitals">' in text
-    assert "share no tokens" not in text
 
 
 @pytest.fixture
@@ -101,15 +92,15 @@ def test_tables_are_found_by_their_keys_and_give_their_reason_to_those_made_from
 
 
 def test_a_table_that_no_chapter_makes_and_two_of_one_name_or_file_are_mistakes(tables):
-    with pytest.raises(LookupError, match=r"table \('two',\): not made by this chapter or one bef"):
+    with pytest.raises(LookupError, match=r"\('two',\)"):
         tables["two"]
-    with pytest.raises(ValueError, match=r"table \('one',\): made twice"):
+    with pytest.raises(ValueError, match=r"\('one',\)"):
         tables.add(table("one", make=pl.DataFrame))
     tables.add(table("a_b", "c", make=pl.DataFrame))
-    with pytest.raises(AssayError, match=r"table a_b_c.csv: made twice, because the names of two"):
+    with pytest.raises(AssayError, match=r"a_b_c\.csv"):
         tables.add(table("a", "b_c", make=pl.DataFrame))
 
 
 def test_a_chapter_cannot_read_a_table_of_a_later_one(small_run, settings):
-    with pytest.raises(LookupError, match="not made by this chapter or one before it in the list"):
+    with pytest.raises(LookupError, match="top_bottom"):
         analysis.compute(analysis.load(small_run), {}, settings, [lengths(), *CHAPTERS])

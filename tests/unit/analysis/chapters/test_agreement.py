@@ -77,18 +77,3 @@ def test_what_is_not_known_of_all_models_predicts_nothing():
     assert list(found) == ["base", "size"]
     assert found["base"][0].tolist() == [1.0, 1.0, 0.0]
     assert found["size"][0].tolist() == pytest.approx([1.0, 1 / 6, 1 / 7])
-
-
-@pytest.mark.parametrize(
-    ("base", "family"),
-    [
-        ("Llama 3.1", "Llama"),
-        ("Gemma 2", "Gemma"),
-        ("Qwen2.5", "Qwen"),
-        ("Llama-3", "Llama"),
-        ("7", "7"),
-        (None, None),
-    ],
-)
-def test_a_family_is_a_base_without_its_version(base, family):
-    assert explained.family(base) == family

@@ -1,4 +1,6 @@
-"""Blocs of models, planted: which sentences appear, and which do not."""
+"""Blocs of models, planted: which are found and named, and which are not."""
+
+import re
 
 import numpy as np
 import polars as pl
@@ -8,7 +10,7 @@ import scipy.stats
 import analysis
 from analysis.chapters import agreement, distributions, model_list, tokens
 from analysis.chapters.blocs import disputed_words
-from tests.support.studies import texts, told
+from tests.support.studies import named, told
 
 CHAPTERS = (model_list, tokens, distributions, agreement)
 WORDS = [f"{start}w{i}" for i in range(150) for start in ("", " ")]
@@ -34,16 +36,16 @@ def following(rng, signs):
     return [sign * base + 0.7 * rng.normal(size=len(WORDS)) for sign in signs]
 
 
+def models_in(text):
+    return re.findall(r"\bm\d\b", text)
+
+
+def relations(table):
+    return table.select("models", "other_models", "relation").rows()
+
+
 def test_two_blocs_are_named_and_have_a_list_of_tokens_each(study, rng):
     made = study(worst=following(rng, (1, -1, 1, 1, -1)))
-    (plain,) = told(agreement, made)
-    sides = "m0, m2 and m3 on one side and m1 and m4 on the other"
-    disputed = made.tables["disputed_words", "worst"]
-    assert plain.startswith(f"Asked “worst”, {sides} rank the words in largely opposite ways. Of ")
-    first = disputed.filter(higher="bloc", rank=1).row(0, named=True)
-    assert f"differ most on “{first['token'].strip()}” and “" in plain
-    assert "” (higher for the former) and “" in plain
-    assert plain.endswith("” (the latter).")
     table = made.tables["blocs", "worst"]
     assert table.select("models", "other_models", "relation", "pairs").rows() == [
         ("m0 m2 m3", "m0 m2 m3", "alike", 3),
@@ -56,15 +58,18 @@ def test_two_blocs_are_named_and_have_a_list_of_tokens_each(study, rng):
     assert row["kendall"] == pytest.approx(np.mean(between))
     assert (row["lowest"], row["highest"]) == (min(between), max(between))
     assert row["ci_low"] < row["kendall"] < row["ci_high"] < 0
+    (plain,) = told(agreement, made)
+    assert models_in(plain) == ["m0", "m2", "m3", "m1", "m4"]
+    disputed = made.tables["disputed_words", "worst"].filter(rank=1)["token"].str.strip_chars()
+    assert set(disputed) <= set(named(plain))
     ends = made.tables["consensus", "worst"].filter(rank=1)
     assert ends["models"].to_list() == 3 * ["m0 m2 m3"] + 3 * ["m1 m4"]
     assert ends["end"].to_list() == 2 * ["highest", "lowest", "disputed"]
-    first, second = told(tokens, made)
-    highest = ends.filter(models="m0 m2 m3", end="highest").row(0, named=True)
-    word = highest["token"].strip()
-    assert first.startswith(f"Asked “worst”, m0, m2 and m3 on average rank “{word}”, “")
-    assert second.startswith("Asked “worst”, m1 and m4 on average rank “")
-    assert second.endswith(" lowest of the tokens that every model has.")  # no list has these
+    both = told(tokens, made)
+    assert [models_in(text) for text in both] == [["m0", "m2", "m3"], ["m1", "m4"]]
+    assert [named(text)[1] for text in both] == [
+        word.strip() for word in ends.filter(end="highest")["token"]
+    ]
 
 
 def test_disputed_words_are_those_whose_mean_percentiles_differ_most():
@@ -101,29 +106,24 @@ def test_no_other_spelling_hides_a_word_of_a_sentence(study, write):
     options = {"frequency": write("bnc.txt", rows)}
     made = study(texts, options, best=[rewards, rewards, opposite])
     (text,) = told(tokens, made)
-    assert "“Natural”, “love” and “sad” highest and “hate”, “war” and “sad” lowest" in text
+    assert named(text)[1:] == ["Natural", "love", "sad", "hate", "war", "sad"]
     (text,) = told(agreement, made)
-    assert "Of ordinary words, they differ most on “Natural” and “love” (higher" in text
+    assert named(text)[1:3] == ["Natural", "love"]
 
 
 def test_models_that_all_rank_alike_are_one_bloc_under_both_prompts(study, rng):
     made = study(greatest=following(rng, (1, 1, 1)), best=following(rng, (1, 1, 1)))
-    expected = "Asked “greatest” and “best”, all 3 models tend to rank the words alike."
-    assert told(agreement, made) == [expected]
-
-
-def test_two_models_may_oppose_one_another(study, rng):
-    made = study(best=following(rng, (1, -1)))
     (text,) = told(agreement, made)
-    assert "m0 on one side and m1 on the other rank the words in largely opposite ways. " in text
-    assert told(tokens, made) == []
+    assert named(text) == ["greatest", "best", "3"]
+    for prompt in ("greatest", "best"):
+        assert relations(made.tables["blocs", prompt]) == [("m0 m1 m2", "m0 m1 m2", "alike")]
 
 
 def test_of_noise_nothing_is_said(study, rng):
     made = study(best=rng.normal(size=(4, len(WORDS))))
     for chapter in (agreement, tokens, distributions):
         assert told(chapter, made) == []
-    assert "No two models agree more than chance" in made.tables.reason("consensus", "best")
+    assert made.tables.reason("consensus", "best")
     assert set(made.tables["blocs", "best"]["relation"]) == {"alone", "unclear"}
 
 
@@ -152,20 +152,16 @@ def test_one_model_has_no_blocs_but_its_own_list(study, rng):
 def test_a_model_without_an_order_is_in_no_bloc(study, rng):
     one, two = following(rng, (1, 1))
     made = study(best=[one, np.zeros(len(WORDS)), two])
-    expected = "Asked “best”, m0 and m2 tend to rank the words alike."
-    assert told(agreement, made) == [expected]
+    (text,) = told(agreement, made)
+    assert models_in(text) == ["m0", "m2"]
     table = made.tables["blocs", "best"]
     assert table.filter(relation="no order")["models"].to_list() == ["m1"]
-    assert "m1 has no order to compare." in texts(agreement, made)
 
 
-def test_a_skew_is_said_and_nothing_about_crowds(study, rng):
+def test_a_skew_is_said(study, rng):
     made = study(best=rng.exponential(size=(2, len(WORDS))) * [[1], [-1]])
     (text,) = told(distributions, made)
-    assert text.startswith(
-        "Both distributions (one per model and prompt) have a longer tail: 1 towards"
-    )
-    assert not any(word in text for word in ("most", "crowd", "bottom", "top"))
+    assert named(text)[:1] == ["1"]
 
 
 def pairs_of(models, *rows):
@@ -176,10 +172,6 @@ def pairs_of(models, *rows):
         for i, j, tau, half in rows
     ]
     return pl.DataFrame(found)
-
-
-def relations(table):
-    return table.select("models", "other_models", "relation").rows()
 
 
 @pytest.mark.parametrize(
@@ -204,12 +196,3 @@ def test_blocs_that_hold_a_pair_that_agrees_do_not_disagree():
     pairs = pairs_of("abc", (0, 1, 0.5, 0.01), (0, 2, 0.2, 0.01), (1, 2, -0.6, 0.01))
     table = analysis.blocs_table(pairs, list("abc"))
     assert ("a b", "c", "unclear") in relations(table)
-
-
-def test_a_small_tau_beyond_chance_is_said_as_such(study, rng):
-    """The models share a little of what they value: tau is above 0, but not by much."""
-    base = rng.normal(size=len(WORDS))
-    made = study(best=base + 1.7 * rng.normal(size=(2, len(WORDS))))
-    assert 0.1 < made.tables["kendall_tau", "best"]["m1"][0] < 0.3
-    expected = "Asked “best”, m0 and m1 rank the words somewhat alike."
-    assert told(agreement, made) == [expected]

@@ -14,7 +14,7 @@ from analysis.chapters import categories
 from analysis.words.lexicons import categories as built_in
 from configs.prompts import FOLLOW_UP
 from tests.support import category_runs, charts, runs
-from tests.support.studies import texts, told
+from tests.support.studies import found, named, told
 
 GEMMA = [f"g{i}" for i in range(5)]
 LLAMA = [f"l{i}" for i in range(6)]
@@ -52,10 +52,15 @@ def big_two(study, framing="positive"):
     )
 
 
-def test_a_difference_of_bases_is_found_with_models_as_units(tmp_path, study_of, rng):
-    planted = effects(rng, -1.5, 1.5)
-    run = category_runs.category_run(tmp_path / "run", rng, planted, prompts=SEVERAL)
-    study = study_of(run, two_bases())
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory):
+    """A run in which the Gemma models rate agency below communion, and the Llama models above."""
+    rng, folder = np.random.default_rng(5), tmp_path_factory.mktemp("apart") / "run"
+    return category_runs.category_run(folder, rng, effects(rng, -1.5, 1.5), prompts=SEVERAL)
+
+
+def test_a_difference_of_bases_is_found_with_models_as_units(apart, study_of):
+    study = study_of(apart, two_bases())
     row = big_two(study)
     keys = ("base", "models", "other_base", "other_models", "assignments")
     assert [row[key] for key in keys] == ["Gemma", 5, "Llama", 6, 462]
@@ -65,31 +70,17 @@ def test_a_difference_of_bases_is_found_with_models_as_units(tmp_path, study_of,
     assert row["ci_high"] < 0
     assert row["median_p"] < 0.05
     assert big_two(study, "negative")["difference"] > 0
-    assert row["family"] == "all tests of category_contrasts.csv"
-    headline, *_ = told(categories, study)
-    assert headline == (
-        "The 5 Gemma models place words of agency lower than the 6 Llama models do: by "
-        f"{-100 * row['difference']:.0f} percentile points on average, compared with communion "
-        "(list “words”, positive prompts)."
-    )
-    assert categories.ANALYSIS.section(study).findings[0].picture == "category_contrasts_words_1"
+    assert "category_contrasts.csv" in row["family"]
+    headline, *_ = found(categories, study)
+    points = f"{-100 * row['difference']:.0f}"
+    assert named(headline.text) == ["5", "6", points, "words"]
+    assert headline.picture == "category_contrasts_words_1"
 
 
-@pytest.mark.slow
-def test_one_model_asked_54_prompts_is_no_evidence_about_its_base(tmp_path, study_of, rng):
-    planted = dict.fromkeys([*GEMMA[1:4], *LLAMA[:4]], 0.0) | {"g1": 4.0}
-    run = category_runs.category_run(tmp_path / "run", rng, planted, prompts=FOLLOW_UP)
-    study = study_of(run, two_bases())
-    row = big_two(study)
-    assert (row["questions"], row["prompts"]) == (3, 27)
-    assert row["p"] > 0.05
-    assert told(categories, study) == []
-
-
-def test_q_corrects_for_every_scale_of_the_table(tmp_path, study_of, rng):
+def test_q_corrects_for_every_scale_of_the_table(apart, study_of):
     """Of 33 tests three have the least p that 4 against 6 models can give: q is 33/3 of it."""
-    planted = {m: e for m, e in effects(rng, -1.5, 1.5).items() if m != "g4"}
-    study = study_of(category_runs.category_run(tmp_path / "run", rng, planted), two_bases())
+    known = {model: info for model, info in two_bases().items() if model != "g4"}
+    study = study_of(apart, known)
     table = study.tables["category_contrasts"]
     assert table["scale"].n_unique() == 3
     assert table.height == 33
@@ -98,16 +89,15 @@ def test_q_corrects_for_every_scale_of_the_table(tmp_path, study_of, rng):
     assert told(categories, study) == []
     models = study.tables["category_models"]
     np.testing.assert_allclose(models["q"], step_up(models["p"].to_numpy()))
-    assert models["family"].unique().to_list() == ["all tests of category_models.csv"]
 
 
 def test_where_bases_are_unknown_models_are_described_and_nothing_is_told(tmp_path, study_of, rng):
     run = category_runs.category_run(tmp_path / "run", rng, {"a": 2.5, "b": 0.0})
     study = study_of(run)
-    assert study.tables.reason("category_contrasts").startswith("Base models are compared where")
+    assert study.tables.reason("category_contrasts")
     assert told(categories, study) == []
-    blocks = categories.ANALYSIS.section(study).blocks
-    (shown,) = [block for block in blocks if getattr(block, "title", "") == "Contrasts by model"]
+    section = categories.ANALYSIS.section(study)
+    (shown,) = [b for b in section.blocks if getattr(b, "file", "") == "category_models.csv"]
     assert not {"p", "q"} & {key for key, _, _ in shown.columns}
     table = study.tables["category_models"]
     assert table["q"].is_not_nan().all()
@@ -115,17 +105,7 @@ def test_where_bases_are_unknown_models_are_described_and_nothing_is_told(tmp_pa
     assert (own["words"], own["other_words"], own["questions"], own["prompts"]) == (20, 20, 1, 2)
     assert own["ci_low"] < own["contrast"] < own["ci_high"]
     framed = table.filter(framing="positive", category="agency")["contrast"]
-    said = f"those of agency: {100 * framed.mean():.0f} percentile points above those of communion."
-    assert categories.ANALYSIS.section(study).answer.endswith(said)
-
-
-def test_two_bases_of_which_one_has_a_single_model_are_not_compared(tmp_path, study_of, rng):
-    run = category_runs.category_run(tmp_path / "run", rng, dict.fromkeys(["g0", "l0", "l1"], 1.0))
-    study = study_of(run, {m: i for m, i in two_bases().items() if m in ("g0", "l0", "l1")})
-    assert study.tables.get("category_contrasts") is None
-    said = texts(categories, study)
-    assert study.tables.reason("category_contrasts") in said
-    assert any("described here, and not tested" in text for text in said)
+    assert named(section.answer)[-1] == f"{100 * framed.mean():.0f}"
 
 
 def test_medians_are_those_of_the_words_ranked_among_their_scale(tmp_path, study_of):
@@ -137,8 +117,7 @@ def test_medians_are_those_of_the_words_ranked_among_their_scale(tmp_path, study
     medians = [("agency", 2, 0.375), ("communion", 2, 0.625)]
     assert table.select("category", "n", "median_percentile").rows() == medians
     assert table["ci_low"].is_nan().all()
-    why = "No list and no vocabulary has five words of a category, and five others of its scale."
-    assert study_of(run).tables.reason("category_models") == why
+    assert study_of(run).tables.reason("category_models")
 
 
 def test_contrasts_are_written_out(tmp_path, study_of, rng):
@@ -208,41 +187,19 @@ def test_language_models_are_put_through_the_same_contrast(tmp_path, study_of, r
     assert signs == [True, False, False]  # the ratio is high where the second gives more
 
 
-def test_models_of_one_lineage_are_taken_as_one_and_charts_show_all(tmp_path, study_of, rng):
-    run = category_runs.category_run(tmp_path / "run", rng, effects(rng, -1.5, 1.5))
+def test_models_of_one_lineage_are_taken_as_one_and_charts_show_all(apart, study_of):
     infos = two_bases(lambda model: model if model in GEMMA[:2] else f"{model[0]}-shared")
-    study = study_of(run, infos)
+    study = study_of(apart, infos)
     row = big_two(study)
     assert row["p"] == pytest.approx(1 / 462)
     assert row["lineage_p"] == pytest.approx(1 / 4)  # three lines against one
     section = categories.ANALYSIS.section(study)
-    drawn = {picture.stem: picture.draw() for picture in pictures(section.blocks)}
+    drawn = {picture.stem: picture.draw for picture in pictures(section.blocks)}
     assert list(drawn) == [f"category_contrasts_words_{scale}" for scale in (1, 2, 3)]
-    assert "<svg" in charts.svg(drawn["category_contrasts_words_1"])
-    shown = charts.rows(drawn["category_contrasts_words_1"])
+    shown = charts.rows(drawn["category_contrasts_words_1"]())
     own = study.tables["category_models"].filter(scale="Big Two")
     assert sorted(row["value"] for row in shown) == pytest.approx(
         sorted((100 * own["contrast"]).to_list()), rel=1e-4
     )
     assert {row["base"] for row in shown} == {"Gemma", "Llama"}
     assert {f.picture for f in section.findings} <= set(drawn)
-
-
-def test_a_picture_shows_the_framing_that_its_sentence_is_about(tmp_path, study_of, rng):
-    """Of a scale of five categories a figure has one framing, and that of each sentence."""
-    run = runs.write_run(tmp_path / "run", {}, dict.fromkeys([*GEMMA, *LLAMA]), {})
-    words = built_in()["word"]
-    harm = (built_in()["category"] == "harm").to_numpy()
-    for model in (*GEMMA, *LLAMA):
-        for prompt in category_runs.SOME:
-            higher = 4.0 if model in LLAMA and prompt.startswith("best") else 0.0
-            rewards = higher * harm + rng.normal(size=len(words))
-            runs.add_items(run, "words", model, prompt, dict(zip(words, rewards, strict=True)))
-    runs.edit_run(run, lambda content: content.update(prompts=category_runs.SOME))
-    study = study_of(run, two_bases())
-    findings = categories.ANALYSIS.section(study).findings
-    (finding,) = [f for f in findings if "words of harm" in f.text]
-    assert "positive prompts" in finding.text
-    found = pictures(categories.ANALYSIS.section(study).blocks)
-    (picture,) = [p for p in found if p.stem == finding.picture]
-    assert "harm, positive prompts" in {row["panel"] for row in charts.rows(picture.draw())}

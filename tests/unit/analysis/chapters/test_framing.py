@@ -1,4 +1,5 @@
 import math
+import re
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,7 @@ from analysis.statistics.inference import clustered
 from analysis.statistics.ranks import ranking
 from configs.prompts import FOLLOW_UP
 from tests.support import runs
-from tests.support.studies import texts
+from tests.support.studies import named
 
 GOOD, BAD = [5.0, 4.0, 0.0, 1.0, -3.0], [-4.0, 5.0, 0.5, 1.0, 3.0]
 
@@ -84,25 +85,27 @@ def compared(*models, heads=None):
     return table, " ".join(finding.text for finding in found)
 
 
-def test_models_that_ignore_the_question_and_alone_have_a_head_are_said_to():
+@pytest.mark.parametrize(
+    ("kinds", "head"),
+    [
+        ("mlp mlp urm urm", "URM’s"),
+        ("mlp mlp affine linear", "linear"),
+        ("mlp mlp urm mlp", ""),
+        ("mlp mlp mlp mlp", ""),
+        ("mlp mlp urm urm urm", ""),  # the last was not compared
+    ],
+)
+def test_models_that_ignore_the_question_and_alone_have_a_head_are_said_to(kinds, head):
     rng = np.random.default_rng(0)
-    weights = [(1, 1, -1), (1, 1, -1), (1, 1, 1), (1, 1, 1)]
-    models = [spelt(rng, *own) for own in weights]
-    cases = {
-        "mlp mlp urm urm": "URM’s",
-        "mlp mlp affine linear": "linear",
-        "mlp mlp urm mlp": "",
-        "mlp mlp mlp mlp": "",
-        "affine mlp linear linear": "",
-        # Models that were not compared: one with the same head, one that is no reward model.
-        "mlp mlp urm urm urm": "",
-        "mlp lm urm urm": "",
-    }
-    for kinds, said in cases.items():
-        heads = {f"m{i}": kind for i, kind in enumerate(kinds.split())}
-        text = compared(*models, heads=heads)[1]
-        clause = f", the ones whose head is {said}," if said else ""
-        assert f"M2 and M3{clause} tend to rate them as before." in text
+    models = [spelt(rng, *own) for own in ((1, 1, -1), (1, 1, -1), (1, 1, 1), (1, 1, 1))]
+    heads = {f"m{i}": kind for i, kind in enumerate(kinds.split())}
+    text = compared(*models, heads=heads)[1]
+    assert re.findall("URM’s|linear", text) == ([head] if head else [])
+    assert models_in(text)[:4] == ["M0", "M1", "M2", "M3"]
+
+
+def models_in(text):
+    return re.findall(r"\bM\d\b", text)
 
 
 def spelt(rng, *weights):
@@ -116,12 +119,9 @@ def test_a_reversed_order_is_said_beside_two_questions_of_one_framing():
     rng = np.random.default_rng(0)
     table, text = compared(spelt(rng, 1, 1, -1), spelt(rng, 1, 1, -1), spelt(rng, 1, 1, 1))
     own = table.filter(prompt_a="best", prompt_b="worst")
-    assert text.startswith("Asked “worst” instead of “best”, M0 and M1 tend to rate tokens the ")
-    assert "other way round; M2 tends to rate them as before." in text
-    assert (
-        "In 2 of 3 models, r of “best” and “worst” is lower than r of “greatest” and “best”" in text
-    )
-    assert "two questions of one framing, by 1." in text
+    assert models_in(text)[:3] == ["M0", "M1", "M2"]
+    questions = ["best", "worst", "greatest", "best"]
+    assert named(text)[:8] == ["worst", "best", "2", "3", *questions]
     row = own.row(0, named=True)
     same = table.filter(model="m0", prompt_a="greatest", prompt_b="best").row(0, named=True)
     assert row["reference"] == same["pearson"]
@@ -144,11 +144,8 @@ def test_the_difference_from_two_questions_of_one_framing_has_the_interval_of_bo
     assert found == pytest.approx(expected)
 
 
-def test_models_that_ignore_the_question_and_unrelated_prompts_are_not_said_to_differ(rng):
-    _, text = compared(spelt(np.random.default_rng(1), 1, 1, 1))
-    assert text == "Asked “worst” instead of “best”, M0 tends to rate tokens as before."
-    _, text = compared(*(spelt(rng, 0, 0, 0) for _ in range(3)))
-    assert text == ""
+def test_unrelated_prompts_are_not_said_to_differ(rng):
+    assert compared(*(spelt(rng, 0, 0, 0) for _ in range(3)))[1] == ""
 
 
 def test_spellings_of_one_word_are_resampled_together(rng):
@@ -159,14 +156,6 @@ def test_spellings_of_one_word_are_resampled_together(rng):
     widths = [(t["ci_high"] - t["ci_low"]).to_numpy() for t in (together, apart)]
     assert (widths[1] < 0.8 * widths[0]).all()
     assert together["stems"].to_list() == [200] * 3
-
-
-def test_stems_are_taken_from_the_vocabulary(make_run, rng):
-    tokens = ["love", " Loved", "hate", "HATES", "so", "and", "or", "but"]
-    scores = {("m", p): rng.normal(size=8) for p in ("greatest", "worst")}
-    path = make_run({"v": tokens}, {"m": "v"}, scores)
-    table = analysis.framing_table(analysis.load(path), ["m"])
-    assert table.select("n", "stems").row(0) == (8, 6)
 
 
 def test_one_line_says_how_alike_several_wordings_are(make_run, study_of, rng):
@@ -186,5 +175,4 @@ def test_one_line_says_how_alike_several_wordings_are(make_run, study_of, rng):
     )
     one = pairs.filter("same")["kendall"].mean()
     other = pairs.filter(~pl.col("same"), ~pl.col("worded"))["kendall"].mean()
-    said = f"{one:.2f} between two wordings of one question, and {other:.2f} between two"
-    assert any(said in text for text in texts(framing, study))
+    assert study.tables["framing_wordings"].row(0) == pytest.approx((one, other))

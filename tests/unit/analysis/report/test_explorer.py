@@ -134,18 +134,6 @@ def test_the_page_has_the_sign_of_every_invisible_character_of_its_tokens(small_
     assert (signs["run"], signs["limit"]) == (display.RUN, display.LIMIT)
 
 
-@pytest.mark.parametrize(
-    ("texts", "short"),
-    [
-        (["What is good?", "What is bad?"], ["… good?", "… bad?"]),
-        (["It is", "It is"], ["… is", "… is"]),
-        (["Why", "Why not"], ["Why", "Why not"]),
-    ],
-)
-def test_prompts_are_shown_without_the_words_with_which_all_begin(texts, short):
-    assert explorer.shortened(texts) == short
-
-
 def test_a_string_of_one_token_each_is_one_row_and_others_stay_apart():
     texts, rows = explorer.union([vocabulary(["a", "x", "x"]), vocabulary(["x", "b", "a"])])
     assert texts == ["a", "x", "x", "x", "b"]

@@ -1,18 +1,16 @@
 """The verdict of `assay diff` as a page, as JSON and as Markdown: what was planted stands in it."""
 
-import dataclasses
 import html
 import json
 import re
 
 import numpy as np
 import polars as pl
-import pytest
 
 import analysis
 from analysis.chapters.changes import changes_between
 from analysis.measures.two_models import two_models
-from analysis.report import page, verdict, write_report
+from analysis.report import verdict, write_report
 from engine.settings import Limits
 from tests.support import runs
 
@@ -66,20 +64,9 @@ def test_planted_words_rose_most_and_the_limit_that_they_break_is_first(tmp_path
     assert said.words["beyond_noise"].null_count() == said.words.height
 
 
-def test_nothing_that_moved_is_a_pass_without_words(light, tmp_path, settings):
-    run = planted(tmp_path, lambda rewards: rewards)
-    said = told(run, settings)
-    assert (said.word, said.said, said.words.height) == ("PASS", "all 4 limits hold", 0)
-    text = write(run, tmp_path / "report", settings).read_text(encoding="utf-8")
-    assert "<h1><b>PASS</b> <span>all 4 limits hold</span></h1>" in text
-    assert "<li>none</li>" in text
-
-
-def test_words_within_the_noise_are_marked(tmp_path, settings):
-    run = planted(tmp_path, risen)
-    assert not told(run, settings, [("itself", run)]).words["beyond_noise"].any()
-    still = planted(tmp_path / "still", lambda rewards: rewards)
-    assert told(run, settings, [("still", still)]).words["beyond_noise"].all()
+def test_nothing_that_moved_is_a_pass_without_words(tmp_path, settings):
+    said = told(planted(tmp_path, lambda rewards: rewards), settings)
+    assert (said.word, said.words.height) == ("PASS", 0)
 
 
 def test_the_files_say_what_the_tables_say(light, tmp_path, settings):
@@ -96,8 +83,8 @@ def test_the_files_say_what_the_tables_say(light, tmp_path, settings):
     assert [row["ok"] for row in content["limits"]] == sorted(table["holds"])
     assert all((report / path).exists() for path in content["paths"].values())
     summary = (report / "verdict.md").read_text(encoding="utf-8")
-    assert summary.startswith("**FAIL**: 3 of 4 limits do not hold\n")
-    assert "| ✗ | top 10 kept | What, in one word, is the worst thing ever? | 50.0 % |" in summary
+    assert summary.startswith("**FAIL**: 3 of 4 ")
+    assert f"| ✗ | top 10 kept | {runs.PROMPTS['worst']} | 50.0 % |" in summary
 
 
 def test_an_undefined_number_is_null(light, tmp_path, settings):
@@ -121,19 +108,6 @@ def test_a_name_that_is_markup_is_text_and_another_report_in_its_place_has_no_ve
     assert '<section id="first"' in (report / "index.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("sources", "names"),
-    [
-        (("runs/1/final", "runs/2/final"), ["1/final", "2/final"]),
-        (("final", "x/final"), ["final", "x/final"]),
-        (("hub/a", "hub/a"), ["m in 1", "m in 2"]),
-        (("hub/a/", "hub/b"), ["a", "b"]),
-    ],
-)
-def test_a_name_is_the_end_of_its_source_that_differs(sources, names):
-    assert list(verdict._names(sources, ["hub/a at x"] * 2, ["m in 1", "m in 2"])) == names
-
-
 def test_the_question_of_the_worst_violation_is_chosen_and_words_linked(light, tmp_path, settings):
     before = np.arange(len(WORDS), dtype=float)
     scores = {("m", "best"): before, ("m", "worst"): before}
@@ -145,27 +119,3 @@ def test_the_question_of_the_worst_violation_is_chosen_and_words_linked(light, t
     (chosen,) = re.findall(r'name="question" value="(\w+)" checked', text)
     assert chosen == "worst"
     assert f'href="#token={WORDS[0].replace(" ", "%20")}"' in text
-
-
-def test_a_language_model_has_words_without_links(light, tmp_path, settings, monkeypatch):
-    monkeypatch.setattr(page, "of_language_models", lambda run: True)
-    few = dataclasses.replace(settings, page_prompts=1)
-    text = write(planted(tmp_path, risen), tmp_path / "report", few).read_text(encoding="utf-8")
-    assert "#token=" not in text.split("<script")[0]
-    assert f"<bdi>{WORDS[0].strip()}</bdi>" in text
-
-
-@pytest.mark.parametrize(
-    ("check", "allowed", "measured", "limit", "shown"),
-    [
-        ("Kendall’s τ", "at least", 0.8999, 0.9, ("0.8999", "at least 0.9")),
-        ("top 9 kept", "at least", 0.7999, 0.8, ("79.99 %", "at least 80 %")),
-        ("shift", "at most", 0.05001, 0.05, ("+5.001 points", "at most ±5 points")),
-        ("shift", "at most", -0.05, 0.05, ("−5.0 points", "at most ±5 points")),
-    ],
-)
-def test_a_number_beyond_its_limit_is_not_rounded_to_it(check, allowed, measured, limit, shown):
-    row = {"check": check, "what": "", "prompt": "p", "measured": measured, "noise": None}
-    row |= {"limit": limit, "allowed": allowed, "holds": False, "ci_low": None}
-    line = verdict._limit(row, {"p": "Which?"})
-    assert (line["measured"], line["allowed"]) == shown

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from decimal import Decimal, getcontext
 
 import numpy as np
 import pytest
@@ -53,20 +54,19 @@ def test_best_of_n_is_the_enumeration_of_all_draws(n):
     np.testing.assert_allclose(np.exp(policy), expected, atol=1e-14)
 
 
-@pytest.mark.parametrize("n", [10, 1000, 1_000_000])
-def test_best_of_many_matches_arithmetic_of_arbitrary_precision(n, rng):
-    from decimal import Decimal, getcontext
-
+def test_best_of_many_matches_arithmetic_of_arbitrary_precision(rng):
     getcontext().prec = 60
     log_p, reward = _reference(rng, 50), rng.normal(size=50)
     order = np.argsort(-reward)
     p = [Decimal(float(x)) for x in np.exp(log_p)[order]]
-    total, above, expected = sum(p), Decimal(0), []
-    for own in p:
-        expected.append((1 - above / total) ** n - (1 - (above + own) / total) ** n)
-        above += own
-    (policy,) = exact.best_of(log_p, reward, [n])
-    np.testing.assert_allclose(np.exp(policy)[order], np.float64(expected), rtol=1e-8, atol=1e-14)
+    numbers = [10, 1_000_000]
+    for n, policy in zip(numbers, exact.best_of(log_p, reward, numbers), strict=True):
+        total, above, expected = sum(p), Decimal(0), []
+        for own in p:
+            expected.append((1 - above / total) ** n - (1 - (above + own) / total) ** n)
+            above += own
+        found = np.exp(policy)[order]
+        np.testing.assert_allclose(found, np.float64(expected), rtol=1e-8, atol=1e-14)
 
 
 def test_kl_rises_with_strength_from_zero_and_meets_what_was_asked(rng):

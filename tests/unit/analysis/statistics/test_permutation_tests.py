@@ -73,6 +73,6 @@ def test_p_is_that_of_all_permutations():
 def test_noise_gives_uniform_p(rng):
     below = [
         mean_place_test(rng.permuted(np.tile(np.arange(50.0), (6, 1)), axis=1), rng, 999) < 0.05
-        for _ in range(100)
+        for _ in range(40)
     ]
-    assert np.mean(below) == pytest.approx(0.05, abs=0.01)
+    assert np.mean(below) == pytest.approx(0.05, abs=0.015)

@@ -131,32 +131,19 @@ def test_the_nearest_residual_is_that_of_a_regression_for_each_model(rng):
     assert (found < 0).any()
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The ranks of people of every draw, as they are made."""
-    kept, nearest = [], regression._nearest
-
-    def keep(models, people):
-        kept.append(people)
-        return nearest(models, people)
-
-    monkeypatch.setattr(regression, "_nearest", keep)
-    return kept
-
-
-def test_people_drawn_by_chance_keep_their_correlation_with_each_model(rng, drawn):
+def test_people_drawn_by_chance_keep_their_correlation_with_each_model(rng):
     models, people = lists(rng, size=2000)
-    regression.largest_by_chance(models, people, np.zeros(2000), rng, draws=40)
+    drawn = list(regression.people_by_chance(models, people, np.zeros(2000), rng, draws=40))
     for own in models:
         found = np.mean([ranks.spearman(x, own) for x in drawn])
         assert found == pytest.approx(ranks.spearman(people, own), abs=0.03)
 
 
-def test_errors_stay_inside_their_band(rng, drawn):
+def test_errors_stay_inside_their_band(rng):
     models, _ = lists(rng, size=400)
     wide = np.arange(400) < 200
     people = ranks.average_ranks(rng.normal(size=400) * np.where(wide, 2.0, 0.1))
-    regression.largest_by_chance(models, people, wide, rng, draws=20)
+    drawn = list(regression.people_by_chance(models, people, wide, rng, draws=20))
     assert max(x[~wide].std() for x in drawn) < 0.7 * min(x[wide].std() for x in drawn)
 
 

@@ -43,8 +43,8 @@ def test_the_example_of_the_guide_can_be_read(mine):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("word,kind\na,b\n", r"mine\.csv: no column 'category'; it needs word, category"),
-        ("word,category\na,\n", r"mine\.csv: no rows, or an empty cell"),
+        ("word,kind\na,b\n", r"mine\.csv: no column 'category'"),
+        ("word,category\na,\n", r"mine\.csv: "),
     ],
 )
 def test_another_file_is_refused_in_a_line(mine, text, message):
@@ -67,13 +67,6 @@ def test_the_follow_up_prompts_are_nine_wordings_of_six_questions():
         assert wording.replace("…", question) == prompts.FOLLOW_UP[prompt]
 
 
-def test_the_papers_prompts_are_wordings_of_the_same_questions():
-    table = questions(prompts.PAPER | {"elo_greatest": prompts.ELO["elo_greatest"]})
-    assert table["question"].to_list() == ["greatest", "best", "worst", "greatest"]
-    same = questions(prompts.FOLLOW_UP).filter(prompt="best-ever-one-word")["wording"].item()
-    assert table.filter(prompt="best")["wording"].item() == same
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -87,11 +80,6 @@ def test_any_other_prompt_is_a_question_of_its_own(text):
     assert questions({"mine": text}).row(0) == ("mine", "mine", "", text)
 
 
-def test_an_unknown_prompt_does_not_join_the_quality_that_it_is_named_after():
-    table = questions({"best": "What is the best food?", "b": "What is the BEST thing?"})
-    assert table["question"].to_list() == ["What is the best food?", "best"]
-
-
 def test_a_file_replaces_what_the_texts_say(write):
     path = write("q.csv", "framing,prompt,question\npositive,food,food\npositive,a,food\n,no,x\n")
     asked = {"food": "What is the best food?", "a": "What is the best thing?", "b": "b?"}
@@ -102,11 +90,11 @@ def test_a_file_replaces_what_the_texts_say(write):
 @pytest.mark.parametrize(
     "text, reason",
     [
-        ("prompt,question\na,b\n", "no column 'framing'; it needs prompt, question, framing"),
-        ("prompt,question,framing\na,,\n", "prompt 'a' has no question"),
-        ("prompt,question,framing\na,b,good\n", "framing 'good' of 'a'; allowed: "),
-        ("prompt,question,framing\na,worst,positive\n", "question 'worst' has two framings"),
-        ("prompt,question,framing\na,b,\na,c,\n", "prompt 'a' is there twice"),
+        ("prompt,question\na,b\n", "'framing'"),
+        ("prompt,question,framing\na,,\n", "'a' has no question"),
+        ("prompt,question,framing\na,b,good\n", "'good' of 'a'"),
+        ("prompt,question,framing\na,worst,positive\n", "'worst' has two framings"),
+        ("prompt,question,framing\na,b,\na,c,\n", "'a' is there twice"),
     ],
 )
 def test_a_malformed_file_is_refused(write, text, reason):

@@ -1,7 +1,6 @@
-"""Converts a model, and refuses one that is named like a listed model which it is not."""
+"""Fetches and converts a model; refuses one that bears the name of a published model it is not."""
 
 import dataclasses
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,6 @@ from typing import Any
 from etils import epath
 from tqdm import tqdm
 
-from configs import known_models, known_shapes
-from configs.known_models import ModelSpec
 from engine.checkpoint.card import REWARD, Checkpoint, refuse_existing
 from engine.convert import adapter
 from engine.convert.conversion import convert_model, understand
@@ -22,7 +19,7 @@ from engine.errors import AssayError
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.planning import Model, check_conversion
 from engine.runs import storage
-from engine.settings import ConvertSettings
+from engine.settings import ConvertSettings, Published
 from engine.text.chat_template import TemplatePolicy
 from engine.text.tokenizer import left_out
 
@@ -39,19 +36,14 @@ _NAMES = {
 _ALLOWED = "allowed: that model's own files, or a folder of another name"
 
 
-def listed(name: str) -> ModelSpec | None:
-    """The entry of a folder or hub id in configs/known_models.py."""
-    return known_models.find(os.path.abspath(name) if Path(name).is_dir() else name)
-
-
-def policy_of(settings: ConvertSettings, spec: ModelSpec | None) -> TemplatePolicy:
-    """The template policy of a conversion: the user's, TRL's, or that of a listed model."""
-    given_bos = spec.bos if spec else "template"
+def policy_of(settings: ConvertSettings, published: Published | None) -> TemplatePolicy:
+    """The template policy of a conversion: the user's, TRL's, or that of a published model."""
+    bos = published.bos if published else "template"
     if settings.template == "trl":
-        given_bos = "double"  # TRL's tokenizer adds its own, as to any text
+        bos = "double"  # TRL's tokenizer adds its own, as to any text
     return TemplatePolicy(
-        bos=settings.bos or given_bos,
-        date=settings.date or (spec.date if spec else "") or None,
+        bos=settings.bos or bos,
+        date=settings.date or (published.date if published else "") or None,
         newlines=settings.newlines or "keep",
     )
 
@@ -59,7 +51,7 @@ def policy_of(settings: ConvertSettings, spec: ModelSpec | None) -> TemplatePoli
 def convert(
     name: str,
     destination: epath.Path,
-    spec: ModelSpec | None,
+    published: Published | None,
     settings: ConvertSettings,
     *,
     slug: str,
@@ -68,50 +60,53 @@ def convert(
 ) -> Checkpoint:
     """Fetches a folder or hub id and converts it, with a progress bar.
 
-    If the destination exists, nothing is fetched. Of a listed model, `spec` gives the revision,
-    shapes, tensor bytes and head that the source must have. `revision` is one in place of the
-    pinned one. An adapter is merged into `base`, or the base that it names.
+    If the destination exists, nothing is fetched. `published` gives the revision, shapes, tensor
+    bytes and head that the source must have. `revision` is one in place of the pinned one. An
+    adapter is merged into `base`, or the base that it names.
 
     Raises:
       AssayError: the download fails, or the source is not what it should be; nothing is written.
     """
     refuse_existing(destination)
-    pinned = spec.revision if spec and not Path(name).is_dir() else None
+    pinned = published.revision if published and not Path(name).is_dir() else None
+    checked = False
 
     def check(source: Source, cached: int | None = None) -> None:
-        if (hf := _readable(source)) is None:
-            return
-        if spec:
-            check_config(name, hf, spec)
+        nonlocal checked
+        checked = True
+        try:
+            hf = source.config_json()
+            decoder_config(hf)
+        except AssayError:
+            return  # conversion will say what is wrong with it
+        if published:
+            check_config(name, hf, published)
         if settings.check_memory:
             local = None if storage.is_remote(destination) else str(destination)
-            model = model_of_config(name, hf, spec)
+            model = model_of_config(name, hf, published)
             if settings.merge_dtype == "float32":
                 model = dataclasses.replace(model, stored=settings.merge_dtype)
             check_conversion(model, local, cached)
 
     how: dict[str, Any] = {  # Any: the settings of a conversion, of several types
-        "policy": policy_of(settings, spec),
-        "head": settings.head or (spec.head if spec else ""),
-        "reward": settings.reward or (spec.reward if spec else ""),
+        "policy": policy_of(settings, published),
+        "head": settings.head or (published.head if published else ""),
+        "reward": settings.reward or (published.reward if published else ""),
         "template": settings.template,
         "softcap": settings.softcap,
         "merge_dtype": settings.merge_dtype,
-        "tensor_bytes": spec.tensor_bytes if spec else None,
-        "needs_date": settings.date not in ("", spec.date if spec else ""),
+        "tensor_bytes": published.tensor_bytes if published else None,
+        "needs_date": settings.date not in ("", published.date if published else ""),
     }
-    notes: list[str] = []
-    downloaded = False
 
     def before(outline: Source, cached: int) -> None:
-        nonlocal downloaded
-        downloaded = True
         check(outline, cached)
         understand(outline, **how)
 
     source = fetch(name, revision or pinned, before, base=base)
-    if not downloaded:
+    if not checked:
         check(source)
+    notes: list[str] = []
     with tqdm(unit=" blocks", desc=f"converting {slug}", delay=5) as bar:
 
         def progress(done: int, total: int) -> None:
@@ -127,31 +122,28 @@ def convert(
     return checkpoint
 
 
-def check_config(place: str, hf: Json, spec: ModelSpec) -> None:
-    """Raises AssayError where config.json is not of the kind and shapes of a listed model.
+def check_config(place: str, hf: Json, published: Published) -> None:
+    """Raises AssayError where config.json is not of the kind and shapes of a published model.
 
     `place` is the folder or hub id that bears the model's name.
     """
-    published = known_shapes.config_json(spec)
-    if is_language_model(hf) not in (is_language_model(published), not spec.head):
-        kinds = ("a reward model", "a language model")
-        mine, theirs = kinds if is_language_model(hf) else kinds[::-1]
-        raise AssayError(
-            f"{place}: config.json is that of {theirs}; {spec.hub_id} is {mine}; {_ALLOWED}"
-        )
-    has_decoder, listed = decoder_config(hf), decoder_config(published)
+    theirs, hub_id = published.config_json(), published.hub_id
+    if is_language_model(hf) not in (is_language_model(theirs), not published.head):
+        kinds = ("a language model", "a reward model")
+        mine, other = kinds if is_language_model(hf) else kinds[::-1]
+        raise AssayError(f"{place}: config.json is that of {mine}; {hub_id} is {other}; {_ALLOWED}")
+    has_decoder, listed = decoder_config(hf), decoder_config(theirs)
     expected = {name: getattr(listed, field) for field, name in _NAMES.items()}
-    expected["vocab_size"] = spec.rows
+    expected["vocab_size"] = published.rows
     has = {name: getattr(has_decoder, field) for field, name in _NAMES.items()}
-    if hf["model_type"] != published["model_type"]:
-        has = {"model_type": hf["model_type"]}
-        expected = {"model_type": published["model_type"]}
-    other = [name for name in has if expected[name] not in (None, has[name])]
-    if other:
-        raise AssayError(
-            f"{place}: config.json has {_listed(other, has)}; "
-            f"{spec.hub_id} has {_listed(other, expected)}; {_ALLOWED}"
+    if hf["model_type"] != theirs["model_type"]:
+        has, expected = ({"model_type": each["model_type"]} for each in (hf, theirs))
+    differ = [name for name in has if expected[name] not in (None, has[name])]
+    if differ:
+        mine, other = (
+            ", ".join(f"{name}={values[name]}" for name in differ) for values in (has, expected)
         )
+        raise AssayError(f"{place}: config.json has {mine}; {hub_id} has {other}; {_ALLOWED}")
 
 
 def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
@@ -182,26 +174,12 @@ def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
         )
 
 
-def _readable(source: Source) -> Json | None:
-    """The config.json of a source; None where conversion will say what is wrong with it."""
-    try:
-        hf = source.config_json()
-        decoder_config(hf)
-    except AssayError:
-        return None
-    return hf
-
-
-def _listed(names: list[str], values: Json) -> str:
-    return ", ".join(f"{name}={values[name]}" for name in names)
-
-
-def model_of_config(name: str, hf: Json, spec: ModelSpec | None) -> Model:
+def model_of_config(name: str, hf: Json, published: Published | None) -> Model:
     """What a config.json says of memory; it does not say the head, so a linear one is taken."""
     decoder = decoder_config(hf)
     stored = hf.get("torch_dtype") or hf.get("dtype")
     if stored not in ("float32", "bfloat16", "float16"):
-        stored = spec.dtype if spec else "bfloat16"
+        stored = published.dtype if published else "bfloat16"
     head: HeadConfig | OutputConfig = HeadConfig(
         kind="linear",
         depth=decoder.num_layers,
@@ -209,6 +187,6 @@ def model_of_config(name: str, hf: Json, spec: ModelSpec | None) -> Model:
         rms_eps=decoder.rms_eps,
         norm=decoder.norm,
     )
-    if is_language_model(hf) and not (spec and spec.head):
+    if is_language_model(hf) and not (published and published.head):
         head = output_config(hf, decoder)
     return Model(name=name, config=decoder, heads=(head,), stored=str(stored))

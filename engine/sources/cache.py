@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import filelock
-from ml_collections import ConfigDict
+from tqdm import tqdm
 
 from engine import processes, programs
 from engine.checkpoint.card import CARD, VERSION, Checkpoint
@@ -27,14 +28,15 @@ from engine.convert import hub
 from engine.display import in_words
 from engine.errors import AssayError
 from engine.runs import storage
-from engine.settings import ConvertSettings
-from launch.common import converting, sources
-from launch.common.text import say
+from engine.settings import ConvertSettings, Published, SourceSettings
+from engine.sources import convert
+from engine.sources.resolve import Known, name_of, place_of
 
 _ENTRY = re.compile(r"[a-z0-9][a-z0-9._-]*-[0-9a-f]{12}")
 _HASHES = ".hashes"  # in the cache: what large files hashed to, by their place
 _RANDOM = 8  # characters that `tempfile` adds to the name of an unfinished conversion
-_YOUNG_S = 2.0  # a file that was written just now may be written again at the same time of its disk
+_YOUNG_S = 2.0  # a file may be rewritten within one tick of its disk's clock
+_ONLY_NAMED = ("slug", "check_memory", "bos", "date", "newlines")  # not in a key, or as the policy
 
 
 class Entry(NamedTuple):
@@ -63,25 +65,24 @@ def folder(chosen: str) -> Path:
 
 
 def checkpoint(
-    source: str, revision: str | None, config: ConfigDict, verify: bool | None
+    source: str,
+    revision: str | None,
+    settings: SourceSettings,
+    known: Known,
+    verify: bool | None = None,
 ) -> Checkpoint:
-    """The checkpoint of a folder or hub id; it is fetched and converted if the cache has it not.
+    """The checkpoint of a folder or hub id; it is fetched and converted unless cached.
 
-    Of several calls that need it at once, one converts. `config` has `check_memory`, and the fields
-    of `engine.settings.SourceSettings`.
+    Of several calls that need it at once, one converts. The arguments are those of `resolve`.
     """
-    root, settings = folder(config.cache), ConvertSettings(**config.convert)
-    if not config.check_memory:
-        settings = dataclasses.replace(settings, check_memory=False)
-    place = os.path.abspath(source) if Path(source).is_dir() else source
-    slug = settings.slug or sources.name_of(source)
-    spec = converting.listed(source)
-    if spec is not None and not Path(source).is_dir():
-        revision = revision or spec.revision
-    opened = hub.identify(source, revision, base=config.base)
-    with _named(root, config.cache):
+    root, chosen, place = folder(settings.cache), settings.convert, place_of(source)
+    published, slug = known(place), chosen.slug or name_of(source, known)
+    if published is not None and not Path(source).is_dir():
+        revision = revision or published.revision
+    opened = hub.identify(source, revision, base=settings.base)
+    with _named(root, settings.cache):
         root.mkdir(parents=True, exist_ok=True)
-        key = _key(root, opened, settings)
+        key = _key(root, opened, chosen, published)
         with _locked(root, key, source):
             found = next((entry for entry in root.glob(f"*-{key}")), None)
             if found is None:
@@ -89,14 +90,14 @@ def checkpoint(
                 for left in root.glob(f".*-{key}-{'?' * _RANDOM}"):  # of conversions that ended
                     shutil.rmtree(left, ignore_errors=True)
                 _say(f"{source}: converting into {found}")
-                converting.convert(
+                convert.convert(
                     place,
                     storage.path_of(found),
-                    spec,
-                    settings,
+                    published,
+                    chosen,
                     slug=slug,
                     revision=opened.revision,
-                    base=config.base,
+                    base=settings.base,
                 )
                 did = "converted"
             else:
@@ -137,22 +138,19 @@ def remove(root: Path, entry: Entry) -> None:
         shutil.rmtree(doomed)
 
 
-def _key(root: Path, source: hub.Source, settings: ConvertSettings) -> str:
+def _key(
+    root: Path, source: hub.Source, settings: ConvertSettings, published: Published | None
+) -> str:
     """Hash of all that a conversion depends on: 12 hexadecimal digits."""
-    name = source.name
-    spec = converting.listed(name)
     chosen = dataclasses.asdict(settings)
-    template = Path(chosen["template"]) if chosen["template"] else None
-    if template is not None and template.is_file():
-        chosen["template"] = _digest(template)
-    for only_named in ("slug", "check_memory", "bos", "date", "newlines"):
-        del chosen[only_named]
+    if (template := chosen["template"]) and Path(template).is_file():
+        chosen["template"] = _digest(Path(template))
     said = {
         "version": VERSION,
-        "settings": chosen,
-        "policy": converting.policy_of(settings, spec).to_json(),
-        "head": spec.head if spec else "",
-        **({"reward": spec.reward} if spec and spec.reward else {}),
+        "settings": {name: chosen[name] for name in chosen if name not in _ONLY_NAMED},
+        "policy": convert.policy_of(settings, published).to_json(),
+        "head": published.head if published else "",
+        **({"reward": published.reward} if published and published.reward else {}),
         "files": _contents(root, source),
         "base": _contents(root, source.base) if source.base else None,
     }
@@ -166,10 +164,10 @@ def _contents(root: Path, source: hub.Source) -> Any:
         return [source.name, source.revision]
     kinds = (*hub.SMALL, "*.safetensors")
     files = sorted(path for path in source.folder.iterdir() if path.is_file())
-    read = [path for path in files if any(fnmatch(path.name, kind) for kind in kinds)]
     return {
         path.name: _remembered(root, path) if path.suffix == ".safetensors" else _digest(path)
-        for path in read
+        for path in files
+        if any(fnmatch(path.name, kind) for kind in kinds)
     }
 
 
@@ -228,4 +226,4 @@ def _size(place: Path) -> int:
 
 def _say(line: str) -> None:
     if processes.writes():
-        say(line)
+        tqdm.write(line, file=sys.stderr)

@@ -1,7 +1,4 @@
-"""What is in a run, as `--json` prints it; of a list of conversations for the terminal, too.
-
-Commands that compute import this at their end, since the analysis is not needed before.
-"""
+"""What is in a run, as `--json` prints it; of a list of conversations for the terminal, too."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,13 +6,11 @@ from typing import Any
 
 import polars as pl
 
-import analysis
-from analysis import Run
 from analysis.measures import pairs
+from analysis.run import Run, load
 from analysis.sentences import bounds
 from engine import display
 from engine.runs import schema, storage
-from launch.common.text import say
 
 REPLIES = "replies.csv"
 _SHOWN = 5  # tokens per end
@@ -27,7 +22,7 @@ _OF_OURS = ("model", "row", "id", "side", "reward", "margin", "right", "prompt",
 # Any: what JSON holds.
 def of_run(folder: str, models: Collection[str], texts: Collection[str]) -> Mapping[str, Any]:
     """`results` of a run: those of some models under prompts of some texts."""
-    run = analysis.load(storage.path_of(folder), allow_incomplete=True)
+    run = load(storage.path_of(folder), allow_incomplete=True)
     kinds = (run.results, run.items, run.logprobs, run.item_logprobs)
     every = [result for kind in kinds for result in kind.values()]
     results = [
@@ -53,7 +48,7 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
 
     `agreement` is the share of pairs of which each other model of the run prefers the same reply.
     """
-    run = analysis.load(storage.path_of(folder), finished_only=True)
+    run = load(storage.path_of(folder), finished_only=True)
     judged = pairs.pairs(pairs.replies(run, name))
     between = pairs.between(name, judged).select("model_a", "model_b", "alike").rows()
     judged = judged.filter(pl.col("model").is_in(list(models)))
@@ -86,13 +81,13 @@ def _named(run: Run, model: str, prompt: str) -> dict[str, Any]:  # Any: what JS
     }
 
 
-def write_replies(run: str, name: str, models: Sequence[str]) -> None:
-    """Writes `replies.csv` beside a list of conversations, and prints its pairs.
+def write_replies(run: str, name: str, models: Sequence[str]) -> list[str]:
+    """Writes `replies.csv` beside a list of conversations, and returns what its pairs say.
 
-    `models` are those to print, with their agreement with the others of the run; the file has all
+    The lines are of `models`, with their agreement with the others of the run; the file has all
     that scored the list.
     """
-    scored = pairs.replies(analysis.load(run, finished_only=True), name)
+    scored = pairs.replies(load(run, finished_only=True), name)
     table = scored.select(*_OF_OURS)
     for label in pairs.label_names(scored):
         name_here = label
@@ -101,9 +96,7 @@ def write_replies(run: str, name: str, models: Sequence[str]) -> None:
         table = table.with_columns(pairs.label_values(scored, label).alias(name_here))
     path = storage.path_of(run) / schema.CONVERSATIONS_DIR / name / REPLIES
     storage.write_atomic(path, table.write_csv().encode())
-    judged = pairs.pairs(scored)
-    for line in _lines(name, judged, models):
-        say(line)
+    return [*_lines(name, pairs.pairs(scored), models)]
 
 
 def _lines(name: str, every: pl.DataFrame, models: Sequence[str]) -> Iterator[str]:
